@@ -1,0 +1,24 @@
+// Four projects: unit tests stand beside their source; the others under test/.
+const base = {
+  testEnvironment: 'node',
+  extensionsToTreatAsEsm: ['.ts'],
+  transform: {
+    '^.+\\.ts$': ['@swc/jest', { jsc: { target: 'es2024', parser: { syntax: 'typescript' } }, module: { type: 'es6' } }],
+  },
+  transformIgnorePatterns: ['/node_modules/'],
+  modulePathIgnorePatterns: ['<rootDir>/\\.lab', '<rootDir>/\\.cache', '/dist/'],
+};
+
+export default {
+  reporters: ['default', '<rootDir>/test/summary-reporter.js'],
+  projects: [
+    { ...base, displayName: 'unit', testMatch: ['<rootDir>/{shared,agent,controller}/**/src/**/*.test.ts'] },
+    { ...base, displayName: 'contract', testMatch: ['<rootDir>/test/contract/**/*.test.ts'] },
+    {
+      ...base,
+      displayName: 'integration',
+      testMatch: ['<rootDir>/test/integration/**/*.test.ts', '<rootDir>/agent/node-libvirt/test/**/*.test.ts'],
+    },
+    { ...base, displayName: 'e2e', testMatch: ['<rootDir>/test/e2e/**/*.test.ts'] },
+  ],
+};
