@@ -1,0 +1,305 @@
+/**
+ * The one error table. Every error that reaches a user is one of these keys; docs/errors.md is generated from it.
+ *
+ * A numeric code's first three digits are the HTTP status. `text` says what was wrong and what to do; `{name}` is
+ * replaced from the error's params. `retryable` means: the same request may succeed later without being changed.
+ */
+export interface ErrorSpec {
+  /** Numeric code; the first three digits are the HTTP status. */
+  code: string;
+  text: string;
+  retryable: boolean;
+}
+
+const fixed = (code: string, text: string): ErrorSpec => ({ code, text, retryable: false });
+const passing = (code: string, text: string): ErrorSpec => ({ code, text, retryable: true });
+
+export const ERRORS = {
+  // 400: the request itself is wrong
+  bad_request: fixed('40000', 'The request is not valid: {reason}.'),
+  broken_json: fixed('40001', 'The body is not valid JSON: {reason}. Send a JSON object.'),
+  unknown_field: fixed(
+    '40002',
+    'Unknown field "{field}". Remove it; the API document lists the fields of this call.',
+  ),
+  invalid_field: fixed('40003', 'The field "{field}" {reason}.'),
+  missing_field: fixed('40004', 'The field "{field}" is required.'),
+  invalid_uuid: fixed('40005', '"{value}" is not a UUID. Ids are lower-case UUIDs.'),
+  unknown_ordering: fixed('40006', 'Cannot order by "{value}". Use one of: {allowed}.'),
+  invalid_name: fixed('40007', 'The name "{value}" cannot be used: {reason}.'),
+  conflicting_fields: fixed(
+    '40008',
+    'The fields "{first}" and "{second}" exclude each other. Send one of them.',
+  ),
+  enrolment_token_invalid: fixed(
+    '40009',
+    'The enrolment token is not valid, was used already, or has expired. Make a new one on the controller.',
+  ),
+
+  // 401, 403
+  login_required: fixed('40100', 'Log in first: send the header "Authorization: jwt <token>".'),
+  login_failed: fixed('40101', 'The user name or the password is wrong.'),
+  token_expired: fixed('40102', 'Signature has expired.'),
+  token_invalid: fixed('40103', 'The token is not valid. Log in again.'),
+  token_revoked: fixed('40104', 'The token was revoked. Log in again.'),
+  permission_denied: fixed(
+    '40300',
+    'Your role "{role}" does not allow this. Ask an administrator for the permission "{permission}".',
+  ),
+  peer_not_allowed: fixed('40301', 'The certificate "{subject}" may not call {method}.'),
+
+  // 404, 405
+  not_found: fixed('40400', 'Nothing is at {path}. The API document lists the paths.'),
+  domain_not_found: fixed('40401', 'There is no domain {id} on this node or on any connected node.'),
+  pool_not_found: fixed('40402', 'There is no data pool {id}.'),
+  file_not_found: fixed(
+    '40403',
+    'There is no backup file {id}. Scan its data pool if it was copied there by hand.',
+  ),
+  node_not_found: fixed('40404', 'There is no node {id}.'),
+  task_not_found: fixed('40405', 'There is no task {id}.'),
+  operation_not_found: fixed('40406', 'There is no operation {id} on this node.'),
+  user_not_found: fixed('40407', 'There is no user {id}.'),
+  token_not_found: fixed('40408', 'There is no token {id}.'),
+  vdisk_not_found: fixed('40409', 'There is no disk {id}.'),
+  state_not_found: fixed('40410', 'The backup {file} has no state {state}.'),
+  member_not_found: fixed('40411', 'The archive {path} has no member {member}.'),
+  method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
+
+  // 409: the state of the thing refuses it
+  domain_busy: passing(
+    '40900',
+    'The domain {domain} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
+  ),
+  file_busy: passing(
+    '40901',
+    'The backup file {file} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
+  ),
+  idempotency_conflict: fixed('40902', 'This idempotency key was used with another request. Use a new key.'),
+  pool_kind_unsupported: fixed(
+    '40903',
+    'Backups are not supported on {kind} pools ({pool}), neither as source nor as target. Move the disk or choose a dir, nfs or zfs-dataset pool.',
+  ),
+  pool_read_only: fixed('40904', 'The data pool {pool} is read-only. Choose a pool that can be written.'),
+  pool_outside: fixed(
+    '40905',
+    'The data pool {pool} is an outside pool and is not written to. Choose another pool.',
+  ),
+  pool_not_active: passing(
+    '40906',
+    'The data pool {pool} is not active on the node {node}. Start it or choose another pool.',
+  ),
+  pool_not_mounted: passing(
+    '40907',
+    'The data pool {pool} is not mounted at {path}: its marker file is absent. Mount it first.',
+  ),
+  pool_no_space: passing(
+    '40908',
+    'The data pool {pool} has {free_bytes} bytes free, {needed_bytes} are needed. Free space or choose another pool.',
+  ),
+  zfs_with_states: fixed(
+    '40909',
+    'The domain {domain} has saved states and disks on a zfs pool ({pool}); such a backup is not supported. Delete the saved states first.',
+  ),
+  mdev_running: fixed(
+    '40910',
+    'The domain {domain} has mediated devices and can be backed up only while it is off. Shut it down first.',
+  ),
+  consistency_unavailable: passing(
+    '40911',
+    'A consistent saved state was required, but the guest agent of {domain} does not answer: {reason}. Start the agent or drop require_consistency.',
+  ),
+  identity_in_use: fixed(
+    '40912',
+    'The original domain {domain} still exists on {node}. Restore it as a new domain, or remove the original first.',
+  ),
+  name_in_use: fixed('40913', 'A domain named "{name}" exists already. Choose another name.'),
+  template_not_startable: fixed(
+    '40914',
+    'The domain {domain} is a template and cannot be started. Clone it, or unmark it first.',
+  ),
+  power_state_conflict: fixed('40915', 'The domain {domain} is {state}; it cannot be {action}.'),
+  file_protected: fixed('40916', 'The backup file {file} is protected. Remove the protection first.'),
+  file_exists: fixed('40917', 'The file {path} exists already and is not overwritten. Choose another name.'),
+  not_cancellable: fixed('40918', 'The task {id} cannot be cancelled: it is {status}.'),
+  name_taken: fixed('40919', 'The name "{name}" is taken.'),
+  snapshot_chain_unsupported: fixed(
+    '40920',
+    'The saved states of {domain} cannot go into a backup: {reason}.',
+  ),
+  domain_in_service: fixed(
+    '40921',
+    'The domain {domain} is in another storage operation ({job}). Try again when it has ended.',
+  ),
+  domain_has_states: fixed('40922', 'The domain {domain} has saved states. Delete them first or pass full.'),
+  domain_running: fixed('40923', 'The domain {domain} is running. Shut it down first, or pass force.'),
+  node_in_service: fixed('40924', 'The node {node} is in service mode and takes no new operations.'),
+  node_has_tasks: fixed('40925', 'The node {node} has running tasks. Cancel them or wait for their end.'),
+  file_not_backup: fixed(
+    '40926',
+    'The file {file} is of type {type}; {action} works on backups made by this service only.',
+  ),
+  template_missing: fixed(
+    '40927',
+    'The backup {file} is of a thin clone and its template {template} is not on the node. Restore the template first.',
+  ),
+  operation_conflict: fixed('40928', 'The operation id {id} was used for another request. Choose a new id.'),
+  last_administrator: fixed('40929', 'The last enabled administrator cannot be disabled or lose the role.'),
+  disk_path_in_use: fixed(
+    '40930',
+    'The path {path} is taken by a file that is not part of this backup. Give a data pool to restore to.',
+  ),
+  path_outside_pool: fixed('40931', 'The path {path} leaves its data pool {pool}.'),
+
+  // 413, 415, 422-like are 400; 429
+  body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),
+  unsupported_media_type: fixed(
+    '41500',
+    'The content type "{value}" is not supported. Send application/json.',
+  ),
+  too_many_requests: passing('42900', 'Too many requests. Try again in {seconds} s.'),
+  too_many_logins: passing('42901', 'Too many failed logins. Try again in {seconds} s.'),
+
+  // 500: our fault
+  internal: fixed(
+    '50000',
+    'Something went wrong inside the service. The log has the details under the request id {request_id}.',
+  ),
+  journal_failed: fixed('50001', 'The journal at {path} cannot be written: {reason}. Nothing was changed.'),
+  interrupted: passing(
+    '50002',
+    'The agent was stopped in the middle of the operation; what it had begun was undone.',
+  ),
+
+  // 502: the hypervisor, the guest or the storage refused
+  libvirt_failed: fixed('50200', 'libvirt refused {call}: {reason}.'),
+  qemu_img_failed: fixed('50201', 'qemu-img {command} failed: {reason}.'),
+  snapshot_failed: passing(
+    '50202',
+    'The saved state of {domain} could not be made: {reason}. Nothing was left on it.',
+  ),
+  merge_failed: passing(
+    '50203',
+    'The automatic saved state {state} of {domain} could not be removed: {reason}. It will be tried again.',
+  ),
+  io_failed: fixed('50204', '{operation} {path} failed: {reason}.'),
+  disk_full: passing(
+    '50205',
+    'No space left on the device while writing {path}. What was written has been removed.',
+  ),
+  archive_damaged: fixed('50206', 'The archive {path} is damaged: {reason}.'),
+  archive_unsupported: fixed('50207', 'The archive {path} cannot be read: {reason}.'),
+  hash_mismatch: fixed(
+    '50208',
+    'The member {member} of {path} does not have its recorded hash. The archive is damaged.',
+  ),
+  domain_stopped: passing('50209', 'The domain {domain} stopped in the middle of the operation.'),
+  xml_invalid: fixed('50210', 'The domain XML of {subject} cannot be used: {reason}.'),
+  guest_agent_failed: fixed('50211', 'The guest agent of {domain} refused {command}: {reason}.'),
+  guest_thaw_failed: passing(
+    '50212',
+    'The file systems of {domain} could not be thawed: {reason}. It is tried again until it works.',
+  ),
+
+  // 503, 504
+  node_unreachable: passing(
+    '50300',
+    'The node {node} is not reachable: {reason}. Try again when it is back.',
+  ),
+  draining: passing('50301', 'The service is shutting down and takes no new work.'),
+  libvirt_unreachable: passing('50302', 'libvirt at {uri} is not reachable: {reason}.'),
+  overloaded: passing('50303', 'The service is overloaded. Try again shortly.'),
+  outcome_unknown: passing(
+    '50304',
+    'The node {node} is gone; the outcome of the task is not known until it returns.',
+  ),
+  timed_out: passing('50400', '{operation} did not end within {seconds} s.'),
+  guest_agent_silent: passing('50401', 'The guest agent of {domain} did not answer {command} in time.'),
+
+  // 499: ended by the user (never an HTTP status of an answer by itself)
+  canceled: fixed('49900', 'The operation was cancelled.'),
+} as const satisfies Record<string, ErrorSpec>;
+
+export type ErrorKey = keyof typeof ERRORS;
+export type ErrorParams = Record<string, string | number | bigint>;
+
+/** The only error type that crosses a module boundary of the product. */
+export class VirtkeepError extends Error {
+  override readonly name = 'VirtkeepError';
+  readonly msgKey: ErrorKey;
+  readonly params: Record<string, string>;
+
+  constructor(msgKey: ErrorKey, params: ErrorParams = {}, options: { cause?: unknown } = {}) {
+    const texts = Object.fromEntries(Object.entries(params).map(([name, value]) => [name, String(value)]));
+    super(fillText(ERRORS[msgKey].text, texts), options);
+    this.msgKey = msgKey;
+    this.params = texts;
+  }
+
+  get code(): string {
+    return ERRORS[this.msgKey].code;
+  }
+
+  /** The HTTP status of this error. */
+  get status(): number {
+    return httpStatus(this.msgKey);
+  }
+
+  get retryable(): boolean {
+    return ERRORS[this.msgKey].retryable;
+  }
+
+  /** The request field the error is about, when there is one. */
+  get field(): string | undefined {
+    return this.params.field;
+  }
+}
+
+/** HTTP status of an error key: the first three digits of its code; a cancelled operation answers 409. */
+export function httpStatus(key: ErrorKey): number {
+  const status = Number(ERRORS[key].code.slice(0, 3));
+  return status === 499 ? 409 : status;
+}
+
+export function isErrorKey(value: string): value is ErrorKey {
+  return Object.hasOwn(ERRORS, value);
+}
+
+/** True for a VirtkeepError of any of these keys (by name, since error classes differ between realms). */
+export function hasKey(error: unknown, ...keys: ErrorKey[]): error is VirtkeepError {
+  return isVirtkeepError(error) && (keys.length === 0 || keys.includes(error.msgKey));
+}
+
+export function isVirtkeepError(error: unknown): error is VirtkeepError {
+  return error instanceof VirtkeepError;
+}
+
+/** The text of anything thrown, for people; never a stack. */
+export function reasonOf(error: unknown): string {
+  if (typeof error === 'object' && error !== null && 'message' in error) return String(error.message);
+  return String(error);
+}
+
+/** The `code` of a Node or native error ('ENOSPC', …), or undefined. */
+export function errnoOf(error: unknown): string | undefined {
+  if (typeof error === 'object' && error !== null && 'code' in error && typeof error.code === 'string')
+    return error.code;
+  return undefined;
+}
+
+/**
+ * Turns a file-system error into the table's: ENOSPC and EDQUOT are `disk_full` (permanent, not retried),
+ * EROFS is `pool_read_only`, the rest `io_failed`.
+ */
+export function fromIoError(error: unknown, operation: string, path: string): VirtkeepError {
+  if (isVirtkeepError(error)) return error;
+  const code = errnoOf(error);
+  if (code === 'ENOSPC' || code === 'EDQUOT')
+    return new VirtkeepError('disk_full', { path }, { cause: error });
+  if (code === 'EROFS') return new VirtkeepError('pool_read_only', { pool: path }, { cause: error });
+  return new VirtkeepError('io_failed', { operation, path, reason: reasonOf(error) }, { cause: error });
+}
+
+function fillText(text: string, params: Record<string, string>): string {
+  return text.replace(/\{(\w+)\}/g, (whole, name: string) => params[name] ?? whole);
+}

@@ -1,0 +1,51 @@
+import winston from 'winston';
+
+export type Logger = Pick<winston.Logger, 'error' | 'warn' | 'info' | 'debug' | 'child'>;
+export type LogLevel = 'error' | 'warn' | 'info' | 'debug';
+
+const SECRET = /pass(word|phrase)?|secret|token|authorization|cookie|credential|private_?key|ssh_key/i;
+const SYSLOG_PRIORITY: Record<string, number> = { error: 3, warn: 4, info: 6, debug: 7 };
+
+/** Copies a value with everything that bears a secret's name replaced; bounded in depth, so cycles end. */
+export function redact(value: unknown, depth = 6): unknown {
+  if (typeof value === 'bigint') return value.toString();
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth === 0) return '[…]';
+  if (Array.isArray(value)) return value.map(item => redact(item, depth - 1));
+  if (value instanceof Error || 'stack' in value) return describeError(value as Error, depth);
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [
+      key,
+      SECRET.test(key) ? '[redacted]' : redact(item, depth - 1),
+    ]),
+  );
+}
+
+function describeError(
+  error: Error & { code?: unknown; msgKey?: unknown },
+  depth: number,
+): Record<string, unknown> {
+  return {
+    message: error.message,
+    ...(error.code === undefined ? {} : { code: error.code }),
+    ...(error.msgKey === undefined ? {} : { msg_key: error.msgKey }),
+    stack: error.stack,
+    ...(error.cause === undefined ? {} : { cause: redact(error.cause, depth - 1) }),
+  };
+}
+
+/** Logger to stderr: one JSON object a line; under systemd with the `<N>` priority prefix of sd-daemon(3). */
+export function createLogger(service: string, level: LogLevel = 'info'): Logger {
+  const underSystemd = process.env.JOURNAL_STREAM !== undefined;
+  const line = winston.format.printf(info => {
+    const { level: severity, message, timestamp, ...rest } = info;
+    const text = JSON.stringify({ time: timestamp, level: severity, message, ...(redact(rest) as object) });
+    return underSystemd ? `<${SYSLOG_PRIORITY[severity] ?? 6}>${text}` : text;
+  });
+  return winston.createLogger({
+    level,
+    defaultMeta: { service },
+    format: winston.format.combine(winston.format.timestamp(), line),
+    transports: [new winston.transports.Console({ stderrLevels: ['error', 'warn', 'info', 'debug'] })],
+  });
+}
