@@ -1,0 +1,83 @@
+/**
+ * What a workflow may do besides its own work: name its steps, report progress, and declare its side effects.
+ *
+ * A workflow is a recipe: named steps from top to bottom. Before a side effect happens it is declared with
+ * `effects.begin`, which writes it durably to the journal; from then on it will be undone, by the running agent or by
+ * the next one after a crash, through the same function (`undoEffect` in recover.ts). So undo code exists once, and it
+ * is idempotent: it must succeed when the effect never happened, happened in part, or was undone before.
+ */
+import type { Logger } from '@virtkeep/shared/log';
+
+/** When an effect is undone: `always` at the operation's end, or only on `failure` (error, cancel, crash before commit). */
+export type UndoWhen = 'always' | 'failure';
+
+/** A side effect as plain data: all that undoing it needs, also in another process after a crash. */
+export type Effect =
+  /** Guest file systems are frozen by us: thaw them. */
+  | { type: 'frozen_guest'; domainId: string }
+  /** A temporary saved state: merge its overlays back, delete its memory file and metadata. */
+  | { type: 'automatic_state'; domainId: string; name: string; overlays: { targetDev: string; path: string }[]; memoryPath?: string }
+  /** An archive being written: remove the partial file, and the published one (with its hash file) when it bears this id. */
+  | { type: 'archive'; backupId: string; partialPath: string; finalPath: string }
+  /** A file made by the operation: remove it. */
+  | { type: 'file'; path: string }
+  /** A directory made by the operation: remove it with what it holds. */
+  | { type: 'directory'; path: string }
+  /** A domain defined by the operation: stop it, undefine it with its saved states' metadata, NVRAM and TPM state. */
+  | { type: 'domain'; domainId: string };
+
+export interface EffectHandle {
+  /** Undoes the effect now, before the operation's end, and strikes it from the journal. */
+  undo(signal: AbortSignal): Promise<void>;
+  /** The effect is meant to stay: strikes it from the journal without undoing it. */
+  keep(): void;
+}
+
+export interface Effects {
+  /**
+   * Durably declares an effect. Call it before the effect happens.
+   * @throws VirtkeepError journal_failed; then the effect must not happen.
+   */
+  begin(effect: Effect, when: UndoWhen): EffectHandle;
+}
+
+export interface ProgressReporter {
+  /** Bytes the current step will move; 0 when unknown. */
+  total(bytes: number): void;
+  /** Bytes moved so far in the current step; may be called thousands of times a second. */
+  done(bytes: number): void;
+  message(text: string): void;
+}
+
+export interface OperationContext {
+  /** UUID of the operation. */
+  readonly id: string;
+  /** Fires on cancel and on a forced shutdown; undo runs under signals of its own. */
+  readonly signal: AbortSignal;
+  readonly log: Logger;
+  readonly effects: Effects;
+  readonly progress: ProgressReporter;
+  /**
+   * Runs one named step: the name becomes the progress phase, a cancel is noticed before it, and faults can be
+   * injected before and after it by the tests (`<kind>.<name>.before`, `<kind>.<name>.after`).
+   */
+  step<T>(name: string, work: () => Promise<T>): Promise<T>;
+  /** Something the user should know although the operation succeeds. */
+  warn(text: string): void;
+  /**
+   * The point of no return: stores the result durably and drops the `failure` effects in one transaction. After it a
+   * cancel is refused, and a crash ends as success once the `always` effects are undone.
+   */
+  commit(result: unknown): void;
+}
+
+/** A workflow: resolves after `commit`, or throws a VirtkeepError. */
+export type Workflow = (context: OperationContext) => Promise<void>;
+
+/** What an operation holds while it runs; a conflicting start is refused at once with domain_busy or file_busy. */
+export interface Lock {
+  kind: 'domain' | 'file' | 'pool';
+  /** Domain or pool UUID, or absolute path of the file. */
+  id: string;
+  mode: 'shared' | 'exclusive';
+}

@@ -1,0 +1,108 @@
+/**
+ * Errors across gRPC. The table's key and parameters travel as google.rpc.ErrorInfo in the status details, so that
+ * other clients read them with their standard libraries; the status code follows from the HTTP status of the key.
+ */
+import {
+  type CallOptions,
+  ClientError,
+  type ClientMiddleware,
+  ServerError,
+  type ServerMiddleware,
+  Status,
+} from 'nice-grpc-common';
+import { ErrorInfo, RichClientError, RichServerError } from 'nice-grpc-error-details';
+import { ERRORS, type ErrorKey, isErrorKey, isVirtkeepError, VirtkeepError } from './errors.ts';
+import type { Error as ErrorMessage } from './gen/virtkeep/agent/v1/common.ts';
+
+export const ERROR_DOMAIN = 'virtkeep';
+
+const GRPC_BY_HTTP: Record<string, Status> = {
+  '400': Status.INVALID_ARGUMENT,
+  '401': Status.UNAUTHENTICATED,
+  '403': Status.PERMISSION_DENIED,
+  '404': Status.NOT_FOUND,
+  '405': Status.UNIMPLEMENTED,
+  '409': Status.FAILED_PRECONDITION,
+  '413': Status.RESOURCE_EXHAUSTED,
+  '429': Status.RESOURCE_EXHAUSTED,
+  '499': Status.CANCELLED,
+  '502': Status.ABORTED,
+  '503': Status.UNAVAILABLE,
+  '504': Status.DEADLINE_EXCEEDED,
+};
+
+/** gRPC status of an error key. */
+export function grpcStatus(key: ErrorKey): Status {
+  return GRPC_BY_HTTP[ERRORS[key].code.slice(0, 3)] ?? Status.INTERNAL;
+}
+
+/** The error as a message of the protocol (in operations). */
+export function toErrorMessage(error: VirtkeepError): ErrorMessage {
+  return { msgKey: error.msgKey, code: error.code, detail: error.message, params: error.params };
+}
+
+/** The error of a message of the protocol; a key this version does not know becomes `internal`. */
+export function fromErrorMessage(message: ErrorMessage): VirtkeepError {
+  if (isErrorKey(message.msgKey)) return new VirtkeepError(message.msgKey, message.params);
+  return new VirtkeepError('internal', { request_id: '' }, { cause: new Error(message.detail) });
+}
+
+/** Server middleware: every VirtkeepError leaves as a rich status; anything unknown as `internal`, told to `report`. */
+export function errorServerMiddleware(report: (error: unknown, method: string) => void): ServerMiddleware {
+  return async function* (call, context) {
+    try {
+      return yield* call.next(call.request, context);
+    } catch (error) {
+      throw toServerError(error, call.method.path, report);
+    }
+  };
+}
+
+function toServerError(
+  error: unknown,
+  method: string,
+  report: (error: unknown, method: string) => void,
+): unknown {
+  if (error instanceof ServerError || isAbort(error)) return error;
+  if (!isVirtkeepError(error)) report(error, method);
+  const known = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: method });
+  return new RichServerError(grpcStatus(known.msgKey), known.message, [
+    ErrorInfo.fromPartial({ reason: known.msgKey, domain: ERROR_DOMAIN, metadata: known.params }),
+  ]);
+}
+
+function isAbort(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && 'name' in error && error.name === 'AbortError';
+}
+
+/** Client middleware: rich statuses become VirtkeepErrors again; a lost or unready server `node_unreachable`. */
+export function errorClientMiddleware(node: string): ClientMiddleware {
+  return async function* (call, options: CallOptions) {
+    try {
+      return yield* call.next(call.request, options);
+    } catch (error) {
+      throw fromClientError(error, node);
+    }
+  };
+}
+
+function fromClientError(error: unknown, node: string): unknown {
+  if (error instanceof RichClientError) {
+    const info = error.extra.find(
+      (detail): detail is ErrorInfo & { $type: string } => detail.$type === ErrorInfo.$type,
+    );
+    if (info?.domain === ERROR_DOMAIN && isErrorKey(info.reason)) {
+      return new VirtkeepError(info.reason, info.metadata, { cause: error });
+    }
+  }
+  if (!(error instanceof ClientError)) return error;
+  if (error.code === Status.DEADLINE_EXCEEDED) {
+    return new VirtkeepError(
+      'timed_out',
+      { operation: error.path, seconds: 'the allowed time' },
+      { cause: error },
+    );
+  }
+  if (error.code === Status.CANCELLED) return new VirtkeepError('canceled', {}, { cause: error });
+  return new VirtkeepError('node_unreachable', { node, reason: error.details }, { cause: error });
+}
