@@ -1,0 +1,34 @@
+/**
+ * The archive: a backup file as a POSIX tar, plain or as many zstd frames.
+ *
+ * Knows paths, bytes and qemu-img; nothing of libvirt or pools. The format, and why it is so, is written in
+ * docs/archive-format.md; what is here can be read back by tar, zstd and qemu-img alone.
+ *
+ * Which operations may meet on one file: any number of readers, beside nothing that writes. A writer works on a
+ * partial file of its own until it is published, so it meets nobody.
+ */
+export {
+  MANIFEST_VERSION,
+  type Manifest,
+  type ManifestDisk,
+  type ManifestLayer,
+  type ManifestSavedState,
+  type ManifestState,
+  type MemberRecord,
+  manifestSchema,
+} from './manifest.ts';
+export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
+export { type Archive, openArchive } from './reader.ts';
+export type {
+  ArchiveFormat,
+  ArchiveMember,
+  ArchiveProblem,
+  ExtractOptions,
+  FinishedArchive,
+  FinishOptions,
+  MemberOptions,
+  VerifyOptions,
+  VerifyResult,
+  WriterOptions,
+} from './types.ts';
+export { ArchiveWriter } from './writer.ts';

@@ -1,0 +1,81 @@
+import type { Manifest, MemberRecord } from './manifest.ts';
+import type { MemberKind } from './names.ts';
+
+/** 'tar', or the same tar as many zstd frames. */
+export type ArchiveFormat = 'tar' | 'tar.zst';
+
+export interface WriterOptions {
+  /** Where the archive is published; must not exist. */
+  path: string;
+  /** Recognises the partial file; the manifest's backupId. */
+  backupId: string;
+  /** Null for a plain tar; level 1..9, default 3. */
+  compression: { level?: number } | null;
+  /** SHA-256 of every member, in the manifest and the sidecar. */
+  hash: boolean;
+  /** Threads that read and compress, 1..8; default one a core, at most 4. */
+  workers?: number;
+  signal: AbortSignal;
+  /** Source bytes done since creation; called at most about ten times a second. */
+  onProgress?: (bytesDone: number) => void;
+}
+
+export interface MemberOptions {
+  /** Where the file was on the node; recorded. */
+  formerPath?: string;
+}
+
+export interface FinishOptions {
+  /** Number of the newest state: the prefix of the manifest's name. */
+  stateNumber: number;
+  /** Gets the records of all members in order; returns the manifest with them inside. */
+  manifest: (members: MemberRecord[]) => Manifest;
+}
+
+export interface FinishedArchive {
+  path: string;
+  sizeBytes: number;
+  /** The sidecar's path, null without hash. */
+  sha256Path: string | null;
+  manifest: Manifest;
+}
+
+/** A member as the reader lists it. */
+export interface ArchiveMember {
+  name: string;
+  kind: MemberKind;
+  sizeBytes: number;
+  /** Where its data starts in the uncompressed tar; for a plain tar the offset in the file itself. */
+  dataOffset: number;
+  sha256: string | null;
+  formerPath: string | null;
+}
+
+export interface ExtractOptions {
+  signal: AbortSignal;
+  /** Member bytes done. */
+  onProgress?: (bytesDone: number) => void;
+  /** Permission bits of the new file; default 0o600. */
+  mode?: number;
+}
+
+export interface VerifyOptions {
+  signal: AbortSignal;
+  /** Uncompressed bytes checked. */
+  onProgress?: (bytesDone: number) => void;
+}
+
+/** One thing found wrong; `member` is null when it concerns the file as a whole. */
+export interface ArchiveProblem {
+  member: string | null;
+  problem: 'damaged' | 'hash_mismatch' | 'missing' | 'unexpected' | 'wrong_order' | 'truncated' | 'structure';
+  text: string;
+}
+
+export interface VerifyResult {
+  problems: ArchiveProblem[];
+  /** Members whose content was proved by a hash or a frame checksum. */
+  provenMembers: number;
+  /** Members whose content nothing in the archive can prove (plain tar without hash). */
+  unprovenMembers: number;
+}
