@@ -1,0 +1,65 @@
+# Every target sets up what it needs; root is needed for libvirt nodes (private namespaces) and apt packages.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+NODE_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x64,$(shell uname -m)))
+NODE_DIR := $(CURDIR)/node_modules/node-linux-$(NODE_ARCH)
+export PATH := $(NODE_DIR)/bin:$(CURDIR)/node_modules/.bin:$(PATH)
+
+# The lab's variables are a contract: LAB_DIR, PORT, NODES, GUEST (debian or tiny).
+LAB_DIR ?= $(CURDIR)/.lab
+PORT ?= 8443
+NODES ?= 1
+GUEST ?= debian
+export LAB_DIR PORT NODES GUEST
+
+DESTDIR ?=
+
+.PHONY: help setup modules test unit check generate demo lab-up lab-down bench package install clean
+
+help: ## Lists the targets
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+modules:
+	@test/lab/setup.sh packages
+	@test/lab/setup.sh modules
+
+setup: modules ## Installs packages, node modules and the tiny test guest (only what is missing)
+	@test/lab/setup.sh guest
+
+test: setup ## Runs every test: unit, contract, integration, end to end with real guests
+	@node test/run.ts
+
+unit: modules ## Runs the unit and contract tests only
+	@node test/run.ts unit contract
+
+check: modules ## Lint, types, import directions, generated files up to date
+	@node test/lab/check.ts
+
+generate: modules ## Regenerates the gRPC code and docs/errors.md
+	@npm run --silent generate
+	@node test/lab/errors-doc.ts docs/errors.md
+
+lab-up: setup ## Brings up a node, a controller and a guest; prints how to reach them
+	@node test/lab/lab-up.ts
+
+lab-down: ## Removes everything that lab-up made
+	@if [ -x "$(NODE_DIR)/bin/node" ]; then node test/lab/lab-down.ts; else echo "lab-down: nothing to remove"; fi
+
+demo: setup ## Backs up a running guest, restores it elsewhere, compares; cleans up
+	@node test/demo/demo.ts
+
+bench: setup ## Prints medians against cp, tar, zstd and virtnbdbackup
+	@test/lab/setup.sh bench
+	@node test/bench/bench.ts
+
+package: modules ## Builds dist/virtkeep_<version>_<arch>.deb
+	@node packaging/build-deb.ts
+
+install: modules ## Installs files below DESTDIR (default /) as the package would
+	@node packaging/install.ts "$(or $(DESTDIR),/)"
+
+clean: lab-down ## Removes caches and built files
+	rm -rf .cache dist

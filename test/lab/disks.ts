@@ -1,0 +1,70 @@
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { run } from './run.ts';
+
+export interface DataDiskOptions {
+  /** Virtual size; default 64 MiB. */
+  sizeMiB?: number;
+  format?: 'qcow2' | 'raw';
+  /** Files of the file system: path inside it to content. */
+  files?: Record<string, string | Buffer>;
+  /** Backing qcow2 file; then `files` must be absent, the disk is an overlay. */
+  backing?: string;
+}
+
+/** Makes a disk with an ext4 file system (no loop mount: mkfs.ext4 fills it). @returns its path */
+export async function makeDataDisk(path: string, options: DataDiskOptions = {}): Promise<string> {
+  const format = options.format ?? 'qcow2';
+  mkdirSync(dirname(path), { recursive: true });
+  if (options.backing) {
+    await run(['qemu-img', 'create', '-q', '-f', 'qcow2', '-b', options.backing, '-F', 'qcow2', path]);
+    return path;
+  }
+  const work = mkdtempSync(join(tmpdir(), 'vk-disk-'));
+  const raw = format === 'raw' ? path : `${path}.raw`;
+  try {
+    for (const [name, content] of Object.entries(options.files ?? {})) {
+      mkdirSync(dirname(join(work, name)), { recursive: true });
+      writeFileSync(join(work, name), content);
+    }
+    await run([
+      'mkfs.ext4',
+      '-q',
+      '-F',
+      '-E',
+      'lazy_itable_init=0,root_owner=0:0',
+      '-d',
+      work,
+      raw,
+      `${options.sizeMiB ?? 64}M`,
+    ]);
+    if (format === 'qcow2') await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, path]);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+    if (raw !== path) rmSync(raw, { force: true });
+  }
+  return path;
+}
+
+/** Makes a disk without file system: `dataBytes` random bytes at its start, the rest a hole. Sizes need not be round. */
+export async function makePlainDisk(
+  path: string,
+  options: { sizeBytes: number; dataBytes?: number; format?: 'qcow2' | 'raw' },
+): Promise<string> {
+  mkdirSync(dirname(path), { recursive: true });
+  const format = options.format ?? 'qcow2';
+  await run(['qemu-img', 'create', '-q', '-f', format, path, String(options.sizeBytes)]);
+  if (options.dataBytes) {
+    const data = `${path}.data`;
+    writeFileSync(data, randomBytes(options.dataBytes));
+    // -n writes into the existing image and keeps its size
+    await run(['qemu-img', 'dd', '-f', 'raw', '-O', 'raw', `if=${data}`, `of=${data}.sized`, 'bs=512']);
+    await run(['qemu-img', 'resize', '-q', '-f', 'raw', `${data}.sized`, String(options.sizeBytes)]);
+    await run(['qemu-img', 'convert', '-n', '-f', 'raw', '-O', format, `${data}.sized`, path]);
+    rmSync(data);
+    rmSync(`${data}.sized`);
+  }
+  return path;
+}

@@ -1,0 +1,106 @@
+import type { BootFiles } from './tiny-guest.ts';
+
+export interface DiskSpec {
+  path: string;
+  format?: 'qcow2' | 'raw';
+  /** Default: vda, vdb … in order. */
+  target?: string;
+  bus?: 'virtio' | 'sata' | 'scsi';
+  device?: 'disk' | 'cdrom' | 'lun';
+  type?: 'file' | 'block';
+  readonly?: boolean;
+  serial?: string;
+}
+
+export interface GuestXmlOptions {
+  name: string;
+  uuid?: string;
+  boot: BootFiles;
+  disks?: DiskSpec[];
+  /** true: channel of the guest agent; false: a guest without one; a path: a scripted agent listens there (fake-agent.ts). */
+  agent?: boolean | string;
+  memoryMiB?: number;
+  /** Appended to the kernel command line; `writer=/mnt/vda/w` starts the guest's writer. */
+  cmdline?: string;
+  /** OVMF with a variables file of its own (slower: 16–20 s). */
+  uefi?: boolean;
+  /** Software TPM 2.0. */
+  tpm?: boolean;
+  /** File for the console; default a pty. */
+  consoleFile?: string;
+  /** Raw XML at the end of <devices>. */
+  devices?: string;
+  /** Raw XML inside <metadata>. */
+  metadata?: string;
+}
+
+/** Spare ports let disks be hot-plugged; q35 has no other place for them. */
+const SPARE_PORTS = 8;
+const QEMU_NAMESPACE = "xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'";
+
+/** Definition of an emulated guest that boots the given kernel directly. */
+export function guestXml(options: GuestXmlOptions): string {
+  const scripted = typeof options.agent === 'string';
+  const ports = "<controller type='pci' model='pcie-root-port'/>".repeat(SPARE_PORTS);
+  const console = options.consoleFile
+    ? `<serial type='file'><source path='${options.consoleFile}'/></serial>`
+    : "<serial type='pty'/>";
+  return `<domain type='qemu' ${scripted ? QEMU_NAMESPACE : ''}>
+  <name>${options.name}</name>
+  ${options.uuid ? `<uuid>${options.uuid}</uuid>` : ''}
+  ${options.metadata ? `<metadata>${options.metadata}</metadata>` : ''}
+  <memory unit='MiB'>${options.memoryMiB ?? 128}</memory>
+  <vcpu>1</vcpu>
+  <os>
+    <type arch='x86_64' machine='q35'>hvm</type>
+    ${options.uefi ? UEFI : ''}
+    <kernel>${options.boot.kernel}</kernel>
+    <initrd>${options.boot.initrd}</initrd>
+    <cmdline>console=ttyS0 quiet ${options.cmdline ?? ''}</cmdline>
+  </os>
+  <features><acpi/><tcg><tb-cache unit='MiB'>16</tb-cache></tcg></features>
+  <clock offset='utc'/>
+  <on_crash>destroy</on_crash>
+  <devices>
+    <controller type='pci' model='pcie-root'/>${ports}
+    <controller type='scsi' model='virtio-scsi'/>
+    ${(options.disks ?? []).map(diskXml).join('\n    ')}
+    ${agentXml(options.agent ?? true)}
+    ${options.tpm ? "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>" : ''}
+    ${console}
+    <memballoon model='none'/>
+    ${options.devices ?? ''}
+  </devices>
+  ${scripted ? SCRIPTED_AGENT_OVERRIDE : ''}
+</domain>
+`;
+}
+
+const UEFI = `<loader readonly='yes' type='pflash'>/usr/share/OVMF/OVMF_CODE_4M.fd</loader>
+    <nvram template='/usr/share/OVMF/OVMF_VARS_4M.fd'/>`;
+
+/** virtconsole reports its port open at once, so libvirt takes the channel for connected. */
+const SCRIPTED_AGENT_OVERRIDE = `<qemu:override><qemu:device alias='channel0'><qemu:frontend>
+    <qemu:property name='driver' type='string' value='virtconsole'/>
+  </qemu:frontend></qemu:device></qemu:override>`;
+
+function agentXml(agent: boolean | string): string {
+  if (agent === false) return '';
+  const target = "<target type='virtio' name='org.qemu.guest_agent.0'/>";
+  if (agent === true) return `<channel type='unix'>${target}</channel>`;
+  return `<channel type='unix'><source mode='connect' path='${agent}'/>${target}</channel>`;
+}
+
+function diskXml(disk: DiskSpec, index: number): string {
+  const device = disk.device ?? 'disk';
+  const type = disk.type ?? 'file';
+  const bus = disk.bus ?? (device === 'cdrom' ? 'sata' : 'virtio');
+  const prefix = bus === 'virtio' ? 'vd' : 'sd';
+  const target = disk.target ?? `${prefix}${String.fromCharCode('a'.charCodeAt(0) + index)}`;
+  const format = disk.format ?? (device === 'cdrom' ? 'raw' : 'qcow2');
+  return (
+    `<disk type='${type}' device='${device}'><driver name='qemu' type='${format}'/>` +
+    `<source ${type === 'block' ? 'dev' : 'file'}='${disk.path}'/><target dev='${target}' bus='${bus}'/>` +
+    `${disk.readonly || device === 'cdrom' ? '<readonly/>' : ''}${disk.serial ? `<serial>${disk.serial}</serial>` : ''}</disk>`
+  );
+}

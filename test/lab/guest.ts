@@ -1,0 +1,138 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type GuestXmlOptions, guestXml } from './domain-xml.ts';
+import type { LabNode } from './node.ts';
+import { waitFor } from './run.ts';
+import { tinyGuest } from './tiny-guest.ts';
+
+export interface ExecResult {
+  exitCode: number | undefined;
+  stdout: string;
+  stderr: string;
+}
+
+/** A guest on a lab node, driven through virsh: independent of the code under test. */
+export class Guest {
+  readonly node: LabNode;
+  readonly name: string;
+
+  constructor(node: LabNode, name: string) {
+    this.node = node;
+    this.name = name;
+  }
+
+  async start(): Promise<this> {
+    await this.node.virsh('start', this.name);
+    return this;
+  }
+
+  uuid(): Promise<string> {
+    return this.node.virsh('domuuid', this.name).then(text => text.trim());
+  }
+
+  /** "running", "shut off", "paused" … as virsh says it. */
+  state(): Promise<string> {
+    return this.node.virsh('domstate', this.name).then(text => text.trim());
+  }
+
+  /** Definition: of the running guest, or with `inactive` the one of the next start. */
+  xml(inactive = false): Promise<string> {
+    return this.node.virsh('dumpxml', this.name, '--security-info', ...(inactive ? ['--inactive'] : []));
+  }
+
+  /** Names of the saved states, oldest first. */
+  async snapshots(): Promise<string[]> {
+    const text = await this.node.virsh('snapshot-list', this.name, '--name', '--topological');
+    return text
+      .split('\n')
+      .map(line => line.trim())
+      .filter(Boolean);
+  }
+
+  /** Source files of the disks by target, as they are now. */
+  async disks(): Promise<Record<string, string>> {
+    const text = await this.node.virsh('domblklist', this.name);
+    return Object.fromEntries(text.split('\n').map(line => line.trim().split(/\s+/, 2) as [string, string]));
+  }
+
+  /** Pid of its QEMU process, undefined when it is off. Stays the same as long as the guest was not restarted. */
+  qemuPid(): number | undefined {
+    const flag = new RegExp(`guest=${this.name},`);
+    return this.node.processes().find(({ command }) => command.includes('qemu-system') && flag.test(command))
+      ?.pid;
+  }
+
+  /** Calls the guest agent. @throws CommandFailed with libvirt's message */
+  async agent<T = unknown>(execute: string, args?: Record<string, unknown>, timeoutSeconds = 10): Promise<T> {
+    const request = JSON.stringify(args ? { execute, arguments: args } : { execute });
+    const answer = await this.node.virsh(
+      'qemu-agent-command',
+      this.name,
+      request,
+      '--timeout',
+      String(timeoutSeconds),
+    );
+    return (JSON.parse(answer) as { return: T }).return;
+  }
+
+  /** Waits until the agent answers. Emulated guests on a busy machine need patience. */
+  async waitForAgent(timeoutMs = 90_000): Promise<this> {
+    const ping = () =>
+      this.agent('guest-ping', undefined, 3).then(
+        () => true,
+        () => false,
+      );
+    await waitFor(`the guest agent of ${this.name}`, ping, timeoutMs, 200);
+    return this;
+  }
+
+  /** Runs a program in the guest to its end. @throws Error when it does not end in time */
+  async exec(path: string, args: string[] = [], timeoutMs = 60_000): Promise<ExecResult> {
+    const { pid } = await this.agent<{ pid: number }>('guest-exec', {
+      path,
+      arg: args,
+      'capture-output': true,
+    });
+    type Status = { exited: boolean; exitcode?: number; 'out-data'?: string; 'err-data'?: string };
+    const status = await waitFor(
+      `${path} in ${this.name}`,
+      async () => {
+        const now = await this.agent<Status>('guest-exec-status', { pid });
+        return now.exited ? now : undefined;
+      },
+      timeoutMs,
+    );
+    const text = (data?: string) => Buffer.from(data ?? '', 'base64').toString();
+    return { exitCode: status.exitcode, stdout: text(status['out-data']), stderr: text(status['err-data']) };
+  }
+
+  /** Runs a shell line in the guest and returns its output. @throws Error when it fails */
+  async sh(script: string, timeoutMs = 60_000): Promise<string> {
+    const result = await this.exec('/bin/sh', ['-c', script], timeoutMs);
+    if (result.exitCode !== 0)
+      throw new Error(`${this.name}: ${script}: ${result.exitCode} ${result.stderr}`);
+    return result.stdout;
+  }
+
+  /** Starts a program in the guest that goes on running: no output is captured. */
+  async background(path: string, args: string[] = []): Promise<void> {
+    await this.agent('guest-exec', { path, arg: args });
+  }
+
+  async destroy(): Promise<void> {
+    await this.node.virsh('destroy', this.name);
+  }
+}
+
+/** Defines a guest from a definition. */
+export async function defineGuest(node: LabNode, name: string, xml: string): Promise<Guest> {
+  const file = join(node.dir, `define-${name.replaceAll('/', '_')}.xml`);
+  writeFileSync(file, xml);
+  await node.virsh('define', file);
+  return new Guest(node, name);
+}
+
+/** Defines a tiny guest; it is off until `start`. */
+export async function defineTinyGuest(node: LabNode, options: Omit<GuestXmlOptions, 'boot'>): Promise<Guest> {
+  return defineGuest(node, options.name, guestXml({ ...options, boot: await tinyGuest() }));
+}

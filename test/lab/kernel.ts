@@ -1,0 +1,49 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { cloudKernelPackage, unpackedPackage } from './apt-files.ts';
+import { CACHE } from './paths.ts';
+import { run } from './run.ts';
+
+export interface Kernel {
+  version: string;
+  image: string;
+  /** Module files by canonical name (with underscores). */
+  modules: Map<string, string>;
+}
+
+/** Debian's cloud kernel, unpacked in the cache. ext4, ACPI and PCI hot-plug are built into it. */
+export async function cloudKernel(): Promise<Kernel> {
+  mkdirSync(join(CACHE, 'debs'), { recursive: true });
+  const root = await unpackedPackage(await cloudKernelPackage());
+  const image = readdirSync(join(root, 'boot')).find(name => name.startsWith('vmlinuz-'));
+  if (!image) throw new Error(`no kernel image in ${root}/boot`);
+  const modules = new Map<string, string>();
+  // Debian 13 ships modules under /usr/lib and xz-compressed
+  for (const path of readdirSync(root, { recursive: true, encoding: 'utf8' })) {
+    const name = basename(path).match(/^(.+)\.ko(\.xz|\.zst)?$/)?.[1];
+    if (name) modules.set(name.replaceAll('-', '_'), join(root, path));
+  }
+  return { version: image.slice('vmlinuz-'.length), image: join(root, 'boot', image), modules };
+}
+
+/** Files of the wanted modules and what they depend on, in loading order; a built-in one is left out. */
+export async function moduleClosure(kernel: Kernel, wanted: readonly string[]): Promise<string[]> {
+  const order: string[] = [];
+  const visit = async (name: string): Promise<void> => {
+    const file = kernel.modules.get(name.replaceAll('-', '_'));
+    if (!file || order.includes(file)) return;
+    const { stdout } = await run(['modinfo', '-F', 'depends', file]);
+    for (const dependency of stdout.trim().split(',').filter(Boolean)) await visit(dependency);
+    if (!order.includes(file)) order.push(file);
+  };
+  for (const name of wanted) await visit(name);
+  return order;
+}
+
+/** Content of a module file, unpacked: busybox insmod takes plain files only. */
+export function moduleBytes(file: string): Buffer {
+  const unpacker = file.endsWith('.xz') ? 'xz' : file.endsWith('.zst') ? 'zstd' : undefined;
+  if (!unpacker) return readFileSync(file);
+  return execFileSync(unpacker, ['-d', '-c', file], { maxBuffer: 64 * 1024 * 1024 });
+}

@@ -1,0 +1,31 @@
+import { mkdtempSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** Root of the source tree. */
+export const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
+
+/** Built guests, kernels and downloaded packages; safe to delete at any time. */
+export const CACHE = join(ROOT, '.cache');
+
+/**
+ * Where test worlds live. Not under /tmp, which is a tmpfs on Debian 13 (no O_DIRECT, little room), and short, because
+ * a unix socket's path has at most 107 bytes.
+ */
+export const WORLDS = '/var/tmp';
+export const WORLD_PREFIX = 'vk-';
+
+/** A fresh directory for one test world. */
+export function makeWorldDir(): string {
+  return mkdtempSync(join(WORLDS, WORLD_PREFIX));
+}
+
+/** Directories of worlds that exist now. */
+export function listWorldDirs(): string[] {
+  return readdirSync(WORLDS)
+    .filter(name => name.startsWith(WORLD_PREFIX))
+    .map(name => join(WORLDS, name));
+}
+
+/** The private Node that everything of the project runs on. */
+export const NODE_BIN = process.execPath;

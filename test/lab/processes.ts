@@ -1,0 +1,53 @@
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+
+export interface Process {
+  pid: number;
+  /** Arguments, separated by blanks. */
+  command: string;
+  /** "mnt:[4026531832]": which mount namespace it is in. */
+  mountNamespace: string;
+}
+
+/** All processes of this machine; one that ends while we look is left out. */
+export function listProcesses(): Process[] {
+  const found: Process[] = [];
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+      const state = readFileSync(`/proc/${name}/stat`, 'utf8').match(/\) (\S)/)?.[1];
+      if (command === '' || state === 'Z') continue; // kernel thread, zombie
+      found.push({ pid: Number(name), command, mountNamespace: readlinkSync(`/proc/${name}/ns/mnt`) });
+    } catch {
+      // ended meanwhile
+    }
+  }
+  return found;
+}
+
+/** Mount namespace of a process; undefined when the process is gone. */
+export function mountNamespaceOf(pid: number | 'self'): string | undefined {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/mnt`);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Sends a signal; a process that is gone already is no error. */
+export function signalProcess(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
+/** True while the process runs; a zombie has ended. */
+export function isRunning(pid: number): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, 'utf8').match(/\) (\S)/)?.[1] !== 'Z';
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,85 @@
+import { type ChildProcess, execFile, type SpawnOptions, spawn } from 'node:child_process';
+
+export interface RunResult {
+  stdout: string;
+  stderr: string;
+}
+
+/** A command that ended with another code than 0; the message carries what it wrote to stderr. */
+export class CommandFailed extends Error {
+  override readonly name = 'CommandFailed';
+  readonly exitCode: number | null;
+  readonly stderr: string;
+
+  constructor(argv: readonly string[], exitCode: number | null, stderr: string) {
+    super(`${argv.join(' ')} ended with ${exitCode ?? 'a signal'}: ${stderr.trim()}`);
+    this.exitCode = exitCode;
+    this.stderr = stderr;
+  }
+}
+
+export interface RunOptions {
+  cwd?: string;
+  env?: NodeJS.ProcessEnv;
+  input?: string | Buffer;
+  /** Default 120 s; the command is killed then. */
+  timeoutMs?: number;
+}
+
+/** Runs a program to its end, without a shell. @throws CommandFailed */
+export function run(argv: readonly [string, ...string[]], options: RunOptions = {}): Promise<RunResult> {
+  return new Promise((resolve, reject) => {
+    const child = execFile(
+      argv[0],
+      argv.slice(1),
+      {
+        cwd: options.cwd,
+        env: options.env ?? process.env,
+        timeout: options.timeoutMs ?? 120_000,
+        killSignal: 'SIGKILL',
+        maxBuffer: 64 * 1024 * 1024,
+      },
+      (error, stdout, stderr) => {
+        if (!error) return resolve({ stdout, stderr });
+        const code = typeof error.code === 'number' ? error.code : null;
+        reject(new CommandFailed(argv, code, stderr || error.message));
+      },
+    );
+    child.stdin?.on('error', () => {}); // a program may end without having read its input
+    child.stdin?.end(options.input ?? '');
+  });
+}
+
+/** As `run`, and tells by true or false whether the program ended with code 0. */
+export async function succeeds(
+  argv: readonly [string, ...string[]],
+  options: RunOptions = {},
+): Promise<boolean> {
+  return run(argv, options).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Starts a program that goes on running. It does not keep this process alive. */
+export function start(argv: readonly [string, ...string[]], options: SpawnOptions = {}): ChildProcess {
+  const child = spawn(argv[0], argv.slice(1), { stdio: 'ignore', ...options });
+  child.unref();
+  return child;
+}
+
+/** Polls until `probe` returns something other than undefined or false. @throws Error after `timeoutMs` */
+export async function waitFor<T>(
+  what: string,
+  probe: () => Promise<T | undefined | false> | T | undefined | false,
+  timeoutMs: number,
+  intervalMs = 100,
+): Promise<T> {
+  const deadline = Date.now() + timeoutMs;
+  for (;;) {
+    const value = await probe();
+    if (value !== undefined && value !== false) return value;
+    if (Date.now() > deadline) throw new Error(`${what}: not within ${timeoutMs / 1000} s`);
+    await new Promise(resolve => setTimeout(resolve, intervalMs));
+  }
+}

@@ -1,0 +1,104 @@
+#!/bin/bash
+# Brings a fresh Debian 12 or 13 to the point where tests, lab and demo can run. Every step looks first and does
+# nothing when its work is done already. The only shell of the lab: it runs before there is a Node to run anything else.
+# usage: setup.sh packages|modules|guest|bench
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+export DEBIAN_FRONTEND=noninteractive
+
+case "$(uname -m)" in
+  x86_64) node_arch=x64 ;;
+  aarch64) node_arch=arm64 ;;
+  *) echo "setup: no private Node for $(uname -m); x86_64 and aarch64 are supported" >&2; exit 1 ;;
+esac
+node_dir="$PWD/node_modules/node-linux-$node_arch"
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# libvirt-daemon alone: the -system package would start the machine's own libvirtd, which nothing here needs.
+packages=(
+  ca-certificates cpio e2fsprogs g++ iproute2 kmod libarchive-tools libvirt-clients libvirt-daemon
+  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssl ovmf procps python3 qemu-system-x86 qemu-utils
+  seabios swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
+)
+# Debian 13 split the drivers out of libvirt-daemon; these names do not exist in Debian 12.
+packages_if_known=(libvirt-daemon-driver-storage libvirt-daemon-driver-nodedev libvirt-daemon-driver-secret
+  libvirt-daemon-common libvirt-daemon-log)
+bench_packages=(virtnbdbackup)
+
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+need_root() {
+  [ "$(id -u)" = 0 ] || { echo "setup: $1 needs root" >&2; exit 1; }
+}
+
+install_packages() {
+  local missing=() name
+  for name in "$@"; do installed "$name" || missing+=("$name"); done
+  [ ${#missing[@]} = 0 ] && return 0
+  need_root "installing ${missing[*]}"
+  say "apt packages missing: ${missing[*]}"
+  apt-get update -q </dev/null >/dev/null
+  apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null
+}
+
+step_packages() {
+  local wanted=("${packages[@]}") name
+  command -v npm >/dev/null || wanted+=(npm)
+  # A libvirt older than the split has these drivers inside; ask apt only where they are not installed.
+  for name in "${packages_if_known[@]}"; do
+    if ! installed "$name" && [ -n "$(apt-cache pkgnames "$name" 2>/dev/null | grep -x "$name" || true)" ]; then
+      wanted+=("$name")
+    fi
+  done
+  install_packages "${wanted[@]}"
+  # On a fresh machine apt knew no names before the first update.
+  for name in "${packages_if_known[@]}"; do
+    if apt-cache pkgnames "$name" 2>/dev/null | grep -qx "$name"; then install_packages "$name"; fi
+  done
+}
+
+modules_key() { cat package.json package-lock.json | sha256sum | cut -d' ' -f1; }
+
+step_modules() {
+  local stamp=node_modules/.virtkeep-stamp key
+  key=$(modules_key)
+  if [ "$(cat "$stamp" 2>/dev/null || true)" != "$key" ]; then
+    say "npm ci (no install scripts)"
+    rm -f "$stamp"
+    npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null
+  fi
+  [ -x "$node_dir/bin/node" ] || { echo "setup: the private Node is missing: $node_dir" >&2; exit 1; }
+  if ! private_node_loads zstd-napi; then
+    say "building zstd-napi from source (about half a minute)"
+    # prebuilt binaries come from outside the registry; the private Node brings its own headers
+    PATH="$node_dir/bin:$PATH" npm_config_build_from_source=true npm_config_nodedir="$node_dir" \
+      npm rebuild zstd-napi --loglevel=error </dev/null >/dev/null
+  fi
+  local name
+  for name in better-sqlite3 koffi zstd-napi; do
+    private_node_loads "$name" || { echo "setup: the private Node cannot load $name" >&2; exit 1; }
+  done
+  echo "$key" > "$stamp"
+}
+
+private_node_loads() {
+  "$node_dir/bin/node" -e '
+    const name = process.argv[1];
+    const loaded = require(name);
+    if (name === "better-sqlite3") new loaded(":memory:").close();
+    if (name === "zstd-napi" && loaded.decompress(loaded.compress(Buffer.from("x"))).length !== 1) process.exit(1);
+  ' "$1" >/dev/null 2>&1
+}
+
+step_guest() {
+  "$node_dir/bin/node" test/lab/tiny-guest.ts
+}
+
+case "${1:-}" in
+  packages) step_packages ;;
+  modules) step_modules ;;
+  guest) step_guest ;;
+  bench) install_packages "${bench_packages[@]}" ;;
+  *) echo "usage: setup.sh packages|modules|guest|bench" >&2; exit 2 ;;
+esac
