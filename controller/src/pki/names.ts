@@ -1,0 +1,22 @@
+import { isIP } from 'node:net';
+
+/** The names a certificate proves, all of them SAN entries: URNs for who it is, DNS names and addresses for where. */
+export interface CertificateNames {
+  urns: string[];
+  hosts: string[];
+}
+
+export const SERVICE_ROLES = ['reader', 'operator'] as const;
+export type ServiceRole = (typeof SERVICE_ROLES)[number];
+
+export const CONTROLLER_URN = 'urn:virtkeep:role:controller';
+export const roleUrn = (role: ServiceRole): string => `urn:virtkeep:role:${role}`;
+export const nodeUrn = (nodeId: string): string => `urn:virtkeep:node:${nodeId}`;
+
+const HOST_LABELS =
+  /^(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$/i;
+
+/** True for an IP address or a DNS name (RFC 1123, underscores tolerated since hosts bear them). */
+export function isHost(value: string): boolean {
+  return isIP(value) !== 0 || HOST_LABELS.test(value);
+}
