@@ -1,0 +1,108 @@
+import type { Command } from 'commander';
+import type { Json } from '../client.ts';
+import { type GlobalOptions, withClient } from '../context.ts';
+import { bytes, printFields, printJson, printTable } from '../output.ts';
+import { type Named, resolve } from '../resolve.ts';
+
+const POWER = ['undefined', 'off', 'suspended', 'on'];
+
+function ref(value: unknown): string {
+  return (value as { verbose_name?: string } | null)?.verbose_name ?? '';
+}
+
+function refs(value: unknown): string {
+  return (value as { verbose_name: string }[]).map(one => one.verbose_name).join(', ');
+}
+
+/** `nodes`, `pools`, `vms`: lists, and `vms show`. */
+export function addLists(program: Command): void {
+  program
+    .command('nodes')
+    .description('list the nodes')
+    .action(async (_options, command: Command) => {
+      const nodes = await withClient(client => client.all('/api/nodes/'));
+      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(nodes);
+      printTable(
+        ['NAME', 'STATUS', 'VERSION', 'VMS', 'RUNNING', 'ID'],
+        nodes.map(node => [
+          node.verbose_name,
+          node.status,
+          node.version,
+          node.domains_count,
+          node.domains_on_count,
+          node.id,
+        ]),
+      );
+    });
+  program
+    .command('pools')
+    .description('list the data pools')
+    .action(async (_options, command: Command) => {
+      const pools = await withClient(client => client.all('/api/data-pools/'));
+      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(pools);
+      printTable(
+        ['NAME', 'TYPE', 'STATUS', 'FREE', 'SIZE', 'NODES', 'PATH', 'ID'],
+        pools.map(pool => [
+          pool.verbose_name,
+          pool.type,
+          pool.status,
+          bytes(pool.free_space),
+          bytes(pool.size),
+          refs(pool.nodes_connected),
+          pool.path,
+          pool.id,
+        ]),
+      );
+    });
+  addVms(program);
+}
+
+function addVms(program: Command): void {
+  const vms = program.command('vms').description('list the VMs, or act on one');
+  vms
+    .command('list', { isDefault: true })
+    .description('list the VMs')
+    .action(async (_options, command: Command) => {
+      const domains = await withClient(client => client.all('/api/domains/'));
+      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(domains);
+      printTable(
+        ['NAME', 'POWER', 'STATUS', 'CPUS', 'MEMORY', 'DISKS', 'NODE', 'ID'],
+        domains.map(domain => [
+          domain.verbose_name,
+          power(domain),
+          domain.status,
+          domain.cpu_count,
+          `${domain.memory_count} MiB`,
+          domain.vdisks_count,
+          ref(domain.node),
+          domain.id,
+        ]),
+      );
+    });
+  vms
+    .command('show <vm>')
+    .description('show one VM, by name or id')
+    .action(async (word: string, _options, command: Command) => {
+      const domain = await withClient(async client =>
+        client.get<Named>(`/api/domains/${(await resolve(client, 'domains', word)).id}/`),
+      );
+      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(domain);
+      printFields([
+        ['name', domain.verbose_name],
+        ['id', domain.id],
+        ['power', power(domain)],
+        ['node', ref(domain.node)],
+        ['cpus', domain.cpu_count],
+        ['memory', `${domain.memory_count} MiB`],
+        ['guest', `${domain.os_type} ${domain.os_version}`],
+        ...(domain.vdisks as Json[]).map((disk): [string, unknown] => [
+          `disk ${disk.target_dev}`,
+          `${disk.verbose_name} ${bytes(disk.size)} ${disk.id}`,
+        ]),
+      ]);
+    });
+}
+
+function power(domain: Json): string {
+  return POWER[Number(domain.user_power_state)] ?? 'undefined';
+}

@@ -1,0 +1,72 @@
+import { readFileSync } from 'node:fs';
+import { resolve as resolvePath } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Writable } from 'node:stream';
+import type { Command } from 'commander';
+import { Client } from '../client.ts';
+import { CliError, ExitCode } from '../exit-codes.ts';
+import { note } from '../output.ts';
+import { forgetSession, saveSession } from '../session.ts';
+
+interface LoginOptions {
+  url?: string;
+  username?: string;
+  ca?: string;
+}
+
+/** `login` and `logout`. The password is asked for, or read from stdin in a pipe; never an argument. */
+export function addLogin(program: Command): void {
+  program
+    .command('login')
+    .description('log in to a controller and keep the session for the next commands')
+    .option('--url <url>', 'address of the controller (or VIRTKEEP_URL)')
+    .option('--username <name>', 'user name (or VIRTKEEP_USER)')
+    .option('--ca <file>', 'CA certificate of the controller (or VIRTKEEP_CA)')
+    .action(async (options: LoginOptions) => {
+      const url = options.url ?? process.env.VIRTKEEP_URL;
+      if (!url) throw new CliError('Which controller? Give --url https://HOST.', ExitCode.usage);
+      const ca = options.ca ?? process.env.VIRTKEEP_CA;
+      const username = options.username ?? process.env.VIRTKEEP_USER ?? (await ask('User name: '));
+      const password = process.env.VIRTKEEP_PASSWORD ?? (await askPassword());
+      const session = { url, ...(ca ? { ca: resolvePath(ca) } : {}) };
+      const client = new Client(session);
+      try {
+        const { token, expires_on } = await client.post<{ token: string; expires_on: string }>('/auth/', {
+          username,
+          password,
+        });
+        const path = saveSession({ ...session, token });
+        note(`Logged in to ${url} as ${username} until ${expires_on}; the session is in ${path}.`);
+      } finally {
+        client.close();
+      }
+    });
+  program
+    .command('logout')
+    .description('forget the session')
+    .action(() => forgetSession());
+}
+
+function askPassword(): Promise<string> {
+  if (!process.stdin.isTTY) return Promise.resolve(readFileSync(0, 'utf8').replace(/\r?\n$/, ''));
+  return ask('Password: ', true);
+}
+
+function ask(question: string, hidden = false): Promise<string> {
+  if (!process.stdin.isTTY)
+    throw new CliError(`${question.trim()} is missing and there is no terminal to ask on.`, ExitCode.usage);
+  process.stderr.write(question);
+  const silent = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const lines = createInterface({
+    input: process.stdin,
+    output: hidden ? silent : process.stderr,
+    terminal: true,
+  });
+  return new Promise(resolve => {
+    lines.question('', answer => {
+      lines.close();
+      if (hidden) process.stderr.write('\n');
+      resolve(answer);
+    });
+  });
+}

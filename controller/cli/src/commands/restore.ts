@@ -1,0 +1,74 @@
+import type { Command } from 'commander';
+import type { Json } from '../client.ts';
+import { type GlobalOptions, withClient } from '../context.ts';
+import { CliError, ExitCode } from '../exit-codes.ts';
+import { follow, type Started } from '../follow.ts';
+import { print, printJson } from '../output.ts';
+import { type Named, resolve, resolveFile } from '../resolve.ts';
+
+interface RestoreOptions {
+  node?: string;
+  pool?: string;
+  name?: string;
+  state?: string;
+  keepIdentity?: boolean;
+  start?: boolean;
+  wait: boolean;
+}
+
+/** `restore <backup>`: restores a VM and follows it. */
+export function addRestore(program: Command): void {
+  program
+    .command('restore <backup>')
+    .description('restore a VM from a backup, as a new VM or in place of a lost one')
+    .option('--node <node>', 'node to restore on (default: the only one)')
+    .option('--pool <pool>', 'data pool for disks and images (default: their former paths)')
+    .option('--name <name>', 'name of the restored VM')
+    .option('--state <state>', 'number or name of the state (default: the newest)')
+    .option('--keep-identity', 'in place of the lost original: same name, uuid and MACs')
+    .option('--start', 'start the VM when it is restored')
+    .option('--no-wait', 'print the task and return at once')
+    .action(async (word: string, options: RestoreOptions, command: Command) => {
+      const { json } = command.optsWithGlobals<GlobalOptions>();
+      await withClient(async client => {
+        const file = await resolveFile(client, word);
+        const node = options.node
+          ? await resolve(client, 'nodes', options.node)
+          : onlyNode(await client.all<Named>('/api/nodes/'));
+        const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
+        const started = await client.post<Started>(
+          '/api/domains/automated-restore/',
+          restoreBody(file.id, node.id, pool?.id, options),
+          { async: 1 },
+        );
+        if (!options.wait) return json ? printJson(started) : print(started._task.id);
+        await follow(client, started._task.id, json);
+        const domain = await client.get<Named>(`/api/domains/${started.entity}/`);
+        if (json) printJson(domain);
+        else print(`${domain.verbose_name}  ${domain.id}`);
+      });
+    });
+}
+
+function onlyNode(nodes: Named[]): Named {
+  const [node, another] = nodes;
+  if (!node || another) throw new CliError('Which node? Give --node.', ExitCode.usage);
+  return node;
+}
+
+function restoreBody(
+  file: string,
+  node: string,
+  datapool: string | undefined,
+  options: RestoreOptions,
+): Json {
+  return {
+    file,
+    node,
+    ...(datapool ? { datapool } : {}),
+    ...(options.name ? { verbose_name: options.name } : {}),
+    ...(options.state ? { state: options.state } : {}),
+    ...(options.keepIdentity ? { keep_identity: true } : {}),
+    ...(options.start ? { start_on: true } : {}),
+  };
+}

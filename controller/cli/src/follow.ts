@@ -1,0 +1,107 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Presets, SingleBar } from 'cli-progress';
+import type { Client, Json } from './client.ts';
+import { CliError, ExitCode } from './exit-codes.ts';
+import { bytes, clean, note } from './output.ts';
+
+export interface Task {
+  id: string;
+  verbose_name: string;
+  status: 'IN_PROGRESS' | 'SUCCESS' | 'FAILED' | 'CANCELED' | 'LOST' | 'PARTIAL';
+  progress: number;
+  error_message: string;
+  error: { code: string; detail: string } | null;
+  entities: Record<string, string>;
+  created: string;
+  finished_time: string | null;
+  detail: { phase: string; bytes_done: number; bytes_total: number; rate: number; message: string };
+}
+
+export interface Started {
+  entity: string;
+  _task: Task;
+}
+
+const POLL_MS = 400;
+
+/** Prints how a task goes: a bar on a terminal, a line per phase in a pipe. */
+export interface Reporter {
+  update(task: Task): void;
+  stop(): void;
+}
+
+function terminalReporter(): Reporter {
+  const bar = new SingleBar(
+    {
+      format: '{name} {bar} {percentage}%  {amount}  {phase}',
+      hideCursor: true,
+      clearOnComplete: false,
+      stream: process.stderr,
+      linewrap: false,
+    },
+    Presets.shades_classic,
+  );
+  let started = false;
+  return {
+    update(task) {
+      const { bytes_done, bytes_total, rate, phase } = task.detail;
+      const amount = bytes_total > 0 ? `${bytes(bytes_done)} of ${bytes(bytes_total)}, ${bytes(rate)}/s` : '';
+      const payload = { name: clean(task.verbose_name), amount, phase: clean(phase) };
+      if (!started) bar.start(100, task.progress, payload);
+      started = true;
+      bar.update(task.progress, payload);
+    },
+    stop: () => bar.stop(),
+  };
+}
+
+function plainReporter(): Reporter {
+  let last = '';
+  return {
+    update(task) {
+      if (task.detail.phase === last || task.detail.phase === '') return;
+      last = task.detail.phase;
+      note(`${clean(task.verbose_name)}: ${clean(last)}`);
+    },
+    stop() {},
+  };
+}
+
+/**
+ * Follows a task to its end. Ctrl-C stops following, not the task.
+ * @throws CliError with the task's error when it fails, is cancelled or lost.
+ */
+export async function follow(client: Client, id: string, quiet = false): Promise<Task> {
+  const reporter = quiet ? undefined : process.stderr.isTTY ? terminalReporter() : plainReporter();
+  const interrupted = () => {
+    reporter?.stop();
+    note(
+      `The task ${id} goes on. Follow it with "virtkeep tasks wait ${id}", cancel it with "virtkeep tasks cancel ${id}".`,
+    );
+    process.exit(ExitCode.interrupted);
+  };
+  process.once('SIGINT', interrupted);
+  try {
+    for (;;) {
+      const task = await client.get<Task & Json>(`/api/tasks/${id}/`);
+      reporter?.update(task);
+      if (task.status === 'SUCCESS') return task;
+      if (task.status !== 'IN_PROGRESS') throw endError(task);
+      await sleep(POLL_MS);
+    }
+  } finally {
+    reporter?.stop();
+    process.removeListener('SIGINT', interrupted);
+  }
+}
+
+function endError(task: Task): CliError {
+  const text = task.error ? `${task.error.detail} (${task.error.code})` : task.error_message;
+  if (task.status === 'CANCELED') return new CliError(`${task.verbose_name}: cancelled.`, ExitCode.canceled);
+  if (task.status === 'LOST')
+    return new CliError(
+      `${task.verbose_name}: the node is gone, the outcome is not known.`,
+      ExitCode.unreachable,
+    );
+  return new CliError(`${task.verbose_name}: ${text || 'failed'}`, ExitCode.failed);
+}

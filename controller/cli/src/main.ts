@@ -1,0 +1,48 @@
+#!/usr/bin/env node
+/** The `virtkeep` command: everything goes through the controller's REST API. */
+import { Command, CommanderError } from 'commander';
+import { addBackup, addBackups } from './commands/backup.ts';
+import { addLists } from './commands/lists.ts';
+import { addLogin } from './commands/login.ts';
+import { addPower } from './commands/power.ts';
+import { addRestore } from './commands/restore.ts';
+import { addTasks } from './commands/tasks.ts';
+import { CliError, ExitCode } from './exit-codes.ts';
+import { note } from './output.ts';
+
+function buildProgram(): Command {
+  const program = new Command('virtkeep')
+    .description('Back up, inspect and restore KVM virtual machines')
+    .option('--json', 'print JSON, as the REST API has it')
+    .exitOverride()
+    .showHelpAfterError('(run with --help for the options)');
+  addLogin(program);
+  addLists(program);
+  addPower(program);
+  addBackup(program);
+  addBackups(program);
+  addRestore(program);
+  addTasks(program);
+  program.addHelpText(
+    'after',
+    '\nEnvironment: VIRTKEEP_URL, VIRTKEEP_TOKEN, VIRTKEEP_CA.\nExit codes: 0 done, 1 failed, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 cancelled.',
+  );
+  return program;
+}
+
+function exitCodeOf(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? ExitCode.ok : ExitCode.usage;
+  note(`virtkeep: ${(error as Error).message}`);
+  return error instanceof CliError ? error.exitCode : ExitCode.failed;
+}
+
+// The reader of a pipe may go away (`| head`): that is no error of ours.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE') process.exit(ExitCode.ok);
+});
+
+try {
+  await buildProgram().parseAsync();
+} catch (error) {
+  process.exitCode = exitCodeOf(error);
+}

@@ -1,0 +1,71 @@
+import Table from 'cli-table3';
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** "1.50 GiB": for people; `--json` has bytes. */
+export function bytes(value: unknown): string {
+  let amount = Number(value ?? 0);
+  let unit = 0;
+  while (amount >= 1024 && unit < UNITS.length - 1) {
+    amount /= 1024;
+    unit += 1;
+  }
+  return unit === 0 ? `${amount} B` : `${amount.toFixed(amount < 10 ? 2 : 1)} ${UNITS[unit]}`;
+}
+
+/** Makes text of other people safe for a terminal: no control characters, so no escape sequences. */
+export function clean(value: unknown): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is to be removed
+  return String(value ?? '').replace(/[\u0000-\u001f\u007f-\u009f]/g, ' ');
+}
+
+/** A table with a head on a terminal, tab-separated lines without one in a pipe. */
+export function printTable(head: string[], rows: unknown[][]): void {
+  if (!process.stdout.isTTY) {
+    for (const row of rows) print(row.map(clean).join('\t'));
+    return;
+  }
+  const blank = {
+    top: '',
+    'top-mid': '',
+    'top-left': '',
+    'top-right': '',
+    bottom: '',
+    'bottom-mid': '',
+    'bottom-left': '',
+    'bottom-right': '',
+    left: '',
+    'left-mid': '',
+    mid: '',
+    'mid-mid': '',
+    right: '',
+    'right-mid': '',
+    middle: '  ',
+  };
+  const table = new Table({
+    head,
+    chars: blank,
+    style: { 'padding-left': 0, 'padding-right': 0, head: ['bold'], border: [] },
+  });
+  for (const row of rows) table.push(row.map(clean));
+  print(table.toString());
+}
+
+/** Name and value, one a line. */
+export function printFields(fields: [string, unknown][]): void {
+  const width = Math.max(...fields.map(([name]) => name.length));
+  for (const [name, value] of fields) print(`${name.padEnd(width)}  ${clean(value)}`);
+}
+
+export function printJson(value: unknown): void {
+  print(JSON.stringify(value, null, 2));
+}
+
+export function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+/** Goes to stderr, so that a pipe gets results only. */
+export function note(line: string): void {
+  process.stderr.write(`${line}\n`);
+}

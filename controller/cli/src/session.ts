@@ -1,0 +1,57 @@
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { CliError, ExitCode } from './exit-codes.ts';
+
+/** Where the controller is and who we are. */
+export interface Session {
+  url: string;
+  token?: string;
+  /** Path of the CA certificate that signed the controller's; the system's CAs when absent. */
+  ca?: string;
+}
+
+function sessionPath(): string {
+  const base = process.env.XDG_CONFIG_HOME ?? join(homedir(), '.config');
+  return join(base, 'virtkeep', 'session.json');
+}
+
+/**
+ * The session: the environment (VIRTKEEP_URL, VIRTKEEP_TOKEN, VIRTKEEP_CA) before the file that `login` wrote.
+ * @throws CliError when neither names a controller.
+ */
+export function loadSession(): Session {
+  const saved = readSaved();
+  const url = process.env.VIRTKEEP_URL ?? saved?.url;
+  if (!url)
+    throw new CliError(
+      'No controller is known. Run "virtkeep login --url https://HOST" first.',
+      ExitCode.notAllowed,
+    );
+  // A saved token belongs to the saved controller and is never sent to another one.
+  const own = saved?.url === url ? saved : undefined;
+  const token = process.env.VIRTKEEP_TOKEN ?? own?.token;
+  const ca = process.env.VIRTKEEP_CA ?? own?.ca;
+  return { url, ...(token ? { token } : {}), ...(ca ? { ca } : {}) };
+}
+
+function readSaved(): Session | undefined {
+  try {
+    return JSON.parse(readFileSync(sessionPath(), 'utf8')) as Session;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Stores the session readable by the user alone. */
+export function saveSession(session: Session): string {
+  const path = sessionPath();
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  writeFileSync(`${path}.new`, `${JSON.stringify(session, null, 2)}\n`, { mode: 0o600 });
+  renameSync(`${path}.new`, path);
+  return path;
+}
+
+export function forgetSession(): void {
+  rmSync(sessionPath(), { force: true });
+}
