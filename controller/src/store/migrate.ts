@@ -1,0 +1,16 @@
+import type { Migration } from 'kysely';
+import { Migrator } from 'kysely/migration';
+import { first } from './migrations/0001-first.ts';
+import type { Database } from './schema.ts';
+
+/** In order; a name is never changed and a migration never edited once it has been released. */
+const MIGRATIONS: Record<string, Migration> = {
+  '0001-first': first,
+};
+
+/** Runs the migrations that have not run yet, each in a transaction of its own. */
+export async function migrate(database: Database): Promise<void> {
+  const migrator = new Migrator({ db: database, provider: { getMigrations: async () => MIGRATIONS } });
+  const { error } = await migrator.migrateToLatest();
+  if (error !== undefined) throw error;
+}
