@@ -1,38 +1,60 @@
-import { readFileSync } from 'node:fs';
-import { listWorldDirs } from './paths.ts';
-import { listProcesses } from './processes.ts';
+/**
+ * Who left what behind. A world's directory bears the pid of the test process that made it (`/var/tmp/vk-<pid>-…`), and
+ * all that belongs to a world mentions that directory: in its command line, or among its mounts when it lives in a node.
+ * So leaks are found, and swept, without a look at anything else on the machine.
+ */
+import { readFileSync, rmSync } from 'node:fs';
+import { basename } from 'node:path';
+import { listWorldDirs, worldPrefix } from './paths.ts';
+import { isRunning, listProcesses, type Process, signalProcess } from './processes.ts';
+import { waitFor } from './run.ts';
 
-/** What a test must leave as it found it. */
-export interface Footprint {
-  /** Processes of our kind, by "pid command". */
-  processes: string[];
-  mounts: string[];
-  mountNamespaces: string[];
-  directories: string[];
+/** Directories, mounts and processes of the worlds of one test process, one line each; empty when nothing is left. */
+export function leaksOf(ownerPid: number): string[] {
+  const prefix = worldPrefix(ownerPid);
+  const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n');
+  return [
+    ...listWorldDirs()
+      .filter(dir => basename(dir).startsWith(prefix))
+      .map(dir => `directory: ${dir}`),
+    ...mounts.filter(line => line.includes(prefix)).map(line => `mount: ${line}`),
+    ...processesOf(prefix).map(({ pid, command }) => `process: ${pid} ${command.slice(0, 150)}`),
+  ];
 }
 
-/** Programs that tests start; others that come and go on the machine are not ours to judge. */
-const OURS =
-  /qemu-system|libvirtd|virtlogd|swtpm|qemu-storage-daemon|qemu-nbd|(agent|controller)\/src\/main\.ts|sleep infinity/;
-
-/** Takes stock of the machine. */
-export function footprint(): Footprint {
-  const processes = listProcesses();
-  return {
-    processes: processes
-      .filter(({ command }) => OURS.test(command))
-      .map(({ pid, command }) => `${pid} ${command.slice(0, 120)}`),
-    mounts: readFileSync('/proc/self/mounts', 'utf8').trim().split('\n'),
-    mountNamespaces: [...new Set(processes.map(({ mountNamespace }) => mountNamespace))],
-    directories: listWorldDirs(),
-  };
+/** @throws Error that lists what this test process has left */
+export function expectNoLeaks(): void {
+  const leaks = leaksOf(process.pid);
+  if (leaks.length > 0) throw new Error(`left behind:\n  ${leaks.join('\n  ')}`);
 }
 
-/** What is there now and was not there before, one line each; empty when nothing leaked. */
-export function leaksSince(before: Footprint): string[] {
-  const after = footprint();
-  const kinds = Object.keys(after) as (keyof Footprint)[];
-  return kinds.flatMap(kind =>
-    after[kind].filter(item => !before[kind].includes(item)).map(item => `${kind}: ${item}`),
+/** Removes what test processes that are gone have left (killed runs). @returns what was removed, one line each */
+export async function sweepOrphans(): Promise<string[]> {
+  const removed: string[] = [];
+  for (const dir of listWorldDirs()) {
+    const owner = Number(basename(dir).match(/^vk-(\d+)-/)?.[1]);
+    if (isRunning(owner)) continue;
+    removed.push(...leaksOf(owner));
+    await waitFor(`the end of the processes of ${dir}`, () => {
+      const left = processesOf(worldPrefix(owner));
+      for (const { pid } of left) signalProcess(pid, 'SIGKILL');
+      return left.length === 0;
+    }, 20_000); // biome-ignore format: short
+    rmSync(dir, { recursive: true, force: true });
+  }
+  return [...new Set(removed)];
+}
+
+function processesOf(prefix: string): Process[] {
+  return listProcesses().filter(
+    ({ pid, command }) => command.includes(prefix) || mountsOf(pid).includes(prefix),
   );
+}
+
+function mountsOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/mountinfo`, 'utf8');
+  } catch {
+    return ''; // ended meanwhile
+  }
 }

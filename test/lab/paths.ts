@@ -12,12 +12,17 @@ export const CACHE = join(ROOT, '.cache');
  * Where test worlds live. Not under /tmp, which is a tmpfs on Debian 13 (no O_DIRECT, little room), and short, because
  * a unix socket's path has at most 107 bytes.
  */
-export const WORLDS = '/var/tmp';
-export const WORLD_PREFIX = 'vk-';
+const WORLDS = '/var/tmp';
+const WORLD_PREFIX = 'vk-';
 
-/** A fresh directory for one test world. */
+/** How the names of the worlds of a test process begin. */
+export function worldPrefix(ownerPid: number): string {
+  return `${WORLD_PREFIX}${ownerPid}-`;
+}
+
+/** A fresh directory for one test world; its name tells which process must remove it. */
 export function makeWorldDir(): string {
-  return mkdtempSync(join(WORLDS, WORLD_PREFIX));
+  return mkdtempSync(join(WORLDS, worldPrefix(process.pid)));
 }
 
 /** Directories of worlds that exist now. */

@@ -21,20 +21,16 @@ packages=(
   libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssl ovmf procps python3 qemu-system-x86 qemu-utils
   seabios swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
 )
-# Debian 13 split the drivers out of libvirt-daemon; these names do not exist in Debian 12.
-packages_if_known=(libvirt-daemon-driver-storage libvirt-daemon-driver-nodedev libvirt-daemon-driver-secret
-  libvirt-daemon-common libvirt-daemon-log)
 bench_packages=(virtnbdbackup)
-
-installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 need_root() {
   [ "$(id -u)" = 0 ] || { echo "setup: $1 needs root" >&2; exit 1; }
 }
 
 install_packages() {
-  local missing=() name
-  for name in "$@"; do installed "$name" || missing+=("$name"); done
+  local missing=() name installed
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true)
+  for name in "$@"; do grep -qx "installed $name" <<<"$installed" || missing+=("$name"); done
   [ ${#missing[@]} = 0 ] && return 0
   need_root "installing ${missing[*]}"
   say "apt packages missing: ${missing[*]}"
@@ -43,19 +39,13 @@ install_packages() {
 }
 
 step_packages() {
-  local wanted=("${packages[@]}") name
+  local wanted=("${packages[@]}")
   command -v npm >/dev/null || wanted+=(npm)
-  # A libvirt older than the split has these drivers inside; ask apt only where they are not installed.
-  for name in "${packages_if_known[@]}"; do
-    if ! installed "$name" && [ -n "$(apt-cache pkgnames "$name" 2>/dev/null | grep -x "$name" || true)" ]; then
-      wanted+=("$name")
-    fi
-  done
   install_packages "${wanted[@]}"
-  # On a fresh machine apt knew no names before the first update.
-  for name in "${packages_if_known[@]}"; do
-    if apt-cache pkgnames "$name" 2>/dev/null | grep -qx "$name"; then install_packages "$name"; fi
-  done
+  # Debian 13 split the storage driver out of libvirt-daemon; Debian 12 has no package of that name
+  if ! compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_storage.so' >/dev/null; then
+    install_packages libvirt-daemon-driver-storage
+  fi
 }
 
 modules_key() { cat package.json package-lock.json | sha256sum | cut -d' ' -f1; }

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { type DataDiskOptions, makeDataDisk } from './disks.ts';
 import type { GuestXmlOptions } from './domain-xml.ts';
 import { defineTinyGuest, type Guest } from './guest.ts';
+import { expectNoLeaks } from './leaks.ts';
 import { type LabNode, type PoolSpec, startNode } from './node.ts';
 import { makeWorldDir } from './paths.ts';
 
@@ -52,10 +53,11 @@ export class World {
     return defineTinyGuest(node, { ...xml, name, disks: disks ?? made });
   }
 
-  /** Ends everything and removes all files. */
+  /** Ends everything and removes all files. @throws Error when anything of this test process's worlds is left */
   async stop(): Promise<void> {
     for (const node of this.nodes) await node.stop();
     rmSync(this.dir, { recursive: true, force: true });
+    expectNoLeaks();
   }
 }
 

@@ -1,0 +1,84 @@
+/**
+ * Runs the tests and prints, as the very last line, how many passed and failed.
+ * usage: run.ts [project…]   (unit, contract, integration, e2e; default all)
+ *
+ * Unit and contract tests run in parallel workers. Those that start hypervisor nodes run one after the other: emulated
+ * guests are slow on few cores, and their time limits must mean something.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { sweepOrphans } from './lab/leaks.ts';
+import { ROOT } from './lab/paths.ts';
+
+interface Outcome {
+  passed: number;
+  failed: number;
+}
+
+const PHASES = [
+  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 10 },
+  { projects: ['integration', 'e2e'], flags: ['--runInBand'], limitMinutes: 40 },
+];
+
+const wanted = process.argv.slice(2);
+const scratch = mkdtempSync(join(tmpdir(), 'vk-run-'));
+const total: Outcome = { passed: 0, failed: 0 };
+process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
+
+await reportLeaks('an earlier run left behind, now removed');
+for (const phase of PHASES) {
+  const projects = phase.projects.filter(project => wanted.length === 0 || wanted.includes(project));
+  if (projects.length === 0) continue;
+  const outcome = await runJest(projects, phase.flags, phase.limitMinutes);
+  total.passed += outcome.passed;
+  total.failed += outcome.failed;
+}
+total.failed += await reportLeaks('left behind by this run, now removed');
+process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1;
+process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
+
+async function reportLeaks(what: string): Promise<number> {
+  const leaks = await sweepOrphans();
+  if (leaks.length > 0) process.stdout.write(`${what}:\n  ${leaks.join('\n  ')}\n`);
+  return leaks.length > 0 ? 1 : 0;
+}
+
+/** One jest run; a run that crashed or took too long counts as one failure. */
+async function runJest(projects: string[], flags: string[], limitMinutes: number): Promise<Outcome> {
+  const report = join(scratch, `${projects[0]}.json`);
+  const jest = join(ROOT, 'node_modules', 'jest', 'bin', 'jest.js');
+  const argv = [
+    '--experimental-vm-modules',
+    '--no-warnings',
+    jest,
+    '--reporters=default',
+    '--json',
+    `--outputFile=${report}`,
+  ];
+  const child = spawn(
+    process.execPath,
+    [...argv, ...flags, '--passWithNoTests', '--selectProjects', ...projects],
+    {
+      cwd: ROOT,
+      // jest prints its JSON to stdout too; its report for people goes to stderr
+      stdio: ['ignore', 'ignore', 'inherit'],
+      env: { ...process.env, CI: 'true' },
+    },
+  );
+  const timer = setTimeout(() => child.kill('SIGKILL'), limitMinutes * 60_000);
+  const forward = (signal: NodeJS.Signals) => child.kill(signal);
+  process.once('SIGINT', forward).once('SIGTERM', forward);
+  const exitCode = await new Promise<number | null>(resolve => child.once('exit', resolve));
+  clearTimeout(timer);
+  process.off('SIGINT', forward).off('SIGTERM', forward);
+  if (!existsSync(report)) return { passed: 0, failed: 1 };
+  const result = JSON.parse(readFileSync(report, 'utf8')) as {
+    numPassedTests: number;
+    numFailedTests: number;
+    numRuntimeErrorTestSuites: number;
+  };
+  const failed = result.numFailedTests + result.numRuntimeErrorTestSuites;
+  return { passed: result.numPassedTests, failed: failed === 0 && exitCode !== 0 ? 1 : failed };
+}
