@@ -17,6 +17,8 @@ import type {
 
 /** sizeof(virDomainBlockStatsStruct), which virDomainBlockStats wants to be told. */
 const BLOCK_STATS_BYTES = 40;
+/** A command of the guest agent that takes longer must say so. */
+const AGENT_TIMEOUT_SEC = 30;
 
 /**
  * A virtual machine, named by its uuid. It holds no native handle: each call looks the domain up anew, so the object stays
@@ -256,9 +258,9 @@ export class Domain {
   /**
    * Sends one JSON command to the guest agent and returns its JSON answer. Calls to one VM serialise inside libvirt. An
    * answer of 3 MB works, 10 MiB ends the agent's connection until the VM restarts: bound the output before you ask.
-   * @param timeoutSec seconds, or `AgentTimeout`.
+   * @param timeoutSec seconds for the command itself (30 unless given), or `AgentTimeout`; a hung agent is found in 5 s.
    */
-  agentCommand(command: string, timeoutSec = -2, options?: CallOptions): Promise<string> {
+  agentCommand(command: string, timeoutSec = AGENT_TIMEOUT_SEC, options?: CallOptions): Promise<string> {
     return this.#caller.call('virDomainQemuAgentCommand', this.#target, [command, timeoutSec, 0], options);
   }
 

@@ -1,4 +1,4 @@
-import { EventEmitter, once } from 'node:events';
+import { EventEmitter } from 'node:events';
 import type { Caller } from './caller.ts';
 import { Connection } from './connection.ts';
 import { ErrorCode } from './constants.ts';
@@ -78,20 +78,32 @@ export class Libvirt {
     matches: (...args: LibvirtEvents[E]) => boolean,
     options: Pick<CallOptions, 'signal' | 'timeoutMs'> = {},
   ): Promise<LibvirtEvents[E]> {
-    const signals = options.signal ? [options.signal] : [];
-    const deadline = options.timeoutMs ? [AbortSignal.timeout(options.timeoutMs)] : [];
-    const signal = AbortSignal.any([...signals, ...deadline]);
-    try {
-      for (;;) {
-        const args = (await once(this.#emitter as unknown as EventEmitter, event, {
-          signal,
-        })) as LibvirtEvents[E];
-        if (matches(...args)) return args;
-      }
-    } catch (cause) {
-      if (!signal.aborted) throw cause;
+    const emitter = this.#emitter as unknown as EventEmitter;
+    const deadline = options.timeoutMs ? AbortSignal.timeout(options.timeoutMs) : undefined;
+    const signal = AbortSignal.any([options.signal, deadline].filter(s => s !== undefined));
+    const failure = () => {
       const kind = options.signal?.aborted ? 'aborted' : 'timeout';
-      throw new LibvirtError(ownError(kind, `no such event: ${event}`), `waitFor ${event}`, { cause });
+      return new LibvirtError(ownError(kind, `no such event: ${event}`), `waitFor ${event}`, {
+        cause: signal.reason,
+      });
+    };
+    if (signal.aborted) throw failure();
+    const { promise, resolve, reject } = Promise.withResolvers<LibvirtEvents[E]>();
+    const onEvent = (...args: unknown[]) => {
+      try {
+        if (matches(...(args as LibvirtEvents[E]))) resolve(args as LibvirtEvents[E]);
+      } catch (error) {
+        reject(error);
+      }
+    };
+    const onAbort = () => reject(failure());
+    emitter.on(event, onEvent);
+    signal.addEventListener('abort', onAbort);
+    try {
+      return await promise;
+    } finally {
+      emitter.off(event, onEvent);
+      signal.removeEventListener('abort', onAbort);
     }
   }
 

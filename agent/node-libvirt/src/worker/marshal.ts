@@ -1,0 +1,251 @@
+// From a line of calls.ts to a C call: prototype, arguments, result, and the freeing of all that libvirt handed out.
+
+import koffi, { type TypeObject } from 'koffi';
+import { type ArgToken, CALLS, type CallName, type CallSpec } from '../calls.ts';
+import type { BlockCopyParams, DomainRef, PoolRef, VolRef } from '../types.ts';
+import {
+  buildCopyParams,
+  freeMemory,
+  freeTypedParams,
+  plain,
+  pointers,
+  readTypedParams,
+  SCALARS,
+  STRUCTS,
+  takeDomainStats,
+  takeInterfaces,
+} from './layouts.ts';
+import {
+  freeHandle,
+  type HandleKind,
+  lastError,
+  type NativeFunction,
+  nameOfHandle,
+  native,
+  type Pointer,
+  uuidOf,
+} from './native.ts';
+
+const out = (type: string | TypeObject) => koffi.out(koffi.pointer(type)) as unknown as TypeObject;
+const OWNED_TEXT = koffi.disposable('str');
+const LISTS: Record<string, HandleKind> = {
+  'out:domains': 'domain',
+  'out:snapshots': 'snapshot',
+  'out:pools': 'pool',
+  'out:vols': 'vol',
+};
+
+/** One argument of a running call: what goes to C, how its result is read (`count` = what the function returned), its end. */
+interface Slot {
+  natives: unknown[];
+  read?: (count: number) => unknown;
+  dispose?: () => void;
+}
+
+function typesOf(token: ArgToken): (string | TypeObject)[] {
+  if (token === 'strs') return ['const char **', 'uint'];
+  if (token === 'copyParams') return ['void *', 'int'];
+  if (token === 'out:typed') return [out('void *'), out('int')];
+  if (token in SCALARS) return [out(SCALARS[token]!)];
+  if (token in STRUCTS) return [out(STRUCTS[token]!)];
+  if (token.startsWith('out:')) return [out('void *')];
+  return [token === 'str?' ? 'str' : token];
+}
+
+function inSlot(token: ArgToken, value: unknown): Slot {
+  if (token === 'strs') {
+    const strings = value as string[];
+    return { natives: strings.length ? [strings, strings.length] : [null, 0] };
+  }
+  if (token === 'copyParams') {
+    const { list, count } = buildCopyParams(value as BlockCopyParams);
+    return { natives: [list, count], dispose: () => freeTypedParams(list, count) };
+  }
+  // C would silently end the string there.
+  if (typeof value === 'string' && value.includes('\0')) throw new TypeError('a string contains NUL');
+  return { natives: [value] };
+}
+
+function outSlot(token: ArgToken, target: readonly string[]): Slot {
+  if (token in SCALARS) {
+    const cell = [0];
+    return { natives: [cell], read: () => plain(cell[0]) };
+  }
+  if (token in STRUCTS) {
+    const struct = {};
+    return { natives: [struct], read: () => plain(struct) };
+  }
+  const list: [Pointer | null] = [null];
+  if (token === 'out:typed') {
+    const size = [0];
+    return {
+      natives: [list, size],
+      read: () => readTypedParams(list[0], size[0]!),
+      dispose: () => freeTypedParams(list[0], size[0]!),
+    };
+  }
+  return { natives: [list], read: count => (list[0] ? takeList(token, list[0], count, target) : []) };
+}
+
+function takeList(token: ArgToken, list: Pointer, count: number, target: readonly string[]): unknown[] {
+  if (token === 'out:interfaces') return takeInterfaces(list, count);
+  if (token === 'out:domainStats') return takeDomainStats(list, count, domainRef);
+  const handles = pointers(list, count);
+  freeMemory(list);
+  return takeHandles(LISTS[token]!, handles, target);
+}
+
+// Handles to plain references ------------------------------------------------------------------------------------------
+
+function domainRef(handle: Pointer): DomainRef {
+  const id = native('virDomainGetID', 'uint', ['void *'])(handle) as number;
+  return {
+    uuid: uuidOf('domain', handle),
+    name: nameOfHandle('domain', handle),
+    id: id === 0xffffffff ? -1 : id,
+  };
+}
+
+function poolRef(handle: Pointer): PoolRef {
+  return { uuid: uuidOf('pool', handle), name: nameOfHandle('pool', handle) };
+}
+
+function volRef(handle: Pointer, poolUuid?: string): VolRef {
+  const key = native('virStorageVolGetKey', 'str', ['void *'])(handle) as string;
+  return { pool: poolUuid ?? poolOf(handle), name: nameOfHandle('vol', handle), key };
+}
+
+function poolOf(vol: Pointer): string {
+  const pool = native('virStoragePoolLookupByVolume', 'void *', ['void *'])(vol) as Pointer | null;
+  if (!pool) throw lastError('virStoragePoolLookupByVolume failed');
+  try {
+    return uuidOf('pool', pool);
+  } finally {
+    freeHandle('pool', pool);
+  }
+}
+
+/** References of handles; frees every handle, also when one cannot be read. */
+function takeHandles(kind: HandleKind, handles: Pointer[], target: readonly string[]): unknown[] {
+  try {
+    return handles.map(handle => {
+      if (kind === 'domain') return domainRef(handle);
+      if (kind === 'pool') return poolRef(handle);
+      if (kind === 'vol') return volRef(handle, target[0]);
+      return nameOfHandle('snapshot', handle);
+    });
+  } finally {
+    for (const handle of handles) freeHandle(kind, handle);
+  }
+}
+
+// Targets: looked up for one call, freed after it ----------------------------------------------------------------------
+
+const LOOKUP = {
+  domain: native.bind(null, 'virDomainLookupByUUIDString', 'void *', ['void *', 'str']),
+  pool: native.bind(null, 'virStoragePoolLookupByUUIDString', 'void *', ['void *', 'str']),
+  snapshot: native.bind(null, 'virDomainSnapshotLookupByName', 'void *', ['void *', 'str', 'uint']),
+  vol: native.bind(null, 'virStorageVolLookupByName', 'void *', ['void *', 'str']),
+} as const;
+
+function withHandle<T>(kind: HandleKind, parent: Pointer, name: string, use: (handle: Pointer) => T): T {
+  const extra = kind === 'snapshot' ? [0] : [];
+  const handle = (LOOKUP[kind]() as NativeFunction)(parent, name, ...extra) as Pointer | null;
+  if (!handle) throw lastError(`no such ${kind}`);
+  try {
+    return use(handle);
+  } finally {
+    freeHandle(kind, handle);
+  }
+}
+
+function withTarget<T>(
+  spec: CallSpec,
+  conn: Pointer,
+  target: readonly string[],
+  use: (handle: Pointer | null) => T,
+): T {
+  const [first = '', second = ''] = target;
+  switch (spec.on) {
+    case 'none':
+      return use(null);
+    case 'conn':
+      return use(conn);
+    case 'domain':
+    case 'pool':
+      return withHandle(spec.on, conn, first, use);
+    case 'snapshot':
+      return withHandle('domain', conn, first, dom => withHandle('snapshot', dom, second, use));
+    case 'vol':
+      return withHandle('pool', conn, first, pool => withHandle('vol', pool, second, use));
+  }
+}
+
+// The call -------------------------------------------------------------------------------------------------------------
+
+function returnType(spec: CallSpec): string | TypeObject {
+  if (spec.returns === 'text') return OWNED_TEXT;
+  if (spec.returns === 'uint64') return 'uint64';
+  return spec.returns in HANDLE_KINDS ? 'void *' : 'int';
+}
+
+const HANDLE_KINDS: Record<HandleKind, true> = { domain: true, snapshot: true, pool: true, vol: true };
+
+function failed(spec: CallSpec, result: unknown): boolean {
+  if (result === null) return true;
+  if (spec.returns === 'uint64') return BigInt(result as number) === 0n;
+  return typeof result === 'number' && result < 0;
+}
+
+function resultOf(spec: CallSpec, result: unknown, slots: Slot[], target: readonly string[]): unknown {
+  switch (spec.returns) {
+    case 'ok':
+      return undefined;
+    case 'int':
+    case 'text':
+    case 'uint64':
+      return plain(result);
+    case 'bool':
+      return result !== 0;
+    case 'out':
+    case 'out?':
+    case 'outs': {
+      if (spec.returns === 'out?' && result === 0) return null;
+      const values = slots.flatMap(slot => (slot.read ? [slot.read(result as number)] : []));
+      return spec.returns === 'outs' ? values : values[0];
+    }
+    case 'domain':
+    case 'snapshot':
+    case 'pool':
+    case 'vol':
+      return takeHandles(spec.returns, [result as Pointer], spec.on === 'pool' ? target : [])[0];
+  }
+}
+
+/** Runs a libvirt function in this thread. @throws NativeError with libvirt's own error */
+export function invoke(
+  conn: Pointer,
+  name: CallName,
+  target: readonly string[],
+  args: readonly unknown[],
+): unknown {
+  const spec: CallSpec = CALLS[name];
+  const head = spec.on === 'none' ? [] : ['void *'];
+  const file = spec.qemu ? 'libvirt-qemu.so.0' : undefined;
+  const call = native(name, returnType(spec), [...head, ...spec.args.flatMap(typesOf)], file);
+  return withTarget(spec, conn, target, handle => {
+    const slots: Slot[] = [];
+    let next = 0;
+    try {
+      for (const token of spec.args) {
+        slots.push(token.startsWith('out:') ? outSlot(token, target) : inSlot(token, args[next++]));
+      }
+      const natives = slots.flatMap(slot => slot.natives);
+      const result = spec.on === 'none' ? call(...natives) : call(handle, ...natives);
+      if (failed(spec, result)) throw lastError(`${name} failed`);
+      return resultOf(spec, result, slots, target);
+    } finally {
+      for (const slot of slots) slot.dispose?.();
+    }
+  });
+}
