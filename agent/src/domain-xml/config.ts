@@ -1,0 +1,117 @@
+import type { GuestOs } from './guest-os.ts';
+import type { DomainMetadata } from './metadata.ts';
+
+/** What the product needs to know of a domain's definition. Optional texts are undefined when absent. */
+export interface DomainConfig {
+  /** Lower case; empty when the XML has none. */
+  uuid: string;
+  name: string;
+  title?: string;
+  description: string;
+  /** Most memory the guest can have, MiB, rounded up. */
+  memoryMiB: number;
+  /** Most CPUs the guest can have. */
+  vcpus: number;
+  /** "kvm", "qemu". */
+  virtType: string;
+  arch: string;
+  /** Machine type as written: "q35", "pc-i440fx-7.2". */
+  machine: string;
+  /** `firmware` of <os>: "efi" when libvirt chooses the loader itself. */
+  firmware?: string;
+  loader?: { path?: string; type?: string; secure: boolean };
+  /** UEFI variables: their file, and the file they are made from. */
+  nvram?: { path?: string; template?: string };
+  tpm?: { model?: string; backend: string; version?: string };
+  disks: DiskConfig[];
+  interfaces: InterfaceConfig[];
+  hostdevs: HostdevConfig[];
+  agentChannel: AgentChannel;
+  /** Model of the memory balloon; "none" or "virtio". */
+  memballoon?: string;
+  os: GuestOs;
+  metadata: DomainMetadata;
+}
+
+/** The guest agent's channel: `connected` and `disconnected` are told by a live XML only, `present` by any. */
+export type AgentChannel = 'absent' | 'present' | 'connected' | 'disconnected';
+
+export type DiskDevice = 'disk' | 'cdrom' | 'lun' | 'floppy';
+
+export interface DiskConfig {
+  device: DiskDevice;
+  /** "file", "block", "network", "volume", "dir", "nvme", "vhostuser". */
+  type: string;
+  /** Absolute path of a file or block device. */
+  path?: string;
+  volume?: { pool: string; name: string };
+  /** The source for people: path, `pool/volume`, or `protocol:name`; empty for an empty drive. */
+  source: string;
+  /** Driver type: "qcow2", "raw"; libvirt takes raw when it is absent. */
+  format?: string;
+  targetDev: string;
+  bus: string;
+  readonly: boolean;
+  shareable: boolean;
+  transient: boolean;
+  cache?: string;
+  serial?: string;
+  /** `snapshot` attribute: "no", "internal", "external", "manual". */
+  snapshot?: string;
+  /** Layers below the active one as the XML has them, top to bottom; undefined when it does not say. */
+  backingChain?: BackingLayer[];
+  /** The source is a part of a file, or an encrypted one. */
+  sliced: boolean;
+  encrypted: boolean;
+}
+
+export interface BackingLayer {
+  type: string;
+  format?: string;
+  path?: string;
+}
+
+export interface InterfaceConfig {
+  mac: string;
+  /** "network", "bridge", "user". */
+  type: string;
+  model?: string;
+  /** Name of the network or bridge. */
+  source?: string;
+}
+
+export interface HostdevConfig {
+  /** "mdev", "pci", "usb", "scsi", "scsi_host", "net". */
+  type: string;
+  /** UUID of an mdev; address of a PCI device, `0000:03:00.0`. */
+  address?: string;
+}
+
+/** A saved state as libvirt keeps it (`<domainsnapshot>`). */
+export interface SnapshotConfig {
+  name: string;
+  description: string;
+  /** Name of the parent state; undefined for a root. */
+  parent?: string;
+  /** Seconds since 1970 (libvirt has no finer time). */
+  creationTime: number;
+  /** "running", "paused", "shutoff", "disk-snapshot". */
+  state: string;
+  memory: { mode: 'no' | 'internal' | 'external'; path?: string };
+  disks: SnapshotDisk[];
+  /** The domain as it was: `<domain>`; undefined when libvirt kept none. */
+  domain?: DomainConfig;
+  /** The persistent definition beside a running one: `<inactiveDomain>`. */
+  inactiveDomain?: DomainConfig;
+  /** libvirt was interrupted while deleting it; the delete must be repeated. */
+  deleteInProgress: boolean;
+}
+
+export interface SnapshotDisk {
+  /** Target device (`vda`), or a path in old definitions. */
+  name: string;
+  mode: 'no' | 'internal' | 'external' | 'manual' | 'default';
+  /** The overlay that was made when the state was frozen. */
+  path?: string;
+  format?: string;
+}

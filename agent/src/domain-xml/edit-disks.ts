@@ -1,0 +1,88 @@
+import type { Element } from '@xmldom/xmldom';
+import { attr, child, children, childrenAt, ensureChild, remove } from './dom.ts';
+import { diskElement, editDomain, removeChildren } from './edit.ts';
+
+export interface NewSource {
+  /** Absolute path of the file. */
+  path: string;
+  /** "qcow2" or "raw"; always written, since libvirt takes a missing one for raw. */
+  format: string;
+}
+
+/**
+ * Points a disk at a file, whatever its source was (file, block device, network, volume). Encryption stays; slices,
+ * labels, credentials of a network source, runtime indexes, the recorded chain and a mirror go: they belonged to the
+ * old source.
+ */
+export function setDiskSource(xml: string, targetDev: string, source: NewSource): string {
+  return editDomain(xml, domain => applySource(diskElement(domain, targetDev), source));
+}
+
+/** As `setDiskSource`, on a tree. */
+export function applySource(disk: Element, { path, format }: NewSource): void {
+  disk.setAttribute('type', 'file');
+  removeChildren(disk, 'backingStore', 'mirror', 'auth');
+  const target = child(disk, 'target')!;
+  const driver = ensureChild(disk, 'driver', disk.firstChild as Element | null);
+  if (!attr(driver, 'name')) driver.setAttribute('name', 'qemu');
+  driver.setAttribute('type', format);
+  const source = ensureChild(disk, 'source', target);
+  for (const name of Array.from(source.attributes, attribute => attribute.name)) {
+    if (name !== 'startupPolicy') source.removeAttribute(name);
+  }
+  for (const inner of children(source)) {
+    if (inner.localName !== 'encryption') remove(inner);
+  }
+  source.setAttribute('file', path);
+}
+
+/** Puts an image into a CD-ROM or floppy drive, or empties it (null). */
+export function setCdromSource(xml: string, targetDev: string, path: string | null): string {
+  return editDomain(xml, domain => {
+    const disk = diskElement(domain, targetDev);
+    if (path !== null) return applySource(disk, { path, format: 'raw' });
+    disk.setAttribute('type', 'file');
+    removeChildren(disk, 'source', 'backingStore', 'auth');
+  });
+}
+
+/** Takes a disk (also a LUN that is not available) out of the definition. */
+export function removeDisk(xml: string, targetDev: string): string {
+  return editDomain(xml, domain => remove(diskElement(domain, targetDev)));
+}
+
+/**
+ * Drops the recorded chain (and mirror) of every disk, so that libvirt reads it from the files: it must go after any
+ * change of a chain made outside libvirt, else the start fails.
+ */
+export function stripBackingStore(xml: string): string {
+  return editDomain(xml, domain => {
+    for (const disk of childrenAt(domain, 'devices/disk')) removeChildren(disk, 'backingStore', 'mirror');
+  });
+}
+
+/**
+ * Replaces paths wherever the definition names a file: disks with their chains, NVRAM, kernel and initrd.
+ * @param paths old → new; a path that is not in it stays.
+ */
+export function replacePaths(xml: string, paths: ReadonlyMap<string, string>): string {
+  return editDomain(xml, domain => applyPaths(domain, paths));
+}
+
+/** As `replacePaths`, on the tree of a `<domain>` or any part of it. */
+export function applyPaths(root: Element, paths: ReadonlyMap<string, string>): void {
+  for (const element of children(root)) applyPaths(element, paths);
+  if (root.localName === 'source') replaceAttributes(root, ['file', 'dev'], paths);
+  if (root.localName === 'memory') replaceAttributes(root, ['file'], paths);
+  const isPathText = ['nvram', 'loader', 'kernel', 'initrd'].includes(root.localName ?? '');
+  const next =
+    isPathText && children(root).length === 0 ? paths.get(root.textContent?.trim() ?? '') : undefined;
+  if (next !== undefined) root.textContent = next;
+}
+
+function replaceAttributes(element: Element, names: string[], paths: ReadonlyMap<string, string>): void {
+  for (const name of names) {
+    const next = paths.get(attr(element, name) ?? '');
+    if (next !== undefined) element.setAttribute(name, next);
+  }
+}

@@ -1,0 +1,179 @@
+import { describe, expect, test } from '@jest/globals';
+import * as xml from './index.ts';
+import { LIVE_XML, SNAPSHOT_XML, UUID } from './sample-xml.ts';
+
+const NEW_UUID = 'eeeeeeee-2222-4333-8444-555555555555';
+const disk = (text: string, target: string) =>
+  xml.parseDomain(text).disks.find(item => item.targetDev === target);
+
+describe('edits of a domain', () => {
+  test('an edit preserves all else', () => {
+    const same = xml.setDescription(LIVE_XML, 'two\r\nlines');
+    expect(xml.parseDomain(same)).toEqual(xml.parseDomain(LIVE_XML));
+    expect(same).toContain('<qemu:arg value="-snapshot"/>');
+    expect(same).toContain('two&#13;\nlines');
+    expect(xml.deviceDifferences(same, LIVE_XML)).toEqual([]);
+  });
+
+  test('setIdentity changes name, uuid, SMBIOS uuid, MACs, and asks for a new generation id', () => {
+    const macs = xml.newMacs(['52:54:00:AA:BB:CC'], () => Buffer.from([1, 2, 3]));
+    const next = xml.setIdentity(LIVE_XML, { name: 'a<b', uuid: NEW_UUID, macs });
+    expect(xml.parseDomain(next)).toMatchObject({ name: 'a<b', uuid: NEW_UUID });
+    expect(xml.parseDomain(next).interfaces[0]?.mac).toBe('52:54:00:01:02:03');
+    expect(next).not.toContain(`${UUID}</uuid>`);
+    expect(next).toContain(`<entry name="uuid">${NEW_UUID}</entry>`);
+    expect(next).toContain('<genid/>');
+    expect(xml.setIdentity(LIVE_XML, { name: 'x', uuid: UUID })).toContain('<genid>9999');
+  });
+
+  test('setIdentity gives a uuid to a domain without one, in its place', () => {
+    const next = xml.setIdentity('<domain><name>x</name><memory>1</memory></domain>', {
+      name: 'y',
+      uuid: UUID,
+    });
+    expect(next).toBe(`<domain><name>y</name><uuid>${UUID}</uuid><memory>1</memory></domain>`);
+  });
+
+  test.each(['vda', 'vdb', 'vdc'])('setDiskSource turns %s into a file', target => {
+    const next = xml.setDiskSource(LIVE_XML, target, { path: '/new/d.qcow2', format: 'qcow2' });
+    expect(disk(next, target)).toMatchObject({
+      type: 'file',
+      path: '/new/d.qcow2',
+      format: 'qcow2',
+      backingChain: undefined,
+    });
+    expect(next).toContain('/dev/sdx');
+    if (target === 'vda') expect(disk(next, target)).toMatchObject({ cache: 'none', serial: 'S1' });
+    if (target === 'vdb') expect(next).not.toContain('<auth');
+  });
+
+  test('setCdromSource changes, fills and empties a drive', () => {
+    const empty = xml.setCdromSource(LIVE_XML, 'sdb', null);
+    expect(disk(empty, 'sdb')).toMatchObject({ source: '', readonly: true });
+    expect(disk(xml.setCdromSource(empty, 'sdb', '/i/b.iso'), 'sdb')?.path).toBe('/i/b.iso');
+    expect(xml.setCdromSource(LIVE_XML, 'sdb', '/i/b.iso')).toContain('startupPolicy="optional"');
+  });
+
+  test('removeDisk takes out that disk; an unknown one is refused', () => {
+    const next = xml.removeDisk(LIVE_XML, 'sda');
+    expect(xml.parseDomain(next).disks.map(item => item.targetDev)).toEqual(['vda', 'sdb', 'vdb', 'vdc']);
+    expect(() => xml.removeDisk(LIVE_XML, 'zz')).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
+  });
+
+  test('stripBackingStore drops the chains and keeps the sources', () => {
+    const next = xml.stripBackingStore(LIVE_XML);
+    expect(next).not.toContain('backingStore');
+    expect(disk(next, 'vda')).toMatchObject({ path: '/pool/top.qcow2', backingChain: undefined });
+  });
+
+  test('setNvram sets, adds and resets', () => {
+    expect(xml.parseDomain(xml.setNvram(LIVE_XML, '/n/v.fd')).nvram?.path).toBe('/n/v.fd');
+    const reset = xml.setNvram(LIVE_XML, null);
+    expect(xml.parseDomain(reset).nvram).toEqual({
+      path: undefined,
+      template: '/usr/share/OVMF/OVMF_VARS.fd',
+    });
+    const bare = '<domain><name>x</name><os><loader>/l</loader><boot dev="hd"/></os></domain>';
+    expect(xml.setNvram(bare, '/n')).toContain('<loader>/l</loader><nvram>/n</nvram><boot');
+  });
+
+  test('setNvram knows the form with a source', () => {
+    const form = '<domain><name>x</name><os><nvram type="file"><source file="/a"/></nvram></os></domain>';
+    expect(xml.parseDomain(xml.setNvram(form, '/b')).nvram?.path).toBe('/b');
+    expect(xml.parseDomain(form).nvram?.path).toBe('/a');
+  });
+
+  test('replacePaths follows chains and NVRAM', () => {
+    const paths = new Map([
+      ['/pool/base.img', '/p2/base.img'],
+      ['/var/lib/libvirt/qemu/nvram/web_VARS.fd', '/p2/v.fd'],
+    ]);
+    const next = xml.parseDomain(xml.replacePaths(LIVE_XML, paths));
+    expect(next.disks[0]?.backingChain?.map(layer => layer.path)).toEqual([
+      '/pool/mid.qcow2',
+      '/p2/base.img',
+    ]);
+    expect(next.nvram?.path).toBe('/p2/v.fd');
+  });
+
+  test('stripRuntime leaves a definition', () => {
+    const next = xml.stripRuntime(LIVE_XML);
+    for (const gone of [
+      'id="7"',
+      'virtio-disk0',
+      'backingStore',
+      'index=',
+      'seclabel',
+      '/run/libvirt',
+      'state="conn',
+      'vnet3',
+      'pts',
+      'port="5900"',
+    ]) {
+      expect(next).not.toContain(gone);
+    }
+    expect(next).toContain('ua-mine');
+    expect(xml.parseDomain(next).agentChannel).toBe('present');
+  });
+
+  test('metadata is written, replaced and removed without touching others', () => {
+    const metadata = { ...xml.parseDomain(LIVE_XML).metadata, template: false, parent: undefined };
+    const next = xml.setMetadata(LIVE_XML, metadata);
+    expect(xml.parseDomain(next).metadata).toEqual({ ...metadata, parent: undefined });
+    expect(xml.parseDomain(next).os.version).toBe('debian/12');
+    const none = xml.setMetadata(next, xml.NO_METADATA);
+    expect(none).not.toContain('urn:virtkeep');
+    const fresh = xml.setMetadata('<domain><name>x</name><memory>1</memory></domain>', {
+      ...xml.NO_METADATA,
+      template: true,
+    });
+    expect(xml.parseDomain(fresh).metadata.template).toBe(true);
+    expect(xml.metadataElement(xml.NO_METADATA)).toBeNull();
+    expect(xml.metadataElement({ ...xml.NO_METADATA, template: true })).toBe('<domain template="yes"/>');
+  });
+});
+
+describe('editSnapshot', () => {
+  test('follows identity, paths and parent', () => {
+    const next = xml.editSnapshot(SNAPSHOT_XML, {
+      identity: { name: 'copy', uuid: NEW_UUID, macs: new Map([['52:54:00:aa:bb:cc', '52:54:00:00:00:01']]) },
+      paths: new Map([
+        ['/pool/top.qcow2', '/p2/top'],
+        ['/pool/mid.qcow2', '/p2/mid'],
+        ['/pool/second.memory', '/p2/mem'],
+      ]),
+      parent: null,
+    });
+    const state = xml.parseSnapshot(next);
+    expect(state).toMatchObject({ parent: undefined, memory: { path: '/p2/mem' } });
+    expect(state.disks[0]?.path).toBe('/p2/top');
+    expect(state.domain).toMatchObject({ name: 'copy', uuid: NEW_UUID });
+    expect(state.domain?.disks[0]).toMatchObject({ path: '/p2/mid', backingChain: undefined });
+    expect(state.domain?.interfaces[0]?.mac).toBe('52:54:00:00:00:01');
+    expect(xml.parseSnapshot(xml.editSnapshot(next, { parent: 'p' })).parent).toBe('p');
+  });
+});
+
+describe('deviceDifferences', () => {
+  test('a restored copy is the same machine', () => {
+    let copy = xml.setIdentity(LIVE_XML, {
+      name: 'c',
+      uuid: NEW_UUID,
+      macs: xml.newMacs(['52:54:00:aa:bb:cc']),
+    });
+    for (const target of ['vda', 'vdb', 'vdc'])
+      copy = xml.setDiskSource(copy, target, { path: `/n/${target}`, format: 'qcow2' });
+    copy = xml.setNvram(xml.stripRuntime(copy), '/n/v.fd');
+    const differences = xml.deviceDifferences(LIVE_XML, copy);
+    // the network disk's protocol and credentials, and the volume disk's missing driver, are real differences
+    expect(differences.filter(line => !/"vd[bc]"/.test(line))).toEqual([]);
+  });
+
+  test('sees a lost device, another bus and other memory', () => {
+    expect(xml.deviceDifferences(LIVE_XML, xml.removeDisk(LIVE_XML, 'sda'))).toHaveLength(1);
+    expect(xml.deviceDifferences(LIVE_XML, LIVE_XML.replace("bus='sata'", "bus='ide'"))).toHaveLength(2);
+    expect(
+      xml.deviceDifferences(LIVE_XML, LIVE_XML.replace("<memory unit='KiB'>131073", "<memory unit='KiB'>5")),
+    ).toHaveLength(2);
+  });
+});

@@ -1,0 +1,126 @@
+/**
+ * What virtkeep itself keeps in a domain's `<metadata>`, in an element of its own namespace, so that it goes wherever
+ * the domain's definition goes (the node is the truth; losing every database loses none of it).
+ */
+
+import { isUuid } from '@virtkeep/shared/ids';
+import { DOMParser, type Document, type Element } from '@xmldom/xmldom';
+import { attr, children, ensureChild, remove } from './dom.ts';
+import { serializeXml } from './safe-xml.ts';
+
+export const METADATA_NAMESPACE = 'urn:virtkeep:domain:1';
+/** Prefix of the element; also the `key` of libvirt's metadata calls. */
+export const METADATA_PREFIX = 'virtkeep';
+
+export interface DomainMetadata {
+  template: boolean;
+  /** Grows with each change of the template's disks; 0 when it was never a template. */
+  templateVersion: number;
+  /** The template a thin clone stands on, and the version it was cloned from. */
+  parent?: { id: string; version: number };
+  /** Disks of other domains attached to this one (spec 4.1). */
+  attachments: Attachment[];
+}
+
+export interface Attachment {
+  /** UUID of the original disk. */
+  diskId: string;
+  /** UUID of the domain that owns it. */
+  ownerId: string;
+  /** Where it is on this domain. */
+  targetDev: string;
+  /** The file attached: a frozen layer, or a clone. */
+  path: string;
+  /** Attached as the thin clone's disk, not the template's. */
+  thinClone: boolean;
+}
+
+export const NO_METADATA: DomainMetadata = { template: false, templateVersion: 0, attachments: [] };
+
+/** Reads the element from a `<domain>`; what is absent or malformed in it counts as not set. */
+export function readMetadata(domain: Element): DomainMetadata {
+  const own = findOwn(domain);
+  if (!own) return { ...NO_METADATA, attachments: [] };
+  const inner = (name: string) => children(own).filter(element => element.localName === name);
+  const parent = inner('parent')[0];
+  const parentId = attr(parent, 'id');
+  return {
+    template: attr(own, 'template') === 'yes',
+    templateVersion: count(attr(own, 'version')),
+    ...(parentId && isUuid(parentId)
+      ? { parent: { id: parentId, version: count(attr(parent, 'version')) } }
+      : {}),
+    attachments: inner('attachment').flatMap(readAttachment),
+  };
+}
+
+/**
+ * The element's text for libvirt's SetMetadata (without prefix: libvirt adds `METADATA_PREFIX`), or null when there is
+ * nothing to keep and the element is to be removed.
+ */
+export function metadataElement(metadata: DomainMetadata): string | null {
+  if (isEmpty(metadata)) return null;
+  const document = new DOMParser().parseFromString('<domain/>', 'text/xml');
+  fill(document.documentElement!, metadata, name => document.createElement(name));
+  return serializeXml(document.documentElement!);
+}
+
+/** Writes the element into a `<domain>` tree, in place of the one that is there. */
+export function writeMetadata(document: Document, domain: Element, metadata: DomainMetadata): void {
+  const old = findOwn(domain);
+  if (old) remove(old);
+  if (isEmpty(metadata)) return;
+  const holder = ensureChild(domain, 'metadata', children(domain, 'memory')[0]);
+  const make = (name: string) => document.createElementNS(METADATA_NAMESPACE, `${METADATA_PREFIX}:${name}`);
+  const own = make('domain');
+  fill(own, metadata, make);
+  holder.appendChild(own);
+}
+
+function findOwn(domain: Element): Element | undefined {
+  const holder = children(domain, 'metadata')[0];
+  if (!holder) return undefined;
+  return children(holder).find(
+    element => element.namespaceURI === METADATA_NAMESPACE && element.localName === 'domain',
+  );
+}
+
+function isEmpty(metadata: DomainMetadata): boolean {
+  return (
+    !metadata.template &&
+    metadata.templateVersion === 0 &&
+    !metadata.parent &&
+    metadata.attachments.length === 0
+  );
+}
+
+function fill(own: Element, metadata: DomainMetadata, make: (name: string) => Element): void {
+  if (metadata.template) own.setAttribute('template', 'yes');
+  if (metadata.templateVersion > 0) own.setAttribute('version', String(metadata.templateVersion));
+  if (metadata.parent) {
+    const parent = make('parent');
+    parent.setAttribute('id', metadata.parent.id);
+    parent.setAttribute('version', String(metadata.parent.version));
+    own.appendChild(parent);
+  }
+  for (const attachment of metadata.attachments) {
+    const element = make('attachment');
+    element.setAttribute('disk', attachment.diskId);
+    element.setAttribute('owner', attachment.ownerId);
+    element.setAttribute('target', attachment.targetDev);
+    element.setAttribute('path', attachment.path);
+    if (attachment.thinClone) element.setAttribute('thin-clone', 'yes');
+    own.appendChild(element);
+  }
+}
+
+function readAttachment(element: Element): Attachment[] {
+  const [diskId, ownerId] = [attr(element, 'disk'), attr(element, 'owner')];
+  const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
+  if (!diskId || !ownerId || !targetDev || !path) return [];
+  return [{ diskId, ownerId, targetDev, path, thinClone: attr(element, 'thin-clone') === 'yes' }];
+}
+
+function count(value: string | undefined): number {
+  return value && /^\d{1,9}$/.test(value) ? Number(value) : 0;
+}

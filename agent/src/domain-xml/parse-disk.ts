@@ -1,0 +1,75 @@
+import type { Element } from '@xmldom/xmldom';
+import type { BackingLayer, DiskConfig, DiskDevice } from './config.ts';
+import { attr, child, children, text } from './dom.ts';
+
+/** More layers than any sane chain has; libvirt itself refuses beyond 200. */
+const MAX_CHAIN = 200;
+
+/** One `<disk>`. @returns undefined for a disk without a target, which libvirt would refuse too */
+export function parseDisk(disk: Element): DiskConfig | undefined {
+  const targetDev = attr(child(disk, 'target'), 'dev');
+  if (!targetDev) return undefined;
+  const type = attr(disk, 'type') ?? 'file';
+  const source = child(disk, 'source');
+  const driver = child(disk, 'driver');
+  const path = sourcePath(type, source);
+  const volume = volumeOf(type, source);
+  return {
+    device: deviceOf(disk),
+    type,
+    ...(path ? { path } : {}),
+    ...(volume ? { volume } : {}),
+    source: path ?? (volume ? `${volume.pool}/${volume.name}` : describeSource(type, source)),
+    format: attr(driver, 'type'),
+    targetDev,
+    bus: attr(child(disk, 'target'), 'bus') ?? '',
+    readonly: child(disk, 'readonly') !== undefined,
+    shareable: child(disk, 'shareable') !== undefined,
+    transient: child(disk, 'transient') !== undefined,
+    cache: attr(driver, 'cache'),
+    serial: text(disk, 'serial'),
+    snapshot: attr(disk, 'snapshot'),
+    backingChain: backingChain(disk),
+    sliced: source !== undefined && child(source, 'slices') !== undefined,
+    encrypted:
+      child(disk, 'encryption') !== undefined ||
+      (source !== undefined && child(source, 'encryption') !== undefined),
+  };
+}
+
+/** The file or device of a `<source>`, when its type has one. */
+export function sourcePath(type: string, source: Element | undefined): string | undefined {
+  if (type === 'file') return attr(source, 'file');
+  if (type === 'block') return attr(source, 'dev');
+  if (type === 'dir') return attr(source, 'dir');
+  return undefined;
+}
+
+function deviceOf(disk: Element): DiskDevice {
+  const device = attr(disk, 'device');
+  return device === 'cdrom' || device === 'lun' || device === 'floppy' ? device : 'disk';
+}
+
+function volumeOf(type: string, source: Element | undefined): DiskConfig['volume'] {
+  const [pool, name] = [attr(source, 'pool'), attr(source, 'volume')];
+  return type === 'volume' && pool && name ? { pool, name } : undefined;
+}
+
+function describeSource(type: string, source: Element | undefined): string {
+  if (!source || type !== 'network') return '';
+  return `${attr(source, 'protocol') ?? 'network'}:${attr(source, 'name') ?? ''}`;
+}
+
+/** undefined: the XML does not say; []: it says that there is none (an empty `<backingStore/>`). */
+function backingChain(disk: Element): BackingLayer[] | undefined {
+  let store = child(disk, 'backingStore');
+  if (!store) return undefined;
+  const chain: BackingLayer[] = [];
+  for (; store && chain.length < MAX_CHAIN; store = child(store, 'backingStore')) {
+    if (children(store).length === 0) break;
+    const type = attr(store, 'type') ?? 'file';
+    const path = sourcePath(type, child(store, 'source'));
+    chain.push({ type, format: attr(child(store, 'format'), 'type'), ...(path ? { path } : {}) });
+  }
+  return chain;
+}

@@ -1,0 +1,108 @@
+import { describe, expect, test } from '@jest/globals';
+import { hasKey } from '@virtkeep/shared/errors';
+import {
+  deviceDifferences,
+  editSnapshot,
+  parseDomain,
+  parseSnapshot,
+  setIdentity,
+  stripRuntime,
+} from './index.ts';
+import { LIVE_XML, SNAPSHOT_XML } from './sample-xml.ts';
+
+/** Small deterministic generator (mulberry32), so that a failure can be repeated. */
+function generator(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** Runs it; anything thrown must be xml_invalid. */
+function mayOnlyRefuse(work: () => unknown): void {
+  try {
+    work();
+  } catch (error) {
+    if (!hasKey(error, 'xml_invalid')) throw error;
+  }
+}
+
+describe('hostile XML', () => {
+  test.each([
+    ['a DTD', '<!DOCTYPE domain><domain><name>x</name></domain>'],
+    ['an entity', '<!DOCTYPE d [<!ENTITY a "b">]><domain><name>&a;</name></domain>'],
+    [
+      'an external entity',
+      '<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><domain><name>&a;</name></domain>',
+    ],
+    ['an unknown entity', '<domain><name>&a;</name></domain>'],
+    ['another root', '<pool/>'],
+    ['two roots', '<domain><name>x</name></domain><domain/>'],
+    ['no name', '<domain/>'],
+    ['nothing', ''],
+    ['an unbound prefix', '<domain><a:name>x</a:name></domain>'],
+    ['a doubled attribute', "<domain a='1' a='2'><name>x</name></domain>"],
+    ['a NUL', '<domain><name>\0</name></domain>'],
+    ['great depth', '<domain>'.repeat(100_000)],
+    ['great width', `<domain>${'<a/>'.repeat(300_000)}</domain>`],
+    ['many attributes', `<domain ${Array.from({ length: 100_000 }, (_, i) => `a${i}=''`).join(' ')}/>`],
+    [
+      'many namespaces',
+      `<domain>${Array.from({ length: 100_000 }, (_, i) => `<a xmlns:n${i}='u'/>`).join('')}</domain>`,
+    ],
+    ['great size', `<domain><name>${'x'.repeat(9_000_000)}</name></domain>`],
+  ])('refuses %s at once', (_what, xml) => {
+    const before = performance.now();
+    expect(() => parseDomain(xml)).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
+    expect(performance.now() - before).toBeLessThan(2_000);
+  });
+
+  test('the largest allowed text is read in bounded time', () => {
+    const disks = "<disk><target dev='a'/></disk>".repeat(60_000);
+    const before = performance.now();
+    expect(parseDomain(`<domain><name>x</name><devices>${disks}</devices></domain>`).disks).toHaveLength(
+      60_000,
+    );
+    expect(performance.now() - before).toBeLessThan(10_000);
+  });
+
+  test('damaged texts are read or refused, never anything else', () => {
+    const random = generator(20_261_120);
+    const bytes = [
+      '<',
+      '>',
+      '/',
+      '&',
+      "'",
+      '"',
+      '\0',
+      ']]>',
+      '<!--',
+      '<![CDATA[',
+      '<?x',
+      '\u{1F600}',
+      '\ud800',
+      ' ',
+    ];
+    for (let round = 0; round < 1_500; round++) {
+      let xml = round % 2 ? LIVE_XML : SNAPSHOT_XML;
+      for (let change = 0; change < 1 + Math.floor(random() * 4); change++) {
+        const at = Math.floor(random() * xml.length);
+        const cut = Math.floor(random() * 40);
+        xml = xml.slice(0, at) + bytes[Math.floor(random() * bytes.length)] + xml.slice(at + cut);
+      }
+      if (round % 2) {
+        mayOnlyRefuse(() => parseDomain(xml));
+        mayOnlyRefuse(() => stripRuntime(xml));
+        mayOnlyRefuse(() => setIdentity(xml, { name: 'a', uuid: 'b', macs: new Map() }));
+        mayOnlyRefuse(() => deviceDifferences(xml, LIVE_XML));
+      } else {
+        mayOnlyRefuse(() => parseSnapshot(xml));
+        mayOnlyRefuse(() => editSnapshot(xml, { paths: new Map([['/a', '/b']]), parent: null }));
+      }
+    }
+  });
+});
