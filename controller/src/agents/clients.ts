@@ -1,0 +1,118 @@
+/** The gRPC clients of one agent over one mutually authenticated connection. */
+import type { PeerCertificate } from 'node:tls';
+import { credentials } from '@grpc/grpc-js';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import {
+  type BackupServiceClient,
+  BackupServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import {
+  type DomainServiceClient,
+  DomainServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type NodeServiceClient, NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import {
+  type OperationServiceClient,
+  OperationServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { type PoolServiceClient, PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import {
+  type RestoreServiceClient,
+  RestoreServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
+import { MiB } from '@virtkeep/shared/units';
+import { createChannel, createClientFactory } from 'nice-grpc';
+import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
+import { nodeUrn } from '../pki/index.ts';
+
+export interface AgentClients {
+  node: NodeServiceClient;
+  domains: DomainServiceClient;
+  pools: PoolServiceClient;
+  backups: BackupServiceClient;
+  restores: RestoreServiceClient;
+  operations: OperationServiceClient;
+}
+
+export interface AgentTarget {
+  /** UUID of the node; the peer must prove it. */
+  id: string;
+  /** For people, in error texts. */
+  name: string;
+  /** `host:port`; IPv6 addresses in brackets. */
+  address: string;
+}
+
+/** What the controller shows to the agents, and by whom theirs must be signed. PEM. */
+export interface AgentTls {
+  caPem: string;
+  chainPem: string;
+  privateKeyPem: string;
+}
+
+export interface PeerValidity {
+  notBefore: number;
+  notAfter: number;
+}
+
+export interface AgentChannel {
+  clients: AgentClients;
+  /** Life of the certificate the agent shows, in ms since the epoch; undefined before the first connection. */
+  peer(): PeerValidity | undefined;
+  close(): void;
+}
+
+/** A silent node is noticed after time plus time-out: 15 s. */
+const KEEPALIVE = {
+  'grpc.keepalive_time_ms': 10_000,
+  'grpc.keepalive_timeout_ms': 5_000,
+  'grpc.keepalive_permit_without_calls': 1,
+};
+
+/** An inventory of 10,000 domains is about 10 MiB. */
+const MAX_MESSAGE_BYTES = 64 * MiB;
+
+/** Opens a channel; it connects with the first call. The node is known by the URN in its certificate, not by its address. */
+export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChannel {
+  let peer: PeerValidity | undefined;
+  const secure = credentials.createSsl(
+    Buffer.from(tls.caPem),
+    Buffer.from(tls.privateKeyPem),
+    Buffer.from(tls.chainPem),
+    {
+      checkServerIdentity: (_host, certificate) => {
+        peer = { notBefore: Date.parse(certificate.valid_from), notAfter: Date.parse(certificate.valid_to) };
+        return checkNodeIdentity(target, certificate);
+      },
+    },
+  );
+  const channel = createChannel(target.address, secure, {
+    ...KEEPALIVE,
+    'grpc.use_local_subchannel_pool': 1,
+    'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
+  });
+  // The middleware attached last is the outermost: statuses get their details first, then become table errors.
+  const factory = createClientFactory()
+    .use(errorDetailsClientMiddleware)
+    .use(errorClientMiddleware(target.name));
+  return {
+    clients: {
+      node: factory.create(NodeServiceDefinition, channel),
+      domains: factory.create(DomainServiceDefinition, channel),
+      pools: factory.create(PoolServiceDefinition, channel),
+      backups: factory.create(BackupServiceDefinition, channel),
+      restores: factory.create(RestoreServiceDefinition, channel),
+      operations: factory.create(OperationServiceDefinition, channel),
+    },
+    peer: () => peer,
+    close: () => channel.close(),
+  };
+}
+
+function checkNodeIdentity(target: AgentTarget, certificate: PeerCertificate): Error | undefined {
+  const names = (certificate.subjectaltname ?? '').split(', ');
+  if (names.includes(`URI:${nodeUrn(target.id)}`)) return undefined;
+  const reason = `the certificate shown at ${target.address} is not that of node ${target.id}`;
+  return new VirtkeepError('node_unreachable', { node: target.name, reason });
+}

@@ -1,0 +1,185 @@
+/**
+ * The controller's connection to one node: kept up for ever, with bounded waits between attempts. A session is: the
+ * node proves who it is, open tasks are compared with its journal, then two streams run (inventory, operations) until
+ * one of them ends. Dropping a session cancels nothing on the node.
+ */
+import { sleep } from '@virtkeep/shared/abort';
+import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import type { InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import type { OperationEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { Logger } from '@virtkeep/shared/log';
+import { Backoff } from './backoff.ts';
+import {
+  type AgentChannel,
+  type AgentClients,
+  type AgentTarget,
+  type AgentTls,
+  openAgentChannel,
+  type PeerValidity,
+} from './clients.ts';
+
+/** What the services do with a node's life; calls for one node never overlap within a stream. */
+export interface LinkObserver {
+  /** The node has proven its identity; nothing has been read from its streams yet. @returns where to resume them. */
+  reattach(nodeId: string, clients: AgentClients, signal: AbortSignal): Promise<{ afterSequence: bigint }>;
+  inventory(nodeId: string, event: InventoryEvent): Promise<void>;
+  operation(nodeId: string, event: OperationEvent): Promise<void>;
+  /** The first inventory has been taken over; from now on the node counts as connected. */
+  connected(nodeId: string, clients: AgentClients, signal: AbortSignal): void;
+  /** The node was connected and is no more. */
+  lost(nodeId: string, reason: string): Promise<void>;
+}
+
+export interface LinkTimes {
+  firstRetryMs: number;
+  maxRetryMs: number;
+  /** For the first answer and the first inventory. */
+  connectTimeoutMs: number;
+}
+
+export const LINK_TIMES: LinkTimes = { firstRetryMs: 500, maxRetryMs: 15_000, connectTimeoutMs: 30_000 };
+
+export class NodeLink {
+  readonly target: AgentTarget;
+  readonly #tls: () => Promise<AgentTls>;
+  readonly #observer: LinkObserver;
+  readonly #log: Logger;
+  readonly #times: LinkTimes;
+  readonly #stop = new AbortController();
+  #running: Promise<void> | undefined;
+  #channel: AgentChannel | undefined;
+  #connected = false;
+  #reason = 'not connected yet';
+
+  constructor(
+    target: AgentTarget,
+    tls: () => Promise<AgentTls>,
+    observer: LinkObserver,
+    log: Logger,
+    times: LinkTimes = LINK_TIMES,
+  ) {
+    this.target = target;
+    this.#tls = tls;
+    this.#observer = observer;
+    this.#log = log.child({ node: target.id });
+    this.#times = times;
+  }
+
+  get isConnected(): boolean {
+    return this.#connected;
+  }
+
+  /** Why the node is not connected; for people. */
+  get reason(): string {
+    return this.#reason;
+  }
+
+  start(): void {
+    this.#running ??= this.#run();
+  }
+
+  /** Ends the connection; the node keeps working. */
+  async stop(): Promise<void> {
+    this.#stop.abort(new VirtkeepError('draining'));
+    await this.#running;
+  }
+
+  /** The clients of a connected node. @throws VirtkeepError node_unreachable. */
+  clients(): AgentClients {
+    if (this.#connected && this.#channel) return this.#channel.clients;
+    throw new VirtkeepError('node_unreachable', { node: this.target.name, reason: this.#reason });
+  }
+
+  /** Life of the certificate the node shows. */
+  peer(): PeerValidity | undefined {
+    return this.#channel?.peer();
+  }
+
+  async #run(): Promise<void> {
+    const backoff = new Backoff(this.#times.firstRetryMs, this.#times.maxRetryMs);
+    while (!this.#stop.signal.aborted) {
+      const wasConnected = await this.#attempt();
+      if (wasConnected) backoff.reset();
+      await sleep(backoff.next(), this.#stop.signal).catch(() => {});
+    }
+  }
+
+  /** One session from connecting to its end; never throws. @returns whether the node was connected in it. */
+  async #attempt(): Promise<boolean> {
+    try {
+      this.#channel = openAgentChannel(this.target, await this.#tls());
+      await this.#session(this.#channel);
+      this.#reason = 'the connection was closed';
+    } catch (error) {
+      this.#reason = isVirtkeepError(error) ? (error.params.reason ?? error.message) : reasonOf(error);
+      const level = isVirtkeepError(error) || this.#stop.signal.aborted ? 'debug' : 'error';
+      this.#log[level]('session with the node ended', { error });
+    }
+    this.#channel?.close();
+    this.#channel = undefined;
+    const wasConnected = this.#connected;
+    this.#connected = false;
+    if (wasConnected && !this.#stop.signal.aborted) await this.#tellLost();
+    return wasConnected;
+  }
+
+  async #tellLost(): Promise<void> {
+    this.#log.warn('node lost', { reason: this.#reason });
+    await this.#observer
+      .lost(this.target.id, this.#reason)
+      .catch(error => this.#log.error('could not record the loss of the node', { error }));
+  }
+
+  async #session(channel: AgentChannel): Promise<void> {
+    const session = new AbortController();
+    const signal = AbortSignal.any([session.signal, this.#stop.signal]);
+    try {
+      await this.#greet(channel.clients, signal);
+      const { afterSequence } = await this.#observer.reattach(this.target.id, channel.clients, signal);
+      const end = () => session.abort(new VirtkeepError('canceled'));
+      // Whichever ends first ends the other; the next session begins when both are done.
+      const streams = [
+        this.#watchInventory(channel.clients, signal).finally(end),
+        this.#watchOperations(channel.clients, afterSequence, signal).finally(end),
+      ];
+      await Promise.race(streams).finally(() => Promise.allSettled(streams));
+    } finally {
+      session.abort(new VirtkeepError('canceled'));
+    }
+  }
+
+  async #greet(clients: AgentClients, signal: AbortSignal): Promise<NodeInfo> {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(this.#times.connectTimeoutMs)]);
+    const info = await clients.node.getInfo({}, { signal: limit });
+    if (info.id === this.target.id) return info;
+    const reason = `the agent at ${this.target.address} says it is node ${info.id}`;
+    throw new VirtkeepError('node_unreachable', { node: this.target.name, reason });
+  }
+
+  async #watchInventory(clients: AgentClients, signal: AbortSignal): Promise<void> {
+    const first = new AbortController();
+    const timer = setTimeout(() => first.abort(), this.#times.connectTimeoutMs);
+    try {
+      const stream = clients.node.watchInventory({}, { signal: AbortSignal.any([signal, first.signal]) });
+      for await (const event of stream) {
+        clearTimeout(timer);
+        await this.#observer.inventory(this.target.id, event);
+        if (!this.#connected && event.event?.$case === 'full') this.#nowConnected(clients, signal);
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #nowConnected(clients: AgentClients, signal: AbortSignal): void {
+    this.#connected = true;
+    this.#reason = '';
+    this.#log.info('node connected', { address: this.target.address });
+    this.#observer.connected(this.target.id, clients, signal);
+  }
+
+  async #watchOperations(clients: AgentClients, afterSequence: bigint, signal: AbortSignal): Promise<void> {
+    const stream = clients.operations.watch({ afterSequence, operationId: '' }, { signal });
+    for await (const event of stream) await this.#observer.operation(this.target.id, event);
+  }
+}

@@ -1,0 +1,66 @@
+/** All nodes' connections: the only way by which the services reach an agent. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import type { AgentClients, AgentTarget, AgentTls, PeerValidity } from './clients.ts';
+import { LINK_TIMES, type LinkObserver, type LinkTimes, NodeLink } from './link.ts';
+
+export class NodeLinks {
+  readonly #tls: () => Promise<AgentTls>;
+  readonly #observer: LinkObserver;
+  readonly #log: Logger;
+  readonly #times: LinkTimes;
+  readonly #links = new Map<string, NodeLink>();
+
+  constructor(
+    tls: () => Promise<AgentTls>,
+    observer: LinkObserver,
+    log: Logger,
+    times: LinkTimes = LINK_TIMES,
+  ) {
+    this.#tls = tls;
+    this.#observer = observer;
+    this.#log = log;
+    this.#times = times;
+  }
+
+  /** Begins to keep a node connected; one whose address or name has changed is connected anew. */
+  async add(target: AgentTarget): Promise<void> {
+    const present = this.#links.get(target.id);
+    if (present?.target.address === target.address && present.target.name === target.name) return;
+    await this.remove(target.id);
+    const link = new NodeLink(target, this.#tls, this.#observer, this.#log, this.#times);
+    this.#links.set(target.id, link);
+    link.start();
+  }
+
+  async remove(nodeId: string): Promise<void> {
+    const link = this.#links.get(nodeId);
+    this.#links.delete(nodeId);
+    await link?.stop();
+  }
+
+  isConnected(nodeId: string): boolean {
+    return this.#links.get(nodeId)?.isConnected ?? false;
+  }
+
+  /** @throws VirtkeepError node_not_found, node_unreachable. */
+  clients(nodeId: string): AgentClients {
+    const link = this.#links.get(nodeId);
+    if (!link) throw new VirtkeepError('node_not_found', { id: nodeId });
+    return link.clients();
+  }
+
+  /** The connected nodes, with the life of their certificates. */
+  connected(): { nodeId: string; clients: AgentClients; peer: PeerValidity | undefined }[] {
+    return [...this.#links.values()]
+      .filter(link => link.isConnected)
+      .map(link => ({ nodeId: link.target.id, clients: link.clients(), peer: link.peer() }));
+  }
+
+  /** Ends all connections; the nodes keep working. */
+  async stop(): Promise<void> {
+    const links = [...this.#links.values()];
+    this.#links.clear();
+    await Promise.all(links.map(link => link.stop()));
+  }
+}

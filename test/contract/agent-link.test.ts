@@ -1,0 +1,161 @@
+/** The controller's link to a node, against a scripted agent over real mutual TLS. */
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { createLogger } from '@virtkeep/shared/log';
+import type { AgentTls } from '../../controller/src/agents/clients.ts';
+import { type LinkObserver, NodeLink } from '../../controller/src/agents/link.ts';
+import {
+  type CertificateAuthority,
+  CONTROLLER_URN,
+  ensureCa,
+  issueCertificate,
+  nodeUrn,
+} from '../../controller/src/pki/index.ts';
+import { FakeAgent, type FakeAgentTls } from './fake-agent.ts';
+
+const TIMES = { firstRetryMs: 20, maxRetryMs: 50, connectTimeoutMs: 1000 };
+let dir: string;
+let ca: CertificateAuthority;
+let tls: AgentTls;
+let agent: FakeAgent;
+let link: NodeLink | undefined;
+
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'link-'));
+  ca = await ensureCa(dir);
+  const names = { urns: [CONTROLLER_URN], hosts: [] };
+  const issued = await issueCertificate(ca, { commonName: 'c', names, use: 'client', days: 1 });
+  tls = { caPem: ca.certificatePem, chainPem: issued.chainPem, privateKeyPem: issued.privateKeyPem };
+});
+afterAll(() => rm(dir, { recursive: true, force: true }));
+beforeEach(async () => {
+  agent = new FakeAgent();
+  await agent.start(await agentTls(agent.id));
+});
+afterEach(async () => {
+  await link?.stop();
+  link = undefined;
+  await agent.stop();
+});
+
+async function agentTls(nodeId: string, authority = ca): Promise<FakeAgentTls> {
+  const names = { urns: [nodeUrn(nodeId)], hosts: [] };
+  const issued = await issueCertificate(authority, { commonName: 'n', names, use: 'server', days: 1 });
+  return { caPem: ca.certificatePem, certificatePem: issued.chainPem, privateKeyPem: issued.privateKeyPem };
+}
+
+interface Seen {
+  observer: LinkObserver;
+  log: string[];
+}
+
+function watch(afterSequence = 0n): Seen {
+  const log: string[] = [];
+  const observer: LinkObserver = {
+    reattach: async () => {
+      log.push('reattach');
+      return { afterSequence };
+    },
+    inventory: async (_node, event) => void log.push(`inventory ${event.event?.$case}`),
+    operation: async (_node, event) => void log.push(`operation ${event.sequence}`),
+    connected: () => void log.push('connected'),
+    lost: async () => void log.push('lost'),
+  };
+  return { observer, log };
+}
+
+function connect(
+  observer: LinkObserver,
+  target = { id: agent.id, name: 'n1', address: agent.address },
+): NodeLink {
+  link = new NodeLink(target, async () => tls, observer, createLogger('test', 'error'), TIMES);
+  link.start();
+  return link;
+}
+
+async function until(what: () => boolean, timeoutMs = 5000): Promise<void> {
+  const end = Date.now() + timeoutMs;
+  while (!what()) {
+    if (Date.now() > end) throw new Error('did not happen in time');
+    await new Promise(resolve => setTimeout(resolve, 10));
+  }
+}
+
+describe('link to a node', () => {
+  test('compares tasks first, takes the inventory, then counts as connected', async () => {
+    const { observer, log } = watch();
+    const made = connect(observer);
+    await until(() => made.isConnected);
+    expect(log).toEqual(['reattach', 'inventory full', 'connected']);
+    agent.setDomain({});
+    await until(() => log.includes('inventory domainChanged'));
+    expect(made.peer()?.notAfter).toBeGreaterThan(Date.now());
+    expect((await made.clients().node.getInfo({})).id).toBe(agent.id);
+  });
+
+  test('errors of the agent arrive with their key', async () => {
+    const made = connect(watch().observer);
+    await until(() => made.isConnected);
+    await expect(made.clients().operations.get({ id: randomUUID() })).rejects.toMatchObject({
+      msgKey: 'operation_not_found',
+    });
+  });
+
+  test('notices the loss of the node and comes back by itself', async () => {
+    const { observer, log } = watch();
+    const made = connect(observer);
+    await until(() => made.isConnected);
+    await agent.stop();
+    await until(() => log.includes('lost'));
+    expect(() => made.clients()).toThrow(expect.objectContaining({ msgKey: 'node_unreachable' }));
+    await agent.start(await agentTls(agent.id));
+    await until(() => made.isConnected);
+    expect(log.filter(item => item === 'reattach').length).toBe(2);
+  });
+
+  test('resumes the operations after the sequence it is given', async () => {
+    const first = randomUUID();
+    await expect(connectAndStart(first)).resolves.toBeDefined();
+    agent.progress(first, 'copy', 1n, 2n);
+    agent.succeed(first);
+    await link?.stop();
+    const { observer, log } = watch(2n);
+    connect(observer);
+    await until(() => log.includes('operation 3'));
+    expect(log).not.toContain('operation 2');
+  });
+
+  test('refuses another node at the address, and a certificate of another authority', async () => {
+    const { observer, log } = watch();
+    const made = connect(observer, { id: randomUUID(), name: 'n2', address: agent.address });
+    await until(() => made.reason.includes('is not that of node'));
+    await made.stop();
+    await agent.stop();
+    const foreign = await ensureCa(join(dir, 'foreign'));
+    await agent.start(await agentTls(agent.id, foreign));
+    const again = connect(observer);
+    await until(() => again.reason !== 'not connected yet');
+    expect(again.isConnected).toBe(false);
+    expect(log).toEqual([]);
+  });
+
+  test('ends at once while it waits for the next attempt', async () => {
+    await agent.stop();
+    const made = connect(watch().observer);
+    await until(() => made.reason !== 'not connected yet');
+    const begin = Date.now();
+    await made.stop();
+    expect(Date.now() - begin).toBeLessThan(500);
+  });
+});
+
+async function connectAndStart(operationId: string): Promise<unknown> {
+  const made = connect(watch().observer);
+  await until(() => made.isConnected);
+  return made
+    .clients()
+    .backups.verify({ operationId, fileId: randomUUID(), file: { poolId: 'p', filename: 'f' } });
+}

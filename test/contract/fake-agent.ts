@@ -1,0 +1,426 @@
+/**
+ * A scripted stand-in for an agent: a real gRPC server with mutual TLS on loopback, but no hypervisor behind it. For
+ * the cases a real agent cannot be brought into at will: a node that vanishes, answers late, or comes back without its
+ * journal. What a real agent does is tested with a real one (test/integration).
+ */
+import { randomUUID } from 'node:crypto';
+import { ServerCredentials } from '@grpc/grpc-js';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import {
+  BackupServiceDefinition,
+  type BackupServiceImplementation,
+  type ShowBackupResponse,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import {
+  AgentState,
+  Domain,
+  DomainServiceDefinition,
+  type DomainServiceImplementation,
+  PowerState,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  type InventoryEvent,
+  NodeInfo,
+  NodeServiceDefinition,
+  type NodeServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import {
+  Operation,
+  type OperationEvent,
+  OperationServiceDefinition,
+  type OperationServiceImplementation,
+  OperationState,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import {
+  BackupFile,
+  Pool,
+  PoolServiceDefinition,
+  type PoolServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import {
+  RestoreServiceDefinition,
+  type RestoreServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
+import { createServer, type Server } from 'nice-grpc';
+import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
+
+export interface FakeAgentTls {
+  caPem: string;
+  certificatePem: string;
+  privateKeyPem: string;
+}
+
+/** A start call as the controller sent it. */
+export interface StartedCall {
+  kind: string;
+  request: Record<string, unknown> & { operationId: string };
+}
+
+type Entities = { id: string; entityClass: EntityClass }[];
+
+export class FakeAgent {
+  readonly id: string;
+  readonly info: NodeInfo;
+  readonly domains = new Map<string, Domain>();
+  readonly pools = new Map<string, Pool>();
+  readonly files = new Map<string, BackupFile>();
+  readonly operations = new Map<string, Operation>();
+  /** Every start call that arrived, repeated ones too. */
+  readonly calls: StartedCall[] = [];
+  /** Runs before a start call is taken; may wait, or throw to refuse it. */
+  beforeStart: (call: StartedCall) => Promise<void> | void = () => {};
+  /** Runs after a start call was taken and before it is answered: a lost answer is a throw here. */
+  afterStart: (call: StartedCall) => Promise<void> | void = () => {};
+  show: ShowBackupResponse | undefined;
+  /** What RenewCertificate answers, and what InstallCertificate got. */
+  csrPem = '';
+  installedPem = '';
+  #sequence = 0n;
+  #history: OperationEvent[] = [];
+  #server: Server | undefined;
+  #port = 0;
+  #listeners = new Set<() => void>();
+  #inventoryListeners = new Set<(event: InventoryEvent['event']) => void>();
+
+  constructor(id: string = randomUUID()) {
+    this.id = id;
+    this.info = NodeInfo.fromPartial({
+      id,
+      hostname: 'fake',
+      version: '0.1.0',
+      libvirtVersion: '9.0.0',
+      emulatorVersion: '7.2.0',
+      cpuCount: 2,
+      memoryCount: 4096n,
+      libvirtConnected: true,
+    });
+  }
+
+  get address(): string {
+    return `127.0.0.1:${this.#port}`;
+  }
+
+  /** Listens; again on the same port after `stop`. */
+  async start(tls: FakeAgentTls): Promise<void> {
+    const server = createServer()
+      .use(errorDetailsServerMiddleware)
+      .use(errorServerMiddleware(() => {}));
+    server.add(NodeServiceDefinition, this.#nodeService());
+    server.add(DomainServiceDefinition, this.#domainService());
+    server.add(PoolServiceDefinition, this.#poolService());
+    server.add(BackupServiceDefinition, this.#backupService());
+    server.add(RestoreServiceDefinition, this.#restoreService());
+    server.add(OperationServiceDefinition, this.#operationService());
+    const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
+    const credentials = ServerCredentials.createSsl(Buffer.from(tls.caPem), [pair], true);
+    this.#port = await server.listen(`127.0.0.1:${this.#port}`, credentials);
+    this.#server = server;
+  }
+
+  /** The node vanishes: every connection is cut. */
+  async stop(): Promise<void> {
+    this.#server?.forceShutdown();
+    this.#server = undefined;
+  }
+
+  /** Forgets all operations, as an agent whose state directory was lost. */
+  loseJournal(): void {
+    this.operations.clear();
+    this.#history = [];
+    this.#sequence = 0n;
+  }
+
+  setDomain(domain: Partial<Domain>): Domain {
+    const id = domain.id ?? randomUUID();
+    const whole = Domain.fromPartial({
+      name: `vm-${id.slice(0, 8)}`,
+      powerState: PowerState.RUNNING,
+      agentState: AgentState.CONNECTED,
+      memoryCount: 256n,
+      cpuCount: 1,
+      osType: 'Linux',
+      persistent: true,
+      ...this.domains.get(id),
+      ...domain,
+      id,
+    });
+    this.domains.set(id, whole);
+    this.#tell({ $case: 'domainChanged', value: whole });
+    return whole;
+  }
+
+  removeDomain(id: string): void {
+    this.domains.delete(id);
+    this.#tell({ $case: 'domainRemoved', value: id });
+  }
+
+  setPool(pool: Partial<Pool>): Pool {
+    const id = pool.id ?? randomUUID();
+    const whole = Pool.fromPartial({
+      name: `pool-${id.slice(0, 8)}`,
+      type: 'local',
+      path: `/pools/${id}`,
+      active: true,
+      mounted: true,
+      capacity: 10_000_000_000n,
+      allocation: 1_000_000_000n,
+      available: 9_000_000_000n,
+      backupTarget: true,
+      ...this.pools.get(id),
+      ...pool,
+      id,
+    });
+    this.pools.set(id, whole);
+    this.#tell({ $case: 'poolChanged', value: whole });
+    return whole;
+  }
+
+  setFile(file: Partial<BackupFile> & { poolId: string }): BackupFile {
+    const id = file.id ?? randomUUID();
+    const filename = file.filename ?? `${id}.tar`;
+    const path = `${this.pools.get(file.poolId)?.path ?? ''}/backups/${filename}`;
+    const whole = BackupFile.fromPartial({
+      type: 'tar',
+      size: 1_048_576n,
+      created: new Date(),
+      states: [{ name: '1', created: new Date(), memory: false, consistency: 'quiesced' }],
+      ...this.files.get(id),
+      ...file,
+      id,
+      filename,
+      path,
+    });
+    this.files.set(id, whole);
+    return whole;
+  }
+
+  /** Changes an operation and tells the watchers. */
+  update(id: string, change: Partial<Operation>): Operation {
+    const present = this.operations.get(id);
+    if (!present) throw new Error(`no operation ${id}`);
+    const sequence = ++this.#sequence;
+    const operation = { ...present, ...change, sequence };
+    this.operations.set(id, operation);
+    this.#history.push({ sequence, operation });
+    for (const wake of this.#listeners) wake();
+    return operation;
+  }
+
+  progress(id: string, phase: string, bytesDone: bigint, bytesTotal: bigint): void {
+    this.update(id, { progress: { phase, bytesDone, bytesTotal, rate: 1000n, message: '' } });
+  }
+
+  succeed(id: string, result: unknown = {}): void {
+    const resultJson = JSON.stringify(result, (_key, value) =>
+      typeof value === 'bigint' ? `${value}` : value,
+    );
+    this.update(id, {
+      state: OperationState.SUCCEEDED,
+      finished: new Date(),
+      resultJson,
+      cancellable: false,
+    });
+  }
+
+  fail(id: string, error: VirtkeepError): void {
+    const { msgKey, code, message: detail, params } = error;
+    this.update(id, {
+      state: OperationState.FAILED,
+      finished: new Date(),
+      error: { msgKey, code, detail, params },
+      cancellable: false,
+    });
+  }
+
+  /** The latest operation of a kind; waits for it. */
+  async started(kind: string, timeoutMs = 5000): Promise<Operation> {
+    const end = Date.now() + timeoutMs;
+    while (Date.now() < end) {
+      const found = [...this.operations.values()].findLast(item => item.kind === kind);
+      if (found) return found;
+      await new Promise(resolve => setTimeout(resolve, 10));
+    }
+    throw new Error(`no ${kind} was started`);
+  }
+
+  async #start(kind: string, request: { operationId: string }, entities: Entities): Promise<Operation> {
+    const call: StartedCall = { kind, request: { ...request } };
+    this.calls.push(call);
+    await this.beforeStart(call);
+    if (!this.operations.has(request.operationId)) {
+      const operation = Operation.fromPartial({
+        id: request.operationId,
+        kind,
+        state: OperationState.RUNNING,
+        entities,
+        created: new Date(),
+        cancellable: true,
+      });
+      this.operations.set(operation.id, operation);
+      this.update(operation.id, {});
+    }
+    await this.afterStart(call);
+    return this.operations.get(request.operationId)!;
+  }
+
+  #tell(event: NonNullable<InventoryEvent['event']>): void {
+    for (const listener of this.#inventoryListeners) listener(event);
+  }
+
+  #nodeService(): NodeServiceImplementation {
+    const agent = this;
+    return {
+      getInfo: async () => agent.info,
+      async *watchInventory(_request, { signal }) {
+        const queue: InventoryEvent['event'][] = [];
+        let wake = () => {};
+        const listener = (event: InventoryEvent['event']) => {
+          queue.push(event);
+          wake();
+        };
+        agent.#inventoryListeners.add(listener);
+        signal.addEventListener('abort', () => wake());
+        try {
+          const domains = [...agent.domains.values()];
+          yield {
+            event: { $case: 'full', value: { node: agent.info, domains, pools: [...agent.pools.values()] } },
+          };
+          while (!signal.aborted) {
+            for (let event = queue.shift(); event; event = queue.shift()) yield { event };
+            await new Promise<void>(resolve => {
+              wake = resolve;
+              if (queue.length > 0 || signal.aborted) resolve();
+            });
+          }
+        } finally {
+          agent.#inventoryListeners.delete(listener);
+        }
+      },
+      renewCertificate: async () => ({ csrPem: agent.csrPem }),
+      installCertificate: async request => {
+        agent.installedPem = request.certificatePem;
+        return {};
+      },
+    };
+  }
+
+  #domainService(): DomainServiceImplementation {
+    const domain = (id: string): Domain => {
+      const found = this.domains.get(id);
+      if (!found) throw new VirtkeepError('domain_not_found', { id });
+      return found;
+    };
+    const entities = (id: string): Entities => [{ id, entityClass: EntityClass.DOMAIN }];
+    return {
+      list: async () => ({ domains: [...this.domains.values()] }),
+      get: async ({ id }) => domain(id),
+      getXml: async ({ id }) => ({ xml: `<domain><uuid>${domain(id).id}</uuid></domain>` }),
+      setPower: async request => this.#start('power', request, entities(request.domainId)),
+      remove: async request => this.#start('remove_domain', request, entities(request.domainId)),
+      update: async ({ domainId, description, template }) =>
+        this.setDomain({
+          id: domain(domainId).id,
+          ...(description === undefined ? {} : { description }),
+          ...(template === undefined ? {} : { template }),
+        }),
+    };
+  }
+
+  #poolService(): PoolServiceImplementation {
+    return {
+      list: async () => ({ pools: [...this.pools.values()] }),
+      get: async ({ id }) => this.pools.get(id)!,
+      update: async ({ id, readonly, outside, description, isBase }) =>
+        this.setPool({
+          id,
+          ...(readonly === undefined ? {} : { readonly }),
+          ...(outside === undefined ? {} : { outside }),
+          ...(description === undefined ? {} : { description }),
+          ...(isBase === undefined ? {} : { isBase }),
+        }),
+      scan: async request =>
+        this.#start('scan_pool', request, [{ id: request.poolId, entityClass: EntityClass.DATA_POOL }]),
+      listFiles: async ({ poolId }) => ({
+        files: [...this.files.values()].filter(file => file.poolId === poolId),
+      }),
+    };
+  }
+
+  #backupService(): BackupServiceImplementation {
+    const file = (id: string): Entities => [{ id, entityClass: EntityClass.FILE }];
+    return {
+      start: async request =>
+        this.#start('backup', request, [
+          ...file(request.fileId),
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+        ]),
+      show: async () => {
+        if (!this.show) throw new VirtkeepError('archive_damaged', { path: 'x', reason: 'no configuration' });
+        return this.show;
+      },
+      verify: async request => this.#start('verify', request, file(request.fileId)),
+      delete: async request => this.#start('delete_backup', request, file(request.fileId)),
+    };
+  }
+
+  #restoreService(): RestoreServiceImplementation {
+    return {
+      start: async request =>
+        this.#start('restore', request, [
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+          { id: request.fileId, entityClass: EntityClass.FILE },
+        ]),
+    };
+  }
+
+  #operationService(): OperationServiceImplementation {
+    const agent = this;
+    return {
+      get: async ({ id }) => agent.#operation(id),
+      list: async ({ running }) => ({
+        operations: [...agent.operations.values()].filter(
+          item => !running || item.state === OperationState.RUNNING,
+        ),
+        sequence: agent.#sequence,
+      }),
+      async *watch({ afterSequence }, { signal }) {
+        let seen = afterSequence;
+        let wake = () => {};
+        const listener = () => wake();
+        agent.#listeners.add(listener);
+        signal.addEventListener('abort', listener);
+        try {
+          while (!signal.aborted) {
+            for (const event of agent.#history.filter(item => item.sequence > seen)) {
+              seen = event.sequence;
+              yield event;
+            }
+            await new Promise<void>(resolve => {
+              wake = resolve;
+              if (signal.aborted || agent.#sequence > seen) resolve();
+            });
+          }
+        } finally {
+          agent.#listeners.delete(listener);
+        }
+      },
+      cancel: async ({ id }) => {
+        agent.#operation(id);
+        const { msgKey, code, message: detail, params } = new VirtkeepError('canceled');
+        return agent.update(id, {
+          state: OperationState.CANCELED,
+          finished: new Date(),
+          error: { msgKey, code, detail, params },
+        });
+      },
+    };
+  }
+
+  #operation(id: string): Operation {
+    const found = this.operations.get(id);
+    if (!found) throw new VirtkeepError('operation_not_found', { id });
+    return found;
+  }
+}
