@@ -1,0 +1,93 @@
+import { readSync } from 'node:fs';
+import { roundUp } from '@virtkeep/shared/units';
+import { attributed, FaultError } from './fault.ts';
+import { BLOCK_BYTES, MAX_RANGES, type Range } from './ring.ts';
+import { dontNeed, nextData, nextHole, willNeed } from './syscalls.ts';
+import { DATA_ALIGN, TAR_BLOCK } from './tar-format.ts';
+
+/** Blocks read ahead in the background. */
+const READ_AHEAD_BLOCKS = 4;
+/** Grain in which zeros are looked for in decompressed data. */
+const ZERO_GRAIN = 64 * 1024;
+
+/** A part of a file, cut into blocks. */
+export interface BlockSource {
+  fd: number;
+  /** Where the part starts. */
+  offset: number;
+  lengthBytes: number;
+}
+
+/** Bytes of block `index`. */
+export const blockLength = (lengthBytes: number, index: number): number =>
+  Math.min(BLOCK_BYTES, lengthBytes - index * BLOCK_BYTES);
+
+/** The same with the tar's padding, which belongs to the last block's frame. */
+export const paddedBlockLength = (lengthBytes: number, index: number): number =>
+  roundUp(blockLength(lengthBytes, index), TAR_BLOCK);
+
+/** Remembers, per worker, how far the hole reaches that it saw last: no system call per block inside it. */
+export class HoleFinder {
+  readonly #source: BlockSource;
+  #dataFrom = 0;
+
+  constructor(source: BlockSource) {
+    this.#source = source;
+  }
+
+  /** The parts of a block that may hold data, widened to 4096 and merged when there are too many. */
+  ranges(index: number): Range[] {
+    const { fd, offset } = this.#source;
+    const start = offset + index * BLOCK_BYTES;
+    const length = blockLength(this.#source.lengthBytes, index);
+    const end = start + length;
+    if (this.#dataFrom >= end) return [];
+    const ranges: Range[] = [];
+    for (let at = start; at < end; ) {
+      const data = nextData(fd, at);
+      this.#dataFrom = data;
+      if (data >= end) break;
+      const hole = nextHole(fd, data);
+      const from = data - start - ((data - start) % DATA_ALIGN);
+      addRange(ranges, from, Math.min(length, roundUp(Math.min(hole, end) - start, DATA_ALIGN)));
+      at = Math.max(hole, data + 1);
+    }
+    return ranges;
+  }
+}
+
+function addRange(ranges: Range[], start: number, end: number): void {
+  const last = ranges.at(-1);
+  if (last !== undefined && (start <= last.end || ranges.length === MAX_RANGES))
+    last.end = Math.max(last.end, end);
+  else ranges.push({ start, end });
+}
+
+/** Reads the given parts of a block into the slot. A source that became shorter is a fault. */
+export function readRanges(source: BlockSource, index: number, ranges: Range[], into: Buffer): void {
+  const start = source.offset + index * BLOCK_BYTES;
+  const ahead = start + READ_AHEAD_BLOCKS * BLOCK_BYTES;
+  if (ahead < source.offset + source.lengthBytes) willNeed(source.fd, ahead, BLOCK_BYTES);
+  for (const range of ranges)
+    readFully(source.fd, into.subarray(range.start, range.end), start + range.start);
+  dontNeed(source.fd, start, BLOCK_BYTES);
+}
+
+/** Fills the buffer from the file at `offset`. */
+export function readFully(fd: number, into: Uint8Array, offset: number): void {
+  for (let done = 0; done < into.length; ) {
+    const count = attributed('source_io', () => readSync(fd, into, done, into.length - done, offset + done));
+    if (count === 0) throw new FaultError({ kind: 'source_short', reason: 'it ended before its length' });
+    done += count;
+  }
+}
+
+/** Parts of decompressed bytes that are not zeros, so that what was a hole becomes one again. */
+export function nonZeroRanges(bytes: Buffer, zeros: Buffer): Range[] {
+  const ranges: Range[] = [];
+  for (let start = 0; start < bytes.length; start += ZERO_GRAIN) {
+    const end = Math.min(start + ZERO_GRAIN, bytes.length);
+    if (!bytes.subarray(start, end).equals(zeros.subarray(0, end - start))) addRange(ranges, start, end);
+  }
+  return ranges;
+}

@@ -1,0 +1,49 @@
+import { link, lstat, open, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+
+/** File systems without hard links answer one of these. */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK'];
+
+/**
+ * Gives a finished file its name and makes that durable. A hard link fails when the name is taken, which no rename
+ * of Node does; a crash between the link and the removal leaves only a second name of the whole file.
+ * @throws VirtkeepError file_exists, io_failed
+ */
+export async function publishNew(partialPath: string, path: string): Promise<void> {
+  try {
+    await link(partialPath, path);
+    await rm(partialPath);
+  } catch (error) {
+    const code = errnoOf(error);
+    if (code === 'EEXIST') throw new VirtkeepError('file_exists', { path });
+    if (code === undefined || !NO_LINKS.includes(code)) throw fromIoError(error, 'publishing', path);
+    await renameNew(partialPath, path);
+  }
+  await syncDirectoryOf(path);
+}
+
+/** Second best, for file systems without hard links: look, then rename. */
+async function renameNew(partialPath: string, path: string): Promise<void> {
+  const taken = await lstat(path).then(
+    () => true,
+    () => false,
+  );
+  if (taken) throw new VirtkeepError('file_exists', { path });
+  try {
+    await rename(partialPath, path);
+  } catch (error) {
+    throw fromIoError(error, 'publishing', path);
+  }
+}
+
+/** Makes a new name durable. */
+export async function syncDirectoryOf(path: string): Promise<void> {
+  const directory = dirname(path);
+  try {
+    const handle = await open(directory, 'r');
+    await handle.sync().finally(() => handle.close());
+  } catch (error) {
+    throw fromIoError(error, 'syncing', directory);
+  }
+}

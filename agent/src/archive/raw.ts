@@ -1,0 +1,63 @@
+import { spawn } from 'node:child_process';
+import { abortReason } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+
+const STDERR_LIMIT = 4096;
+
+/** Creates an empty qcow2 of a virtual size. @throws VirtkeepError qemu_img_failed, canceled */
+export async function createQcow2(
+  path: string,
+  virtualSizeBytes: number,
+  signal: AbortSignal,
+): Promise<void> {
+  await qemuImg(['create', '-q', '-f', 'qcow2', path, String(virtualSizeBytes)], signal);
+}
+
+/**
+ * Converts a raw file or block device into an existing empty qcow2 that starts at `offset` of the file `target`;
+ * the file grows as needed. Measured: the bytes from `offset` on are a qcow2 that checks and compares clean.
+ */
+export async function convertInto(
+  source: string,
+  target: string,
+  offset: number,
+  signal: AbortSignal,
+  onProgress: (fraction: number) => void,
+): Promise<void> {
+  // Commas separate options in this syntax; qemu-img unescapes doubled ones.
+  const path = target.replaceAll(',', ',,');
+  const options = `driver=qcow2,file.driver=raw,file.offset=${offset},file.file.driver=file,file.file.filename=${path}`;
+  const args = ['convert', '-p', '-n', '-W', '-m', '8', '-f', 'raw', source, '--target-image-opts', options];
+  await qemuImg(args, signal, onProgress);
+}
+
+async function qemuImg(
+  args: string[],
+  signal: AbortSignal,
+  onProgress?: (fraction: number) => void,
+): Promise<void> {
+  if (signal.aborted) throw abortReason(signal);
+  const child = spawn('qemu-img', args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const onAbort = () => child.kill('SIGKILL');
+  signal.addEventListener('abort', onAbort, { once: true });
+  let errors = '';
+  child.stderr.on('data', (bytes: Buffer) => {
+    errors = (errors + bytes.toString()).slice(0, STDERR_LIMIT);
+  });
+  child.stdout.on('data', (bytes: Buffer) => {
+    const percent = bytes.toString().match(/\(([\d.]+)\/100%\)[^(]*$/)?.[1];
+    if (percent !== undefined) onProgress?.(Number(percent) / 100);
+  });
+  try {
+    const reason = await new Promise<string | undefined>(resolve => {
+      child.on('error', error => resolve(error.message));
+      child.on('close', code => resolve(code === 0 ? undefined : errors.trim() || `exit status ${code}`));
+    });
+    if (signal.aborted) throw abortReason(signal);
+    if (reason === undefined) return;
+    if (/No space left/.test(reason)) throw new VirtkeepError('disk_full', { path: args.at(-1)! });
+    throw new VirtkeepError('qemu_img_failed', { command: args[0]!, reason });
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}

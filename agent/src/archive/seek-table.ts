@@ -1,0 +1,96 @@
+/**
+ * The seek table of the zstd seekable format (zstd/contrib/seekable_format), a skippable frame at the end of the
+ * file that every decoder ignores: per frame its compressed size, its uncompressed size and the low 32 bits of the
+ * XXH64 of its content, which are also the last four bytes of a frame with a checksum.
+ */
+const SKIPPABLE_MAGIC = 0x184d2a5e;
+const SEEKABLE_MAGIC = 0x8f92eab1;
+const CHECKSUM_FLAG = 0x80;
+const RESERVED_BITS = 0x7c;
+const HEADER_BYTES = 8;
+export const SEEK_FOOTER_BYTES = 9;
+const ENTRY_BYTES = 12;
+
+/** Frames of a file being written. Grows by doubling: 12 bytes a frame, 3 MiB for a TiB. */
+export class FrameList {
+  #entries = new Uint32Array(3 * 256);
+  #count = 0;
+
+  get count(): number {
+    return this.#count;
+  }
+
+  add(compressedBytes: number, rawBytes: number, checksum: number): void {
+    if ((this.#count + 1) * 3 > this.#entries.length) {
+      const larger = new Uint32Array(this.#entries.length * 2);
+      larger.set(this.#entries);
+      this.#entries = larger;
+    }
+    this.#entries.set([compressedBytes, rawBytes, checksum], this.#count * 3);
+    this.#count++;
+  }
+
+  /** The skippable frame. */
+  encode(): Buffer {
+    const bodyBytes = this.#count * ENTRY_BYTES + SEEK_FOOTER_BYTES;
+    const table = Buffer.alloc(HEADER_BYTES + bodyBytes);
+    table.writeUInt32LE(SKIPPABLE_MAGIC, 0);
+    table.writeUInt32LE(bodyBytes, 4);
+    for (let index = 0; index < this.#count * 3; index++)
+      table.writeUInt32LE(this.#entries[index]!, HEADER_BYTES + index * 4);
+    table.writeUInt32LE(this.#count, table.length - 9);
+    table[table.length - 5] = CHECKSUM_FLAG;
+    table.writeUInt32LE(SEEKABLE_MAGIC, table.length - 4);
+    return table;
+  }
+}
+
+/** Frame i lies at fileOffsets[i]..[i+1] in the file and holds rawOffsets[i]..[i+1] of the tar. */
+export interface SeekTable {
+  frameCount: number;
+  fileOffsets: Float64Array;
+  rawOffsets: Float64Array;
+}
+
+/** Size of the seek table in bytes as its footer says, or undefined when the bytes are no such footer. */
+export function seekTableBytes(footer: Buffer): number | undefined {
+  if (footer.length !== SEEK_FOOTER_BYTES || footer.readUInt32LE(5) !== SEEKABLE_MAGIC) return undefined;
+  const descriptor = footer[4]!;
+  if ((descriptor & RESERVED_BITS) !== 0) return undefined;
+  const entryBytes = (descriptor & CHECKSUM_FLAG) === 0 ? 8 : ENTRY_BYTES;
+  return HEADER_BYTES + footer.readUInt32LE(0) * entryBytes + SEEK_FOOTER_BYTES;
+}
+
+/**
+ * Decodes a whole seek table, or says what is wrong: it must account for every byte of the file before it.
+ */
+export function decodeSeekTable(table: Buffer, fileBytes: number): SeekTable | string {
+  if (seekTableBytes(table.subarray(-SEEK_FOOTER_BYTES)) !== table.length) return 'its seek table is torn';
+  if (table.readUInt32LE(0) !== SKIPPABLE_MAGIC || table.readUInt32LE(4) !== table.length - HEADER_BYTES)
+    return 'its seek table is torn';
+  const frameCount = table.readUInt32LE(table.length - 9);
+  const entryBytes = (table.length - HEADER_BYTES - SEEK_FOOTER_BYTES) / Math.max(frameCount, 1);
+  const fileOffsets = new Float64Array(frameCount + 1);
+  const rawOffsets = new Float64Array(frameCount + 1);
+  for (let index = 0; index < frameCount; index++) {
+    const entry = HEADER_BYTES + index * entryBytes;
+    fileOffsets[index + 1] = fileOffsets[index]! + table.readUInt32LE(entry);
+    rawOffsets[index + 1] = rawOffsets[index]! + table.readUInt32LE(entry + 4);
+  }
+  if (fileOffsets[frameCount] !== fileBytes - table.length)
+    return 'its seek table does not fit the file: the file is truncated or was changed';
+  return { frameCount, fileOffsets, rawOffsets };
+}
+
+/** Index of the frame that holds byte `rawOffset` of the tar, or -1 when none does. */
+export function frameAt(table: SeekTable, rawOffset: number): number {
+  let low = 0;
+  let high = table.frameCount;
+  if (rawOffset < 0 || rawOffset >= table.rawOffsets[high]!) return -1;
+  while (high - low > 1) {
+    const middle = (low + high) >>> 1;
+    if (table.rawOffsets[middle]! <= rawOffset) low = middle;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,75 @@
+import { constants } from 'node:fs';
+import koffi from 'koffi';
+
+/**
+ * The few system calls Node lacks. Synchronous, so for worker threads only: koffi's asynchronous calls lose errno.
+ */
+const libc = koffi.load('libc.so.6');
+const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)');
+const ioctl = libc.func('int ioctl(int fd, unsigned long request, ...)');
+const fcntl = libc.func('int fcntl(int fd, int command, ...)');
+const fadvise = libc.func('int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)');
+
+const SEEK_END = 2;
+const SEEK_DATA = 3;
+const SEEK_HOLE = 4;
+const F_GETFL = 3;
+const F_SETFL = 4;
+const ADVICE_WILLNEED = 3;
+const ADVICE_DONTNEED = 4;
+/** _IOW(0x94, 13, struct file_clone_range), linux/fs.h */
+const FICLONERANGE = 0x4020940d;
+const { ENXIO } = koffi.os.errno as { ENXIO: number };
+
+/** Size of a file or block device. */
+export const sizeOf = (fd: number): number => Number(lseek(fd, 0, SEEK_END));
+
+/**
+ * Start of the next data at or after `offset`; Infinity when only a hole follows; `offset` itself where the file
+ * system (or a block device) cannot tell.
+ */
+export function nextData(fd: number, offset: number): number {
+  const found = Number(lseek(fd, offset, SEEK_DATA));
+  if (found >= 0) return found;
+  return koffi.errno() === ENXIO ? Number.POSITIVE_INFINITY : offset;
+}
+
+/** Start of the next hole after data at `offset`; Infinity where it cannot be told. */
+export function nextHole(fd: number, offset: number): number {
+  const found = Number(lseek(fd, offset, SEEK_HOLE));
+  return found >= 0 ? found : Number.POSITIVE_INFINITY;
+}
+
+/**
+ * Shares extents of `source` with `target` (XFS, btrfs). All three numbers are multiples of the block size.
+ * @returns false when the file systems cannot do it; the bytes are then to be copied.
+ */
+export function cloneRange(
+  target: number,
+  targetOffset: number,
+  source: number,
+  sourceOffset: number,
+  lengthBytes: number,
+): boolean {
+  const argument = Buffer.alloc(32);
+  argument.writeBigInt64LE(BigInt(source), 0);
+  argument.writeBigUInt64LE(BigInt(sourceOffset), 8);
+  argument.writeBigUInt64LE(BigInt(lengthBytes), 16);
+  argument.writeBigUInt64LE(BigInt(targetOffset), 24);
+  return ioctl(target, FICLONERANGE, 'void *', argument) === 0;
+}
+
+/** Starts reading a range in the background. Advice only: failures do not matter. */
+export const willNeed = (fd: number, offset: number, lengthBytes: number): void =>
+  void fadvise(fd, offset, lengthBytes, ADVICE_WILLNEED);
+
+/** Drops clean cached pages of a range, so that a backup does not push the guests' pages out of memory. */
+export const dontNeed = (fd: number, offset: number, lengthBytes: number): void =>
+  void fadvise(fd, offset, lengthBytes, ADVICE_DONTNEED);
+
+/** Turns O_DIRECT off where a write was refused. @returns false when it was off already */
+export function leaveDirect(fd: number): boolean {
+  const flags = Number(fcntl(fd, F_GETFL));
+  if (flags < 0 || (flags & constants.O_DIRECT) === 0) return false;
+  return fcntl(fd, F_SETFL, 'int', flags & ~constants.O_DIRECT) === 0;
+}
