@@ -150,6 +150,10 @@ export const ERRORS = {
     'The path {path} is taken by a file that is not part of this backup. Give a data pool to restore to.',
   ),
   path_outside_pool: fixed('40931', 'The path {path} leaves its data pool {pool}.'),
+  pool_busy: passing(
+    '40932',
+    'The data pool {pool} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
+  ),
 
   // 413, 415, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),

@@ -31,9 +31,15 @@ const GRPC_BY_HTTP: Record<string, Status> = {
   '504': Status.DEADLINE_EXCEEDED,
 };
 
+/** Keys whose gRPC status says more than their HTTP status does. */
+const GRPC_BY_KEY: Partial<Record<ErrorKey, Status>> = {
+  operation_conflict: Status.ALREADY_EXISTS,
+  idempotency_conflict: Status.ALREADY_EXISTS,
+};
+
 /** gRPC status of an error key. */
 export function grpcStatus(key: ErrorKey): Status {
-  return GRPC_BY_HTTP[ERRORS[key].code.slice(0, 3)] ?? Status.INTERNAL;
+  return GRPC_BY_KEY[key] ?? GRPC_BY_HTTP[ERRORS[key].code.slice(0, 3)] ?? Status.INTERNAL;
 }
 
 /** The error as a message of the protocol (in operations). */

@@ -1,0 +1,64 @@
+import { type ErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Lock } from '../workflows/context.ts';
+
+export interface LockHolder {
+  operationId: string;
+  /** Kind of the operation ("backup"), for the error text. */
+  kind: string;
+}
+
+interface Held extends LockHolder {
+  mode: Lock['mode'];
+}
+
+const BUSY: Record<Lock['kind'], ErrorKey> = { domain: 'domain_busy', file: 'file_busy', pool: 'pool_busy' };
+
+/**
+ * What each running operation holds. Nothing waits for a lock: a conflicting start is refused at once and names the
+ * holder, so there are no deadlocks. Shared locks go together; an exclusive one goes with nothing.
+ */
+export class LockTable {
+  readonly #held = new Map<string, Held[]>();
+
+  /**
+   * Takes all locks or none.
+   * @throws VirtkeepError domain_busy, file_busy or pool_busy, naming the operation that holds it.
+   */
+  acquire(holder: LockHolder, locks: Lock[]): void {
+    for (const lock of locks) {
+      const conflict = this.#conflict(holder.operationId, lock);
+      if (conflict) {
+        const params = { [lock.kind]: lock.id, operation: conflict.operationId, kind: conflict.kind };
+        throw new VirtkeepError(BUSY[lock.kind], params);
+      }
+    }
+    for (const lock of locks) {
+      const key = keyOf(lock);
+      this.#held.set(key, [...(this.#held.get(key) ?? []), { ...holder, mode: lock.mode }]);
+    }
+  }
+
+  /** Gives back everything that the operation holds. */
+  release(operationId: string): void {
+    for (const [key, holders] of this.#held) {
+      const rest = holders.filter(holder => holder.operationId !== operationId);
+      if (rest.length === 0) this.#held.delete(key);
+      else this.#held.set(key, rest);
+    }
+  }
+
+  /** The operation that holds the thing, an exclusive holder first; undefined when none does. */
+  holderOf(kind: Lock['kind'], id: string): LockHolder | undefined {
+    const holders = this.#held.get(keyOf({ kind, id }));
+    return holders?.find(holder => holder.mode === 'exclusive') ?? holders?.[0];
+  }
+
+  #conflict(operationId: string, lock: Lock): Held | undefined {
+    const others = this.#held.get(keyOf(lock))?.filter(holder => holder.operationId !== operationId);
+    return others?.find(holder => lock.mode === 'exclusive' || holder.mode === 'exclusive');
+  }
+}
+
+function keyOf(lock: Pick<Lock, 'kind' | 'id'>): string {
+  return `${lock.kind} ${lock.id}`;
+}

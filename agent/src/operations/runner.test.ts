@@ -1,0 +1,387 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
+import type { Logger } from '@virtkeep/shared/log';
+import type { Effect, Workflow } from '../workflows/context.ts';
+import { Faults } from './faults.ts';
+import { Journal } from './journal.ts';
+import { OperationRunner, type RunnerOptions, type StartOptions } from './runner.ts';
+
+const DOMAIN = newId();
+let directory: string;
+let journal: Journal;
+let runner: OperationRunner;
+let undone: string[];
+let undoFails: (effect: Effect) => boolean;
+
+const ignore = () => silent;
+const silent = {
+  error: ignore,
+  warn: ignore,
+  info: ignore,
+  debug: ignore,
+  child: ignore,
+} as unknown as Logger;
+
+const file = (path: string): Effect => ({ type: 'file', path });
+
+async function undoEffect(effect: Effect, signal: AbortSignal): Promise<void> {
+  throwIfAborted(signal);
+  if (undoFails(effect)) throw new VirtkeepError('libvirt_unreachable', { uri: 'test', reason: 'down' });
+  undone.push(effect.type === 'file' ? effect.path : effect.type);
+}
+
+function newRunner(options: Partial<RunnerOptions> = {}): OperationRunner {
+  return new OperationRunner({
+    journal,
+    log: silent,
+    undoEffect,
+    faults: Faults.parse(''),
+    concurrentOperations: 2,
+    times: { patienceMs: 60, minDelayMs: 10, maxDelayMs: 20 },
+    ...options,
+  });
+}
+
+function options(workflow: Workflow, more: Partial<StartOptions> = {}): StartOptions {
+  const locks: StartOptions['locks'] = [{ kind: 'domain', id: DOMAIN, mode: 'exclusive' }];
+  const base = { id: newId(), kind: 'backup', request: {}, entities: [], cancellable: true, locks };
+  return { ...base, workflow, ...more };
+}
+
+async function ended(id: string, of: OperationRunner = runner): Promise<Operation> {
+  for await (const { operation } of of.watch(0, id, AbortSignal.timeout(5000))) {
+    if (operation!.state !== OperationState.RUNNING) return operation!;
+  }
+  throw new Error('the stream ended before the operation');
+}
+
+function untilAborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+}
+
+/** As after a kill: nothing of the old runner goes on, a new agent opens the journal. */
+function crash(): OperationRunner {
+  runner.close();
+  journal.close();
+  journal = new Journal(join(directory, 'journal.db'));
+  return newRunner();
+}
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'virtkeep-runner-'));
+  journal = new Journal(join(directory, 'journal.db'));
+  undone = [];
+  undoFails = () => false;
+  runner = newRunner();
+});
+
+afterEach(() => {
+  runner.close();
+  journal.close();
+  rmSync(directory, { recursive: true });
+});
+
+describe('start', () => {
+  test('runs a workflow to its committed result and undoes only the "always" effects, newest first', async () => {
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'always');
+        context.effects.begin(file('/b'), 'failure');
+        context.effects.begin(file('/c'), 'always');
+        context.warn('small trouble');
+        context.commit({ size: 5n });
+      }),
+    );
+    const operation = await ended(id);
+    expect(operation).toMatchObject({
+      state: OperationState.SUCCEEDED,
+      resultJson: '{"size":5}',
+      warnings: ['small trouble'],
+    });
+    expect(undone).toEqual(['/c', '/a']);
+    expect(journal.effects(id)).toEqual([]);
+    expect(runner.holderOf('domain', DOMAIN)).toBeUndefined();
+  });
+
+  test('the same id and request is the same operation, another request a conflict', async () => {
+    let runs = 0;
+    const first = options(
+      async context => {
+        runs++;
+        context.commit({});
+      },
+      { request: { a: 1, b: { c: 2n } } },
+    );
+    runner.start(first);
+    expect(runner.start({ ...first, request: { b: { c: 2n }, a: 1 } }).id).toBe(first.id);
+    await ended(first.id);
+    expect(runner.start(first).state).toBe(OperationState.SUCCEEDED);
+    expect(runs).toBe(1);
+    expect(() => runner.start({ ...first, request: { a: 2 } })).toThrow(
+      expect.objectContaining({ msgKey: 'operation_conflict' }),
+    );
+    expect(() => runner.start({ ...first, id: 'x' })).toThrow(
+      expect.objectContaining({ msgKey: 'invalid_uuid' }),
+    );
+  });
+
+  test('a lock refuses a second operation and names the holder; shared locks go together', async () => {
+    const holder = options(context => untilAborted(context.signal));
+    runner.start(holder);
+    const refused = expect.objectContaining({
+      msgKey: 'domain_busy',
+      params: { domain: DOMAIN, operation: holder.id, kind: 'backup' },
+    });
+    expect(() => runner.start(options(async () => {}))).toThrow(refused);
+    const shared: StartOptions['locks'] = [{ kind: 'file', id: '/f', mode: 'shared' }];
+    const one = runner.start(options(context => untilAborted(context.signal), { locks: shared }));
+    runner.start(options(context => untilAborted(context.signal), { locks: shared }));
+    expect(() =>
+      runner.start(options(async () => {}, { locks: [{ ...shared[0]!, mode: 'exclusive' }] })),
+    ).toThrow(expect.objectContaining({ msgKey: 'file_busy' }));
+    expect(runner.get(one.id).state).toBe(OperationState.RUNNING);
+    runner.abortAll();
+    await runner.idle(AbortSignal.timeout(2000));
+  });
+
+  test('more heavy operations than places wait visibly, and can be cancelled there', async () => {
+    const hold = (context: { signal: AbortSignal }) => untilAborted(context.signal);
+    const running = [1, 2].map(() => runner.start(options(hold, { locks: [] })));
+    const queued = runner.start(options(hold, { locks: [] }));
+    const light = runner.start(options(async context => context.commit({}), { locks: [], heavy: false }));
+    expect((await ended(light.id)).state).toBe(OperationState.SUCCEEDED);
+    expect(runner.get(queued.id).progress?.phase).toBe('queued');
+    runner.cancel(queued.id);
+    expect((await ended(queued.id)).state).toBe(OperationState.CANCELED);
+    runner.cancel(running[0]!.id);
+    await ended(running[0]!.id);
+  });
+
+  test('nothing starts when the journal cannot be written', () => {
+    journal.close();
+    expect(() => runner.start(options(async () => {}))).toThrow(
+      expect.objectContaining({ msgKey: 'journal_failed' }),
+    );
+    expect(runner.holderOf('domain', DOMAIN)).toBeUndefined();
+    journal = new Journal(join(directory, 'journal.db'));
+  });
+
+  test('a draining runner takes nothing new but answers what it knows', async () => {
+    const known = options(async context => context.commit({}));
+    runner.start(known);
+    runner.drain();
+    await ended(known.id);
+    expect(runner.start(known).state).toBe(OperationState.SUCCEEDED);
+    expect(() => runner.start(options(async () => {}))).toThrow(
+      expect.objectContaining({ msgKey: 'draining' }),
+    );
+  });
+});
+
+describe('failure and cancel', () => {
+  test('a failed operation undoes all, under signals of its own', async () => {
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'failure');
+        context.effects.begin(file('/kept'), 'failure').keep();
+        const handle = context.effects.begin(file('/b'), 'always');
+        await handle.undo(context.signal);
+        throw new VirtkeepError('disk_full', { path: '/a' });
+      }),
+    );
+    const operation = await ended(id);
+    expect(operation).toMatchObject({
+      state: OperationState.FAILED,
+      error: { msgKey: 'disk_full', params: { path: '/a' } },
+    });
+    expect(undone).toEqual(['/b', '/a']);
+  });
+
+  test('anything unknown becomes internal; a workflow without a commit too', async () => {
+    const thrown = runner.start(options(() => Promise.reject(new Error('bug')), { locks: [] }));
+    const forgot = runner.start(options(async () => {}, { locks: [] }));
+    expect((await ended(thrown.id)).error?.msgKey).toBe('internal');
+    expect((await ended(forgot.id)).error?.msgKey).toBe('internal');
+  });
+
+  test('cancel undoes and ends CANCELED; repeated it answers the same', async () => {
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'failure');
+        await context.step('copy', () => untilAborted(context.signal));
+      }),
+    );
+    await new Promise(resolve => setTimeout(resolve, 10));
+    expect(runner.cancel(id).cancellable).toBe(false);
+    runner.cancel(id);
+    expect(await ended(id)).toMatchObject({ state: OperationState.CANCELED, error: { msgKey: 'canceled' } });
+    expect(runner.cancel(id).state).toBe(OperationState.CANCELED);
+    expect(undone).toEqual(['/a']);
+  });
+
+  test('after the commit a cancel is refused, and an error is a warning', async () => {
+    const reached = Promise.withResolvers<void>();
+    const go = Promise.withResolvers<void>();
+    const { id } = runner.start(
+      options(async context => {
+        context.commit({});
+        reached.resolve();
+        await go.promise;
+        throw new VirtkeepError('merge_failed', { state: 's', domain: DOMAIN, reason: 'busy' });
+      }),
+    );
+    await reached.promise;
+    expect(() => runner.cancel(id)).toThrow(expect.objectContaining({ msgKey: 'not_cancellable' }));
+    go.resolve();
+    const operation = await ended(id);
+    expect(operation.state).toBe(OperationState.SUCCEEDED);
+    expect(operation.warnings).toHaveLength(1);
+  });
+
+  test('a cancel before the commit is honoured by it', async () => {
+    const { id } = runner.start(
+      options(async context => {
+        runner.cancel(context.id);
+        context.commit({});
+      }),
+    );
+    await new Promise(resolve => setTimeout(resolve, 0));
+    expect((await ended(id)).state).toBe(OperationState.CANCELED);
+  });
+
+  test('an undo that fails is tried again; then the operation ends, keeps its lock, and the trying goes on', async () => {
+    undoFails = effect => effect.type === 'frozen_guest';
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'failure');
+        context.effects.begin({ type: 'frozen_guest', domainId: DOMAIN }, 'always');
+        throw new VirtkeepError('disk_full', { path: '/a' });
+      }),
+    );
+    const operation = await ended(id);
+    expect(operation.state).toBe(OperationState.FAILED);
+    expect(operation.warnings[0]).toContain('frozen_guest');
+    expect(undone).toEqual(['/a']);
+    expect(runner.holderOf('domain', DOMAIN)?.operationId).toBe(id);
+    undoFails = () => false;
+    runner.retryNow();
+    while (runner.holderOf('domain', DOMAIN)) await new Promise(resolve => setTimeout(resolve, 5));
+    expect(undone).toEqual(['/a', 'frozen_guest']);
+    expect(journal.effects(id)).toEqual([]);
+  });
+});
+
+describe('recovery', () => {
+  test('an interrupted operation is undone and ends FAILED; its lock holds until then', async () => {
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'failure');
+        context.effects.begin(file('/b'), 'always');
+        await new Promise(() => {});
+      }),
+    );
+    await new Promise(resolve => setTimeout(resolve, 5));
+    undoFails = () => true;
+    runner = crash();
+    runner.recover();
+    expect(() => runner.start(options(async () => {}))).toThrow(
+      expect.objectContaining({ msgKey: 'domain_busy' }),
+    );
+    expect(runner.get(id).state).toBe(OperationState.RUNNING);
+    await new Promise(resolve => setTimeout(resolve, 1));
+    undoFails = () => false;
+    expect(await ended(id)).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
+    expect(undone).toEqual(['/b', '/a']);
+    await new Promise(resolve => setTimeout(resolve, 5));
+    expect(runner.holderOf('domain', DOMAIN)).toBeUndefined();
+  });
+
+  test('a committed one ends SUCCEEDED with its result, "failure" effects untouched', async () => {
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'failure');
+        context.effects.begin(file('/b'), 'always');
+        context.commit({ file: 'x' });
+        await new Promise(() => {});
+      }),
+    );
+    await new Promise(resolve => setTimeout(resolve, 5));
+    runner = crash();
+    runner.recover();
+    expect(await ended(id)).toMatchObject({ state: OperationState.SUCCEEDED, resultJson: '{"file":"x"}' });
+    expect(undone).toEqual(['/b']);
+  });
+
+  test('what an ended operation left is tried again by the next run, under its lock', async () => {
+    undoFails = () => true;
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'always');
+        context.commit({});
+      }),
+    );
+    expect((await ended(id)).state).toBe(OperationState.SUCCEEDED);
+    runner = crash();
+    runner.recover();
+    expect(runner.holderOf('domain', DOMAIN)?.operationId).toBe(id);
+    undoFails = () => false;
+    while (runner.holderOf('domain', DOMAIN)) await new Promise(resolve => setTimeout(resolve, 5));
+    expect(undone).toEqual(['/a']);
+  });
+});
+
+describe('watch', () => {
+  test('sequences grow, also across restarts, and a resumed stream gets only what is newer', async () => {
+    const first = runner.start(options(async context => context.commit({}), { locks: [] }));
+    const seen = Number((await ended(first.id)).sequence);
+    runner = crash();
+    runner.recover();
+    const second = runner.start(options(async context => context.commit({}), { locks: [] }));
+    await ended(second.id);
+    const stop = new AbortController();
+    for await (const event of runner.watch(seen, '', stop.signal)) {
+      expect(Number(event.sequence)).toBeGreaterThan(seen);
+      expect(event.operation?.id).toBe(second.id);
+      break;
+    }
+    const all: string[] = [];
+    for await (const event of runner.watch(Number.MAX_SAFE_INTEGER, '', stop.signal)) {
+      all.push(event.operation!.id);
+      if (all.length === 2) break;
+    }
+    expect(all).toEqual([first.id, second.id]);
+  });
+
+  test('the stream of an ended operation ends; of an unknown one there is none; closing ends all', async () => {
+    const { id } = runner.start(options(async context => context.commit({})));
+    const last = await ended(id);
+    for await (const _ of runner.watch(Number(last.sequence), id, AbortSignal.timeout(1000)))
+      throw new Error('nothing is newer');
+    expect(() => runner.watch(0, newId(), AbortSignal.timeout(1000))).toThrow(
+      expect.objectContaining({ msgKey: 'operation_not_found' }),
+    );
+    const stream = runner.watch(Number(last.sequence), '', AbortSignal.timeout(1000))[Symbol.asyncIterator]();
+    const next = stream.next();
+    runner.close();
+    expect((await next).done).toBe(true);
+  });
+});
+
+describe('list', () => {
+  test('newest first, running ones with their live state', async () => {
+    const first = runner.start(options(async context => context.commit({}), { locks: [] }));
+    await ended(first.id);
+    await new Promise(resolve => setTimeout(resolve, 2));
+    const second = runner.start(options(context => untilAborted(context.signal), { locks: [] }));
+    expect(runner.list(false).operations.map(operation => operation.id)).toEqual([second.id, first.id]);
+    expect(runner.list(true).operations.map(operation => operation.id)).toEqual([second.id]);
+    runner.cancel(second.id);
+    await ended(second.id);
+  });
+});

@@ -1,0 +1,95 @@
+import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
+import { reasonOf, type VirtkeepError } from '@virtkeep/shared/errors';
+import type { ActiveOperation } from './active.ts';
+import type { UndoFailure } from './effects.ts';
+
+export interface SettleTimes {
+  /** An operation stays RUNNING (phase "undo") so long while its effects cannot be undone; then it ends anyway. */
+  patienceMs: number;
+  /** Delay before a second try; doubles up to `maxDelayMs`. */
+  minDelayMs: number;
+  maxDelayMs: number;
+  /** Bound of one undo of one effect. Merging a large overlay may take hours. */
+  undoTimeoutMs: number;
+}
+
+const DEFAULT_TIMES: SettleTimes = {
+  patienceMs: 60_000,
+  minDelayMs: 1_000,
+  maxDelayMs: 300_000,
+  undoTimeoutMs: 6 * 3_600_000,
+};
+
+/**
+ * The end of an operation: its effects are undone and its final state is written. The same for an operation that has
+ * just ended and for one that an earlier run of the agent left behind. All of it stops when the agent closes.
+ */
+export class Settler {
+  readonly #times: SettleTimes;
+  readonly #closing: AbortSignal;
+  #wake = new AbortController();
+
+  constructor(closing: AbortSignal, times: Partial<SettleTimes> = {}) {
+    this.#closing = closing;
+    this.#times = { ...DEFAULT_TIMES, ...times };
+  }
+
+  /** Whoever waits for the next try tries now. */
+  wake(): void {
+    const waiting = this.#wake;
+    this.#wake = new AbortController();
+    waiting.abort();
+  }
+
+  /** Undoes what is to be undone, trying again for up to `patienceMs`; answers what is left then. */
+  async undo(operation: ActiveOperation): Promise<UndoFailure[]> {
+    const deadlineMs = performance.now() + this.#times.patienceMs;
+    for (let delayMs = this.#times.minDelayMs; ; delayMs = this.#longer(delayMs)) {
+      const failures = await this.#tryOnce(operation);
+      const leftMs = deadlineMs - performance.now();
+      if (failures.length === 0 || leftMs <= 0) return failures;
+      operation.progress.message(`${failures[0]!.what}: ${failures[0]!.reason}`);
+      await this.#pause(Math.min(delayMs, leftMs));
+    }
+  }
+
+  /** Tries until nothing is left. */
+  async undoForever(operation: ActiveOperation): Promise<void> {
+    for (let delayMs = this.#times.minDelayMs; ; delayMs = this.#longer(delayMs)) {
+      await this.#pause(delayMs);
+      if ((await this.#tryOnce(operation)).length === 0) return;
+    }
+  }
+
+  /** Writes the final state, again and again while the journal cannot be written. */
+  async end(operation: ActiveOperation, outcome: VirtkeepError | undefined): Promise<void> {
+    for (let delayMs = this.#times.minDelayMs; ; delayMs = this.#longer(delayMs)) {
+      try {
+        throwIfAborted(this.#closing);
+        return operation.end(outcome);
+      } catch (error) {
+        operation.log.error('the end of the operation cannot be written', { reason: reasonOf(error) });
+        await this.#pause(delayMs);
+      }
+    }
+  }
+
+  async #tryOnce(operation: ActiveOperation): Promise<UndoFailure[]> {
+    const newSignal = () => AbortSignal.any([this.#closing, AbortSignal.timeout(this.#times.undoTimeoutMs)]);
+    const failures = await operation.effects
+      .undoAll(newSignal, () => operation.windDown())
+      .catch((error: unknown) => [{ what: 'journal', reason: reasonOf(error) }]);
+    if (failures.length > 0) throwIfAborted(this.#closing);
+    return failures;
+  }
+
+  /** Waits, but not past a wake; rejects when the agent closes. */
+  async #pause(delayMs: number): Promise<void> {
+    await sleep(delayMs, AbortSignal.any([this.#closing, this.#wake.signal])).catch(() => {});
+    if (this.#closing.aborted) throw abortReason(this.#closing);
+  }
+
+  #longer(delayMs: number): number {
+    return Math.min(delayMs * 2, this.#times.maxDelayMs);
+  }
+}
