@@ -10,6 +10,8 @@ export interface DataDiskOptions {
   format?: 'qcow2' | 'raw';
   /** Files of the file system: path inside it to content. */
   files?: Record<string, string | Buffer>;
+  /** Label of the file system. */
+  label?: string;
   /** Backing qcow2 file; then `files` must be absent, the disk is an overlay. */
   backing?: string;
 }
@@ -29,23 +31,25 @@ export async function makeDataDisk(path: string, options: DataDiskOptions = {}):
       mkdirSync(dirname(join(work, name)), { recursive: true });
       writeFileSync(join(work, name), content);
     }
-    await run([
-      'mkfs.ext4',
-      '-q',
-      '-F',
-      '-E',
-      'lazy_itable_init=0,root_owner=0:0',
-      '-d',
-      work,
-      raw,
-      `${options.sizeMiB ?? 64}M`,
-    ]);
+    await makeExt4(raw, work, options.sizeMiB ?? 64, options.label);
     if (format === 'qcow2') await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, path]);
   } finally {
     rmSync(work, { recursive: true, force: true });
     if (raw !== path) rmSync(raw, { force: true });
   }
   return path;
+}
+
+/** Makes a raw ext4 image filled with a directory's content, owners kept, without a mount. */
+export async function makeExt4(
+  image: string,
+  content: string,
+  sizeMiB: number,
+  label?: string,
+): Promise<void> {
+  const labelled = label ? ['-L', label] : [];
+  const extended = ['-E', 'lazy_itable_init=0,lazy_journal_init=0'];
+  await run(['mkfs.ext4', '-q', '-F', ...labelled, ...extended, '-d', content, image, `${sizeMiB}M`]);
 }
 
 /** Makes a disk without file system: `dataBytes` random bytes at its start, the rest a hole. Sizes need not be round. */

@@ -1,0 +1,121 @@
+/**
+ * A scripted guest agent on a unix socket: it answers like qemu-ga and fails on command (hangs, dies while frozen, lies).
+ * Needs a guest whose definition has `agent: <socket path>` (domain-xml.ts); start this before the guest.
+ *
+ * QEMU and libvirt each dial the socket, and the second connection is libvirt's; messages are JSON lines, 0xFF bytes are
+ * resynchronisation marks. A peer that dies is not dialled again until the guest restarts.
+ */
+import { mkdirSync, rmSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { dirname } from 'node:path';
+
+/** What a handler may answer: a value, an agent error, silence, or the end of the agent. */
+export type Answer = { return: unknown } | { error: { class: string; desc: string } } | 'hang' | 'die';
+
+export type Handler = (args: Record<string, unknown>) => Answer;
+
+const MAX_REQUEST_BYTES = 1024 * 1024;
+
+export class FakeAgent {
+  readonly socketPath: string;
+  /** Every command received, in order. */
+  readonly calls: { execute: string; arguments: Record<string, unknown> }[] = [];
+  frozen = false;
+  readonly #handlers: Map<string, Handler>;
+  readonly #sockets = new Set<Socket>();
+  #server: Server | undefined;
+
+  constructor(socketPath: string, handlers: Record<string, Handler> = {}) {
+    this.socketPath = socketPath;
+    this.#handlers = new Map(Object.entries({ ...this.#ordinary(), ...handlers }));
+  }
+
+  /** Replaces the answer to one command. */
+  on(command: string, handler: Handler): this {
+    this.#handlers.set(command, handler);
+    return this;
+  }
+
+  async listen(): Promise<this> {
+    mkdirSync(dirname(this.socketPath), { recursive: true });
+    rmSync(this.socketPath, { force: true });
+    const server = createServer(socket => this.#serve(socket));
+    this.#server = server;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(this.socketPath, resolve);
+    });
+    return this;
+  }
+
+  /** Ends the agent as a crash would: the connection drops. */
+  die(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  async close(): Promise<void> {
+    this.die();
+    await new Promise(resolve => (this.#server ? this.#server.close(resolve) : resolve(undefined)));
+    rmSync(this.socketPath, { force: true });
+  }
+
+  #serve(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.on('error', () => {}).once('close', () => this.#sockets.delete(socket));
+    let buffered = '';
+    socket.on('data', bytes => {
+      buffered += bytes.filter(byte => byte !== 0xff).toString();
+      if (buffered.length > MAX_REQUEST_BYTES) socket.destroy();
+      for (let end = buffered.indexOf('\n'); end >= 0; end = buffered.indexOf('\n')) {
+        const line = buffered.slice(0, end).trim();
+        buffered = buffered.slice(end + 1);
+        if (line) this.#answer(socket, line);
+      }
+    });
+  }
+
+  #answer(socket: Socket, line: string): void {
+    const request = JSON.parse(line) as { execute: string; arguments?: Record<string, unknown> };
+    const call = { execute: request.execute, arguments: request.arguments ?? {} };
+    this.calls.push(call);
+    const handler = this.#handlers.get(call.execute);
+    const answer = handler?.(call.arguments) ?? commandNotFound(call.execute);
+    if (answer === 'hang') return;
+    if (answer === 'die') this.die();
+    else socket.write(`${JSON.stringify(answer)}\n`);
+  }
+
+  #ordinary(): Record<string, Handler> {
+    const known = () => ({
+      version: '7.2.0',
+      supported_commands: [...this.#handlers.keys()].map(name => ({
+        name,
+        enabled: true,
+        'success-response': true,
+      })),
+    });
+    return {
+      'guest-sync': ({ id }) => ({ return: id }),
+      'guest-sync-delimited': ({ id }) => ({ return: id }),
+      'guest-ping': () => ({ return: {} }),
+      'guest-info': () => ({ return: known() }),
+      'guest-fsfreeze-status': () => ({ return: this.frozen ? 'frozen' : 'thawed' }),
+      'guest-fsfreeze-freeze': () => {
+        this.frozen = true;
+        return { return: 1 };
+      },
+      'guest-fsfreeze-thaw': () => {
+        this.frozen = false;
+        return { return: 1 };
+      },
+      'guest-get-osinfo': () => ({ return: { id: 'mswindows', name: 'Microsoft Windows', version: '10' } }),
+      'guest-get-host-name': () => ({ return: { 'host-name': 'SCRIPTED' } }),
+      'guest-network-get-interfaces': () => ({ return: [] }),
+      'guest-get-fsinfo': () => ({ return: [] }),
+    };
+  }
+}
+
+function commandNotFound(command: string): Answer {
+  return { error: { class: 'CommandNotFound', desc: `The command ${command} has not been found` } };
+}
