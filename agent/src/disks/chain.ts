@@ -1,0 +1,32 @@
+import { type ImageHeader, rawOf, readImageHeader } from './qcow2-header.ts';
+
+/** libvirt refuses longer chains. */
+const MAX_LAYERS = 200;
+
+export interface Layer extends ImageHeader {
+  path: string;
+}
+
+/**
+ * A disk's layers, top to bottom, from the headers themselves: cheap enough for an inventory. A raw image given as such
+ * has no layers below it, whatever its first bytes say (they are the guest's). The chain ends at a layer that is not a
+ * plain file (a network disk, say).
+ * @throws VirtkeepError io_failed when a layer cannot be read
+ */
+export async function readLayers(path: string, format?: string): Promise<Layer[]> {
+  const layers: Layer[] = [await readLayer(path, format)];
+  while (layers.length < MAX_LAYERS) {
+    const top = layers.at(-1)!;
+    const next = top.backingPath;
+    if (!next || layers.some(layer => layer.path === next)) break;
+    layers.push(await readLayer(next, top.backingFormat));
+  }
+  return layers;
+}
+
+async function readLayer(path: string, format: string | undefined): Promise<Layer> {
+  const header = await readImageHeader(path);
+  if (format !== 'raw' || header.format === 'raw') return { path, ...header };
+  const { allocatedSize, fileSize } = header;
+  return { path, ...rawOf(fileSize), allocatedSize, fileSize };
+}
