@@ -9,11 +9,13 @@ export interface RunResult {
 export class CommandFailed extends Error {
   override readonly name = 'CommandFailed';
   readonly exitCode: number | null;
+  readonly stdout: string;
   readonly stderr: string;
 
-  constructor(argv: readonly string[], exitCode: number | null, stderr: string) {
+  constructor(argv: readonly string[], exitCode: number | null, { stdout, stderr }: RunResult) {
     super(`${argv.join(' ')} ended with ${exitCode ?? 'a signal'}: ${stderr.trim()}`);
     this.exitCode = exitCode;
+    this.stdout = stdout;
     this.stderr = stderr;
   }
 }
@@ -42,7 +44,7 @@ export function run(argv: readonly [string, ...string[]], options: RunOptions = 
       (error, stdout, stderr) => {
         if (!error) return resolve({ stdout, stderr });
         const code = typeof error.code === 'number' ? error.code : null;
-        reject(new CommandFailed(argv, code, stderr || error.message));
+        reject(new CommandFailed(argv, code, { stdout, stderr: stderr || error.message }));
       },
     );
     child.stdin?.on('error', () => {}); // a program may end without having read its input

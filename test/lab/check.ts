@@ -1,0 +1,71 @@
+/** `make check`: everything that can be known to be wrong without running the product. Runs all, then reports. */
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { errorsPage } from './errors-doc.ts';
+import { ROOT } from './paths.ts';
+import { CommandFailed, run } from './run.ts';
+
+const GENERATED = join('shared', 'src', 'gen');
+
+const CHECKS: Record<string, () => Promise<unknown>> = {
+  'format and lint (biome)': () => tool('biome', 'check', '.'),
+  'types (tsc)': () => tool('tsc', '--noEmit', '-p', 'tsconfig.json'),
+  'floating promises (eslint)': () => tool('eslint', '.'),
+  'import directions (dependency-cruiser)': () =>
+    tool('depcruise', '--config', '.dependency-cruiser.cjs', 'agent', 'controller', 'shared'),
+  'protos (buf lint)': () => tool('buf', 'lint'),
+  'generated code is up to date (buf generate)': generatedCode,
+  'docs/errors.md is up to date': errorsDocument,
+};
+
+let failed = 0;
+for (const [name, check] of Object.entries(CHECKS)) {
+  try {
+    await check();
+    process.stdout.write(`ok      ${name}\n`);
+  } catch (error) {
+    failed += 1;
+    process.stdout.write(`FAILED  ${name}\n${(error as Error).message}\n`);
+  }
+}
+process.exitCode = failed === 0 ? 0 : 1;
+
+/** Runs a tool of node_modules; its findings, which most tools print to stdout, become the error's text. */
+async function tool(name: string, ...args: string[]): Promise<void> {
+  try {
+    await run([join(ROOT, 'node_modules', '.bin', name), ...args], { cwd: ROOT, timeoutMs: 600_000 });
+  } catch (error) {
+    if (!(error instanceof CommandFailed)) throw error;
+    throw new Error([error.stdout, error.stderr].join('\n').trim().split('\n').slice(-60).join('\n'));
+  }
+}
+
+async function generatedCode(): Promise<void> {
+  const work = mkdtempSync(join(tmpdir(), 'vk-gen-'));
+  try {
+    // buf.gen.yaml names its output below the directory given here
+    await tool('buf', 'generate', '-o', work);
+    const fresh = join(work, GENERATED);
+      () => {},
+    );
+    const differing = [...new Set([...listFiles(fresh), ...listFiles(join(ROOT, GENERATED))])].filter(
+      path => contentOf(join(fresh, path)) !== contentOf(join(ROOT, GENERATED, path)),
+    );
+    if (differing.length > 0) throw new Error(`run make generate: ${differing.join(', ')}`);
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+async function errorsDocument(): Promise<void> {
+  if (contentOf(join(ROOT, 'docs', 'errors.md')) !== errorsPage()) throw new Error('run make generate');
+}
+
+function listFiles(dir: string): string[] {
+  return readdirSync(dir, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.ts'));
+}
+
+function contentOf(path: string): string | undefined {
+  return existsSync(path) ? readFileSync(path, 'utf8') : undefined;
+}
