@@ -47,8 +47,6 @@ async function generatedCode(): Promise<void> {
     // buf.gen.yaml names its output below the directory given here
     await tool('buf', 'generate', '-o', work);
     const fresh = join(work, GENERATED);
-      () => {},
-    );
     const differing = [...new Set([...listFiles(fresh), ...listFiles(join(ROOT, GENERATED))])].filter(
       path => contentOf(join(fresh, path)) !== contentOf(join(ROOT, GENERATED, path)),
     );
