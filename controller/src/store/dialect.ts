@@ -4,7 +4,7 @@
  */
 import { chmodSync } from 'node:fs';
 import BetterSqlite from 'better-sqlite3';
-import { Kysely, SqliteDialect } from 'kysely';
+import { Kysely, type RawBuilder, type SqlBool, SqliteDialect, sql } from 'kysely';
 import type { Database, Schema } from './schema.ts';
 
 const BUSY_TIMEOUT_MS = 10_000;
@@ -23,4 +23,11 @@ export function openSqlite(path: string): Database {
 export function isUniqueViolation(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return code === 'SQLITE_CONSTRAINT_UNIQUE' || code === 'SQLITE_CONSTRAINT_PRIMARYKEY' || code === '23505';
+}
+
+/** `column` holds `part` anywhere, ASCII letters in any case (SQLite's lower() knows no others). */
+export function contains(column: string, part: string): RawBuilder<SqlBool> {
+  const lowered = part.replace(/[A-Z]/g, letter => letter.toLowerCase());
+  const pattern = `%${lowered.replace(/[\\%_]/g, character => `\\${character}`)}%`;
+  return sql<SqlBool>`lower(${sql.ref(column)}) like ${pattern} escape '\\'`;
 }

@@ -1,5 +1,4 @@
-import type { Migration } from 'kysely';
-import { Migrator } from 'kysely/migration';
+import { type Migration, Migrator } from 'kysely/migration';
 import { first } from './migrations/0001-first.ts';
 import type { Database } from './schema.ts';
 

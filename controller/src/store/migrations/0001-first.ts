@@ -1,5 +1,6 @@
 /** The first schema; see store/schema.ts for what the columns mean. Portable types only (text, integer, bigint). */
-import type { Kysely, Migration } from 'kysely';
+import type { Kysely } from 'kysely';
+import type { Migration } from 'kysely/migration';
 
 type Db = Kysely<unknown>;
 

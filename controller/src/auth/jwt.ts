@@ -1,0 +1,76 @@
+/**
+ * Login tokens: JWT, HS256 only, with the claims the API family uses (user_id, username, exp, orig_iat, jti). The key
+ * never leaves the state directory; another algorithm, another key or another `typ` is refused alike.
+ */
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { errors, jwtVerify, SignJWT } from 'jose';
+import { readOrCreateSecret } from './secret-file.ts';
+
+export interface TokenClaims {
+  userId: string;
+  username: string;
+  jti: string;
+  /** When the user last gave the password (a refreshed token keeps it). */
+  origIat: Date;
+  expiresOn: Date;
+  /** True for long-lived tokens, which are valid only while their row stands. */
+  integration: boolean;
+}
+
+const KEY_BYTES = 64;
+
+export class TokenSigner {
+  readonly #key: Uint8Array;
+
+  constructor(key: Uint8Array) {
+    this.#key = key;
+  }
+
+  async sign(claims: TokenClaims): Promise<string> {
+    return new SignJWT({
+      user_id: claims.userId,
+      username: claims.username,
+      orig_iat: toSeconds(claims.origIat),
+      ...(claims.integration ? { integration: true } : {}),
+    })
+      .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
+      .setJti(claims.jti)
+      .setExpirationTime(toSeconds(claims.expiresOn))
+      .sign(this.#key);
+  }
+
+  /** @throws token_expired; token_invalid for everything else that is wrong with it. */
+  async verify(token: string): Promise<TokenClaims> {
+    try {
+      const { payload } = await jwtVerify(token, this.#key, {
+        algorithms: ['HS256'],
+        typ: 'JWT',
+        requiredClaims: ['user_id', 'username', 'exp', 'orig_iat', 'jti'],
+      });
+      return {
+        userId: String(payload.user_id),
+        username: String(payload.username),
+        jti: String(payload.jti),
+        origIat: new Date(Number(payload.orig_iat) * 1000),
+        expiresOn: new Date(Number(payload.exp) * 1000),
+        integration: payload.integration === true,
+      };
+    } catch (error) {
+      const expired = (error as { code?: unknown }).code === errors.JWTExpired.code;
+      throw new VirtkeepError(expired ? 'token_expired' : 'token_invalid', {}, { cause: error });
+    }
+  }
+}
+
+/** Opens the signing key of this state directory (`jwt.key`, 0600), making it at first start. */
+export async function openTokenSigner(stateDir: string): Promise<TokenSigner> {
+  const key = await readOrCreateSecret(join(stateDir, 'jwt.key'), () => randomBytes(KEY_BYTES));
+  if (key.length < 32) throw new Error(`${join(stateDir, 'jwt.key')} is too short to be a key`);
+  return new TokenSigner(key);
+}
+
+function toSeconds(time: Date): number {
+  return Math.floor(time.getTime() / 1000);
+}

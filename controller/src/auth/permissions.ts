@@ -1,0 +1,70 @@
+/**
+ * Roles and what they may do: the one table. Each route declares one permission; guest commands have classes of their
+ * own (`guest.read` … `guest.execute`), so that a role names the classes it may use.
+ */
+export const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'] as const;
+export type Role = (typeof ROLES)[number];
+
+const READ = [
+  'account.own',
+  'system.read',
+  'task.read',
+  'event.read',
+  'node.read',
+  'pool.read',
+  'domain.read',
+  'vdisk.read',
+  'library.read',
+  'schedule.read',
+  'tag.read',
+] as const;
+
+const OPERATE = [
+  'task.cancel',
+  'domain.power',
+  'snapshot.manage',
+  'backup.create',
+  'backup.restore',
+  'library.manage',
+  'library.download',
+  'pool.scan',
+  'schedule.manage',
+  'tag.manage',
+  'vdisk.attach',
+  'guest.read',
+  'guest.file',
+  'guest.power',
+  'guest.execute',
+] as const;
+
+const ADMINISTER = [
+  'user.manage',
+  'token.manage',
+  'audit.read',
+  'metrics.read',
+  'task.release_locks',
+  'node.manage',
+  'pool.manage',
+  'domain.manage',
+  'library.upload',
+] as const;
+
+export type Permission = (typeof READ)[number] | (typeof OPERATE)[number] | (typeof ADMINISTER)[number];
+
+/** What a route may declare: a permission, `login` (any user) or `public` (no login). */
+export type RouteAccess = Permission | 'login' | 'public';
+
+const TABLE: Record<Role, ReadonlySet<Permission>> = {
+  administrator: new Set([...READ, ...OPERATE, ...ADMINISTER]),
+  operator: new Set([...READ, ...OPERATE]),
+  auditor: new Set([...READ, 'audit.read']),
+  backup_service: new Set([...READ, 'vdisk.attach', 'backup.create', 'task.cancel']),
+};
+
+export function isRole(value: string): value is Role {
+  return (ROLES as readonly string[]).includes(value);
+}
+
+export function roleAllows(role: Role, permission: Permission): boolean {
+  return TABLE[role].has(permission);
+}

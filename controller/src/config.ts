@@ -1,0 +1,90 @@
+/** The controller's settings file; packaging/controller.example.yaml is its commented form. */
+import { isAbsolute } from 'node:path';
+import { loadConfig } from '@virtkeep/shared/config';
+import { z } from 'zod';
+
+const seconds = (fallback: number, max = 86_400) => z.number().positive().max(max).default(fallback);
+const absolutePath = z.string().refine(isAbsolute, 'must be an absolute path');
+const port = z.number().int().min(0).max(65_535);
+
+const listenSchema = z.strictObject({
+  host: z.string().min(1).default('0.0.0.0'),
+  port: port.default(8443),
+});
+
+const tlsSchema = z
+  .strictObject({
+    /** self_signed: signed by the controller's own CA; files: given; off: plain HTTP, for a reverse proxy. */
+    mode: z.enum(['self_signed', 'files', 'off']).default('self_signed'),
+    certificate: absolutePath.optional(),
+    key: absolutePath.optional(),
+    /** Names and addresses in the self-signed certificate, beside the machine's own. */
+    names: z.array(z.string().min(1)).max(50).default([]),
+  })
+  .refine(tls => tls.mode !== 'files' || (tls.certificate !== undefined && tls.key !== undefined), {
+    message: 'mode "files" needs certificate and key',
+  });
+
+const authSchema = z.strictObject({
+  token_lifetime_s: seconds(8 * 3600, 30 * 86_400),
+  integration_token_max_days: z.number().int().min(1).max(36_500).default(3650),
+});
+
+const initialAdminSchema = z.strictObject({
+  username: z.string().min(1).max(64).default('admin'),
+  password_file: absolutePath.optional(),
+});
+
+const limitsSchema = z.strictObject({
+  body_bytes: z
+    .number()
+    .int()
+    .min(1024)
+    .max(64 * 1024 * 1024)
+    .default(1024 * 1024),
+  requests_per_minute: z.number().int().min(10).default(6000),
+  event_streams: z.number().int().min(1).max(10_000).default(200),
+});
+
+const keepSchema = z.strictObject({
+  tasks_days: z.number().int().min(1).default(180),
+  events_days: z.number().int().min(1).default(180),
+  audit_days: z.number().int().min(1).default(730),
+});
+
+const agentsSchema = z.strictObject({
+  /** A node that was silent for this long is lost. */
+  lost_after_s: seconds(30, 3600),
+  enrolment_lifetime_s: seconds(3600, 7 * 86_400),
+});
+
+const apiSchema = z.strictObject({
+  /** Adds the product's own spelling of guest-command fields (`qemu_cmd`). */
+  emulator_name: z.enum(['qemu']).optional(),
+  /** Address for `next` and `previous`; the request's Host header when absent. */
+  public_url: z.url({ protocol: /^https?$/ }).optional(),
+});
+
+export const configSchema = z.strictObject({
+  state_dir: absolutePath.default('/var/lib/virtkeep-controller'),
+  log_level: z.enum(['error', 'warn', 'info', 'debug']).default('info'),
+  listen: listenSchema.prefault({}),
+  tls: tlsSchema.prefault({}),
+  /** Trust X-Forwarded-* of these proxies (addresses or networks). */
+  trusted_proxies: z.array(z.string()).max(100).default([]),
+  auth: authSchema.prefault({}),
+  initial_admin: initialAdminSchema.prefault({}),
+  sync_wait_s: seconds(300, 3600),
+  shutdown_drain_s: seconds(30, 3600),
+  api: apiSchema.prefault({}),
+  limits: limitsSchema.prefault({}),
+  keep: keepSchema.prefault({}),
+  agents: agentsSchema.prefault({}),
+});
+
+export type ControllerConfig = z.infer<typeof configSchema>;
+
+/** @throws ConfigError naming the key and what is wrong with it. */
+export function loadControllerConfig(path: string): ControllerConfig {
+  return loadConfig(path, configSchema);
+}

@@ -1,0 +1,54 @@
+/** The types every route file shares. */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { FastifyBaseLogger, FastifyInstance, FastifyRequest, RawServerDefault } from 'fastify';
+import type { RouteAccess } from '../auth/permissions.ts';
+import type { Principal } from '../auth/principal.ts';
+import type { IdempotentRequest } from '../services/idempotency.ts';
+import type { Services } from '../services/services.ts';
+
+export type App = FastifyInstance<
+  RawServerDefault,
+  IncomingMessage,
+  ServerResponse,
+  FastifyBaseLogger,
+  TypeBoxTypeProvider
+>;
+
+/** A file under routes/ exports one of these; all are named in routes/index.ts. */
+export type RouteModule = (app: App, services: Services) => void;
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Who may call it. A route without it stops the server from being built. */
+    access?: RouteAccess;
+    /** The answer holds a secret: it is neither stored for idempotency nor logged. */
+    secretAnswer?: boolean;
+    /** The handler is made by `longAction`; its task carries the idempotency key. */
+    longAction?: boolean;
+    /** No audit record although it is not a GET (logins write their own). */
+    unaudited?: boolean;
+  }
+  interface FastifyInstance {
+    /** Configured address for full URLs; null takes the request's Host header. */
+    publicUrl: string | null;
+  }
+  interface FastifyRequest {
+    /** Set for every route that is not public. */
+    principal: Principal | null;
+    /** Set when the body carried an idempotency key. */
+    idempotent: IdempotentRequest | null;
+    /** Task made or met by this request, for the audit log. */
+    taskId: string | null;
+    /** Key of the error answered, for the audit log. */
+    errorKey: string | null;
+  }
+}
+
+/** Who asks. Every route that is not public has one. @throws login_required otherwise. */
+export function principalOf(request: FastifyRequest): Principal {
+  if (request.principal === null) throw new VirtkeepError('login_required');
+  return request.principal;
+}

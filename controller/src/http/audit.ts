@@ -1,0 +1,44 @@
+/** Writes the audit record of each change once its answer is out. */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Services } from '../services/services.ts';
+import type { App } from './app.ts';
+
+export function registerAudit(app: App, services: Services): void {
+  app.addHook('onResponse', async (request, reply) => {
+    if (!isAudited(request)) return;
+    try {
+      await writeRecord(services, request, reply);
+    } catch (error) {
+      services.log.error('audit record not written', { error, request_id: request.id });
+    }
+  });
+}
+
+/** Changes by somebody known; what was refused for want of a login is no change and would fill the log. */
+function isAudited(request: FastifyRequest): boolean {
+  if (request.method === 'GET' || request.method === 'HEAD' || request.method === 'OPTIONS') return false;
+  const { config } = request.routeOptions;
+  return request.principal !== null && config.unaudited !== true;
+}
+
+function writeRecord(services: Services, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  const principal = request.principal!;
+  return services.audit.record({
+    userId: principal.id,
+    username: principal.username,
+    address: request.ip,
+    method: request.method,
+    path: request.url,
+    action: `${request.method} ${request.routeOptions.url ?? ''}`,
+    entityId: (request.params as { id?: string } | null)?.id ?? null,
+    status: reply.statusCode,
+    errorKey: request.errorKey,
+    taskId: request.taskId,
+    requestId: request.id,
+    body: isPlain(request.body) ? request.body : null,
+  });
+}
+
+function isPlain(body: unknown): boolean {
+  return typeof body === 'object' && body !== null && !('pipe' in body) && !Buffer.isBuffer(body);
+}

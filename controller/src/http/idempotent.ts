@@ -1,0 +1,41 @@
+/** Hooks that carry the idempotency key of a body through a request; see services/idempotency.ts for the rules. */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Services } from '../services/services.ts';
+import type { App } from './app.ts';
+
+export function registerIdempotency(app: App, services: Services): void {
+  app.addHook('preHandler', (request, reply) => takeKey(services, request, reply));
+  app.addHook('onSend', (request, reply, payload) => settleKey(services, request, reply, payload));
+}
+
+async function takeKey(services: Services, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  const body = request.body as Record<string, unknown> | null | undefined;
+  if (request.principal === null || typeof body?.idempotency_key !== 'string') return;
+  const { idempotency_key: key, ...rest } = body;
+  request.body = rest;
+  request.idempotent = await services.idempotency.begin({
+    userId: request.principal.id,
+    key,
+    method: request.method,
+    path: request.url.split('?')[0]!,
+    body: rest,
+    longAction: request.routeOptions.config.longAction === true,
+  });
+  const { answer } = request.idempotent;
+  if (answer !== null) await reply.code(answer.status).send(answer.body);
+}
+
+async function settleKey(
+  services: Services,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  payload: unknown,
+): Promise<void> {
+  const keyed = request.idempotent;
+  if (keyed === null) return;
+  request.idempotent = null;
+  if (reply.statusCode >= 400) return services.idempotency.abandon(keyed);
+  const answer: unknown = typeof payload === 'string' && payload !== '' ? JSON.parse(payload) : null;
+  const store = request.routeOptions.config.secretAnswer !== true;
+  await services.idempotency.complete(keyed, reply.statusCode, answer, store);
+}

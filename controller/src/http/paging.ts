@@ -1,0 +1,149 @@
+/** Lists: limit, offset, ordering, name, fields, all_content, and full URLs of the pages beside. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { FastifyRequest } from 'fastify';
+import type { TObject } from 'typebox';
+
+/** The common query parameters, as `listQuery` has validated them. */
+export interface ListQuery {
+  limit?: number;
+  offset?: number;
+  ordering?: string;
+  name?: string;
+  fields?: string;
+  all_content?: number;
+}
+
+export interface Page<F extends string = string> {
+  limit: number;
+  offset: number;
+  ordering: { field: F; descending: boolean };
+  name: string | undefined;
+  /** Fields to answer; undefined is all. */
+  fields: string[] | undefined;
+  allContent: boolean;
+}
+
+export interface ListAnswer {
+  count: number;
+  next: string | null;
+  previous: string | null;
+  results: object[];
+}
+
+/**
+ * Reads the common list parameters.
+ * @param schema the record; its property names are what `fields` may ask for.
+ * @param orderings what may be ordered by; the first is the default (a leading "-" makes it descending).
+ * @throws unknown_ordering; invalid_field for a field the record does not have.
+ */
+export function parsePage<const O extends string>(
+  query: ListQuery,
+  schema: TObject,
+  orderings: readonly [O, ...O[]],
+): Page<O extends `-${infer F}` ? F : O> {
+  type Field = O extends `-${infer F}` ? F : O;
+  const names = orderings.map(name => name.replace(/^-/, ''));
+  const asked = query.ordering ?? orderings[0];
+  const field = asked.replace(/^-/, '');
+  if (!names.includes(field)) {
+    throw new VirtkeepError('unknown_ordering', {
+      value: asked,
+      allowed: names.join(', '),
+      field: 'ordering',
+    });
+  }
+  return {
+    limit: query.limit ?? 100,
+    offset: query.offset ?? 0,
+    ordering: { field: field as Field, descending: asked.startsWith('-') },
+    name: query.name,
+    fields: parseFields(query.fields, schema),
+    allContent: query.all_content === 1,
+  };
+}
+
+function parseFields(text: string | undefined, schema: TObject): string[] | undefined {
+  if (text === undefined) return undefined;
+  const fields = text
+    .split(',')
+    .map(field => field.trim())
+    .filter(field => field !== '');
+  const unknown = fields.filter(field => !Object.hasOwn(schema.properties, field));
+  if (unknown.length > 0) {
+    throw new VirtkeepError('invalid_field', { field: 'fields', reason: `has no ${unknown.join(', ')}` });
+  }
+  return fields;
+}
+
+/** The answer of a list whose page was already cut out. */
+export function pageAnswer(
+  request: FastifyRequest,
+  page: Page,
+  count: number,
+  records: readonly object[],
+): ListAnswer {
+  const end = page.offset + page.limit;
+  return {
+    count,
+    next: end < count ? pageUrl(request, page.limit, end) : null,
+    previous: page.offset > 0 ? pageUrl(request, page.limit, Math.max(0, page.offset - page.limit)) : null,
+    results: records.map(record => pickFields(record, page.fields)),
+  };
+}
+
+/** The answer of a list that is in memory: name filter, order, page. `name` looks into verbose_name. */
+export function listFromArray<T extends object>(
+  request: FastifyRequest,
+  page: Page,
+  records: readonly T[],
+  render: (record: T) => object = record => record,
+): ListAnswer {
+  const part = page.name?.toLowerCase();
+  const matching =
+    part === undefined
+      ? [...records]
+      : records.filter(record => String(fieldOf(record, 'verbose_name')).toLowerCase().includes(part));
+  const sign = page.ordering.descending ? -1 : 1;
+  const { field } = page.ordering;
+  matching.sort(
+    (a, b) =>
+      sign * compare(fieldOf(a, field), fieldOf(b, field)) || compare(fieldOf(a, 'id'), fieldOf(b, 'id')),
+  );
+  const cut = matching.slice(page.offset, page.offset + page.limit).map(render);
+  return pageAnswer(request, page, matching.length, cut);
+}
+
+function fieldOf(record: object, field: string): unknown {
+  return (record as Record<string, unknown>)[field];
+}
+
+/** Numbers by value, everything else by its text; what is absent comes first. */
+function compare(a: unknown, b: unknown): number {
+  if (a === b) return 0;
+  if (a === null || a === undefined) return -1;
+  if (b === null || b === undefined) return 1;
+  if (typeof a === 'number' && typeof b === 'number') return a - b;
+  return sortText(a).localeCompare(sortText(b), 'en');
+}
+
+/** Objects like `{id, verbose_name}` sort by their name. */
+function sortText(value: unknown): string {
+  if (typeof value === 'object' && value !== null && 'verbose_name' in value)
+    return String(value.verbose_name);
+  return String(value);
+}
+
+function pickFields(record: object, fields: string[] | undefined): object {
+  if (fields === undefined) return record;
+  return Object.fromEntries(Object.entries(record).filter(([name]) => fields.includes(name)));
+}
+
+function pageUrl(request: FastifyRequest, limit: number, offset: number): string {
+  const url = new URL(
+    request.originalUrl,
+    request.server.publicUrl ?? `${request.protocol}://${request.host}`,
+  );
+  url.searchParams.set('limit', String(limit));
+  url.searchParams.set('offset', String(offset));
+  return url.href;
+}

@@ -1,0 +1,39 @@
+/** Security headers, rate limit, and refusal under pressure. */
+import helmet from '@fastify/helmet';
+import rateLimit from '@fastify/rate-limit';
+import underPressure from '@fastify/under-pressure';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { ControllerConfig } from '../config.ts';
+import type { App } from './app.ts';
+
+/** Above this the event loop is so late that more work only makes everything late. */
+const MAX_EVENT_LOOP_DELAY_MS = 3000;
+const RETRY_AFTER_S = 5;
+
+export async function registerProtection(app: App, config: ControllerConfig): Promise<void> {
+  await app.register(helmet, {
+    // A browser that has seen HSTS lets nobody past a self-signed certificate, so only with a real one.
+    hsts: config.tls.mode === 'files',
+    contentSecurityPolicy: {
+      directives: {
+        defaultSrc: ["'self'"],
+        styleSrc: ["'self'", "'unsafe-inline'"],
+        imgSrc: ["'self'", 'data:'],
+        upgradeInsecureRequests: null,
+      },
+    },
+  });
+  await app.register(rateLimit, {
+    max: config.limits.requests_per_minute,
+    timeWindow: 60_000,
+    errorResponseBuilder: (_request, context) =>
+      new VirtkeepError('too_many_requests', { seconds: Math.ceil(context.ttl / 1000) }),
+  });
+  await app.register(underPressure, {
+    maxEventLoopDelay: MAX_EVENT_LOOP_DELAY_MS,
+    retryAfter: RETRY_AFTER_S,
+    pressureHandler: request => {
+      if (!request.url.startsWith('/healthz')) throw new VirtkeepError('overloaded');
+    },
+  });
+}

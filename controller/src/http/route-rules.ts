@@ -1,0 +1,47 @@
+/** What holds for every route: declared access, closed queries, the idempotency key, documented errors. */
+import type { RouteOptions } from 'fastify';
+import type { TProperties } from 'typebox';
+import Type from 'typebox';
+import { closeQuery } from './query.ts';
+import { ErrorBody, ref, Uuid } from './schemas/common.ts';
+
+interface BodySchema {
+  type?: string;
+  properties?: TProperties;
+}
+
+const DOCS_PREFIX = '/api/docs';
+
+/** `onRoute` hook. @throws when a route declares no access: such a server must not start. */
+export function applyRouteRules(route: RouteOptions): void {
+  route.config ??= {};
+  if (route.url.startsWith(DOCS_PREFIX)) {
+    route.config.access = 'public';
+    return;
+  }
+  if (route.config.access === undefined) {
+    throw new Error(`the route ${String(route.method)} ${route.url} declares no access`);
+  }
+  closeQuery(route);
+  addIdempotencyKey(route);
+  documentErrors(route);
+}
+
+function addIdempotencyKey(route: RouteOptions): void {
+  const schema = route.schema?.body as BodySchema | undefined;
+  if (schema?.type !== 'object' || route.config?.access === 'public') return;
+  route.schema!.body = {
+    ...schema,
+    properties: { ...schema.properties, idempotency_key: Type.Optional(Uuid) },
+  };
+}
+
+function documentErrors(route: RouteOptions): void {
+  const response = (route.schema?.response ?? {}) as Record<string, unknown>;
+  route.schema!.response = {
+    ...response,
+    '4xx': { description: 'Refused; errors.md lists the keys.', ...ref(ErrorBody) },
+    '5xx': { description: 'Failed; errors.md lists the keys.', ...ref(ErrorBody) },
+  };
+  if (route.config?.access !== 'public') route.schema!.security = [{ token: [] }];
+}

@@ -1,0 +1,141 @@
+import Type from 'typebox';
+import { TASK_STATUSES } from '../../services/task-record.ts';
+import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { pageAnswer, parsePage } from '../paging.ts';
+import { IdParams, listOf, listQuery, oneOf, record, ref, Uuid } from '../schemas/common.ts';
+import { TaskRecordSchema } from '../schemas/task.ts';
+
+const ORDERINGS = [
+  '-created',
+  'finished_time',
+  'status',
+  'name',
+  'verbose_name',
+  'progress',
+] as const;
+
+export const TaskResponse = record('TaskResponse', {
+  status: oneOf(TASK_STATUSES),
+  response: Type.Unknown({ description: 'the result record; null before the end' }),
+  error: TaskRecordSchema.properties.error,
+});
+
+const tags = ['tasks'];
+
+export const taskRoutes: RouteModule = (app, services) => {
+  app.get(
+    '/api/tasks/',
+    {
+      config: { access: 'task.read' },
+      schema: {
+        tags,
+        summary: 'List tasks, newest first',
+        querystring: listQuery({
+          parent: Type.Optional(Uuid),
+          status: Type.Optional(oneOf(TASK_STATUSES)),
+          entity: Type.Optional(Uuid),
+          node: Type.Optional(Uuid),
+        }),
+        response: { 200: listOf(TaskRecordSchema) },
+      },
+    },
+    async request => {
+      const { parent, status, entity, node } = request.query;
+      const page = parsePage(request.query, TaskRecordSchema, ORDERINGS);
+      const { count, tasks } = await services.tasks.list({ ...page, parent, status, entity, node });
+      const viewer = principalOf(request);
+      return pageAnswer(
+        request,
+        page,
+        count,
+        tasks.map(task => services.tasks.record(task, viewer)),
+      );
+    },
+  );
+
+  app.get(
+    '/api/tasks/count/',
+    {
+      config: { access: 'task.read' },
+      schema: {
+        tags,
+        summary: 'Number of tasks, by status',
+        response: {
+          200: Type.Object({ count: Type.Integer(), statuses: Type.Record(Type.String(), Type.Integer()) }),
+        },
+      },
+    },
+    async () => {
+      const statuses = await services.tasks.counts();
+      return { count: Object.values(statuses).reduce((sum, number) => sum + number, 0), statuses };
+    },
+  );
+
+  app.put(
+    '/api/tasks/check/',
+    {
+      config: { access: 'task.read' },
+      schema: {
+        tags,
+        summary: 'Ask the nodes what became of the tasks without an outcome',
+        response: { 200: Type.Object({ checked: Type.Integer(), changed: Type.Integer() }) },
+      },
+    },
+    async () => services.tasks.check(),
+  );
+
+  app.get(
+    '/api/tasks/:id/',
+    {
+      config: { access: 'task.read' },
+      schema: { tags, summary: 'One task', params: IdParams, response: { 200: ref(TaskRecordSchema) } },
+    },
+    async request => services.tasks.record(await services.tasks.get(request.params.id), principalOf(request)),
+  );
+
+  app.get(
+    '/api/tasks/:id/response/',
+    {
+      config: { access: 'task.read' },
+      schema: { tags, summary: 'The result of a task', params: IdParams, response: { 200: ref(TaskResponse) } },
+    },
+    async request => {
+      const task = await services.tasks.get(request.params.id);
+      const { status, error } = services.tasks.record(task, null);
+      return { status, response: task.result, error };
+    },
+  );
+
+  app.put(
+    '/api/tasks/:id/cancel/',
+    {
+      config: { access: 'task.cancel' },
+      schema: {
+        tags,
+        summary: 'Ask a task to stop and undo what it did',
+        params: IdParams,
+        body: Type.Object({}, { additionalProperties: false }),
+        response: { 200: ref(TaskRecordSchema) },
+      },
+    },
+    async request =>
+      services.tasks.record(await services.tasks.cancel(request.params.id), principalOf(request)),
+  );
+
+  app.put(
+    '/api/tasks/:id/release-locks/',
+    {
+      config: { access: 'task.release_locks' },
+      schema: {
+        tags,
+        summary: 'Give up a lost task: it fails, and what it had locked is free',
+        params: IdParams,
+        body: Type.Object({}, { additionalProperties: false }),
+        response: { 200: ref(TaskRecordSchema) },
+      },
+    },
+    async request =>
+      services.tasks.record(await services.tasks.releaseLocks(request.params.id), principalOf(request)),
+  );
+};

@@ -1,0 +1,92 @@
+/** Schema pieces that every resource uses. */
+import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox';
+
+export const UUID_PATTERN = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
+
+export const Uuid = Type.String({ pattern: UUID_PATTERN, description: 'UUID, lower case' });
+export const Time = Type.String({ format: 'date-time', description: 'RFC 3339, UTC' });
+export const Bytes = Type.Integer({ minimum: 0, description: 'bytes' });
+/** Free text of people. */
+export const Text = Type.String({ maxLength: 4096 });
+/** A name people give; no control characters. */
+export const Name = Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\u0000-\\u001f\\u007f]*$' });
+
+export function nullable<T extends TSchema>(schema: T) {
+  return Type.Union([schema, Type.Null()]);
+}
+
+export function oneOf<const T extends readonly string[]>(values: T, options: { description?: string } = {}) {
+  return Type.Unsafe<T[number]>({ type: 'string', enum: [...values], ...options });
+}
+
+/** A reference to a record that is registered under its `$id`. */
+export function ref<T extends TSchema & { $id?: string }>(schema: T) {
+  return Type.Unsafe<Static<T>>({ $ref: `${schema.$id}#` });
+}
+
+/** A record of the API: named in the document, and closed, so that tests see a field that is not documented. */
+export function record<P extends TProperties>($id: string, properties: P) {
+  return Type.Object(properties, { $id, additionalProperties: false });
+}
+
+/** A request body: closed. `idempotency_key` is added to every body by the server. */
+export function body<P extends TProperties>(properties: P) {
+  return Type.Object(properties, { additionalProperties: false });
+}
+
+/** Path parameters with one id. */
+export const IdParams = Type.Object({ id: Uuid }, { additionalProperties: false });
+
+/** Query of an action that is a task. */
+export const AsyncQuery = Type.Object(
+  { async: Type.Optional(Type.Integer({ minimum: 0, maximum: 1, description: '1: answer 202 at once' })) },
+  { additionalProperties: false },
+);
+
+/** Query of a list: the common parameters and the resource's own filters. */
+export function listQuery<P extends TProperties>(filters: P) {
+  return Type.Object(
+    {
+      limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000, default: 100 })),
+      offset: Type.Optional(Type.Integer({ minimum: 0, maximum: 1_000_000_000, default: 0 })),
+      ordering: Type.Optional(Type.String({ maxLength: 64, description: 'field, or -field for descending' })),
+      name: Type.Optional(Type.String({ maxLength: 255, description: 'part of verbose_name' })),
+      fields: Type.Optional(Type.String({ maxLength: 2048, description: 'comma-separated field names' })),
+      all_content: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: 1, description: '1: full records in the list' }),
+      ),
+      ...filters,
+    },
+    { additionalProperties: false },
+  );
+}
+
+/** A page of records. With `fields` only the named fields are there, so nothing is required in an item. */
+export function listOf<T extends TObject & { $id?: string }>(schema: T) {
+  return Type.Object(
+    {
+      count: Type.Integer({ minimum: 0 }),
+      next: nullable(Type.String()),
+      previous: nullable(Type.String()),
+      results: Type.Array(Type.Partial(schema, { additionalProperties: false })),
+    },
+    { additionalProperties: false },
+  );
+}
+
+export const ErrorBody = record('Error', {
+  errors: Type.Array(
+    Type.Object(
+      {
+        code: Type.String({ pattern: '^[0-9]{5}$' }),
+        detail: Type.String(),
+        msg_key: Type.String(),
+        field: Type.Optional(Type.String()),
+      },
+      { additionalProperties: false },
+    ),
+    { minItems: 1 },
+  ),
+  detail: Type.String(),
+  request_id: Type.String(),
+});

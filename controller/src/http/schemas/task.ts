@@ -1,0 +1,48 @@
+import Type from 'typebox';
+import { TASK_STATUSES } from '../../services/task-record.ts';
+import { Bytes, nullable, oneOf, record, ref, Time, Uuid } from './common.ts';
+
+export const TaskRecordSchema = record('Task', {
+  id: Uuid,
+  verbose_name: Type.String(),
+  name: Type.String(),
+  status: oneOf(TASK_STATUSES),
+  progress: Type.Integer({ minimum: 0, maximum: 100 }),
+  created: Time,
+  executed: Type.String({ description: 'seconds' }),
+  finished_time: nullable(Time),
+  error_message: Type.String(),
+  error: nullable(
+    Type.Object(
+      { code: Type.String(), detail: Type.String(), msg_key: Type.String() },
+      { additionalProperties: false },
+    ),
+  ),
+  is_cancellable: Type.Boolean(),
+  is_multitask: Type.Boolean(),
+  parent: nullable(Uuid),
+  entities: Type.Record(Type.String(), Type.String(), {
+    description: 'class of each entity by its uuid; the thing made or changed comes first',
+  }),
+  nodes_list: Type.Array(Uuid),
+  nodes_user_responses: Type.Array(Type.Unknown()),
+  events: Type.Array(Uuid),
+  user: Type.Object({ id: Uuid, username: Type.String() }, { additionalProperties: false }),
+  permissions: Type.Object(
+    { cancel: Type.Boolean(), release_locks: Type.Boolean() },
+    { additionalProperties: false },
+  ),
+  detail: Type.Object(
+    {
+      phase: Type.String(),
+      bytes_done: Bytes,
+      bytes_total: Bytes,
+      rate: Type.Integer({ minimum: 0, description: 'bytes per second' }),
+      message: Type.String(),
+    },
+    { additionalProperties: false },
+  ),
+});
+
+/** The answer of an action that goes on. */
+export const TaskAccepted = record('TaskAccepted', { entity: Uuid, _task: ref(TaskRecordSchema) });

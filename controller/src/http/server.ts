@@ -1,0 +1,110 @@
+/**
+ * The HTTP server. A request passes: rate limit → draining → login and permission → body → validation → idempotency key
+ * → handler → audit. Everything that fails on the way leaves through errors.ts.
+ */
+import { newId } from '@virtkeep/shared/ids';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import Fastify from 'fastify';
+import type { Services } from '../services/services.ts';
+import type { App, RouteModule } from './app.ts';
+import { registerAudit } from './audit.ts';
+import { authorize } from './auth.ts';
+import { answerClientError, errorHandler, fromValidation } from './errors.ts';
+import { registerIdempotency } from './idempotent.ts';
+import { notFound, RouteIndex } from './not-found.ts';
+import { registerOpenApi } from './openapi.ts';
+import { registerParsers } from './parsers.ts';
+import { registerProtection } from './protection.ts';
+import { readIntegers } from './query.ts';
+import { applyRouteRules } from './route-rules.ts';
+import { registerSchemas } from './schemas/index.ts';
+
+export interface ServerDeps {
+  services: Services;
+  routes: readonly RouteModule[];
+  /** PEM texts; plain HTTP when absent. */
+  tls?: { key: string; cert: string };
+}
+
+const KEEP_ALIVE_MS = 75_000;
+const MAX_PARAM_LENGTH = 500;
+
+/** Builds the server, ready to listen. @throws when a route declares no access. */
+export async function buildServer({ services, routes, tls }: ServerDeps): Promise<App> {
+  const app = createApp(services, tls);
+  const index = new RouteIndex();
+  decorate(app, services);
+  app.addHook('onRoute', route => {
+    applyRouteRules(route);
+    index.add(route);
+  });
+  app.setErrorHandler(errorHandler(services.log));
+  app.setNotFoundHandler(notFound(index));
+  registerParsers(app);
+  registerSchemas(app);
+  await registerOpenApi(app);
+  await registerProtection(app, services.config);
+  registerGates(app, services);
+  registerIdempotency(app, services);
+  registerAudit(app, services);
+  for (const routeModule of routes) {
+    await app.register(async scope => routeModule(scope as App, services));
+  }
+  await app.ready();
+  return app;
+}
+
+function createApp(services: Services, tls: ServerDeps['tls']): App {
+  const { config } = services;
+  const options = {
+    logger: false,
+    genReqId: newId,
+    requestIdHeader: false as const,
+    bodyLimit: config.limits.body_bytes,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    trustProxy: config.trusted_proxies.length > 0 ? config.trusted_proxies : false,
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },
+    ajv: {
+      customOptions: {
+        removeAdditional: false,
+        coerceTypes: false as const,
+        useDefaults: true,
+        allErrors: true,
+        strict: true,
+        allowUnionTypes: true,
+      },
+    },
+    schemaErrorFormatter: fromValidation,
+    clientErrorHandler: answerClientError,
+    frameworkErrors: errorHandler(services.log),
+    return503OnClosing: false,
+    forceCloseConnections: 'idle' as const,
+  };
+  const app = tls === undefined ? Fastify(options) : Fastify({ ...options, https: { ...tls, minVersion: 'TLSv1.2' } });
+  return app as unknown as App;
+}
+
+function decorate(app: App, services: Services): void {
+  app.decorate('publicUrl', services.config.api.public_url ?? null);
+  app.decorateRequest('principal', null);
+  app.decorateRequest('idempotent', null);
+  app.decorateRequest('taskId', null);
+  app.decorateRequest('errorKey', null);
+  // Answers leave as they are: tests hold them against the document, nothing is silently cut out of them.
+  app.setSerializerCompiler(() => data => JSON.stringify(data));
+}
+
+function registerGates(app: App, services: Services): void {
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('x-request-id', request.id);
+    reply.header('cache-control', 'no-store');
+    if (services.draining.aborted) {
+      reply.header('connection', 'close');
+      if (request.method !== 'GET' && request.method !== 'HEAD') throw new VirtkeepError('draining');
+    }
+    await authorize(services, request);
+  });
+  app.addHook('preValidation', async request => {
+    readIntegers(request.query as Record<string, unknown>, request.routeOptions.schema?.querystring);
+  });
+}

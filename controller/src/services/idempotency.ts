@@ -1,0 +1,174 @@
+/**
+ * Idempotency keys: the same key by the same user with the same request gives the same answer and the same task;
+ * another request under it is a conflict. Kept 24 hours.
+ *
+ * A long action's task id is reserved with the key, before anything starts. A repetition after a crash finds the id,
+ * and where the task was never written it is started under that same id, which the node knows as its operation id.
+ * Only good answers are kept: a request that failed before it changed anything may be repeated under its key.
+ */
+import { createHash } from 'node:crypto';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import { isUniqueViolation } from '../store/dialect.ts';
+import type { Database, IdempotencyRow } from '../store/schema.ts';
+
+export const KEY_LIFETIME_MS = 24 * 3600 * 1000;
+
+/** What a route knows of the key its request carries. */
+export interface IdempotentRequest {
+  userId: string;
+  key: string;
+  /** The task id to use; null for plain changes. */
+  taskId: string | null;
+  /** The answer given before, when there is one. */
+  answer: { status: number; body: unknown } | null;
+  /** Lets identical requests that wait here go on; harmless when repeated. */
+  release: () => void;
+}
+
+export interface KeyedRequest {
+  userId: string;
+  key: string;
+  method: string;
+  path: string;
+  body: unknown;
+  longAction: boolean;
+}
+
+export class IdempotencyService {
+  readonly #db: Database;
+  readonly #running = new Map<string, Promise<void>>();
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /**
+   * Takes the key, or finds who took it; waits while an identical request is being worked on here.
+   * Each `begin` that returns is followed by one `complete` or `abandon`, whatever happens.
+   * @throws idempotency_conflict when the key stands for another request.
+   */
+  async begin(request: KeyedRequest): Promise<IdempotentRequest> {
+    const slot = `${request.userId} ${request.key}`;
+    for (let before = this.#running.get(slot); before; before = this.#running.get(slot)) await before;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#running.set(slot, promise);
+    const release = () => {
+      resolve();
+      if (this.#running.get(slot) === promise) this.#running.delete(slot);
+    };
+    try {
+      return await this.#take(request, release);
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
+  /** The request ended well with this answer. Secret answers pass `store: false` and are not repeated. */
+  async complete(request: IdempotentRequest, status: number, body: unknown, store: boolean): Promise<void> {
+    try {
+      if (request.answer === null && request.taskId === null && store) {
+        await this.#db
+          .updateTable('idempotency')
+          .set({ status, answer_json: JSON.stringify(body ?? null) })
+          .where('user_id', '=', request.userId)
+          .where('idempotency_key', '=', request.key)
+          .execute();
+      }
+    } finally {
+      request.release();
+    }
+  }
+
+  /** The request failed: the key is free again, unless a task carries it. */
+  async abandon(request: IdempotentRequest): Promise<void> {
+    try {
+      if (request.answer === null && !(await this.#taskExists(request.taskId))) {
+        await this.#db
+          .deleteFrom('idempotency')
+          .where('user_id', '=', request.userId)
+          .where('idempotency_key', '=', request.key)
+          .execute();
+      }
+    } finally {
+      request.release();
+    }
+  }
+
+  /** Forgets keys older than their lifetime. */
+  async prune(now: Date): Promise<void> {
+    const before = new Date(now.getTime() - KEY_LIFETIME_MS).toISOString();
+    await this.#db.deleteFrom('idempotency').where('created', '<', before).execute();
+  }
+
+  async #take(request: KeyedRequest, release: () => void): Promise<IdempotentRequest> {
+    const hash = requestHash(request);
+    const found = await this.#find(request);
+    if (found === undefined) {
+      const taskId = request.longAction ? newId() : null;
+      const taken = await this.#insert(request, hash, taskId);
+      if (!taken) throw new VirtkeepError('idempotency_conflict');
+      return { userId: request.userId, key: request.key, taskId, answer: null, release };
+    }
+    if (found.request_hash !== hash) throw new VirtkeepError('idempotency_conflict');
+    const answer =
+      found.status === null ? null : { status: found.status, body: JSON.parse(found.answer_json ?? 'null') };
+    return { userId: request.userId, key: request.key, taskId: found.task_id, answer, release };
+  }
+
+  async #find(request: KeyedRequest): Promise<IdempotencyRow | undefined> {
+    const row = await this.#db
+      .selectFrom('idempotency')
+      .selectAll()
+      .where('user_id', '=', request.userId)
+      .where('idempotency_key', '=', request.key)
+      .executeTakeFirst();
+    if (row === undefined || Date.now() - new Date(row.created).getTime() < KEY_LIFETIME_MS) return row;
+    await this.prune(new Date());
+    return undefined;
+  }
+
+  async #insert(request: KeyedRequest, hash: string, taskId: string | null): Promise<boolean> {
+    try {
+      await this.#db
+        .insertInto('idempotency')
+        .values({
+          user_id: request.userId,
+          idempotency_key: request.key,
+          request_hash: hash,
+          task_id: taskId,
+          status: null,
+          answer_json: null,
+          created: new Date().toISOString(),
+        })
+        .execute();
+      return true;
+    } catch (error) {
+      if (isUniqueViolation(error)) return false;
+      throw error;
+    }
+  }
+
+  async #taskExists(taskId: string | null): Promise<boolean> {
+    if (taskId === null) return false;
+    const row = await this.#db.selectFrom('tasks').select('id').where('id', '=', taskId).executeTakeFirst();
+    return row !== undefined;
+  }
+}
+
+/** The same request gives the same hash, whatever the order of its fields. */
+function requestHash(request: KeyedRequest): string {
+  const path = request.path.replace(/\/+$/, '');
+  return createHash('sha256')
+    .update(`${request.method} ${path} ${stableJson(request.body)}`)
+    .digest('hex');
+}
+
+function stableJson(value: unknown): string {
+  return JSON.stringify(value, (_key, item: unknown) =>
+    typeof item === 'object' && item !== null && !Array.isArray(item)
+      ? Object.fromEntries(Object.entries(item).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : item,
+  );
+}

@@ -1,0 +1,243 @@
+/**
+ * What exists on the nodes: taken over from their inventory streams, kept in memory for the lists and in the database
+ * across restarts. A node that is away keeps its things here, marked by its connection; only the node itself says that
+ * something is gone.
+ */
+
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  type Inventory as FullInventory,
+  type InventoryEvent,
+  NodeInfo,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Database, NodeRow, PoolRow } from '../store/schema.ts';
+import { InventoryStore } from './inventory-store.ts';
+
+export interface NodeEntry {
+  row: NodeRow;
+  /** What the node last said of itself; null before its first word. */
+  info: NodeInfo | null;
+}
+
+export interface DomainEntry {
+  domain: Domain;
+  nodeId: string;
+  firstSeen: string;
+  modified: string;
+}
+
+export interface PoolEntry {
+  row: PoolRow;
+  /** The pool as each node sees it. */
+  views: Map<string, Pool>;
+}
+
+export type InventoryChange = {
+  kind: 'node' | 'domain' | 'data_pool';
+  id: string;
+  action: 'created' | 'changed' | 'removed';
+};
+
+export class Inventory {
+  readonly nodes = new Map<string, NodeEntry>();
+  readonly domains = new Map<string, DomainEntry>();
+  readonly pools = new Map<string, PoolEntry>();
+  readonly #store: InventoryStore;
+  readonly #tell: (change: InventoryChange) => void;
+
+  constructor(db: Database, tell: (change: InventoryChange) => void) {
+    this.#store = new InventoryStore(db);
+    this.#tell = tell;
+  }
+
+  /** Reads what was known before the restart. */
+  async load(): Promise<void> {
+    for (const row of await this.#store.nodes()) this.nodes.set(row.id, { row, info: infoOf(row) });
+    for (const row of await this.#store.domains()) {
+      const domain = Domain.fromJSON(JSON.parse(row.record_json));
+      const { node_id: nodeId, first_seen: firstSeen, modified } = row;
+      this.domains.set(row.id, { domain, nodeId, firstSeen, modified });
+    }
+    for (const row of await this.#store.pools()) this.pools.set(row.id, { row, views: new Map() });
+    for (const view of await this.#store.poolViews()) {
+      this.pools.get(view.pool_id)?.views.set(view.node_id, Pool.fromJSON(JSON.parse(view.record_json)));
+    }
+  }
+
+  /** @throws node_not_found. */
+  node(id: string): NodeEntry {
+    const entry = this.nodes.get(id);
+    if (!entry) throw new VirtkeepError('node_not_found', { id });
+    return entry;
+  }
+
+  /** @throws domain_not_found. */
+  domain(id: string): DomainEntry {
+    const entry = this.domains.get(id);
+    if (!entry) throw new VirtkeepError('domain_not_found', { id });
+    return entry;
+  }
+
+  /** A pool that at least one node has. @throws pool_not_found. */
+  pool(id: string): PoolEntry {
+    const entry = this.pools.get(id);
+    if (!entry || entry.views.size === 0) throw new VirtkeepError('pool_not_found', { id });
+    return entry;
+  }
+
+  /** Takes an event of a node's stream over. */
+  async apply(nodeId: string, event: InventoryEvent): Promise<void> {
+    const change = event.event;
+    switch (change?.$case) {
+      case 'full':
+        return this.#full(nodeId, change.value);
+      case 'domainChanged':
+        return this.domainChanged(nodeId, change.value);
+      case 'domainRemoved':
+        return this.domainRemoved(nodeId, change.value);
+      case 'poolChanged':
+        return this.poolChanged(nodeId, change.value);
+      case 'poolRemoved':
+        return this.#poolRemoved(nodeId, change.value);
+      case 'nodeChanged':
+        return this.nodeChanged(nodeId, change.value);
+      case undefined:
+        return;
+    }
+  }
+
+  /**
+   * Everything the node has. While its hypervisor daemon cannot be reached the lists are empty without meaning so:
+   * then nothing is taken away.
+   */
+  async #full(nodeId: string, full: FullInventory): Promise<void> {
+    if (full.node) await this.nodeChanged(nodeId, full.node);
+    for (const pool of full.pools) await this.poolChanged(nodeId, pool);
+    for (const domain of full.domains) await this.domainChanged(nodeId, domain);
+    if (full.node?.libvirtConnected === false) return;
+    const domainIds = new Set(full.domains.map(domain => domain.id));
+    for (const [id, entry] of this.domains) {
+      if (entry.nodeId === nodeId && !domainIds.has(id)) await this.domainRemoved(nodeId, id);
+    }
+    const poolIds = new Set(full.pools.map(pool => pool.id));
+    for (const [id, entry] of this.pools) {
+      if (entry.views.has(nodeId) && !poolIds.has(id)) await this.#poolRemoved(nodeId, id);
+    }
+  }
+
+  async nodeChanged(nodeId: string, info: NodeInfo): Promise<void> {
+    const entry = this.nodes.get(nodeId);
+    if (!entry) return;
+    const last_seen = new Date().toISOString();
+    const inventory_json = JSON.stringify(NodeInfo.toJSON(info));
+    const same = entry.row.inventory_json === inventory_json;
+    const base_datapool = info.basePoolId === '' ? null : info.basePoolId;
+    entry.info = info;
+    await this.updateNode(nodeId, { last_seen, inventory_json, base_datapool }, !same);
+  }
+
+  /** Writes columns of a node's row. */
+  async updateNode(nodeId: string, columns: Partial<Omit<NodeRow, 'id'>>, tell = true): Promise<void> {
+    const entry = this.node(nodeId);
+    entry.row = { ...entry.row, ...columns };
+    await this.#store.updateNode(nodeId, columns);
+    if (tell) this.#tell({ kind: 'node', id: nodeId, action: 'changed' });
+  }
+
+  /** A node that has just been enrolled, anew or for the first time. */
+  async putNode(row: NodeRow): Promise<void> {
+    const present = this.nodes.get(row.id);
+    await this.#store.putNode(row);
+    this.nodes.set(row.id, { row, info: infoOf(row) });
+    this.#tell({ kind: 'node', id: row.id, action: present ? 'changed' : 'created' });
+  }
+
+  /** Forgets a node, its domains and its view of the pools. @returns pools that no node has any more. */
+  async removeNode(nodeId: string): Promise<string[]> {
+    await this.#store.removeNode(nodeId);
+    for (const [id, entry] of this.domains) {
+      if (entry.nodeId !== nodeId) continue;
+      this.domains.delete(id);
+      this.#tell({ kind: 'domain', id, action: 'removed' });
+    }
+    const orphaned: string[] = [];
+    for (const [id, entry] of this.pools) {
+      if (entry.views.delete(nodeId) && entry.views.size === 0) orphaned.push(id);
+    }
+    this.nodes.delete(nodeId);
+    this.#tell({ kind: 'node', id: nodeId, action: 'removed' });
+    return orphaned;
+  }
+
+  async domainChanged(nodeId: string, domain: Domain): Promise<void> {
+    const present = this.domains.get(domain.id);
+    const now = new Date().toISOString();
+    const before = present && JSON.stringify(Domain.toJSON(present.domain));
+    if (before === JSON.stringify(Domain.toJSON(domain)) && present?.nodeId === nodeId) return;
+    const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified: now };
+    await this.#store.putDomain(entry);
+    this.domains.set(domain.id, entry);
+    this.#tell({ kind: 'domain', id: domain.id, action: present ? 'changed' : 'created' });
+  }
+
+  /** The node no longer has the domain; one that another node has by now stays. */
+  async domainRemoved(nodeId: string, id: string): Promise<void> {
+    if (this.domains.get(id)?.nodeId !== nodeId) return;
+    await this.#store.removeDomain(id);
+    this.domains.delete(id);
+    this.#tell({ kind: 'domain', id, action: 'removed' });
+  }
+
+  async poolChanged(nodeId: string, pool: Pool): Promise<void> {
+    const present = this.pools.get(pool.id);
+    const now = new Date().toISOString();
+    const row: PoolRow = present
+      ? { ...present.row, verbose_name: pool.name, type: pool.type }
+      : newPoolRow(pool, now);
+    await this.#store.putPool(row, nodeId, pool, now);
+    const views = present?.views ?? new Map<string, Pool>();
+    views.set(nodeId, pool);
+    this.pools.set(pool.id, { row, views });
+    this.#tell({ kind: 'data_pool', id: pool.id, action: present ? 'changed' : 'created' });
+  }
+
+  /** Writes what the controller itself knows of a pool. */
+  async updatePool(
+    id: string,
+    columns: Partial<Pick<PoolRow, 'description' | 'outside' | 'readonly'>>,
+  ): Promise<void> {
+    const entry = this.pool(id);
+    const changed = { ...columns, modified: new Date().toISOString() };
+    entry.row = { ...entry.row, ...changed };
+    await this.#store.updatePool(id, changed);
+    this.#tell({ kind: 'data_pool', id, action: 'changed' });
+  }
+
+  /** The row stays when the last node lets go: the catalogue's files and the user's marks still name it. */
+  async #poolRemoved(nodeId: string, id: string): Promise<void> {
+    const entry = this.pools.get(id);
+    if (!entry?.views.delete(nodeId)) return;
+    await this.#store.removePoolView(id, nodeId);
+    this.#tell({ kind: 'data_pool', id, action: entry.views.size === 0 ? 'removed' : 'changed' });
+  }
+}
+
+function infoOf(row: NodeRow): NodeInfo | null {
+  const json = JSON.parse(row.inventory_json || '{}') as object;
+  return Object.keys(json).length === 0 ? null : NodeInfo.fromJSON(json);
+}
+
+function newPoolRow(pool: Pool, now: string): PoolRow {
+  return {
+    id: pool.id,
+    verbose_name: pool.name,
+    description: pool.description,
+    type: pool.type,
+    outside: Number(pool.outside),
+    readonly: Number(pool.readonly),
+    created: now,
+    modified: now,
+  };
+}

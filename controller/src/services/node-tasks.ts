@@ -1,0 +1,300 @@
+/**
+ * Tasks that run on nodes. A task's id is its operation id: the row is on disk before the start call leaves, the start
+ * call may be repeated, and what the node tells of the operation finds the task.
+ *
+ * A start call whose answer is lost is repeated a few times at once, because the user still waits for it. After that,
+ * and after a restart of the controller, it is never sent again on the controller's own account: the node is asked
+ * whether it knows the operation, and if not, the task fails with `operation_unknown` and the user decides.
+ */
+import { sleep } from '@virtkeep/shared/abort';
+import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
+import type { Logger } from '@virtkeep/shared/log';
+import type { AgentClients } from '../agents/clients.ts';
+import type { NodeLinks } from '../agents/links.ts';
+import type { Inventory } from './inventory.ts';
+import { KeyedQueue } from './keyed-queue.ts';
+import { isFinal, type TaskEntity } from './task-record.ts';
+import type { NewTask, TaskOutcome, TaskService, TaskState } from './tasks.ts';
+
+export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
+  taskId: string;
+  nodeId: string;
+  entities: TaskEntity[];
+  /** The start call; may be sent more than once with the same operation id. */
+  send: (clients: AgentClients, operationId: string, signal: AbortSignal) => Promise<Operation>;
+}
+
+/** What the other services do when an operation ends; runs before the task's outcome is told. */
+export interface OperationListener {
+  /** It succeeded. @returns the task's result record; undefined leaves the node's own. */
+  succeeded(nodeId: string, operation: Operation, result: unknown): Promise<unknown>;
+  /** It failed, was cancelled, or is unknown to the node. */
+  failed(nodeId: string, task: TaskState): Promise<void>;
+}
+
+const START_ATTEMPTS = 3;
+const START_TIMEOUT_MS = 15_000;
+const START_PAUSE_MS = 300;
+const ASK_TIMEOUT_MS = 10_000;
+
+export class NodeTasks {
+  readonly #tasks: TaskService;
+  readonly #links: NodeLinks;
+  readonly #inventory: Inventory;
+  readonly #log: Logger;
+  /** Tasks whose start call is under way; the node need not know them yet. */
+  readonly #starting = new Set<string>();
+  /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
+  readonly #turns = new KeyedQueue();
+  readonly #draining: AbortSignal;
+  #listener: OperationListener | undefined;
+
+  constructor(
+    tasks: TaskService,
+    links: NodeLinks,
+    inventory: Inventory,
+    log: Logger,
+    draining: AbortSignal,
+  ) {
+    this.#tasks = tasks;
+    this.#links = links;
+    this.#inventory = inventory;
+    this.#log = log;
+    this.#draining = draining;
+    tasks.setCanceller(task => this.#cancel(task));
+    tasks.setChecker(states => this.#checkAll(states));
+  }
+
+  setListener(listener: OperationListener): void {
+    this.#listener = listener;
+  }
+
+  /**
+   * Starts an action on a node as a task.
+   * @throws what the node answers to the start call (the task has failed with it then); before there is a task:
+   * node_not_found, node_unreachable, node_in_service, draining.
+   */
+  async start(action: NodeAction): Promise<TaskState> {
+    this.assertReady(action.nodeId);
+    const { taskId, nodeId, send, ...task } = action;
+    this.#starting.add(taskId);
+    try {
+      await this.#tasks.create({ ...task, id: taskId, nodeId });
+      await this.#send(taskId, nodeId, send);
+    } finally {
+      this.#starting.delete(taskId);
+    }
+    return this.#tasks.get(taskId);
+  }
+
+  /** @throws node_not_found, node_unreachable, node_in_service, draining. */
+  assertReady(nodeId: string): void {
+    if (this.#draining.aborted) throw new VirtkeepError('draining');
+    const { row } = this.#inventory.node(nodeId);
+    if (row.service_mode === 1) throw new VirtkeepError('node_in_service', { node: row.verbose_name });
+    this.#links.clients(nodeId);
+  }
+
+  async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
+    for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
+      try {
+        const limit = AbortSignal.timeout(START_TIMEOUT_MS);
+        const operation = await send(this.#links.clients(nodeId), taskId, limit);
+        await this.apply(nodeId, operation);
+        return;
+      } catch (error) {
+        if (!isUncertain(error)) return this.#refused(taskId, error);
+        this.#log.warn('start call without an answer', { node: nodeId, task: taskId, attempt, error });
+        await sleep(START_PAUSE_MS);
+      }
+    }
+    await this.#settle(taskId, nodeId);
+  }
+
+  async #refused(taskId: string, error: unknown): Promise<never> {
+    const failure = isVirtkeepError(error)
+      ? error
+      : new VirtkeepError('internal', { request_id: taskId }, { cause: error });
+    if (failure !== error) this.#log.error('start call failed', { task: taskId, error });
+    await this.#fail(taskId, failure);
+    throw failure;
+  }
+
+  /** The answers of all start calls were lost: asks the node, when it is there; else its return decides. */
+  async #settle(taskId: string, nodeId: string): Promise<void> {
+    if (!this.#links.isConnected(nodeId)) return;
+    const task = await this.#tasks.get(taskId);
+    await this.#check(task, this.#links.clients(nodeId)).catch(error =>
+      this.#log.warn('task left to the next check', { task: taskId, error }),
+    );
+  }
+
+  /** Takes over what a node says of an operation; anything not begun here (other services') only has its effects. */
+  apply(nodeId: string, operation: Operation): Promise<void> {
+    return this.#turns.run(operation.id, () => this.#applyNow(nodeId, operation));
+  }
+
+  async #applyNow(nodeId: string, operation: Operation): Promise<void> {
+    const task = await this.#tasks.find(operation.id);
+    if (task && isFinal(task.row.status)) return;
+    switch (operation.state) {
+      case OperationState.SUCCEEDED:
+        return this.#succeeded(nodeId, operation, task);
+      case OperationState.FAILED:
+      case OperationState.CANCELED:
+        if (task) await this.#failNow(task, failure(operation));
+        return;
+      case OperationState.RUNNING:
+        if (task) await this.#progress(operation);
+        return;
+      default:
+        return;
+    }
+  }
+
+  async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
+    const told = parseResult(operation.resultJson);
+    const made = await this.#listener?.succeeded(nodeId, operation, told).catch((error: unknown) => {
+      this.#log.error('could not take the result of an operation over', { operation: operation.id, error });
+      return undefined;
+    });
+    if (!task) return;
+    const message = operation.warnings.join(' ');
+    await this.#tasks.finish(operation.id, { status: 'SUCCESS', result: made ?? told, message });
+  }
+
+  #fail(id: string, error: VirtkeepError): Promise<void> {
+    return this.#turns.run(id, async () => {
+      const task = await this.#tasks.find(id);
+      if (task && !isFinal(task.row.status)) await this.#failNow(task, { status: 'FAILED', error });
+    });
+  }
+
+  async #failNow(task: TaskState, outcome: TaskOutcome): Promise<void> {
+    await this.#listener
+      ?.failed(task.row.node_id ?? '', task)
+      .catch((error: unknown) =>
+        this.#log.error('could not clear up after a task', { task: task.row.id, error }),
+      );
+    await this.#tasks.finish(task.row.id, outcome);
+  }
+
+  async #progress(operation: Operation): Promise<void> {
+    const { phase = '', bytesDone = 0n, bytesTotal = 0n, rate = 0n, message = '' } = operation.progress ?? {};
+    await this.#tasks.update(operation.id, {
+      progress: percent(bytesDone, bytesTotal),
+      cancellable: operation.cancellable,
+      detail: {
+        phase,
+        bytes_done: Number(bytesDone),
+        bytes_total: Number(bytesTotal),
+        rate: Number(rate),
+        message,
+      },
+    });
+  }
+
+  /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
+  async reattach(nodeId: string, clients: AgentClients): Promise<void> {
+    for (const task of await this.#tasks.unfinished(nodeId)) {
+      if (!this.#starting.has(task.row.id)) await this.#check(task, clients);
+    }
+  }
+
+  async #checkAll(states: TaskState[]): Promise<void> {
+    for (const task of states) {
+      const nodeId = task.row.node_id;
+      if (nodeId === null || !this.#links.isConnected(nodeId) || this.#starting.has(task.row.id)) continue;
+      await this.#check(task, this.#links.clients(nodeId));
+    }
+  }
+
+  async #check(task: TaskState, clients: AgentClients): Promise<void> {
+    const { id, node_id: nodeId } = task.row;
+    if (nodeId === null || task.row.is_multitask === 1) return;
+    try {
+      const signal = AbortSignal.timeout(ASK_TIMEOUT_MS);
+      await this.apply(nodeId, await clients.operations.get({ id }, { signal }));
+    } catch (error) {
+      if (!hasKey(error, 'operation_not_found')) throw error;
+      const node = this.#inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
+      await this.#fail(id, new VirtkeepError('operation_unknown', { node }));
+    }
+  }
+
+  async #cancel(task: TaskState): Promise<void> {
+    const { id, node_id: nodeId, status } = task.row;
+    if (nodeId === null) throw new VirtkeepError('not_cancellable', { id, status });
+    const clients = this.#links.clients(nodeId);
+    const operation = await clients.operations.cancel(
+      { id },
+      { signal: AbortSignal.timeout(ASK_TIMEOUT_MS) },
+    );
+    await this.apply(nodeId, operation);
+  }
+
+  /**
+   * Runs work of the controller itself as a task (a short call to a node, say). It does not survive a restart: then it
+   * fails as interrupted.
+   */
+  async runLocal(
+    task: Omit<NewTask, 'nodeId' | 'id' | 'cancellable'> & { taskId: string },
+    work: (signal: AbortSignal) => Promise<unknown>,
+  ): Promise<TaskState> {
+    const { taskId, ...rest } = task;
+    const created = await this.#tasks.create({ ...rest, id: taskId, cancellable: false });
+    void this.#work(taskId, work);
+    return created;
+  }
+
+  async #work(taskId: string, work: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
+    let outcome: TaskOutcome;
+    try {
+      outcome = { status: 'SUCCESS', result: await work(this.#draining) };
+    } catch (error) {
+      if (!isVirtkeepError(error)) this.#log.error('task failed', { task: taskId, error });
+      const failed = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: taskId });
+      outcome = { status: 'FAILED', error: failed };
+    }
+    await this.#tasks
+      .finish(taskId, outcome)
+      .catch((error: unknown) => this.#log.error('could not end a task', { task: taskId, error }));
+  }
+
+  /** After a restart: work of the controller itself that was under way is over. */
+  async failInterrupted(): Promise<void> {
+    for (const task of await this.#tasks.unfinished()) {
+      if (task.row.node_id !== null || task.row.is_multitask === 1) continue;
+      await this.#fail(task.row.id, new VirtkeepError('interrupted'));
+    }
+  }
+}
+
+/** Errors after which it is not known whether the node took the call. */
+function isUncertain(error: unknown): boolean {
+  const aborted =
+    typeof error === 'object' && error !== null && 'name' in error && error.name === 'AbortError';
+  return aborted || hasKey(error, 'node_unreachable', 'timed_out', 'canceled');
+}
+
+function failure(operation: Operation): TaskOutcome {
+  if (operation.state === OperationState.CANCELED) return { status: 'CANCELED' };
+  const error = operation.error
+    ? fromErrorMessage(operation.error)
+    : new VirtkeepError('internal', { request_id: operation.id });
+  return { status: 'FAILED', error };
+}
+
+function percent(done: bigint, total: bigint): number {
+  return total === 0n ? 0 : Math.min(99, Number((done * 100n) / total));
+}
+
+function parseResult(json: string): unknown {
+  try {
+    return json === '' ? {} : JSON.parse(json);
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,28 @@
+/** Everything the routes may use; made once in main (or a test) and handed down. */
+import type { Logger } from '@virtkeep/shared/log';
+import type { ControllerConfig } from '../config.ts';
+import type { Database } from '../store/schema.ts';
+import type { AuditService } from './audit.ts';
+import type { ChangeFeed } from './changes.ts';
+import type { EventService } from './events.ts';
+import type { IdempotencyService } from './idempotency.ts';
+import type { TaskService } from './tasks.ts';
+import type { TokenService } from './tokens.ts';
+import type { UserService } from './users.ts';
+
+export interface CoreServices {
+  config: ControllerConfig;
+  log: Logger;
+  db: Database;
+  changes: ChangeFeed;
+  events: EventService;
+  tasks: TaskService;
+  users: UserService;
+  tokens: TokenService;
+  audit: AuditService;
+  idempotency: IdempotencyService;
+  /** Fires when the controller begins to stop: waiting answers turn into 202, new changes are refused. */
+  draining: AbortSignal;
+}
+
+export interface Services extends CoreServices {}

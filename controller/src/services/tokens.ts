@@ -1,0 +1,217 @@
+/**
+ * Logins and tokens. A login token is valid until its end unless its user was changed or it was revoked; a long-lived
+ * integration token is valid while its row stands. The text of a token is shown once and kept nowhere.
+ */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import type { TokenClaims, TokenSigner } from '../auth/jwt.ts';
+import { LoginThrottle } from '../auth/login-throttle.ts';
+import { type Role, roleAllows } from '../auth/permissions.ts';
+import type { Principal } from '../auth/principal.ts';
+import { isUniqueViolation } from '../store/dialect.ts';
+import type { Database, TokenRow, UserRow } from '../store/schema.ts';
+import type { UserService } from './users.ts';
+
+export interface IssuedToken {
+  token: string;
+  expires_on: string;
+}
+
+export interface TokenRecord {
+  id: string;
+  name: string;
+  user: { id: string; username: string };
+  created: string;
+  expires_on: string;
+  last_used: string | null;
+}
+
+/** A login can be prolonged by refreshing for this long, then the password is asked for again. */
+const REFRESH_LIMIT_MS = 7 * 86_400_000;
+/** `last_used` is for people: it is not written at each request. */
+const LAST_USED_STEP_MS = 60_000;
+const DAY_MS = 86_400_000;
+
+export class TokenService {
+  readonly #db: Database;
+  readonly #users: UserService;
+  readonly #signer: TokenSigner;
+  readonly #throttle: LoginThrottle;
+  readonly #lifetimeMs: number;
+
+  constructor(db: Database, users: UserService, signer: TokenSigner, lifetimeMs: number) {
+    this.#db = db;
+    this.#users = users;
+    this.#signer = signer;
+    this.#throttle = new LoginThrottle(db);
+    this.#lifetimeMs = lifetimeMs;
+  }
+
+  /** @throws login_failed; too_many_logins. */
+  async login(username: string, password: string, address: string): Promise<IssuedToken> {
+    const name = username.toLowerCase();
+    await this.#throttle.attempt(name, address);
+    const user = await this.#users.authenticate(name, password);
+    if (user === undefined) throw new VirtkeepError('login_failed');
+    await this.#throttle.succeeded(name, address);
+    const now = new Date();
+    return this.#issue(user, now, new Date(now.getTime() + this.#lifetimeMs));
+  }
+
+  /** A new login token for a valid one. @throws the errors of `principal`; token_invalid for integration tokens. */
+  async refresh(token: string): Promise<IssuedToken> {
+    const claims = await this.#signer.verify(token);
+    const { user } = await this.#check(claims);
+    if (claims.integration) throw new VirtkeepError('token_invalid');
+    const end = Math.min(Date.now() + this.#lifetimeMs, claims.origIat.getTime() + REFRESH_LIMIT_MS);
+    if (end <= Date.now()) throw new VirtkeepError('token_expired');
+    return this.#issue(user, claims.origIat, new Date(end));
+  }
+
+  /** Who a token stands for. @throws token_expired, token_invalid, token_revoked. */
+  async principal(token: string): Promise<Principal> {
+    const claims = await this.#signer.verify(token);
+    const { user, row } = await this.#check(claims);
+    if (row !== undefined) await this.#touch(row);
+    return {
+      id: user.id,
+      username: user.username,
+      role: user.role as Role,
+      jti: claims.jti,
+      kind: claims.integration ? 'integration' : 'session',
+      expiresOn: claims.expiresOn,
+    };
+  }
+
+  /** Makes a long-lived token of a user. @throws name_taken; user_not_found. */
+  async create(userId: string, name: string, days: number): Promise<TokenRecord & { token: string }> {
+    const user = await this.#users.row(userId);
+    const now = new Date();
+    // Tokens carry whole seconds; the record says the same.
+    const expiresOn = new Date(Math.floor(now.getTime() / 1000) * 1000 + days * DAY_MS);
+    const row: TokenRow = {
+      id: newId(),
+      user_id: user.id,
+      name,
+      created: now.toISOString(),
+      expires_on: expiresOn.toISOString(),
+      last_used: null,
+    };
+    try {
+      await this.#db.insertInto('tokens').values(row).execute();
+    } catch (error) {
+      if (isUniqueViolation(error)) throw new VirtkeepError('name_taken', { name, field: 'name' });
+      throw error;
+    }
+    const token = await this.#signer.sign({
+      userId: user.id,
+      username: user.username,
+      jti: row.id,
+      origIat: now,
+      expiresOn,
+      integration: true,
+    });
+    return { ...tokenRecord(row, user.username), token };
+  }
+
+  /** The viewer's integration tokens; everybody's for those who manage tokens. */
+  async list(viewer: Principal): Promise<TokenRecord[]> {
+    let query = this.#db
+      .selectFrom('tokens')
+      .innerJoin('users', 'users.id', 'tokens.user_id')
+      .selectAll('tokens')
+      .select('users.username');
+    if (!roleAllows(viewer.role, 'token.manage')) query = query.where('tokens.user_id', '=', viewer.id);
+    const rows = await query.orderBy('tokens.created').execute();
+    return rows.map(row => tokenRecord(row, row.username));
+  }
+
+  /**
+   * Revokes an integration token, or the viewer's own login when `id` is its jti.
+   * @throws token_not_found, also for tokens of others that the viewer may not manage.
+   */
+  async remove(id: string, viewer: Principal): Promise<void> {
+    if (id === viewer.jti && viewer.kind === 'session') {
+      await this.#db
+        .insertInto('revoked_sessions')
+        .values({ jti: id, expires_on: viewer.expiresOn.toISOString() })
+        .onConflict(conflict => conflict.doNothing())
+        .execute();
+      return;
+    }
+    let query = this.#db.deleteFrom('tokens').where('id', '=', id);
+    if (!roleAllows(viewer.role, 'token.manage')) query = query.where('user_id', '=', viewer.id);
+    const result = await query.executeTakeFirst();
+    if (Number(result.numDeletedRows) === 0) throw new VirtkeepError('token_not_found', { id });
+  }
+
+  /** Forgets what has ended by itself. */
+  async prune(now: Date): Promise<void> {
+    await this.#db.deleteFrom('revoked_sessions').where('expires_on', '<', now.toISOString()).execute();
+    await this.#throttle.prune(now);
+  }
+
+  async #issue(user: UserRow, origIat: Date, end: Date): Promise<IssuedToken> {
+    const expiresOn = new Date(Math.floor(end.getTime() / 1000) * 1000);
+    const token = await this.#signer.sign({
+      userId: user.id,
+      username: user.username,
+      jti: newId(),
+      origIat,
+      expiresOn,
+      integration: false,
+    });
+    return { token, expires_on: expiresOn.toISOString() };
+  }
+
+  async #check(claims: TokenClaims): Promise<{ user: UserRow; row: TokenRow | undefined }> {
+    const user = await this.#users.find(claims.userId);
+    if (user === undefined || user.enabled !== 1) throw new VirtkeepError('token_revoked');
+    if (!claims.integration) {
+      await this.#checkSession(claims, user);
+      return { user, row: undefined };
+    }
+    const row = await this.#db
+      .selectFrom('tokens')
+      .selectAll()
+      .where('id', '=', claims.jti)
+      .where('user_id', '=', user.id)
+      .executeTakeFirst();
+    if (row === undefined) throw new VirtkeepError('token_revoked');
+    return { user, row };
+  }
+
+  async #checkSession(claims: TokenClaims, user: UserRow): Promise<void> {
+    // Claims have whole seconds: a login in the second of the change is a login after it.
+    const since = Math.floor(new Date(user.sessions_since).getTime() / 1000) * 1000;
+    if (claims.origIat.getTime() < since) throw new VirtkeepError('token_revoked');
+    const revoked = await this.#db
+      .selectFrom('revoked_sessions')
+      .select('jti')
+      .where('jti', '=', claims.jti)
+      .executeTakeFirst();
+    if (revoked !== undefined) throw new VirtkeepError('token_revoked');
+  }
+
+  async #touch(row: TokenRow): Promise<void> {
+    const now = new Date();
+    if (row.last_used !== null && now.getTime() - new Date(row.last_used).getTime() < LAST_USED_STEP_MS)
+      return;
+    await this.#db
+      .updateTable('tokens')
+      .set({ last_used: now.toISOString() })
+      .where('id', '=', row.id)
+      .execute();
+  }
+}
+
+function tokenRecord(row: TokenRow, username: string): TokenRecord {
+  return {
+    id: row.id,
+    name: row.name,
+    user: { id: row.user_id, username },
+    created: row.created,
+    expires_on: row.expires_on,
+    last_used: row.last_used,
+  };
+}

@@ -1,0 +1,162 @@
+/** Users, their roles and passwords. The last enabled administrator cannot be lost. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import { checkPasswordRules, hashPassword, verifyPassword } from '../auth/passwords.ts';
+import type { Role } from '../auth/permissions.ts';
+import { isUniqueViolation } from '../store/dialect.ts';
+import type { Database, UserRow } from '../store/schema.ts';
+
+export interface UserRecord {
+  id: string;
+  username: string;
+  role: Role;
+  enabled: boolean;
+  description: string;
+  created: string;
+  modified: string;
+  last_login: string | null;
+}
+
+export interface NewUser {
+  username: string;
+  password: string;
+  role: Role;
+  description?: string;
+}
+
+export interface UserPatch {
+  role?: Role;
+  enabled?: boolean;
+  description?: string;
+  password?: string;
+}
+
+export class UserService {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /** @throws invalid_field for a weak password; name_taken. */
+  async create(user: NewUser): Promise<UserRecord> {
+    checkPasswordRules(user.password, user.username);
+    const now = new Date().toISOString();
+    const row: UserRow = {
+      id: newId(),
+      username: user.username,
+      role: user.role,
+      password_hash: await hashPassword(user.password),
+      enabled: 1,
+      sessions_since: now,
+      description: user.description ?? '',
+      created: now,
+      modified: now,
+      last_login: null,
+    };
+    try {
+      await this.#db.insertInto('users').values(row).execute();
+    } catch (error) {
+      if (isUniqueViolation(error)) {
+        throw new VirtkeepError('name_taken', { name: user.username, field: 'username' });
+      }
+      throw error;
+    }
+    return userRecord(row);
+  }
+
+  async list(): Promise<UserRecord[]> {
+    const rows = await this.#db.selectFrom('users').selectAll().orderBy('username').execute();
+    return rows.map(userRecord);
+  }
+
+  /** @throws user_not_found. */
+  async get(id: string): Promise<UserRecord> {
+    return userRecord(await this.row(id));
+  }
+
+  /** The row with its hash, for logins. @throws user_not_found. */
+  async row(id: string): Promise<UserRow> {
+    const row = await this.find(id);
+    if (row === undefined) throw new VirtkeepError('user_not_found', { id });
+    return row;
+  }
+
+  find(id: string): Promise<UserRow | undefined> {
+    return this.#db.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst();
+  }
+
+  findByName(username: string): Promise<UserRow | undefined> {
+    return this.#db.selectFrom('users').selectAll().where('username', '=', username).executeTakeFirst();
+  }
+
+  /**
+   * Changes a user. A new password, another role or disabling ends all logins of before.
+   * @throws user_not_found; invalid_field; last_administrator.
+   */
+  async change(id: string, patch: UserPatch): Promise<UserRecord> {
+    const before = await this.row(id);
+    if (patch.password !== undefined) checkPasswordRules(patch.password, before.username);
+    const password_hash =
+      patch.password === undefined ? before.password_hash : await hashPassword(patch.password);
+    return this.#db.transaction().execute(async trx => {
+      const now = new Date().toISOString();
+      const endsSessions =
+        patch.password !== undefined ||
+        patch.enabled === false ||
+        (patch.role !== undefined && patch.role !== before.role);
+      const columns = {
+        role: patch.role ?? before.role,
+        enabled: patch.enabled === undefined ? before.enabled : Number(patch.enabled),
+        description: patch.description ?? before.description,
+        password_hash,
+        sessions_since: endsSessions ? now : before.sessions_since,
+        modified: now,
+      };
+      await trx.updateTable('users').set(columns).where('id', '=', id).execute();
+      await requireAdministrator(trx);
+      return userRecord({ ...before, ...columns });
+    });
+  }
+
+  /** Checks a password with the same work for unknown users. @returns the user, or undefined. */
+  async authenticate(username: string, password: string): Promise<UserRow | undefined> {
+    const row = await this.findByName(username);
+    const matches = await verifyPassword(row?.password_hash, password);
+    if (row === undefined || !matches || row.enabled !== 1) return undefined;
+    await this.#db
+      .updateTable('users')
+      .set({ last_login: new Date().toISOString() })
+      .where('id', '=', row.id)
+      .execute();
+    return row;
+  }
+
+  async isEmpty(): Promise<boolean> {
+    return (await this.#db.selectFrom('users').select('id').limit(1).executeTakeFirst()) === undefined;
+  }
+}
+
+async function requireAdministrator(db: Database): Promise<void> {
+  const row = await db
+    .selectFrom('users')
+    .select('id')
+    .where('role', '=', 'administrator')
+    .where('enabled', '=', 1)
+    .limit(1)
+    .executeTakeFirst();
+  if (row === undefined) throw new VirtkeepError('last_administrator');
+}
+
+function userRecord(row: UserRow): UserRecord {
+  return {
+    id: row.id,
+    username: row.username,
+    role: row.role as Role,
+    enabled: row.enabled === 1,
+    description: row.description,
+    created: row.created,
+    modified: row.modified,
+    last_login: row.last_login,
+  };
+}
