@@ -1,0 +1,185 @@
+/**
+ * The backup files of the node's pools, as last seen. A file is read when its size or time changed, so that listing again
+ * costs a stat for each file; an archive's manifest is read through an injected function, since pools do not know archives.
+ */
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { errnoOf, fromIoError, reasonOf } from '@virtkeep/shared/errors';
+import type { BackupFile, BackupState } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { uuidV5 } from '@virtkeep/shared/ids';
+import { parseDomain } from '../domain-xml/index.ts';
+import { type FileKind, fileKind, listBackupPaths } from './backup-dir.ts';
+import { BACKUPS_DIR } from './record.ts';
+
+/** What an archive's newest manifest says. */
+export interface ArchiveSummary {
+  backupId: string;
+  domainId: string;
+  domainName: string;
+  created: Date;
+  hashed: boolean;
+  states: BackupState[];
+  canBeIncremental: boolean;
+  fallbackReason: string;
+  templateId: string;
+  isTemplate: boolean;
+  manifestJson: string;
+}
+
+/** Reads an archive's manifest. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage` */
+export type ReadArchive = (path: string, signal: AbortSignal) => Promise<ArchiveSummary>;
+
+type Place = { id: string; path: string };
+
+interface Entry {
+  poolId: string;
+  filename: string;
+  size: bigint;
+  mtimeNs: bigint;
+  birthNs: bigint;
+  file: BackupFile;
+  /** The id in the manifest; empty for files made elsewhere. */
+  ownId: string;
+}
+
+export class Catalogue {
+  readonly #readArchive: ReadArchive;
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(readArchive: ReadArchive) {
+    this.#readArchive = readArchive;
+  }
+
+  /** The files of a pool (of all pools) as last seen; never touches the disk. */
+  files(poolId?: string): BackupFile[] {
+    const owners = this.#owners();
+    const found: BackupFile[] = [];
+    for (const entry of this.#entries.values()) {
+      if (poolId !== undefined && entry.poolId !== poolId) continue;
+      const owned = entry.ownId !== '' && owners.get(entry.ownId) === entry;
+      found.push({ ...entry.file, id: owned ? entry.ownId : uuidV5(entry.poolId, entry.filename) });
+    }
+    return found.sort((a, b) => (a.path < b.path ? -1 : 1));
+  }
+
+  count(poolId: string): number {
+    let sum = 0;
+    for (const entry of this.#entries.values()) if (entry.poolId === poolId) sum += 1;
+    return sum;
+  }
+
+  /**
+   * Looks at a pool's `backups/` and reads what changed (with `fresh`: everything).
+   * @returns true when something is different from before
+   * @throws VirtkeepError io_failed when the directory cannot be read; canceled
+   */
+  async refresh(pool: Place, options: { signal: AbortSignal; fresh?: boolean }): Promise<boolean> {
+    const { signal, fresh = false } = options;
+    const directory = join(pool.path, BACKUPS_DIR);
+    const names = await listBackupPaths(directory);
+    let changed = this.#dropMissing(pool.id, new Set(names.map(name => join(directory, name))));
+    for (const filename of names) {
+      throwIfAborted(signal);
+      if (await this.#look(pool, filename, fresh, signal)) changed = true;
+    }
+    return changed;
+  }
+
+  /** Forgets a pool that is gone. */
+  forget(poolId: string): void {
+    this.#dropMissing(poolId, new Set());
+  }
+
+  async #look(pool: Place, filename: string, fresh: boolean, signal: AbortSignal): Promise<boolean> {
+    const path = join(pool.path, BACKUPS_DIR, filename);
+    const facts = await stat(path, { bigint: true }).catch(error => {
+      if (errnoOf(error) === 'ENOENT') return undefined;
+      throw fromIoError(error, 'reading', path);
+    });
+    if (!facts) return this.#entries.delete(path);
+    const old = this.#entries.get(path);
+    const same = old?.size === facts.size && old.mtimeNs === facts.mtimeNs && old.poolId === pool.id;
+    if (same && !fresh) return false;
+    const kind = fileKind(filename)!;
+    const bare = { ...emptyFile(pool.id, filename, path, kind), size: facts.size, created: facts.mtime };
+    const { ownId, ...read } = await this.#read(path, kind, signal);
+    this.#entries.set(path, {
+      poolId: pool.id,
+      filename,
+      size: facts.size,
+      mtimeNs: facts.mtimeNs,
+      birthNs: facts.birthtimeNs,
+      file: { ...bare, ...read },
+      ownId,
+    });
+    return true;
+  }
+
+  async #read(
+    path: string,
+    kind: FileKind,
+    signal: AbortSignal,
+  ): Promise<Partial<BackupFile> & { ownId: string }> {
+    try {
+      if (kind.type === 'tar') {
+        const { backupId, ...summary } = await this.#readArchive(path, signal);
+        return { ...summary, ownId: backupId };
+      }
+      if (kind.type === 'xml') {
+        const { uuid, name, metadata } = parseDomain(await readFile(path, 'utf8'), path);
+        return { domainId: uuid, domainName: name, isTemplate: metadata.template, ownId: '' };
+      }
+      return { ownId: '' };
+    } catch (error) {
+      throwIfAborted(signal);
+      return { damage: reasonOf(error), ownId: '' };
+    }
+  }
+
+  #dropMissing(poolId: string, present: ReadonlySet<string>): boolean {
+    let changed = false;
+    for (const [path, entry] of this.#entries) {
+      if (entry.poolId === poolId && !present.has(path)) changed = this.#entries.delete(path) || changed;
+    }
+    return changed;
+  }
+
+  /** Of several files with one id (a copy by hand), the one made first keeps it; a copy is made later by nature. */
+  #owners(): Map<string, Entry> {
+    const owners = new Map<string, Entry>();
+    for (const entry of this.#entries.values()) {
+      const other = owners.get(entry.ownId);
+      if (!other || isBefore(entry, other)) owners.set(entry.ownId, entry);
+    }
+    return owners;
+  }
+}
+
+function isBefore(a: Entry, b: Entry): boolean {
+  if (a.birthNs !== b.birthNs) return a.birthNs < b.birthNs;
+  return a.file.path < b.file.path;
+}
+
+function emptyFile(poolId: string, filename: string, path: string, kind: FileKind): BackupFile {
+  return {
+    id: '',
+    poolId,
+    filename,
+    path,
+    size: 0n,
+    type: kind.type,
+    compressed: kind.compressed,
+    domainId: '',
+    domainName: '',
+    created: undefined,
+    hashed: false,
+    states: [],
+    canBeIncremental: false,
+    fallbackReason: '',
+    damage: '',
+    templateId: '',
+    isTemplate: false,
+    manifestJson: '',
+  };
+}

@@ -1,0 +1,48 @@
+// The specification's limits of backups (sections 2.3 rule 7 and 8), as functions of plain records. Each returns the
+// error to throw, or undefined; the text of the first also stands in the pool's record as the reason.
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { DiskConfig } from '../domain-xml/index.ts';
+import { placeOf } from './place.ts';
+import { isLvm, type PoolRecord } from './record.ts';
+
+/**
+ * Why a pool may not hold backups (nor anything else that is written), or undefined when it may.
+ * @param node the node's name, for the text
+ */
+export function backupTargetRefusal(pool: PoolRecord, node = 'this node'): VirtkeepError | undefined {
+  const names = { pool: pool.name, kind: pool.kind };
+  if (isLvm(pool.kind)) return new VirtkeepError('pool_kind_unsupported', names);
+  if (pool.outside) return new VirtkeepError('pool_outside', names);
+  if (!pool.hasDirectory || !pool.path) return new VirtkeepError('pool_kind_unsupported', names);
+  if (pool.readonly) return new VirtkeepError('pool_read_only', names);
+  if (!pool.active) return new VirtkeepError('pool_not_active', { ...names, node });
+  if (!pool.mounted) return new VirtkeepError('pool_not_mounted', { ...names, path: pool.path });
+  return undefined;
+}
+
+export interface BackupSource {
+  /** Name or uuid of the domain, for the text. */
+  domain: string;
+  running: boolean;
+  /** The domain has saved states of its own. */
+  hasStates: boolean;
+  /** UUIDs of mediated devices. */
+  mdevs: readonly string[];
+  /** The disks to be copied: without LUNs, drives, and excluded disks. */
+  disks: readonly Pick<DiskConfig, 'type' | 'path' | 'volume' | 'source'>[];
+}
+
+/** Why a domain cannot be backed up as it is, or undefined. */
+export function backupSourceRefusal(
+  source: BackupSource,
+  pools: readonly PoolRecord[],
+): VirtkeepError | undefined {
+  const { domain } = source;
+  const places = source.disks.map(disk => placeOf(disk, pools));
+  const lvm = places.find(place => isLvm(place.kind));
+  if (lvm) return new VirtkeepError('pool_kind_unsupported', { kind: lvm.kind, pool: lvm.name });
+  const zfs = source.hasStates ? places.find(place => place.kind === 'zfs') : undefined;
+  if (zfs) return new VirtkeepError('zfs_with_states', { domain, pool: zfs.name });
+  if (source.running && source.mdevs.length > 0) return new VirtkeepError('mdev_running', { domain });
+  return undefined;
+}

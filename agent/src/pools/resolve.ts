@@ -1,0 +1,55 @@
+import { realpath } from 'node:fs/promises';
+import { basename, dirname, join, normalize, sep } from 'node:path';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+
+type Rooted = { name: string; path?: string };
+
+/**
+ * The absolute path of something inside a pool that exists or is about to be made; symbolic links are resolved, so that
+ * what is opened is what was judged. There is no guard against somebody who swaps a directory at that very moment: the
+ * pool's directories belong to root.
+ * @throws VirtkeepError path_outside_pool by `..`, an absolute path, a NUL or a link that leads out; io_failed
+ */
+export async function resolveInPool(pool: Rooted, relative: string): Promise<string> {
+  const outside = new VirtkeepError('path_outside_pool', { path: relative, pool: pool.name });
+  const clean = normalize(relative);
+  const steps = clean.split(sep);
+  if (!pool.path || relative === '' || relative.includes('\0')) throw outside;
+  if (clean.startsWith(sep) || steps.includes('..')) throw outside;
+  const root = await real(pool.path);
+  if (root === undefined)
+    throw new VirtkeepError('io_failed', {
+      operation: 'opening',
+      path: pool.path,
+      reason: 'it does not exist',
+    });
+  const { base, rest } = await deepestReal(join(root, clean));
+  const resolved = join(base, rest);
+  if (!isInside(resolved, root)) throw outside;
+  return resolved;
+}
+
+/** True when a path lies below a directory (both without links). */
+export function isInside(path: string, directory: string): boolean {
+  return path.startsWith(directory.endsWith(sep) ? directory : directory + sep);
+}
+
+/** The longest part of a path that exists, without links, and the rest of it. */
+async function deepestReal(path: string): Promise<{ base: string; rest: string }> {
+  let [head, rest] = [path, ''];
+  for (;;) {
+    const base = await real(head);
+    if (base !== undefined) return { base, rest };
+    rest = join(basename(head), rest);
+    head = dirname(head);
+  }
+}
+
+async function real(path: string): Promise<string | undefined> {
+  try {
+    return await realpath(path);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw fromIoError(error, 'resolving', path);
+  }
+}
