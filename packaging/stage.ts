@@ -1,0 +1,94 @@
+/** The files of an installation, laid out below a directory: what the .deb ships and `make install` copies. */
+import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
+
+/** Where the product lives on an installed machine. */
+const HOME = '/usr/lib/virtkeep';
+const SOURCES = ['protos', 'shared', 'agent', 'controller'];
+/** Programs of /usr/bin and the file that each runs. */
+const PROGRAMS: Record<string, string> = {
+  virtkeep: 'controller/cli/src/main.ts',
+  'virtkeep-agent': 'agent/src/main.ts',
+  'virtkeep-controller': 'controller/src/main.ts',
+};
+/** Build inputs of a native package that its built form does not need. */
+const NOT_SHIPPED = /\/(deps|src|build\/Release\/(obj\.target|\.deps)|include|share|test|tests|docs?)$/;
+const SLIMMED = /^node_modules\/(zstd-napi|node-linux-[a-z0-9]+|better-sqlite3)$/;
+
+interface LockEntry {
+  dev?: boolean;
+  link?: boolean;
+}
+
+/** Copies everything below `root`. The node modules must be installed and built. */
+export function stage(root: string): void {
+  const home = join(root, HOME);
+  mkdirSync(home, { recursive: true });
+  for (const source of SOURCES) copySource(source, home);
+  cpSync(join(ROOT, 'package.json'), join(home, 'package.json'));
+  for (const path of productionModules()) {
+    const slim = SLIMMED.test(path);
+    cpSync(join(ROOT, path), join(home, path), {
+      recursive: true,
+      verbatimSymlinks: true,
+      filter: file => !(slim && NOT_SHIPPED.test(file)) && !file.endsWith('/node_modules'),
+    });
+  }
+  for (const [name, script] of Object.entries(PROGRAMS)) putProgram(root, name, script);
+  for (const unit of ['virtkeep-agent.service', 'virtkeep-controller.service']) {
+    put(root, `/usr/lib/systemd/system/${unit}`, readFileSync(join(ROOT, 'packaging', 'systemd', unit)));
+  }
+  put(
+    root,
+    '/usr/lib/sysusers.d/virtkeep.conf',
+    readFileSync(join(ROOT, 'packaging', 'systemd', 'virtkeep.sysusers')),
+  );
+  for (const name of ['agent', 'controller']) {
+    put(root, `/etc/virtkeep/${name}.yaml`, readFileSync(join(ROOT, 'packaging', `${name}.example.yaml`)));
+  }
+  for (const doc of ['README.md', 'LICENSE', 'docs']) {
+    if (existsSync(join(ROOT, doc)))
+      cpSync(join(ROOT, doc), join(root, '/usr/share/doc/virtkeep', doc), { recursive: true });
+  }
+}
+
+function copySource(name: string, home: string): void {
+  cpSync(join(ROOT, name), join(home, name), {
+    recursive: true,
+    filter: file => !/\/(node_modules|test)$|\.test\.ts$/.test(file),
+  });
+}
+
+/** Paths of the installed packages that are needed at run time, by the lock file; workspaces are links. */
+function productionModules(): string[] {
+  const lock = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')) as {
+    packages: Record<string, LockEntry>;
+  };
+  return Object.entries(lock.packages)
+    .filter(([path, entry]) => path.includes('node_modules/') && !entry.dev && existsSync(join(ROOT, path)))
+    .map(([path]) => path);
+}
+
+function privateNode(): string {
+  const name = readdirSync(join(ROOT, 'node_modules')).find(entry => /^node-linux-/.test(entry));
+  if (!name) throw new Error('the private Node is not installed; run make setup');
+  return `${HOME}/node_modules/${name}/bin/node`;
+}
+
+function putProgram(root: string, name: string, script: string): void {
+  put(
+    root,
+    `/usr/bin/${name}`,
+    Buffer.from(`#!/bin/sh\nexec ${privateNode()} ${HOME}/${script} "$@"\n`),
+    0o755,
+  );
+}
+
+function put(root: string, path: string, content: Buffer, mode = 0o644): void {
+  mkdirSync(dirname(join(root, path)), { recursive: true });
+  writeFileSync(join(root, path), content);
+  chmodSync(join(root, path), mode);
+}
