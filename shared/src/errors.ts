@@ -36,6 +36,8 @@ export const ERRORS = {
     'The enrolment token is not valid, was used already, or has expired. Make a new one on the controller.',
   ),
 
+  not_available: fixed('40010', '{what} is not available in this version. Leave "{field}" out.'),
+
   // 401, 403
   login_required: fixed('40100', 'Log in first: send the header "Authorization: jwt <token>".'),
   login_failed: fixed('40101', 'The user name or the password is wrong.'),
@@ -216,6 +218,10 @@ export const ERRORS = {
   outcome_unknown: passing(
     '50304',
     'The node {node} is gone; the outcome of the task is not known until it returns.',
+  ),
+  operation_unknown: passing(
+    '50305',
+    'The node {node} does not know the operation: the request never reached it, or its journal was lost. Look at the result, then send the request again.',
   ),
   timed_out: passing('50400', '{operation} did not end within {seconds} s.'),
   guest_agent_silent: passing('50401', 'The guest agent of {domain} did not answer {command} in time.'),
