@@ -4,9 +4,8 @@ import fastifySwagger from '@fastify/swagger';
 import fastifySwaggerUi from '@fastify/swagger-ui';
 import type { App } from './app.ts';
 
-export const VERSION: string = (
-  createRequire(import.meta.url)('../../package.json') as { version: string }
-).version;
+export const VERSION: string = (createRequire(import.meta.url)('../../package.json') as { version: string })
+  .version;
 
 const DESCRIPTION = `Backup, disk lending and guest-agent control for KVM virtual machines.
 

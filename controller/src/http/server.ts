@@ -2,8 +2,9 @@
  * The HTTP server. A request passes: rate limit → draining → login and permission → body → validation → idempotency key
  * → handler → audit. Everything that fails on the way leaves through errors.ts.
  */
-import { newId } from '@virtkeep/shared/ids';
+
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
 import Fastify from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App, RouteModule } from './app.ts';
@@ -80,7 +81,8 @@ function createApp(services: Services, tls: ServerDeps['tls']): App {
     return503OnClosing: false,
     forceCloseConnections: 'idle' as const,
   };
-  const app = tls === undefined ? Fastify(options) : Fastify({ ...options, https: { ...tls, minVersion: 'TLSv1.2' } });
+  const app =
+    tls === undefined ? Fastify(options) : Fastify({ ...options, https: { ...tls, minVersion: 'TLSv1.2' } });
   return app as unknown as App;
 }
 

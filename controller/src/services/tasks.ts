@@ -5,7 +5,7 @@
  * States: IN_PROGRESS → SUCCESS | FAILED | CANCELED | PARTIAL, which stand for ever; IN_PROGRESS ⇄ LOST while the node
  * is gone. Everything that arrives for a task whose outcome stands is ignored, so late or repeated events do no harm.
  */
-import { ERRORS, VirtkeepError as Failure, type VirtkeepError } from '@virtkeep/shared/errors';
+import { ERRORS, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Principal } from '../auth/principal.ts';
 import type { Database, TaskRow } from '../store/schema.ts';
@@ -246,7 +246,8 @@ export class TaskService {
    */
   async releaseLocks(id: string): Promise<TaskState> {
     const state = await this.get(id);
-    if (state.row.status !== 'LOST') throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
+    if (state.row.status !== 'LOST')
+      throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
     await this.#db.updateTable('tasks').set({ locks_released: 1 }).where('id', '=', id).execute();
     await this.finish(id, {
       status: 'FAILED',

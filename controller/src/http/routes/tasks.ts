@@ -6,14 +6,7 @@ import { pageAnswer, parsePage } from '../paging.ts';
 import { IdParams, listOf, listQuery, oneOf, record, ref, Uuid } from '../schemas/common.ts';
 import { TaskRecordSchema } from '../schemas/task.ts';
 
-const ORDERINGS = [
-  '-created',
-  'finished_time',
-  'status',
-  'name',
-  'verbose_name',
-  'progress',
-] as const;
+const ORDERINGS = ['-created', 'finished_time', 'status', 'name', 'verbose_name', 'progress'] as const;
 
 export const TaskResponse = record('TaskResponse', {
   status: oneOf(TASK_STATUSES),
@@ -98,7 +91,12 @@ export const taskRoutes: RouteModule = (app, services) => {
     '/api/tasks/:id/response/',
     {
       config: { access: 'task.read' },
-      schema: { tags, summary: 'The result of a task', params: IdParams, response: { 200: ref(TaskResponse) } },
+      schema: {
+        tags,
+        summary: 'The result of a task',
+        params: IdParams,
+        response: { 200: ref(TaskResponse) },
+      },
     },
     async request => {
       const task = await services.tasks.get(request.params.id);

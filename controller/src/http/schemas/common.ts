@@ -1,5 +1,6 @@
 /** Schema pieces that every resource uses. */
 import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox';
+import type { ListAnswer } from '../paging.ts';
 
 export const UUID_PATTERN = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
 
@@ -62,15 +63,17 @@ export function listQuery<P extends TProperties>(filters: P) {
 }
 
 /** A page of records. With `fields` only the named fields are there, so nothing is required in an item. */
-export function listOf<T extends TObject & { $id?: string }>(schema: T) {
-  return Type.Object(
-    {
-      count: Type.Integer({ minimum: 0 }),
-      next: nullable(Type.String()),
-      previous: nullable(Type.String()),
-      results: Type.Array(Type.Partial(schema, { additionalProperties: false })),
-    },
-    { additionalProperties: false },
+export function listOf(schema: TObject) {
+  return Type.Unsafe<ListAnswer>(
+    Type.Object(
+      {
+        count: Type.Integer({ minimum: 0 }),
+        next: nullable(Type.String()),
+        previous: nullable(Type.String()),
+        results: Type.Array(Type.Partial(schema, { additionalProperties: false })),
+      },
+      { additionalProperties: false },
+    ),
   );
 }
 

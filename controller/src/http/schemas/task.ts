@@ -1,4 +1,4 @@
-import Type from 'typebox';
+import Type, { type TSchema } from 'typebox';
 import { TASK_STATUSES } from '../../services/task-record.ts';
 import { Bytes, nullable, oneOf, record, ref, Time, Uuid } from './common.ts';
 
@@ -46,3 +46,11 @@ export const TaskRecordSchema = record('Task', {
 
 /** The answer of an action that goes on. */
 export const TaskAccepted = record('TaskAccepted', { entity: Uuid, _task: ref(TaskRecordSchema) });
+
+/** Answers of a long action: the result record (given, or any object) and the 202. */
+export function taskAnswers(result?: TSchema) {
+  return {
+    200: Type.Unsafe<unknown>(result ?? { type: 'object', description: 'the result of the task' }),
+    202: Type.Unsafe<unknown>({ $ref: 'TaskAccepted#', description: 'the task goes on' }),
+  };
+}

@@ -1,0 +1,134 @@
+/** Domains as the REST contract tells of them. Pure. */
+import {
+  AgentState,
+  type Disk,
+  type Domain,
+  PowerState,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type Permission, roleAllows } from '../auth/permissions.ts';
+import type { Principal } from '../auth/principal.ts';
+import type { DomainEntry } from './inventory.ts';
+import { powerNumber } from './inventory-store.ts';
+
+export interface DomainContext {
+  node: { id: string; verbose_name: string; connected: boolean; service: boolean };
+  parentName: string | null;
+  viewer: Principal | null;
+}
+
+export interface DomainRecord {
+  id: string;
+  verbose_name: string;
+  description: string;
+  status: string;
+  entity_type: 'domain';
+  /** 0 undefined, 1 off, 2 suspended, 3 on. */
+  user_power_state: number;
+  node: { id: string; verbose_name: string };
+  parent: { id: string; verbose_name: string } | null;
+  template: boolean;
+  thin: boolean;
+  /** MiB. */
+  memory_count: number;
+  cpu_count: number;
+  os_type: string;
+  os_version: string;
+  guest_utils: { qemu_state: boolean; version: string | null; hostname: string | null; ipv4: string[] };
+  vdisks?: { id: string; verbose_name: string; target_dev: string; target_bus: string; size: number }[];
+  cdroms?: { target_dev: string; path: string; datapool: string | null }[];
+  luns?: { target_dev: string; source: string }[];
+  mdev_devices?: string[];
+  vdisks_count: number;
+  tags: string[];
+  hints: number;
+  created: string;
+  modified: string;
+  locked_by: string | null;
+  permissions: Record<string, boolean>;
+  is_ova: boolean;
+}
+
+/** The whole record. What the node alone knows (power) is undefined while it is away. */
+export function domainRecord(entry: DomainEntry, context: DomainContext): DomainRecord {
+  const { domain } = entry;
+  return {
+    ...shortDomainRecord(entry, context),
+    vdisks: domain.disks.map(vdiskOf),
+    cdroms: domain.cdroms.map(cdrom => ({
+      target_dev: cdrom.targetDev,
+      path: cdrom.path,
+      datapool: cdrom.poolId || null,
+    })),
+    luns: domain.luns.map(lun => ({ target_dev: lun.targetDev, source: lun.source })),
+    mdev_devices: domain.mdevs,
+  };
+}
+
+/** The form of the lists: without devices. */
+export function shortDomainRecord(entry: DomainEntry, context: DomainContext): DomainRecord {
+  const { domain } = entry;
+  const { node } = context;
+  return {
+    id: domain.id,
+    verbose_name: domain.name,
+    description: domain.description,
+    status: node.connected ? (node.service ? 'SERVICE' : 'ACTIVE') : 'FAILED',
+    entity_type: 'domain',
+    user_power_state: node.connected ? powerNumber(domain.powerState) : 0,
+    node: { id: node.id, verbose_name: node.verbose_name },
+    parent: domain.parentId === '' ? null : { id: domain.parentId, verbose_name: context.parentName ?? '' },
+    template: domain.template,
+    thin: domain.parentId !== '',
+    memory_count: Number(domain.memoryCount),
+    cpu_count: domain.cpuCount,
+    os_type: domain.osType || 'Other',
+    os_version: domain.osVersion,
+    guest_utils: {
+      qemu_state: node.connected && domain.agentState === AgentState.CONNECTED,
+      version: null,
+      hostname: null,
+      ipv4: [],
+    },
+    vdisks_count: domain.disks.length,
+    tags: [],
+    hints: 0,
+    created: entry.firstSeen,
+    modified: entry.modified,
+    locked_by: domain.lockedBy || null,
+    permissions: domainPermissions(domain, context),
+    is_ova: false,
+  };
+}
+
+function vdiskOf(disk: Disk) {
+  return {
+    id: disk.id,
+    verbose_name: disk.name,
+    target_dev: disk.targetDev,
+    target_bus: disk.targetBus,
+    size: Number(disk.allocatedSize),
+  };
+}
+
+/** What this user could do with the domain right now: his role, the node's presence and the domain's state allow it. */
+export function domainPermissions(domain: Domain, context: DomainContext): Record<string, boolean> {
+  const { node, viewer } = context;
+  const ready = node.connected && !node.service;
+  const may = (permission: Permission) => ready && viewer !== null && roleAllows(viewer.role, permission);
+  const free = domain.lockedBy === '';
+  const is = (...states: PowerState[]) => states.includes(domain.powerState);
+  const { OFF, RUNNING, SUSPENDED } = PowerState;
+  const power = may('domain.power') && free;
+  return {
+    start: power && is(OFF) && !domain.template,
+    shutdown: power && is(RUNNING, SUSPENDED),
+    reboot: power && is(RUNNING),
+    suspend: power && is(RUNNING),
+    resume: power && is(SUSPENDED),
+    reset: power && is(RUNNING, SUSPENDED),
+    update: may('domain.manage'),
+    template: may('domain.manage') && free && is(OFF),
+    remove: may('domain.manage') && free,
+    backup: may('backup.create') && free && (domain.mdevs.length === 0 || is(OFF)),
+  };
+}
