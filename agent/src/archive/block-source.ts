@@ -1,9 +1,8 @@
 import { readSync } from 'node:fs';
-import { roundUp } from '@virtkeep/shared/units';
 import { attributed, FaultError } from './fault.ts';
-import { BLOCK_BYTES, MAX_RANGES, type Range } from './ring.ts';
+import { BLOCK_BYTES, blockLength, DATA_ALIGN, roundUp } from './layout.ts';
+import { MAX_RANGES, type Range } from './ring.ts';
 import { dontNeed, nextData, nextHole, willNeed } from './syscalls.ts';
-import { DATA_ALIGN, TAR_BLOCK } from './tar-format.ts';
 
 /** Blocks read ahead in the background. */
 const READ_AHEAD_BLOCKS = 4;
@@ -17,14 +16,6 @@ export interface BlockSource {
   offset: number;
   lengthBytes: number;
 }
-
-/** Bytes of block `index`. */
-export const blockLength = (lengthBytes: number, index: number): number =>
-  Math.min(BLOCK_BYTES, lengthBytes - index * BLOCK_BYTES);
-
-/** The same with the tar's padding, which belongs to the last block's frame. */
-export const paddedBlockLength = (lengthBytes: number, index: number): number =>
-  roundUp(blockLength(lengthBytes, index), TAR_BLOCK);
 
 /** Remembers, per worker, how far the hole reaches that it saw last: no system call per block inside it. */
 export class HoleFinder {

@@ -1,16 +1,9 @@
 import { parentPort, workerData } from 'node:worker_threads';
-import {
-  type BlockSource,
-  blockLength,
-  HoleFinder,
-  nonZeroRanges,
-  paddedBlockLength,
-  readFully,
-  readRanges,
-} from './block-source.ts';
+import { type BlockSource, HoleFinder, nonZeroRanges, readFully, readRanges } from './block-source.ts';
 import { Compressor, Decompressor } from './codec.ts';
 import { canceledFault, FaultError, faultOf } from './fault.ts';
-import { BLOCK_BYTES, type BlockResult, COMPRESSED_ROOM, Ring, type RingMemory } from './ring.ts';
+import { BLOCK_BYTES, blockLength, COMPRESSED_ROOM, paddedBlockLength } from './layout.ts';
+import { type BlockResult, Ring, type RingMemory } from './ring.ts';
 
 /** What a run does to each block. */
 export type Codec =

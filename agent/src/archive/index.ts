@@ -18,7 +18,7 @@ export {
   manifestSchema,
 } from './manifest.ts';
 export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
-export { type Archive, openArchive } from './reader.ts';
+export { type Archive, openArchive, verifyArchive } from './reader.ts';
 export type {
   ArchiveFormat,
   ArchiveMember,

@@ -1,9 +1,58 @@
+import type { FileHandle } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
+import { abortReason, throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Codec } from './block.worker.ts';
+import { openDirect } from './direct-file.ts';
+import { Engine, type PumpJob } from './engine.ts';
+import { type Access, type Inspection, inspect } from './inspect.ts';
+import { BLOCK_BYTES, paddedBlockLength, TAR_BLOCK } from './layout.ts';
 import type { Manifest } from './manifest.ts';
-import type { ArchiveFormat, ArchiveMember, ExtractOptions, VerifyOptions, VerifyResult } from './types.ts';
+import { syncDirectoryOf } from './publish.ts';
+import { frameAt, type SeekTable } from './seek-table.ts';
+import { extractStream, readStream } from './stream.ts';
+import { decodeHeader } from './tar-format.ts';
+import type {
+  ArchiveFormat,
+  ArchiveMember,
+  ArchiveProblem,
+  ExtractOptions,
+  VerifyOptions,
+  VerifyResult,
+} from './types.ts';
+import { verifyInspected } from './verify.ts';
 
-/** An open archive; close it when done. */
-export interface Archive {
+/** Largest member that readMember returns. */
+const MAX_READ_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Opens an archive: ours by reading its tail, a foreign tar by its headers, a foreign zstd file without seek table
+ * by decompressing it once.
+ * @throws VirtkeepError archive_damaged, archive_unsupported, io_failed, canceled
+ */
+export async function openArchive(path: string, signal: AbortSignal): Promise<Archive> {
+  const inspection = await inspect(path, signal);
+  if (inspection.fault === undefined) return new Archive(path, inspection);
+  await inspection.file.close();
+  throw inspection.fault;
+}
+
+/**
+ * Reads everything and names what is damaged. An archive that cannot even be opened is a result, too.
+ * @throws VirtkeepError only io_failed, canceled, and archive_unsupported for a file that is no archive
+ */
+export async function verifyArchive(path: string, options: VerifyOptions): Promise<VerifyResult> {
+  const inspection = await inspect(path, options.signal);
+  const archive = new Archive(path, inspection);
+  try {
+    return await archive.verify(options);
+  } finally {
+    await archive.close();
+  }
+}
+
+/** An open archive. Its calls may overlap; those that move many bytes wait for each other. Close it when done. */
+export class Archive {
   readonly path: string;
   readonly format: ArchiveFormat;
   readonly sizeBytes: number;
@@ -11,16 +60,204 @@ export interface Archive {
   readonly manifest: Manifest | null;
   /** In file order, the manifests included. */
   readonly members: readonly ArchiveMember[];
-  /** A small member whole. @throws member_not_found, archive_damaged, archive_unsupported when above `maxBytes` (16 MiB) */
-  readMember(name: string, signal: AbortSignal, maxBytes?: number): Promise<Buffer>;
-  /** Writes a member to a new file, sparse where it has zeros, fdatasync included; removes the file on failure. */
-  extractMember(name: string, destPath: string, options: ExtractOptions): Promise<void>;
-  /** Reads everything and reports damage; throws only for cancellation and for errors of the disk itself. */
-  verify(options: VerifyOptions): Promise<VerifyResult>;
-  close(): Promise<void>;
+  readonly #inspection: Inspection;
+  readonly #file: FileHandle;
+  readonly #access: Access;
+  #engine: Engine | undefined;
+  #queue: Promise<unknown> = Promise.resolve();
+
+  constructor(path: string, inspection: Inspection) {
+    this.path = path;
+    this.#inspection = inspection;
+    this.#file = inspection.file;
+    this.#access = inspection.access;
+    this.format = inspection.access.kind === 'plain' ? 'tar' : 'tar.zst';
+    this.sizeBytes = inspection.sizeBytes;
+    this.manifest = inspection.manifest;
+    this.members = inspection.members;
+  }
+
+  /**
+   * A small member whole, at most `maxBytes` (default 16 MiB).
+   * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported when larger, io_failed, canceled
+   */
+  async readMember(name: string, signal: AbortSignal, maxBytes = MAX_READ_BYTES): Promise<Buffer> {
+    throwIfAborted(signal);
+    const member = this.#member(name);
+    const { dataOffset, sizeBytes } = member;
+    if (sizeBytes > Math.min(maxBytes, MAX_READ_BYTES))
+      throw new VirtkeepError('archive_unsupported', {
+        path: this.path,
+        reason: `the member "${name}" of ${sizeBytes} bytes is too large to be read into memory`,
+      });
+    await this.#checkHeader(member);
+    const bytes =
+      this.#access.kind === 'stream'
+        ? await readStream(this.#file.fd, this.path, dataOffset, sizeBytes, signal)
+        : await this.#access.source.read(dataOffset, sizeBytes);
+    if (bytes.length !== sizeBytes) throw this.#damaged(`it ends inside the member "${name}"`);
+    return bytes;
+  }
+
+  /**
+   * Writes a member to a new file: reflinked where possible, sparse where it has zeros, durable on return. The file
+   * is removed again on failure. @throws VirtkeepError file_exists, member_not_found, archive_damaged,
+   * hash_mismatch (with checkHash), disk_full, io_failed, canceled
+   */
+  async extractMember(name: string, destPath: string, options: ExtractOptions): Promise<void> {
+    const member = this.#member(name);
+    await this.#exclusive(options.signal, async () => {
+      await this.#checkHeader(member);
+      const target = await openDirect(destPath, options.mode);
+      try {
+        const sha256 = await this.#extractInto(target.fd, member, destPath, options);
+        if (options.checkHash === true && member.sha256 !== null && sha256 !== member.sha256)
+          throw new VirtkeepError('hash_mismatch', { member: name, path: this.path });
+        await target.close();
+        await syncDirectoryOf(destPath);
+      } catch (error) {
+        await target.close();
+        await rm(destPath, { force: true });
+        throw error;
+      }
+    });
+  }
+
+  /**
+   * Reads everything and reports damage.
+   * @throws VirtkeepError only canceled and io_failed
+   */
+  async verify(options: VerifyOptions): Promise<VerifyResult> {
+    return await this.#exclusive(options.signal, () =>
+      verifyInspected(this.#inspection, options, (member, onProgress) =>
+        this.#checkMember(member, options.signal, onProgress),
+      ),
+    );
+  }
+
+  async close(): Promise<void> {
+    await this.#queue.catch(() => {});
+    await this.#engine?.close();
+    this.#engine = undefined;
+    await this.#file.close();
+  }
+
+  #member(name: string): ArchiveMember {
+    const found = this.members.find(member => member.name === name);
+    if (found === undefined) throw new VirtkeepError('member_not_found', { path: this.path, member: name });
+    return found;
+  }
+
+  #damaged(reason: string): VirtkeepError {
+    return new VirtkeepError('archive_damaged', { path: this.path, reason });
+  }
+
+  /** The block before the data must be the header of a plain file of this size, whatever the manifest says. */
+  async #checkHeader({ name, dataOffset, sizeBytes }: ArchiveMember): Promise<void> {
+    if (this.#access.kind === 'stream') return;
+    const block = await this.#access.source.read(dataOffset - TAR_BLOCK, TAR_BLOCK);
+    const header = block.length < TAR_BLOCK ? 'it ends before the member' : decodeHeader(block);
+    if (typeof header === 'string') throw this.#damaged(`the member "${name}": ${header}`);
+    if (this.manifest !== null && (!header.isFile || header.sizeBytes !== sizeBytes))
+      throw this.#damaged(`the header of the member "${name}" does not agree with the manifest`);
+    if (!header.isFile)
+      throw new VirtkeepError('archive_unsupported', {
+        path: this.path,
+        reason: `the member "${name}" is not a plain file`,
+      });
+  }
+
+  async #extractInto(
+    fd: number,
+    member: ArchiveMember,
+    destPath: string,
+    options: ExtractOptions,
+  ): Promise<string | null> {
+    const paths = { source: this.path, target: destPath };
+    const { signal, onProgress } = options;
+    const { dataOffset, sizeBytes } = member;
+    const pump = this.#pumpOf(member);
+    if (pump === undefined) {
+      const order = { fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes, targetFd: fd };
+      await extractStream(order, paths, signal, onProgress);
+      return member.sha256;
+    }
+    const engine = this.#threads();
+    await engine.order({ op: 'open', fd, position: 0, level: null }, paths, signal);
+    const clone = { op: 'clone', fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes } as const;
+    const cloned = this.#access.kind === 'plain' && (await engine.order<boolean>(clone, paths, signal));
+    const hash = options.checkHash === true && member.sha256 !== null;
+    const result =
+      cloned && !hash
+        ? undefined
+        : await engine.pump({ ...pump, hash, output: !cloned, paths }, signal, onProgress);
+    await engine.order({ op: 'end' }, paths, signal);
+    return result?.sha256 ?? null;
+  }
+
+  /** How the blocks of a member are read; undefined when only a stream from the beginning can. */
+  #pumpOf({ dataOffset, sizeBytes }: ArchiveMember): Pick<PumpJob, 'source' | 'codec'> | undefined {
+    if (this.#access.kind === 'stream') return undefined;
+    const source = { fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes };
+    if (this.#access.kind === 'plain') return { source, codec: { kind: 'store' } };
+    const codec = framesOf(this.#access.table, dataOffset, sizeBytes);
+    return codec === undefined ? undefined : { source, codec };
+  }
+
+  /** Reads a member's data and says what is wrong with it. */
+  async #checkMember(
+    member: ArchiveMember,
+    signal: AbortSignal,
+    onProgress: (bytesDone: number) => void,
+  ): Promise<ArchiveProblem | undefined> {
+    const pump = this.#pumpOf(member);
+    if (pump === undefined) return undefined;
+    const hash = member.sha256 !== null;
+    const paths = { source: this.path, target: this.path };
+    const { sha256 } = await this.#threads().pump(
+      { ...pump, hash, output: false, paths },
+      signal,
+      onProgress,
+    );
+    if (sha256 === member.sha256) return undefined;
+    return {
+      member: member.name,
+      problem: 'hash_mismatch',
+      text: 'its content does not have the recorded SHA-256',
+    };
+  }
+
+  #threads(): Engine {
+    this.#engine ??= new Engine(undefined);
+    return this.#engine;
+  }
+
+  /** The threads do one thing at a time: waits for the one before. */
+  async #exclusive<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    const before = this.#queue;
+    const mine = (async () => {
+      await before.catch(() => {});
+      if (signal.aborted) throw abortReason(signal);
+      return await work();
+    })();
+    this.#queue = mine;
+    return await mine;
+  }
 }
 
-/** @throws VirtkeepError archive_damaged, archive_unsupported, io_failed */
-export function openArchive(path: string, _signal: AbortSignal): Promise<Archive> {
-  return Promise.reject(new VirtkeepError('archive_unsupported', { path, reason: 'not yet' }));
+/** The frames of a member, when each holds one block of it, as ours do. */
+function framesOf(table: SeekTable, dataOffset: number, sizeBytes: number): Codec | undefined {
+  const blockCount = Math.ceil(sizeBytes / BLOCK_BYTES);
+  const first = blockCount === 0 ? 0 : frameAt(table, dataOffset);
+  if (first < 0 || first + blockCount > table.frameCount) return undefined;
+  const frames = new Float64Array(new SharedArrayBuffer(blockCount * 16));
+  for (let index = 0; index < blockCount; index++) {
+    const frame = first + index;
+    const rawBytes = table.rawOffsets[frame + 1]! - table.rawOffsets[frame]!;
+    const fits = table.rawOffsets[frame] === dataOffset + index * BLOCK_BYTES;
+    if (!fits || rawBytes !== paddedBlockLength(sizeBytes, index)) return undefined;
+    frames[2 * index] = table.fileOffsets[frame]!;
+    frames[2 * index + 1] = table.fileOffsets[frame + 1]! - table.fileOffsets[frame]!;
+  }
+  return { kind: 'decompress', frames };
 }

@@ -1,9 +1,5 @@
-import { roundUp } from '@virtkeep/shared/units';
+import { BLOCK_BYTES, COMPRESSED_ROOM, roundUp } from './layout.ts';
 
-/** Bytes of member data in one block: one zstd frame, one slot of the ring. */
-export const BLOCK_BYTES = 4 * 1024 * 1024;
-/** Room for a compressed block: ZSTD_compressBound(4 MiB) is 4 MiB + 16 KiB. */
-export const COMPRESSED_ROOM = BLOCK_BYTES + 64 * 1024;
 /** Most data ranges kept per block; more are merged. */
 export const MAX_RANGES = 64;
 

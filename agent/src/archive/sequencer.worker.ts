@@ -1,13 +1,13 @@
 import { createHash, type Hash } from 'node:crypto';
 import { parentPort, workerData } from 'node:worker_threads';
-import { blockLength, paddedBlockLength, readFully } from './block-source.ts';
+import { readFully } from './block-source.ts';
 import { Compressor } from './codec.ts';
 import { canceledFault, faultOf } from './fault.ts';
-import { BLOCK_BYTES, Ring, type RingMemory } from './ring.ts';
+import { BLOCK_BYTES, blockLength, DATA_ALIGN, paddedBlockLength } from './layout.ts';
+import { Ring, type RingMemory } from './ring.ts';
 import { FrameList } from './seek-table.ts';
 import { Sink } from './sink.ts';
 import { cloneRange, sizeOf } from './syscalls.ts';
-import { DATA_ALIGN } from './tar-format.ts';
 
 /** One order to the sequencer; each is answered once. */
 export type Order =

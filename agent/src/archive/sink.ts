@@ -1,7 +1,7 @@
 import { fdatasyncSync, ftruncateSync, writeSync } from 'node:fs';
 import { attributed, canceledFault } from './fault.ts';
+import { DATA_ALIGN } from './layout.ts';
 import { leaveDirect } from './syscalls.ts';
-import { DATA_ALIGN } from './tar-format.ts';
 
 const floorAlign = (value: number): number => value - (value % DATA_ALIGN);
 

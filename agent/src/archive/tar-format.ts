@@ -1,14 +1,8 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { roundUp } from '@virtkeep/shared/units';
 import { Header, Pax } from 'tar';
+import { DATA_ALIGN, roundUp, TAR_BLOCK } from './layout.ts';
 import { nameFault } from './names.ts';
 
-/** Unit of a tar. */
-export const TAR_BLOCK = 512;
-/** Data of big members starts at a multiple of this, so that it can be reflinked, read with O_DIRECT and booted. */
-export const DATA_ALIGN = 4096;
-/** Two zero blocks end a tar. */
-export const END_BYTES = 2 * TAR_BLOCK;
 /** Most members an archive may have, so that a forged one cannot keep a reader busy. */
 export const MAX_MEMBERS = 100_000;
 /** Largest extension header (pax, GNU long name) that is read. */
@@ -97,7 +91,9 @@ export async function walkTar(readAt: ReadAt, members: WalkedMember[]): Promise<
     } else {
       if (members.length >= MAX_MEMBERS) return { endOffset: offset, fault: 'it has too many members' };
       const { sizeBytes, isFile } = header;
-      members.push({ name: header.name, headerOffset, dataOffset: offset, sizeBytes, isFile });
+      // Directories hold nothing; GNU tar writes one for ".".
+      if (header.type !== '5')
+        members.push({ name: header.name, headerOffset, dataOffset: offset, sizeBytes, isFile });
       extension = {};
     }
     offset += roundUp(header.sizeBytes, TAR_BLOCK);

@@ -57,6 +57,8 @@ export interface ExtractOptions {
   onProgress?: (bytesDone: number) => void;
   /** Permission bits of the new file; default 0o600. */
   mode?: number;
+  /** Compare with the recorded SHA-256, when there is one; on a reflinked copy that costs a whole read. */
+  checkHash?: boolean;
 }
 
 export interface VerifyOptions {

@@ -1,10 +1,10 @@
-import { constants } from 'node:fs';
 import { type FileHandle, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { roundUp } from '@virtkeep/shared/units';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
-import { Engine, type FaultPaths } from './engine.ts';
+import { openDirect } from './direct-file.ts';
+import { Engine } from './engine.ts';
+import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import {
   encodeManifest,
   MAX_MANIFEST_BYTES,
@@ -16,7 +16,8 @@ import { checkName, type MemberKind, memberNames, partialPathOf, sha256PathOf } 
 import { publishNew, syncDirectoryOf } from './publish.ts';
 import { convertInto, createQcow2 } from './raw.ts';
 import type { RunResult } from './sequencer.worker.ts';
-import { dataOffsetFor, END_BYTES, encodeHeader, TAR_BLOCK } from './tar-format.ts';
+import { dataOffsetFor, encodeHeader } from './tar-format.ts';
+import type { FaultPaths } from './thread.ts';
 import type { FinishedArchive, FinishOptions, MemberOptions, WriterOptions } from './types.ts';
 
 /** Grain to which a qcow2 converted in place is rounded up. */
@@ -375,23 +376,5 @@ async function exists(path: string): Promise<boolean> {
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return false;
     throw fromIoError(error, 'looking at', path);
-  }
-}
-
-/** Opens a new file for direct output, or buffered where the file system refuses that (EINVAL). */
-export async function openDirect(path: string, mode = 0o600): Promise<FileHandle> {
-  const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL;
-  try {
-    return await open(path, flags | constants.O_DIRECT, mode);
-  } catch (error) {
-    if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path });
-    if (errnoOf(error) !== 'EINVAL') throw fromIoError(error, 'creating', path);
-  }
-  // A refused O_DIRECT may leave the empty file behind.
-  await rm(path, { force: true });
-  try {
-    return await open(path, flags, mode);
-  } catch (error) {
-    throw fromIoError(error, 'creating', path);
   }
 }

@@ -1,0 +1,227 @@
+import { type FileHandle, open } from 'node:fs/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
+import { MAX_MANIFEST_BYTES, type Manifest, parseManifest } from './manifest.ts';
+import { isManifestName, type MemberKind } from './names.ts';
+import { decodeSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
+import { scanStream } from './stream.ts';
+import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from './tar-format.ts';
+import { PlainSource, readerOf, readRange, SeekableSource, type TarSource } from './tar-source.ts';
+import type { ArchiveMember } from './types.ts';
+
+/** Most frames of a seek table: 32 TiB of data; the table takes 28 bytes of memory a frame. */
+const MAX_FRAMES = 8 * 1024 * 1024;
+/** How much of the tail is read first, and at most, to find the manifest. */
+const TAIL_BYTES = [64 * 1024, MAX_MANIFEST_BYTES + 64 * 1024] as const;
+
+/** How the bytes of members are reached. */
+export type Access =
+  | { kind: 'plain'; source: TarSource }
+  | { kind: 'seekable'; source: TarSource; table: SeekTable }
+  /** A foreign zstd file without seek table: only from its beginning. */
+  | { kind: 'stream' };
+
+export interface Inspection {
+  file: FileHandle;
+  sizeBytes: number;
+  access: Access;
+  manifest: Manifest | null;
+  members: ArchiveMember[];
+  /** What is wrong with the archive as a whole; it is then not to be used but for a verification. */
+  fault?: VirtkeepError;
+}
+
+/**
+ * Opens a file and finds its members: from the manifest at the end, else by walking the headers. Damage is returned
+ * as `fault` with what could be read; the caller closes the file.
+ * @throws VirtkeepError io_failed, canceled, archive_unsupported
+ */
+export async function inspect(path: string, signal: AbortSignal): Promise<Inspection> {
+  throwIfAborted(signal);
+  const file = await open(path, 'r').catch((error: unknown) => {
+    throw fromIoError(error, 'opening', path);
+  });
+  try {
+    const status = await file.stat();
+    if (!status.isFile()) throw unsupported(path, 'it is not a file');
+    return await inspectOpen(file, path, status.size, signal);
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
+
+const unsupported = (path: string, reason: string) =>
+  new VirtkeepError('archive_unsupported', { path, reason });
+const damaged = (path: string, reason: string) => new VirtkeepError('archive_damaged', { path, reason });
+
+async function inspectOpen(
+  file: FileHandle,
+  path: string,
+  sizeBytes: number,
+  signal: AbortSignal,
+): Promise<Inspection> {
+  const base = { file, sizeBytes, manifest: null, members: [] };
+  const access = await accessOf(file, path, sizeBytes);
+  if (typeof access === 'string')
+    return { ...base, access: { kind: 'stream' }, fault: damaged(path, access) };
+  if (access.kind === 'stream') {
+    const scan = await scanStream(file.fd, path, signal);
+    return finished({ ...base, access, members: scan.members.map(foreignMember) }, path, scan.fault);
+  }
+  try {
+    const found = await findManifest(access.source, path);
+    if (found !== undefined) return { ...base, access, ...found, ...faultEntry(layoutFault(found, path)) };
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged')) throw error;
+    return { ...base, access, members: (await walk(access.source, signal)).members, fault: error };
+  }
+  const { members, fault } = await walk(access.source, signal);
+  return finished({ ...base, access, members }, path, fault);
+}
+
+const faultEntry = (fault: VirtkeepError | undefined) => (fault === undefined ? {} : { fault });
+
+/** A foreign archive as it was walked, with its fault if it has one. */
+function finished(inspection: Inspection, path: string, fault: string | undefined): Inspection {
+  if (fault !== undefined) return { ...inspection, fault: damaged(path, fault) };
+  try {
+    checkMemberNames(inspection.members, path);
+    return inspection;
+  } catch (error) {
+    return { ...inspection, fault: error as VirtkeepError };
+  }
+}
+
+/** Tells the format from the first and the last bytes; a string says what is wrong with the seek table. */
+async function accessOf(file: FileHandle, path: string, sizeBytes: number): Promise<Access | string> {
+  const start = await readRange(file, path, 0, TAR_BLOCK);
+  const magic = start.length < 4 ? 0 : start.readUInt32LE(0);
+  const isZstd = magic === 0xfd2fb528 || (magic & 0xfffffff0) >>> 0 === 0x184d2a50;
+  if (!isZstd) {
+    const isTar =
+      start.length === TAR_BLOCK &&
+      (start.every(byte => byte === 0) || typeof decodeHeader(start) === 'object');
+    if (!isTar) throw unsupported(path, 'it is neither a tar nor zstd');
+    return { kind: 'plain', source: new PlainSource(file, path, sizeBytes) };
+  }
+  const footerAt = Math.max(0, sizeBytes - SEEK_FOOTER_BYTES);
+  const tableBytes = seekTableBytes(await readRange(file, path, footerAt, SEEK_FOOTER_BYTES));
+  if (tableBytes === undefined) return { kind: 'stream' };
+  if (tableBytes > sizeBytes) return 'its seek table is larger than the file';
+  if (tableBytes > MAX_FRAMES * 12) throw unsupported(path, 'its seek table is too large');
+  const table = decodeSeekTable(await readRange(file, path, sizeBytes - tableBytes, tableBytes), sizeBytes);
+  if (typeof table === 'string') return table;
+  return { kind: 'seekable', table, source: new SeekableSource(file, path, table) };
+}
+
+async function walk(
+  source: TarSource,
+  signal: AbortSignal,
+): Promise<{ members: ArchiveMember[]; fault?: string }> {
+  const walked: WalkedMember[] = [];
+  const end = await walkTar(readerOf(source, signal), walked).catch((error: unknown) => {
+    if (hasKey(error, 'archive_damaged')) return { endOffset: 0, fault: error.params.reason };
+    throw error;
+  });
+  const members = walked.map(foreignMember);
+  return end.fault === undefined ? { members } : { members, fault: end.fault };
+}
+
+/** A member of an archive without manifest: its kind is told from its name. */
+export function foreignMember(walked: WalkedMember): ArchiveMember {
+  const { name, sizeBytes, dataOffset, isFile } = walked;
+  return {
+    name,
+    kind: isFile ? kindOf(name) : 'other',
+    sizeBytes,
+    dataOffset,
+    sha256: null,
+    formerPath: null,
+  };
+}
+
+const KIND_BY_ENDING: [RegExp, MemberKind][] = [
+  [/^\d{4,6}_manifest\.json$/, 'manifest'],
+  [/\.qcow2$/i, 'disk'],
+  [/\.snapshot$/, 'layer'],
+  [/\.memory$/, 'memory'],
+  [/\.iso$/i, 'iso'],
+  [/[._]nvram\.fd$/, 'nvram'],
+  [/[._]tpm\.tar$/, 'tpm'],
+  [/\.snapshot\.xml$/, 'state_xml'],
+  [/\.xml$/i, 'domain_xml'],
+];
+
+const kindOf = (name: string): MemberKind =>
+  KIND_BY_ENDING.find(([pattern]) => pattern.test(name))?.[1] ?? 'other';
+
+interface Found {
+  manifest: Manifest;
+  members: ArchiveMember[];
+}
+
+/** Looks for the manifest, the last member, backwards from the end. Undefined for a tar that is not ours. */
+async function findManifest(source: TarSource, path: string): Promise<Found | undefined> {
+  if (source.tarBytes % TAR_BLOCK !== 0) return undefined;
+  for (const tailBytes of TAIL_BYTES) {
+    const start = Math.max(0, source.tarBytes - tailBytes);
+    const tail = await source.read(start, source.tarBytes - start);
+    const at = manifestHeaderIn(tail);
+    if (at === undefined) continue;
+    const header = decodeHeader(tail.subarray(at, at + TAR_BLOCK));
+    if (typeof header === 'string') return undefined;
+    const { name, sizeBytes } = header;
+    const dataStart = at + TAR_BLOCK;
+    const manifest = parseManifest(tail.subarray(dataStart, dataStart + sizeBytes), path);
+    const own: ArchiveMember = {
+      name,
+      kind: 'manifest',
+      sizeBytes,
+      dataOffset: start + dataStart,
+      sha256: null,
+      formerPath: null,
+    };
+    const members = manifest.members.map(({ name, kind, sizeBytes, dataOffset, sha256, formerPath }) => ({
+      name,
+      kind,
+      sizeBytes,
+      dataOffset,
+      sha256,
+      formerPath,
+    }));
+    return { manifest, members: [...members, own] };
+  }
+  return undefined;
+}
+
+/** Offset in the tail of a manifest's header whose data reaches exactly to the end-of-archive blocks. */
+function manifestHeaderIn(tail: Buffer): number | undefined {
+  const end = tail.length - END_BYTES;
+  if (end < 0 || tail.subarray(end).some(byte => byte !== 0)) return undefined;
+  for (let at = end - TAR_BLOCK; at >= 0; at -= TAR_BLOCK) {
+    if (tail.toString('latin1', at + 257, at + 262) !== 'ustar') continue;
+    const header = decodeHeader(tail.subarray(at, at + TAR_BLOCK));
+    if (typeof header === 'string' || !isManifestName(header.name)) continue;
+    if (at + TAR_BLOCK + roundUp(header.sizeBytes, TAR_BLOCK) === end) return at;
+  }
+  return undefined;
+}
+
+/** A manifest must describe places inside the file, one after another. */
+function layoutFault({ members }: Found, path: string): VirtkeepError | undefined {
+  try {
+    checkMemberNames(members, path);
+  } catch (error) {
+    return error as VirtkeepError;
+  }
+  let free = 0;
+  for (const { name, dataOffset, sizeBytes } of members) {
+    if (dataOffset % TAR_BLOCK !== 0 || dataOffset < free + TAR_BLOCK)
+      return damaged(path, `the manifest places "${name}" where it cannot be`);
+    free = dataOffset + roundUp(sizeBytes, TAR_BLOCK);
+    if (!Number.isSafeInteger(free)) return damaged(path, `the manifest gives "${name}" an impossible size`);
+  }
+  return undefined;
+}

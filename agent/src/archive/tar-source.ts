@@ -1,0 +1,116 @@
+import type { FileHandle } from 'node:fs/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { Decompressor } from './codec.ts';
+import { FaultError } from './fault.ts';
+import { frameAt, type SeekTable } from './seek-table.ts';
+import type { ReadAt } from './tar-format.ts';
+
+/** Largest frame of a foreign seekable file that is decompressed into memory; ours hold 4 MiB. */
+const MAX_FRAME_BYTES = 32 * 1024 * 1024;
+
+/** Random access to the bytes of the uncompressed tar, for the small reads of headers, XML and manifest. */
+export interface TarSource {
+  readonly tarBytes: number;
+  /** At most `lengthBytes` from `offset`; fewer only at the end. */
+  read(offset: number, lengthBytes: number): Promise<Buffer>;
+}
+
+/** The source as a walk reads it: a fired signal ends the walk. */
+export function readerOf(source: TarSource, signal: AbortSignal): ReadAt {
+  return async (offset, lengthBytes) => {
+    throwIfAborted(signal);
+    return await source.read(offset, lengthBytes);
+  };
+}
+
+/** Reads a range of a file; fewer bytes only at its end. */
+export async function readRange(
+  file: FileHandle,
+  path: string,
+  offset: number,
+  lengthBytes: number,
+): Promise<Buffer> {
+  const buffer = Buffer.alloc(lengthBytes);
+  let done = 0;
+  try {
+    while (done < lengthBytes) {
+      const { bytesRead } = await file.read(buffer, done, lengthBytes - done, offset + done);
+      if (bytesRead === 0) break;
+      done += bytesRead;
+    }
+  } catch (error) {
+    throw fromIoError(error, 'reading', path);
+  }
+  return buffer.subarray(0, done);
+}
+
+export class PlainSource implements TarSource {
+  readonly tarBytes: number;
+  readonly #file: FileHandle;
+  readonly #path: string;
+
+  constructor(file: FileHandle, path: string, sizeBytes: number) {
+    this.#file = file;
+    this.#path = path;
+    this.tarBytes = sizeBytes;
+  }
+
+  read(offset: number, lengthBytes: number): Promise<Buffer> {
+    const length = Math.max(0, Math.min(lengthBytes, this.tarBytes - offset));
+    return readRange(this.#file, this.#path, offset, length);
+  }
+}
+
+/** A zstd file with a seek table: decompresses the frames a read touches and keeps the last one. */
+export class SeekableSource implements TarSource {
+  readonly tarBytes: number;
+  readonly #file: FileHandle;
+  readonly #path: string;
+  readonly #table: SeekTable;
+  readonly #decompressor = new Decompressor();
+  #cached: { frame: number; bytes: Buffer } | undefined;
+
+  constructor(file: FileHandle, path: string, table: SeekTable) {
+    this.#file = file;
+    this.#path = path;
+    this.#table = table;
+    this.tarBytes = table.rawOffsets[table.frameCount]!;
+  }
+
+  async read(offset: number, lengthBytes: number): Promise<Buffer> {
+    const end = Math.min(offset + lengthBytes, this.tarBytes);
+    const pieces: Buffer[] = [];
+    for (let at = offset; at < end; ) {
+      const frame = frameAt(this.#table, at);
+      const bytes = await this.#frame(frame);
+      const start = this.#table.rawOffsets[frame]!;
+      const piece = bytes.subarray(at - start, end - start);
+      pieces.push(piece);
+      at += piece.length;
+    }
+    return Buffer.concat(pieces);
+  }
+
+  async #frame(frame: number): Promise<Buffer> {
+    if (this.#cached?.frame === frame) return this.#cached.bytes;
+    const { fileOffsets, rawOffsets } = this.#table;
+    const rawBytes = rawOffsets[frame + 1]! - rawOffsets[frame]!;
+    const fileBytes = fileOffsets[frame + 1]! - fileOffsets[frame]!;
+    if (rawBytes > MAX_FRAME_BYTES || fileBytes > MAX_FRAME_BYTES * 2)
+      throw new VirtkeepError('archive_unsupported', {
+        path: this.#path,
+        reason: 'a zstd frame is too large',
+      });
+    const compressed = await readRange(this.#file, this.#path, fileOffsets[frame]!, fileBytes);
+    const bytes = Buffer.alloc(rawBytes);
+    try {
+      this.#decompressor.frame(bytes, compressed);
+    } catch (error) {
+      if (!(error instanceof FaultError)) throw error;
+      throw new VirtkeepError('archive_damaged', { path: this.#path, reason: error.message });
+    }
+    this.#cached = { frame, bytes };
+    return bytes;
+  }
+}

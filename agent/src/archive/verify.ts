@@ -1,0 +1,142 @@
+import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
+import type { Inspection } from './inspect.ts';
+import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
+import { type WalkedMember, walkTar } from './tar-format.ts';
+import { readerOf, type TarSource } from './tar-source.ts';
+import type { ArchiveMember, ArchiveProblem, VerifyOptions, VerifyResult } from './types.ts';
+
+/** Reads one member's data; throws archive_damaged or returns the problem found. */
+export type CheckMember = (
+  member: ArchiveMember,
+  onProgress: (bytesDone: number) => void,
+) => Promise<ArchiveProblem | undefined>;
+
+/** Checks structure, order and content of an archive. @throws VirtkeepError only canceled and io_failed */
+export async function verifyInspected(
+  inspection: Inspection,
+  options: VerifyOptions,
+  check: CheckMember,
+): Promise<VerifyResult> {
+  const { access, members, fault } = inspection;
+  const problems: ArchiveProblem[] = [];
+  if (fault !== undefined) problems.push(wholeProblem(fault, inspection));
+  if (access.kind === 'stream')
+    // Decompressing it all, with its checksums, was part of opening it.
+    return { problems, provenMembers: fault === undefined ? members.length : 0, unprovenMembers: 0 };
+  problems.push(...(await structureProblems(access.source, inspection, options.signal)));
+  let proven = 0;
+  let unproven = 0;
+  let bytesDone = 0;
+  for (const member of members) {
+    if (problems.some(problem => problem.member === member.name && problem.problem !== 'wrong_order'))
+      continue;
+    const problem = await checked(
+      member,
+      inspection,
+      bytes => options.onProgress?.(bytesDone + bytes),
+      check,
+    );
+    bytesDone += member.sizeBytes;
+    options.onProgress?.(bytesDone);
+    if (problem !== undefined) problems.push(problem);
+    else if (access.kind === 'seekable' || member.sha256 !== null || member.kind === 'manifest') proven++;
+    else unproven++;
+  }
+  return { problems, provenMembers: proven, unprovenMembers: unproven };
+}
+
+async function checked(
+  member: ArchiveMember,
+  { access }: Inspection,
+  onProgress: (bytesDone: number) => void,
+  check: CheckMember,
+): Promise<ArchiveProblem | undefined> {
+  const tarBytes = access.kind === 'stream' ? Number.POSITIVE_INFINITY : access.source.tarBytes;
+  if (member.dataOffset + member.sizeBytes > tarBytes)
+    return { member: member.name, problem: 'truncated', text: 'the file ends inside this member' };
+  try {
+    return await check(member, onProgress);
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;
+    return { member: member.name, problem: 'damaged', text: error.params.reason ?? error.message };
+  }
+}
+
+/** What kept the archive from being opened. A cut file is told by its last member. */
+function wholeProblem(fault: VirtkeepError, { members }: Inspection): ArchiveProblem {
+  const text = fault.params.reason ?? fault.message;
+  const cut = /ends|cut|truncated|torn/.test(text);
+  return {
+    member: cut ? (members.at(-1)?.name ?? null) : null,
+    problem: cut ? 'truncated' : 'structure',
+    text,
+  };
+}
+
+/** Compares what the headers say with what the manifest says. */
+async function structureProblems(
+  source: TarSource,
+  inspection: Inspection,
+  signal: AbortSignal,
+): Promise<ArchiveProblem[]> {
+  const walked: WalkedMember[] = [];
+  const problems: ArchiveProblem[] = [];
+  try {
+    const end = await walkTar(readerOf(source, signal), walked);
+    if (end.fault !== undefined) problems.push(placed(end.endOffset, end.fault, inspection));
+    else if (
+      inspection.manifest !== null &&
+      roundUp(end.endOffset + END_BYTES, TAR_BLOCK) !== source.tarBytes
+    )
+      problems.push({
+        member: null,
+        problem: 'structure',
+        text: 'the end-of-archive mark is not at the end',
+      });
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;
+    const last = walked.at(-1);
+    const offset = last === undefined ? 0 : last.dataOffset + last.sizeBytes;
+    problems.push(placed(offset, error.params.reason ?? error.message, inspection));
+  }
+  if (inspection.fault !== undefined && inspection.manifest === null) return [];
+  return [...problems, ...orderProblems(walked, inspection.members, problems.length > 0)];
+}
+
+/** Damage of a header belongs to the member whose data follows. */
+function placed(offset: number, text: string, { members }: Inspection): ArchiveProblem {
+  const member = members.find(({ dataOffset }) => dataOffset > offset);
+  return { member: member?.name ?? null, problem: member === undefined ? 'structure' : 'damaged', text };
+}
+
+function orderProblems(
+  walked: readonly WalkedMember[],
+  members: readonly ArchiveMember[],
+  walkFailed: boolean,
+): ArchiveProblem[] {
+  const problems: ArchiveProblem[] = [];
+  const found = new Map(walked.map((member, index) => [member.name, { ...member, index }]));
+  let lastIndex = -1;
+  for (const { name, dataOffset, sizeBytes } of members) {
+    const at = found.get(name);
+    if (at === undefined) {
+      if (!walkFailed)
+        problems.push({ member: name, problem: 'missing', text: 'it is in the manifest and not in the tar' });
+      continue;
+    }
+    if (at.index < lastIndex)
+      problems.push({ member: name, problem: 'wrong_order', text: 'it stands before its predecessor' });
+    else if (at.dataOffset !== dataOffset || at.sizeBytes !== sizeBytes)
+      problems.push({
+        member: name,
+        problem: 'damaged',
+        text: 'its header does not agree with the manifest',
+      });
+    lastIndex = Math.max(lastIndex, at.index);
+  }
+  const known = new Set(members.map(member => member.name));
+  for (const { name } of walked)
+    if (!known.has(name))
+      problems.push({ member: name, problem: 'unexpected', text: 'it is not in the manifest' });
+  return problems;
+}
