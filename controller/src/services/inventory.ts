@@ -229,14 +229,15 @@ function infoOf(row: NodeRow): NodeInfo | null {
   return Object.keys(json).length === 0 ? null : NodeInfo.fromJSON(json);
 }
 
+/** The marks in the row are those set here; those of the nodes are in their views. */
 function newPoolRow(pool: Pool, now: string): PoolRow {
   return {
     id: pool.id,
     verbose_name: pool.name,
     description: pool.description,
     type: pool.type,
-    outside: Number(pool.outside),
-    readonly: Number(pool.readonly),
+    outside: 0,
+    readonly: 0,
     created: now,
     modified: now,
   };
