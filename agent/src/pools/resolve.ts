@@ -1,4 +1,4 @@
-import { realpath } from 'node:fs/promises';
+import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join, normalize, sep } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 
@@ -23,9 +23,9 @@ export async function resolveInPool(pool: Rooted, relative: string): Promise<str
       path: pool.path,
       reason: 'it does not exist',
     });
-  const { base, rest } = await deepestReal(join(root, clean));
-  const resolved = join(base, rest);
-  if (!isInside(resolved, root)) throw outside;
+  const found = await deepestReal(join(root, clean));
+  const resolved = found && join(found.base, found.rest);
+  if (!resolved || !isInside(resolved, root)) throw outside;
   return resolved;
 }
 
@@ -34,15 +34,24 @@ export function isInside(path: string, directory: string): boolean {
   return path.startsWith(directory.endsWith(sep) ? directory : directory + sep);
 }
 
-/** The longest part of a path that exists, without links, and the rest of it. */
-async function deepestReal(path: string): Promise<{ base: string; rest: string }> {
+/** The longest part of a path that exists, without links, and the rest of it; undefined for a link to nowhere. */
+async function deepestReal(path: string): Promise<{ base: string; rest: string } | undefined> {
   let [head, rest] = [path, ''];
   for (;;) {
     const base = await real(head);
     if (base !== undefined) return { base, rest };
+    if (await isThere(head)) return undefined;
     rest = join(basename(head), rest);
     head = dirname(head);
   }
+}
+
+/** True when the name itself exists, be it a link that leads nowhere: opening it would follow it. */
+async function isThere(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 async function real(path: string): Promise<string | undefined> {

@@ -1,0 +1,170 @@
+import {
+  copyFileSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, unlinkSync, utimesSync, writeFileSync,
+} from 'node:fs'; // biome-ignore format: a list
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { uuidV5 } from '@virtkeep/shared/ids';
+import {
+  type ArchiveSummary,
+  Catalogue,
+  fsFacts,
+  isMountPoint,
+  MARKER,
+  probeMount,
+  requireSpace,
+  resolveInPool,
+} from './index.ts';
+
+const signal = new AbortController().signal;
+const POOL_ID = '22222222-2222-4333-8444-555555555555';
+const BACKUP_ID = '33333333-2222-4333-8444-555555555555';
+let dir = '';
+beforeEach(() => {
+  dir = realpathSync(mkdtempSync(join(tmpdir(), 'virtkeep-pools-')));
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+describe('resolveInPool', () => {
+  const outside = expect.objectContaining({ msgKey: 'path_outside_pool' });
+
+  test('resolves what is inside, existing or not', async () => {
+    const pool = { name: 'p', path: dir };
+    mkdirSync(join(dir, 'a'));
+    symlinkSync(join(dir, 'a'), join(dir, 'link'));
+    expect(await resolveInPool(pool, 'a/b/c.tar')).toBe(join(dir, 'a/b/c.tar'));
+    expect(await resolveInPool(pool, 'link/x')).toBe(join(dir, 'a/x'));
+    expect(await resolveInPool(pool, './a/../y')).toBe(join(dir, 'y'));
+  });
+
+  test.each(['../x', '/etc/passwd', 'a/../../x', '..', '.', '', 'a\0b', 'out/x', 'out', 'dangling'])(
+    'refuses %j',
+    async path => {
+      symlinkSync('/etc', join(dir, 'out'));
+      symlinkSync('/nowhere/at/all', join(dir, 'dangling'));
+      await expect(resolveInPool({ name: 'p', path: dir }, path)).rejects.toEqual(outside);
+    },
+  );
+});
+
+describe('mounts and space', () => {
+  test('a local directory is mounted, a missing one is not', async () => {
+    const probe = { id: POOL_ID, path: dir, type: 'dir', hadMarker: false };
+    expect(await probeMount(probe)).toMatchObject({ mounted: true, marker: false, readonly: false });
+    expect(await probeMount({ ...probe, path: join(dir, 'no') })).toMatchObject({ mounted: false });
+  });
+
+  test('a pool that once had a marker is mounted only with it', async () => {
+    const probe = { id: POOL_ID, path: dir, type: 'dir', hadMarker: true };
+    expect(await probeMount(probe)).toMatchObject({ mounted: false, marker: false });
+    writeFileSync(join(dir, MARKER), '');
+    expect(await probeMount(probe)).toMatchObject({ mounted: true, marker: true });
+  });
+
+  test('what libvirt mounts must be a mount point', async () => {
+    const probe = { id: POOL_ID, path: dir, type: 'netfs', hadMarker: false };
+    expect(await probeMount(probe)).toMatchObject({ mounted: false });
+    expect(await isMountPoint('/proc')).toBe(true);
+    expect(await isMountPoint(dir)).toBe(false);
+  });
+
+  test('free space is asked at use', async () => {
+    const { available, capacity } = await fsFacts(dir);
+    expect(available).toBeLessThanOrEqual(capacity);
+    await requireSpace({ name: 'p', path: dir }, 1);
+    await expect(requireSpace({ name: 'p', path: dir }, 1e18)).rejects.toEqual(
+      expect.objectContaining({ msgKey: 'pool_no_space' }),
+    );
+  });
+});
+
+describe('Catalogue', () => {
+  const summary: ArchiveSummary = {
+    backupId: BACKUP_ID, domainId: 'd', domainName: 'vm', created: new Date(1e12), hashed: true, states: [],
+    canBeIncremental: false, fallbackReason: '', templateId: '', isTemplate: false, manifestJson: '{}',
+  }; // biome-ignore format: one record
+  const read = jest.fn(async (path: string) => {
+    if (basename(path).startsWith('bad'))
+      throw new VirtkeepError('archive_damaged', { path, reason: 'no end' });
+    return summary;
+  });
+  const place = () => ({ id: POOL_ID, path: dir });
+  const at = (name: string) => join(dir, 'backups', name);
+  beforeEach(() => {
+    read.mockClear();
+    mkdirSync(join(dir, 'backups/appliance/deep/too/far'), { recursive: true });
+  });
+
+  test('lists every kind, reads each once, and sees changes', async () => {
+    for (const name of [
+      'a.tar',
+      'bad.tar.zst',
+      'b.OVA',
+      'appliance/b.ovf',
+      'note.txt',
+      '.x.tar.partial',
+      '.h.tar',
+      'appliance/deep/too/far/x.tar',
+    ]) {
+      writeFileSync(at(name), 'x');
+    }
+    writeFileSync(at('vm.xml'), `<domain><name>n</name><uuid>${POOL_ID}</uuid></domain>`);
+    writeFileSync(at('broken.xml'), '<domain>');
+    symlinkSync(at('a.tar'), at('link.tar'));
+    const catalogue = new Catalogue(read);
+    expect(await catalogue.refresh(place(), { signal })).toBe(true);
+    const files = catalogue.files(POOL_ID);
+    expect(files.map(file => [file.filename, file.type, file.compressed, file.damage !== ''])).toEqual([
+      ['a.tar', 'tar', false, false],
+      ['appliance/b.ovf', 'OVF', false, false],
+      ['b.OVA', 'OVA', false, false],
+      ['bad.tar.zst', 'tar', true, true],
+      ['broken.xml', 'xml', false, true],
+      ['vm.xml', 'xml', false, false],
+    ]);
+    expect(files[0]).toMatchObject({
+      id: BACKUP_ID,
+      domainName: 'vm',
+      hashed: true,
+      size: 1n,
+      path: at('a.tar'),
+    });
+    expect(files[3]?.id).toBe(uuidV5(POOL_ID, 'bad.tar.zst'));
+    expect(files[5]).toMatchObject({ domainId: POOL_ID, domainName: 'n' });
+    expect(await catalogue.refresh(place(), { signal })).toBe(false);
+    expect(read).toHaveBeenCalledTimes(2);
+    utimesSync(at('a.tar'), 1, 1);
+    expect(await catalogue.refresh(place(), { signal })).toBe(true);
+    expect(read).toHaveBeenCalledTimes(3);
+    await catalogue.refresh(place(), { signal, fresh: true });
+    expect(read).toHaveBeenCalledTimes(5);
+    unlinkSync(at('a.tar'));
+    expect(await catalogue.refresh(place(), { signal })).toBe(true);
+    expect(catalogue.count(POOL_ID)).toBe(5);
+    catalogue.forget(POOL_ID);
+    expect(catalogue.files()).toEqual([]);
+  });
+
+  test('a copy gets an id of its own, the original keeps its', async () => {
+    writeFileSync(at('z-original.tar'), 'x');
+    await new Promise(resolve => setTimeout(resolve, 20));
+    copyFileSync(at('z-original.tar'), at('a-copy.tar'));
+    const catalogue = new Catalogue(read);
+    await catalogue.refresh(place(), { signal });
+    expect(catalogue.files().map(file => file.id)).toEqual([uuidV5(POOL_ID, 'a-copy.tar'), BACKUP_ID]);
+    unlinkSync(at('z-original.tar'));
+    await catalogue.refresh(place(), { signal });
+    expect(catalogue.files().map(file => file.id)).toEqual([BACKUP_ID]);
+  });
+
+  test('a pool without backups has none; an abort stops the reading', async () => {
+    rmSync(join(dir, 'backups'), { recursive: true });
+    const catalogue = new Catalogue(read);
+    expect(await catalogue.refresh(place(), { signal })).toBe(false);
+    mkdirSync(join(dir, 'backups'));
+    writeFileSync(at('a.tar'), 'x');
+    const aborted = catalogue.refresh(place(), { signal: AbortSignal.abort() });
+    await expect(aborted).rejects.toEqual(expect.objectContaining({ msgKey: 'canceled' }));
+  });
+});
