@@ -163,7 +163,11 @@ export interface NodeEnrolmentRow {
   id: string;
   /** SHA-256 of the one-time token. */
   token_hash: string;
+  /** Empty: the host name that the node tells. */
   verbose_name: string;
+  description: string;
+  /** `host:port` by which to reach the agent; empty: what the node tells. */
+  address: string;
   created: string;
   expires_on: string;
   used_by_node: string | null;

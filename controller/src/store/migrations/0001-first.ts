@@ -159,6 +159,8 @@ async function createInventoryTables(db: Db): Promise<void> {
     .addColumn('id', 'text', c => c.primaryKey())
     .addColumn('token_hash', 'text', c => c.notNull().unique())
     .addColumn('verbose_name', 'text', c => c.notNull())
+    .addColumn('description', 'text', c => c.notNull())
+    .addColumn('address', 'text', c => c.notNull())
     .addColumn('created', 'text', c => c.notNull())
     .addColumn('expires_on', 'text', c => c.notNull())
     .addColumn('used_by_node', 'text')
