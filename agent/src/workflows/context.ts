@@ -16,7 +16,13 @@ export type Effect =
   /** Guest file systems are frozen by us: thaw them. */
   | { type: 'frozen_guest'; domainId: string }
   /** A temporary saved state: merge its overlays back, delete its memory file and metadata. */
-  | { type: 'automatic_state'; domainId: string; name: string; overlays: { targetDev: string; path: string }[]; memoryPath?: string }
+  | {
+      type: 'automatic_state';
+      domainId: string;
+      name: string;
+      overlays: { targetDev: string; path: string }[];
+      memoryPath?: string;
+    }
   /** An archive being written: remove the partial file, and the published one (with its hash file) when it bears this id. */
   | { type: 'archive'; backupId: string; partialPath: string; finalPath: string }
   /** A file made by the operation: remove it. */

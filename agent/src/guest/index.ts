@@ -1,0 +1,2 @@
+/** The guest agent, as far as backups need it. */
+export { ensureThawed, isFrozen, probeAgent } from './agent.ts';

@@ -1,0 +1,27 @@
+/**
+ * Saved states and disk chains of VMs.
+ *
+ * `chain.ts` is the picture (plain data), `plan.ts` decides (pure), the rest reads from and talks to libvirt. The one
+ * rule behind all of it: what merges does so one layer deep and only into files the automatic state itself froze.
+ */
+export {
+  buildChain,
+  type ChainFile,
+  type DiskChain,
+  type Layer,
+  type SavedState,
+  type VmChain,
+} from './chain.ts';
+export { createAutomaticState } from './create.ts';
+export { fromLibvirt, isNoDomain, patiently } from './failures.ts';
+export { loadStates, readDiskFiles } from './load.ts';
+export {
+  AUTOMATIC_PREFIX,
+  automaticStateName,
+  type DiskToFreeze,
+  planAutomaticState,
+  type StateMode,
+  type StatePlan,
+} from './plan.ts';
+export { type AutomaticState, type RemoveOptions, removeAutomaticState } from './remove.ts';
+export { diskStates, savedStateOf, withSources } from './state-xml.ts';

@@ -1,0 +1,34 @@
+/** Reads what the chain is computed from: libvirt's states and the images' headers. */
+import { type Domain, SnapshotList, SnapshotXml } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { readLayers } from '../disks/index.ts';
+import type { ChainFile, SavedState } from './chain.ts';
+import { AUTOMATIC_PREFIX } from './plan.ts';
+import { savedStateOf } from './state-xml.ts';
+
+/** All saved states of a domain, parents first; automatic ones of a backup are left out. */
+export async function loadStates(domain: Domain): Promise<SavedState[]> {
+  const current = (await domain.currentSnapshot())?.name ?? null;
+  const snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
+  const states: SavedState[] = [];
+  for (const snapshot of snapshots) {
+    if (snapshot.name.startsWith(AUTOMATIC_PREFIX)) continue;
+    states.push(savedStateOf(await snapshot.xml(SnapshotXml.SECURE), snapshot.name === current));
+  }
+  return states;
+}
+
+/**
+ * The files of one disk, top to bottom, from their headers.
+ * @throws VirtkeepError snapshot_chain_unsupported when a layer cannot be read or keeps data elsewhere; io_failed
+ */
+export async function readDiskFiles(domainName: string, path: string, format: string): Promise<ChainFile[]> {
+  const layers = await readLayers(path, format);
+  const bottom = layers.at(-1)!;
+  const fault = layers.find(layer => layer.dataFile || layer.unknownFeatures);
+  if (!fault && !bottom.backingFile) return layers;
+  const reason = fault
+    ? `${fault.path} keeps data in another file, or uses features that are not known`
+    : `${bottom.path} stands on ${bottom.backingFile}, which cannot be read`;
+  throw new VirtkeepError('snapshot_chain_unsupported', { domain: domainName, reason });
+}

@@ -1,0 +1,99 @@
+import { describe, expect, test } from '@jest/globals';
+import { nextRemovalStep, planAutomaticState, type RemovalView } from './plan.ts';
+
+const overlay = (change: Partial<RemovalView['overlays'][number]> = {}): RemovalView['overlays'][number] => ({
+  targetDev: 'vda',
+  path: '/pool/a.vda.virtkeep-tmp-1',
+  exists: true,
+  isLiveTop: true,
+  mirror: null,
+  isConfigTop: true,
+  isBelow: false,
+  ...change,
+});
+const view = (change: Partial<RemovalView>): RemovalView => ({
+  domain: 'running',
+  state: { hasChildren: false, deleting: false },
+  overlays: [overlay()],
+  memoryFile: null,
+  ...change,
+});
+
+describe('plan of the automatic state', () => {
+  test('puts overlays beside their disks and leaves unwanted disks out', () => {
+    const disk = { block: false, wanted: true };
+    const plan = planAutomaticState(
+      'vm',
+      'op',
+      'memory',
+      [
+        { ...disk, targetDev: 'vda', path: '/a/x.qcow2' },
+        { ...disk, targetDev: 'vdb', path: '/b/x.qcow2', wanted: false },
+        { ...disk, targetDev: 'vdc', path: '/dev/zvol/z', block: true },
+        { ...disk, targetDev: 'vdd', path: `/a/${'n'.repeat(250)}` },
+      ],
+      '/spare',
+    );
+    expect(plan.disks.map(entry => entry.overlayPath)).toEqual([
+      '/a/x.vda.virtkeep-tmp-op',
+      null,
+      '/spare/z.vdc.virtkeep-tmp-op',
+      '/a/_.vdd.virtkeep-tmp-op',
+    ]);
+    expect(plan.memoryPath).toBe('/spare/virtkeep-tmp-op.memory');
+  });
+});
+
+describe('removal, step by step', () => {
+  test.each<[string, Partial<RemovalView>, unknown]>([
+    ['a running guest: merge', {}, { do: 'commit', targetDev: 'vda' }],
+    [
+      'the merge runs',
+      { overlays: [overlay({ mirror: { job: 'active-commit', ready: false } })] },
+      { do: 'wait', targetDev: 'vda' },
+    ],
+    [
+      'the merge is ready',
+      { overlays: [overlay({ mirror: { job: 'active-commit', ready: true } })] },
+      { do: 'pivot', targetDev: 'vda' },
+    ],
+    [
+      'merged, the definition behind',
+      { overlays: [overlay({ isLiveTop: false })] },
+      { do: 'fix_definition', targetDevs: ['vda'] },
+    ],
+    ['merged', { overlays: [overlay({ isLiveTop: false, isConfigTop: false })] }, { do: 'forget' }],
+    [
+      'forgotten',
+      { state: null, overlays: [overlay({ isLiveTop: false, isConfigTop: false })], memoryFile: '/m' },
+      { do: 'remove_files', paths: ['/pool/a.vda.virtkeep-tmp-1', '/m'] },
+    ],
+    [
+      'nothing left',
+      { state: null, overlays: [overlay({ exists: false, isLiveTop: false, isConfigTop: false })] },
+      { do: 'done' },
+    ],
+    [
+      'the guest is off',
+      { domain: 'off', overlays: [overlay({ isLiveTop: false })] },
+      { do: 'commit_offline', targetDevs: ['vda'] },
+    ],
+    ['a later state', { state: { hasChildren: true, deleting: false } }, { do: 'native_delete' }],
+    ['libvirt was interrupted', { state: { hasChildren: false, deleting: true } }, { do: 'native_delete' }],
+    [
+      'the domain is gone',
+      { domain: 'gone', state: null, memoryFile: '/m' },
+      { do: 'remove_files', paths: ['/m'] },
+    ],
+    ['gone and clean', { domain: 'gone', state: null }, { do: 'done' }],
+  ])('%s', (_name, change, step) => {
+    expect(nextRemovalStep(view(change))).toEqual(step);
+  });
+
+  test('a layer without a state above ours is not touched', () => {
+    const step = nextRemovalStep(
+      view({ overlays: [overlay({ isLiveTop: false, isConfigTop: false, isBelow: true })] }),
+    );
+    expect(step.do).toBe('blocked');
+  });
+});

@@ -1,0 +1,141 @@
+/**
+ * What to do, decided without doing it: how the automatic state of a backup is made, and the next step of removing one.
+ *
+ * Removal is a loop of look, decide, act. Nothing is remembered between two rounds, so it goes on after a kill of the
+ * agent or of libvirtd, and when the guest is powered off in the middle.
+ */
+import { basename, dirname, extname, join } from 'node:path';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+
+/** Names of automatic states start so; whatever bears such a name without a running operation is a leftover. */
+export const AUTOMATIC_PREFIX = 'virtkeep-tmp-';
+
+export const automaticStateName = (operationId: string): string => `${AUTOMATIC_PREFIX}${operationId}`;
+
+/** A disk as the planner needs it. */
+export interface DiskToFreeze {
+  targetDev: string;
+  /** The active file or device. */
+  path: string;
+  /** A device has no directory for an overlay beside it. */
+  block: boolean;
+  /** Goes into the backup and is written to by the guest. */
+  wanted: boolean;
+}
+
+export type StateMode = 'quiesced' | 'memory' | 'disks';
+
+export interface StatePlan {
+  name: string;
+  mode: StateMode;
+  /** Per disk of the domain the overlay to be made; null: the disk stays out of the state. */
+  disks: { targetDev: string; overlayPath: string | null }[];
+  memoryPath: string | null;
+}
+
+/**
+ * Plans the automatic state of a running domain. Overlays go beside their disks (same file system, same permissions),
+ * those of block devices and the memory into `spareDir`.
+ * @throws VirtkeepError snapshot_failed when a name would be too long for the file system
+ */
+export function planAutomaticState(
+  domainName: string,
+  operationId: string,
+  mode: StateMode,
+  disks: DiskToFreeze[],
+  spareDir: string,
+): StatePlan {
+  const memoryPath = mode === 'memory' ? join(spareDir, `${automaticStateName(operationId)}.memory`) : null;
+  return {
+    name: automaticStateName(operationId),
+    mode,
+    disks: disks.map(disk => ({
+      targetDev: disk.targetDev,
+      overlayPath: disk.wanted ? overlayPath(domainName, disk, operationId, spareDir) : null,
+    })),
+    memoryPath,
+  };
+}
+
+/** 255 is the longest name of every common file system. */
+const MAX_NAME_BYTES = 255;
+
+function overlayPath(domainName: string, disk: DiskToFreeze, operationId: string, spareDir: string): string {
+  const stem = basename(disk.path, extname(disk.path));
+  const ending = `.${disk.targetDev}.${automaticStateName(operationId)}`;
+  const room = MAX_NAME_BYTES - Buffer.byteLength(ending);
+  if (room < 1)
+    throw new VirtkeepError('snapshot_failed', {
+      domain: domainName,
+      reason: `the target name ${disk.targetDev} is too long`,
+    });
+  const short = Buffer.byteLength(stem) <= room ? stem : '_';
+  return join(disk.block ? spareDir : dirname(disk.path), `${short}${ending}`);
+}
+
+/** What is seen before each step of a removal. */
+export interface RemovalView {
+  domain: 'running' | 'off' | 'gone';
+  /** libvirt knows the state. */
+  state: { hasChildren: boolean; deleting: boolean } | null;
+  overlays: {
+    targetDev: string;
+    path: string;
+    exists: boolean;
+    /** Top of the disk in the running domain. */
+    isLiveTop: boolean;
+    mirror: { job: string; ready: boolean } | null;
+    /** Top of the disk in the definition of the next start. */
+    isConfigTop: boolean;
+    /** Below the top of any disk: a later state stands on it. */
+    isBelow: boolean;
+  }[];
+  memoryFile: string | null;
+}
+
+export type RemovalStep =
+  /** libvirt's own deletion: merges when later states stand on this one. Not cancellable. */
+  | { do: 'native_delete' }
+  | { do: 'commit'; targetDev: string }
+  | { do: 'wait'; targetDev: string }
+  | { do: 'pivot'; targetDev: string }
+  /** Merge by qemu-img, then let the definition name the file below. */
+  | { do: 'commit_offline'; targetDevs: string[] }
+  /** The running domain is merged, its definition still names the overlay. */
+  | { do: 'fix_definition'; targetDevs: string[] }
+  | { do: 'forget' }
+  | { do: 'remove_files'; paths: string[] }
+  | { do: 'blocked'; reason: string }
+  | { do: 'done' };
+
+/** The next step of removing an automatic state. */
+export function nextRemovalStep(view: RemovalView): RemovalStep {
+  const existing = view.overlays.filter(overlay => overlay.exists).map(overlay => overlay.path);
+  const memory = view.memoryFile === null ? [] : [view.memoryFile];
+  // the overlays of a domain that somebody undefined hold its newest data: they are not ours to delete
+  if (view.domain === 'gone')
+    return memory.length > 0 ? { do: 'remove_files', paths: memory } : { do: 'done' };
+  if (view.state && (view.state.hasChildren || view.state.deleting)) return { do: 'native_delete' };
+  const below = view.overlays.find(overlay => overlay.isBelow);
+  if (below) return { do: 'blocked', reason: `a layer without a state stands on ${below.path}` };
+  const merge = view.domain === 'running' ? mergeOnline(view) : mergeOffline(view);
+  if (merge) return merge;
+  if (view.state) return { do: 'forget' };
+  const left = [...existing, ...memory];
+  return left.length > 0 ? { do: 'remove_files', paths: left } : { do: 'done' };
+}
+
+function mergeOnline(view: RemovalView): RemovalStep | undefined {
+  const live = view.overlays.find(overlay => overlay.isLiveTop);
+  if (live) {
+    if (!live.mirror) return { do: 'commit', targetDev: live.targetDev };
+    return { do: live.mirror.ready ? 'pivot' : 'wait', targetDev: live.targetDev };
+  }
+  const stale = view.overlays.filter(overlay => overlay.isConfigTop).map(overlay => overlay.targetDev);
+  return stale.length > 0 ? { do: 'fix_definition', targetDevs: stale } : undefined;
+}
+
+function mergeOffline(view: RemovalView): RemovalStep | undefined {
+  const tops = view.overlays.filter(overlay => overlay.isConfigTop).map(overlay => overlay.targetDev);
+  return tops.length > 0 ? { do: 'commit_offline', targetDevs: tops } : undefined;
+}

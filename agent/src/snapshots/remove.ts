@@ -1,0 +1,239 @@
+/** Removes an automatic state: merges its overlays back, layer by layer, and takes away what it left. */
+import { open, rm, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import {
+  BlockCommit,
+  BlockJobAbort,
+  type Domain,
+  DomainXml,
+  type Libvirt,
+  SnapshotDelete,
+} from '@virtkeep/node-libvirt';
+import { sleep } from '@virtkeep/shared/abort';
+import { errnoOf, fromIoError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { qemuImg, readLayers } from '../disks/index.ts';
+import { isNoDomain, patiently } from './failures.ts';
+import { nextRemovalStep, type RemovalStep, type RemovalView } from './plan.ts';
+import { diskStates, withSources } from './state-xml.ts';
+
+/** What removing needs to know; the same as the journal's `automatic_state` effect. */
+export interface AutomaticState {
+  domainId: string;
+  name: string;
+  overlays: { targetDev: string; path: string }[];
+  memoryPath?: string;
+}
+
+export interface RemoveOptions {
+  signal: AbortSignal;
+  log: Logger;
+  /** Bound of the merge, MiB/s; 0 = none. */
+  bandwidthMiB?: number;
+}
+
+const POLL_MS = 150;
+/** A view that does not change through so many steps means that we would turn in circles. */
+const MAX_STEPS_WITHOUT_CHANGE = 20;
+
+/**
+ * Removes the state, whatever has become of it: never made, made in part, merged in part, the guest running or off.
+ * Idempotent. Afterwards libvirt does not know the state, no disk stands on an overlay and the files are gone.
+ * When the signal fires, the merge stays where it is and may be continued by calling again.
+ * @throws VirtkeepError merge_failed, canceled
+ */
+export async function removeAutomaticState(
+  libvirt: Libvirt,
+  state: AutomaticState,
+  options: RemoveOptions,
+): Promise<void> {
+  let last = '';
+  let repeated = 0;
+  for (;;) {
+    const { step, domain } = await patiently(options.signal, () => look(libvirt, state));
+    if (step.do === 'done') return;
+    const seen = JSON.stringify(step);
+    repeated = seen === last && step.do !== 'wait' ? repeated + 1 : 0;
+    last = seen;
+    if (repeated > MAX_STEPS_WITHOUT_CHANGE) throw failed(state, `"${step.do}" has no effect`);
+    if (step.do !== 'wait') options.log.info('removing the automatic state', { state: state.name, step });
+    try {
+      await act(libvirt, domain, state, step, options);
+    } catch (error) {
+      options.signal.throwIfAborted();
+      // the guest may have been stopped, or the daemon restarted, between looking and acting: look again, a few times
+      if (repeated >= 3) throw failed(state, reasonOf(error), error);
+      options.log.warn('a step of the removal failed, looking again', { state: state.name, step, error });
+      last = seen;
+      repeated += 1;
+      await sleep(500, options.signal);
+    }
+  }
+}
+
+function failed(state: AutomaticState, reason: string, cause?: unknown): VirtkeepError {
+  return new VirtkeepError('merge_failed', { state: state.name, domain: state.domainId, reason }, { cause });
+}
+
+async function look(
+  libvirt: Libvirt,
+  state: AutomaticState,
+): Promise<{ step: RemovalStep; domain: Domain | null }> {
+  const domain = await findDomain(libvirt, state.domainId);
+  const view = await viewOf(domain, state);
+  return { step: nextRemovalStep(view), domain };
+}
+
+async function findDomain(libvirt: Libvirt, domainId: string): Promise<Domain | null> {
+  try {
+    return await libvirt.domainByUuid(domainId);
+  } catch (error) {
+    if (isNoDomain(error)) return null;
+    throw error;
+  }
+}
+
+async function viewOf(domain: Domain | null, state: AutomaticState): Promise<RemovalView> {
+  const memoryFile =
+    state.memoryPath !== undefined && (await exists(state.memoryPath)) ? state.memoryPath : null;
+  if (!domain) return { domain: 'gone', state: null, overlays: [], memoryFile };
+  const running = await domain.isActive();
+  const live = running ? diskStates(await domain.xml(0)) : new Map();
+  const config = (await domain.isPersistent()) ? diskStates(await domain.xml(DomainXml.INACTIVE)) : new Map();
+  const below = await filesBelow([...live.values(), ...config.values()].map(disk => disk.sourcePath));
+  const overlays = await Promise.all(
+    state.overlays.map(async ({ targetDev, path }) => ({
+      targetDev,
+      path,
+      exists: await exists(path),
+      isLiveTop: live.get(targetDev)?.sourcePath === path,
+      mirror: live.get(targetDev)?.mirror ?? null,
+      isConfigTop: config.get(targetDev)?.sourcePath === path,
+      isBelow: below.has(path),
+    })),
+  );
+  return {
+    domain: running ? 'running' : 'off',
+    state: await stateView(domain, state.name),
+    overlays,
+    memoryFile,
+  };
+}
+
+async function stateView(domain: Domain, name: string): Promise<RemovalView['state']> {
+  const snapshot = await domain.findSnapshot(name);
+  if (!snapshot) return null;
+  const [children, xml] = [await snapshot.children(), await snapshot.xml()];
+  return { hasChildren: children.length > 0, deleting: xml.includes('<snapshotDeleteInProgress') };
+}
+
+/** Every file below the given tops; tops that cannot be read have none. */
+async function filesBelow(tops: (string | null)[]): Promise<Set<string>> {
+  const found = new Set<string>();
+  for (const top of new Set(tops)) {
+    if (top === null || !(await exists(top))) continue;
+    for (const layer of (await readLayers(top)).slice(1)) found.add(layer.path);
+  }
+  return found;
+}
+
+async function act(
+  libvirt: Libvirt,
+  domain: Domain | null,
+  state: AutomaticState,
+  step: RemovalStep,
+  options: RemoveOptions,
+): Promise<void> {
+  if (step.do === 'remove_files') return removeFiles(step.paths, options.signal);
+  if (step.do === 'blocked') throw failed(state, step.reason);
+  if (!domain) return;
+  switch (step.do) {
+    case 'native_delete':
+      return domain.snapshot(state.name).delete(0, { timeoutMs: 0 });
+    case 'commit':
+      return startCommit(domain, step.targetDev, options);
+    case 'wait':
+      return sleep(POLL_MS, options.signal);
+    case 'pivot':
+      return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
+    case 'commit_offline':
+      return commitOffline(libvirt, domain, overlaysOf(state, step.targetDevs), options.signal);
+    case 'fix_definition':
+      return nameFilesBelow(libvirt, domain, overlaysOf(state, step.targetDevs));
+    case 'forget':
+      return domain.snapshot(state.name).delete(SnapshotDelete.METADATA_ONLY);
+    case 'done':
+      return;
+  }
+}
+
+/** SHALLOW is vital: without it everything would be merged into the bottom file, be it a template or an archive. */
+async function startCommit(domain: Domain, targetDev: string, options: RemoveOptions): Promise<void> {
+  const flags = BlockCommit.SHALLOW | BlockCommit.ACTIVE;
+  await domain.blockCommit(targetDev, null, null, options.bandwidthMiB ?? 0, flags);
+}
+
+function overlaysOf(state: AutomaticState, targetDevs: string[]): AutomaticState['overlays'] {
+  return state.overlays.filter(overlay => targetDevs.includes(overlay.targetDev));
+}
+
+/** QEMU's image locks keep the guest from starting while qemu-img writes; `-d` keeps the overlay whole until it is unused. */
+async function commitOffline(
+  libvirt: Libvirt,
+  domain: Domain,
+  overlays: AutomaticState['overlays'],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { path } of overlays) await qemuImg('commit', ['-q', '-d', '-f', 'qcow2', path], { signal });
+  if (await domain.isActive()) return; // started in between: it writes to the overlay again, merge it while it runs
+  await nameFilesBelow(libvirt, domain, overlays);
+}
+
+/** Lets the definition name the file below each overlay, as it did before the state was made. */
+async function nameFilesBelow(
+  libvirt: Libvirt,
+  domain: Domain,
+  overlays: AutomaticState['overlays'],
+): Promise<void> {
+  const sources: Parameters<typeof withSources>[1] = {};
+  for (const { targetDev, path } of overlays) {
+    const below = (await readLayers(path, 'qcow2'))[1];
+    if (!below) throw new Error(`${path} has no backing file`);
+    const block = (await stat(below.path)).isBlockDevice();
+    sources[targetDev] = { path: below.path, format: below.format, block };
+  }
+  const xml = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
+  await libvirt.defineDomain(withSources(xml, sources));
+}
+
+async function removeFiles(paths: string[], signal: AbortSignal): Promise<void> {
+  for (const path of paths) {
+    try {
+      // refused by QEMU's locks while any process writes to it: then libvirt does not know what QEMU does
+      if (!path.endsWith('.memory')) await qemuImg('info', ['-f', 'qcow2', path], { signal });
+      await rm(path, { force: true });
+    } catch (error) {
+      throw fromIoError(error, 'removing', path);
+    }
+  }
+  for (const directory of new Set(paths.map(dirname))) await syncDirectory(directory);
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return false;
+    throw fromIoError(error, 'looking at', path);
+  }
+}

@@ -1,0 +1,115 @@
+/** Saved states and their disks in XML: reading a state, asking for one, seeing and changing the tops of disks. */
+import { attr, child, children, childrenAt, ensureChild } from '../domain-xml/dom.ts';
+import { parseSnapshot, parseXml, serializeXml } from '../domain-xml/index.ts';
+import type { SavedState } from './chain.ts';
+
+/**
+ * Reads a state's XML as libvirt gives it.
+ * @throws VirtkeepError xml_invalid
+ */
+export function savedStateOf(xml: string, current: boolean): SavedState {
+  const config = parseSnapshot(xml);
+  const external = config.disks.filter(disk => disk.mode === 'external' && disk.path !== undefined);
+  const sources = (config.domain?.disks ?? []).flatMap(disk =>
+    disk.path === undefined ? [] : [[disk.targetDev, disk.path] as const],
+  );
+  return {
+    name: config.name,
+    parent: config.parent ?? null,
+    current,
+    description: config.description,
+    createdUnix: config.creationTime,
+    memory: config.memory.mode,
+    memoryPath: config.memory.path ?? null,
+    overlays: Object.fromEntries(external.map(disk => [disk.name, disk.path!])),
+    frozen: Object.fromEntries(sources),
+    internalDisks: config.disks.filter(disk => disk.mode === 'internal').map(disk => disk.name),
+    deleting: config.deleteInProgress,
+    xml,
+  };
+}
+
+export interface StateRequest {
+  name: string;
+  description: string;
+  /** Overlay per disk; null leaves the disk out of the state. */
+  disks: { targetDev: string; overlayPath: string | null }[];
+  /** File for the memory; null for a state of the disks alone. */
+  memoryPath: string | null;
+}
+
+/** The request for an external state. Every disk has its entry, since libvirt's defaults would take in others. */
+export function stateRequestXml(request: StateRequest): string {
+  const { document, root } = parseXml('<domainsnapshot/>', 'domainsnapshot', 'a new saved state');
+  const add = (parent: typeof root, name: string, attributes: Record<string, string>, content?: string) => {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (content !== undefined) element.appendChild(document.createTextNode(content));
+    parent.appendChild(element);
+    return element;
+  };
+  add(root, 'name', {}, request.name);
+  add(root, 'description', {}, request.description);
+  if (request.memoryPath === null) add(root, 'memory', { snapshot: 'no' });
+  else add(root, 'memory', { snapshot: 'external', file: request.memoryPath });
+  const disks = add(root, 'disks', {});
+  for (const { targetDev, overlayPath } of request.disks) {
+    if (overlayPath === null) {
+      add(disks, 'disk', { name: targetDev, snapshot: 'no' });
+      continue;
+    }
+    const disk = add(disks, 'disk', { name: targetDev, snapshot: 'external', type: 'file' });
+    add(disk, 'driver', { type: 'qcow2' });
+    add(disk, 'source', { file: overlayPath });
+  }
+  return serializeXml(root);
+}
+
+export interface DiskState {
+  /** The top file. */
+  sourcePath: string | null;
+  /** Format that libvirt opens the top file with. */
+  driverType: string | null;
+  /** A mirror by block job: an active commit that is running or waits for its pivot. */
+  mirror: { job: string; ready: boolean } | null;
+}
+
+/** Per target what a domain XML says of its disks' tops. */
+export function diskStates(domainXml: string): Map<string, DiskState> {
+  const { root } = parseXml(domainXml, 'domain', 'a domain');
+  const found = new Map<string, DiskState>();
+  for (const disk of childrenAt(root, 'devices/disk')) {
+    const target = attr(child(disk, 'target'), 'dev');
+    if (!target) continue;
+    const source = child(disk, 'source');
+    const mirror = child(disk, 'mirror');
+    found.set(target, {
+      sourcePath: attr(source, 'file') ?? attr(source, 'dev') ?? null,
+      driverType: attr(child(disk, 'driver'), 'type') ?? null,
+      mirror: mirror ? { job: attr(mirror, 'job') ?? '', ready: attr(mirror, 'ready') === 'yes' } : null,
+    });
+  }
+  return found;
+}
+
+/**
+ * An inactive domain XML with the sources of some disks replaced. The recorded backing chains of those disks go away,
+ * because a start fails when they do not match the files (measured).
+ */
+export function withSources(
+  domainXml: string,
+  sources: Record<string, { path: string; format: string; block: boolean }>,
+): string {
+  const { root } = parseXml(domainXml, 'domain', 'a domain');
+  for (const disk of childrenAt(root, 'devices/disk')) {
+    const wanted = sources[attr(child(disk, 'target'), 'dev') ?? ''];
+    if (!wanted) continue;
+    for (const backing of children(disk, 'backingStore')) disk.removeChild(backing);
+    const source = ensureChild(disk, 'source', child(disk, 'target'));
+    for (const name of ['file', 'dev', 'index']) source.removeAttribute(name);
+    source.setAttribute(wanted.block ? 'dev' : 'file', wanted.path);
+    disk.setAttribute('type', wanted.block ? 'block' : 'file');
+    child(disk, 'driver')?.setAttribute('type', wanted.format);
+  }
+  return serializeXml(root);
+}

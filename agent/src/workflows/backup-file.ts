@@ -1,0 +1,55 @@
+/** What a manifest says about its file, in the words of the gRPC contract. */
+
+import { basename } from 'node:path';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { FinishedArchive, Manifest } from '../archive/index.ts';
+import type { ArchiveSummary } from '../pools/index.ts';
+
+/** The catalogue's view of a manifest. */
+export function summaryOf(manifest: Manifest): ArchiveSummary {
+  return {
+    backupId: manifest.backupId,
+    domainId: manifest.vm.uuid,
+    domainName: manifest.vm.name,
+    created: new Date(manifest.created),
+    hashed: manifest.members.some(member => member.sha256 !== null),
+    states: manifest.states.map(state => ({
+      name: state.name ?? String(state.number),
+      created: new Date(state.created),
+      memory: state.memoryMember !== null,
+      consistency: state.consistency,
+    })),
+    canBeIncremental: manifest.incremental,
+    fallbackReason: manifest.fallbackReason ?? '',
+    templateId: manifest.template?.domainId ?? '',
+    isTemplate: manifest.isTemplate,
+    manifestJson: JSON.stringify(manifest),
+  };
+}
+
+/** The record of an archive: `filename` is its path inside the pool's `backups/`. */
+export function backupFileOf(
+  file: { poolId: string; filename: string; path: string; sizeBytes: number },
+  manifest: Manifest,
+): BackupFile {
+  const { backupId, ...summary } = summaryOf(manifest);
+  return {
+    id: backupId,
+    poolId: file.poolId,
+    filename: file.filename,
+    path: file.path,
+    size: BigInt(file.sizeBytes),
+    type: 'tar',
+    compressed: file.filename.endsWith('.zst'),
+    damage: '',
+    ...summary,
+  };
+}
+
+/** The same as JSON, for the result of an operation. */
+export function backupFileRecord(finished: FinishedArchive, pool: { id: string }): unknown {
+  const { path, sizeBytes, manifest } = finished;
+  return BackupFile.toJSON(
+    backupFileOf({ poolId: pool.id, filename: basename(path), path, sizeBytes }, manifest),
+  );
+}

@@ -1,0 +1,218 @@
+/** Everything about a VM that a backup decides on, read once at its start. */
+import { type Domain, DomainStateCode, DomainXml } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Manifest } from '../../archive/index.ts';
+import { diskId } from '../../disks/index.ts';
+import { type DomainConfig, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
+import { backupSourceRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
+import {
+  buildChain,
+  type ChainFile,
+  diskStates,
+  isNoDomain,
+  loadStates,
+  readDiskFiles,
+  type SavedState,
+} from '../../snapshots/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import type { OwnChain } from './members.ts';
+import { type ContentOptions, type ContentPlan, planContent } from './plan.ts';
+
+export type Power = 'off' | 'running' | 'paused';
+
+export interface BackupFacts {
+  domain: Domain;
+  power: Power;
+  config: DomainConfig;
+  /** The definition that goes into the archive. */
+  xml: string;
+  content: ContentPlan;
+  states: SavedState[];
+  /** Own layers per target of the disks to be copied. */
+  chains: Map<string, OwnChain>;
+  template: Manifest['template'];
+  warnings: string[];
+}
+
+/**
+ * @throws VirtkeepError domain_not_found; the refusals of the specification's section 8; power_state_conflict while
+ *   the VM shuts down; domain_in_service while a block job runs
+ */
+export async function readFacts(
+  dependencies: WorkflowDependencies,
+  domainId: string,
+  options: ContentOptions,
+  pools: PoolRecord[],
+): Promise<BackupFacts> {
+  const domain = await findDomain(dependencies, domainId);
+  const power = await powerOf(domain);
+  const warnings: string[] = [];
+  const xml = await definitionOf(domain, power, warnings);
+  const config = parseDomain(xml, domain.name);
+  if (power !== 'off') await refuseBlockJobs(domain);
+  const states = await loadStates(domain);
+  const template = await readTemplate(dependencies, config);
+  const files = await readAllFiles(config);
+  const split = new Map([...files].map(([target, chain]) => [target, splitOwn(chain, template, config)]));
+  const poolOf = (path: string) => poolOfPath(path, pools) ?? null;
+  const content = planContent(config, options, {
+    poolOf,
+    diskIdOf: (path, pool) => diskId(path, pool ?? undefined),
+    firstLayerOf: (target, path) => split.get(target)?.own.at(-1)?.path ?? path,
+  });
+  const refusal = backupSourceRefusal(
+    {
+      domain: config.name,
+      running: power !== 'off',
+      hasStates: states.length > 0,
+      mdevs: config.hostdevs.filter(device => device.type === 'mdev').map(device => device.address ?? ''),
+      disks: content.disks.map(disk => disk.config),
+    },
+    pools,
+  );
+  if (refusal) throw refusal;
+  const chains = chainsOf(config, content, files, split, states, template);
+  return {
+    domain,
+    power,
+    config,
+    xml,
+    content,
+    states,
+    chains,
+    template: template && { domainId: template.id, name: template.name, version: template.version },
+    warnings: [...warnings, ...content.warnings],
+  };
+}
+
+async function findDomain(dependencies: WorkflowDependencies, domainId: string): Promise<Domain> {
+  try {
+    return await dependencies.libvirt().domainByUuid(domainId);
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId });
+    throw error;
+  }
+}
+
+async function powerOf(domain: Domain): Promise<Power> {
+  const { state } = await domain.state();
+  if (state === DomainStateCode.SHUTOFF || state === DomainStateCode.CRASHED) return 'off';
+  if (state === DomainStateCode.PAUSED || state === DomainStateCode.PMSUSPENDED) return 'paused';
+  if (state === DomainStateCode.SHUTDOWN)
+    throw new VirtkeepError('power_state_conflict', {
+      domain: domain.name,
+      state: 'shutting down',
+      action: 'backed up until it is off',
+    });
+  return 'running';
+}
+
+/**
+ * The definition to keep: the persistent one, which is what the next start would use; the running one when the VM is
+ * transient or its disks differ (one was plugged in for this run only), since its data would be lost otherwise.
+ */
+async function definitionOf(domain: Domain, power: Power, warnings: string[]): Promise<string> {
+  if (power === 'off') return domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
+  const live = await domain.xml(DomainXml.SECURE);
+  if (await domain.isPersistent()) {
+    const inactive = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
+    if (disksOf(inactive) === disksOf(live)) return inactive;
+    warnings.push(
+      'The disks of the running VM differ from its definition; the running configuration was backed up.',
+    );
+  }
+  return stripRuntime(live);
+}
+
+function disksOf(xml: string): string {
+  const disks = parseDomain(xml).disks.filter(disk => disk.device === 'disk' || disk.device === 'lun');
+  return JSON.stringify(disks.map(disk => [disk.targetDev, disk.source]).sort());
+}
+
+async function refuseBlockJobs(domain: Domain): Promise<void> {
+  for (const [target, disk] of diskStates(await domain.xml())) {
+    if (disk.mirror)
+      throw new VirtkeepError('domain_in_service', {
+        domain: domain.name,
+        job: `${disk.mirror.job} of ${target}`,
+      });
+  }
+}
+
+interface Template {
+  id: string;
+  name: string | null;
+  version: string;
+  /** Files of its disks by path, with the disk's id; null when it is not on this node. */
+  files: Map<string, string> | null;
+}
+
+async function readTemplate(
+  dependencies: WorkflowDependencies,
+  config: DomainConfig,
+): Promise<Template | null> {
+  const { parent } = config.metadata;
+  if (!parent) return null;
+  try {
+    const domain = await dependencies.libvirt().domainByUuid(parent.id);
+    const template = parseDomain(await domain.xml(DomainXml.INACTIVE));
+    const paths = template.disks.flatMap(disk => disk.path ?? []);
+    const files = new Map(paths.map(path => [path, diskId(path)] as const));
+    return { id: parent.id, name: template.name, version: String(parent.version), files };
+  } catch (error) {
+    if (!isNoDomain(error)) throw error;
+    return { id: parent.id, name: null, version: String(parent.version), files: null };
+  }
+}
+
+async function readAllFiles(config: DomainConfig): Promise<Map<string, ChainFile[]>> {
+  const found = new Map<string, ChainFile[]>();
+  for (const disk of config.disks) {
+    const format = disk.format ?? 'raw';
+    const readable =
+      (disk.type === 'file' || disk.type === 'block') && (format === 'qcow2' || format === 'raw');
+    if (disk.device !== 'disk' || !readable || disk.path === undefined) continue;
+    found.set(disk.targetDev, await readDiskFiles(config.name, disk.path, format));
+  }
+  return found;
+}
+
+/** A thin clone's own files end where its template's begin; when the template is gone that is the bottom file. */
+function splitOwn(files: ChainFile[], template: Template | null, config: DomainConfig) {
+  if (!template) return { own: files, base: null };
+  const cut = template.files
+    ? files.findIndex(file => template.files!.has(file.path))
+    : files.length > 1
+      ? files.length - 1
+      : -1;
+  if (cut < 0) return { own: files, base: null };
+  if (cut === 0)
+    throw new VirtkeepError('snapshot_chain_unsupported', {
+      domain: config.name,
+      reason: `it writes to its template's file ${files[0]!.path}`,
+    });
+  const { path, format } = files[cut]!;
+  return {
+    own: files.slice(0, cut),
+    base: { path, format, diskId: template.files?.get(path) ?? diskId(path) },
+  };
+}
+
+function chainsOf(
+  config: DomainConfig,
+  content: ContentPlan,
+  files: Map<string, ChainFile[]>,
+  split: Map<string, ReturnType<typeof splitOwn>>,
+  states: SavedState[],
+  template: Template | null,
+): Map<string, OwnChain> {
+  const targets = content.disks.map(disk => disk.config.targetDev);
+  const wanted = targets.map(targetDev => ({ targetDev, files: files.get(targetDev)! }));
+  const chain = buildChain(config.name, wanted, states);
+  return new Map(
+    chain.disks.map(({ targetDev, layers }) => {
+      const { own, base } = split.get(targetDev)!;
+      return [targetDev, { layers: layers.slice(layers.length - own.length), base: template ? base : null }];
+    }),
+  );
+}

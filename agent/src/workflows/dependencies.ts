@@ -1,0 +1,24 @@
+/** What the workflows are given: the node they work on. */
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import type { Logger } from '@virtkeep/shared/log';
+import type { PoolRecord } from '../pools/index.ts';
+
+export interface WorkflowDependencies {
+  /** The connection to libvirt. @throws VirtkeepError libvirt_unreachable before the first one */
+  libvirt(): Libvirt;
+  /** The node's pools as they are now, outside ones included. */
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  /** Called when a backup file of a pool appeared, changed or went away. */
+  filesChanged(poolId: string): void;
+  log: Logger;
+  /** Version of the agent, for manifests. */
+  version: string;
+  /** Name of the node, for error texts. */
+  nodeName: string;
+  /** Where libvirt keeps the UEFI variables of domains: `/var/lib/libvirt/qemu/nvram`. */
+  nvramDirectory: string;
+  /** Where libvirt keeps the state of software TPMs: `/var/lib/libvirt/swtpm`. */
+  swtpmDirectory: string;
+  /** Bound of merging an automatic state back, MiB/s; 0 = none. */
+  mergeBandwidthMiB: number;
+}

@@ -1,0 +1,128 @@
+/**
+ * Undoing what an operation did: the only undo code there is. Used by the running agent when an operation fails, is
+ * cancelled or ends, and by the next agent after a crash, so each case is idempotent and expects to find any state.
+ */
+import { open, rm, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { DomainUndefine, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
+import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
+import { openArchive, sha256PathOf } from '../archive/index.ts';
+import { ensureThawed } from '../guest/index.ts';
+import { fromLibvirt, isNoDomain, patiently, removeAutomaticState } from '../snapshots/index.ts';
+import type { Effect } from './context.ts';
+import type { WorkflowDependencies } from './dependencies.ts';
+
+type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
+
+/** @throws VirtkeepError when an effect could not be undone; it is tried again then */
+export function undoEffects(dependencies: WorkflowDependencies): Undo {
+  return async (effect, signal) => {
+    try {
+      await undoEffect(dependencies, effect, signal);
+    } catch (error) {
+      throw fromLibvirt(error, effect.type);
+    }
+  };
+}
+
+async function undoEffect(
+  dependencies: WorkflowDependencies,
+  effect: Effect,
+  signal: AbortSignal,
+): Promise<void> {
+  const { log } = dependencies;
+  switch (effect.type) {
+    case 'frozen_guest':
+      return ensureThawed(dependencies.libvirt().domain(effect.domainId), signal, log);
+    case 'automatic_state': {
+      const bandwidthMiB = dependencies.mergeBandwidthMiB;
+      return removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+    }
+    case 'archive':
+      return removeArchive(effect, signal);
+    case 'file':
+      return removePath(effect.path, false);
+    case 'directory':
+      return removePath(effect.path, true);
+    case 'domain':
+      return patiently(signal, () => removeDomain(dependencies.libvirt(), effect.domainId));
+  }
+}
+
+/** A published file is ours only when it bears the id: the name may have been taken by another since. */
+async function removeArchive(
+  effect: Extract<Effect, { type: 'archive' }>,
+  signal: AbortSignal,
+): Promise<void> {
+  await removePath(effect.partialPath, false);
+  await removePath(`${effect.partialPath}.qcow2`, false);
+  const found = await ownIdOf(effect.finalPath, signal);
+  if (found === 'other') return;
+  if (found === effect.backupId) await removePath(effect.finalPath, false);
+  // the hash file is written before the archive gets its name
+  await removePath(sha256PathOf(effect.finalPath), false);
+}
+
+/** The id in the archive's manifest; 'absent', or 'other' for a file that is none of ours. */
+async function ownIdOf(path: string, signal: AbortSignal): Promise<string> {
+  try {
+    const archive = await openArchive(path, signal);
+    try {
+      return archive.manifest?.backupId ?? 'other';
+    } finally {
+      await archive.close();
+    }
+  } catch (error) {
+    if (await isAbsent(path)) return 'absent';
+    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return 'other';
+    throw error;
+  }
+}
+
+async function isAbsent(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => false,
+    error => errnoOf(error) === 'ENOENT',
+  );
+}
+
+async function removePath(path: string, recursive: boolean): Promise<void> {
+  try {
+    await rm(path, { force: true, recursive });
+    await syncDirectory(dirname(path));
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'removing', path);
+  }
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+const UNDEFINE_FLAGS =
+  DomainUndefine.MANAGED_SAVE |
+  DomainUndefine.SNAPSHOTS_METADATA |
+  DomainUndefine.CHECKPOINTS_METADATA |
+  DomainUndefine.NVRAM;
+const OPERATION_INVALID = 55;
+
+/** Stops and undefines a domain that a restore made. Its files are effects of their own. */
+async function removeDomain(libvirt: Libvirt, domainId: string): Promise<void> {
+  const domain = libvirt.domain(domainId);
+  try {
+    if (await domain.isActive()) await domain.destroy();
+  } catch (error) {
+    if (isNoDomain(error)) return;
+    if (!(isLibvirtError(error) && error.is(OPERATION_INVALID))) throw error;
+  }
+  try {
+    await domain.undefine(UNDEFINE_FLAGS);
+  } catch (error) {
+    if (!isNoDomain(error)) throw error;
+  }
+}
