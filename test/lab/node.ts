@@ -124,6 +124,14 @@ export class LabNode {
     return stdout.trimEnd();
   }
 
+  /** The node's uuid, as libvirt says it. */
+  async hostUuid(): Promise<string> {
+    const capabilities = await this.virsh('capabilities');
+    const uuid = capabilities.match(/<host>\s*<uuid>([0-9a-f-]{36})<\/uuid>/)?.[1];
+    if (!uuid) throw new Error(`the node ${this.name} has no host uuid`);
+    return uuid;
+  }
+
   /** Everything that lives in the node, the holder included. */
   processes(): Process[] {
     return listProcesses().filter(({ mountNamespace }) => mountNamespace === this.#state.mountNamespace);

@@ -1,15 +1,24 @@
 /** A fresh world for a test file: one or two nodes, and on request their agents and a controller. */
 import { randomUUID } from 'node:crypto';
-import { mkdirSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { type LabAgent, makeAgent } from './agent.ts';
+import { type LabController, makeController } from './controller.ts';
 import { type DataDiskOptions, makeDataDisk } from './disks.ts';
 import type { GuestXmlOptions } from './domain-xml.ts';
 import { defineTinyGuest, type Guest } from './guest.ts';
 import { expectNoLeaks } from './leaks.ts';
 import { type LabNode, type PoolSpec, startNode } from './node.ts';
 import { makeWorldDir } from './paths.ts';
+import type { Rest } from './rest.ts';
+import { waitFor } from './run.ts';
 
 export interface WorldOptions {
+  /** Also an agent on each node and a controller, enrolled with each other. Default false. */
+  controller?: boolean;
+  /** Further settings of each agent and of the controller. */
+  agentSettings?: Record<string, unknown>;
+  controllerSettings?: Record<string, unknown>;
   /** Default 1. */
   nodes?: 1 | 2;
   /** With two nodes: both also have the pool "shared", same uuid and path. Default true. */
@@ -25,12 +34,30 @@ export interface TinyOptions extends Omit<GuestXmlOptions, 'boot' | 'name'> {
 
 export class World {
   readonly dir: string;
-  readonly nodes: LabNode[];
+  readonly nodes: LabNode[] = [];
+  readonly agents: LabAgent[] = [];
+  #controller: LabController | undefined;
+  #rest: Rest | undefined;
   #guests = 0;
 
-  constructor(dir: string, nodes: LabNode[]) {
+  constructor(dir: string) {
     this.dir = dir;
-    this.nodes = nodes;
+  }
+
+  get agent(): LabAgent {
+    return this.agents[0]!;
+  }
+
+  /** @throws Error when the world was started without `controller: true` */
+  get controller(): LabController {
+    if (!this.#controller) throw new Error('this world has no controller');
+    return this.#controller;
+  }
+
+  /** A client logged in as administrator. */
+  get rest(): Rest {
+    if (!this.#rest) throw new Error('this world has no controller');
+    return this.#rest;
   }
 
   get node(): LabNode {
@@ -53,31 +80,69 @@ export class World {
     return defineTinyGuest(node, { ...xml, name, disks: disks ?? made });
   }
 
+  /** Waits until the controller knows a guest and returns its uuid. */
+  async known(guest: Guest, timeoutMs = 20_000): Promise<string> {
+    const uuid = await guest.uuid();
+    const seen = () => this.rest.send('GET', `/api/domains/${uuid}/`).then(({ status }) => status === 200);
+    await waitFor(`the controller's knowledge of ${guest.name}`, seen, timeoutMs);
+    return uuid;
+  }
+
+  /** Waits until the controller is connected to a node. */
+  async connected(agent = this.agent, timeoutMs = 30_000): Promise<void> {
+    const path = `/api/nodes/${agent.nodeId}/`;
+    const active = async () =>
+      (await this.rest.send<{ status?: string }>('GET', path)).body.status === 'ACTIVE';
+    await waitFor(`the controller's connection to ${agent.node.name}`, active, timeoutMs);
+  }
+
+  /** Starts what the options ask for; `startWorld` calls it. */
+  async start(options: WorldOptions): Promise<void> {
+    const shared: PoolSpec = { name: 'shared', uuid: randomUUID(), path: join(this.dir, 'shared') };
+    const count = options.nodes ?? 1;
+    for (let index = 1; index <= count; index += 1) {
+      const pools: PoolSpec[] = [{ name: 'fast' }, { name: 'bulk' }];
+      if (count === 2 && options.sharedPool !== false) pools.push(shared);
+      this.nodes.push(await startNode({ name: `node${index}`, dir: join(this.dir, `n${index}`), pools }));
+    }
+    if (options.controller) await this.#startServices(options);
+  }
+
+  async #startServices(options: WorldOptions): Promise<void> {
+    const controllerDir = join(this.dir, 'controller');
+    this.#controller = await makeController({
+      dir: controllerDir,
+      settings: options.controllerSettings ?? {},
+    });
+    await this.#controller.daemon.start();
+    this.#rest = await this.#controller.admin();
+    for (const node of this.nodes) {
+      const dir = join(this.dir, `agent-${node.name}`);
+      const agent = await makeAgent({ node, dir, settings: options.agentSettings ?? {} });
+      this.agents.push(agent);
+      await agent.enrol(this.#controller.url, this.#rest);
+      await agent.daemon.start();
+    }
+    for (const agent of this.agents) await this.connected(agent);
+  }
+
   /** Ends everything and removes all files. @throws Error when anything of this test process's worlds is left */
   async stop(): Promise<void> {
-    for (const node of this.nodes) await node.stop();
+    await this.#controller?.daemon.kill();
+    for (const node of this.nodes) await node.stop(); // with the agents in them
     rmSync(this.dir, { recursive: true, force: true });
     expectNoLeaks();
   }
 }
 
-/** Starts a world (about half a second per node). Call `stop` in afterAll, whatever happened. */
+/** Starts a world (half a second per node, a second or two for the services). Call `stop` in afterAll. */
 export async function startWorld(options: WorldOptions = {}): Promise<World> {
-  const dir = makeWorldDir();
-  const nodes: LabNode[] = [];
-  const shared: PoolSpec = { name: 'shared', uuid: randomUUID(), path: join(dir, 'shared') };
+  const world = new World(makeWorldDir());
   try {
-    for (let index = 1; index <= (options.nodes ?? 1); index += 1) {
-      const pools: PoolSpec[] = [{ name: 'fast' }, { name: 'bulk' }];
-      if (options.nodes === 2 && options.sharedPool !== false) pools.push(shared);
-      const nodeDir = join(dir, `n${index}`);
-      mkdirSync(nodeDir);
-      nodes.push(await startNode({ name: `node${index}`, dir: nodeDir, pools }));
-    }
+    await world.start(options);
   } catch (error) {
-    for (const node of nodes) await node.stop();
-    rmSync(dir, { recursive: true, force: true });
+    await world.stop();
     throw error;
   }
-  return new World(dir, nodes);
+  return world;
 }

@@ -1,0 +1,85 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { stringify } from 'yaml';
+import { Daemon, freePort } from './daemon.ts';
+import { NODE_BIN, ROOT } from './paths.ts';
+import { Rest } from './rest.ts';
+
+export const ADMIN = 'admin';
+
+export interface ControllerOptions {
+  dir: string;
+  /** Default: a free one. */
+  port?: number;
+  /** The first administrator's password. */
+  password?: string;
+  /** Further settings, merged over ours at the top level. */
+  settings?: Record<string, unknown>;
+}
+
+/** A controller with its own state directory. */
+export class LabController {
+  readonly dir: string;
+  readonly url: string;
+  readonly password: string;
+  readonly daemon: Daemon;
+
+  constructor(dir: string, port: number, password: string) {
+    this.dir = dir;
+    this.url = `https://127.0.0.1:${port}`;
+    this.password = password;
+    this.daemon = new Daemon({
+      name: 'controller',
+      argv: controllerArgv(dir),
+      logFile: join(dir, 'controller.log'),
+      ready: () => this.#isReady(),
+    });
+  }
+
+  /** The CA that signed the controller's certificate, made at its first start. */
+  get caFile(): string {
+    return join(this.dir, 'state', 'pki', 'ca.crt');
+  }
+
+  /** A client without login. */
+  anonymous(): Rest {
+    return new Rest(this.url, readFileSync(this.caFile, 'utf8'));
+  }
+
+  /** A client logged in as the first administrator. */
+  admin(): Promise<Rest> {
+    return this.anonymous().login(ADMIN, this.password);
+  }
+
+  async #isReady(): Promise<boolean> {
+    if (!existsSync(this.caFile)) return false;
+    return this.anonymous()
+      .send('GET', '/readyz')
+      .then(
+        ({ status }) => status === 200,
+        () => false,
+      );
+  }
+}
+
+/** Settings, password file and port of a controller; `daemon.start()` starts it. */
+export async function makeController(options: ControllerOptions): Promise<LabController> {
+  const { dir, password = 'lab-Passw0rd' } = options;
+  const port = options.port ?? (await freePort());
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(join(dir, 'admin-password'), `${password}\n`, { mode: 0o600 });
+  const settings = {
+    state_dir: join(dir, 'state'),
+    log_level: 'debug',
+    listen: { host: '127.0.0.1', port },
+    tls: { names: ['127.0.0.1', 'localhost'] },
+    initial_admin: { username: ADMIN, password_file: join(dir, 'admin-password') },
+    ...options.settings,
+  };
+  writeFileSync(join(dir, 'controller.yaml'), stringify(settings));
+  return new LabController(dir, port, password);
+}
+
+export function controllerArgv(dir: string): [string, ...string[]] {
+  return [NODE_BIN, join(ROOT, 'controller', 'src', 'main.ts'), '--config', join(dir, 'controller.yaml')];
+}

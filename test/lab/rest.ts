@@ -1,0 +1,157 @@
+import { Agent, request as httpsRequest } from 'node:https';
+
+export interface RestAnswer<T = Record<string, unknown>> {
+  status: number;
+  body: T;
+  headers: Record<string, string | string[] | undefined>;
+}
+
+export interface TaskRecord {
+  id: string;
+  status: string;
+  progress: number;
+  error_message: string;
+  error: { code: string; detail: string; msg_key: string } | null;
+  entities: Record<string, string>;
+  detail: { phase: string; bytes_done: number; bytes_total: number; rate: number; message: string };
+}
+
+const POLL_MS = 150;
+
+/** A plain REST client, independent of the product's own: what it prints is what was answered. */
+export class Rest {
+  readonly url: string;
+  readonly #agent: Agent;
+  token: string | undefined;
+
+  /** @param ca PEM of the CA that signed the controller's certificate */
+  constructor(url: string, ca: string, token?: string) {
+    this.url = url;
+    this.token = token;
+    // a kept connection dies with a killed controller, and a test must not see that
+    this.#agent = new Agent({ ca, keepAlive: false });
+  }
+
+  /** Logs in and keeps the token for further requests. @throws Error when refused */
+  async login(username: string, password: string): Promise<this> {
+    const answer = await this.send<{ token: string }>('POST', '/auth/', { username, password });
+    if (answer.status !== 200)
+      throw new Error(`login as ${username}: ${answer.status} ${JSON.stringify(answer.body)}`);
+    this.token = answer.body.token;
+    return this;
+  }
+
+  /** One request; any status is an answer. A body that is not JSON is given as `{ text }`. */
+  send<T = Record<string, unknown>>(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers: Record<string, string> = {},
+  ): Promise<RestAnswer<T>> {
+    const payload =
+      body === undefined
+        ? undefined
+        : typeof body === 'string' || Buffer.isBuffer(body)
+          ? body
+          : JSON.stringify(body);
+    return new Promise((resolve, reject) => {
+      const request = httpsRequest(
+        new URL(path, this.url),
+        {
+          method,
+          agent: this.#agent,
+          timeout: 360_000,
+          headers: {
+            ...(payload === undefined
+              ? {}
+              : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) }),
+            ...(this.token ? { authorization: `jwt ${this.token}` } : {}),
+            ...headers,
+          },
+        },
+        response => {
+          const chunks: Buffer[] = [];
+          response.on('data', (chunk: Buffer) => chunks.push(chunk));
+          response.once('error', reject);
+          response.once('end', () => {
+            const text = Buffer.concat(chunks).toString();
+            resolve({ status: response.statusCode ?? 0, body: parse(text) as T, headers: response.headers });
+          });
+        },
+      );
+      request.once('timeout', () => request.destroy(new Error(`${method} ${path}: no answer in time`)));
+      request.once('error', reject);
+      request.end(payload);
+    });
+  }
+
+  /** A request that must succeed. @throws Error with status and body otherwise */
+  async ok<T = Record<string, unknown>>(method: string, path: string, body?: unknown): Promise<T> {
+    const answer = await this.send<T>(method, path, body);
+    if (answer.status < 200 || answer.status > 299) {
+      throw new Error(`${method} ${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
+    }
+    return answer.body;
+  }
+
+  get<T = Record<string, unknown>>(path: string): Promise<T> {
+    return this.ok<T>('GET', path);
+  }
+
+  /** All records of a list (up to 1000). */
+  async list<T = Record<string, unknown>>(path: string): Promise<T[]> {
+    const separator = path.includes('?') ? '&' : '?';
+    return (await this.get<{ results: T[] }>(`${path}${separator}limit=1000&all_content=1`)).results;
+  }
+
+  /** Starts a long action and returns its task and what is made or changed. @throws Error when it is refused */
+  async begin(
+    path: string,
+    body: unknown = {},
+    method = 'POST',
+  ): Promise<{ entity: string; taskId: string }> {
+    const separator = path.includes('?') ? '&' : '?';
+    const answer = await this.ok<{ entity: string; _task: { id: string } }>(
+      method,
+      `${path}${separator}async=1`,
+      body,
+    );
+    return { entity: answer.entity, taskId: answer._task.id };
+  }
+
+  task(id: string): Promise<TaskRecord> {
+    return this.get<TaskRecord>(`/api/tasks/${id}/`);
+  }
+
+  /** Waits until the task has ended, however. @throws Error when it takes longer */
+  async waitTask(id: string, timeoutMs = 180_000): Promise<TaskRecord> {
+    const deadline = Date.now() + timeoutMs;
+    for (;;) {
+      const task = await this.task(id);
+      if (task.status !== 'IN_PROGRESS') return task;
+      if (Date.now() > deadline) throw new Error(`task ${id} still runs: ${JSON.stringify(task.detail)}`);
+      await new Promise(resolve => setTimeout(resolve, POLL_MS));
+    }
+  }
+
+  /** Starts a long action and waits for its success. @throws Error with the task's error otherwise */
+  async action(
+    path: string,
+    body: unknown = {},
+    timeoutMs?: number,
+  ): Promise<{ entity: string; task: TaskRecord }> {
+    const { entity, taskId } = await this.begin(path, body);
+    const task = await this.waitTask(taskId, timeoutMs);
+    if (task.status !== 'SUCCESS')
+      throw new Error(`${path}: ${task.status} ${JSON.stringify(task.error)} ${task.error_message}`);
+    return { entity, task };
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return text === '' ? {} : JSON.parse(text);
+  } catch {
+    return { text };
+  }
+}
