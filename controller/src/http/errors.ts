@@ -7,6 +7,7 @@ import { ERRORS, isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shar
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { FastifyError, FastifyReply, FastifyRequest, FastifySchemaValidationError } from 'fastify';
+import { UUID_PATTERN } from './schemas/common.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
@@ -105,7 +106,10 @@ export function fromValidation(errors: FastifySchemaValidationError[], part: str
   return new RequestErrors([...seen.values()]);
 }
 
-function fromAjv(error: FastifySchemaValidationError, part: string): VirtkeepError {
+/** With ajv's `verbose`, errors carry the value they are about. */
+type AjvError = FastifySchemaValidationError & { data?: unknown };
+
+function fromAjv(error: AjvError, part: string): VirtkeepError {
   const place = error.instancePath.slice(1).replaceAll('/', '.');
   const inside = (name: unknown) => (place === '' ? String(name) : `${place}.${String(name)}`);
   if (error.keyword === 'additionalProperties') {
@@ -113,6 +117,9 @@ function fromAjv(error: FastifySchemaValidationError, part: string): VirtkeepErr
   }
   if (error.keyword === 'required') {
     return new VirtkeepError('missing_field', { field: inside(error.params.missingProperty) });
+  }
+  if (isUuidPattern(error)) {
+    return new VirtkeepError('invalid_uuid', { field: place, value: String(error.data).slice(0, 64) });
   }
   if (place === '') {
     return part === 'body'
@@ -122,12 +129,13 @@ function fromAjv(error: FastifySchemaValidationError, part: string): VirtkeepErr
   return new VirtkeepError('invalid_field', { field: place, reason: ajvReason(error) });
 }
 
+function isUuidPattern(error: AjvError): boolean {
+  return error.keyword === 'pattern' && error.params.pattern === UUID_PATTERN;
+}
+
 function ajvReason(error: FastifySchemaValidationError): string {
   if (error.keyword === 'enum') {
     return `must be one of: ${(error.params.allowedValues as unknown[]).map(String).join(', ')}`;
-  }
-  if (error.keyword === 'pattern' && String(error.params.pattern).startsWith('^[0-9a-f]{8}-')) {
-    return 'must be a UUID in lower case';
   }
   return error.message ?? 'cannot be used';
 }

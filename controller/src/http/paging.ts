@@ -91,18 +91,22 @@ export function pageAnswer(
   };
 }
 
-/** The answer of a list that is in memory: name filter, order, page. `name` looks into verbose_name. */
+/**
+ * The answer of a list that is in memory: name filter, order, page.
+ * @param render makes the answered form of a record; called for the page's records only.
+ * @param nameOf what `name` looks into.
+ */
 export function listFromArray<T extends object>(
   request: FastifyRequest,
   page: Page,
   records: readonly T[],
   render: (record: T) => object = record => record,
+  nameOf: (record: T) => string = record => String(fieldOf(record, 'verbose_name')),
 ): ListAnswer {
   const part = page.name?.toLowerCase();
-  const matching =
-    part === undefined
-      ? [...records]
-      : records.filter(record => String(fieldOf(record, 'verbose_name')).toLowerCase().includes(part));
+  const matching = records.filter(
+    record => part === undefined || nameOf(record).toLowerCase().includes(part),
+  );
   const sign = page.ordering.descending ? -1 : 1;
   const { field } = page.ordering;
   matching.sort(

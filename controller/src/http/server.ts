@@ -12,6 +12,7 @@ import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
 import { answerClientError, errorHandler, fromValidation } from './errors.ts';
 import { registerIdempotency } from './idempotent.ts';
+import { registerMetrics } from './metrics.ts';
 import { notFound, RouteIndex } from './not-found.ts';
 import { registerOpenApi } from './openapi.ts';
 import { registerParsers } from './parsers.ts';
@@ -48,6 +49,7 @@ export async function buildServer({ services, routes, tls }: ServerDeps): Promis
   registerGates(app, services);
   registerIdempotency(app, services);
   registerAudit(app, services);
+  registerMetrics(app, services);
   for (const routeModule of routes) {
     await app.register(async scope => routeModule(scope as App, services));
   }
@@ -71,6 +73,7 @@ function createApp(services: Services, tls: ServerDeps['tls']): App {
         coerceTypes: false as const,
         useDefaults: true,
         allErrors: true,
+        verbose: true,
         strict: true,
         allowUnionTypes: true,
       },

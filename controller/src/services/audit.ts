@@ -1,6 +1,7 @@
 /** The audit log: each change and each guest command, who, from where, what, with what result; secrets removed. */
 import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
+import { contains } from '../store/dialect.ts';
 import type { AuditRow, Database } from '../store/schema.ts';
 import { nextSequence } from './sequence.ts';
 
@@ -38,6 +39,8 @@ export interface AuditRecord {
 export interface AuditFilter {
   user?: string;
   entity?: string;
+  /** Part of the action. */
+  name?: string;
   descending: boolean;
   limit: number;
   offset: number;
@@ -79,6 +82,7 @@ export class AuditService {
     let query = this.#db.selectFrom('audit');
     if (filter.user !== undefined) query = query.where('username', '=', filter.user);
     if (filter.entity !== undefined) query = query.where('entity_id', '=', filter.entity);
+    if (filter.name !== undefined) query = query.where(contains('action', filter.name));
     const total = await query
       .select(({ fn }) => fn.countAll<number>().as('number'))
       .executeTakeFirstOrThrow();

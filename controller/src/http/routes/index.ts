@@ -1,5 +1,19 @@
 /** Every route file of the server. */
 import type { RouteModule } from '../app.ts';
+import { auditRoutes } from './audit.ts';
+import { authRoutes } from './auth.ts';
+import { eventRoutes } from './events.ts';
+import { systemRoutes } from './system.ts';
 import { taskRoutes } from './tasks.ts';
+import { tokenRoutes } from './tokens.ts';
+import { userRoutes } from './users.ts';
 
-export const ROUTES: readonly RouteModule[] = [taskRoutes];
+export const ROUTES: readonly RouteModule[] = [
+  systemRoutes,
+  authRoutes,
+  tokenRoutes,
+  userRoutes,
+  taskRoutes,
+  eventRoutes,
+  auditRoutes,
+];

@@ -3,16 +3,10 @@ import { TASK_STATUSES } from '../../services/task-record.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { IdParams, listOf, listQuery, oneOf, record, ref, Uuid } from '../schemas/common.ts';
-import { TaskRecordSchema } from '../schemas/task.ts';
+import { IdParams, listOf, listQuery, oneOf, ref, Uuid } from '../schemas/common.ts';
+import { TaskRecordSchema, TaskResponse } from '../schemas/task.ts';
 
 const ORDERINGS = ['-created', 'finished_time', 'status', 'name', 'verbose_name', 'progress'] as const;
-
-export const TaskResponse = record('TaskResponse', {
-  status: oneOf(TASK_STATUSES),
-  response: Type.Unknown({ description: 'the result record; null before the end' }),
-  error: TaskRecordSchema.properties.error,
-});
 
 const tags = ['tasks'];
 

@@ -1,10 +1,23 @@
 /** Every named record of the API document. */
+import type { TSchema } from 'typebox';
 import type { App } from '../app.ts';
-import { TaskResponse } from '../routes/tasks.ts';
+import { IssuedTokenSchema, NewTokenSchema, TokenSchema, UserSchema } from './account.ts';
 import { ErrorBody } from './common.ts';
-import { TaskAccepted, TaskRecordSchema } from './task.ts';
+import { AuditSchema, EventSchema } from './event.ts';
+import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
 
-const SCHEMAS = [ErrorBody, TaskRecordSchema, TaskAccepted, TaskResponse];
+const SCHEMAS: readonly TSchema[] = [
+  ErrorBody,
+  IssuedTokenSchema,
+  UserSchema,
+  TokenSchema,
+  NewTokenSchema,
+  TaskRecordSchema,
+  TaskAccepted,
+  TaskResponse,
+  EventSchema,
+  AuditSchema,
+];
 
 export function registerSchemas(app: App): void {
   for (const schema of SCHEMAS) app.addSchema(schema);

@@ -54,3 +54,9 @@ export function taskAnswers(result?: TSchema) {
     202: Type.Unsafe<unknown>({ $ref: 'TaskAccepted#', description: 'the task goes on' }),
   };
 }
+
+export const TaskResponse = record('TaskResponse', {
+  status: oneOf(TASK_STATUSES),
+  response: Type.Unknown({ description: 'the result record; null before the end' }),
+  error: TaskRecordSchema.properties.error,
+});

@@ -1,0 +1,80 @@
+/** Prometheus metrics: the process, the answers, tasks by status, listeners of the change feed. */
+import type { FastifyRequest } from 'fastify';
+import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { requirePermission } from '../auth/principal.ts';
+import type { Services } from '../services/services.ts';
+import type { App } from './app.ts';
+import { tokenOf } from './auth.ts';
+
+const DURATION_BUCKETS_S = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300];
+const LOOPBACK = /^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$/;
+
+/** Measures every answer (so it is registered at the root, before the routes) and serves `/metrics`. */
+export function registerMetrics(app: App, services: Services): void {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry, prefix: 'virtkeep_controller_' });
+  measureAnswers(app, registry);
+  addGauges(registry, services);
+  app.get(
+    '/metrics',
+    {
+      config: { access: 'public' },
+      schema: {
+        tags: ['system'],
+        summary: 'Prometheus metrics, for the loopback address or with a token',
+        produces: ['text/plain'],
+        response: { 200: { type: 'string', description: 'Prometheus text' } },
+      },
+    },
+    async (request, reply) => {
+      await requireAccess(services, request);
+      reply.type(registry.contentType);
+      return reply.serializer(String).send(await registry.metrics());
+    },
+  );
+}
+
+/** Labelled by route pattern, never by path: the number of series must not grow with ids. */
+function measureAnswers(app: App, registry: Registry): void {
+  const duration = new Histogram({
+    name: 'virtkeep_http_request_duration_seconds',
+    help: 'Time to answer',
+    labelNames: ['method', 'route', 'status'],
+    buckets: DURATION_BUCKETS_S,
+    registers: [registry],
+  });
+  app.addHook('onResponse', async (request, reply) => {
+    const route = request.routeOptions.url ?? 'unknown';
+    duration.observe({ method: request.method, route, status: reply.statusCode }, reply.elapsedTime / 1000);
+  });
+}
+
+function addGauges(registry: Registry, services: Services): void {
+  new Gauge({
+    name: 'virtkeep_tasks',
+    help: 'Tasks by status',
+    labelNames: ['status'],
+    registers: [registry],
+    async collect() {
+      this.reset();
+      for (const [status, number] of Object.entries(await services.tasks.counts())) {
+        this.set({ status }, number);
+      }
+    },
+  });
+  new Gauge({
+    name: 'virtkeep_event_listeners',
+    help: 'Listeners of the change feed',
+    registers: [registry],
+    collect() {
+      this.set(services.changes.listenerCount);
+    },
+  });
+}
+
+/** A request that came through a proxy on this machine is not from this machine. */
+async function requireAccess(services: Services, request: FastifyRequest): Promise<void> {
+  const forwarded = request.headers['x-forwarded-for'] ?? request.headers.forwarded;
+  if (LOOPBACK.test(request.ip) && forwarded === undefined) return;
+  requirePermission(await services.tokens.principal(tokenOf(request)), 'metrics.read');
+}

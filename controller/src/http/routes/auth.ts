@@ -1,0 +1,105 @@
+/** Logging in and prolonging a login. Both are public: they are how a token is come by. */
+import formbody from '@fastify/formbody';
+import { hasKey } from '@virtkeep/shared/errors';
+import type { FastifyRequest } from 'fastify';
+import Type from 'typebox';
+import type { Services } from '../../services/services.ts';
+import type { RouteModule } from '../app.ts';
+import { tokenOf } from '../auth.ts';
+import { IssuedTokenSchema, Password } from '../schemas/account.ts';
+import { ref } from '../schemas/common.ts';
+
+const tags = ['auth'];
+/** Beside the slowing of failures: hashing is work, whoever asks for it. */
+const LOGINS_PER_MINUTE = 300;
+
+const LoginBody = Type.Object(
+  { username: Type.String({ maxLength: 255 }), password: Password },
+  { additionalProperties: false },
+);
+
+const RefreshBody = Type.Object(
+  { token: Type.Optional(Type.String({ maxLength: 4096 })) },
+  { additionalProperties: false },
+);
+
+export const authRoutes: RouteModule = (app, services) => {
+  app.register(formbody);
+  app.register(async scope => {
+    scope.post(
+      '/auth/',
+      {
+        config: {
+          access: 'public',
+          secretAnswer: true,
+          rateLimit: { max: LOGINS_PER_MINUTE, timeWindow: 60_000 },
+        },
+        schema: {
+          tags,
+          summary: 'Log in',
+          consumes: ['application/json', 'application/x-www-form-urlencoded'],
+          body: LoginBody,
+          response: { 200: ref(IssuedTokenSchema) },
+        },
+      },
+      async request => {
+        const { username, password } = request.body as { username: string; password: string };
+        return login(services, request, username, password);
+      },
+    );
+  });
+
+  app.post(
+    '/auth/refresh/',
+    {
+      config: { access: 'public', secretAnswer: true },
+      schema: {
+        tags,
+        summary: 'A new token for a login token that is still valid',
+        description: 'The token is the one of the header, or the field `token`.',
+        body: RefreshBody,
+        response: { 200: ref(IssuedTokenSchema) },
+      },
+    },
+    async request => services.tokens.refresh(request.body.token ?? tokenOf(request)),
+  );
+};
+
+async function login(services: Services, request: FastifyRequest, username: string, password: string) {
+  try {
+    const issued = await services.tokens.login(username, password, request.ip);
+    await auditLogin(services, request, username, 200, null);
+    return issued;
+  } catch (error) {
+    if (hasKey(error, 'login_failed', 'too_many_logins')) {
+      await auditLogin(services, request, username, error.status, error.msgKey);
+    }
+    throw error;
+  }
+}
+
+/** Names nobody has are not written down: people type passwords there. */
+async function auditLogin(
+  services: Services,
+  request: FastifyRequest,
+  username: string,
+  status: number,
+  errorKey: string | null,
+): Promise<void> {
+  const user = await services.users.findByName(username.toLowerCase());
+  if (user === undefined) return;
+  await services.audit.record({
+    userId: user.id,
+    username: user.username,
+    address: request.ip,
+    method: 'POST',
+    path: '/auth/',
+    action: 'POST /auth/',
+    entityId: user.id,
+    status,
+    errorKey,
+    taskId: null,
+    requestId: request.id,
+    body: null,
+  });
+}

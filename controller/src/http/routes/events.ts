@@ -1,0 +1,60 @@
+import Type from 'typebox';
+import { EVENT_TYPES } from '../../services/events.ts';
+import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { pageAnswer, parsePage } from '../paging.ts';
+import { listOf, listQuery, oneOf, Uuid } from '../schemas/common.ts';
+import { EventSchema } from '../schemas/event.ts';
+import { EventStreams } from '../sse.ts';
+
+const tags = ['events'];
+
+const STREAM_TEXT = `Server-Sent Events. \`event:\` is the kind of thing (task, event, domain, node, data_pool, file),
+\`data:\` is \`{"id","action","record"}\` with action created, changed or removed. \`id:\` may be sent back as
+\`Last-Event-ID\`; when that is no longer known the first event is \`reset\`: load the lists again. A client that reads too
+slowly is cut off and may resume. Comment lines keep the connection alive.`;
+
+export const eventRoutes: RouteModule = (app, services) => {
+  const streams = new EventStreams(services);
+
+  app.get(
+    '/api/events/',
+    {
+      config: { access: 'event.read' },
+      schema: {
+        tags,
+        summary: 'List events, newest first',
+        querystring: listQuery({
+          type: Type.Optional(oneOf(EVENT_TYPES)),
+          user: Type.Optional(Type.String({ maxLength: 255 })),
+          entity: Type.Optional(Uuid),
+        }),
+        response: { 200: listOf(EventSchema) },
+      },
+    },
+    async request => {
+      const { type, user, entity } = request.query;
+      const page = parsePage(request.query, EventSchema, ['-created', 'type', 'user']);
+      const { count, events } = await services.events.list({ ...page, type, user, entity });
+      return pageAnswer(request, page, count, events);
+    },
+  );
+
+  app.get(
+    '/api/events/stream/',
+    {
+      exposeHeadRoute: false,
+      config: { access: 'event.read' },
+      schema: {
+        tags,
+        summary: 'What changes, as it happens',
+        description: STREAM_TEXT,
+        produces: ['text/event-stream'],
+        response: { 200: { type: 'string', description: 'text/event-stream' } },
+      },
+    },
+    (request, reply) => {
+      streams.open(request, reply, principalOf(request));
+    },
+  );
+};

@@ -1,0 +1,75 @@
+import { requirePermission } from '../../auth/principal.ts';
+import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { listFromArray, parsePage } from '../paging.ts';
+import { NewTokenSchema, TokenSchema, tokenBody } from '../schemas/account.ts';
+import { body, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
+
+const tags = ['auth'];
+const DEFAULT_DAYS = 365;
+
+export const tokenRoutes: RouteModule = (app, services) => {
+  const maxDays = services.config.auth.integration_token_max_days;
+
+  app.get(
+    '/api/tokens/',
+    {
+      config: { access: 'account.own' },
+      schema: {
+        tags,
+        summary: 'List integration tokens: your own, or all for an administrator',
+        querystring: listQuery({}),
+        response: { 200: listOf(TokenSchema) },
+      },
+    },
+    async request => {
+      const page = parsePage(request.query, TokenSchema, ['-created', 'name', 'expires_on', 'last_used']);
+      const tokens = await services.tokens.list(principalOf(request));
+      return listFromArray(
+        request,
+        page,
+        tokens,
+        token => token,
+        token => token.name,
+      );
+    },
+  );
+
+  app.post(
+    '/api/tokens/',
+    {
+      config: { access: 'account.own', secretAnswer: true },
+      schema: {
+        tags,
+        summary: 'Issue a long-lived integration token; its text is shown this once',
+        body: tokenBody(maxDays),
+        response: { 201: ref(NewTokenSchema) },
+      },
+    },
+    async (request, reply) => {
+      const viewer = principalOf(request);
+      const { name, days, user } = request.body;
+      if (user !== undefined && user !== viewer.id) requirePermission(viewer, 'token.manage');
+      reply.code(201);
+      return services.tokens.create(user ?? viewer.id, name, days ?? Math.min(DEFAULT_DAYS, maxDays));
+    },
+  );
+
+  app.post(
+    '/api/tokens/:id/remove/',
+    {
+      config: { access: 'account.own' },
+      schema: {
+        tags,
+        summary: 'Revoke a token; with the id (jti) of your own login it is a logout',
+        params: IdParams,
+        body: body({}),
+        response: { 200: body({}) },
+      },
+    },
+    async request => {
+      await services.tokens.remove(request.params.id, principalOf(request));
+      return {};
+    },
+  );
+};

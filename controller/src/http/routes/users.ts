@@ -1,0 +1,113 @@
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { verifyPassword } from '../../auth/passwords.ts';
+import { type Principal, requirePermission } from '../../auth/principal.ts';
+import type { Services } from '../../services/services.ts';
+import type { UserPatch, UserRecord } from '../../services/users.ts';
+import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { listFromArray, parsePage } from '../paging.ts';
+import { UserBody, UserPatchBody, UserSchema } from '../schemas/account.ts';
+import { IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
+
+const tags = ['users'];
+
+export const userRoutes: RouteModule = (app, services) => {
+  app.get(
+    '/api/users/',
+    {
+      config: { access: 'user.manage' },
+      schema: {
+        tags,
+        summary: 'List users',
+        querystring: listQuery({}),
+        response: { 200: listOf(UserSchema) },
+      },
+    },
+    async request => {
+      const page = parsePage(request.query, UserSchema, ['username', 'role', 'created', 'last_login']);
+      const users = await services.users.list();
+      return listFromArray(
+        request,
+        page,
+        users,
+        user => user,
+        user => user.username,
+      );
+    },
+  );
+
+  app.post(
+    '/api/users/',
+    {
+      config: { access: 'user.manage' },
+      schema: { tags, summary: 'Add a user', body: UserBody, response: { 201: ref(UserSchema) } },
+    },
+    async (request, reply) => {
+      reply.code(201);
+      return services.users.create(request.body);
+    },
+  );
+
+  app.get(
+    '/api/users/:id/',
+    {
+      config: { access: 'account.own' },
+      schema: {
+        tags,
+        summary: 'One user; everybody may see themselves',
+        params: IdParams,
+        response: { 200: ref(UserSchema) },
+      },
+    },
+    async request => {
+      const viewer = principalOf(request);
+      if (request.params.id !== viewer.id) requirePermission(viewer, 'user.manage');
+      return services.users.get(request.params.id);
+    },
+  );
+
+  app.put(
+    '/api/users/:id/',
+    {
+      config: { access: 'account.own' },
+      schema: {
+        tags,
+        summary: 'Change a user',
+        description:
+          'Everybody may set their own password, with `old_password`; the rest is for administrators. A new ' +
+          'password, another role or disabling ends the logins of before.',
+        params: IdParams,
+        body: UserPatchBody,
+        response: { 200: ref(UserSchema) },
+      },
+    },
+    async request => changeUser(services, principalOf(request), request.params.id, request.body),
+  );
+};
+
+async function changeUser(
+  services: Services,
+  viewer: Principal,
+  id: string,
+  body: UserPatch & { old_password?: string },
+): Promise<UserRecord> {
+  const { old_password: oldPassword, ...patch } = body;
+  const own = id === viewer.id;
+  const onlyPassword = Object.keys(patch).every(field => field === 'password');
+  if (!own || !onlyPassword) requirePermission(viewer, 'user.manage');
+  if (own && patch.password !== undefined) await requireOldPassword(services, id, oldPassword);
+  return services.users.change(id, patch);
+}
+
+/** A stolen token alone must not be enough to take an account over. */
+async function requireOldPassword(
+  services: Services,
+  id: string,
+  oldPassword: string | undefined,
+): Promise<void> {
+  if (oldPassword === undefined) throw new VirtkeepError('missing_field', { field: 'old_password' });
+  const user = await services.users.row(id);
+  if (!(await verifyPassword(user.password_hash, oldPassword))) {
+    throw new VirtkeepError('invalid_field', { field: 'old_password', reason: 'is wrong' });
+  }
+}

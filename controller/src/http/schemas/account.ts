@@ -1,0 +1,70 @@
+/** Logins, tokens and users. */
+import Type from 'typebox';
+import { MAX_PASSWORD_LENGTH } from '../../auth/passwords.ts';
+import { ROLES } from '../../auth/permissions.ts';
+import { Name, nullable, oneOf, record, Text, Time, Uuid } from './common.ts';
+
+/** Lower case, so that no two users differ by case only. */
+export const Username = Type.String({ pattern: '^[a-z0-9][a-z0-9._@-]{0,63}$' });
+/** Length limits of hashing only; the rules for new passwords are in auth/passwords.ts. */
+export const Password = Type.String({ maxLength: MAX_PASSWORD_LENGTH });
+
+export const IssuedTokenSchema = record('IssuedToken', { token: Type.String(), expires_on: Time });
+
+export const UserSchema = record('User', {
+  id: Uuid,
+  username: Type.String(),
+  role: oneOf(ROLES),
+  enabled: Type.Boolean(),
+  description: Type.String(),
+  created: Time,
+  modified: Time,
+  last_login: nullable(Time),
+});
+
+const token = {
+  id: Uuid,
+  name: Type.String(),
+  user: Type.Object({ id: Uuid, username: Type.String() }, { additionalProperties: false }),
+  created: Time,
+  expires_on: Time,
+  last_used: nullable(Time),
+};
+
+export const TokenSchema = record('Token', token);
+export const NewTokenSchema = record('NewToken', {
+  ...token,
+  token: Type.String({ description: 'shown this once' }),
+});
+
+export const UserBody = Type.Object(
+  {
+    username: Username,
+    password: Password,
+    role: oneOf(ROLES),
+    description: Type.Optional(Text),
+  },
+  { additionalProperties: false },
+);
+
+export const UserPatchBody = Type.Object(
+  {
+    role: Type.Optional(oneOf(ROLES)),
+    enabled: Type.Optional(Type.Boolean()),
+    description: Type.Optional(Text),
+    password: Type.Optional(Password),
+    old_password: Type.Optional(Password),
+  },
+  { additionalProperties: false },
+);
+
+export function tokenBody(maxDays: number) {
+  return Type.Object(
+    {
+      name: Name,
+      days: Type.Optional(Type.Integer({ minimum: 1, maximum: maxDays, description: 'lifetime' })),
+      user: Type.Optional(Uuid),
+    },
+    { additionalProperties: false },
+  );
+}

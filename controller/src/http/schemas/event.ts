@@ -1,0 +1,32 @@
+import Type from 'typebox';
+import { EVENT_TYPES } from '../../services/events.ts';
+import { nullable, oneOf, record, Time, Uuid } from './common.ts';
+
+export const EventSchema = record('Event', {
+  id: Uuid,
+  type: oneOf(EVENT_TYPES),
+  message: Type.String(),
+  detail_message: Type.String(),
+  user: Type.String(),
+  created: Time,
+  task: nullable(Uuid),
+  entities: Type.Array(
+    Type.Object({ entity_uuid: Type.String(), entity_class: Type.String() }, { additionalProperties: false }),
+  ),
+});
+
+export const AuditSchema = record('AuditRecord', {
+  id: Uuid,
+  created: Time,
+  user: Type.Object({ id: nullable(Uuid), username: Type.String() }, { additionalProperties: false }),
+  address: Type.String(),
+  method: Type.String(),
+  path: Type.String(),
+  action: Type.String({ description: 'method and route' }),
+  entity: nullable(Type.String()),
+  status: Type.Integer(),
+  error: nullable(Type.String({ description: 'msg_key' })),
+  task: nullable(Uuid),
+  request_id: Type.String(),
+  request: Type.Unknown({ description: 'the body, secrets removed' }),
+});

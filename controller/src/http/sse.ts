@@ -1,0 +1,79 @@
+/**
+ * The event stream. A client that reads too slowly is cut off rather than buffered for: at most MAX_BUFFERED_BYTES wait
+ * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends with its token.
+ */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Principal } from '../auth/principal.ts';
+import type { Change } from '../services/changes.ts';
+import type { Services } from '../services/services.ts';
+
+const HEARTBEAT_MS = 15_000;
+const MAX_BUFFERED_BYTES = 1024 * 1024;
+const RETRY_MS = 2000;
+/** setTimeout cannot wait longer; a stream of a token that lives longer is cut there, and resumes. */
+const MAX_STREAM_MS = 24 * 3600 * 1000;
+
+export class EventStreams {
+  readonly #services: Services;
+  #open = 0;
+
+  constructor(services: Services) {
+    this.#services = services;
+  }
+
+  /** Takes the reply over until the client goes. @throws too_many_requests above the configured number. */
+  open(request: FastifyRequest, reply: FastifyReply, viewer: Principal): void {
+    if (this.#open >= this.#services.config.limits.event_streams) {
+      throw new VirtkeepError('too_many_requests', { seconds: 30 });
+    }
+    this.#open += 1;
+    reply.hijack();
+    const headers = { ...reply.getHeaders(), 'content-type': 'text/event-stream; charset=utf-8' };
+    reply.raw.writeHead(200, headers as Record<string, string>);
+    const lastId = request.headers['last-event-id'];
+    this.#serve(reply, viewer, typeof lastId === 'string' ? lastId : undefined);
+  }
+
+  #serve(reply: FastifyReply, viewer: Principal, lastId: string | undefined): void {
+    const { changes, draining } = this.#services;
+    const send = (text: string) => {
+      reply.raw.write(text);
+      if (reply.raw.writableLength > MAX_BUFFERED_BYTES) reply.raw.destroy();
+    };
+    send(`retry: ${RETRY_MS}\n\n`);
+    for (const text of backlog(changes.lastId, lastId === undefined ? [] : changes.since(lastId), viewer))
+      send(text);
+    const unsubscribe = changes.subscribe(change => send(changeText(change, viewer)));
+    const heartbeat = setInterval(() => send(': alive\n\n'), HEARTBEAT_MS);
+    const end = () => reply.raw.end();
+    const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
+    const expiry = setTimeout(end, leftMs);
+    draining.addEventListener('abort', end, { once: true });
+    reply.raw.once('close', () => {
+      unsubscribe();
+      clearInterval(heartbeat);
+      clearTimeout(expiry);
+      draining.removeEventListener('abort', end);
+      this.#open -= 1;
+    });
+    reply.raw.on('error', () => reply.raw.destroy());
+    if (draining.aborted) end();
+  }
+}
+
+/** What a client that resumes has missed; `reset` when that is not known. A new one gets the id to resume from. */
+function backlog(newestId: string, missed: Change[] | null, viewer: Principal): string[] {
+  if (missed === null) return [`id: ${newestId}\nevent: reset\ndata: {}\n\n`];
+  if (missed.length === 0) return [`id: ${newestId}\n\n`];
+  return missed.map(change => changeText(change, viewer));
+}
+
+function changeText(change: Change, viewer: Principal): string {
+  const data = JSON.stringify({
+    id: change.entityId,
+    action: change.action,
+    record: change.render(viewer) ?? null,
+  });
+  return `id: ${change.id}\nevent: ${change.kind}\ndata: ${data}\n\n`;
+}
