@@ -1,0 +1,87 @@
+/**
+ * One archive operation in a process of its own, as the agent would do it:
+ *   node archive-run.ts write <source> <target> plain|zstd [hash]
+ *   node archive-run.ts extract <archive> <target>
+ *   node archive-run.ts list <archive>
+ * Prints elapsed time and peak memory as JSON. Loading the code is not counted: the agent has it loaded.
+ */
+import {
+  ArchiveWriter,
+  type Manifest,
+  type MemberRecord,
+  openArchive,
+} from '../../agent/src/archive/index.ts';
+import { peakRssBytes } from './lib.ts';
+
+const { signal } = new AbortController();
+const BACKUP_ID = '5ef1c4a0-6c0e-4f6b-9a53-0d8f6c1f7a11';
+
+function manifestOf(members: MemberRecord[]): Manifest {
+  const created = new Date().toISOString();
+  const state = { number: 1, name: null, consistency: 'off' as const, created, xmlMember: '0001_bench.xml' };
+  return {
+    formatVersion: 1,
+    backupId: BACKUP_ID,
+    toolVersion: 'bench',
+    created,
+    vm: { uuid: BACKUP_ID, name: 'bench' },
+    isTemplate: false,
+    templateVersion: null,
+    template: null,
+    incremental: false,
+    states: [{ ...state, memoryMember: null, nvram: null, tpm: null }],
+    disks: [],
+    isos: [],
+    luns: [],
+    snapshots: [],
+    excludedDisks: [],
+    members,
+    options: {},
+    warnings: [],
+    fallbackReason: null,
+  };
+}
+
+async function write(source: string, path: string, format: string, hash: boolean): Promise<number> {
+  const start = performance.now();
+  const compression = format === 'zstd' ? { level: 3 } : null;
+  const writer = await ArchiveWriter.create({ path, backupId: BACKUP_ID, compression, hash, signal });
+  try {
+    await writer.addFile('disk.qcow2', 'disk', source);
+    await writer.addBytes('0001_bench.xml', 'domain_xml', Buffer.from('<domain/>'));
+    await writer.finish({ stateNumber: 1, manifest: manifestOf });
+  } finally {
+    await writer.abort();
+  }
+  return performance.now() - start;
+}
+
+async function extract(path: string, target: string): Promise<number> {
+  const start = performance.now();
+  const archive = await openArchive(path, signal);
+  try {
+    await archive.extractMember('disk.qcow2', target, { signal });
+  } finally {
+    await archive.close();
+  }
+  return performance.now() - start;
+}
+
+async function list(path: string): Promise<number> {
+  const start = performance.now();
+  const archive = await openArchive(path, signal);
+  const xml = archive.members.find(member => member.kind === 'domain_xml')!;
+  await archive.readMember(xml.name, signal);
+  const elapsedMs = performance.now() - start;
+  await archive.close();
+  return elapsedMs;
+}
+
+const [operation, first = '', second = '', format = 'plain', hash] = process.argv.slice(2);
+const elapsedMs =
+  operation === 'write'
+    ? await write(first, second, format, hash === 'hash')
+    : operation === 'extract'
+      ? await extract(first, second)
+      : await list(first);
+console.log(JSON.stringify({ elapsedMs, peakRssBytes: peakRssBytes() }));

@@ -1,0 +1,187 @@
+/**
+ * The archive against cp, GNU tar and zstd: `node test/bench/archive.ts [--quick] [--rounds N] [--warm]`.
+ *
+ * Every time ends with fdatasync. Caches are dropped before each run (as root) unless --warm, because a frozen disk
+ * is seldom in the page cache. Works in .cache/bench and cleans up after itself.
+ */
+import { mkdirSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { writeImage } from './archive-data.ts';
+import { libzstdRow } from './archive-libzstd.ts';
+import {
+  alternate,
+  type BenchCase,
+  type BenchRow,
+  benchOptions,
+  command,
+  dropCaches,
+  measuredNode,
+  median,
+  printTable,
+} from './lib.ts';
+
+const MiB = 1024 * 1024;
+const { quick, rounds, warm } = benchOptions();
+const imageBytes = quick ? 256 * MiB : 4096 * MiB;
+const root = join(import.meta.dirname, '../../.cache/bench/archive');
+const runner = join(import.meta.dirname, 'archive-run.ts');
+const peaks: number[] = [];
+
+/** Runs our code in a process of its own and returns the time it measured. */
+async function ours(...args: string[]): Promise<number> {
+  const measured = await measuredNode(runner, args);
+  peaks.push(measured.peakRssBytes);
+  return measured.elapsedMs;
+}
+
+function prepared(...leftovers: string[]): () => Promise<void> {
+  return async () => {
+    for (const path of leftovers) rmSync(path, { recursive: true, force: true });
+    await command('sync', []);
+    if (!warm) dropCaches();
+  };
+}
+
+/** A program, then fdatasync of what it wrote. */
+async function durable(target: string, program: string, args: string[], cwd: string): Promise<undefined> {
+  await command(program, args, cwd);
+  await command('sync', ['-d', target]);
+}
+
+/** The writers and readers to compare in one directory. */
+function casesIn(directory: string): Record<string, BenchCase> {
+  const at = (name: string) => join(directory, name);
+  const image = at('disk.qcow2');
+  const unpacked = at('unpacked');
+  const named = (name: string, leftovers: string[], run: BenchCase['run']): BenchCase => ({
+    name,
+    prepare: prepared(...leftovers.map(at)),
+    run,
+  });
+  const gnu = (args: string[], target: string) => () => durable(at(target), 'tar', args, directory);
+  const untar = (args: string[]) => async () => {
+    mkdirSync(unpacked, { recursive: true });
+    return await durable(join(unpacked, 'disk.qcow2'), 'tar', ['-C', unpacked, ...args], directory);
+  };
+  return {
+    cp: named('cp', ['cp.img'], () =>
+      durable(at('cp.img'), 'cp', ['--reflink=never', image, at('cp.img')], directory),
+    ),
+    tar: named('tar', ['gnu.tar'], gnu(['-cf', 'gnu.tar', 'disk.qcow2'], 'gnu.tar')),
+    ours: named('ours', ['ours.tar'], () => ours('write', image, at('ours.tar'), 'plain')),
+    tarZstd: named(
+      'tar zstd',
+      ['gnu.tar.zst'],
+      gnu(['-I', 'zstd -T0 -3', '-cf', 'gnu.tar.zst', 'disk.qcow2'], 'gnu.tar.zst'),
+    ),
+    oursZstd: named('ours zstd', ['ours.tar.zst'], () => ours('write', image, at('ours.tar.zst'), 'zstd')),
+    untar: named('tar -x', ['unpacked'], untar(['-xf', at('gnu.tar')])),
+    oursExtract: named('ours x', ['out.img'], () => ours('extract', at('ours.tar'), at('out.img'))),
+    untarZstd: named('tar --zstd -x', ['unpacked'], untar(['--zstd', '-xf', at('gnu.tar.zst')])),
+    oursExtractZstd: named('ours zstd x', ['out.img'], () =>
+      ours('extract', at('ours.tar.zst'), at('out.img')),
+    ),
+    list: named('list', [], () => ours('list', at('ours.tar.zst'))),
+    hashed: named('ours zstd hash', ['hash.tar.zst', 'hash.tar.zst.sha256'], () =>
+      ours('write', image, at('hash.tar.zst'), 'zstd', 'hash'),
+    ),
+  };
+}
+
+type Times = Map<string, number[]>;
+const middle = (times: Times, name: string): number => median(times.get(name)!);
+
+function ratio(times: Times, name: string, mine: string, theirs: string, target: number): BenchRow {
+  const note = `${middle(times, mine).toFixed(0)} ms against ${middle(times, theirs).toFixed(0)} ms`;
+  return { name, value: middle(times, mine) / middle(times, theirs), unit: '×', target, note };
+}
+
+async function onExt4(directory: string): Promise<BenchRow[]> {
+  const cases = casesIn(directory);
+  const plain = await alternate(rounds, [cases.cp!, cases.tar!, cases.ours!]);
+  const restore = await alternate(rounds, [cases.untar!, cases.oursExtract!]);
+  for (const name of ['gnu.tar', 'ours.tar', 'cp.img', 'unpacked', 'out.img'])
+    rmSync(join(directory, name), { recursive: true, force: true });
+  const zstd = await alternate(rounds, [cases.tarZstd!, cases.oursZstd!, cases.hashed!]);
+  const size = (name: string) => statSync(join(directory, name)).size;
+  const growth = (size('ours.tar.zst') / size('gnu.tar.zst') - 1) * 100;
+  const restoreZstd = await alternate(rounds, [cases.untarZstd!, cases.oursExtractZstd!]);
+  const list = await alternate(rounds, [cases.list!]);
+  return [
+    ratio(plain, 'write .tar / cp', 'ours', 'cp', 0.75),
+    ratio(plain, 'write .tar / GNU tar', 'ours', 'tar', 0.6),
+    ratio(zstd, 'write .tar.zst / tar -I "zstd -T0 -3"', 'ours zstd', 'tar zstd', 0.8),
+    { name: '.tar.zst size over single-stream zstd -3', value: growth, unit: '%', target: 0.7 },
+    ratio(restore, 'restore .tar / tar -xf', 'ours x', 'tar -x', 0.5),
+    ratio(restoreZstd, 'restore .tar.zst / tar --zstd -xf', 'ours zstd x', 'tar --zstd -x', 0.5),
+    {
+      name: 'open, member list and XML of the .tar.zst',
+      value: middle(list, 'list'),
+      unit: 'ms',
+      target: 30,
+    },
+    {
+      ...ratio(zstd, 'SHA-256 on: .tar.zst with hash / without', 'ours zstd hash', 'ours zstd', 0),
+      target: undefined,
+    },
+  ];
+}
+
+/** The same on XFS with reflink, in a loop mount; empty where that cannot be made. */
+async function onXfs(directory: string): Promise<BenchRow[]> {
+  const disk = join(root, 'xfs.img');
+  try {
+    await command('truncate', ['-s', String(imageBytes * 3 + 1024 * MiB), disk]);
+    await command('mkfs.xfs', ['-q', '-f', '-m', 'reflink=1', disk]);
+    await command('mount', ['-o', 'loop', disk, directory]);
+  } catch (error) {
+    console.log(`no XFS loop mount here, left out: ${(error as Error).message}`);
+    rmSync(disk, { force: true });
+    return [];
+  }
+  try {
+    writeImage(join(directory, 'disk.qcow2'), imageBytes);
+    const cases = casesIn(directory);
+    const times = await alternate(rounds, [cases.tar!, cases.ours!]);
+    const gain = middle(times, 'tar') / middle(times, 'ours');
+    const note = `${middle(times, 'ours').toFixed(0)} ms against ${middle(times, 'tar').toFixed(0)} ms`;
+    return [
+      {
+        name: 'reflink .tar on XFS, faster than GNU tar by',
+        value: gain,
+        unit: '×',
+        target: 50,
+        sense: 'at least',
+        note,
+      },
+    ];
+  } finally {
+    await command('umount', [directory]);
+    rmSync(disk, { force: true });
+  }
+}
+
+async function main(): Promise<boolean> {
+  rmSync(root, { recursive: true, force: true });
+  const ext4 = join(root, 'plain');
+  const xfs = join(root, 'xfs');
+  for (const directory of [ext4, xfs]) mkdirSync(directory, { recursive: true });
+  try {
+    writeImage(join(ext4, 'disk.qcow2'), imageBytes);
+    const rows = [...(await onExt4(ext4)), ...(await onXfs(xfs))];
+    rows.push({
+      name: 'peak memory of any of our runs',
+      value: Math.max(...peaks) / MiB,
+      unit: 'MiB',
+      target: 200,
+    });
+    rows.push(await libzstdRow(join(ext4, 'disk.qcow2'), rounds));
+    const title = `archive: ${imageBytes / MiB} MiB image, median of ${rounds} alternating rounds, ${warm ? 'warm' : 'cold'} cache, fdatasync included`;
+    return printTable(title, rows);
+  } finally {
+    rmSync(root, { recursive: true, force: true });
+  }
+}
+
+const met = await main();
+process.exitCode = met || quick ? 0 : 1;

@@ -1,0 +1,124 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+
+/** Helpers of all benchmarks: alternating rounds, medians, ratios against targets. */
+
+/** Middle value; the mean of the two middle ones for an even count. */
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((first, second) => first - second);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
+}
+
+/** One thing to be measured; `run` returns its own time in ms when it can tell better than a clock around it. */
+export interface BenchCase {
+  name: string;
+  /** Not timed: removes what the last round left. */
+  prepare?: () => Promise<void> | void;
+  run: () => Promise<number | undefined>;
+}
+
+/**
+ * Runs the cases one after another, `rounds` times over, so that a machine that slows down slows all of them.
+ * @returns per case the times in ms, one a round
+ */
+export async function alternate(rounds: number, cases: readonly BenchCase[]): Promise<Map<string, number[]>> {
+  const times = new Map<string, number[]>(cases.map(({ name }) => [name, []]));
+  for (let round = 0; round < rounds; round++)
+    for (const { name, prepare, run } of cases) {
+      await prepare?.();
+      const start = performance.now();
+      const own = await run();
+      times.get(name)!.push(own ?? performance.now() - start);
+      process.stderr.write(`\r${`round ${round + 1}/${rounds} ${name}`.padEnd(70)}`);
+    }
+  process.stderr.write(`\r${' '.repeat(70)}\r`);
+  return times;
+}
+
+/** A row of the result: `value` is to be at most (or at least) `target`. */
+export interface BenchRow {
+  name: string;
+  value: number;
+  unit: string;
+  target?: number;
+  /** Default 'at most'. */
+  sense?: 'at most' | 'at least';
+  /** What the value was computed from. */
+  note?: string;
+}
+
+export const passes = ({ value, target, sense }: BenchRow): boolean =>
+  target === undefined || (sense === 'at least' ? value >= target : value <= target);
+
+/** Prints the rows and returns whether all targets were met. */
+export function printTable(title: string, rows: readonly BenchRow[]): boolean {
+  console.log(`\n${title}`);
+  const width = Math.max(...rows.map(({ name }) => name.length));
+  for (const row of rows) {
+    const { name, value, unit, target, sense = 'at most', note = '' } = row;
+    const shown = `${value.toFixed(value < 10 ? 3 : 1)} ${unit}`.padStart(14);
+    const wanted = target === undefined ? '' : `${sense} ${target}`;
+    const verdict = target === undefined ? '' : passes(row) ? 'pass' : 'FAIL';
+    console.log(
+      `${name.padEnd(width)} ${shown}  ${wanted.padEnd(14)} ${verdict.padEnd(5)} ${note}`.trimEnd(),
+    );
+  }
+  return rows.every(passes);
+}
+
+/** Runs a program to its end. @throws Error when it fails */
+export async function command(program: string, args: readonly string[], cwd?: string): Promise<void> {
+  const child = spawn(program, args, {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    ...(cwd === undefined ? {} : { cwd }),
+  });
+  let errors = '';
+  child.stderr.on('data', (bytes: Buffer) => {
+    errors = (errors + bytes.toString()).slice(0, 2000);
+  });
+  const [code] = (await once(child, 'close')) as [number | null];
+  if (code !== 0) throw new Error(`${program} ${args.join(' ')} failed (${code}): ${errors}`);
+}
+
+/** What a measured Node process reports. */
+export interface Measured {
+  elapsedMs: number;
+  peakRssBytes: number;
+  [key: string]: unknown;
+}
+
+/** Runs a TypeScript file in a process of its own; it prints one JSON line ({@link Measured}) at its end. */
+export async function measuredNode(file: string, args: readonly string[]): Promise<Measured> {
+  const child = spawn(process.execPath, [file, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let output = '';
+  child.stdout.on('data', (bytes: Buffer) => {
+    output += bytes.toString();
+  });
+  const [code] = (await once(child, 'close')) as [number | null];
+  if (code !== 0) throw new Error(`${file} ${args.join(' ')} failed (${code})`);
+  return JSON.parse(output.trim().split('\n').at(-1)!) as Measured;
+}
+
+/** Highest memory this process had resident, in bytes. */
+export const peakRssBytes = (): number => process.resourceUsage().maxRSS * 1024;
+
+/** Empties the page cache, so that every case reads its source from the disk; needs root, else does nothing. */
+export function dropCaches(): void {
+  try {
+    writeFileSync('/proc/sys/vm/drop_caches', '3');
+  } catch {
+    // Not root: the cases still alternate, with a warm cache.
+  }
+}
+
+/** Options every benchmark has. */
+export function benchOptions(): { quick: boolean; rounds: number; warm: boolean } {
+  const { values } = parseArgs({
+    options: { quick: { type: 'boolean' }, rounds: { type: 'string' }, warm: { type: 'boolean' } },
+  });
+  const quick = values.quick ?? false;
+  return { quick, rounds: Number(values.rounds ?? (quick ? 3 : 5)), warm: values.warm ?? false };
+}
