@@ -81,13 +81,22 @@ test('purge forgets old ended operations, but none that runs or has something to
 
 test('settings are JSON under a key', () => {
   const journal = new Journal(path);
-  expect(journal.getSetting('pools.marks')).toBeUndefined();
-  journal.setSetting('pools.marks', { a: [1] });
-  journal.setSetting('pools.marks', { a: [2] });
+  expect(journal.settings.get('pools.marks')).toBeUndefined();
+  journal.settings.set('pools.marks', { a: [1] });
+  journal.settings.set('pools.marks', { a: [2] });
   journal.close();
   const again = new Journal(path);
-  expect(again.getSetting('pools.marks')).toEqual({ a: [2] });
+  expect(again.settings.get('pools.marks')).toEqual({ a: [2] });
   again.close();
+});
+
+test('a second agent cannot open the journal of a running one', () => {
+  const journal = new Journal(path);
+  expect(() => new Journal(path, { busyTimeoutMs: 50 })).toThrow(
+    expect.objectContaining({ msgKey: 'journal_failed' }),
+  );
+  journal.close();
+  new Journal(path).close();
 });
 
 test('a journal of a newer agent is refused, a file that is none too', () => {

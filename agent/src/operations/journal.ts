@@ -72,22 +72,28 @@ interface OperationRow {
  */
 export class Journal {
   readonly path: string;
+  /** Durable JSON values of other parts, by key; a key begins with its owner: "pools.base". */
+  readonly settings = {
+    /** Undefined when nothing is stored. */
+    get: (key: string): unknown => this.#getSetting(key),
+    set: (key: string, value: unknown): void => this.#setSetting(key, value),
+  };
   readonly #db: Database.Database;
   #nextSequence: number;
   #reservedSequence: number;
 
   /** @param path of the database file; its directory is made (mode 0700) when absent. */
-  constructor(path: string) {
+  constructor(path: string, { busyTimeoutMs = BUSY_TIMEOUT_MS } = {}) {
     this.path = path;
-    this.#db = this.#guard(() => openDatabase(path));
-    this.#nextSequence = this.getSetting<number>(SEQUENCE_KEY) ?? 1;
+    this.#db = this.#guard(() => openDatabase(path, busyTimeoutMs));
+    this.#nextSequence = (this.#getSetting(SEQUENCE_KEY) as number | undefined) ?? 1;
     this.#reservedSequence = this.#nextSequence;
   }
 
   /** The next sequence of this agent's events: grows across restarts, by more than one after a crash. */
   nextSequence(): number {
     if (this.#nextSequence >= this.#reservedSequence) {
-      this.setSetting(SEQUENCE_KEY, this.#reservedSequence + SEQUENCE_BLOCK);
+      this.#setSetting(SEQUENCE_KEY, this.#reservedSequence + SEQUENCE_BLOCK);
       this.#reservedSequence += SEQUENCE_BLOCK;
     }
     return this.#nextSequence++;
@@ -203,16 +209,18 @@ export class Journal {
     );
   }
 
-  /** A setting stored by `setSetting`, or undefined. Keys are namespaced by their owner: "pools.marks". */
-  getSetting<T>(key: string): T | undefined {
+  close(): void {
+    this.#db.close();
+  }
+
+  #getSetting(key: string): unknown {
     const row = this.#guard(() =>
       this.#db.prepare<[string], { value: string }>('SELECT value FROM settings WHERE key = ?').get(key),
     );
-    return row && (JSON.parse(row.value) as T);
+    return row && JSON.parse(row.value);
   }
 
-  /** Durably stores a JSON value. */
-  setSetting(key: string, value: unknown): void {
+  #setSetting(key: string, value: unknown): void {
     this.#guard(() =>
       this.#db
         .prepare(
@@ -220,10 +228,6 @@ export class Journal {
         )
         .run(key, JSON.stringify(value)),
     );
-  }
-
-  close(): void {
-    this.#db.close();
   }
 
   #update(record: OperationRecord): void {
@@ -255,9 +259,11 @@ export class Journal {
 
 const COLUMNS = 'message, fingerprint, committed, locks';
 
-function openDatabase(path: string): Database.Database {
+function openDatabase(path: string, busyTimeoutMs: number): Database.Database {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const db = new Database(path, { timeout: BUSY_TIMEOUT_MS });
+  const db = new Database(path, { timeout: busyTimeoutMs });
+  // One agent per journal: a second one would undo what the first is doing. The lock goes with the process.
+  db.pragma('locking_mode = EXCLUSIVE');
   db.pragma('journal_mode = WAL');
   db.pragma('synchronous = FULL');
   db.pragma('foreign_keys = ON');

@@ -1,0 +1,99 @@
+import { hostname } from 'node:os';
+import { parseArgs } from 'node:util';
+import { connect } from '@virtkeep/node-libvirt';
+import { ConfigError } from '@virtkeep/shared/config';
+import { isVirtkeepError, reasonOf } from '@virtkeep/shared/errors';
+import { createLogger } from '@virtkeep/shared/log';
+import { type AgentConfig, loadAgentConfig } from './config.ts';
+import { enrol } from './enroll/enroll.ts';
+import { readToken } from './enroll/token.ts';
+import { serve } from './serve.ts';
+import { AGENT_VERSION } from './version.ts';
+
+/** Exit codes of sysexits.h. */
+const EX_USAGE = 64;
+const EX_CONFIG = 78;
+
+const USAGE = `virtkeep-agent ${AGENT_VERSION}
+
+usage: virtkeep-agent [serve] --config FILE
+       virtkeep-agent enroll --config FILE --controller https://HOST:PORT --token TOKEN
+       virtkeep-agent --version | --help
+
+--token - reads the token from the environment variable VIRTKEEP_ENROLL_TOKEN, or from standard input.
+`;
+
+const OPTIONS = {
+  config: { type: 'string', short: 'c' },
+  controller: { type: 'string' },
+  token: { type: 'string' },
+  version: { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
+} as const;
+
+class UsageError extends Error {}
+
+/** Runs a command line; ends the process with 0, 1, 64 (usage) or 78 (settings, enrolment). */
+export async function runCli(argv: string[]): Promise<never> {
+  try {
+    await runCommand(argv);
+    process.exit(0);
+  } catch (error) {
+    process.stderr.write(`virtkeep-agent: ${reasonOf(error)}\n`);
+    if (error instanceof UsageError) process.exit(EX_USAGE);
+    if (error instanceof ConfigError) process.exit(EX_CONFIG);
+    if (!isVirtkeepError(error)) process.stderr.write(`${(error as Error).stack}\n`);
+    process.exit(1);
+  }
+}
+
+async function runCommand(argv: string[]): Promise<void> {
+  const { values, command } = parse(argv);
+  if (values.help) return void process.stdout.write(USAGE);
+  if (values.version) return void process.stdout.write(`${AGENT_VERSION}\n`);
+  if (!values.config) throw new UsageError('--config FILE is missing (see --help)');
+  const config = loadAgentConfig(values.config);
+  if (command === 'serve') return serve(config, createLogger('virtkeep-agent', config.log.level));
+  if (!values.controller || !values.token)
+    throw new UsageError('enroll needs --controller and --token (see --help)');
+  await enrolCommand(config, values.controller, values.token);
+}
+
+function parse(argv: string[]) {
+  try {
+    const { values, positionals } = parseArgs({ args: argv, options: OPTIONS, allowPositionals: true });
+    const [command = 'serve', ...rest] = positionals;
+    if (rest.length > 0 || !['serve', 'enroll'].includes(command)) {
+      throw new Error(`unknown command "${positionals.join(' ')}"`);
+    }
+    return { values, command };
+  } catch (error) {
+    throw new UsageError(`${reasonOf(error)} (see --help)`);
+  }
+}
+
+async function enrolCommand(config: AgentConfig, controller: string, tokenArgument: string): Promise<void> {
+  const identity = await enrol({
+    controller,
+    token: readToken(tokenArgument),
+    nodeId: config.node_id ?? (await hostUuid(config)),
+    hostname: hostname(),
+    address: config.advertise.address,
+    port: config.advertise.port ?? config.listen.port,
+    directory: config.tls.dir,
+  });
+  process.stdout.write(
+    `Enrolled as node ${identity.nodeId}; the certificate in ${config.tls.dir} is valid until ${identity.expires.toISOString()}.\n`,
+  );
+}
+
+async function hostUuid(config: AgentConfig): Promise<string> {
+  try {
+    await using libvirt = await connect(config.libvirt.uri, { events: false });
+    return await libvirt.hostUuid();
+  } catch (error) {
+    throw new ConfigError(
+      `the host UUID cannot be read from libvirt at ${config.libvirt.uri} (${reasonOf(error)}); start libvirt or set node_id`,
+    );
+  }
+}

@@ -1,0 +1,102 @@
+/**
+ * One HTTPS request to a server known only by the fingerprint of its CA. First a bare handshake shows the chain that
+ * the server presents; the pinned certificate out of it becomes the only trusted root of the second connection, which
+ * then is verified in full, host name included, before the secret is sent.
+ */
+import { createHash } from 'node:crypto';
+import { request } from 'node:https';
+import { connect, type DetailedPeerCertificate } from 'node:tls';
+import { ConfigError } from '@virtkeep/shared/config';
+import { reasonOf } from '@virtkeep/shared/errors';
+
+const TIMEOUT_MS = 30_000;
+const MAX_ANSWER_BYTES = 1024 * 1024;
+/** Longest chain looked at; a real one has two or three certificates. */
+const MAX_CHAIN = 10;
+
+export interface JsonAnswer {
+  status: number;
+  body: unknown;
+}
+
+/** @throws ConfigError when the server cannot be reached, is not the pinned one, or does not answer JSON. */
+export async function postJsonPinned(url: URL, fingerprint: string, body: object): Promise<JsonAnswer> {
+  const ca = await fetchPinnedCa(url, fingerprint);
+  const { status, text } = await post(url, ca, JSON.stringify(body));
+  try {
+    return { status, body: JSON.parse(text) as unknown };
+  } catch {
+    throw new ConfigError(`${url.host} did not answer JSON (HTTP status ${status}). Is it the controller?`);
+  }
+}
+
+/** The pinned certificate, PEM, out of the chain that the server presents. */
+async function fetchPinnedCa(url: URL, fingerprint: string): Promise<string> {
+  const chain = await presentedChain(url);
+  const pinned = chain.find(der => createHash('sha256').update(der).digest('hex') === fingerprint);
+  if (!pinned) {
+    throw new ConfigError(
+      `the server at ${url.host} is not the controller that made this token: no certificate in its chain has the ` +
+        'fingerprint in the token. Nothing was sent to it.',
+    );
+  }
+  const base64 = pinned.toString('base64').replace(/.{64}/g, '$&\n').trim();
+  return `-----BEGIN CERTIFICATE-----\n${base64}\n-----END CERTIFICATE-----\n`;
+}
+
+function presentedChain(url: URL): Promise<Buffer[]> {
+  return new Promise((resolve, reject) => {
+    const host = url.hostname.replace(/^\[|\]$/g, '');
+    const socket = connect({
+      host,
+      port: Number(url.port || 443),
+      rejectUnauthorized: false,
+      timeout: TIMEOUT_MS,
+    });
+    const fail = (reason: string) => {
+      socket.destroy();
+      reject(new ConfigError(`the controller at ${url.host} cannot be reached: ${reason}`));
+    };
+    socket.once('timeout', () => fail('it does not answer'));
+    socket.once('error', error => fail(error.message));
+    socket.once('secureConnect', () => {
+      const chain = chainOf(socket.getPeerCertificate(true));
+      socket.end();
+      resolve(chain);
+    });
+  });
+}
+
+function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
+  const chain: Buffer[] = [];
+  for (let current: DetailedPeerCertificate | undefined = leaf; current?.raw && chain.length < MAX_CHAIN; ) {
+    chain.push(current.raw);
+    // A self-signed certificate is its own issuer.
+    current = current.issuerCertificate === current ? undefined : current.issuerCertificate;
+  }
+  return chain;
+}
+
+function post(url: URL, ca: string, body: string): Promise<{ status: number; text: string }> {
+  return new Promise((resolve, reject) => {
+    const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const sent = request(url, { method: 'POST', ca, headers, agent: false, signal }, answer => {
+      const chunks: Buffer[] = [];
+      let sizeBytes = 0;
+      answer.on('data', (chunk: Buffer) => {
+        sizeBytes += chunk.length;
+        if (sizeBytes > MAX_ANSWER_BYTES) answer.destroy(new Error('the answer is too large'));
+        else chunks.push(chunk);
+      });
+      answer.on('end', () =>
+        resolve({ status: answer.statusCode ?? 0, text: Buffer.concat(chunks).toString('utf8') }),
+      );
+      answer.on('error', fail);
+    });
+    const fail = (error: unknown) =>
+      reject(new ConfigError(`the request to the controller at ${url.host} failed: ${reasonOf(error)}`));
+    sent.on('error', fail);
+    sent.end(body);
+  });
+}

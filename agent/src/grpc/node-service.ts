@@ -1,0 +1,61 @@
+import type {
+  InventoryEvent,
+  Inventory as InventoryMessage,
+  NodeInfo,
+  NodeServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import type { CertificateRenewal } from '../enroll/renewal.ts';
+import type { NodeStatus } from '../node-status.ts';
+import { merge } from './merge.ts';
+
+/** What the node service needs of the hypervisor's model (agent/src/inventory). */
+export interface Inventory {
+  /** All domains and pools as last seen; empty before libvirt was reached. `node` is filled in by the service. */
+  snapshot(): InventoryMessage;
+  /**
+   * One `full` event (without `node`), then one event per change, for ever; rejects with the abort reason. A slow
+   * reader gets the newest state of each thing, not every state in between.
+   */
+  watch(signal: AbortSignal): AsyncIterable<InventoryEvent>;
+}
+
+export interface NodeServiceOptions {
+  status: NodeStatus;
+  inventory: Inventory;
+  renewal: CertificateRenewal;
+}
+
+export function nodeService({ status, inventory, renewal }: NodeServiceOptions): NodeServiceImplementation {
+  const nodeInfo = (info: NodeInfo = status.current(), pools = inventory.snapshot().pools): NodeInfo => ({
+    ...info,
+    basePoolId: pools.find(pool => pool.isBase)?.id ?? '',
+  });
+
+  async function* watchNode(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
+    for await (const info of status.watch(signal)) {
+      yield { event: { $case: 'nodeChanged', value: nodeInfo(info) } };
+    }
+  }
+
+  async function* watchInventory(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
+    for await (const { event } of inventory.watch(signal)) {
+      if (event?.$case === 'full') {
+        yield {
+          event: { $case: 'full', value: { ...event.value, node: nodeInfo(undefined, event.value.pools) } },
+        };
+      } else {
+        yield { event };
+      }
+    }
+  }
+
+  return {
+    getInfo: async () => nodeInfo(),
+    watchInventory: (_request, { signal }) => merge(watchInventory(signal), watchNode(signal)),
+    renewCertificate: async () => ({ csrPem: await renewal.request() }),
+    installCertificate: async request => {
+      renewal.install(request.certificatePem);
+      return {};
+    },
+  };
+}

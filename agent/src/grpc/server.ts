@@ -1,0 +1,100 @@
+import { readFileSync } from 'node:fs';
+import type { ServerInterceptor } from '@grpc/grpc-js';
+import { withTimeout } from '@virtkeep/shared/abort';
+import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
+import type { Logger } from '@virtkeep/shared/log';
+import { MiB } from '@virtkeep/shared/units';
+import { type CompatServiceDefinition, createServer, type ServiceImplementation } from 'nice-grpc';
+import type { ServerMiddleware } from 'nice-grpc-common';
+
+import { HealthDefinition, HealthServiceImpl, HealthState } from 'nice-grpc-server-health';
+import { ServerReflection, ServerReflectionService } from 'nice-grpc-server-reflection';
+import type { ReloadableCredentials } from './credentials.ts';
+import { peerInterceptor, permissionMiddleware } from './peer.ts';
+
+/** A service of the agent: its generated definition and what implements it. */
+export interface Service {
+  definition: CompatServiceDefinition & { fullName: string };
+  // The implementation's type follows from the definition; `service` checks it where the pair is made.
+  implementation: ServiceImplementation<CompatServiceDefinition>;
+}
+
+/** Pairs a definition with its implementation, checked by the compiler. */
+export function service<Definition extends CompatServiceDefinition & { fullName: string }>(
+  definition: Definition,
+  implementation: ServiceImplementation<Definition>,
+): Service {
+  return { definition, implementation: implementation as ServiceImplementation<CompatServiceDefinition> };
+}
+
+export interface GrpcServer {
+  /** Port that is listened on. */
+  readonly port: number;
+  /** What grpc.health.v1 answers for the server and for each service. */
+  setHealthy(healthy: boolean): void;
+  /** Lets calls in flight end for up to `graceMs`, then cuts them. */
+  close(graceMs: number): Promise<void>;
+}
+
+/** Requests are small; an answer may be the inventory of thousands of domains. */
+const MAX_REQUEST_BYTES = 4 * MiB;
+const MAX_RESPONSE_BYTES = 64 * MiB;
+/** Unary calls end by then, whatever the client allows; long work is an operation. */
+const UNARY_TIMEOUT_MS = 120_000;
+
+const CHANNEL_OPTIONS = {
+  'grpc.max_receive_message_length': MAX_REQUEST_BYTES,
+  'grpc.max_send_message_length': MAX_RESPONSE_BYTES,
+  'grpc.max_concurrent_streams': 200,
+  'grpc.keepalive_time_ms': 30_000,
+  'grpc.keepalive_timeout_ms': 10_000,
+  'grpc.keepalive_permit_without_calls': 1,
+};
+
+const DESCRIPTOR_SET = new URL('../../../shared/src/gen/descriptor.binpb', import.meta.url);
+
+/**
+ * Serves the services, health and reflection with mutual TLS.
+ * @throws Error when the address cannot be listened on.
+ */
+export async function startGrpcServer(options: {
+  address: string;
+  /** 0: any free port. */
+  port: number;
+  credentials: ReloadableCredentials;
+  services: Service[];
+  log: Logger;
+}): Promise<GrpcServer> {
+  const { log, services } = options;
+  const interceptors: ServerInterceptor[] = [peerInterceptor];
+  const server = createServer({ ...CHANNEL_OPTIONS, interceptors } as typeof CHANNEL_OPTIONS)
+    .use(errorServerMiddleware((error, method) => log.error('call failed', { method, error })))
+    .use(permissionMiddleware)
+    .use(deadlineMiddleware);
+  const health = HealthState();
+  const names = services.map(({ definition }) => definition.fullName);
+  for (const { definition, implementation } of services) server.add(definition, implementation);
+  server.add(HealthDefinition, HealthServiceImpl(health));
+  server.add(ServerReflectionService, ServerReflection(readFileSync(DESCRIPTOR_SET), names));
+  const setHealthy = (healthy: boolean) => {
+    for (const name of ['', ...names]) health.setStatus(healthy ? 'healthy' : 'unhealthy', name);
+  };
+  setHealthy(false);
+  const host = options.address.includes(':') ? `[${options.address}]` : options.address;
+  const port = await server.listen(`${host}:${options.port}`, options.credentials);
+  return {
+    port,
+    setHealthy,
+    async close(graceMs) {
+      const cut = setTimeout(() => server.forceShutdown(), graceMs);
+      await server.shutdown().finally(() => clearTimeout(cut));
+    },
+  };
+}
+
+const deadlineMiddleware: ServerMiddleware = async function* (call, context) {
+  if (call.requestStream || call.responseStream) return yield* call.next(call.request, context);
+  const answer = (signal: AbortSignal) => call.next(call.request, { ...context, signal }).next();
+  const { value } = await withTimeout(call.method.path, UNARY_TIMEOUT_MS, context.signal, answer);
+  return value as never;
+};

@@ -1,0 +1,88 @@
+import { connect, type Libvirt } from '@virtkeep/node-libvirt';
+import { sleep } from '@virtkeep/shared/abort';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+
+export interface LinkOptions {
+  /** libvirt's connection URI, e.g. qemu:///system. */
+  uri: string;
+  keepAlive: { intervalSec: number; count: number };
+  log: Logger;
+  /** Delay between attempts to open the first connection: shortest and longest (doubling). */
+  retryMs?: { min: number; max: number };
+}
+
+/**
+ * The agent's one connection to libvirt. The agent serves before libvirt can be reached and while it cannot: `get`
+ * then refuses with `libvirt_unreachable`. Once open, the binding restores a lost connection by itself.
+ */
+export class LibvirtLink {
+  readonly #options: LinkOptions;
+  readonly #closing = new AbortController();
+  readonly #listeners = new Set<(connected: boolean) => void>();
+  #libvirt: Libvirt | undefined;
+  #lastReason = 'not connected yet';
+
+  constructor(options: LinkOptions) {
+    this.#options = options;
+  }
+
+  get uri(): string {
+    return this.#options.uri;
+  }
+
+  get connected(): boolean {
+    return this.#libvirt?.connected ?? false;
+  }
+
+  /**
+   * The connection; also one that is just lost, since its calls fail by themselves.
+   * @throws VirtkeepError libvirt_unreachable before the first connection.
+   */
+  get(): Libvirt {
+    if (this.#libvirt) return this.#libvirt;
+    throw new VirtkeepError('libvirt_unreachable', { uri: this.uri, reason: this.#lastReason });
+  }
+
+  /** Calls the listener at each change of `connected`, until the returned function is called. */
+  onChange(listener: (connected: boolean) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Opens the first connection, trying until it succeeds or the link is closed. Never rejects. */
+  async open(): Promise<void> {
+    const { uri, keepAlive, log, retryMs = { min: 500, max: 10_000 } } = this.#options;
+    const { signal } = this.#closing;
+    for (let delayMs = retryMs.min; !signal.aborted; delayMs = Math.min(delayMs * 2, retryMs.max)) {
+      try {
+        this.#use(await connect(uri, { keepAlive, signal }));
+        return;
+      } catch (error) {
+        this.#lastReason = reasonOf(error);
+        if (!signal.aborted) log.warn('libvirt is not reachable', { uri, reason: this.#lastReason });
+        await sleep(delayMs, signal).catch(() => {});
+      }
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    this.#listeners.clear();
+    await this.#libvirt?.close();
+  }
+
+  #use(libvirt: Libvirt): void {
+    this.#libvirt = libvirt;
+    libvirt.on('closed', ({ reason }) => this.#changed(false, reason));
+    libvirt.on('reconnected', () => this.#changed(true, ''));
+    this.#changed(true, '');
+  }
+
+  #changed(connected: boolean, reason: string): void {
+    const { log, uri } = this.#options;
+    if (connected) log.info('connected to libvirt', { uri });
+    else log.warn('the connection to libvirt is lost', { uri, reason });
+    for (const listener of this.#listeners) listener(connected);
+  }
+}
