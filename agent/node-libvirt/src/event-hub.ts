@@ -31,7 +31,7 @@ export class EventHub {
   #dead: LibvirtError | undefined;
 
   constructor() {
-    this.#worker = new Worker(workerUrl('event'));
+    this.#worker = new Worker(workerUrl('event'), { execArgv: [] });
     this.#worker.on('message', (message: FromEventWorker) => this.#receive(message));
     this.#worker.on('error', error => this.#die(error));
     this.#worker.on('exit', () => {

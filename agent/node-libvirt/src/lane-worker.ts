@@ -20,7 +20,7 @@ export class LaneWorker {
 
   /** @param onExit called once when the thread has ended, asked to or not */
   constructor(request: OpenRequest, onExit: () => void) {
-    this.#worker = new Worker(workerUrl('call'), { workerData: request });
+    this.#worker = new Worker(workerUrl('call'), { workerData: request, execArgv: [] });
     this.#worker.on('message', (answer: FromCallWorker) => this.#finish(answer));
     this.#worker.on('error', error => this.#finish({ error: ownError('worker', `worker failed: ${error}`) }));
     this.#exited = new Promise(resolve => {

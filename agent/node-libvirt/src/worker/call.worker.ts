@@ -29,8 +29,14 @@ function drop(): void {
 /** The error of a call; `connection` when the connection died under it. */
 function fieldsOf(error: unknown): ErrorFields {
   if (!(error instanceof NativeError)) {
-    // koffi refused an argument: libvirt was not asked.
-    return { code: ErrorCode.INVALID_ARG, domain: 0, level: 2, kind: 'libvirt', message: String(error) };
+    // A wrong argument: libvirt was not asked.
+    return {
+      code: ErrorCode.INVALID_ARG,
+      domain: 0,
+      level: 2,
+      kind: 'libvirt',
+      message: (error as Error).message,
+    };
   }
   if (error.fields.kind === 'libvirt' && conn && !isAlive(conn)) {
     drop();

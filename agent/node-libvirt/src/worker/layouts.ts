@@ -2,6 +2,7 @@
 
 import koffi, { type TypeObject } from 'koffi';
 import type { BlockCopyParams, InterfaceAddress, TypedParams } from '../types.ts';
+import { checkNumber } from './check.ts';
 import { lastError, native, type Pointer } from './native.ts';
 
 /** Structures made of numbers (and `model`), by the name of the token in calls.ts. */
@@ -111,7 +112,7 @@ export function buildCopyParams(given: BlockCopyParams): { list: Pointer | null;
     const [name, add, type] = COPY_PARAMS[key];
     const inout = (target: string) => koffi.inout(koffi.pointer(target)) as unknown as TypeObject;
     const args = [inout('void *'), inout('int'), inout('int'), 'str', type];
-    if ((native(add, 'int', args)(list, count, max, name, value) as number) < 0) {
+    if ((native(add, 'int', args)(list, count, max, name, checkNumber(type, value)) as number) < 0) {
       const error = lastError(`${add} failed`);
       freeTypedParams(list[0], count[0]);
       throw error;

@@ -3,6 +3,7 @@
 import koffi, { type TypeObject } from 'koffi';
 import { type ArgToken, CALLS, type CallName, type CallSpec } from '../calls.ts';
 import type { BlockCopyParams, DomainRef, PoolRef, VolRef } from '../types.ts';
+import { checkNumber, checkString } from './check.ts';
 import {
   buildCopyParams,
   freeMemory,
@@ -53,17 +54,22 @@ function typesOf(token: ArgToken): (string | TypeObject)[] {
 }
 
 function inSlot(token: ArgToken, value: unknown): Slot {
-  if (token === 'strs') {
-    const strings = value as string[];
-    return { natives: strings.length ? [strings, strings.length] : [null, 0] };
+  switch (token) {
+    case 'str':
+      return { natives: [checkString(value)] };
+    case 'str?':
+      return { natives: [value === null ? null : checkString(value)] };
+    case 'strs': {
+      const strings = (value as unknown[]).map(checkString);
+      return { natives: strings.length ? [strings, strings.length] : [null, 0] };
+    }
+    case 'copyParams': {
+      const { list, count } = buildCopyParams(value as BlockCopyParams);
+      return { natives: [list, count], dispose: () => freeTypedParams(list, count) };
+    }
+    default:
+      return { natives: [checkNumber(token, value)] };
   }
-  if (token === 'copyParams') {
-    const { list, count } = buildCopyParams(value as BlockCopyParams);
-    return { natives: [list, count], dispose: () => freeTypedParams(list, count) };
-  }
-  // C would silently end the string there.
-  if (typeof value === 'string' && value.includes('\0')) throw new TypeError('a string contains NUL');
-  return { natives: [value] };
 }
 
 function outSlot(token: ArgToken, target: readonly string[]): Slot {
@@ -150,7 +156,7 @@ const LOOKUP = {
 
 function withHandle<T>(kind: HandleKind, parent: Pointer, name: string, use: (handle: Pointer) => T): T {
   const extra = kind === 'snapshot' ? [0] : [];
-  const handle = (LOOKUP[kind]() as NativeFunction)(parent, name, ...extra) as Pointer | null;
+  const handle = (LOOKUP[kind]() as NativeFunction)(parent, checkString(name), ...extra) as Pointer | null;
   if (!handle) throw lastError(`no such ${kind}`);
   try {
     return use(handle);

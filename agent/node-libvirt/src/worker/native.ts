@@ -4,6 +4,7 @@
 import koffi, { type LibraryHandle, type TypeObject } from 'koffi';
 import { type ErrorFields, ownError } from '../error.ts';
 import type { OpenRequest } from '../messages.ts';
+import { checkNumber, checkString } from './check.ts';
 
 export type Pointer = bigint;
 export type NativeFunction = (...args: unknown[]) => unknown;
@@ -104,11 +105,13 @@ export function lastError(fallback: string): NativeError {
 
 /** Opens a connection with keep-alive. @throws NativeError kind `connection` */
 export function openConnection(request: OpenRequest): Pointer {
+  const intervalSec = checkNumber('int', request.keepAlive.intervalSec);
+  const count = checkNumber('uint', request.keepAlive.count);
   const open = native('virConnectOpenAuth', 'void *', ['str', 'void *', 'uint']);
-  const conn = open(request.uri, null, request.readOnly ? VIR_CONNECT_RO : 0) as Pointer | null;
+  const conn = open(checkString(request.uri), null, request.readOnly ? VIR_CONNECT_RO : 0) as Pointer | null;
   if (!conn) throw asConnectionError(lastError('virConnectOpenAuth failed'));
   const keepAlive = native('virConnectSetKeepAlive', 'int', ['void *', 'int', 'uint']);
-  if ((keepAlive(conn, request.keepAlive.intervalSec, request.keepAlive.count) as number) < 0) {
+  if ((keepAlive(conn, intervalSec, count) as number) < 0) {
     const error = lastError('virConnectSetKeepAlive failed');
     closeConnection(conn);
     throw asConnectionError(error);

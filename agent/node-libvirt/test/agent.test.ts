@@ -1,0 +1,115 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { AddressSource, type Domain, ErrorCode, type Libvirt } from '../src/index.ts';
+import { guestXml, removeAll, ScriptedAgent } from './guests.ts';
+import { TestLibvirtd } from './libvirtd.ts';
+
+jest.setTimeout(30_000);
+let daemon: TestLibvirtd;
+let libvirt: Libvirt;
+let agent: ScriptedAgent;
+let dom: Domain;
+let other: Domain;
+
+beforeAll(async () => {
+  daemon = await TestLibvirtd.start();
+  libvirt = await daemon.connect({ workers: { agent: 2 }, reserveWorkers: 2 });
+  agent = new ScriptedAgent(join(daemon.dir, 'agent.sock'), {
+    'guest-fsfreeze-freeze': () => 3,
+    'guest-fsfreeze-freeze-list': ({ mountpoints }) => (mountpoints as string[]).length,
+    'guest-fsfreeze-thaw': () => 3,
+    'guest-get-time': () => 1_700_000_000_500_000_000,
+    'guest-set-time': () => ({}),
+    'guest-network-get-interfaces': () => [
+      {
+        name: 'eth0',
+        'hardware-address': '52:54:00:00:00:01',
+        'ip-addresses': [
+          { 'ip-address': '10.0.0.2', 'ip-address-type': 'ipv4', prefix: 24 },
+          { 'ip-address': 'fe80::1', 'ip-address-type': 'ipv6', prefix: 64 },
+        ],
+      },
+      { name: 'eth1' },
+    ],
+    'test-big': () => 'x'.repeat(1_000_000),
+    'test-hang': () => undefined,
+  });
+  await agent.listen();
+  const connected = libvirt.waitFor('agentLifecycle', e => e.state === 'connected', { timeoutMs: 20_000 });
+  dom = await libvirt.createDomain(guestXml('agent', agent.guest));
+  expect((await connected)[0]).toMatchObject({ uuid: dom.uuid, reason: 'domain-started' });
+  other = await libvirt.createDomain(guestXml('other'));
+});
+afterAll(async () => {
+  if (libvirt) await removeAll(libvirt);
+  await libvirt?.close();
+  await agent?.close();
+  await daemon?.stop();
+});
+
+const command = (execute: string) => JSON.stringify({ execute });
+/** Leaves libvirt waiting for a guest that does not answer, for so many seconds. */
+const hang = (seconds: number, options = {}) => dom.agentCommand(command('test-hang'), seconds, options);
+
+describe('guest agent', () => {
+  test('commands and their errors', async () => {
+    expect(JSON.parse(await dom.agentCommand(command('guest-ping')))).toEqual({ return: {} });
+    expect((await dom.agentCommand(command('test-big'))).length).toBeGreaterThan(1_000_000);
+    await expect(dom.agentCommand(command('none-such'))).rejects.toMatchObject({
+      code: ErrorCode.INTERNAL_ERROR,
+      message: expect.stringContaining('has not been found'),
+      call: 'virDomainQemuAgentCommand',
+    });
+    await expect(other.agentCommand(command('guest-ping'))).rejects.toMatchObject({ kind: 'libvirt' });
+  });
+
+  test('freeze, thaw, time, response time-out', async () => {
+    expect(await dom.freeze()).toBe(3);
+    expect(await dom.thaw()).toBe(3);
+    expect(await dom.freeze(['/', '/srv/dätä'])).toBe(2);
+    expect(await dom.thaw()).toBe(3);
+    expect((await dom.time()).getTime()).toBe(1_700_000_000_500);
+    await dom.setTime(new Date(1_800_000_000_250));
+    expect(agent.seen).toContain('guest-set-time');
+    await dom.setAgentTimeout(10);
+  });
+
+  test('interface addresses', async () => {
+    expect(await dom.interfaceAddresses(AddressSource.AGENT)).toEqual([
+      {
+        name: 'eth0',
+        mac: '52:54:00:00:00:01',
+        addresses: [
+          { family: 'ipv4', address: '10.0.0.2', prefix: 24 },
+          { family: 'ipv6', address: 'fe80::1', prefix: 64 },
+        ],
+      },
+      { name: 'eth1', mac: null, addresses: [] },
+    ]);
+  });
+
+  test('a hung agent delays nobody else, and time-outs and signals end the waiting at once', async () => {
+    const started = Date.now();
+    const hung = hang(2, { timeoutMs: 150 }).catch(error => error);
+    for (let i = 0; i < 50; i++) expect((await other.state()).state).toBe(1);
+    expect(await hung).toMatchObject({ kind: 'timeout', code: ErrorCode.OPERATION_TIMEOUT });
+    expect(Date.now() - started).toBeLessThan(1000);
+
+    const controller = new AbortController();
+    const aborted = hang(2, { signal: controller.signal });
+    setTimeout(() => controller.abort(new Error('enough')), 100);
+    await expect(aborted).rejects.toMatchObject({ kind: 'aborted', cause: { message: 'enough' } });
+    await expect(hang(2, { signal: controller.signal })).rejects.toMatchObject({ kind: 'aborted' });
+    await expect(hang(2, { signal: AbortSignal.timeout(100) })).rejects.toMatchObject({ kind: 'aborted' });
+    // Three workers are stuck in libvirt now; the lane has two and a reserve of two: there is one left.
+    await expect(other.agentCommand(command('guest-ping'))).rejects.toMatchObject({ kind: 'libvirt' });
+    expect(Date.now() - started).toBeLessThan(2000);
+    // The fourth is stuck too: what comes now waits for a worker, until its own time is up.
+    await expect(hang(2, { timeoutMs: 100 })).rejects.toMatchObject({ kind: 'timeout' });
+    await expect(other.agentCommand(command('guest-ping'), 2, { timeoutMs: 200 })).rejects.toMatchObject({
+      kind: 'timeout',
+    });
+    // The stuck calls return one after the other, and their workers serve again.
+    await expect(dom.agentCommand(command('guest-ping'))).resolves.toContain('return');
+  });
+});
