@@ -37,7 +37,7 @@ export interface EnrolmentRequest {
 }
 
 const SECRET_BYTES = 24;
-const DEFAULT_AGENT_PORT = 7443;
+const DEFAULT_AGENT_PORT = 8444;
 
 /** Writes a new enrolment. @returns its token, which is shown this once. @throws invalid_field (address). */
 export async function makeEnrolment(

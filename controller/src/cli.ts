@@ -1,0 +1,119 @@
+/** The command line of the controller. Administration works on the state directory, also while the server runs. */
+import { mkdirSync } from 'node:fs';
+import { userInfo } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { parseArgs } from 'node:util';
+import { ConfigError } from '@virtkeep/shared/config';
+import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { createLogger } from '@virtkeep/shared/log';
+import { type ControllerConfig, configSchema, loadControllerConfig } from './config.ts';
+import { VERSION } from './http/openapi.ts';
+import { ensureCa } from './pki/index.ts';
+import { serve } from './serve.ts';
+import { makeEnrolment } from './services/enrolment.ts';
+import { UserService } from './services/users.ts';
+import { openDatabase } from './store/database.ts';
+import type { Database } from './store/schema.ts';
+
+/** Exit codes of sysexits.h. */
+const EX_USAGE = 64;
+const EX_CONFIG = 78;
+
+const USAGE = `virtkeep-controller ${VERSION}
+
+usage: virtkeep-controller [serve] [--config FILE]
+       virtkeep-controller [--config FILE] user set-password NAME     (the new password on standard input)
+       virtkeep-controller [--config FILE] node token [--name NAME] [--address HOST[:PORT]]
+       virtkeep-controller --version | --help
+
+Without --config every setting has its default; packaging/controller.example.yaml describes them.
+`;
+
+const OPTIONS = {
+  config: { type: 'string', short: 'c' },
+  name: { type: 'string' },
+  address: { type: 'string' },
+  version: { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
+} as const;
+
+class UsageError extends Error {}
+
+/** Runs a command line; ends the process with 0, 1, 64 (usage) or 78 (settings). */
+export async function runCli(argv: string[]): Promise<never> {
+  try {
+    await runCommand(argv);
+    process.exit(0);
+  } catch (error) {
+    process.stderr.write(`virtkeep-controller: ${reasonOf(error)}\n`);
+    if (error instanceof UsageError) process.exit(EX_USAGE);
+    if (error instanceof ConfigError) process.exit(EX_CONFIG);
+    if (!isVirtkeepError(error)) process.stderr.write(`${(error as Error).stack}\n`);
+    process.exit(1);
+  }
+}
+
+async function runCommand(argv: string[]): Promise<void> {
+  const { values, positionals } = parse(argv);
+  if (values.help) return void process.stdout.write(USAGE);
+  if (values.version) return void process.stdout.write(`${VERSION}\n`);
+  const config = values.config === undefined ? configSchema.parse({}) : loadControllerConfig(values.config);
+  mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
+  const [command = 'serve', action, subject, ...rest] = positionals;
+  if (rest.length === 0) {
+    if (command === 'serve' && action === undefined) return runServer(config);
+    if (command === 'user' && action === 'set-password' && subject) return setPassword(config, subject);
+    if (command === 'node' && action === 'token' && subject === undefined) {
+      return printToken(config, values.name ?? '', values.address ?? '');
+    }
+  }
+  throw new UsageError(`unknown command "${positionals.join(' ')}" (see --help)`);
+}
+
+function parse(argv: string[]) {
+  try {
+    return parseArgs({ args: argv, options: OPTIONS, allowPositionals: true });
+  } catch (error) {
+    throw new UsageError(`${reasonOf(error)} (see --help)`);
+  }
+}
+
+function runServer(config: ControllerConfig): Promise<void> {
+  return serve(config, createLogger('virtkeep-controller', config.log_level));
+}
+
+async function setPassword(config: ControllerConfig, username: string): Promise<void> {
+  const password = (await text(process.stdin)).replace(/\r?\n$/, '');
+  await withDatabase(config, async db => {
+    const users = new UserService(db);
+    const user = await users.findByName(username);
+    if (user === undefined) throw new VirtkeepError('user_not_found', { id: username });
+    await users.change(user.id, { password, enabled: true });
+  });
+  process.stdout.write(`The password of ${username} was changed; earlier logins have ended.\n`);
+}
+
+async function printToken(config: ControllerConfig, verboseName: string, address: string): Promise<void> {
+  const ca = await ensureCa(config.state_dir);
+  const ticket = await withDatabase(config, db =>
+    makeEnrolment(db, ca, {
+      verboseName,
+      description: '',
+      address,
+      username: userInfo().username,
+      lifetimeMs: config.agents.enrolment_lifetime_s * 1000,
+    }),
+  );
+  process.stdout.write(`${ticket.token}\n`);
+  process.stderr.write(`For one node, until ${ticket.expires_on}.\n`);
+}
+
+async function withDatabase<T>(config: ControllerConfig, work: (db: Database) => Promise<T>): Promise<T> {
+  const db = await openDatabase(join(config.state_dir, 'controller.db'));
+  try {
+    return await work(db);
+  } finally {
+    await db.destroy();
+  }
+}

@@ -1,0 +1,174 @@
+/** The domains of all nodes, and what may be done with them besides backups. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { NodeLinks } from '../agents/links.ts';
+import type { Principal } from '../auth/principal.ts';
+import { type DomainContext, type DomainRecord, domainRecord, shortDomainRecord } from './domain-record.ts';
+import type { DomainEntry, Inventory } from './inventory.ts';
+import type { NodeTasks } from './node-tasks.ts';
+import type { Actor } from './pools.ts';
+import type { TaskState } from './tasks.ts';
+
+export interface DomainFilter {
+  node?: string;
+  datapool?: string;
+  template?: boolean;
+  thin?: boolean;
+  parent?: string;
+  with_vdisks?: boolean;
+  user_power_state?: number;
+}
+
+export const POWER_ACTIONS = ['start', 'shutdown', 'reboot', 'suspend', 'resume', 'reset'] as const;
+export type PowerActionName = (typeof POWER_ACTIONS)[number];
+
+const ACTION: Record<PowerActionName, PowerAction> = {
+  start: PowerAction.START,
+  shutdown: PowerAction.SHUTDOWN,
+  reboot: PowerAction.REBOOT,
+  suspend: PowerAction.SUSPEND,
+  resume: PowerAction.RESUME,
+  reset: PowerAction.RESET,
+};
+
+const WORDS: Record<PowerActionName, string> = {
+  start: 'Start',
+  shutdown: 'Shut down',
+  reboot: 'Reboot',
+  suspend: 'Suspend',
+  resume: 'Resume',
+  reset: 'Reset',
+};
+
+const CALL_TIMEOUT_MS = 30_000;
+
+export class DomainService {
+  readonly #inventory: Inventory;
+  readonly #links: NodeLinks;
+  readonly #nodeTasks: NodeTasks;
+
+  constructor(inventory: Inventory, links: NodeLinks, nodeTasks: NodeTasks) {
+    this.#inventory = inventory;
+    this.#links = links;
+    this.#nodeTasks = nodeTasks;
+  }
+
+  /** The short records of those that match; of all nodes, also of those that are away. */
+  list(filter: DomainFilter, viewer: Principal | null): DomainRecord[] {
+    return [...this.#inventory.domains.values()]
+      .map(entry => ({ entry, record: shortDomainRecord(entry, this.#context(entry, viewer)) }))
+      .filter(({ entry, record }) => matches(entry, record, filter))
+      .map(({ record }) => record);
+  }
+
+  /** The whole record. @throws domain_not_found. */
+  get(id: string, viewer: Principal | null): DomainRecord {
+    const entry = this.#inventory.domain(id);
+    return domainRecord(entry, this.#context(entry, viewer));
+  }
+
+  /** The text people gave it, kept in the domain's own metadata. @throws domain_not_found, node_unreachable. */
+  async update(id: string, changes: { description?: string }): Promise<void> {
+    const { nodeId } = this.#inventory.domain(id);
+    if (changes.description === undefined) return;
+    this.#nodeTasks.assertReady(nodeId);
+    await this.#change(nodeId, { domainId: id, description: changes.description });
+  }
+
+  /** @throws domain_not_found, node_unreachable, node_in_service, and what the node answers. */
+  async power(
+    id: string,
+    action: PowerActionName,
+    force: boolean,
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
+    const { domain, nodeId } = this.#inventory.domain(id);
+    if (action === 'start' && domain.template)
+      throw new VirtkeepError('template_not_startable', { domain: domain.name });
+    const request = { domainId: id, action: ACTION[action], force };
+    return this.#nodeTasks.start({
+      taskId,
+      name: `domain_${action}`,
+      verboseName: `${WORDS[action]} ${domain.name}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'domain' }],
+      send: (clients, operationId, signal) =>
+        clients.domains.setPower({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /** @param options full: with its disks; force: also when it runs. */
+  async remove(
+    id: string,
+    options: { full: boolean; force: boolean },
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
+    const { domain, nodeId } = this.#inventory.domain(id);
+    return this.#nodeTasks.start({
+      taskId,
+      name: 'domain_remove',
+      verboseName: `Remove ${domain.name}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'domain' }],
+      send: (clients, operationId, signal) =>
+        clients.domains.remove({ operationId, domainId: id, ...options }, { signal }),
+    });
+  }
+
+  /** Marks or unmarks a template; kept in the domain's own metadata. */
+  setTemplate(id: string, template: boolean, user: Actor, taskId: string): Promise<TaskState> {
+    const { domain, nodeId } = this.#inventory.domain(id);
+    this.#nodeTasks.assertReady(nodeId);
+    const task = {
+      taskId,
+      name: 'domain_template',
+      verboseName: `${template ? 'Make a template of' : 'Make a VM of'} ${domain.name}`,
+      user,
+      entities: [{ id, class: 'domain' }],
+    };
+    return this.#nodeTasks.runLocal(task, async () => {
+      await this.#change(nodeId, { domainId: id, template });
+      return this.get(id, null);
+    });
+  }
+
+  async #change(
+    nodeId: string,
+    change: { domainId: string; description?: string; template?: boolean },
+  ): Promise<void> {
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const domain = await this.#links.clients(nodeId).domains.update(change, { signal });
+    await this.#inventory.domainChanged(nodeId, domain);
+  }
+
+  #context(entry: DomainEntry, viewer: Principal | null): DomainContext {
+    const node = this.#inventory.nodes.get(entry.nodeId);
+    return {
+      node: {
+        id: entry.nodeId,
+        verbose_name: node?.row.verbose_name ?? '',
+        connected: this.#links.isConnected(entry.nodeId) && node?.info?.libvirtConnected === true,
+        service: node?.row.service_mode === 1,
+      },
+      parentName: this.#inventory.domains.get(entry.domain.parentId)?.domain.name ?? null,
+      viewer,
+    };
+  }
+}
+
+function matches({ domain, nodeId }: DomainEntry, record: DomainRecord, filter: DomainFilter): boolean {
+  const same = <T>(wanted: T | undefined, value: T) => wanted === undefined || wanted === value;
+  return (
+    same(filter.node, nodeId) &&
+    same(filter.template, record.template) &&
+    same(filter.thin, record.thin) &&
+    same(filter.parent, domain.parentId) &&
+    same(filter.user_power_state, record.user_power_state) &&
+    same(filter.with_vdisks, domain.disks.length > 0) &&
+    (filter.datapool === undefined || domain.disks.some(disk => disk.poolId === filter.datapool))
+  );
+}

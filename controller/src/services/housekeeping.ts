@@ -1,0 +1,26 @@
+import type { CoreServices } from './services.ts';
+
+const INTERVAL_MS = 3600 * 1000;
+const DAY_MS = 86_400_000;
+
+/** Deletes what the settings keep no longer: old tasks, events, audit records, keys and logins. */
+export async function keepHouse(services: CoreServices, now: Date): Promise<void> {
+  const { keep } = services.config;
+  const daysAgo = (days: number) => new Date(now.getTime() - days * DAY_MS);
+  await services.tasks.prune(daysAgo(keep.tasks_days));
+  await services.events.prune(daysAgo(keep.events_days));
+  await services.audit.prune(daysAgo(keep.audit_days));
+  await services.idempotency.prune(now);
+  await services.tokens.prune(now);
+}
+
+/** Keeps house now and every hour. @returns a function that ends it. */
+export function startHousekeeping(services: CoreServices): () => void {
+  const run = () => {
+    keepHouse(services, new Date()).catch(error => services.log.error('housekeeping failed', { error }));
+  };
+  run();
+  const timer = setInterval(run, INTERVAL_MS);
+  timer.unref();
+  return () => clearInterval(timer);
+}

@@ -1,0 +1,166 @@
+/** The nodes: enrolment, marks, removal. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { NodeLinks } from '../agents/links.ts';
+import type { CertificateAuthority } from '../pki/index.ts';
+import type { Database } from '../store/schema.ts';
+import type { Catalogue } from './catalogue.ts';
+import {
+  type EnrolmentRequest,
+  type EnrolmentTicket,
+  hostOf,
+  makeEnrolment,
+  redeemEnrolment,
+} from './enrolment.ts';
+import type { EventService } from './events.ts';
+import type { Inventory, NodeEntry } from './inventory.ts';
+import type { TaskService } from './tasks.ts';
+
+export interface NodeRecord {
+  id: string;
+  verbose_name: string;
+  description: string;
+  status: 'ACTIVE' | 'FAILED' | 'SERVICE';
+  management_ip: string;
+  version: string;
+  cpu_count: number;
+  /** MiB. */
+  memory_count: number;
+  domains_count: number;
+  domains_on_count: number;
+  hypervisor: { libvirt: string; emulator: string };
+  last_seen: string | null;
+  base_datapool: string | null;
+}
+
+export interface NodeChanges {
+  description?: string;
+  base_datapool?: string;
+  service_mode?: boolean;
+}
+
+export interface NodeServiceDeps {
+  db: Database;
+  ca: CertificateAuthority;
+  links: NodeLinks;
+  inventory: Inventory;
+  catalogue: Catalogue;
+  tasks: TaskService;
+  events: EventService;
+  enrolmentLifetimeMs: number;
+}
+
+const CALL_TIMEOUT_MS = 30_000;
+
+export class NodeService {
+  readonly #deps: NodeServiceDeps;
+
+  constructor(deps: NodeServiceDeps) {
+    this.#deps = deps;
+  }
+
+  list(): NodeRecord[] {
+    return [...this.#deps.inventory.nodes.values()].map(entry => this.#record(entry));
+  }
+
+  /** @throws node_not_found. */
+  get(id: string): NodeRecord {
+    return this.#record(this.#deps.inventory.node(id));
+  }
+
+  /** @throws invalid_field (address). */
+  enrol(
+    request: { verbose_name?: string; description?: string; address?: string },
+    username: string,
+  ): Promise<EnrolmentTicket> {
+    return makeEnrolment(this.#deps.db, this.#deps.ca, {
+      verboseName: request.verbose_name ?? '',
+      description: request.description ?? '',
+      address: request.address ?? '',
+      username,
+      lifetimeMs: this.#deps.enrolmentLifetimeMs,
+    });
+  }
+
+  /** A node redeems its token. @throws enrolment_token_invalid, invalid_field, name_taken. */
+  async redeem(
+    request: EnrolmentRequest,
+  ): Promise<{ node_id: string; certificate_pem: string; ca_pem: string }> {
+    const { db, ca, inventory, links, events } = this.#deps;
+    const { row, certificatePem } = await redeemEnrolment(db, ca, request);
+    await inventory.putNode(row);
+    await links.add({ id: row.id, name: row.verbose_name, address: row.address });
+    const entities = [{ id: row.id, class: 'node' }];
+    await events.record({ type: 'info', message: `Node ${row.verbose_name} was enrolled`, entities });
+    return { node_id: row.id, certificate_pem: certificatePem, ca_pem: ca.certificatePem };
+  }
+
+  /** @throws node_not_found; pool_not_found when the pool is not on the node; node_unreachable (base pool only). */
+  async update(id: string, changes: NodeChanges): Promise<NodeRecord> {
+    const { inventory } = this.#deps;
+    inventory.node(id);
+    if (changes.base_datapool !== undefined) await this.#setBasePool(id, changes.base_datapool);
+    await inventory.updateNode(id, {
+      ...(changes.description === undefined ? {} : { description: changes.description }),
+      ...(changes.service_mode === undefined ? {} : { service_mode: Number(changes.service_mode) }),
+      modified: new Date().toISOString(),
+    });
+    return this.get(id);
+  }
+
+  async #setBasePool(nodeId: string, poolId: string): Promise<void> {
+    const { inventory, links } = this.#deps;
+    if (!inventory.pools.get(poolId)?.views.has(nodeId))
+      throw new VirtkeepError('pool_not_found', { id: poolId, field: 'base_datapool' });
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const clients = links.clients(nodeId);
+    await inventory.poolChanged(nodeId, await clients.pools.update({ id: poolId, isBase: true }, { signal }));
+    await inventory.nodeChanged(nodeId, await clients.node.getInfo({}, { signal }));
+  }
+
+  /**
+   * Forgets a node. Its agent keeps running and its VMs are untouched; to come back it is enrolled again. Lost tasks
+   * of the node fail, since nobody will ever tell their outcome.
+   * @throws node_not_found, node_has_tasks.
+   */
+  async remove(id: string, username: string): Promise<void> {
+    const { inventory, links, tasks, catalogue, events } = this.#deps;
+    const { row } = inventory.node(id);
+    const open = await tasks.unfinished(id);
+    if (open.some(task => task.row.status === 'IN_PROGRESS'))
+      throw new VirtkeepError('node_has_tasks', { node: row.verbose_name });
+    await links.remove(id);
+    const error = new VirtkeepError('outcome_unknown', { node: row.verbose_name });
+    for (const task of open) await tasks.finish(task.row.id, { status: 'FAILED', error });
+    await catalogue.poolsGone(await inventory.removeNode(id));
+    const message = `Node ${row.verbose_name} was removed`;
+    await events.record({ type: 'warning', message, user: username, entities: [{ id, class: 'node' }] });
+  }
+
+  #record(entry: NodeEntry): NodeRecord {
+    const { row, info } = entry;
+    const domains = [...this.#deps.inventory.domains.values()].filter(domain => domain.nodeId === row.id);
+    const on = domains.filter(({ domain }) => domain.powerState === PowerState.RUNNING);
+    return {
+      id: row.id,
+      verbose_name: row.verbose_name,
+      description: row.description,
+      status: this.#status(entry),
+      management_ip: hostOf(row.address),
+      version: info?.version ?? '',
+      cpu_count: info?.cpuCount ?? 0,
+      memory_count: Number(info?.memoryCount ?? 0n),
+      domains_count: domains.length,
+      domains_on_count: on.length,
+      hypervisor: { libvirt: info?.libvirtVersion ?? '', emulator: info?.emulatorVersion ?? '' },
+      last_seen: this.#deps.links.isConnected(row.id) ? new Date().toISOString() : row.last_seen,
+      base_datapool: row.base_datapool,
+    };
+  }
+
+  /** FAILED: not reachable, or its hypervisor daemon is not. */
+  #status({ row, info }: NodeEntry): NodeRecord['status'] {
+    if (row.service_mode === 1) return 'SERVICE';
+    return this.#deps.links.isConnected(row.id) && info?.libvirtConnected === true ? 'ACTIVE' : 'FAILED';
+  }
+}

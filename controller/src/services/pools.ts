@@ -1,0 +1,175 @@
+/** The data pools: one record for each uuid, whatever the number of nodes that have it. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Logger } from '@virtkeep/shared/log';
+import type { NodeLinks } from '../agents/links.ts';
+import type { Catalogue } from './catalogue.ts';
+import type { Inventory, PoolEntry } from './inventory.ts';
+import type { NodeTasks } from './node-tasks.ts';
+import { isUsable, type PoolRecord, poolRecord } from './pool-record.ts';
+import type { TaskState } from './tasks.ts';
+
+export interface PoolChanges {
+  outside?: boolean;
+  readonly?: boolean;
+  description?: string;
+}
+
+export interface PoolFilter {
+  node?: string;
+  type?: string;
+}
+
+export interface Actor {
+  id: string;
+  username: string;
+}
+
+const CALL_TIMEOUT_MS = 30_000;
+
+export class PoolService {
+  readonly #inventory: Inventory;
+  readonly #links: NodeLinks;
+  readonly #nodeTasks: NodeTasks;
+  readonly #catalogue: Catalogue;
+  readonly #log: Logger;
+
+  constructor(
+    inventory: Inventory,
+    links: NodeLinks,
+    nodeTasks: NodeTasks,
+    catalogue: Catalogue,
+    log: Logger,
+  ) {
+    this.#inventory = inventory;
+    this.#links = links;
+    this.#nodeTasks = nodeTasks;
+    this.#catalogue = catalogue;
+    this.#log = log;
+  }
+
+  async list(filter: PoolFilter): Promise<PoolRecord[]> {
+    const entries = [...this.#inventory.pools.values()].filter(
+      entry =>
+        entry.views.size > 0 &&
+        (filter.node === undefined || entry.views.has(filter.node)) &&
+        (filter.type === undefined || entry.row.type === filter.type),
+    );
+    return Promise.all(entries.map(entry => this.#record(entry)));
+  }
+
+  /** @throws pool_not_found. */
+  get(id: string): Promise<PoolRecord> {
+    return this.#record(this.#inventory.pool(id));
+  }
+
+  /**
+   * Marks a pool, here and on every node that has it; a node that is away gets the mark when it returns.
+   * @throws pool_not_found, and what a connected node answers.
+   */
+  async update(id: string, changes: PoolChanges): Promise<PoolRecord> {
+    const { views } = this.#inventory.pool(id);
+    await this.#inventory.updatePool(id, {
+      ...(changes.outside === undefined ? {} : { outside: Number(changes.outside) }),
+      ...(changes.readonly === undefined ? {} : { readonly: Number(changes.readonly) }),
+      ...(changes.description === undefined ? {} : { description: changes.description }),
+    });
+    for (const nodeId of views.keys()) {
+      if (this.#links.isConnected(nodeId)) await this.#push(nodeId, id, changes);
+    }
+    return this.get(id);
+  }
+
+  /** Gives a returned node the marks that were set while it was away. */
+  async pushMarks(nodeId: string): Promise<void> {
+    for (const [id, { row, views }] of this.#inventory.pools) {
+      const view = views.get(nodeId);
+      if (!view) continue;
+      const readonly = row.readonly === 1 && !view.readonly ? true : undefined;
+      const outside = row.outside === 1 && !view.outside ? true : undefined;
+      if (readonly ?? outside) await this.#push(nodeId, id, { readonly, outside });
+    }
+  }
+
+  async #push(nodeId: string, id: string, changes: PoolChanges): Promise<void> {
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const pool = await this.#links.clients(nodeId).pools.update({ id, ...changes }, { signal });
+    await this.#inventory.poolChanged(nodeId, pool);
+  }
+
+  /** Reads a pool's backup files anew, as a task. @throws pool_not_found, pool_not_active, node_unreachable. */
+  async scan(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const { row } = this.#inventory.pool(id);
+    const nodeId = this.nodeFor(id);
+    return this.#nodeTasks.start({
+      taskId,
+      name: 'scan_data_pool',
+      verboseName: `Scan data pool ${row.verbose_name}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'data_pool' }],
+      send: (clients, operationId, signal) => clients.pools.scan({ operationId, poolId: id }, { signal }),
+    });
+  }
+
+  /**
+   * A connected node on which the pool can be used, preferring one that is not in service mode.
+   * @throws pool_not_found; pool_not_active when the nodes that have it cannot use it; node_unreachable.
+   */
+  nodeFor(id: string): string {
+    const { row, views } = this.#inventory.pool(id);
+    const connected = [...views].filter(([nodeId]) => this.#links.isConnected(nodeId));
+    const usable = connected.filter(([, pool]) => isUsable(pool)).map(([nodeId]) => nodeId);
+    const free = usable.find(nodeId => this.#inventory.node(nodeId).row.service_mode === 0);
+    const found = free ?? usable[0];
+    if (found !== undefined) return found;
+    const [nodeId] = views.keys();
+    const node = this.#inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
+    if (connected.length > 0) throw new VirtkeepError('pool_not_active', { pool: row.verbose_name, node });
+    throw new VirtkeepError('node_unreachable', {
+      node,
+      reason: 'no node that has the data pool is connected',
+    });
+  }
+
+  /** The pool as this node sees it, usable. @throws pool_not_found, pool_not_active. */
+  onNode(poolId: string, nodeId: string, field: string): Pool {
+    const entry = this.#inventory.pools.get(poolId);
+    if (!entry || entry.views.size === 0) throw new VirtkeepError('pool_not_found', { id: poolId, field });
+    const pool = entry.views.get(nodeId);
+    if (pool && isUsable(pool)) return pool;
+    const node = this.#inventory.node(nodeId).row.verbose_name;
+    throw new VirtkeepError('pool_not_active', { pool: entry.row.verbose_name, node, field });
+  }
+
+  /** As `onNode`, for a pool that will be written to (specification 2.3, rule 7). @throws also pool_read_only, pool_outside. */
+  writable(poolId: string, nodeId: string, field: string): Pool {
+    const pool = this.onNode(poolId, nodeId, field);
+    const { row } = this.#inventory.pool(poolId);
+    if (pool.readonly || row.readonly === 1)
+      throw new VirtkeepError('pool_read_only', { pool: pool.name, field });
+    if (pool.outside || row.outside === 1)
+      throw new VirtkeepError('pool_outside', { pool: pool.name, field });
+    return pool;
+  }
+
+  /** Starts scans of a returned node's pools; their results come as those of any operation, without a task. */
+  async scanQuietly(nodeId: string, poolIds: string[], newId: () => string): Promise<void> {
+    for (const poolId of poolIds) {
+      const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+      await this.#links
+        .clients(nodeId)
+        .pools.scan({ operationId: newId(), poolId }, { signal })
+        .catch((error: unknown) => this.#log.warn('pool not scanned', { node: nodeId, pool: poolId, error }));
+    }
+  }
+
+  async #record(entry: PoolEntry): Promise<PoolRecord> {
+    const nodes = [...entry.views.keys()].map(id => ({
+      id,
+      verbose_name: this.#inventory.nodes.get(id)?.row.verbose_name ?? '',
+      connected: this.#links.isConnected(id),
+    }));
+    return poolRecord(entry, nodes, await this.#catalogue.countOfPool(entry.row.id));
+  }
+}

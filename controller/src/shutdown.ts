@@ -1,0 +1,64 @@
+import type { Logger } from '@virtkeep/shared/log';
+
+/** States of the controller's end; each signal, or the end of a state's time, leads to the next. */
+export type ShutdownState = 'serving' | 'draining' | 'closing' | 'stopped';
+
+export interface ShutdownOptions {
+  log: Logger;
+  /** How long answers under way may take. */
+  drainTimeoutMs: number;
+  /** Refuse new work and let waiting answers end; resolves when nothing is under way. */
+  drain: () => Promise<void>;
+  /** Cut what is left. */
+  close: () => Promise<void>;
+}
+
+/**
+ * Two-stage stop. `draining`: changes are refused (503), waiting answers turn into 202, answers under way may end.
+ * `closing`: connections are cut, the database is closed. Tasks go on: they run on the nodes.
+ */
+export class Shutdown {
+  readonly #options: ShutdownOptions;
+  readonly #stopped = Promise.withResolvers<void>();
+  readonly #hurry = Promise.withResolvers<void>();
+  #state: ShutdownState = 'serving';
+
+  constructor(options: ShutdownOptions) {
+    this.#options = options;
+  }
+
+  get state(): ShutdownState {
+    return this.#state;
+  }
+
+  /** Resolves in the state `stopped`; rejects when closing failed. */
+  get stopped(): Promise<void> {
+    return this.#stopped.promise;
+  }
+
+  /** A signal has come: begins the stop; the second ends the draining at once. */
+  signal(name: string): void {
+    this.#options.log.info('signal received', { signal: name, state: this.#state });
+    if (this.#state === 'serving') this.#run().then(this.#stopped.resolve, this.#stopped.reject);
+    else this.#hurry.resolve();
+  }
+
+  async #run(): Promise<void> {
+    const { drain, close, drainTimeoutMs } = this.#options;
+    this.#enter('draining');
+    const timer = setTimeout(() => this.#hurry.resolve(), drainTimeoutMs);
+    try {
+      await Promise.race([drain(), this.#hurry.promise]);
+    } finally {
+      clearTimeout(timer);
+    }
+    this.#enter('closing');
+    await close();
+    this.#enter('stopped');
+  }
+
+  #enter(state: ShutdownState): void {
+    this.#state = state;
+    this.#options.log.info(`controller is ${state}`, { state });
+  }
+}
