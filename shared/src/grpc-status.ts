@@ -6,11 +6,17 @@ import {
   type CallOptions,
   ClientError,
   type ClientMiddleware,
+  composeServerMiddleware,
   ServerError,
   type ServerMiddleware,
   Status,
 } from 'nice-grpc-common';
-import { ErrorInfo, RichClientError, RichServerError } from 'nice-grpc-error-details';
+import {
+  ErrorInfo,
+  errorDetailsServerMiddleware,
+  RichClientError,
+  RichServerError,
+} from 'nice-grpc-error-details';
 import { ERRORS, type ErrorKey, isErrorKey, isVirtkeepError, VirtkeepError } from './errors.ts';
 import type { Error as ErrorMessage } from './gen/virtkeep/agent/v1/common.ts';
 
@@ -55,13 +61,13 @@ export function fromErrorMessage(message: ErrorMessage): VirtkeepError {
 
 /** Server middleware: every VirtkeepError leaves as a rich status; anything unknown as `internal`, told to `report`. */
 export function errorServerMiddleware(report: (error: unknown, method: string) => void): ServerMiddleware {
-  return async function* (call, context) {
+  return composeServerMiddleware(errorDetailsServerMiddleware, async function* (call, context) {
     try {
       return yield* call.next(call.request, context);
     } catch (error) {
       throw toServerError(error, call.method.path, report);
     }
-  };
+  });
 }
 
 function toServerError(
