@@ -23,8 +23,6 @@ export class LabAgent {
   readonly dir: string;
   readonly port: number;
   readonly daemon: Daemon;
-  /** Uuid of the node, known after `enrol`. */
-  nodeId = '';
 
   constructor(node: LabNode, dir: string, port: number) {
     this.node = node;
@@ -37,6 +35,11 @@ export class LabAgent {
       node,
       ready: () => listens(port),
     });
+  }
+
+  /** Uuid of the node in the product. */
+  get nodeId(): string {
+    return this.node.hostUuid;
   }
 
   /** Directory of its journal and other state. */
@@ -60,7 +63,6 @@ export class LabAgent {
     await run(this.node.insideArgv([...argv, '--controller', controllerUrl, '--token', '-']), {
       input: token,
     });
-    this.nodeId = (await this.node.hostUuid()).toLowerCase();
   }
 }
 

@@ -1,7 +1,7 @@
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { LabNode } from './node.ts';
-import { isRunning, signalProcess } from './processes.ts';
+import { isRunning, listProcesses, signalProcess } from './processes.ts';
 import { start, waitFor } from './run.ts';
 
 export interface DaemonSpec {
@@ -27,6 +27,13 @@ export class Daemon {
 
   constructor(spec: DaemonSpec) {
     this.#spec = spec;
+  }
+
+  /** Takes over the process that an earlier program started with the same arguments; false when there is none. */
+  adopt(): boolean {
+    const command = this.#spec.argv.join(' ');
+    this.#pid = listProcesses().find(process => process.command === command)?.pid;
+    return this.#pid !== undefined;
   }
 
   get pid(): number | undefined {

@@ -7,17 +7,16 @@ import { readFileSync, rmSync } from 'node:fs';
 import { basename } from 'node:path';
 import { listWorldDirs, worldPrefix } from './paths.ts';
 import { isRunning, listProcesses, type Process, signalProcess } from './processes.ts';
-import { waitFor } from './run.ts';
+import { run, waitFor } from './run.ts';
 
 /** Directories, mounts and processes of the worlds of one test process, one line each; empty when nothing is left. */
 export function leaksOf(ownerPid: number): string[] {
   const prefix = worldPrefix(ownerPid);
-  const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n');
   return [
     ...listWorldDirs()
       .filter(dir => basename(dir).startsWith(prefix))
       .map(dir => `directory: ${dir}`),
-    ...mounts.filter(line => line.includes(prefix)).map(line => `mount: ${line}`),
+    ...mountsBelow(prefix).map(path => `mount: ${path}`),
     ...processesOf(prefix).map(({ pid, command }) => `process: ${pid} ${command.slice(0, 150)}`),
   ];
 }
@@ -40,21 +39,36 @@ export async function sweepOrphans(): Promise<string[]> {
       for (const { pid } of left) signalProcess(pid, 'SIGKILL');
       return left.length === 0;
     }, 20_000); // biome-ignore format: short
+    for (const mount of mountsBelow(dir)) await run(['umount', '--lazy', mount]);
     rmSync(dir, { recursive: true, force: true });
   }
   return [...new Set(removed)];
 }
 
-function processesOf(prefix: string): Process[] {
-  return listProcesses().filter(
-    ({ pid, command }) => command.includes(prefix) || mountsOf(pid).includes(prefix),
-  );
+/** Mount points of this machine whose path contains the text, innermost first. */
+function mountsBelow(text: string): string[] {
+  const lines = readFileSync('/proc/self/mounts', 'utf8').trim().split('\n');
+  return lines
+    .map(line => line.split(' ')[1]!)
+    .filter(path => path.includes(text))
+    .reverse();
 }
 
-function mountsOf(pid: number): string {
+function processesOf(prefix: string): Process[] {
+  return listProcesses().filter(({ pid, command }) => command.includes(prefix) || livesInNodeOf(prefix, pid));
+}
+
+/**
+ * A process of a node has the node's own /run/libvirt. No other mount tells: one that a test made in the machine's
+ * namespace is seen by every process.
+ */
+function livesInNodeOf(prefix: string, pid: number): boolean {
   try {
-    return readFileSync(`/proc/${pid}/mountinfo`, 'utf8');
+    const lines = readFileSync(`/proc/${pid}/mountinfo`, 'utf8').split('\n');
+    return lines
+      .map(line => line.split(' '))
+      .some(([, , , root, at]) => at === '/run/libvirt' && root?.includes(prefix));
   } catch {
-    return ''; // ended meanwhile
+    return false; // ended meanwhile
   }
 }

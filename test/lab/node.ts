@@ -38,6 +38,7 @@ export interface Pool {
 /** What a stopped or another process needs to take over a node; stands in `<dir>/node.json`. */
 interface NodeState {
   name: string;
+  hostUuid: string;
   holderPid: number;
   mountNamespace: string;
   pools: Pool[];
@@ -124,12 +125,9 @@ export class LabNode {
     return stdout.trimEnd();
   }
 
-  /** The node's uuid, as libvirt says it. */
-  async hostUuid(): Promise<string> {
-    const capabilities = await this.virsh('capabilities');
-    const uuid = capabilities.match(/<host>\s*<uuid>([0-9a-f-]{36})<\/uuid>/)?.[1];
-    if (!uuid) throw new Error(`the node ${this.name} has no host uuid`);
-    return uuid;
+  /** The node's uuid in libvirt. */
+  get hostUuid(): string {
+    return this.#state.hostUuid;
   }
 
   /** Everything that lives in the node, the holder included. */
@@ -195,12 +193,37 @@ export class LabNode {
   }
 }
 
-/** Makes and starts a node (0.3–0.6 s). */
+/** Makes and starts a node (0.3–0.6 s); one that was in `dir` before keeps its uuids and its guests' definitions. */
 export async function startNode(options: NodeOptions): Promise<LabNode> {
   const { dir } = options;
+  const before = readState(dir);
+  rmSync(join(dir, 'run'), { recursive: true, force: true });
   for (const own of ['', ...Object.keys(PRIVATE_DIRECTORIES)]) mkdirSync(join(dir, own), { recursive: true });
   for (const host of Object.values(PRIVATE_DIRECTORIES)) mkdirSync(host, { recursive: true }); // mount points
-  writeLibvirtConfig(dir);
+  const hostUuid = before?.hostUuid ?? randomUUID();
+  writeLibvirtConfig(dir, hostUuid);
+  const { holderPid, mountNamespace } = await startHolder();
+  const pools = (options.pools ?? [{ name: 'fast' }, { name: 'bulk' }]).map(spec => ({
+    name: spec.name,
+    uuid: spec.uuid ?? before?.pools.find(({ name }) => name === spec.name)?.uuid ?? randomUUID(),
+    path: spec.path ?? join(dir, 'pools', spec.name),
+  }));
+  const state: NodeState = { name: options.name, hostUuid, holderPid, mountNamespace, pools };
+  writeFileSync(join(dir, 'node.json'), JSON.stringify(state));
+  const node = new LabNode(state, dir, options.keepDir ?? false);
+  try {
+    await enterPrivateDirectories(node);
+    await node.startLibvirtd();
+    for (const pool of pools) await definePool(node, pool);
+  } catch (error) {
+    await node.stop();
+    throw error;
+  }
+  return node;
+}
+
+/** Starts the process that keeps the namespaces of a node. */
+async function startHolder(): Promise<{ holderPid: number; mountNamespace: string }> {
   const holder = start(['unshare', '--mount', '--uts', '--propagation', 'private', 'sleep', 'infinity'], {
     detached: true,
   });
@@ -218,32 +241,19 @@ export async function startNode(options: NodeOptions): Promise<LabNode> {
     5_000,
     5,
   );
-  const pools = (options.pools ?? [{ name: 'fast' }, { name: 'bulk' }]).map(spec => ({
-    name: spec.name,
-    uuid: spec.uuid ?? randomUUID(),
-    path: spec.path ?? join(dir, 'pools', spec.name),
-  }));
-  const state: NodeState = { name: options.name, holderPid, mountNamespace, pools };
-  writeFileSync(join(dir, 'node.json'), JSON.stringify(state));
-  const node = new LabNode(state, dir, options.keepDir ?? false);
-  try {
-    await enterPrivateDirectories(node);
-    await node.startLibvirtd();
-    for (const pool of pools) await definePool(node, pool);
-  } catch (error) {
-    await node.stop();
-    throw error;
-  }
-  return node;
+  return { holderPid, mountNamespace };
 }
 
 /** Takes over a node that another process started; undefined when there is none alive in `dir`. */
 export function adoptNode(dir: string, keepDir = false): LabNode | undefined {
-  const path = join(dir, 'node.json');
-  if (!existsSync(path)) return undefined;
-  const state = JSON.parse(readFileSync(path, 'utf8')) as NodeState;
-  if (mountNamespaceOf(state.holderPid) !== state.mountNamespace) return undefined;
+  const state = readState(dir);
+  if (!state || mountNamespaceOf(state.holderPid) !== state.mountNamespace) return undefined;
   return new LabNode(state, dir, keepDir);
+}
+
+function readState(dir: string): NodeState | undefined {
+  const path = join(dir, 'node.json');
+  return existsSync(path) ? (JSON.parse(readFileSync(path, 'utf8')) as NodeState) : undefined;
 }
 
 /** Defines, starts and autostarts a directory pool. */
@@ -255,13 +265,15 @@ export async function definePool(node: LabNode, pool: Pool): Promise<void> {
     `<pool type='dir'><name>${pool.name}</name><uuid>${pool.uuid}</uuid><target><path>${pool.path}</path></target></pool>\n`,
   );
   await node.virsh('pool-define', file);
-  await node.virsh('pool-start', pool.name);
+  // one that starts by itself may run already
+  const info = await node.virsh('pool-info', pool.name);
+  if (!/^State:\s+running/m.test(info)) await node.virsh('pool-start', pool.name);
   await node.virsh('pool-autostart', pool.name);
   rmSync(file);
   if (!node.pools.includes(pool)) node.pools.push(pool);
 }
 
-function writeLibvirtConfig(dir: string): void {
+function writeLibvirtConfig(dir: string, hostUuid: string): void {
   // no cgroups, no second namespace, no log daemon: none of them is there in a container, and none is under test
   writeFileSync(
     join(dir, 'etc', 'qemu.conf'),
@@ -270,7 +282,7 @@ function writeLibvirtConfig(dir: string): void {
   );
   writeFileSync(
     join(dir, 'etc', 'libvirtd.conf'),
-    `host_uuid = "${randomUUID()}"\nunix_sock_group = "root"\nunix_sock_rw_perms = "0770"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\n`,
+    `host_uuid = "${hostUuid}"\nunix_sock_group = "root"\nunix_sock_rw_perms = "0770"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\n`,
   );
 }
 
