@@ -138,7 +138,6 @@ export class Catalogue {
   async seen(file: BackupFile): Promise<void> {
     const before = await this.find(file.id);
     const row = rowOfFile(file, before, new Date().toISOString());
-    if (before?.status === 'CREATING') row.verbose_name = file.filename;
     const { id, ...columns } = row;
     await this.#db.transaction().execute(async trx => {
       await trx

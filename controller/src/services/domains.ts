@@ -53,10 +53,11 @@ export class DomainService {
     this.#nodeTasks = nodeTasks;
   }
 
-  /** The short records of those that match; of all nodes, also of those that are away. */
-  list(filter: DomainFilter, viewer: Principal | null): DomainRecord[] {
+  /** The records of those that match, on all nodes, also those that are away; short unless `full`. */
+  list(filter: DomainFilter, viewer: Principal | null, full: boolean): DomainRecord[] {
+    const render = full ? domainRecord : shortDomainRecord;
     return [...this.#inventory.domains.values()]
-      .map(entry => ({ entry, record: shortDomainRecord(entry, this.#context(entry, viewer)) }))
+      .map(entry => ({ entry, record: render(entry, this.#context(entry, viewer)) }))
       .filter(({ entry, record }) => matches(entry, record, filter))
       .map(({ record }) => record);
   }

@@ -161,7 +161,7 @@ export function rowOfFile(file: BackupFile, before: FileRow | undefined, now: st
     pool_id: file.poolId,
     path: file.path,
     filename: file.filename,
-    verbose_name: before?.verbose_name || file.filename,
+    verbose_name: file.filename,
     description: before?.description ?? '',
     size: Number(file.size),
     status: file.damage !== '' || failedVerification ? 'DAMAGED' : 'ACTIVE',

@@ -22,6 +22,8 @@ export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
   taskId: string;
   nodeId: string;
   entities: TaskEntity[];
+  /** What belongs to the task and must stand before the start call leaves; undone by the listener's `failed`. */
+  prepare?: () => Promise<void>;
   /** The start call; may be sent more than once with the same operation id. */
   send: (clients: AgentClients, operationId: string, signal: AbortSignal) => Promise<Operation>;
 }
@@ -78,10 +80,11 @@ export class NodeTasks {
    */
   async start(action: NodeAction): Promise<TaskState> {
     this.assertReady(action.nodeId);
-    const { taskId, nodeId, send, ...task } = action;
+    const { taskId, nodeId, prepare, send, ...task } = action;
     this.#starting.add(taskId);
     try {
       await this.#tasks.create({ ...task, id: taskId, nodeId });
+      await prepare?.().catch(error => this.#refused(taskId, error));
       await this.#send(taskId, nodeId, send);
     } finally {
       this.#starting.delete(taskId);

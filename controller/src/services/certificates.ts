@@ -1,0 +1,67 @@
+/** Renewal of the nodes' certificates: asked for, signed and installed while they still have a third of their life. */
+import type { Logger } from '@virtkeep/shared/log';
+import type { AgentClients, PeerValidity } from '../agents/clients.ts';
+import type { NodeLinks } from '../agents/links.ts';
+import { type CertificateAuthority, signNodeRequest } from '../pki/index.ts';
+import { fingerprintOf, hostOf } from './enrolment.ts';
+import type { Inventory } from './inventory.ts';
+
+const CALL_TIMEOUT_MS = 60_000;
+
+export class CertificateRenewer {
+  readonly #ca: CertificateAuthority;
+  readonly #links: NodeLinks;
+  readonly #inventory: Inventory;
+  readonly #log: Logger;
+  /** A node shows its new certificate with its next connection only; until then we know of it here. */
+  readonly #renewed = new Set<string>();
+
+  constructor(ca: CertificateAuthority, links: NodeLinks, inventory: Inventory, log: Logger) {
+    this.#ca = ca;
+    this.#links = links;
+    this.#inventory = inventory;
+    this.#log = log;
+  }
+
+  /** Renews what is due; a node that fails is tried again at the next round. @returns the nodes renewed. */
+  async round(now = Date.now()): Promise<string[]> {
+    const renewed: string[] = [];
+    for (const { nodeId, clients, peer } of this.#links.connected()) {
+      if (!peer || !isDue(peer, now)) {
+        this.#renewed.delete(nodeId);
+        continue;
+      }
+      if (this.#renewed.has(nodeId)) continue;
+      try {
+        await this.renew(nodeId, clients);
+        renewed.push(nodeId);
+      } catch (error) {
+        this.#log.error('certificate of the node not renewed', { node: nodeId, error });
+      }
+    }
+    return renewed;
+  }
+
+  /** @throws VirtkeepError invalid_field when the node's request is not acceptable, and what the node answers. */
+  async renew(nodeId: string, clients: AgentClients): Promise<void> {
+    const { row, info } = this.#inventory.node(nodeId);
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const { csrPem } = await clients.node.renewCertificate({}, { signal });
+    const hostname = info?.hostname || row.verbose_name;
+    const identity = { id: nodeId, hostname, address: hostOf(row.address) };
+    const certificatePem = await signNodeRequest(this.#ca, csrPem, identity);
+    await clients.node.installCertificate({ certificatePem }, { signal });
+    await this.#inventory.updateNode(
+      nodeId,
+      { certificate_fingerprint: fingerprintOf(certificatePem) },
+      false,
+    );
+    this.#renewed.add(nodeId);
+    this.#log.info('certificate of the node renewed', { node: nodeId });
+  }
+}
+
+/** Less than a third of the certificate's life remains. */
+export function isDue(peer: PeerValidity, now: number): boolean {
+  return peer.notAfter - now < (peer.notAfter - peer.notBefore) / 3;
+}

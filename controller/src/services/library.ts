@@ -1,0 +1,171 @@
+/** The library: backup files as users see them, and what may be done with one. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { NodeLinks } from '../agents/links.ts';
+import type { FileRow } from '../store/schema.ts';
+import type { Catalogue, FileFilter } from './catalogue.ts';
+import { type FileRecord, fileRecord } from './file-record.ts';
+import type { Inventory } from './inventory.ts';
+import type { NodeTasks } from './node-tasks.ts';
+import type { Actor, PoolService } from './pools.ts';
+import type { TaskState } from './tasks.ts';
+
+/** Reading a whole compressed archive of another make can take long. */
+const SHOW_TIMEOUT_MS = 600_000;
+
+export class LibraryService {
+  readonly #catalogue: Catalogue;
+  readonly #inventory: Inventory;
+  readonly #links: NodeLinks;
+  readonly #nodeTasks: NodeTasks;
+  readonly #pools: PoolService;
+
+  constructor(
+    catalogue: Catalogue,
+    inventory: Inventory,
+    links: NodeLinks,
+    nodeTasks: NodeTasks,
+    pools: PoolService,
+  ) {
+    this.#catalogue = catalogue;
+    this.#inventory = inventory;
+    this.#links = links;
+    this.#nodeTasks = nodeTasks;
+    this.#pools = pools;
+  }
+
+  async list(filter: FileFilter): Promise<{ count: number; files: FileRecord[] }> {
+    const { count, rows } = await this.#catalogue.list(filter);
+    return { count, files: rows.map(row => this.record(row)) };
+  }
+
+  /** @throws file_not_found. */
+  async get(id: string): Promise<FileRecord> {
+    return this.record(await this.#catalogue.get(id));
+  }
+
+  record(row: FileRow): FileRecord {
+    return fileRecord(row, this.#inventory.pools.get(row.pool_id)?.row);
+  }
+
+  /** @throws file_not_found. */
+  async update(id: string, changes: { description?: string; protected?: boolean }): Promise<FileRecord> {
+    await this.#catalogue.get(id);
+    await this.#catalogue.update(id, {
+      ...(changes.description === undefined ? {} : { description: changes.description }),
+      ...(changes.protected === undefined ? {} : { protected: Number(changes.protected) }),
+    });
+    return this.get(id);
+  }
+
+  /**
+   * Reads the archive's configuration on a node that sees it, and remembers what it found.
+   * @param state number or name of a state; undefined: the newest.
+   * @throws file_not_found, state_not_found, pool_not_active, node_unreachable, archive_damaged.
+   */
+  async show(
+    id: string,
+    state: string | undefined,
+  ): Promise<{ file: FileRecord; shown: ShowBackupResponse }> {
+    const row = await this.published(id);
+    const shown = await this.#read(row, state ?? '', AbortSignal.timeout(SHOW_TIMEOUT_MS));
+    return { file: await this.get(id), shown };
+  }
+
+  /** Reads the file's information anew, as a task. */
+  async refresh(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.published(id);
+    this.#nodeTasks.assertReady(this.#pools.nodeFor(row.pool_id));
+    const task = {
+      taskId,
+      name: 'file_refresh',
+      verboseName: `Read ${row.filename}`,
+      user,
+      entities: [{ id, class: 'file' }],
+    };
+    return this.#nodeTasks.runLocal(task, async signal => {
+      await this.#read(row, '', AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]));
+      return this.get(id);
+    });
+  }
+
+  async #read(row: FileRow, state: string, signal: AbortSignal): Promise<ShowBackupResponse> {
+    const nodeId = this.#pools.nodeFor(row.pool_id);
+    const file = { poolId: row.pool_id, filename: row.filename };
+    const shown = await this.#links.clients(nodeId).backups.show({ file, state }, { signal });
+    if (shown.file && shown.file.id === row.id) await this.#catalogue.seen(shown.file);
+    if (shown.configuration && state === '') await this.#catalogue.informed(row.id, shown.configuration);
+    return shown;
+  }
+
+  /** Compares the whole archive with its checksums and hashes, as a task. @throws file_not_found, file_not_backup. */
+  async verify(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.published(id);
+    if (row.type !== 'tar')
+      throw new VirtkeepError('file_not_backup', { file: row.filename, type: row.type, action: 'verify' });
+    return this.#nodeTasks.start({
+      taskId,
+      name: 'file_verify',
+      verboseName: `Verify ${row.filename}`,
+      user,
+      nodeId: this.#pools.nodeFor(row.pool_id),
+      entities: [{ id, class: 'file' }],
+      send: (clients, operationId, signal) =>
+        clients.backups.verify({ operationId, fileId: id, file: refOf(row) }, { signal }),
+    });
+  }
+
+  /**
+   * Removes a file, as a task. One that is missing is only forgotten.
+   * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
+   */
+  async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#catalogue.get(id);
+    if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
+    if (row.status === 'MISSING') return this.#forget(row, user, taskId);
+    await this.published(id);
+    const nodeId = this.#pools.nodeFor(row.pool_id);
+    this.#pools.writable(row.pool_id, nodeId, 'file');
+    return this.#nodeTasks.start({
+      taskId,
+      name: 'file_remove',
+      verboseName: `Remove ${row.filename}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'file' }],
+      prepare: () => this.#catalogue.setStatus(id, 'DELETING'),
+      send: (clients, operationId, signal) =>
+        clients.backups.delete({ operationId, fileId: id, file: refOf(row) }, { signal }),
+    });
+  }
+
+  #forget(row: FileRow, user: Actor, taskId: string): Promise<TaskState> {
+    const task = {
+      taskId,
+      name: 'file_remove',
+      verboseName: `Forget ${row.filename}`,
+      user,
+      entities: [{ id: row.id, class: 'file' }],
+    };
+    return this.#nodeTasks.runLocal(task, async () => {
+      await this.#catalogue.remove(row.id);
+      return {};
+    });
+  }
+
+  /** A file that lies on its pool and is not being made or removed. @throws file_not_found, file_busy. */
+  async published(id: string): Promise<FileRow> {
+    const row = await this.#catalogue.get(id);
+    if (row.status === 'MISSING') throw new VirtkeepError('file_not_found', { id });
+    if (row.status === 'CREATING' || row.status === 'DELETING') {
+      const kind = row.status === 'CREATING' ? 'backup' : 'delete_backup';
+      throw new VirtkeepError('file_busy', { file: row.verbose_name, operation: id, kind });
+    }
+    return row;
+  }
+}
+
+/** How the agents name a file. */
+export function refOf(row: FileRow): { poolId: string; filename: string } {
+  return { poolId: row.pool_id, filename: row.filename };
+}

@@ -1,0 +1,222 @@
+/**
+ * What the controller makes of a node's streams: its inventory, the progress and results of its operations, its coming
+ * and going. The results of operations take effect whoever started them: another service's backup is in the catalogue
+ * as well.
+ */
+
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import {
+  type Operation,
+  type OperationEvent,
+  OperationState,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { newId } from '@virtkeep/shared/ids';
+import type { Logger } from '@virtkeep/shared/log';
+import type { AgentClients } from '../agents/clients.ts';
+import type { LinkObserver } from '../agents/link.ts';
+import type { Catalogue } from './catalogue.ts';
+import type { DomainService } from './domains.ts';
+import type { EventService } from './events.ts';
+import type { Inventory } from './inventory.ts';
+import type { LibraryService } from './library.ts';
+import type { NodeTasks, OperationListener } from './node-tasks.ts';
+import { isUsable } from './pool-record.ts';
+import type { PoolService } from './pools.ts';
+import type { TaskService, TaskState } from './tasks.ts';
+
+export interface ObserverDeps {
+  inventory: Inventory;
+  catalogue: Catalogue;
+  tasks: TaskService;
+  nodeTasks: NodeTasks;
+  domains: DomainService;
+  pools: PoolService;
+  library: LibraryService;
+  events: EventService;
+  log: Logger;
+  /** How long a node may be away before its tasks count as lost. */
+  graceMs: number;
+}
+
+const CALL_TIMEOUT_MS = 10_000;
+/** The position in the stream is written with every outcome, and at least this often. */
+const SEQUENCE_INTERVAL_MS = 5000;
+
+export class NodeObserver implements LinkObserver, OperationListener {
+  #deps: ObserverDeps | undefined;
+  readonly #lossTimers = new Map<string, NodeJS.Timeout>();
+  readonly #sequences = new Map<string, { value: bigint; writtenAt: number }>();
+  readonly #clients = new Map<string, AgentClients>();
+
+  /** Called once, before any link is started; the links themselves need the observer to be made. */
+  attach(deps: ObserverDeps): void {
+    this.#deps = deps;
+    deps.nodeTasks.setListener(this);
+  }
+
+  get #d(): ObserverDeps {
+    if (!this.#deps) throw new Error('the observer is not attached');
+    return this.#deps;
+  }
+
+  /**
+   * A journal that begins again (the node's state was lost) has smaller sequences than the one we followed: then we
+   * follow from its present end, and the tasks that it does not know have failed already.
+   */
+  async reattach(
+    nodeId: string,
+    clients: AgentClients,
+    signal: AbortSignal,
+  ): Promise<{ afterSequence: bigint }> {
+    const { nodeTasks, inventory } = this.#d;
+    this.#clients.set(nodeId, clients);
+    const { sequence } = await clients.operations.list({ running: true }, { signal });
+    await nodeTasks.reattach(nodeId, clients);
+    const stored = BigInt(inventory.node(nodeId).row.operation_sequence);
+    const afterSequence = stored === 0n || stored > sequence ? sequence : stored;
+    this.#sequences.set(nodeId, { value: afterSequence, writtenAt: 0 });
+    await this.#writeSequence(nodeId);
+    return { afterSequence };
+  }
+
+  inventory(nodeId: string, event: InventoryEvent): Promise<void> {
+    return this.#d.inventory.apply(nodeId, event);
+  }
+
+  async operation(nodeId: string, event: OperationEvent): Promise<void> {
+    if (event.operation) await this.#d.nodeTasks.apply(nodeId, event.operation);
+    const place = this.#sequences.get(nodeId);
+    if (!place) return;
+    place.value = event.sequence;
+    const ended = event.operation?.state !== OperationState.RUNNING;
+    if (ended || Date.now() - place.writtenAt > SEQUENCE_INTERVAL_MS) await this.#writeSequence(nodeId);
+  }
+
+  async #writeSequence(nodeId: string): Promise<void> {
+    const place = this.#sequences.get(nodeId);
+    if (!place || !this.#d.inventory.nodes.has(nodeId)) return;
+    place.writtenAt = Date.now();
+    await this.#d.inventory.updateNode(nodeId, { operation_sequence: Number(place.value) }, false);
+  }
+
+  connected(nodeId: string): void {
+    this.#stopLossTimer(nodeId);
+    const { log } = this.#d;
+    this.#afterConnect(nodeId).catch((error: unknown) =>
+      log.warn('not everything was done after the node returned', { node: nodeId, error }),
+    );
+  }
+
+  async #afterConnect(nodeId: string): Promise<void> {
+    const { inventory, pools, events } = this.#d;
+    const name = inventory.node(nodeId).row.verbose_name;
+    await inventory.updateNode(nodeId, { last_seen: new Date().toISOString() });
+    const entities = [{ id: nodeId, class: 'node' }];
+    await events.record({ type: 'info', message: `Node ${name} is connected`, entities });
+    await pools.pushMarks(nodeId);
+    const scannable = [...inventory.pools].filter(([, entry]) => {
+      const view = entry.views.get(nodeId);
+      return view !== undefined && isUsable(view) && view.path !== '';
+    });
+    const poolIds = scannable.map(([id]) => id);
+    await pools.scanQuietly(nodeId, poolIds, newId);
+  }
+
+  async lost(nodeId: string, reason: string): Promise<void> {
+    this.#clients.delete(nodeId);
+    const { inventory, events } = this.#d;
+    await this.#writeSequence(nodeId);
+    this.startLossTimer(nodeId);
+    if (!inventory.nodes.has(nodeId)) return;
+    await inventory.updateNode(nodeId, { last_seen: new Date().toISOString() });
+    const message = `Node ${inventory.node(nodeId).row.verbose_name} is not reachable`;
+    await events.record({
+      type: 'warning',
+      message,
+      detailMessage: reason,
+      entities: [{ id: nodeId, class: 'node' }],
+    });
+  }
+
+  /** Unless the node comes back in time, its tasks are LOST. Also for every node at start, which is not there yet. */
+  startLossTimer(nodeId: string): void {
+    this.#stopLossTimer(nodeId);
+    const { tasks, log, graceMs } = this.#d;
+    const timer = setTimeout(() => {
+      tasks.markLost(nodeId).catch((error: unknown) => log.error('could not mark tasks lost', { error }));
+    }, graceMs);
+    this.#lossTimers.set(nodeId, timer);
+  }
+
+  #stopLossTimer(nodeId: string): void {
+    clearTimeout(this.#lossTimers.get(nodeId));
+    this.#lossTimers.delete(nodeId);
+  }
+
+  stop(): void {
+    for (const nodeId of [...this.#lossTimers.keys()]) this.#stopLossTimer(nodeId);
+  }
+
+  async succeeded(nodeId: string, operation: Operation, result: unknown): Promise<unknown> {
+    const { catalogue, library, domains } = this.#d;
+    switch (operation.kind) {
+      case 'backup': {
+        const { file } = result as { file: unknown };
+        await catalogue.seen(BackupFile.fromJSON(file));
+        return library.get(entityOf(operation, EntityClass.FILE));
+      }
+      case 'verify': {
+        const id = entityOf(operation, EntityClass.FILE);
+        const { ok, problems, verified_at, hashed } = result as VerifyResult;
+        await catalogue.verified(id, { ok, problems, verifiedAt: verified_at, hashed });
+        return library.get(id);
+      }
+      case 'delete_backup':
+        await catalogue.remove(entityOf(operation, EntityClass.FILE));
+        return {};
+      case 'scan_pool': {
+        const id = entityOf(operation, EntityClass.DATA_POOL);
+        const { files } = result as { files: unknown[] };
+        await catalogue.scanned(id, files.map(BackupFile.fromJSON));
+        return this.#d.pools.get(id);
+      }
+      case 'restore':
+      case 'power': {
+        const id = entityOf(operation, EntityClass.DOMAIN);
+        await this.#refreshDomain(nodeId, id);
+        return domains.get(id, null);
+      }
+      case 'remove_domain':
+        await this.#d.inventory.domainRemoved(nodeId, entityOf(operation, EntityClass.DOMAIN));
+        return result;
+      default:
+        return undefined;
+    }
+  }
+
+  /** Sets the file right that the task was making or changing: its first entity. */
+  async failed(_nodeId: string, task: TaskState): Promise<void> {
+    const [made] = task.entities;
+    if (made?.class === 'file') await this.#d.catalogue.operationFailed(made.id);
+  }
+
+  /** The inventory stream may come after the operation's end; whoever waited for the task must see the change. */
+  async #refreshDomain(nodeId: string, id: string): Promise<void> {
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const domain = await this.#clients.get(nodeId)?.domains.get({ id }, { signal });
+    if (domain) await this.#d.inventory.domainChanged(nodeId, domain);
+  }
+}
+
+interface VerifyResult {
+  ok: boolean;
+  problems: { member: string; reason: string }[];
+  verified_at: string;
+  hashed: boolean;
+}
+
+function entityOf(operation: Operation, entityClass: EntityClass): string {
+  return operation.entities.find(entity => entity.entityClass === entityClass)?.id ?? '';
+}

@@ -1,0 +1,83 @@
+/** Makes everything that deals with nodes and wires it together; main calls `start` after the server is built. */
+import type { AgentTls } from '../agents/clients.ts';
+import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
+import { NodeLinks } from '../agents/links.ts';
+import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
+import { BackupService } from './backups.ts';
+import { Catalogue } from './catalogue.ts';
+import { CertificateRenewer } from './certificates.ts';
+import { DomainService } from './domains.ts';
+import { Inventory } from './inventory.ts';
+import { LibraryService } from './library.ts';
+import { NodeObserver } from './node-observer.ts';
+import { NodeTasks } from './node-tasks.ts';
+import { NodeService } from './nodes.ts';
+import { PoolService } from './pools.ts';
+import type { CoreServices } from './services.ts';
+
+export interface NodeServices {
+  nodes: NodeService;
+  pools: PoolService;
+  domains: DomainService;
+  library: LibraryService;
+  backups: BackupService;
+  /** Reads what was known and begins to connect to the nodes. */
+  startNodes(): Promise<void>;
+  /** Ends the connections; the nodes keep working. */
+  stopNodes(): Promise<void>;
+}
+
+const RENEWAL_INTERVAL_MS = 3_600_000;
+
+export function createNodeServices(
+  core: CoreServices,
+  ca: CertificateAuthority,
+  times: LinkTimes = LINK_TIMES,
+): NodeServices {
+  const { config, db, tasks, events, changes } = core;
+  const log = core.log.child({ part: 'nodes' });
+  const tls = async (): Promise<AgentTls> => {
+    const own = await ensureControllerCertificate(config.state_dir, ca);
+    return { caPem: ca.certificatePem, chainPem: own.chainPem, privateKeyPem: own.privateKeyPem };
+  };
+  const observer = new NodeObserver();
+  const links = new NodeLinks(tls, observer, log, times);
+  const tell = (kind: string, id: string, action: 'created' | 'changed' | 'removed') =>
+    changes.publish({ kind, entityId: id, action });
+  const inventory = new Inventory(db, change => tell(change.kind, change.id, change.action));
+  const catalogue = new Catalogue(db, (id, action) => tell('file', id, action));
+  const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
+  const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
+  const domains = new DomainService(inventory, links, nodeTasks);
+  const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
+  const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks);
+  const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
+  const nodes = new NodeService({ db, ca, links, inventory, catalogue, tasks, events, enrolmentLifetimeMs });
+  const graceMs = config.agents.lost_after_s * 1000;
+  observer.attach({ inventory, catalogue, tasks, nodeTasks, domains, pools, library, events, log, graceMs });
+  const renewer = new CertificateRenewer(ca, links, inventory, log);
+  let renewal: NodeJS.Timeout | undefined;
+
+  return {
+    nodes,
+    pools,
+    domains,
+    library,
+    backups,
+    async startNodes() {
+      await inventory.load();
+      await nodeTasks.failInterrupted();
+      for (const { row } of inventory.nodes.values()) {
+        observer.startLossTimer(row.id);
+        await links.add({ id: row.id, name: row.verbose_name, address: row.address });
+      }
+      renewal = setInterval(() => void renewer.round(), RENEWAL_INTERVAL_MS);
+      renewal.unref();
+    },
+    async stopNodes() {
+      clearInterval(renewal);
+      observer.stop();
+      await links.stop();
+    },
+  };
+}
