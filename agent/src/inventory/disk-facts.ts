@@ -1,0 +1,57 @@
+import { dirname, join } from 'node:path';
+import { type Layer, readLayers } from '../disks/index.ts';
+import type { DiskConfig, DomainConfig } from '../domain-xml/index.ts';
+import { type PoolRecord, poolOfPath } from '../pools/index.ts';
+import type { PathGate } from './path-gate.ts';
+
+/** What the image files of a disk tell; keyed by target device in `DiskFacts`. */
+export interface DiskLayers {
+  /** Top to bottom; empty when they cannot be read. */
+  layers: Layer[];
+}
+
+export type DiskFacts = Map<string, DiskLayers>;
+
+/** The file or device of a disk, also of one that names a volume of a directory pool. */
+export function pathOf(disk: DiskConfig, pools: readonly PoolRecord[]): string | undefined {
+  if (disk.path !== undefined || !disk.volume) return disk.path;
+  const pool = pools.find(candidate => candidate.name === disk.volume!.pool);
+  return pool?.path && join(pool.path, disk.volume.name);
+}
+
+/**
+ * Reads the headers of a domain's disks (not of its drives and LUNs). A disk that cannot be read has no layers; one on a
+ * file system that does not answer has those it had before.
+ */
+export async function readDiskFacts(
+  config: DomainConfig,
+  pools: readonly PoolRecord[],
+  gate: PathGate,
+  old?: DiskFacts,
+): Promise<DiskFacts> {
+  const facts: DiskFacts = new Map();
+  for (const disk of config.disks) {
+    const path = disk.device === 'disk' ? pathOf(disk, pools) : undefined;
+    if (path === undefined) continue;
+    const key = poolOfPath(path, pools)?.id ?? dirname(path);
+    const layers = await gate.run(key, () => readLayers(path, disk.format).catch(() => []));
+    facts.set(disk.targetDev, layers ? { layers } : (old?.get(disk.targetDev) ?? { layers: [] }));
+  }
+  return facts;
+}
+
+/**
+ * The first layer that is the domain's own: the bottom one, or for a thin clone the one above its template's.
+ * @param paths layers, top to bottom, at least one
+ * @param templateFiles the files of the template's disks; undefined when the template is not on this node: then the
+ *   bottom layer is its
+ */
+export function firstOwnLayer(
+  paths: readonly string[],
+  isThin: boolean,
+  templateFiles: ReadonlySet<string> | undefined,
+): string {
+  if (!isThin || paths.length === 1) return paths.at(-1)!;
+  const cut = templateFiles ? paths.findIndex(path => templateFiles.has(path)) : paths.length - 1;
+  return cut > 0 ? paths[cut - 1]! : paths.at(-1)!;
+}

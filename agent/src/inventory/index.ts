@@ -1,0 +1,5 @@
+/** The live cache of the node's domains and pools. */
+
+export { powerStateOf } from './domain-facts.ts';
+export { Inventory, type InventoryOptions, type LibvirtSource } from './inventory.ts';
+export { isOn } from './messages.ts';

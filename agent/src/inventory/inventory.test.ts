@@ -1,0 +1,216 @@
+import { describe, expect, jest, test } from '@jest/globals';
+import { sleep } from '@virtkeep/shared/abort';
+import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import type { Logger } from '@virtkeep/shared/log';
+import { parseDomain } from '../domain-xml/index.ts';
+import { LIVE_XML, UUID } from '../domain-xml/sample-xml.ts';
+import type { PoolRecord } from '../pools/index.ts';
+import { derivePools } from './derive-pools.ts';
+import { firstOwnLayer } from './disk-facts.ts';
+import { powerStateOf } from './domain-facts.ts';
+import { InventoryFeed } from './feed.ts';
+import { mapLimited } from './limit.ts';
+import { domainMessage, poolMessage } from './messages.ts';
+import { PathGate } from './path-gate.ts';
+import { Refresher } from './refresher.ts';
+
+const pool: PoolRecord = {
+  id: '22222222-2222-4333-8444-555555555555', name: 'p', kind: 'local', path: '/pool', hasDirectory: true,
+  active: true, mounted: true, capacity: 10, allocation: 4, available: 6, readonly: false, outside: false,
+  shared: false, description: '', isBase: true,
+}; // biome-ignore format: one record
+const layer = (path: string, virtualSize = 5) => ({
+  path, format: 'qcow2' as const, virtualSize, allocatedSize: 3, fileSize: 4, dataFile: false, encrypted: false,
+  unknownFeatures: false,
+}); // biome-ignore format: one record
+
+describe('messages', () => {
+  const facts = {
+    uuid: UUID,
+    name: 'web & db',
+    xml: LIVE_XML,
+    config: parseDomain(LIVE_XML),
+    power: PowerState.RUNNING,
+    persistent: true,
+    snapshots: ['a', 'b'],
+  };
+  const disks = new Map([
+    ['vda', { layers: [layer('/pool/top.qcow2'), layer('/pool/mid.qcow2'), layer('/pool/base.img')] }],
+  ]);
+  const scope = { pools: [pool], disks, lockedBy: 'op' };
+
+  test('a domain with disks, drives, LUNs and mediated devices', () => {
+    const message = domainMessage(facts, scope);
+    expect(message).toMatchObject({
+      id: UUID, powerState: PowerState.RUNNING, agentState: AgentState.CONNECTED, memoryCount: 129n, cpuCount: 2,
+      template: true, parentId: 'aaaaaaaa-2222-4333-8444-555555555555', snapshots: ['a', 'b'], osType: 'Linux',
+      osVersion: 'debian/12', lockedBy: 'op', mdevs: ['dddddddd-2222-4333-8444-555555555555'],
+      cdroms: [{ targetDev: 'sdb', path: '/iso/a.iso', poolId: '' }], luns: [{ targetDev: 'sda', source: '/dev/sdx' }],
+    }); // biome-ignore format: one record
+    expect(message.disks.map(disk => disk.targetDev)).toEqual(['vda', 'vdb', 'vdc']);
+    expect(message.disks[0]).toMatchObject({
+      name: 'mid', path: '/pool/top.qcow2', poolId: pool.id, virtualSize: 5n, allocatedSize: 3n, driverCache: 'none',
+      backingChain: ['/pool/mid.qcow2', '/pool/base.img'],
+    }); // biome-ignore format: one record
+  });
+
+  test('a domain whose XML cannot be read is listed all the same', () => {
+    const message = domainMessage({ ...facts, config: undefined }, scope);
+    expect(message).toMatchObject({
+      name: 'web & db',
+      disks: [],
+      agentState: AgentState.NO_CHANNEL,
+      osType: 'Other',
+    });
+  });
+
+  test('a volume of a directory pool has a path', () => {
+    const named = { ...pool, name: 'p', path: '/vols' };
+    expect(domainMessage(facts, { ...scope, pools: [named] }).disks[2]).toMatchObject({
+      path: '/vols/v',
+      poolId: pool.id,
+    });
+  });
+
+  test('a pool says why it holds no backups', () => {
+    expect(poolMessage(pool, { disks: 1, files: 2 }, 'n')).toMatchObject({
+      backupTarget: true, backupTargetReason: '', diskCount: 1, fileCount: 2, available: 6n,
+    }); // biome-ignore format: one record
+    const refused = poolMessage({ ...pool, active: false }, { disks: 0, files: 0 }, 'n');
+    expect(refused.backupTarget).toBe(false);
+    expect(refused.backupTargetReason).toContain('not active on the node n');
+  });
+
+  test.each([
+    [1, PowerState.RUNNING],
+    [2, PowerState.RUNNING],
+    [3, PowerState.SUSPENDED],
+    [4, PowerState.RUNNING],
+    [5, PowerState.OFF],
+    [6, PowerState.OFF],
+    [7, PowerState.SUSPENDED],
+    [0, PowerState.UNSPECIFIED],
+  ])('state %i is %s', (state, power) => {
+    expect(powerStateOf(state)).toBe(power);
+  });
+});
+
+test('the first own layer of a thin clone is above its template', () => {
+  const paths = ['/top', '/own', '/template', '/below'];
+  expect(firstOwnLayer(paths, false, undefined)).toBe('/below');
+  expect(firstOwnLayer(paths, true, new Set(['/template', '/x']))).toBe('/own');
+  expect(firstOwnLayer(paths, true, undefined)).toBe('/template');
+  expect(firstOwnLayer(['/only'], true, undefined)).toBe('/only');
+  expect(firstOwnLayer(paths, true, new Set(['/elsewhere']))).toBe('/below');
+});
+
+test('pools are derived with outside ones, their sizes and the base', () => {
+  const facts = new Map([['/o', { capacity: 10, available: 4 }]]);
+  const inputs = {
+    libvirtPools: [{ ...pool, isBase: false }], filePaths: ['/o/x', '/pool/y'], outsideFacts: facts,
+    nodeId: UUID, chosenBase: undefined, defaultBase: undefined,
+  }; // biome-ignore format: one record
+  const [own, outside] = derivePools(inputs);
+  expect(own?.isBase).toBe(true);
+  expect(outside).toMatchObject({ kind: 'outside', capacity: 10, allocation: 6, isBase: false });
+  const second = { ...pool, id: 'other', name: 'q', isBase: false };
+  const named = derivePools({ ...inputs, libvirtPools: [pool, second], defaultBase: 'q' });
+  expect(named.find(item => item.isBase)?.id).toBe('other');
+  const chosen = derivePools({
+    ...inputs,
+    libvirtPools: [pool, second],
+    defaultBase: 'q',
+    chosenBase: pool.id,
+  });
+  expect(chosen.find(item => item.isBase)?.id).toBe(pool.id);
+});
+
+describe('InventoryFeed', () => {
+  const full: InventoryEvent = {
+    event: { $case: 'full', value: { node: undefined, domains: [], pools: [] } },
+  };
+  const removed = (value: string): InventoryEvent => ({ event: { $case: 'domainRemoved', value } });
+
+  test('begins with everything, then the newest change of each thing', async () => {
+    const feed = new InventoryFeed(() => full);
+    const stop = new AbortController();
+    const reader = feed.read(stop.signal);
+    expect((await reader.next()).value).toBe(full);
+    feed.publish('a', removed('a1'));
+    feed.publish('b', removed('b'));
+    feed.publish('a', removed('a2'));
+    expect((await reader.next()).value).toEqual(removed('b'));
+    expect((await reader.next()).value).toEqual(removed('a2'));
+    const waiting = reader.next();
+    feed.publish('c', removed('c'));
+    expect((await waiting).value).toEqual(removed('c'));
+    const last = reader.next();
+    stop.abort();
+    await expect(last).rejects.toEqual(expect.objectContaining({ msgKey: 'canceled' }));
+  });
+
+  test('a reader that is far behind starts again', async () => {
+    const feed = new InventoryFeed(() => full);
+    const reader = feed.read(new AbortController().signal);
+    await reader.next();
+    for (let index = 0; index <= 10_000; index++) feed.publish(`k${index}`, removed(`${index}`));
+    expect((await reader.next()).value).toBe(full);
+    feed.publish('z', removed('z'));
+    expect((await reader.next()).value).toEqual(removed('z'));
+  });
+});
+
+describe('bounded work', () => {
+  test('mapLimited keeps order and width, and fails with the first', async () => {
+    let [now, most] = [0, 0];
+    const job = async (item: number) => {
+      most = Math.max(most, ++now);
+      await sleep(5);
+      now -= 1;
+      return item * 2;
+    };
+    expect(await mapLimited([1, 2, 3, 4, 5], 2, job)).toEqual([2, 4, 6, 8, 10]);
+    expect(most).toBe(2);
+    await expect(mapLimited([1], 2, () => Promise.reject(new Error('x')))).rejects.toThrow('x');
+  });
+
+  test('a key that hangs lets nothing else of it in, and comes back', async () => {
+    const gate = new PathGate(30);
+    const hang = Promise.withResolvers<string>();
+    const second = jest.fn(async () => 'second');
+    expect(await gate.run('nfs', () => hang.promise)).toBeUndefined();
+    expect(await gate.run('nfs', second)).toBeUndefined();
+    expect(second).not.toHaveBeenCalled();
+    expect(await gate.run('local', async () => 'fine')).toBe('fine');
+    hang.resolve('late');
+    await sleep(5);
+    expect(await gate.run('nfs', second)).toBe('second');
+    await expect(gate.run('nfs', () => Promise.reject(new Error('x')))).rejects.toThrow('x');
+  });
+
+  test('the work of a key is done one after the other', async () => {
+    const gate = new PathGate(1_000);
+    const order: string[] = [];
+    const work = (name: string) => async () => {
+      order.push(`${name}+`);
+      await sleep(5);
+      order.push(`${name}-`);
+    };
+    await Promise.all([gate.run('k', work('a')), gate.run('k', work('b')), gate.run('k', work('c'))]);
+    expect(order).toEqual(['a+', 'a-', 'b+', 'b-', 'c+', 'c-']);
+  });
+
+  test('a storm of requests costs two looks', async () => {
+    const work = jest.fn(async () => sleep(20));
+    const refresher = new Refresher(5, work, { error: jest.fn() } as unknown as Logger);
+    for (let index = 0; index < 100; index++) refresher.request('d');
+    await sleep(15);
+    for (let index = 0; index < 100; index++) refresher.request('d');
+    await sleep(60);
+    expect(work).toHaveBeenCalledTimes(2);
+    await refresher.stop();
+    refresher.request('d');
+    expect(work).toHaveBeenCalledTimes(2);
+  });
+});

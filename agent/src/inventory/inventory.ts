@@ -1,0 +1,318 @@
+/**
+ * What the node has, as last seen: domains and pools, kept fresh by libvirt's events, by a look at everything from time to
+ * time, and after each reconnection. A list is answered from here and never waits for libvirt; while libvirt is away the
+ * last known state stands.
+ */
+import type { Libvirt, LibvirtEvents } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type {
+  InventoryEvent,
+  Inventory as InventoryMessage,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Logger } from '@virtkeep/shared/log';
+import {
+  type Catalogue,
+  chosenBase,
+  type FsFacts,
+  fsFacts,
+  type PoolRecord,
+  type Settings,
+} from '../pools/index.ts';
+import { derivePools } from './derive-pools.ts';
+import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
+import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
+import { InventoryFeed } from './feed.ts';
+import { mapLimited } from './limit.ts';
+import { domainMessage, poolMessage } from './messages.ts';
+import { PathGate } from './path-gate.ts';
+import { readPools } from './pool-facts.ts';
+import { Refresher } from './refresher.ts';
+import { Shown } from './shown.ts';
+
+/** The agent's connection, which may not be there yet. */
+export interface LibvirtSource {
+  readonly connected: boolean;
+  /** @throws VirtkeepError libvirt_unreachable */
+  get(): Libvirt;
+  onChange(listener: (connected: boolean) => void): () => void;
+}
+
+export interface InventoryOptions {
+  link: LibvirtSource;
+  nodeId: string;
+  /** Name of the node, for error texts. */
+  nodeName: string;
+  settings: Settings;
+  catalogue: Catalogue;
+  /** Id of the operation that holds a domain, from the operations' locks. */
+  lockedBy: (domainId: string) => string | undefined;
+  log: Logger;
+  /** Uuid or name of the base pool as long as nobody chose one. */
+  defaultBase?: string;
+  /** How often everything is looked at, ms. Default 30 000. */
+  refreshMs?: number;
+}
+
+/** Domains read at a time; each takes four short calls. */
+const WIDTH = 8;
+/** Events of one domain within this time are one look, ms. */
+const SETTLE_MS = 100;
+const DEFAULT_REFRESH_MS = 30_000;
+/** Events after which a domain is looked at. */
+const DOMAIN_EVENTS = [
+  'lifecycle',
+  'agentLifecycle',
+  'blockJob',
+  'deviceAdded',
+  'deviceRemoved',
+  'jobCompleted',
+  'metadataChange',
+] as const satisfies (keyof LibvirtEvents)[];
+
+const ALL = 'all';
+const POOLS = 'pools';
+
+export class Inventory {
+  readonly #options: InventoryOptions;
+  readonly #gate = new PathGate();
+  readonly #feed = new InventoryFeed(() => ({ event: { $case: 'full', value: this.snapshot() } }));
+  readonly #stopping = new AbortController();
+  readonly #refresher: Refresher;
+  readonly #domains = new Map<string, DomainFacts>();
+  readonly #disks = new Map<string, DiskFacts>();
+  readonly #outsideFacts = new Map<string, FsFacts>();
+  readonly #shownDomains = new Shown(Domain, {
+    changed: value => this.#publish(`domain ${value.id}`, { $case: 'domainChanged', value }),
+    removed: value => this.#publish(`domain ${value}`, { $case: 'domainRemoved', value }),
+  });
+  readonly #shownPools = new Shown(Pool, {
+    changed: value => this.#publish(`pool ${value.id}`, { $case: 'poolChanged', value }),
+    removed: value => this.#publish(`pool ${value}`, { $case: 'poolRemoved', value }),
+  });
+  #libvirtPools: PoolRecord[] = [];
+  #pools: PoolRecord[] = [];
+  #unsubscribe: (() => void)[] = [];
+  #subscribedTo: Libvirt | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: InventoryOptions) {
+    this.#options = options;
+    this.#refresher = new Refresher(SETTLE_MS, key => this.#refresh(key), options.log);
+  }
+
+  /** Begins to look; returns at once. */
+  start(): void {
+    const { link, refreshMs = DEFAULT_REFRESH_MS } = this.#options;
+    this.#unsubscribe.push(link.onChange(connected => connected && this.#onConnected()));
+    if (link.connected) this.#onConnected();
+    this.#timer = setInterval(() => this.#refresher.request(ALL), refreshMs);
+    this.#timer.unref();
+  }
+
+  /** Ends all looking; readers of `watch` are ended by their own signals. */
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    for (const end of this.#unsubscribe.splice(0)) end();
+    this.#stopping.abort(new VirtkeepError('draining'));
+    await this.#refresher.stop();
+  }
+
+  /** All domains and pools as last seen, by name; empty before libvirt was reached. */
+  snapshot(): InventoryMessage {
+    return { node: undefined, domains: this.domains(), pools: this.poolMessages() };
+  }
+
+  watch(signal: AbortSignal): AsyncIterable<InventoryEvent> {
+    return this.#feed.read(signal);
+  }
+
+  domains(): Domain[] {
+    return this.#shownDomains.all();
+  }
+
+  poolMessages(): Pool[] {
+    return this.#shownPools.all();
+  }
+
+  /** @throws VirtkeepError domain_not_found */
+  domain(id: string): Domain {
+    const message = this.#shownDomains.get(id);
+    if (!message) throw new VirtkeepError('domain_not_found', { id });
+    return message;
+  }
+
+  /** @throws VirtkeepError pool_not_found */
+  pool(id: string): { message: Pool; record: PoolRecord } {
+    const record = this.#pools.find(pool => pool.id === id);
+    const message = this.#shownPools.get(id);
+    if (!record || !message) throw new VirtkeepError('pool_not_found', { id });
+    return { message, record };
+  }
+
+  /** The pools as they are now: asks libvirt and the file systems. @throws LibvirtError, VirtkeepError libvirt_unreachable */
+  async pools(signal: AbortSignal): Promise<PoolRecord[]> {
+    throwIfAborted(signal);
+    await this.#readPools();
+    this.#show();
+    return [...this.#pools];
+  }
+
+  /** Looks at one domain now (it was changed by us). @throws LibvirtError, VirtkeepError libvirt_unreachable */
+  async refreshDomain(id: string): Promise<void> {
+    await this.#readDomain(id);
+    this.#show();
+  }
+
+  /** Reads a pool's backup files anew. @throws VirtkeepError io_failed, canceled */
+  async refreshFiles(poolId: string, options: { signal: AbortSignal; fresh?: boolean }): Promise<void> {
+    const { record } = this.pool(poolId);
+    if (record.path) await this.#options.catalogue.refresh({ id: record.id, path: record.path }, options);
+    this.#show();
+  }
+
+  /** A backup file of a pool came, changed or went: looked at soon. */
+  filesChanged(poolId: string): void {
+    this.#refresher.request(`files ${poolId}`);
+  }
+
+  /** An operation took or gave back its locks. */
+  locksChanged(): void {
+    this.#show();
+  }
+
+  #onConnected(): void {
+    const libvirt = this.#options.link.get();
+    if (this.#subscribedTo !== libvirt) {
+      this.#subscribedTo = libvirt;
+      for (const event of DOMAIN_EVENTS) {
+        this.#unsubscribe.push(libvirt.on(event, ({ uuid }) => this.#refresher.request(`domain ${uuid}`)));
+      }
+      this.#unsubscribe.push(libvirt.on('poolLifecycle', () => this.#refresher.request(POOLS)));
+      this.#unsubscribe.push(libvirt.on('poolRefresh', () => this.#refresher.request(POOLS)));
+    }
+    this.#refresher.request(ALL);
+  }
+
+  async #refresh(key: string): Promise<void> {
+    const { link, log } = this.#options;
+    const [what, id = ''] = key.split(' ');
+    if (!link.connected && what !== 'files') return;
+    try {
+      if (what === 'domain') await this.#readDomain(id);
+      else if (what === 'files') await this.#readFiles(id);
+      else if (what === POOLS) await this.#readPools();
+      else await this.#readAll();
+      this.#show();
+    } catch (error) {
+      // the connection went away in the middle: what is shown stays, the reconnection looks again
+      if (!this.#stopping.signal.aborted)
+        log.warn('the inventory could not be refreshed', { key, reason: reasonOf(error) });
+    }
+  }
+
+  async #readAll(): Promise<void> {
+    await this.#readPools();
+    const libvirt = this.#options.link.get();
+    const refs = await libvirt.domains();
+    await mapLimited(refs, WIDTH, domain => this.#readDomain(domain.uuid, domain.name));
+    const present = new Set(refs.map(domain => domain.uuid));
+    for (const id of [...this.#domains.keys()]) if (!present.has(id)) await this.#readDomain(id);
+    await this.#readOutside();
+    for (const pool of this.#libvirtPools) await this.#readFiles(pool.id);
+  }
+
+  async #readDomain(id: string, name = ''): Promise<void> {
+    throwIfAborted(this.#stopping.signal);
+    const old = this.#domains.get(id);
+    const facts = await readDomainFacts(this.#options.link.get().domain(id, name || old?.name), old);
+    if (!facts) {
+      this.#domains.delete(id);
+      this.#disks.delete(id);
+      return;
+    }
+    this.#domains.set(id, facts);
+    if (facts.config)
+      this.#disks.set(id, await readDiskFacts(facts.config, this.#pools, this.#gate, this.#disks.get(id)));
+  }
+
+  async #readPools(): Promise<void> {
+    const { link, settings, log, catalogue } = this.#options;
+    const before = this.#libvirtPools;
+    this.#libvirtPools = await readPools(link.get(), { settings, gate: this.#gate, log });
+    const ids = new Set(this.#libvirtPools.map(pool => pool.id));
+    for (const pool of before) if (!ids.has(pool.id)) catalogue.forget(pool.id);
+    this.#derivePools();
+  }
+
+  /** Sizes of the file systems of outside pools, and their backup files. */
+  async #readOutside(): Promise<void> {
+    this.#derivePools();
+    for (const { id, path } of this.#pools.filter(pool => pool.kind === 'outside')) {
+      const facts = await this.#gate.run(id, () => fsFacts(path!)).catch(() => undefined);
+      if (facts) this.#outsideFacts.set(path!, facts);
+      else this.#outsideFacts.delete(path!);
+    }
+  }
+
+  async #readFiles(poolId: string): Promise<void> {
+    const pool = this.#pools.find(candidate => candidate.id === poolId);
+    if (!pool?.path || !pool.hasDirectory || !pool.active || !pool.mounted) return;
+    const place = { id: pool.id, path: pool.path };
+    const { catalogue, log } = this.#options;
+    const { signal } = this.#stopping;
+    try {
+      // a first look at many archives takes long: the gate stops waiting, and what it finds is shown when it ends
+      await this.#gate.run(`files ${pool.id}`, async () => {
+        if (await catalogue.refresh(place, { signal })) this.#show();
+      });
+    } catch (error) {
+      if (!signal.aborted)
+        log.warn('backup files cannot be listed', { pool: pool.name, reason: reasonOf(error) });
+    }
+  }
+
+  #derivePools(): void {
+    const { settings, nodeId, defaultBase } = this.#options;
+    const disks = [...this.#domains.values()].flatMap(facts => facts.config?.disks ?? []);
+    this.#pools = derivePools({
+      libvirtPools: this.#libvirtPools,
+      filePaths: disks.flatMap(disk => (disk.type === 'file' ? (disk.path ?? []) : [])),
+      outsideFacts: this.#outsideFacts,
+      nodeId,
+      chosenBase: chosenBase(settings),
+      defaultBase,
+    });
+  }
+
+  /** Makes the messages anew and tells the readers what is different. */
+  #show(): void {
+    this.#derivePools();
+    const domains = [...this.#domains.values()].map(facts => this.#domainMessage(facts));
+    this.#shownDomains.replace(domains);
+    const { catalogue, nodeName } = this.#options;
+    const pools = this.#pools.map(pool => {
+      const disks = domains.flatMap(domain => domain.disks).filter(disk => disk.poolId === pool.id).length;
+      return poolMessage(pool, { disks, files: catalogue.count(pool.id) }, nodeName);
+    });
+    this.#shownPools.replace(pools);
+  }
+
+  #publish(key: string, event: InventoryEvent['event']): void {
+    this.#feed.publish(key, { event });
+  }
+
+  #domainMessage(facts: DomainFacts): Domain {
+    const parent = this.#domains.get(facts.config?.metadata.parent?.id ?? '');
+    const templateFiles =
+      parent?.config && new Set(parent.config.disks.flatMap(disk => pathOf(disk, this.#pools) ?? []));
+    return domainMessage(facts, {
+      pools: this.#pools,
+      disks: this.#disks.get(facts.uuid),
+      templateFiles,
+      lockedBy: this.#options.lockedBy(facts.uuid) ?? '',
+    });
+  }
+}

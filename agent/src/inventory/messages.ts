@@ -1,0 +1,118 @@
+// Facts → the messages of the contract. Pure.
+import { basename } from 'node:path';
+import {
+  AgentState,
+  type Disk,
+  type Domain,
+  PowerState,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { diskId } from '../disks/index.ts';
+import type { AgentChannel, DiskConfig, DomainConfig } from '../domain-xml/index.ts';
+import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../pools/index.ts';
+import { type DiskFacts, firstOwnLayer, pathOf } from './disk-facts.ts';
+import type { DomainFacts } from './domain-facts.ts';
+
+export interface DomainScope {
+  pools: readonly PoolRecord[];
+  disks: DiskFacts | undefined;
+  /** Files of the template's disks, when the domain is a thin clone and its template is on this node. */
+  templateFiles?: ReadonlySet<string>;
+  /** Operation that holds the domain. */
+  lockedBy: string;
+}
+
+export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
+  const { config } = facts;
+  const drives = config?.disks ?? [];
+  const poolIdOf = (path: string | undefined) => (path && poolOfPath(path, scope.pools)?.id) || '';
+  return {
+    id: facts.uuid,
+    name: facts.name,
+    description: config?.description ?? '',
+    powerState: facts.power,
+    agentState: agentState(config?.agentChannel ?? 'absent'),
+    memoryCount: BigInt(config?.memoryMiB ?? 0),
+    cpuCount: config?.vcpus ?? 0,
+    template: config?.metadata.template ?? false,
+    parentId: config?.metadata.parent?.id ?? '',
+    disks: drives.filter(isDisk).map(disk => diskMessage(disk, config!, scope)),
+    cdroms: drives
+      .filter(disk => disk.device === 'cdrom')
+      .map(disk => ({
+        targetDev: disk.targetDev,
+        path: disk.path ?? disk.source,
+        poolId: poolIdOf(disk.path),
+      })),
+    luns: drives
+      .filter(disk => disk.device === 'lun')
+      .map(disk => ({ targetDev: disk.targetDev, source: disk.source })),
+    mdevs: config?.hostdevs.flatMap(device => (device.type === 'mdev' ? (device.address ?? []) : [])) ?? [],
+    snapshots: facts.snapshots,
+    osType: config?.os.type ?? 'Other',
+    osVersion: config?.os.version ?? '',
+    persistent: facts.persistent,
+    lockedBy: scope.lockedBy,
+  };
+}
+
+function isDisk(disk: DiskConfig): boolean {
+  return disk.device === 'disk';
+}
+
+function diskMessage(disk: DiskConfig, config: DomainConfig, scope: DomainScope): Disk {
+  const path = pathOf(disk, scope.pools);
+  const layers = scope.disks?.get(disk.targetDev)?.layers ?? [];
+  const paths = layers.length > 0 ? layers.map(layer => layer.path) : [path ?? disk.source];
+  const first = firstOwnLayer(paths, config.metadata.parent !== undefined, scope.templateFiles);
+  const pool = poolOfPath(first, scope.pools);
+  return {
+    id: diskId(first, pool),
+    name: basename(first).replace(/\.(qcow2|raw|img)$/, ''),
+    path: path ?? disk.source,
+    poolId: (path && poolOfPath(path, scope.pools)?.id) || '',
+    targetDev: disk.targetDev,
+    targetBus: disk.bus,
+    driverType: disk.format ?? 'raw',
+    driverCache: disk.cache ?? '',
+    readonly: disk.readonly,
+    shareable: disk.shareable,
+    virtualSize: BigInt(layers[0]?.virtualSize ?? 0),
+    allocatedSize: BigInt(layers[0]?.allocatedSize ?? 0),
+    backingChain: paths.slice(1),
+  };
+}
+
+function agentState(channel: AgentChannel): AgentState {
+  if (channel === 'absent') return AgentState.NO_CHANNEL;
+  return channel === 'connected' ? AgentState.CONNECTED : AgentState.DISCONNECTED;
+}
+
+export function poolMessage(pool: PoolRecord, counts: { disks: number; files: number }, node: string): Pool {
+  const refusal = backupTargetRefusal(pool, node);
+  return {
+    id: pool.id,
+    name: pool.name,
+    type: pool.kind,
+    path: pool.path ?? '',
+    active: pool.active,
+    mounted: pool.mounted,
+    capacity: BigInt(pool.capacity),
+    allocation: BigInt(pool.allocation),
+    available: BigInt(pool.available),
+    readonly: pool.readonly,
+    outside: pool.outside,
+    backupTarget: refusal === undefined,
+    backupTargetReason: refusal?.message ?? '',
+    description: pool.description,
+    isBase: pool.isBase,
+    shared: pool.shared,
+    diskCount: counts.disks,
+    fileCount: counts.files,
+  };
+}
+
+/** True when the power is on, be the guest suspended. */
+export function isOn(power: PowerState): boolean {
+  return power === PowerState.RUNNING || power === PowerState.SUSPENDED;
+}

@@ -1,0 +1,45 @@
+type Codec<T> = { encode(message: T): { finish(): Uint8Array } };
+type Told<T> = { changed(message: T): void; removed(id: string): void };
+
+/** The messages that readers know, by id; tells what a new set changes. */
+export class Shown<T extends { id: string; name: string }> {
+  readonly #codec: Codec<T>;
+  readonly #told: Told<T>;
+  readonly #known = new Map<string, { message: T; bytes: Uint8Array }>();
+
+  constructor(codec: Codec<T>, told: Told<T>) {
+    this.#codec = codec;
+    this.#told = told;
+  }
+
+  get(id: string): T | undefined {
+    return this.#known.get(id)?.message;
+  }
+
+  /** All, by name. */
+  all(): T[] {
+    return [...this.#known.values()].map(known => known.message).sort(byName);
+  }
+
+  /** Takes this set in place of the old one. Messages are equal when their bytes on the wire are. */
+  replace(messages: T[]): void {
+    const present = new Set(messages.map(message => message.id));
+    for (const id of [...this.#known.keys()]) {
+      if (present.has(id)) continue;
+      this.#known.delete(id);
+      this.#told.removed(id);
+    }
+    for (const message of messages) {
+      const bytes = this.#codec.encode(message).finish();
+      const old = this.#known.get(message.id);
+      if (old && Buffer.compare(old.bytes, bytes) === 0) continue;
+      this.#known.set(message.id, { message, bytes });
+      this.#told.changed(message);
+    }
+  }
+}
+
+function byName(a: { name: string; id: string }, b: { name: string; id: string }): number {
+  if (a.name === b.name) return a.id < b.id ? -1 : 1;
+  return a.name < b.name ? -1 : 1;
+}
