@@ -31,6 +31,25 @@ export async function registerOpenApi(app: App): Promise<void> {
     },
     refResolver: { buildLocalReference: json => String(json.$id) },
     hideUntagged: true,
+    transformObject: document =>
+      'openapiObject' in document ? relaxBodies(document.openapiObject) : document.swaggerObject,
   });
   await app.register(fastifySwaggerUi, { routePrefix: '/api/docs', staticCSP: false });
+}
+
+interface Operation {
+  requestBody?: { required?: boolean; content?: Record<string, { schema?: { required?: string[] } }> };
+}
+
+/** A body all of whose fields are optional may be left out. */
+function relaxBodies<T extends { paths?: object }>(document: T): T {
+  for (const path of Object.values(document.paths ?? {})) {
+    for (const { requestBody } of Object.values(path as Record<string, Operation>)) {
+      const contents = Object.values(requestBody?.content ?? {});
+      if (requestBody !== undefined) {
+        requestBody.required = contents.some(content => (content.schema?.required ?? []).length > 0);
+      }
+    }
+  }
+  return document;
 }

@@ -13,7 +13,7 @@ export function registerParsers(app: App): void {
     (request: FastifyRequest, text: string, done) => {
       if (text.trim() === '') return done(null, {});
       return parse(request, text, (error, value) =>
-        error ? done(new VirtkeepError('broken_json', { reason: shortReason(error) })) : done(null, value),
+        error ? done(new VirtkeepError('broken_json', { reason: brokenReason(text) })) : done(null, value),
       );
     },
   );
@@ -22,7 +22,13 @@ export function registerParsers(app: App): void {
   });
 }
 
-/** Newer engines quote the text they could not read; a body may hold a password. */
-function shortReason(error: Error): string {
-  return error.message.split(/[,"]/)[0]!.trim().slice(0, 100) || 'it cannot be read';
+/** Where it breaks; never the text around, since a body may hold a password. */
+function brokenReason(text: string): string {
+  try {
+    JSON.parse(text);
+    return 'it has a key that would change a prototype';
+  } catch (error) {
+    const position = /position (\d+)/.exec((error as Error).message)?.[1];
+    return position === undefined ? 'it ends too early' : `it breaks at character ${position}`;
+  }
 }

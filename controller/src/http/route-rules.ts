@@ -23,8 +23,16 @@ export function applyRouteRules(route: RouteOptions): void {
     throw new Error(`the route ${String(route.method)} ${route.url} declares no access`);
   }
   closeQuery(route);
+  closeBody(route);
   addIdempotencyKey(route);
   documentErrors(route);
+}
+
+/** A change that names no fields takes none; routes that read a raw body say so with `consumes`. */
+function closeBody(route: RouteOptions): void {
+  const changes = [route.method].flat().some(method => method === 'POST' || method === 'PUT');
+  if (!changes || route.schema?.body !== undefined || route.schema?.consumes !== undefined) return;
+  route.schema!.body = { type: 'object', properties: {}, additionalProperties: false };
 }
 
 function addIdempotencyKey(route: RouteOptions): void {

@@ -25,29 +25,27 @@ const RefreshBody = Type.Object(
 
 export const authRoutes: RouteModule = (app, services) => {
   app.register(formbody);
-  app.register(async scope => {
-    scope.post(
-      '/auth/',
-      {
-        config: {
-          access: 'public',
-          secretAnswer: true,
-          rateLimit: { max: LOGINS_PER_MINUTE, timeWindow: 60_000 },
-        },
-        schema: {
-          tags,
-          summary: 'Log in',
-          consumes: ['application/json', 'application/x-www-form-urlencoded'],
-          body: LoginBody,
-          response: { 200: ref(IssuedTokenSchema) },
-        },
+  app.post(
+    '/auth/',
+    {
+      config: {
+        access: 'public',
+        secretAnswer: true,
+        rateLimit: { max: LOGINS_PER_MINUTE, timeWindow: 60_000 },
       },
-      async request => {
-        const { username, password } = request.body as { username: string; password: string };
-        return login(services, request, username, password);
+      schema: {
+        tags,
+        summary: 'Log in',
+        consumes: ['application/json', 'application/x-www-form-urlencoded'],
+        body: LoginBody,
+        response: { 200: ref(IssuedTokenSchema) },
       },
-    );
-  });
+    },
+    async request => {
+      const { username, password } = request.body;
+      return login(services, request, username, password);
+    },
+  );
 
   app.post(
     '/auth/refresh/',

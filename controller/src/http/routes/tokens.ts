@@ -43,14 +43,13 @@ export const tokenRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'Issue a long-lived integration token; its text is shown this once',
         body: tokenBody(maxDays),
-        response: { 201: ref(NewTokenSchema) },
+        response: { 200: ref(NewTokenSchema) },
       },
     },
-    async (request, reply) => {
+    async request => {
       const viewer = principalOf(request);
       const { name, days, user } = request.body;
       if (user !== undefined && user !== viewer.id) requirePermission(viewer, 'token.manage');
-      reply.code(201);
       return services.tokens.create(user ?? viewer.id, name, days ?? Math.min(DEFAULT_DAYS, maxDays));
     },
   );
@@ -63,7 +62,6 @@ export const tokenRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'Revoke a token; with the id (jti) of your own login it is a logout',
         params: IdParams,
-        body: body({}),
         response: { 200: body({}) },
       },
     },

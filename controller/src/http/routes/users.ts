@@ -40,10 +40,9 @@ export const userRoutes: RouteModule = (app, services) => {
     '/api/users/',
     {
       config: { access: 'user.manage' },
-      schema: { tags, summary: 'Add a user', body: UserBody, response: { 201: ref(UserSchema) } },
+      schema: { tags, summary: 'Add a user', body: UserBody, response: { 200: ref(UserSchema) } },
     },
-    async (request, reply) => {
-      reply.code(201);
+    async request => {
       return services.users.create(request.body);
     },
   );
