@@ -1,8 +1,8 @@
 /**
  * The archive against cp, GNU tar and zstd: `node test/bench/archive.ts [--quick] [--rounds N] [--warm]`.
  *
- * Every time ends with fdatasync. Caches are dropped before each run (as root) unless --warm, because a frozen disk
- * is seldom in the page cache. Works in .cache/bench and cleans up after itself.
+ * Every time ends with fdatasync. The source is dropped from the page cache before each run unless --warm, because a
+ * frozen disk is seldom in it. Works in .cache/bench and cleans up after itself.
  */
 import { mkdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ import {
   type BenchRow,
   benchOptions,
   command,
-  dropCaches,
+  dropCached,
   measuredNode,
   median,
   printTable,
@@ -34,12 +34,11 @@ async function ours(...args: string[]): Promise<number> {
   return measured.elapsedMs;
 }
 
-function prepared(...leftovers: string[]): () => Promise<void> {
-  return async () => {
-    for (const path of leftovers) rmSync(path, { recursive: true, force: true });
-    await command('sync', []);
-    if (!warm) dropCaches();
-  };
+/** Removes what the last round left and makes the source cold. */
+async function prepare(leftovers: readonly string[], source: string): Promise<void> {
+  for (const path of leftovers) rmSync(path, { recursive: true, force: true });
+  await command('sync', []);
+  if (!warm) await dropCached(source);
 }
 
 /** A program, then fdatasync of what it wrote. */
@@ -53,9 +52,9 @@ function casesIn(directory: string): Record<string, BenchCase> {
   const at = (name: string) => join(directory, name);
   const image = at('disk.qcow2');
   const unpacked = at('unpacked');
-  const named = (name: string, leftovers: string[], run: BenchCase['run']): BenchCase => ({
+  const named = (name: string, leftovers: string[], run: BenchCase['run'], source = image): BenchCase => ({
     name,
-    prepare: prepared(...leftovers.map(at)),
+    prepare: () => prepare(leftovers.map(at), source),
     run,
   });
   const gnu = (args: string[], target: string) => () => durable(at(target), 'tar', args, directory);
@@ -75,13 +74,26 @@ function casesIn(directory: string): Record<string, BenchCase> {
       gnu(['-I', 'zstd -T0 -3', '-cf', 'gnu.tar.zst', 'disk.qcow2'], 'gnu.tar.zst'),
     ),
     oursZstd: named('ours zstd', ['ours.tar.zst'], () => ours('write', image, at('ours.tar.zst'), 'zstd')),
-    untar: named('tar -x', ['unpacked'], untar(['-xf', at('gnu.tar')])),
-    oursExtract: named('ours x', ['out.img'], () => ours('extract', at('ours.tar'), at('out.img'))),
-    untarZstd: named('tar --zstd -x', ['unpacked'], untar(['--zstd', '-xf', at('gnu.tar.zst')])),
-    oursExtractZstd: named('ours zstd x', ['out.img'], () =>
-      ours('extract', at('ours.tar.zst'), at('out.img')),
+    untar: named('tar -x', ['unpacked'], untar(['-xf', at('gnu.tar')]), at('gnu.tar')),
+    oursExtract: named(
+      'ours x',
+      ['out.img'],
+      () => ours('extract', at('ours.tar'), at('out.img')),
+      at('ours.tar'),
     ),
-    list: named('list', [], () => ours('list', at('ours.tar.zst'))),
+    untarZstd: named(
+      'tar --zstd -x',
+      ['unpacked'],
+      untar(['--zstd', '-xf', at('gnu.tar.zst')]),
+      at('gnu.tar.zst'),
+    ),
+    oursExtractZstd: named(
+      'ours zstd x',
+      ['out.img'],
+      () => ours('extract', at('ours.tar.zst'), at('out.img')),
+      at('ours.tar.zst'),
+    ),
+    list: named('list', [], () => ours('list', at('ours.tar.zst')), at('ours.tar.zst')),
     hashed: named('ours zstd hash', ['hash.tar.zst', 'hash.tar.zst.sha256'], () =>
       ours('write', image, at('hash.tar.zst'), 'zstd', 'hash'),
     ),

@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 
 /** Helpers of all benchmarks: alternating rounds, medians, ratios against targets. */
@@ -105,13 +104,9 @@ export async function measuredNode(file: string, args: readonly string[]): Promi
 /** Highest memory this process had resident, in bytes. */
 export const peakRssBytes = (): number => process.resourceUsage().maxRSS * 1024;
 
-/** Empties the page cache, so that every case reads its source from the disk; needs root, else does nothing. */
-export function dropCaches(): void {
-  try {
-    writeFileSync('/proc/sys/vm/drop_caches', '3');
-  } catch {
-    // Not root: the cases still alternate, with a warm cache.
-  }
+/** Drops a file's pages from the page cache, so that every case reads its source from the disk. */
+export async function dropCached(path: string): Promise<void> {
+  await command('dd', [`if=${path}`, 'iflag=nocache', 'count=0', 'status=none']);
 }
 
 /** Options every benchmark has. */

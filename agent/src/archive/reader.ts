@@ -1,8 +1,8 @@
-import type { FileHandle } from 'node:fs/promises';
-import { rm } from 'node:fs/promises';
+import { type FileHandle, open, rm } from 'node:fs/promises';
 import { abortReason, throwIfAborted } from '@virtkeep/shared/abort';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Codec } from './block.worker.ts';
+import { cloneWhole } from './clone.ts';
 import { openDirect } from './direct-file.ts';
 import { Engine, type PumpJob } from './engine.ts';
 import { type Access, type Inspection, inspect } from './inspect.ts';
@@ -12,6 +12,7 @@ import { syncDirectoryOf } from './publish.ts';
 import { frameAt, type SeekTable } from './seek-table.ts';
 import { extractStream, readStream } from './stream.ts';
 import { decodeHeader } from './tar-format.ts';
+import { readRange } from './tar-source.ts';
 import type {
   ArchiveFormat,
   ArchiveMember,
@@ -108,9 +109,9 @@ export class Archive {
     const member = this.#member(name);
     await this.#exclusive(options.signal, async () => {
       await this.#checkHeader(member);
-      const target = await openDirect(destPath, options.mode);
+      const target = await openDirect(destPath, options.mode === undefined ? {} : { mode: options.mode });
       try {
-        const sha256 = await this.#extractInto(target.fd, member, destPath, options);
+        const sha256 = await this.#extractInto(target, member, destPath, options);
         if (options.checkHash === true && member.sha256 !== null && sha256 !== member.sha256)
           throw new VirtkeepError('hash_mismatch', { member: name, path: this.path });
         await target.close();
@@ -168,7 +169,7 @@ export class Archive {
   }
 
   async #extractInto(
-    fd: number,
+    target: FileHandle,
     member: ArchiveMember,
     destPath: string,
     options: ExtractOptions,
@@ -178,21 +179,43 @@ export class Archive {
     const { dataOffset, sizeBytes } = member;
     const pump = this.#pumpOf(member);
     if (pump === undefined) {
-      const order = { fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes, targetFd: fd };
+      const order = { fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes, targetFd: target.fd };
       await extractStream(order, paths, signal, onProgress);
       return member.sha256;
     }
-    const engine = this.#threads();
-    await engine.order({ op: 'open', fd, position: 0, level: null }, paths, signal);
-    const clone = { op: 'clone', fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes } as const;
-    const cloned = this.#access.kind === 'plain' && (await engine.order<boolean>(clone, paths, signal));
     const hash = options.checkHash === true && member.sha256 !== null;
-    const result =
-      cloned && !hash
-        ? undefined
-        : await engine.pump({ ...pump, hash, output: !cloned, paths }, signal, onProgress);
-    await engine.order({ op: 'end' }, paths, signal);
-    return result?.sha256 ?? null;
+    if (this.#access.kind === 'plain' && (await this.#cloneInto(target, member, destPath, signal)))
+      return hash
+        ? (await this.#threads().pump({ ...pump, hash, output: false, paths }, signal)).sha256
+        : null;
+    const engine = this.#threads();
+    await engine.order({ op: 'open', fd: target.fd, position: 0, level: null }, paths, signal);
+    const result = await engine.pump({ ...pump, hash, output: true, paths }, signal, onProgress);
+    await engine.order({ op: 'end', sync: true }, paths, signal);
+    return result.sha256;
+  }
+
+  /** Reflinks a member of a plain tar into a new file. @returns false when it must be copied */
+  async #cloneInto(
+    target: FileHandle,
+    member: ArchiveMember,
+    destPath: string,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { dataOffset, sizeBytes } = member;
+    const from = { fd: this.#file.fd, offset: dataOffset };
+    const cloned = await cloneWhole(from, { fd: target.fd, offset: 0 }, sizeBytes, signal);
+    if (cloned === 0) return false;
+    const tail = await readRange(this.#file, this.path, dataOffset + cloned, sizeBytes - cloned);
+    try {
+      // A descriptor without O_DIRECT, for less than 4096 bytes.
+      const buffered = await open(destPath, 'r+');
+      await buffered.write(tail, 0, tail.length, cloned).finally(() => buffered.close());
+      await target.datasync();
+    } catch (error) {
+      throw fromIoError(error, 'writing', destPath);
+    }
+    return true;
   }
 
   /** How the blocks of a member are read; undefined when only a stream from the beginning can. */

@@ -1,30 +1,22 @@
 import { createHash, type Hash } from 'node:crypto';
 import { parentPort, workerData } from 'node:worker_threads';
-import { readFully } from './block-source.ts';
 import { Compressor } from './codec.ts';
 import { canceledFault, faultOf } from './fault.ts';
-import { BLOCK_BYTES, blockLength, DATA_ALIGN, paddedBlockLength } from './layout.ts';
+import { BLOCK_BYTES, blockLength, paddedBlockLength } from './layout.ts';
 import { Ring, type RingMemory } from './ring.ts';
 import { FrameList } from './seek-table.ts';
 import { Sink } from './sink.ts';
-import { cloneRange, sizeOf } from './syscalls.ts';
 
 /** One order to the sequencer; each is answered once. */
 export type Order =
   /** Starts output to `fd` at `position` (a multiple of 4096); `level` null for no compression. */
   | { op: 'open'; fd: number; position: number; level: number | null }
-  /** Adds small content to the (uncompressed) stream; with zstd, as frames of its own. Answers the SHA-256. */
-  | { op: 'bytes'; bytes: Uint8Array; hash: boolean }
+  /** Adds small content to the (uncompressed) stream; with zstd, as frames of its own. */
+  | { op: 'bytes'; bytes: Uint8Array }
   /** Takes the blocks of a run in order. Answers {@link RunResult}. */
   | { op: 'run'; run: SequencerRun }
-  /** Reflinks into the output; answers false, with nothing done, where that is impossible. */
-  | { op: 'clone'; fd: number; offset: number; lengthBytes: number }
-  /** Goes on at a later multiple of 4096. */
-  | { op: 'jump'; position: number }
-  /** Ends the output, with a seek table when compressing, durably. Answers the file's size. */
-  | { op: 'end' }
-  /** Answers the size of a file or block device. */
-  | { op: 'size'; fd: number };
+  /** Ends the output, with a seek table when compressing. Answers the file's size, durable with `sync`. */
+  | { op: 'end'; sync: boolean };
 
 export interface SequencerRun {
   lengthBytes: number;
@@ -42,9 +34,6 @@ export interface RunResult {
 }
 
 const PROGRESS_MS = 100;
-/** Reflinked at a time, so that a cancellation is seen in between. */
-const CLONE_BYTES = 4 * 1024 * 1024 * 1024;
-
 const ring = new Ring(workerData as RingMemory);
 let sink: Sink | undefined;
 let frames = new FrameList();
@@ -72,7 +61,7 @@ function addFrame(frame: Buffer, rawBytes: number): void {
   sink!.write(frame);
 }
 
-function addBytes(bytes: Uint8Array, hash: boolean): string | null {
+function addBytes(bytes: Uint8Array): void {
   for (let start = 0; start < bytes.length; start += BLOCK_BYTES) {
     const piece = bytes.subarray(start, start + BLOCK_BYTES);
     if (compressor === undefined) sink!.write(piece);
@@ -81,7 +70,6 @@ function addBytes(bytes: Uint8Array, hash: boolean): string | null {
       addFrame(Buffer.from(room.subarray(0, compressor.frame(room, piece))), piece.length);
     }
   }
-  return hash ? createHash('sha256').update(bytes).digest('hex') : null;
 }
 
 function addZeroFrame(): void {
@@ -129,32 +117,9 @@ function sequence(run: SequencerRun): RunResult {
   return { sha256: hash?.digest('hex') ?? null, allocatedBytes };
 }
 
-/** Clones all whole multiples of 4096 and copies what is left of the last one. */
-function clone(order: Extract<Order, { op: 'clone' }>): boolean {
-  const target = sink!;
-  const whole = order.lengthBytes - (order.lengthBytes % DATA_ALIGN);
-  if (target.position % DATA_ALIGN !== 0 || order.offset % DATA_ALIGN !== 0 || whole === 0) return false;
-  const start = target.position;
-  target.jump(start);
-  for (let done = 0; done < whole; done += CLONE_BYTES) {
-    if (ring.cancelled) throw canceledFault();
-    const length = Math.min(CLONE_BYTES, whole - done);
-    if (!cloneRange(target.fd, start + done, order.fd, order.offset + done, length)) {
-      if (done === 0) return false;
-      throw new Error('the file system stopped sharing extents in the middle');
-    }
-    report(done + length);
-  }
-  target.jump(start + whole);
-  const tail = Buffer.alloc(order.lengthBytes - whole);
-  readFully(order.fd, tail, order.offset + whole);
-  target.write(tail);
-  return true;
-}
-
-function end(): number {
+function end(sync: boolean): number {
   if (compressor !== undefined) sink!.write(frames.encode());
-  const sizeBytes = sink!.finish();
+  const sizeBytes = sink!.finish(sync);
   sink = undefined;
   return sizeBytes;
 }
@@ -164,17 +129,11 @@ function obey(order: Order): unknown {
     case 'open':
       return open(order);
     case 'bytes':
-      return addBytes(order.bytes, order.hash);
+      return addBytes(order.bytes);
     case 'run':
       return sequence(order.run);
-    case 'clone':
-      return clone(order);
-    case 'jump':
-      return sink!.jump(order.position);
     case 'end':
-      return end();
-    case 'size':
-      return sizeOf(order.fd);
+      return end(order.sync);
   }
 }
 

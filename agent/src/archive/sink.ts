@@ -14,7 +14,7 @@ const SMALLEST_SKIP_BYTES = 64 * 1024;
  * O_DIRECT in the middle of it, the file goes on buffered.
  */
 export class Sink {
-  readonly fd: number;
+  readonly #fd: number;
   readonly #buffer: Buffer;
   readonly #cancelled: () => boolean;
   /** File offset of the buffer's first byte, a multiple of 4096. */
@@ -22,7 +22,7 @@ export class Sink {
   #fill = 0;
 
   constructor(fd: number, position: number, buffer: Buffer, cancelled: () => boolean) {
-    this.fd = fd;
+    this.#fd = fd;
     this.#base = position;
     this.#buffer = buffer;
     this.#cancelled = cancelled;
@@ -62,12 +62,6 @@ export class Sink {
     this.#zeros(left);
   }
 
-  /** Goes on at a later offset; position and offset are multiples of 4096. What lies between is not touched. */
-  jump(offset: number): void {
-    this.#flushWhole();
-    this.#base = offset;
-  }
-
   /** Writes out all whole multiples of 4096. */
   #flushWhole(): void {
     const whole = floorAlign(this.#fill);
@@ -77,14 +71,14 @@ export class Sink {
     this.#fill -= whole;
   }
 
-  /** Writes the rest, cuts the file to its true size and makes it durable. @returns the size */
-  finish(): number {
+  /** Writes the rest, cuts the file to its true size and, with `sync`, makes it durable. @returns the size */
+  finish(sync: boolean): number {
     const sizeBytes = this.position;
     this.#zeros((DATA_ALIGN - (this.#fill % DATA_ALIGN)) % DATA_ALIGN);
     this.#flushWhole();
     attributed('target_io', () => {
-      ftruncateSync(this.fd, sizeBytes);
-      fdatasyncSync(this.fd);
+      ftruncateSync(this.#fd, sizeBytes);
+      if (sync) fdatasyncSync(this.#fd);
     });
     return sizeBytes;
   }
@@ -109,11 +103,11 @@ export class Sink {
 
   #writeSome(bytes: Uint8Array, offset: number): number {
     try {
-      return writeSync(this.fd, bytes, 0, bytes.length, offset);
+      return writeSync(this.#fd, bytes, 0, bytes.length, offset);
     } catch (error) {
-      const refused = (error as { code?: string }).code === 'EINVAL' && leaveDirect(this.fd);
+      const refused = (error as { code?: string }).code === 'EINVAL' && leaveDirect(this.#fd);
       if (!refused) throw error;
-      return writeSync(this.fd, bytes, 0, bytes.length, offset);
+      return writeSync(this.#fd, bytes, 0, bytes.length, offset);
     }
   }
 }

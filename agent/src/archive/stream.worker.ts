@@ -128,7 +128,7 @@ function extract(order: Extract<StreamOrder, { op: 'extract' }>): void {
       parentPort!.postMessage({ progress: order.lengthBytes - left });
     }
   }
-  sink.finish();
+  sink.finish(true);
 }
 
 async function obey(order: StreamOrder): Promise<StreamAnswer> {

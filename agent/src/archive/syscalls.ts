@@ -2,11 +2,11 @@ import { constants } from 'node:fs';
 import koffi from 'koffi';
 
 /**
- * The few system calls Node lacks. Synchronous, so for worker threads only: koffi's asynchronous calls lose errno.
+ * The few system calls Node lacks. All but cloneRange are synchronous; those that may block are for worker threads.
  */
 const libc = koffi.load('libc.so.6');
 const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)');
-const ioctl = libc.func('int ioctl(int fd, unsigned long request, ...)');
+const ioctl = libc.func('int ioctl(int fd, unsigned long request, void *argument)');
 const fcntl = libc.func('int fcntl(int fd, int command, ...)');
 const fadvise = libc.func('int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)');
 
@@ -50,13 +50,20 @@ export function cloneRange(
   source: number,
   sourceOffset: number,
   lengthBytes: number,
-): boolean {
+): Promise<boolean> {
   const argument = Buffer.alloc(32);
   argument.writeBigInt64LE(BigInt(source), 0);
   argument.writeBigUInt64LE(BigInt(sourceOffset), 8);
   argument.writeBigUInt64LE(BigInt(lengthBytes), 16);
   argument.writeBigUInt64LE(BigInt(targetOffset), 24);
-  return ioctl(target, FICLONERANGE, 'void *', argument) === 0;
+  // Asynchronous, since dirty pages of the source are flushed first (seconds); koffi loses errno then, which is not
+  // needed: whatever the reason, copying is the answer.
+  return new Promise((resolve, reject) => {
+    ioctl.async(target, FICLONERANGE, argument, (error: unknown, result: number) => {
+      if (error) reject(error);
+      else resolve(result === 0);
+    });
+  });
 }
 
 /** Starts reading a range in the background. Advice only: failures do not matter. */

@@ -1,9 +1,8 @@
-import { type FileHandle, open, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { open, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
-import { openDirect } from './direct-file.ts';
-import { Engine } from './engine.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import {
   encodeManifest,
@@ -13,11 +12,12 @@ import {
   referenceFault,
 } from './manifest.ts';
 import { checkName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
-import { publishNew, syncDirectoryOf } from './publish.ts';
+import { type Output, ZstdOutput } from './output.ts';
+import { PlainOutput } from './plain-output.ts';
+import { publishNew } from './publish.ts';
 import { convertInto, createQcow2 } from './raw.ts';
-import type { RunResult } from './sequencer.worker.ts';
+import { sizeOf } from './syscalls.ts';
 import { dataOffsetFor, encodeHeader } from './tar-format.ts';
-import type { FaultPaths } from './thread.ts';
 import type { FinishedArchive, FinishOptions, MemberOptions, WriterOptions } from './types.ts';
 
 /** Grain to which a qcow2 converted in place is rounded up. */
@@ -32,8 +32,7 @@ export class ArchiveWriter {
   readonly path: string;
   readonly partialPath: string;
   readonly #options: WriterOptions;
-  readonly #file: FileHandle;
-  readonly #engine: Engine;
+  readonly #output: Output;
   readonly #created = new Date(Math.floor(Date.now() / 1000) * 1000);
   readonly #members: MemberRecord[] = [];
   /** Bytes of the uncompressed tar so far; a multiple of 512. */
@@ -41,12 +40,11 @@ export class ArchiveWriter {
   #sourceBytesDone = 0;
   #closed = false;
 
-  private constructor(options: WriterOptions, partialPath: string, file: FileHandle, engine: Engine) {
+  private constructor(options: WriterOptions, partialPath: string, output: Output) {
     this.#options = options;
     this.path = options.path;
     this.partialPath = partialPath;
-    this.#file = file;
-    this.#engine = engine;
+    this.#output = output;
   }
 
   /**
@@ -55,24 +53,18 @@ export class ArchiveWriter {
    */
   static async create(options: WriterOptions): Promise<ArchiveWriter> {
     throwIfAborted(options.signal);
-    const level = options.compression === null ? null : (options.compression.level ?? DEFAULT_LEVEL);
-    if (level !== null && !(Number.isInteger(level) && level >= MIN_LEVEL && level <= MAX_LEVEL))
-      throw new VirtkeepError('invalid_field', {
-        field: 'level',
-        reason: `must be ${MIN_LEVEL}..${MAX_LEVEL}`,
-      });
+    const level = levelOf(options);
     if (await exists(options.path)) throw new VirtkeepError('file_exists', { path: options.path });
     const partialPath = partialPathOf(options.path, options.backupId);
-    const file = await openDirect(partialPath);
-    const writer = new ArchiveWriter(options, partialPath, file, new Engine(options.workers));
+    const output = { path: partialPath, workers: options.workers, signal: options.signal };
     try {
-      const order = { op: 'open', fd: file.fd, position: 0, level } as const;
-      await writer.#engine.order(order, writer.#paths(''), options.signal);
+      const opened =
+        level === null ? await PlainOutput.create(output) : await ZstdOutput.create(output, level);
+      return new ArchiveWriter(options, partialPath, opened);
     } catch (error) {
-      await writer.abort();
+      if (!hasKey(error, 'file_exists')) await rm(partialPath, { force: true });
       throw error;
     }
-    return writer;
   }
 
   /**
@@ -86,23 +78,19 @@ export class ArchiveWriter {
     options: MemberOptions = {},
   ): Promise<MemberRecord> {
     this.#admit(name);
+    const { hash } = this.#options;
     const source = await open(srcPath, 'r').catch((error: unknown) => {
       throw fromIoError(error, 'opening', srcPath);
     });
     try {
-      const size = { op: 'size', fd: source.fd } as const;
-      const sizeBytes = await this.#engine.order<number>(size, this.#paths(srcPath), this.#options.signal);
+      const sizeBytes = sizeOf(source.fd);
       const dataOffset = await this.#putHeader(name, sizeBytes, true);
-      const result = await this.#putData(source.fd, sizeBytes, srcPath);
-      this.#tarOffset = dataOffset + roundUp(sizeBytes, TAR_BLOCK);
-      return this.#record({
-        name,
-        kind,
-        sizeBytes,
-        dataOffset,
-        ...result,
-        formerPath: options.formerPath ?? null,
-      });
+      const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
+      const onProgress = (bytesDone: number) => this.#options.onProgress?.(this.#sourceBytesDone + bytesDone);
+      const result = await this.#output.data(blocks, srcPath, hash, onProgress);
+      this.#advance(sizeBytes);
+      const formerPath = options.formerPath ?? null;
+      return this.#record({ name, kind, sizeBytes, dataOffset, ...result, formerPath });
     } finally {
       await source.close();
     }
@@ -123,10 +111,9 @@ export class ArchiveWriter {
       throw new VirtkeepError('bad_request', { reason: `the member ${name} is larger than 16 MiB` });
     const sizeBytes = bytes.length;
     const dataOffset = await this.#putHeader(name, sizeBytes, false);
-    const sha256 = await this.#putBytes(bytes, this.#options.hash);
-    await this.#putBytes(new Uint8Array(roundUp(sizeBytes, TAR_BLOCK) - sizeBytes), false);
-    this.#tarOffset = dataOffset + roundUp(sizeBytes, TAR_BLOCK);
+    await this.#output.bytes(Buffer.concat([bytes], roundUp(sizeBytes, TAR_BLOCK)));
     this.#advance(sizeBytes);
+    const sha256 = this.#options.hash ? createHash('sha256').update(bytes).digest('hex') : null;
     return this.#record({
       name,
       kind,
@@ -150,18 +137,22 @@ export class ArchiveWriter {
   ): Promise<MemberRecord> {
     this.#admit(name);
     const formerPath = options.formerPath ?? srcPath;
-    const temporary = `${this.partialPath}.qcow2`;
+    const empty = `${this.partialPath}.qcow2`;
     const { signal } = this.#options;
     try {
-      await createQcow2(temporary, virtualSizeBytes, signal);
-      if (this.#options.compression === null)
-        return await this.#convertInPlace(name, { srcPath, empty: temporary, virtualSizeBytes, formerPath });
-      await convertInto(srcPath, temporary, 0, signal, () => {});
-      return await this.addFile(name, 'disk', temporary, { formerPath });
+      await createQcow2(empty, virtualSizeBytes, signal);
+      if (this.#output instanceof PlainOutput)
+        return await this.#convertInPlace(
+          name,
+          { srcPath, empty, virtualSizeBytes, formerPath },
+          this.#output,
+        );
+      await convertInto(srcPath, empty, 0, signal, () => {});
+      return await this.addFile(name, 'disk', empty, { formerPath });
     } catch (error) {
       throw hasKey(error, 'disk_full') ? new VirtkeepError('disk_full', { path: this.partialPath }) : error;
     } finally {
-      await rm(temporary, { force: true });
+      await rm(empty, { force: true });
     }
   }
 
@@ -174,18 +165,13 @@ export class ArchiveWriter {
     const name = memberNames.manifest(options.stateNumber);
     const manifest = options.manifest(structuredClone(this.#members));
     await this.addBytes(name, 'manifest', checkedManifest(manifest, this.#members));
-    await this.#putBytes(new Uint8Array(END_BYTES), false);
-    const sizeBytes = await this.#order<number>({ op: 'end' });
-    const written = (await this.#file.stat()).size;
-    if (written !== sizeBytes)
-      throw new VirtkeepError('io_failed', {
-        operation: 'writing',
-        path: this.partialPath,
-        reason: `the file has ${written} bytes, ${sizeBytes} were written`,
-      });
-    throwIfAborted(this.#options.signal);
+    await this.#output.bytes(new Uint8Array(END_BYTES));
+    const sizeBytes = await this.#output.end();
     await this.#close();
-    const sha256Path = await this.#writeHashes();
+    const written = (await stat(this.partialPath)).size;
+    if (written !== sizeBytes) throw wrongSize(this.partialPath, written, sizeBytes);
+    throwIfAborted(this.#options.signal);
+    const sha256Path = this.#options.hash ? await writeHashes(this.path, this.#members) : null;
     try {
       await publishNew(this.partialPath, this.path);
     } catch (error) {
@@ -204,8 +190,7 @@ export class ArchiveWriter {
   async #close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    await this.#engine.close();
-    await this.#file.close();
+    await this.#output.close();
   }
 
   #admit(name: string): void {
@@ -221,47 +206,12 @@ export class ArchiveWriter {
   /** Writes a member's header. @returns where its data starts */
   async #putHeader(name: string, sizeBytes: number, aligned: boolean): Promise<number> {
     const dataOffset = dataOffsetFor(this.#tarOffset, name, aligned);
-    await this.#putBytes(encodeHeader(name, sizeBytes, this.#created, dataOffset - this.#tarOffset), false);
+    await this.#output.bytes(encodeHeader(name, sizeBytes, this.#created, dataOffset - this.#tarOffset));
     return dataOffset;
   }
 
-  /** The data of a file with its padding: reflinked where possible, else through the pump. */
-  async #putData(fd: number, sizeBytes: number, srcPath: string): Promise<RunResult> {
-    const paths = this.#paths(srcPath);
-    const { signal, hash, compression } = this.#options;
-    const source = { fd, offset: 0, lengthBytes: sizeBytes };
-    if (compression !== null) {
-      const codec = { kind: 'compress', level: compression.level ?? DEFAULT_LEVEL } as const;
-      const result = await this.#engine.pump(
-        { source, codec, hash, output: true, paths },
-        signal,
-        this.#progress(),
-      );
-      this.#advance(sizeBytes);
-      return result;
-    }
-    const order = { op: 'clone', fd, offset: 0, lengthBytes: sizeBytes } as const;
-    const cloned = await this.#engine.order<boolean>(
-      order,
-      paths,
-      signal,
-      hash ? undefined : this.#progress(),
-    );
-    const codec = { kind: 'store' } as const;
-    const result: RunResult =
-      cloned && !hash
-        ? { sha256: null, allocatedBytes: sizeBytes }
-        : await this.#engine.pump({ source, codec, hash, output: !cloned, paths }, signal, this.#progress());
-    await this.#putBytes(new Uint8Array(roundUp(sizeBytes, TAR_BLOCK) - sizeBytes), false);
-    this.#advance(sizeBytes);
-    return result;
-  }
-
-  /**
-   * qemu-img writes at the member's data offset while the header still waits in the sequencer's buffer (it ends
-   * where the data starts), so that the header can carry the final size.
-   */
-  async #convertInPlace(name: string, raw: RawSource): Promise<MemberRecord> {
+  /** qemu-img writes at the member's data offset; then its size is known and the header is written before it. */
+  async #convertInPlace(name: string, raw: RawSource, output: PlainOutput): Promise<MemberRecord> {
     const { signal, hash } = this.#options;
     const { srcPath, virtualSizeBytes, formerPath } = raw;
     const dataOffset = dataOffsetFor(this.#tarOffset, name, true);
@@ -269,71 +219,56 @@ export class ArchiveWriter {
     await convertInto(srcPath, this.partialPath, dataOffset, signal, fraction =>
       this.#options.onProgress?.(this.#sourceBytesDone + Math.floor(fraction * virtualSizeBytes)),
     );
-    const sizeBytes = roundUp((await this.#file.stat()).size - dataOffset, QCOW2_GRAIN);
+    const sizeBytes = roundUp((await stat(this.partialPath)).size - dataOffset, QCOW2_GRAIN);
+    await truncate(this.partialPath, dataOffset + sizeBytes);
     await this.#putHeader(name, sizeBytes, true);
-    await this.#order({ op: 'jump', position: dataOffset + sizeBytes });
-    await this.#file.truncate(dataOffset + sizeBytes);
-    this.#tarOffset = dataOffset + sizeBytes;
-    const sha256 = hash ? await this.#hashBack(dataOffset, sizeBytes) : null;
+    const sha256 = hash ? await output.hashAhead(sizeBytes) : null;
+    output.skip(sizeBytes);
     this.#advance(virtualSizeBytes);
     return this.#record({ name, kind: 'disk', sizeBytes, dataOffset, sha256, formerPath });
   }
 
-  async #hashBack(offset: number, lengthBytes: number): Promise<string | null> {
-    const file = await open(this.partialPath, 'r');
-    try {
-      const source = { fd: file.fd, offset, lengthBytes };
-      const paths = this.#paths(this.partialPath);
-      const job = { source, codec: { kind: 'store' }, hash: true, output: false, paths } as const;
-      return (await this.#engine.pump(job, this.#options.signal)).sha256;
-    } finally {
-      await file.close();
-    }
-  }
-
-  #putBytes(bytes: Uint8Array, hash: boolean): Promise<string | null> {
-    return this.#order<string | null>({ op: 'bytes', bytes, hash });
-  }
-
-  #order<T>(order: Parameters<Engine['order']>[0]): Promise<T> {
-    return this.#engine.order<T>(order, this.#paths(''), this.#options.signal);
-  }
-
   #record(member: Omit<MemberRecord, 'allocatedBytes'> & { allocatedBytes?: number }): MemberRecord {
-    this.#members.push(member as MemberRecord);
-    return structuredClone(member as MemberRecord);
-  }
-
-  #progress(): (bytesDone: number) => void {
-    return bytesDone => this.#options.onProgress?.(this.#sourceBytesDone + bytesDone);
+    const record = member as MemberRecord;
+    this.#members.push(record);
+    this.#tarOffset = record.dataOffset + roundUp(record.sizeBytes, TAR_BLOCK);
+    return structuredClone(record);
   }
 
   #advance(bytes: number): void {
     this.#sourceBytesDone += bytes;
     this.#options.onProgress?.(this.#sourceBytesDone);
   }
-
-  #paths(source: string): FaultPaths {
-    return { source, target: this.partialPath };
-  }
-
-  /**
-   * The sidecar: one line a member, so that it can be checked with `sha256sum -c` in the directory where the tar was
-   * unpacked, and so that an increment adds lines instead of hashing the whole file again.
-   */
-  async #writeHashes(): Promise<string | null> {
-    if (!this.#options.hash) return null;
-    const path = sha256PathOf(this.path);
-    const lines = this.#members.map(({ sha256, name }) => `${sha256}  ${name}\n`).join('');
-    try {
-      await writeFile(path, lines, { mode: 0o600, flush: true });
-    } catch (error) {
-      throw fromIoError(error, 'writing', path);
-    }
-    await syncDirectoryOf(path);
-    return path;
-  }
 }
+
+/**
+ * The sidecar: one line a member, so that it can be checked with `sha256sum -c` in the directory where the tar was
+ * unpacked, and so that an increment adds lines instead of hashing the whole file again.
+ */
+async function writeHashes(archivePath: string, members: readonly MemberRecord[]): Promise<string> {
+  const path = sha256PathOf(archivePath);
+  const lines = members.map(({ sha256, name }) => `${sha256}  ${name}\n`).join('');
+  try {
+    await writeFile(path, lines, { mode: 0o600, flush: true });
+  } catch (error) {
+    throw fromIoError(error, 'writing', path);
+  }
+  return path;
+}
+
+function levelOf({ compression }: WriterOptions): number | null {
+  if (compression === null) return null;
+  const level = compression.level ?? DEFAULT_LEVEL;
+  if (Number.isInteger(level) && level >= MIN_LEVEL && level <= MAX_LEVEL) return level;
+  throw new VirtkeepError('invalid_field', { field: 'level', reason: `must be ${MIN_LEVEL}..${MAX_LEVEL}` });
+}
+
+const wrongSize = (path: string, found: number, expected: number) =>
+  new VirtkeepError('io_failed', {
+    operation: 'writing',
+    path,
+    reason: `the file has ${found} bytes, ${expected} were written`,
+  });
 
 interface RawSource {
   srcPath: string;

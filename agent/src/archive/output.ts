@@ -1,0 +1,87 @@
+import type { FileHandle } from 'node:fs/promises';
+import type { BlockSource } from './block-source.ts';
+import { openDirect } from './direct-file.ts';
+import { Engine } from './engine.ts';
+import type { RunResult } from './sequencer.worker.ts';
+
+/**
+ * Where a writer puts the bytes of the tar, in order. Big data comes from files and never passes the main thread.
+ * All methods throw what writing can raise: disk_full, io_failed, canceled; the output is lost then.
+ */
+export interface Output {
+  /** Small content at the present end, whole multiples of 512. */
+  bytes(bytes: Uint8Array): Promise<void>;
+  /** A file's bytes and the padding to 512, at the present end, which is a multiple of 4096. */
+  data(
+    source: BlockSource,
+    srcPath: string,
+    hash: boolean,
+    onProgress: (done: number) => void,
+  ): Promise<RunResult>;
+  /** Writes what follows the last member, makes all durable. @returns the file's size */
+  end(): Promise<number>;
+  /** Stops threads and closes files. */
+  close(): Promise<void>;
+}
+
+export interface OutputOptions {
+  path: string;
+  workers: number | undefined;
+  signal: AbortSignal;
+}
+
+/** All through the threads: the frames and the seek table are theirs. */
+export class ZstdOutput implements Output {
+  readonly #engine: Engine;
+  readonly #file: FileHandle;
+  readonly #level: number;
+  readonly #options: OutputOptions;
+
+  private constructor(options: OutputOptions, level: number, file: FileHandle, engine: Engine) {
+    this.#options = options;
+    this.#level = level;
+    this.#file = file;
+    this.#engine = engine;
+  }
+
+  static async create(options: OutputOptions, level: number): Promise<ZstdOutput> {
+    const file = await openDirect(options.path);
+    const output = new ZstdOutput(options, level, file, new Engine(options.workers));
+    try {
+      await output.#order({ op: 'open', fd: file.fd, position: 0, level });
+    } catch (error) {
+      await output.close();
+      throw error;
+    }
+    return output;
+  }
+
+  async bytes(bytes: Uint8Array): Promise<void> {
+    await this.#order({ op: 'bytes', bytes });
+  }
+
+  data(
+    source: BlockSource,
+    srcPath: string,
+    hash: boolean,
+    onProgress: (done: number) => void,
+  ): Promise<RunResult> {
+    const codec = { kind: 'compress', level: this.#level } as const;
+    const paths = { source: srcPath, target: this.#options.path };
+    return this.#engine.pump({ source, codec, hash, output: true, paths }, this.#options.signal, onProgress);
+  }
+
+  async end(): Promise<number> {
+    return (await this.#order({ op: 'end', sync: true })) as number;
+  }
+
+  async close(): Promise<void> {
+    await this.#engine.close();
+    await this.#file.close();
+  }
+
+  #order(order: Parameters<Engine['order']>[0]): Promise<unknown> {
+    const paths = { source: this.#options.path, target: this.#options.path };
+    return this.#engine.order(order, paths, this.#options.signal);
+  }
+}

@@ -1,0 +1,169 @@
+import { read } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import type { BlockSource } from './block-source.ts';
+import { cloneWhole } from './clone.ts';
+import { openDirect } from './direct-file.ts';
+import { Engine } from './engine.ts';
+import { roundUp, TAR_BLOCK } from './layout.ts';
+import type { Output, OutputOptions } from './output.ts';
+import type { RunResult } from './sequencer.worker.ts';
+import type { FaultPaths } from './thread.ts';
+
+const readAsync = promisify(read);
+
+/**
+ * Small content is written here by offset, data is reflinked, and only where that is impossible do threads start
+ * and copy: a reflinked archive costs milliseconds, less than a thread's start.
+ */
+export class PlainOutput implements Output {
+  readonly #options: OutputOptions;
+  readonly #file: FileHandle;
+  #engine: Engine | undefined;
+  /** A second descriptor of the file with O_DIRECT, once something had to be copied. */
+  #direct: FileHandle | undefined;
+  #position = 0;
+
+  private constructor(options: OutputOptions, file: FileHandle) {
+    this.#options = options;
+    this.#file = file;
+  }
+
+  static async create(options: OutputOptions): Promise<PlainOutput> {
+    try {
+      return new PlainOutput(options, await open(options.path, 'wx+', 0o600));
+    } catch (error) {
+      throw fromIoError(error, 'creating', options.path);
+    }
+  }
+
+  async bytes(bytes: Uint8Array): Promise<void> {
+    throwIfAborted(this.#options.signal);
+    try {
+      for (let done = 0; done < bytes.length; ) {
+        const { bytesWritten } = await this.#file.write(
+          bytes,
+          done,
+          bytes.length - done,
+          this.#position + done,
+        );
+        done += bytesWritten;
+      }
+    } catch (error) {
+      throw fromIoError(error, 'writing', this.#options.path);
+    }
+    this.#position += bytes.length;
+  }
+
+  async data(
+    source: BlockSource,
+    srcPath: string,
+    hash: boolean,
+    onProgress: (done: number) => void,
+  ): Promise<RunResult> {
+    const { signal } = this.#options;
+    const to = { fd: this.#file.fd, offset: this.#position };
+    const cloned = await cloneWhole(source, to, source.lengthBytes, signal, hash ? undefined : onProgress);
+    const paths = { source: srcPath, target: this.#options.path };
+    const result =
+      cloned > 0
+        ? await this.#afterClone(source, cloned, hash, paths, onProgress)
+        : await this.#copied(source, hash, paths, onProgress);
+    this.#position = to.offset + roundUp(source.lengthBytes, TAR_BLOCK);
+    return result;
+  }
+
+  /** For content that another program has written at the present end. */
+  skip(lengthBytes: number): void {
+    this.#position += lengthBytes;
+  }
+
+  /** SHA-256 of what was written at the present end by another program. */
+  async hashAhead(lengthBytes: number): Promise<string | null> {
+    const source = { fd: this.#file.fd, offset: this.#position, lengthBytes };
+    const paths = { source: this.#options.path, target: this.#options.path };
+    return (await this.#hashed(source, paths, () => {})).sha256;
+  }
+
+  async end(): Promise<number> {
+    throwIfAborted(this.#options.signal);
+    try {
+      await this.#file.truncate(this.#position);
+      await this.#file.datasync();
+    } catch (error) {
+      throw fromIoError(error, 'writing', this.#options.path);
+    }
+    return this.#position;
+  }
+
+  async close(): Promise<void> {
+    await this.#engine?.close();
+    await this.#direct?.close();
+    await this.#file.close();
+  }
+
+  /** Copies the last bytes that no whole 4096 held, and hashes the source when asked. */
+  async #afterClone(
+    source: BlockSource,
+    cloned: number,
+    hash: boolean,
+    paths: FaultPaths,
+    onProgress: (done: number) => void,
+  ): Promise<RunResult> {
+    const rest = source.lengthBytes - cloned;
+    const start = this.#position;
+    if (rest > 0) await this.#tail(source, cloned, rest, paths.source);
+    this.#position = start;
+    const sha256 = hash ? (await this.#hashed(source, paths, onProgress)).sha256 : null;
+    return { sha256, allocatedBytes: source.lengthBytes };
+  }
+
+  async #tail(source: BlockSource, cloned: number, rest: number, srcPath: string): Promise<void> {
+    const tail = Buffer.alloc(rest);
+    const { bytesRead } = await readAsync(source.fd, tail, 0, rest, source.offset + cloned).catch(
+      (error: unknown) => {
+        throw fromIoError(error, 'reading', srcPath);
+      },
+    );
+    if (bytesRead < rest)
+      throw new VirtkeepError('io_failed', {
+        operation: 'reading',
+        path: srcPath,
+        reason: 'it ended before its length',
+      });
+    this.#position += cloned;
+    await this.bytes(tail);
+  }
+
+  async #copied(
+    source: BlockSource,
+    hash: boolean,
+    paths: FaultPaths,
+    onProgress: (done: number) => void,
+  ): Promise<RunResult> {
+    const { path, signal } = this.#options;
+    const engine = this.#threads();
+    this.#direct ??= await openDirect(path, { existing: true });
+    await engine.order(
+      { op: 'open', fd: this.#direct.fd, position: this.#position, level: null },
+      paths,
+      signal,
+    );
+    const job = { source, codec: { kind: 'store' }, hash, output: true, paths } as const;
+    const result = await engine.pump(job, signal, onProgress);
+    await engine.order({ op: 'end', sync: false }, paths, signal);
+    return result;
+  }
+
+  #hashed(source: BlockSource, paths: FaultPaths, onProgress: (done: number) => void): Promise<RunResult> {
+    const job = { source, codec: { kind: 'store' }, hash: true, output: false, paths } as const;
+    return this.#threads().pump(job, this.#options.signal, onProgress);
+  }
+
+  #threads(): Engine {
+    this.#engine ??= new Engine(this.#options.workers);
+    return this.#engine;
+  }
+}
