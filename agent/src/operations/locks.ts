@@ -19,6 +19,12 @@ const BUSY: Record<Lock['kind'], ErrorKey> = { domain: 'domain_busy', file: 'fil
  */
 export class LockTable {
   readonly #held = new Map<string, Held[]>();
+  readonly #changed: () => void;
+
+  /** @param changed is called after locks were taken or given back. */
+  constructor(changed: () => void = () => {}) {
+    this.#changed = changed;
+  }
 
   /**
    * Takes all locks or none.
@@ -36,6 +42,7 @@ export class LockTable {
       const key = keyOf(lock);
       this.#held.set(key, [...(this.#held.get(key) ?? []), { ...holder, mode: lock.mode }]);
     }
+    if (locks.length > 0) this.#changed();
   }
 
   /** Gives back everything that the operation holds. */
@@ -45,6 +52,7 @@ export class LockTable {
       if (rest.length === 0) this.#held.delete(key);
       else this.#held.set(key, rest);
     }
+    this.#changed();
   }
 
   /** The operation that holds the thing, an exclusive holder first; undefined when none does. */

@@ -28,6 +28,8 @@ export interface RunnerOptions {
   concurrentOperations: number;
   /** Heavy operations that may wait; beyond it a start is refused with `overloaded`. Default 1000. */
   maxQueued?: number;
+  /** Called when an operation took or gave back its locks. */
+  locksChanged?: () => void;
   times?: Partial<SettleTimes>;
 }
 
@@ -56,7 +58,7 @@ const LIST_LIMIT = 10_000;
 export class OperationRunner {
   readonly #options: RunnerOptions;
   readonly #active = new Map<string, ActiveOperation>();
-  readonly #locks = new LockTable();
+  readonly #locks: LockTable;
   readonly #feed: OperationFeed;
   readonly #slots: Slots;
   readonly #settler: Settler;
@@ -65,6 +67,7 @@ export class OperationRunner {
 
   constructor(options: RunnerOptions) {
     this.#options = options;
+    this.#locks = new LockTable(options.locksChanged);
     this.#feed = new OperationFeed(options.journal, this.#active);
     this.#slots = new Slots(options.concurrentOperations, options.maxQueued ?? 1000);
     this.#settler = new Settler(this.#closing.signal, options.times);

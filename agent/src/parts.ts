@@ -1,0 +1,98 @@
+/** The agent's parts, put together in the order in which they need each other. What they do stands in their folders. */
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { openArchive } from './archive/index.ts';
+import type { AgentConfig } from './config.ts';
+import type { Identity } from './enroll/identity.ts';
+import { CertificateRenewal } from './enroll/renewal.ts';
+import { ReloadableCredentials } from './grpc/credentials.ts';
+import { Inventory } from './inventory/index.ts';
+import { LibvirtLink } from './libvirt-link.ts';
+import { NodeStatus } from './node-status.ts';
+import { Faults } from './operations/faults.ts';
+import { Journal } from './operations/journal.ts';
+import { OperationRunner } from './operations/runner.ts';
+import { type ArchiveSummary, Catalogue } from './pools/index.ts';
+import { AGENT_VERSION } from './version.ts';
+import { summaryOf } from './workflows/backup-file.ts';
+import type { WorkflowDependencies } from './workflows/dependencies.ts';
+import { undoEffects } from './workflows/recover.ts';
+
+export interface Parts {
+  journal: Journal;
+  link: LibvirtLink;
+  status: NodeStatus;
+  catalogue: Catalogue;
+  inventory: Inventory;
+  workflows: WorkflowDependencies;
+  runner: OperationRunner;
+  credentials: ReloadableCredentials;
+  renewal: CertificateRenewal;
+}
+
+/**
+ * Makes everything and starts nothing.
+ * @throws VirtkeepError journal_failed; Error when VIRTKEEP_FAULTS cannot be read.
+ */
+export function makeParts(config: AgentConfig, identity: Identity, log: Logger): Parts {
+  const { nodeId } = identity;
+  const nodeName = hostname();
+  const faults = Faults.parse(process.env.VIRTKEEP_FAULTS);
+  const journal = new Journal(join(config.state_dir, 'journal.db'));
+  const link = openLink(config, log);
+  const status = new NodeStatus({ nodeId, version: AGENT_VERSION, link, log });
+  const catalogue = new Catalogue(readArchive);
+  const inventory: Inventory = new Inventory({
+    link,
+    nodeId,
+    nodeName,
+    settings: journal.settings,
+    catalogue,
+    lockedBy: domainId => runner.holderOf('domain', domainId)?.operationId,
+    log,
+    defaultBase: config.base_data_pool,
+  });
+  const workflows: WorkflowDependencies = {
+    libvirt: () => link.get(),
+    pools: signal => inventory.pools(signal),
+    filesChanged: poolId => inventory.filesChanged(poolId),
+    log,
+    version: AGENT_VERSION,
+    nodeName,
+    nvramDirectory: config.libvirt.nvram_dir,
+    swtpmDirectory: config.libvirt.swtpm_dir,
+    mergeBandwidthMiB: config.limits.merge_bandwidth_mib,
+  };
+  const runner = new OperationRunner({
+    journal,
+    log,
+    undoEffect: undoEffects(workflows),
+    faults,
+    concurrentOperations: config.limits.concurrent_operations,
+    locksChanged: () => inventory.locksChanged(),
+  });
+  const credentials = new ReloadableCredentials(identity);
+  const renewal = new CertificateRenewal({ directory: config.tls.dir, identity, credentials, log });
+  return { journal, link, status, catalogue, inventory, workflows, runner, credentials, renewal };
+}
+
+function openLink(config: AgentConfig, log: Logger): LibvirtLink {
+  const { uri, keepalive_interval_seconds, keepalive_count } = config.libvirt;
+  return new LibvirtLink({
+    uri,
+    keepAlive: { intervalSec: keepalive_interval_seconds, count: keepalive_count },
+    log,
+  });
+}
+
+async function readArchive(path: string, signal: AbortSignal): Promise<ArchiveSummary> {
+  const archive = await openArchive(path, signal);
+  try {
+    if (archive.manifest) return summaryOf(archive.manifest);
+    throw new VirtkeepError('archive_unsupported', { path, reason: 'it was not written by this service' });
+  } finally {
+    await archive.close();
+  }
+}
