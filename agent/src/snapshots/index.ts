@@ -15,6 +15,7 @@ export {
 export { createAutomaticState } from './create.ts';
 export { fromLibvirt, isNoDomain, patiently } from './failures.ts';
 export { loadStates, readDiskFiles } from './load.ts';
+export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export {
   AUTOMATIC_PREFIX,
   automaticStateName,

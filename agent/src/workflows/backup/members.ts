@@ -1,7 +1,13 @@
 /** The members of an archive and its manifest, planned before the first byte is written; pure. */
 
 import { roundUp } from '@virtkeep/shared/units';
-import { type Manifest, type ManifestState, type MemberKind, type MemberRecord, memberNames } from '../../archive/index.ts';
+import {
+  type Manifest,
+  type ManifestState,
+  type MemberKind,
+  type MemberRecord,
+  memberNames,
+} from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
 import type { DiskChain, SavedState } from '../../snapshots/index.ts';
 import type { ContentPlan, DiskPlan } from './plan.ts';
@@ -71,7 +77,10 @@ export type ManifestBody = Pick<
   | 'snapshots'
   | 'excludedDisks'
 > & {
-  state: Pick<ManifestState, 'number' | 'name' | 'consistency' | 'xmlMember' | 'memoryMember' | 'nvram' | 'tpm'>;
+  state: Pick<
+    ManifestState,
+    'number' | 'name' | 'consistency' | 'xmlMember' | 'memoryMember' | 'nvram' | 'tpm'
+  >;
 };
 
 /** Plans members in the order in which they are written: what is small and needed to look inside comes first. */

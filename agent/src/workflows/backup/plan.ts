@@ -10,6 +10,7 @@
  * | CD-ROM or floppy with an image file    | copied unless ISO images are excluded (spec 2.2)                 |
  * | CD-ROM or floppy with a device         | recorded                                                         |
  * | shareable, network, other sources      | recorded with a warning: they are not this VM's alone            |
+ * | attached from another VM               | recorded: it is not this VM's disk                               |
  * | transient                              | recorded with a warning: its changes are meant to be lost        |
  * | other formats, slices of a file        | refused: they could not be restored                              |
  */
@@ -104,6 +105,10 @@ interface DiskScope {
 
 function planDisk(plan: ContentPlan, domain: DomainConfig, disk: DiskConfig, scope: DiskScope): void {
   const { path } = disk;
+  if (domain.metadata.attachments.some(attachment => attachment.targetDev === disk.targetDev)) {
+    record(plan, disk, null, 'a disk attached from another VM is not copied');
+    return;
+  }
   if ((disk.type !== 'file' && disk.type !== 'block') || path === undefined) {
     record(plan, disk, null, `a disk of type ${disk.type} is not copied`);
     return;

@@ -1,0 +1,166 @@
+/** Everything a restore decides before it touches anything. */
+import { lstat } from 'node:fs/promises';
+import { relative } from 'node:path';
+import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { newId } from '@virtkeep/shared/ids';
+import type { Manifest } from '../../archive/index.ts';
+import { diskId } from '../../disks/index.ts';
+import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { fsFacts, type PoolRecord, resolveInPool } from '../../pools/index.ts';
+import { isNoDomain } from '../../snapshots/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import type { DefinitionInput } from './definition.ts';
+import { attachableDevices } from './devices.ts';
+import { chooseIdentity } from './identity.ts';
+import { type Placement, placeFiles } from './placement.ts';
+import type { FoundFile, OpenedBackup } from './source.ts';
+
+export interface RestorePlan extends DefinitionInput {
+  /** Per target the template's file a thin clone's first layer stands on. */
+  bases: Map<string, { path: string; format: string }>;
+  warnings: string[];
+}
+
+/** @throws VirtkeepError the refusals of spec 2.3, template_missing, template_not_startable */
+export async function checkRestore(
+  dependencies: WorkflowDependencies,
+  request: StartRestoreRequest,
+  pools: PoolRecord[],
+  file: FoundFile,
+  { manifest, xml }: OpenedBackup,
+): Promise<RestorePlan> {
+  const libvirt = dependencies.libvirt();
+  const config = parseDomain(xml, file.filename);
+  if (request.startOn && manifest.isTemplate)
+    throw new VirtkeepError('template_not_startable', { domain: config.name });
+  const identity = await chooseIdentity(libvirt, request, config, dependencies.nodeName);
+  const bases = await findBases(libvirt, manifest, file.filename);
+  const placement = placeFiles({
+    manifest,
+    pools,
+    chosen: chosenPool(pools, request.poolId),
+    backupPool: file.pool,
+    existing: await existingPaths(manifest),
+    originalFiles: await filesOfOriginal(libvirt, manifest.vm.uuid),
+    keepIdentity: request.keepIdentity,
+    free: await freeSpace(pools),
+    newId,
+  });
+  await refusePathsThatLeaveTheirPool(placement);
+  const attachable = await attachableDevices(libvirt, config);
+  const warnings = [...placement.warnings, ...missingDevices(config, manifest, attachable)];
+  return { config, manifest, identity, placement, nvramPath: null, attachable, bases, warnings };
+}
+
+function chosenPool(pools: PoolRecord[], poolId: string): PoolRecord | null {
+  if (poolId === '') return null;
+  const pool = pools.find(candidate => candidate.id === poolId);
+  if (!pool) throw new VirtkeepError('pool_not_found', { id: poolId });
+  return pool;
+}
+
+/** Paths of the archive that are taken on this node; links count, whatever they lead to. */
+async function existingPaths(manifest: Manifest): Promise<Set<string>> {
+  const layers = manifest.disks.flatMap(disk => disk.layers.map(layer => layer.formerPath));
+  const paths = [...layers, ...manifest.isos.map(iso => iso.formerPath)];
+  const found = new Set<string>();
+  for (const path of paths) {
+    if (path?.startsWith('/') && !path.includes('\0') && (await lstat(path).catch(() => null)))
+      found.add(path);
+  }
+  return found;
+}
+
+/** Files of the VM the backup was made of, when it exists on this node, layers of its saved states included. */
+async function filesOfOriginal(libvirt: Libvirt, domainId: string): Promise<Set<string>> {
+  const files = new Set<string>();
+  try {
+    const domain = await libvirt.domainByUuid(domainId);
+    const definitions = [await domain.xml(DomainXml.INACTIVE), await domain.xml()];
+    for (const snapshot of await domain.snapshots()) definitions.push(...domainsOf(await snapshot.xml()));
+    for (const disk of definitions.flatMap(xml => parseDomain(xml).disks)) {
+      for (const path of [disk.path, ...(disk.backingChain ?? []).map(layer => layer.path)]) {
+        if (path !== undefined) files.add(path);
+      }
+    }
+  } catch (error) {
+    if (!isNoDomain(error)) throw error;
+  }
+  return files;
+}
+
+function domainsOf(snapshotXml: string): string[] {
+  return snapshotXml.match(/<domain[\s>][\s\S]*?<\/domain>/g) ?? [];
+}
+
+/** Bytes free per pool; a pool that cannot be asked has none. */
+async function freeSpace(pools: PoolRecord[]): Promise<Map<string, number>> {
+  const free = new Map<string, number>();
+  for (const pool of pools) {
+    if (!pool.active || !pool.path) continue;
+    const facts = await fsFacts(pool.path).catch(() => null);
+    free.set(pool.id, facts?.available ?? 0);
+  }
+  return free;
+}
+
+/** A link inside a pool must not lead a restored file out of it. */
+async function refusePathsThatLeaveTheirPool(placement: Placement): Promise<void> {
+  for (const { pool, path } of [...placement.disks.flatMap(disk => disk.layers), ...placement.images])
+    await resolveInPool(pool, relative(pool.path!, path));
+}
+
+/** A thin clone's template must be here, in the version the clone was made from (spec 2.1 rule 5). */
+async function findBases(
+  libvirt: Libvirt,
+  manifest: Manifest,
+  filename: string,
+): Promise<Map<string, { path: string; format: string }>> {
+  const bases = new Map<string, { path: string; format: string }>();
+  const { template } = manifest;
+  const standing = manifest.disks.flatMap(disk =>
+    disk.base ? [{ target: disk.target, base: disk.base }] : [],
+  );
+  if (standing.length === 0) return bases;
+  const missing = (reason: string) =>
+    new VirtkeepError('template_missing', {
+      file: filename,
+      template: `${template?.name ?? template?.domainId ?? 'unknown'}${reason}`,
+    });
+  const config = await templateConfig(libvirt, template?.domainId ?? null);
+  if (!config) throw missing('');
+  if (template?.version && String(config.metadata.templateVersion) !== template.version)
+    throw missing(` (version ${template.version})`);
+  for (const { target, base } of standing) {
+    const own = config.disks.find(
+      disk => disk.path !== undefined && (disk.path === base.path || diskId(disk.path) === base.diskId),
+    );
+    if (!own) throw missing(` (its disk ${base.path})`);
+    bases.set(target, { path: own.path!, format: own.format ?? 'qcow2' });
+  }
+  return bases;
+}
+
+async function templateConfig(libvirt: Libvirt, id: string | null): Promise<DomainConfig | null> {
+  if (id === null) return null;
+  try {
+    const domain = await libvirt.domainByUuid(id);
+    return parseDomain(await domain.xml(DomainXml.INACTIVE));
+  } catch (error) {
+    if (isNoDomain(error)) return null;
+    throw error;
+  }
+}
+
+function missingDevices(config: DomainConfig, manifest: Manifest, attachable: ReadonlySet<string>): string[] {
+  const restored = new Set(manifest.disks.map(disk => disk.target));
+  return config.disks
+    .filter(disk => disk.device === 'disk' || disk.device === 'lun')
+    .filter(disk => !restored.has(disk.targetDev) && !attachable.has(disk.targetDev))
+    .map(disk => {
+      const reason = disk.device === 'lun' ? 'it is not there or in use' : 'it is not in the backup';
+      return `${disk.targetDev} (${disk.source}) was left out: ${reason}.`;
+    });
+}

@@ -1,0 +1,231 @@
+/**
+ * Where the files of a backup go, by the rules of the specification (2.3); pure. A path from the archive is only ever
+ * used when it lies inside a pool of this node that may be written to; otherwise its file goes where the backup lies.
+ */
+import { basename, dirname, join, normalize } from 'node:path';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Manifest, ManifestDisk } from '../../archive/index.ts';
+import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
+
+export interface PlacementInput {
+  manifest: Manifest;
+  pools: PoolRecord[];
+  /** The pool asked for; null: former paths. */
+  chosen: PoolRecord | null;
+  /** The pool that holds the backup. */
+  backupPool: PoolRecord;
+  /** Paths of the archive that exist on this node. */
+  existing: ReadonlySet<string>;
+  /** Files of the original domain, when it exists on this node. */
+  originalFiles: ReadonlySet<string>;
+  keepIdentity: boolean;
+  /** Bytes free per pool id. */
+  free: ReadonlyMap<string, number>;
+  newId: () => string;
+}
+
+export interface FilePlacement {
+  member: string;
+  path: string;
+  pool: PoolRecord;
+  sizeBytes: number;
+}
+
+export interface DiskPlacement {
+  disk: ManifestDisk;
+  pool: PoolRecord;
+  /** Bottom to top. */
+  layers: FilePlacement[];
+}
+
+export interface Placement {
+  disks: DiskPlacement[];
+  /** Image files to be written, once per member. */
+  images: FilePlacement[];
+  /** Per drive the image it shows; null: the drive is empty. */
+  drives: Map<string, string | null>;
+  /** Directory for memory files, its pool, and the bytes they take. */
+  memory: { directory: string; pool: PoolRecord; sizeBytes: number };
+  poolChanged: boolean;
+  warnings: string[];
+}
+
+/**
+ * @throws VirtkeepError disk_path_in_use rather than touching a file that exists; pool_no_space; the refusals of a pool
+ *   that may not be written to
+ */
+export function placeFiles(input: PlacementInput): Placement {
+  const { chosen, backupPool } = input;
+  if (chosen) {
+    const refusal = backupTargetRefusal(chosen);
+    if (refusal) throw refusal;
+  }
+  const ideal = placeIn(input, chosen);
+  const short = shortOfSpace(ideal, input.free);
+  if (!short) return ideal;
+  // rule 1: "When a pool has too little space, the pool that holds the backup is chosen"
+  const noSpace = new VirtkeepError('pool_no_space', short);
+  if (backupTargetRefusal(backupPool) || chosen?.id === backupPool.id) throw noSpace;
+  const fallback = placeIn(input, backupPool);
+  const stillShort = shortOfSpace(fallback, input.free);
+  if (stillShort) throw new VirtkeepError('pool_no_space', stillShort);
+  const text = `The pool ${short.pool} has too little space; the pool ${backupPool.name} that holds the backup was used.`;
+  return { ...fallback, poolChanged: true, warnings: [...fallback.warnings, text] };
+}
+
+function placeIn(input: PlacementInput, pool: PoolRecord | null): Placement {
+  const warnings: string[] = [];
+  const disks = input.manifest.disks.map(disk => placeDisk(input, disk, pool, warnings));
+  const moved = pool === null && disks.some(({ disk, pool: used }) => used !== formerPool(input, disk));
+  const first = disks[0]?.layers.at(-1);
+  const memoryPool = first?.pool ?? pool ?? fallbackPool(input);
+  const { images, drives } = placeImages(input, pool, warnings);
+  return {
+    disks,
+    images,
+    drives,
+    memory: {
+      directory: first ? dirname(first.path) : memoryPool.path!,
+      pool: memoryPool,
+      sizeBytes: memoryMembers(input.manifest).reduce(
+        (sum, name) => sum + memberBytes(input.manifest, name),
+        0,
+      ),
+    },
+    poolChanged: moved,
+    warnings,
+  };
+}
+
+function placeDisk(
+  input: PlacementInput,
+  disk: ManifestDisk,
+  pool: PoolRecord | null,
+  warnings: string[],
+): DiskPlacement {
+  if (pool) return inDirectory(input, disk, pool, pool.path!);
+  const former = formerPool(input, disk);
+  if (!former) {
+    const target = fallbackPool(input);
+    warnings.push(
+      `${disk.target}: ${disk.formerPath} is in no data pool of this node; restored to ${target.name}.`,
+    );
+    return inDirectory(input, disk, target, target.path!);
+  }
+  const taken = disk.layers.map(layer => layer.formerPath!).find(path => input.existing.has(path));
+  if (taken === undefined)
+    return {
+      disk,
+      pool: former,
+      layers: disk.layers.map(layer => place(input, layer.member, layer.formerPath!, former)),
+    };
+  // beside the original, which uses these very files
+  if (!input.keepIdentity && input.originalFiles.has(taken))
+    return inDirectory(input, disk, former, dirname(disk.formerPath));
+  throw new VirtkeepError('disk_path_in_use', { path: taken });
+}
+
+/** The writable pool all of a disk's former paths lie in, or undefined. */
+function formerPool(input: PlacementInput, disk: ManifestDisk): PoolRecord | undefined {
+  const pools = disk.layers.map(layer => writablePoolOf(input, layer.formerPath));
+  return pools.every(pool => pool !== undefined && pool === pools[0]) ? pools[0] : undefined;
+}
+
+function writablePoolOf(input: PlacementInput, path: string | null): PoolRecord | undefined {
+  if (path === null || path !== normalize(path) || !path.startsWith('/')) return undefined;
+  const pool = poolOfPath(path, input.pools);
+  return pool && !backupTargetRefusal(pool) ? pool : undefined;
+}
+
+function inDirectory(
+  input: PlacementInput,
+  disk: ManifestDisk,
+  pool: PoolRecord,
+  directory: string,
+): DiskPlacement {
+  const nameOf = (id: string, index: number) =>
+    join(directory, index === 0 && disk.base === null ? `${id}.qcow2` : `${id}.${index}.qcow2`);
+  const kept =
+    input.keepIdentity && disk.layers.every((_, index) => !input.existing.has(nameOf(disk.id, index)));
+  const id = kept ? disk.id : input.newId();
+  return {
+    disk,
+    pool,
+    layers: disk.layers.map((layer, index) => place(input, layer.member, nameOf(id, index), pool)),
+  };
+}
+
+/**
+ * Rule 1: an image that exists at its old path is used. The path must lie in a pool of this node (an outside one will
+ * do, since it is only read): an archive must not make a guest read any file of the host.
+ */
+function placeImages(input: PlacementInput, pool: PoolRecord | null, warnings: string[]) {
+  const drives = new Map<string, string | null>();
+  const byMember = new Map<string, FilePlacement>();
+  for (const image of input.manifest.isos) {
+    const { formerPath, member } = image;
+    if (input.existing.has(formerPath) && poolOfPath(formerPath, input.pools)) {
+      drives.set(image.target, formerPath);
+      continue;
+    }
+    if (member === null) {
+      drives.set(image.target, null);
+      warnings.push(
+        `${image.target}: the image ${formerPath} is neither in the backup nor on this node; the drive is empty.`,
+      );
+      continue;
+    }
+    const known = byMember.get(member) ?? placeImage(input, member, formerPath, pool);
+    byMember.set(member, known);
+    drives.set(image.target, known.path);
+  }
+  return { images: [...byMember.values()], drives };
+}
+
+function placeImage(
+  input: PlacementInput,
+  member: string,
+  formerPath: string,
+  pool: PoolRecord | null,
+): FilePlacement {
+  const former = writablePoolOf(input, formerPath);
+  if (!pool && former) return place(input, member, formerPath, former);
+  const target = pool ?? fallbackPool(input);
+  const wanted = join(target.path!, basename(formerPath));
+  const path = input.existing.has(wanted) ? join(target.path!, `${input.newId()}.iso`) : wanted;
+  return place(input, member, path, target);
+}
+
+/** The pool of the backup. @throws VirtkeepError when it may not be written to: another must be chosen (2.3 rule 7) */
+function fallbackPool({ backupPool }: PlacementInput): PoolRecord {
+  const refusal = backupTargetRefusal(backupPool);
+  if (refusal) throw refusal;
+  return backupPool;
+}
+
+function place(input: PlacementInput, member: string, path: string, pool: PoolRecord): FilePlacement {
+  return { member, path, pool, sizeBytes: memberBytes(input.manifest, member) };
+}
+
+/** Members with memory: of the backup itself and of the VM's saved states. */
+export function memoryMembers(manifest: Manifest): string[] {
+  return [...manifest.states, ...manifest.snapshots].flatMap(entry => entry.memoryMember ?? []);
+}
+
+/** Bytes a member takes when it is restored: without its holes, where they are known. */
+export function memberBytes(manifest: Manifest, name: string): number {
+  const member = manifest.members.find(candidate => candidate.name === name);
+  return member?.allocatedBytes ?? member?.sizeBytes ?? 0;
+}
+
+/** Params of `pool_no_space` for the first pool that has not enough, or undefined. */
+function shortOfSpace(placement: Placement, free: ReadonlyMap<string, number>) {
+  const needed = new Map<PoolRecord, number>();
+  const files = [...placement.disks.flatMap(disk => disk.layers), ...placement.images, placement.memory];
+  for (const { pool, sizeBytes } of files) needed.set(pool, (needed.get(pool) ?? 0) + sizeBytes);
+  for (const [pool, bytes] of needed) {
+    const available = free.get(pool.id) ?? 0;
+    if (bytes > available) return { pool: pool.name, free_bytes: available, needed_bytes: Math.ceil(bytes) };
+  }
+  return undefined;
+}

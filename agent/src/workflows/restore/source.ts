@@ -1,0 +1,66 @@
+/** The archive a restore reads, and the state of it that was asked for. */
+import { lstat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import type { BackupFileRef } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type Archive, type Manifest, type ManifestState, openArchive } from '../../archive/index.ts';
+import { BACKUPS_DIR, type PoolRecord, resolveInPool } from '../../pools/index.ts';
+
+/** A backup file of a pool, found and judged; its path leads nowhere outside of the pool's `backups/`. */
+export interface FoundFile {
+  pool: PoolRecord;
+  path: string;
+  filename: string;
+}
+
+/** @throws VirtkeepError pool_not_found, pool_not_active, file_not_found, path_outside_pool */
+export async function findBackupFile(
+  pools: PoolRecord[],
+  ref: BackupFileRef | undefined,
+): Promise<FoundFile> {
+  const filename = ref?.filename ?? '';
+  const pool = pools.find(candidate => candidate.id === ref?.poolId);
+  if (!pool) throw new VirtkeepError('pool_not_found', { id: ref?.poolId ?? '' });
+  if (!pool.active || !pool.path)
+    throw new VirtkeepError('pool_not_active', { pool: pool.name, node: 'this node' });
+  if (filename === '') throw new VirtkeepError('missing_field', { field: 'file.filename' });
+  try {
+    const path = await resolveInPool({ name: pool.name, path: join(pool.path, BACKUPS_DIR) }, filename);
+    const found = await lstat(path);
+    if (found.isFile()) return { pool, path, filename };
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'looking for', filename);
+  }
+  throw new VirtkeepError('file_not_found', { id: filename });
+}
+
+export interface OpenedBackup {
+  archive: Archive;
+  manifest: Manifest;
+  state: ManifestState;
+  /** Domain XML of the state. */
+  xml: string;
+}
+
+/**
+ * Opens an archive of this product and reads the state's XML; close `archive` when done.
+ * @param wanted number or name of the state; empty: the newest
+ * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found
+ */
+export async function openBackup(path: string, wanted: string, signal: AbortSignal): Promise<OpenedBackup> {
+  const archive = await openArchive(path, signal);
+  try {
+    const { manifest } = archive;
+    if (!manifest)
+      throw new VirtkeepError('archive_unsupported', { path, reason: 'it has no manifest of this service' });
+    const state = manifest.states.findLast(
+      candidate => wanted === '' || candidate.name === wanted || String(candidate.number) === wanted,
+    );
+    if (!state) throw new VirtkeepError('state_not_found', { file: path, state: wanted });
+    const xml = (await archive.readMember(state.xmlMember, signal)).toString('utf8');
+    return { archive, manifest, state, xml };
+  } catch (error) {
+    await archive.close();
+    throw error;
+  }
+}

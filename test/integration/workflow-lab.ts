@@ -1,0 +1,160 @@
+/** A lab node with the agent's workflows in this process: the real runner and journal, no gRPC. */
+import { existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { connect, type Libvirt } from '@virtkeep/node-libvirt';
+import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { newId } from '@virtkeep/shared/ids';
+import { createLogger } from '@virtkeep/shared/log';
+import { Faults } from '../../agent/src/operations/faults.ts';
+import { Journal } from '../../agent/src/operations/journal.ts';
+import { OperationRunner } from '../../agent/src/operations/runner.ts';
+import { BACKUPS_DIR, type PoolRecord } from '../../agent/src/pools/index.ts';
+import { backupWorkflow } from '../../agent/src/workflows/backup.ts';
+import type { Workflow } from '../../agent/src/workflows/context.ts';
+import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
+import { undoEffects } from '../../agent/src/workflows/recover.ts';
+import { restoreWorkflow } from '../../agent/src/workflows/restore.ts';
+import type { Guest } from '../lab/guest.ts';
+import { startWorld, type World } from '../lab/world.ts';
+
+export class WorkflowLab {
+  readonly world: World;
+  readonly libvirt: Libvirt;
+  readonly journal: Journal;
+  readonly runner: OperationRunner;
+  readonly dependencies: WorkflowDependencies;
+  /** Change of a pool's record, by its name: a test makes one read-only, say. */
+  readonly poolChanges = new Map<string, Partial<PoolRecord>>();
+
+  private constructor(world: World, libvirt: Libvirt) {
+    this.world = world;
+    this.libvirt = libvirt;
+    this.journal = new Journal(join(world.dir, 'journal.db'));
+    const log = createLogger('test', process.env.VIRTKEEP_TEST_LOG ? 'debug' : 'error');
+    this.dependencies = {
+      libvirt: () => libvirt,
+      pools: async () => this.#pools(),
+      filesChanged: () => {},
+      log,
+      version: '0.0.0-test',
+      nodeName: world.node.name,
+      nvramDirectory: join(world.dir, 'nvram'),
+      swtpmDirectory: join(world.node.dir, 'lib', 'swtpm'),
+      mergeBandwidthMiB: 0,
+    };
+    this.runner = new OperationRunner({
+      journal: this.journal,
+      log,
+      undoEffect: undoEffects(this.dependencies),
+      faults: Faults.parse(''),
+      concurrentOperations: 2,
+    });
+  }
+
+  static async start(): Promise<WorkflowLab> {
+    const world = await startWorld();
+    mkdirSync(join(world.dir, 'nvram'));
+    return new WorkflowLab(world, await connect(world.node.uri));
+  }
+
+  async stop(): Promise<void> {
+    this.runner.close();
+    this.journal.close();
+    await this.libvirt.close();
+    await this.world.stop();
+  }
+
+  /** Runs a workflow to its end. @throws the operation's error as `{ msgKey, message }` */
+  async run(kind: string, workflow: Workflow, locks: string[] = []): Promise<Operation> {
+    const id = newId();
+    this.runner.start({
+      id,
+      kind,
+      request: { id },
+      entities: [],
+      locks: locks.map(lock => ({ kind: 'domain', id: lock, mode: 'exclusive' })),
+      cancellable: true,
+      workflow,
+    });
+    return this.ended(id);
+  }
+
+  async ended(id: string): Promise<Operation> {
+    for await (const { operation } of this.runner.watch(0, id, AbortSignal.timeout(280_000))) {
+      if (operation!.state === OperationState.RUNNING) continue;
+      if (operation!.error)
+        throw Object.assign(new Error(operation!.error.detail), { msgKey: operation!.error.msgKey });
+      return operation!;
+    }
+    throw new Error('the operation vanished');
+  }
+
+  async backup(guest: Guest, request: Partial<StartBackupRequest> = {}) {
+    const domainId = await guest.uuid();
+    const full = StartBackupRequest.fromPartial({
+      domainId,
+      fileId: newId(),
+      poolId: this.world.node.pool(1).uuid,
+      ...request,
+    });
+    const operation = await this.run('backup', backupWorkflow(this.dependencies, full), [domainId]);
+    const { file } = JSON.parse(operation.resultJson) as {
+      file: { path: string; filename: string; id: string };
+    };
+    return {
+      operation,
+      file,
+      path: file.path,
+      manifest: JSON.parse((file as unknown as { manifestJson: string }).manifestJson),
+    };
+  }
+
+  async restore(file: Pick<BackupFile, 'filename'>, request: Partial<StartRestoreRequest> = {}) {
+    const full = StartRestoreRequest.fromPartial({
+      file: { poolId: this.world.node.pool(1).uuid, filename: file.filename },
+      domainId: newId(),
+      ...request,
+    });
+    const operation = await this.run('restore', restoreWorkflow(this.dependencies, full));
+    return { operation, result: JSON.parse(operation.resultJson) as RestoreResult };
+  }
+
+  /** Names of all files of a pool, `backups/` included, sorted. */
+  files(pool: number): string[] {
+    const { path } = this.world.node.pool(pool);
+    const backups = join(path, BACKUPS_DIR);
+    return [...readdirSync(path), ...(existsSync(backups) ? readdirSync(backups) : [])].sort();
+  }
+
+  #pools(): PoolRecord[] {
+    return this.world.node.pools.map((pool, index) => ({
+      id: pool.uuid,
+      name: pool.name,
+      kind: 'local',
+      path: pool.path,
+      hasDirectory: true,
+      active: true,
+      mounted: true,
+      capacity: 0,
+      allocation: 0,
+      available: 0,
+      readonly: false,
+      outside: false,
+      shared: false,
+      description: '',
+      isBase: index === 0,
+      ...this.poolChanges.get(pool.name),
+    }));
+  }
+}
+
+export interface RestoreResult {
+  domain_id: string;
+  name: string;
+  disks: { id: string; path: string; pool_id: string; target_dev: string }[];
+  warnings: string[];
+  pool_changed: boolean;
+}
