@@ -32,8 +32,10 @@ export async function registerProtection(app: App, config: ControllerConfig): Pr
   await app.register(underPressure, {
     maxEventLoopDelay: MAX_EVENT_LOOP_DELAY_MS,
     retryAfter: RETRY_AFTER_S,
-    pressureHandler: request => {
-      if (!request.url.startsWith('/healthz')) throw new VirtkeepError('overloaded');
+    pressureHandler: (request, _reply, _type, value) => {
+      // After a stall the sampler has no sample and says Infinity, although the stall is over (measured).
+      if (!Number.isFinite(value) || request.url.startsWith('/healthz')) return;
+      throw new VirtkeepError('overloaded');
     },
   });
 }
