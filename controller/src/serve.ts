@@ -11,6 +11,7 @@ import { ensureCa } from './pki/index.ts';
 import { createCoreServices } from './services/core.ts';
 import { ensureAdministrator } from './services/first-administrator.ts';
 import { startHousekeeping } from './services/housekeeping.ts';
+import { createNodeServices } from './services/node-services.ts';
 import { Shutdown } from './shutdown.ts';
 import { openDatabase } from './store/database.ts';
 import { serverTls } from './tls.ts';
@@ -25,8 +26,10 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
   const db = await openDatabase(join(config.state_dir, 'controller.db'));
   const ca = await ensureCa(config.state_dir);
   const signer = await openTokenSigner(config.state_dir);
-  const services = createCoreServices({ config, log, db, signer, draining: draining.signal });
+  const core = createCoreServices({ config, log, db, signer, draining: draining.signal });
+  const services = { ...core, ...createNodeServices(core, ca) };
   await ensureAdministrator(services);
+  await services.startNodes();
   const stopHousekeeping = startHousekeeping(services);
   const app = await buildServer({ services, routes: ROUTES, tls: await serverTls(config, ca) });
 
@@ -40,6 +43,7 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
     },
     close: async () => {
       app.server.closeAllConnections();
+      await services.stopNodes();
       stopHousekeeping();
       await db.destroy();
     },

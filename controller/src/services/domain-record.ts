@@ -20,7 +20,7 @@ export interface DomainRecord {
   id: string;
   verbose_name: string;
   description: string;
-  status: string;
+  status: 'ACTIVE' | 'CREATING' | 'FAILED' | 'DELETING' | 'SERVICE';
   entity_type: 'domain';
   /** 0 undefined, 1 off, 2 suspended, 3 on. */
   user_power_state: number;

@@ -68,6 +68,11 @@ export class DomainService {
     return domainRecord(entry, this.#context(entry, viewer));
   }
 
+  /** As `get`; undefined when there is none. */
+  find(id: string, viewer: Principal | null): DomainRecord | undefined {
+    return this.#inventory.domains.has(id) ? this.get(id, viewer) : undefined;
+  }
+
   /** The text people gave it, kept in the domain's own metadata. @throws domain_not_found, node_unreachable. */
   async update(id: string, changes: { description?: string }): Promise<void> {
     const { nodeId } = this.#inventory.domain(id);

@@ -14,6 +14,7 @@ export const FILE_STATUSES = [
 ] as const;
 export type FileStatus = (typeof FILE_STATUSES)[number];
 export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF'] as const;
+export type FileType = (typeof FILE_TYPES)[number];
 
 export interface FileState {
   name: string;
@@ -67,9 +68,9 @@ export interface FileRecord {
   filename: string;
   path: string;
   size: number;
-  status: string;
+  status: FileStatus;
   assignment_type: 'backup';
-  type: string;
+  type: FileType;
   compressed: boolean;
   can_be_incremental: boolean;
   datapool: { id: string; verbose_name: string; type: string };
@@ -111,9 +112,9 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined): FileRecord 
     filename: row.filename,
     path: row.path.startsWith('unpublished:') ? '' : row.path,
     size: row.size,
-    status: row.status,
+    status: row.status as FileStatus,
     assignment_type: 'backup',
-    type: row.type,
+    type: row.type as FileType,
     compressed: row.compressed === 1,
     can_be_incremental: row.can_be_incremental === 1,
     datapool: { id: row.pool_id, verbose_name: pool?.verbose_name ?? '', type: pool?.type ?? '' },

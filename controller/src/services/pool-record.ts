@@ -8,6 +8,8 @@ export interface PoolNode {
   connected: boolean;
 }
 
+export type ConnectionStatus = 'ACTIVE' | 'INACTIVE' | 'FAILED';
+
 export interface PoolRecord {
   id: string;
   verbose_name: string;
@@ -19,7 +21,7 @@ export interface PoolRecord {
   used_space: number;
   free_space: number;
   shared_storage: boolean;
-  nodes_connected: { id: string; verbose_name: string; connection_status: string }[];
+  nodes_connected: { id: string; verbose_name: string; connection_status: ConnectionStatus }[];
   built_in: boolean;
   is_base: boolean;
   readonly: boolean;
@@ -75,7 +77,7 @@ export function isUsable(pool: Pool): boolean {
 }
 
 /** ACTIVE: usable there; INACTIVE: the node has it but it is stopped or not mounted; FAILED: the node is away. */
-function connectionStatus(node: PoolNode, pool: Pool): string {
+function connectionStatus(node: PoolNode, pool: Pool): ConnectionStatus {
   if (!node.connected) return 'FAILED';
   return isUsable(pool) ? 'ACTIVE' : 'INACTIVE';
 }

@@ -6,6 +6,7 @@ import type { AuditService } from './audit.ts';
 import type { ChangeFeed } from './changes.ts';
 import type { EventService } from './events.ts';
 import type { IdempotencyService } from './idempotency.ts';
+import type { NodeServices } from './node-services.ts';
 import type { TaskService } from './tasks.ts';
 import type { TokenService } from './tokens.ts';
 import type { UserService } from './users.ts';
@@ -25,4 +26,4 @@ export interface CoreServices {
   draining: AbortSignal;
 }
 
-export interface Services extends CoreServices {}
+export interface Services extends CoreServices, NodeServices {}

@@ -2,7 +2,12 @@
 import type { RouteModule } from '../app.ts';
 import { auditRoutes } from './audit.ts';
 import { authRoutes } from './auth.ts';
+import { backupRoutes } from './backups.ts';
+import { domainRoutes } from './domains.ts';
 import { eventRoutes } from './events.ts';
+import { libraryRoutes } from './library.ts';
+import { nodeRoutes } from './nodes.ts';
+import { poolRoutes } from './pools.ts';
 import { systemRoutes } from './system.ts';
 import { taskRoutes } from './tasks.ts';
 import { tokenRoutes } from './tokens.ts';
@@ -16,4 +21,9 @@ export const ROUTES: readonly RouteModule[] = [
   taskRoutes,
   eventRoutes,
   auditRoutes,
+  nodeRoutes,
+  poolRoutes,
+  domainRoutes,
+  backupRoutes,
+  libraryRoutes,
 ];

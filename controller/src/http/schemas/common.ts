@@ -20,6 +20,14 @@ export function oneOf<const T extends readonly string[]>(values: T, options: { d
   return Type.Unsafe<T[number]>({ type: 'string', enum: [...values], ...options });
 }
 
+/** A boolean in a query string. */
+export const BoolText = oneOf(['true', 'false', '1', '0'] as const);
+
+/** Reads a `BoolText`; undefined when the parameter was not given. */
+export function isTrue(text: string | undefined): boolean | undefined {
+  return text === undefined ? undefined : text === 'true' || text === '1';
+}
+
 /** A reference to a record that is registered under its `$id`. */
 export function ref<T extends TSchema & { $id?: string }>(schema: T) {
   return Type.Unsafe<Static<T>>({ $ref: `${schema.$id}#` });

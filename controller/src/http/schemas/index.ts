@@ -3,7 +3,11 @@ import type { TSchema } from 'typebox';
 import type { App } from '../app.ts';
 import { IssuedTokenSchema, NewTokenSchema, TokenSchema, UserSchema } from './account.ts';
 import { ErrorBody } from './common.ts';
+import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
+import { FileSchema, ShownBackupSchema } from './file.ts';
+import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from './node.ts';
+import { PoolSchema } from './pool.ts';
 import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
 
 const SCHEMAS: readonly TSchema[] = [
@@ -17,6 +21,13 @@ const SCHEMAS: readonly TSchema[] = [
   TaskResponse,
   EventSchema,
   AuditSchema,
+  NodeSchema,
+  EnrolmentSchema,
+  NodeCertificateSchema,
+  PoolSchema,
+  DomainSchema,
+  FileSchema,
+  ShownBackupSchema,
 ];
 
 export function registerSchemas(app: App): void {

@@ -1,0 +1,108 @@
+import Type from 'typebox';
+import { shownBackup } from '../../services/show-record.ts';
+import { LONG_ACTION, runTask } from '../actions.ts';
+import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { AsyncQuery, body, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import { DomainSchema } from '../schemas/domain.ts';
+import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
+import { taskAnswers } from '../schemas/task.ts';
+
+const tags = ['backups'];
+const MAX_EXCLUDED = 256;
+const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
+const LATER = 'not available in this version';
+
+const BackupBody = body({
+  domain: Uuid,
+  exclude_iso: flag('leave ISO images out'),
+  can_be_incremental: flag(`it can be extended later; ${LATER}`),
+  backup: Type.Optional(Type.String({ ...Uuid, description: `backup file to extend; ${LATER}` })),
+  increment: flag(`extend the latest; ${LATER}`),
+  datapool: Type.Optional(Type.String({ ...Uuid, description: "default: the node's base data pool" })),
+  hash_sum: flag('record a SHA-256 of every member'),
+  compress: flag('zstd'),
+  hold_states: flag(`keep incremental saved states; ${LATER}`),
+  exclude_vdisks: Type.Optional(
+    Type.Array(Uuid, { maxItems: MAX_EXCLUDED, description: 'disks to leave out' }),
+  ),
+  description: Type.Optional(Text),
+  protected: flag('it cannot be removed until unprotected'),
+  require_consistency: flag('fail rather than back up a running guest that was not quiesced'),
+});
+
+const State = Type.String({
+  minLength: 1,
+  maxLength: 255,
+  description: 'number or name; default: the newest',
+});
+
+const RestoreBody = body({
+  file: Uuid,
+  node: Uuid,
+  datapool: Type.Optional(Type.String({ ...Uuid, description: 'default: the former paths' })),
+  state: Type.Optional(State),
+  verbose_name: Type.Optional(Name),
+  keep_identity: flag('in place of a lost VM: its name, uuid and MACs'),
+  start_on: flag('start it when it is restored'),
+  flatten: flag(LATER),
+});
+
+export const backupRoutes: RouteModule = (app, services) => {
+  app.post(
+    '/api/domains/backup/',
+    {
+      config: { access: 'backup.create', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: 'Back up a VM without stopping it',
+        querystring: AsyncQuery,
+        body: BackupBody,
+        response: taskAnswers(ref(FileSchema)),
+      },
+    },
+    (request, reply) =>
+      runTask(services, request, reply, {
+        start: taskId => services.backups.backup(request.body, principalOf(request), taskId),
+      }),
+  );
+
+  app.post(
+    '/api/domains/show-backup/',
+    {
+      config: { access: 'library.read', unaudited: true },
+      schema: {
+        tags,
+        summary: 'The configuration of the VM that a backup would restore, with warnings',
+        querystring: AsyncQuery,
+        body: body({ file: Uuid, state: Type.Optional(State) }),
+        response: { 200: ref(ShownBackupSchema) },
+      },
+    },
+    async request => {
+      const { file, shown } = await services.library.show(request.body.file, request.body.state);
+      return shownBackup(file, shown);
+    },
+  );
+
+  app.post(
+    '/api/domains/automated-restore/',
+    {
+      config: { access: 'backup.restore', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: 'Restore a VM from a backup, as a new one or in place of a lost one',
+        querystring: AsyncQuery,
+        body: RestoreBody,
+        response: taskAnswers(ref(DomainSchema)),
+      },
+    },
+    (request, reply) => {
+      const user = principalOf(request);
+      return runTask(services, request, reply, {
+        start: taskId => services.backups.restore(request.body, user, taskId),
+        result: async task => services.domains.find(task.entities[0]?.id ?? '', user),
+      });
+    },
+  );
+};

@@ -1,0 +1,188 @@
+import Type from 'typebox';
+import { POWER_ACTIONS, type PowerActionName } from '../../services/domains.ts';
+import type { Services } from '../../services/services.ts';
+import { LONG_ACTION, runTask } from '../actions.ts';
+import type { App, RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { listFromArray, parsePage } from '../paging.ts';
+import {
+  AsyncQuery,
+  BoolText,
+  body,
+  IdParams,
+  isTrue,
+  listOf,
+  listQuery,
+  ref,
+  Text,
+  Uuid,
+} from '../schemas/common.ts';
+import { DEVICE_FIELDS, DomainSchema } from '../schemas/domain.ts';
+import { taskAnswers } from '../schemas/task.ts';
+
+const tags = ['domains'];
+const ORDERINGS = [
+  'verbose_name',
+  'created',
+  'modified',
+  'status',
+  'user_power_state',
+  'memory_count',
+  'cpu_count',
+] as const;
+
+const SUMMARY: Record<PowerActionName, string> = {
+  start: 'Start a VM',
+  shutdown: 'Shut a VM down through its guest agent or ACPI; force pulls the plug',
+  reboot: 'Reboot a VM through its guest agent or ACPI; force resets it',
+  suspend: 'Pause a VM',
+  resume: 'Let a paused VM go on',
+  reset: 'Reset a VM as its button would',
+};
+
+export const domainRoutes: RouteModule = (app, services) => {
+  readRoutes(app, services);
+  for (const action of POWER_ACTIONS) powerRoute(app, services, action);
+  changeRoutes(app, services);
+};
+
+function readRoutes(app: App, services: Services): void {
+  app.get(
+    '/api/domains/',
+    {
+      config: { access: 'domain.read' },
+      schema: {
+        tags,
+        summary: 'List VMs of all nodes, in their short form unless all_content=1',
+        querystring: listQuery({
+          node: Type.Optional(Uuid),
+          datapool: Type.Optional(Uuid),
+          template: Type.Optional(BoolText),
+          thin: Type.Optional(BoolText),
+          parent: Type.Optional(Uuid),
+          with_vdisks: Type.Optional(BoolText),
+          user_power_state: Type.Optional(Type.Integer({ minimum: 0, maximum: 3 })),
+        }),
+        response: { 200: listOf(DomainSchema) },
+      },
+    },
+    async request => {
+      const { node, datapool, parent, user_power_state, ...query } = request.query;
+      const page = parsePage(query, DomainSchema, ORDERINGS);
+      const full = page.allContent || DEVICE_FIELDS.some(field => page.fields?.includes(field));
+      const filter = {
+        node,
+        datapool,
+        parent,
+        user_power_state,
+        template: isTrue(query.template),
+        thin: isTrue(query.thin),
+        with_vdisks: isTrue(query.with_vdisks),
+      };
+      return listFromArray(request, page, services.domains.list(filter, principalOf(request), full));
+    },
+  );
+
+  app.get(
+    '/api/domains/:id/',
+    {
+      config: { access: 'domain.read' },
+      schema: { tags, summary: 'One VM', params: IdParams, response: { 200: ref(DomainSchema) } },
+    },
+    async request => services.domains.get(request.params.id, principalOf(request)),
+  );
+}
+
+function powerRoute(app: App, services: Services, action: PowerActionName): void {
+  app.post(
+    `/api/domains/:id/${action}/`,
+    {
+      config: { access: 'domain.power', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: SUMMARY[action],
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({ force: Type.Optional(Type.Boolean()) }),
+        response: taskAnswers(ref(DomainSchema)),
+      },
+    },
+    (request, reply) => {
+      const { id } = request.params as { id: string };
+      const { force = false } = request.body as { force?: boolean };
+      const user = principalOf(request);
+      return runTask(services, request, reply, {
+        start: taskId => services.domains.power(id, action, force, user, taskId),
+        result: async () => services.domains.find(id, user),
+      });
+    },
+  );
+}
+
+function changeRoutes(app: App, services: Services): void {
+  app.put(
+    '/api/domains/:id/',
+    {
+      config: { access: 'domain.manage' },
+      schema: {
+        tags,
+        summary: 'Change the description of a VM',
+        params: IdParams,
+        body: body({ description: Type.Optional(Text) }),
+        response: { 200: ref(DomainSchema) },
+      },
+    },
+    async request => {
+      await services.domains.update(request.params.id, request.body);
+      return services.domains.get(request.params.id, principalOf(request));
+    },
+  );
+
+  app.put(
+    '/api/domains/:id/template/',
+    {
+      config: { access: 'domain.manage', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: 'Make a template of a VM, or a VM of a template',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({ template: Type.Boolean() }),
+        response: taskAnswers(ref(DomainSchema)),
+      },
+    },
+    (request, reply) => {
+      const { id } = request.params;
+      const user = principalOf(request);
+      return runTask(services, request, reply, {
+        start: taskId => services.domains.setTemplate(id, request.body.template, user, taskId),
+        result: async () => services.domains.find(id, user),
+      });
+    },
+  );
+
+  app.post(
+    '/api/domains/:id/remove/',
+    {
+      config: { access: 'domain.manage', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: 'Remove a VM with its saved states; full: with its disks',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({
+          full: Type.Optional(Type.Boolean({ description: 'also its disks inside data pools' })),
+          force: Type.Optional(Type.Boolean({ description: 'also when it runs' })),
+        }),
+        response: taskAnswers(),
+      },
+    },
+    (request, reply) => {
+      const { full = false, force = false } = request.body;
+      return runTask(services, request, reply, {
+        start: taskId =>
+          services.domains.remove(request.params.id, { full, force }, principalOf(request), taskId),
+      });
+    },
+  );
+}

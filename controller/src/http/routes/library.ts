@@ -1,0 +1,113 @@
+import Type from 'typebox';
+import { FILE_STATUSES, FILE_TYPES } from '../../services/file-record.ts';
+import type { Services } from '../../services/services.ts';
+import { LONG_ACTION, runTask } from '../actions.ts';
+import type { App, RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { pageAnswer, parsePage } from '../paging.ts';
+import {
+  AsyncQuery,
+  BoolText,
+  body,
+  IdParams,
+  isTrue,
+  listOf,
+  listQuery,
+  oneOf,
+  ref,
+  Text,
+  Uuid,
+} from '../schemas/common.ts';
+import { FileSchema } from '../schemas/file.ts';
+import { taskAnswers } from '../schemas/task.ts';
+
+const tags = ['library'];
+const ORDERINGS = ['-created', 'filename', 'verbose_name', 'size', 'status', 'type'] as const;
+
+export const libraryRoutes: RouteModule = (app, services) => {
+  app.get(
+    '/api/library/',
+    {
+      config: { access: 'library.read' },
+      schema: {
+        tags,
+        summary: 'List backup files, newest first',
+        querystring: listQuery({
+          domain: Type.Optional(Uuid),
+          datapool: Type.Optional(Uuid),
+          type: Type.Optional(oneOf(FILE_TYPES)),
+          can_be_incremental: Type.Optional(BoolText),
+          status: Type.Optional(oneOf(FILE_STATUSES)),
+        }),
+        response: { 200: listOf(FileSchema) },
+      },
+    },
+    async request => {
+      const { domain, datapool, type, status } = request.query;
+      const page = parsePage(request.query, FileSchema, ORDERINGS);
+      const can_be_incremental = isTrue(request.query.can_be_incremental);
+      const filter = { ...page, domain, datapool, type, status, can_be_incremental };
+      const { count, files } = await services.library.list(filter);
+      return pageAnswer(request, page, count, files);
+    },
+  );
+
+  app.get(
+    '/api/library/:id/',
+    {
+      config: { access: 'library.read' },
+      schema: { tags, summary: 'One backup file', params: IdParams, response: { 200: ref(FileSchema) } },
+    },
+    async request => services.library.get(request.params.id),
+  );
+
+  app.put(
+    '/api/library/:id/',
+    {
+      config: { access: 'library.manage' },
+      schema: {
+        tags,
+        summary: 'Change the description or the protection of a backup file',
+        params: IdParams,
+        body: body({
+          description: Type.Optional(Text),
+          protected: Type.Optional(Type.Boolean({ description: 'true: it cannot be removed' })),
+        }),
+        response: { 200: ref(FileSchema) },
+      },
+    },
+    async request => services.library.update(request.params.id, request.body),
+  );
+
+  fileTask(app, services, 'refresh', 'Read the information of a backup file anew');
+  fileTask(app, services, 'verify', 'Compare a backup file with its checksums and hashes');
+  fileTask(app, services, 'remove', 'Remove a backup file; a protected one is refused');
+};
+
+function fileTask(
+  app: App,
+  services: Services,
+  action: 'refresh' | 'verify' | 'remove',
+  summary: string,
+): void {
+  app.post(
+    `/api/library/:id/${action}/`,
+    {
+      config: { access: 'library.manage', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary,
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({}),
+        response: taskAnswers(action === 'remove' ? undefined : ref(FileSchema)),
+      },
+    },
+    (request, reply) => {
+      const { id } = request.params as { id: string };
+      return runTask(services, request, reply, {
+        start: taskId => services.library[action](id, principalOf(request), taskId),
+      });
+    },
+  );
+}

@@ -1,0 +1,127 @@
+import Type from 'typebox';
+import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { listFromArray, parsePage } from '../paging.ts';
+import { body, IdParams, listOf, listQuery, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from '../schemas/node.ts';
+
+const tags = ['nodes'];
+const ORDERINGS = [
+  'verbose_name',
+  'status',
+  'domains_count',
+  'memory_count',
+  'cpu_count',
+  'last_seen',
+] as const;
+/** A wrong token costs an attacker six seconds; nobody enrols more nodes than this from one address. */
+const ENROLMENTS_PER_MINUTE = 10;
+const MAX_PEM = 8192;
+
+export const nodeRoutes: RouteModule = (app, services) => {
+  app.get(
+    '/api/nodes/',
+    {
+      config: { access: 'node.read' },
+      schema: {
+        tags,
+        summary: 'List nodes',
+        querystring: listQuery({}),
+        response: { 200: listOf(NodeSchema) },
+      },
+    },
+    async request =>
+      listFromArray(request, parsePage(request.query, NodeSchema, ORDERINGS), services.nodes.list()),
+  );
+
+  app.get(
+    '/api/nodes/:id/',
+    {
+      config: { access: 'node.read' },
+      schema: { tags, summary: 'One node', params: IdParams, response: { 200: ref(NodeSchema) } },
+    },
+    async request => services.nodes.get(request.params.id),
+  );
+
+  app.post(
+    '/api/nodes/',
+    {
+      config: { access: 'node.manage', secretAnswer: true },
+      schema: {
+        tags,
+        summary: 'Make a one-time enrolment token for a new node',
+        body: body({
+          verbose_name: Type.Optional(Name),
+          description: Type.Optional(Text),
+          address: Type.Optional(
+            Type.String({
+              minLength: 1,
+              maxLength: 260,
+              description: 'host or host:port; else what the node tells',
+            }),
+          ),
+        }),
+        response: { 200: ref(EnrolmentSchema) },
+      },
+    },
+    async request => services.nodes.enrol(request.body, principalOf(request).username),
+  );
+
+  app.post(
+    '/api/nodes/enroll/',
+    {
+      config: { access: 'public', rateLimit: { max: ENROLMENTS_PER_MINUTE, timeWindow: 60_000 } },
+      schema: {
+        tags,
+        summary: 'Exchange an enrolment token for a certificate (sent by virtkeep-agent enroll)',
+        body: body({
+          token: Type.String({ minLength: 1, maxLength: 256 }),
+          csr_pem: Type.String({ minLength: 1, maxLength: MAX_PEM }),
+          node_id: Uuid,
+          hostname: Type.String({ minLength: 1, maxLength: 253, pattern: '^[^\\u0000-\\u001f\\u007f]+$' }),
+          address: Type.String({ minLength: 1, maxLength: 253 }),
+          port: Type.Integer({ minimum: 1, maximum: 65_535 }),
+        }),
+        response: { 200: ref(NodeCertificateSchema) },
+      },
+    },
+    async request => services.nodes.redeem(request.body),
+  );
+
+  app.put(
+    '/api/nodes/:id/',
+    {
+      config: { access: 'node.manage' },
+      schema: {
+        tags,
+        summary: 'Change a node: description, base data pool, service mode',
+        params: IdParams,
+        body: body({
+          description: Type.Optional(Text),
+          base_datapool: Type.Optional(Uuid),
+          service_mode: Type.Optional(Type.Boolean({ description: 'true: it takes no new operations' })),
+        }),
+        response: { 200: ref(NodeSchema) },
+      },
+    },
+    async request => services.nodes.update(request.params.id, request.body),
+  );
+
+  app.post(
+    '/api/nodes/:id/remove/',
+    {
+      config: { access: 'node.manage' },
+      schema: {
+        tags,
+        summary: 'Forget a node; its agent and its VMs are left as they are',
+        params: IdParams,
+        body: body({}),
+        response: { 200: body({}) },
+      },
+    },
+    async request => {
+      await services.nodes.remove(request.params.id, principalOf(request).username);
+      return {};
+    },
+  );
+};

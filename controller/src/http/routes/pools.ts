@@ -1,0 +1,89 @@
+import Type from 'typebox';
+import { LONG_ACTION, runTask } from '../actions.ts';
+import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { listFromArray, parsePage } from '../paging.ts';
+import { AsyncQuery, body, IdParams, listOf, listQuery, ref, Text, Uuid } from '../schemas/common.ts';
+import { PoolSchema } from '../schemas/pool.ts';
+import { taskAnswers } from '../schemas/task.ts';
+
+const tags = ['data pools'];
+const ORDERINGS = [
+  'verbose_name',
+  'status',
+  'type',
+  'size',
+  'used_space',
+  'free_space',
+  'file_count',
+] as const;
+
+export const poolRoutes: RouteModule = (app, services) => {
+  app.get(
+    '/api/data-pools/',
+    {
+      config: { access: 'pool.read' },
+      schema: {
+        tags,
+        summary: 'List data pools; one that several nodes have appears once',
+        querystring: listQuery({
+          node: Type.Optional(Uuid),
+          type: Type.Optional(Type.String({ maxLength: 64 })),
+        }),
+        response: { 200: listOf(PoolSchema) },
+      },
+    },
+    async request => {
+      const { node, type } = request.query;
+      const page = parsePage(request.query, PoolSchema, ORDERINGS);
+      return listFromArray(request, page, await services.pools.list({ node, type }));
+    },
+  );
+
+  app.get(
+    '/api/data-pools/:id/',
+    {
+      config: { access: 'pool.read' },
+      schema: { tags, summary: 'One data pool', params: IdParams, response: { 200: ref(PoolSchema) } },
+    },
+    async request => services.pools.get(request.params.id),
+  );
+
+  app.put(
+    '/api/data-pools/:id/',
+    {
+      config: { access: 'pool.manage' },
+      schema: {
+        tags,
+        summary: 'Mark a data pool, on all nodes that have it',
+        params: IdParams,
+        body: body({
+          outside: Type.Optional(Type.Boolean({ description: 'true: nothing is written to it' })),
+          readonly: Type.Optional(Type.Boolean()),
+          description: Type.Optional(Text),
+        }),
+        response: { 200: ref(PoolSchema) },
+      },
+    },
+    async request => services.pools.update(request.params.id, request.body),
+  );
+
+  app.post(
+    '/api/data-pools/:id/scan/',
+    {
+      config: { access: 'pool.scan', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: 'Find the backup, OVA, OVF and XML files of a data pool',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({}),
+        response: taskAnswers(ref(PoolSchema)),
+      },
+    },
+    (request, reply) =>
+      runTask(services, request, reply, {
+        start: taskId => services.pools.scan(request.params.id, principalOf(request), taskId),
+      }),
+  );
+};

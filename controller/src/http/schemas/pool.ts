@@ -1,0 +1,35 @@
+import Type from 'typebox';
+import { Bytes, nullable, oneOf, record, Uuid } from './common.ts';
+
+export const PoolSchema = record('DataPool', {
+  id: Uuid,
+  verbose_name: Type.String(),
+  description: Type.String(),
+  status: oneOf(['ACTIVE', 'FAILED'] as const, { description: 'ACTIVE: usable on at least one node' }),
+  type: Type.String({ description: 'local, nfs, zfs, lvm, thinlvm, lvm-shared, outside, …' }),
+  path: Type.String(),
+  size: Bytes,
+  used_space: Bytes,
+  free_space: Bytes,
+  shared_storage: Type.Boolean(),
+  nodes_connected: Type.Array(
+    Type.Object(
+      {
+        id: Uuid,
+        verbose_name: Type.String(),
+        connection_status: oneOf(['ACTIVE', 'INACTIVE', 'FAILED'] as const, {
+          description: 'INACTIVE: stopped or not mounted there; FAILED: the node is away',
+        }),
+      },
+      { additionalProperties: false },
+    ),
+  ),
+  built_in: Type.Boolean(),
+  is_base: Type.Boolean({ description: 'base data pool of at least one node' }),
+  readonly: Type.Boolean(),
+  outside: Type.Boolean(),
+  vdisk_count: Type.Integer(),
+  file_count: Type.Integer({ description: 'backup files' }),
+  zfs_pool: nullable(Type.String()),
+  tags: Type.Array(Type.String()),
+});

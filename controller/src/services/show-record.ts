@@ -1,0 +1,62 @@
+/** The configuration of the VM that a backup would restore, as the REST contract tells it. Pure. */
+import type { BackupConfiguration, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type FileInformation, type FileRecord, informationOf } from './file-record.ts';
+
+export interface ShownConfiguration {
+  domain: string | null;
+  verbose_name: string;
+  description: string;
+  memory_count: number;
+  cpu_count: number;
+  template: boolean;
+  parent: string | null;
+  os_type: string;
+  machine: string;
+  nvram: boolean;
+  tpm: boolean;
+  disks: FileInformation['disks'];
+  images: FileInformation['images'];
+  sizes: FileInformation['sizes'];
+  luns: string[];
+  snapshots: string[];
+  macs: string[];
+}
+
+export interface ShownBackup {
+  file: FileRecord;
+  configuration: ShownConfiguration | null;
+  warnings: { key: string; text: string }[];
+  xml: string;
+}
+
+export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownBackup {
+  return {
+    file,
+    configuration: shown.configuration ? shownConfiguration(shown.configuration) : null,
+    warnings: shown.warnings.map(({ key, text }) => ({ key, text })),
+    xml: shown.xml,
+  };
+}
+
+function shownConfiguration(configuration: BackupConfiguration): ShownConfiguration {
+  const { disks, images, sizes, memory_count, cpu_count } = informationOf(configuration);
+  return {
+    domain: configuration.domainId || null,
+    verbose_name: configuration.name,
+    description: configuration.description,
+    memory_count,
+    cpu_count,
+    template: configuration.template,
+    parent: configuration.templateId || null,
+    os_type: configuration.osType,
+    machine: configuration.machine,
+    nvram: configuration.nvram,
+    tpm: configuration.tpm,
+    disks,
+    images,
+    sizes,
+    luns: configuration.luns,
+    snapshots: configuration.snapshots,
+    macs: configuration.macs,
+  };
+}
