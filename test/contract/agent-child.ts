@@ -1,0 +1,105 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { stringify } from 'yaml';
+import { storeIdentity } from '../../agent/src/enroll/identity.ts';
+import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
+import { newId } from '../../shared/src/ids.ts';
+import { issue, newAuthority } from './pki.ts';
+
+const MAIN = join(import.meta.dirname, '../../agent/src/main.ts');
+
+type LogLine = Record<string, unknown>;
+
+/** The home of an agent process: settings, certificate, state. No libvirt: its URI leads nowhere. */
+export class AgentHome {
+  readonly nodeId = newId();
+  readonly directory = mkdtempSync(join(tmpdir(), 'virtkeep-agent-'));
+  readonly ca: CertificateAuthority;
+
+  private constructor(ca: CertificateAuthority) {
+    this.ca = ca;
+  }
+
+  static async make(settings: object = {}): Promise<AgentHome> {
+    const home = new AgentHome(await newAuthority());
+    const own = await issue(home.ca, 'server', [`urn:virtkeep:node:${home.nodeId}`]);
+    storeIdentity(join(home.directory, 'tls'), {
+      keyPem: own.privateKeyPem,
+      certificatePem: own.certificatePem,
+      caPem: home.ca.certificatePem,
+    });
+    home.write({
+      state_dir: home.directory,
+      listen: { address: '127.0.0.1', port: 0 },
+      libvirt: { uri: `qemu+unix:///system?socket=${home.directory}/no-libvirt` },
+      log: { level: 'debug' },
+      ...settings,
+    });
+    return home;
+  }
+
+  get config(): string {
+    return join(this.directory, 'agent.yaml');
+  }
+
+  write(settings: object): void {
+    writeFileSync(this.config, stringify(settings));
+  }
+
+  remove(): void {
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+/** A running agent; its log is read line by line. */
+export class AgentChild {
+  readonly process: ChildProcess;
+  readonly lines: LogLine[] = [];
+  readonly exited: Promise<number | string>;
+  /** Everything that was not a log line. */
+  text = '';
+  #rest = '';
+  #wake = Promise.withResolvers<void>();
+
+  constructor(args: string[], environment: Record<string, string> = {}) {
+    this.process = spawn(process.execPath, [MAIN, ...args], { env: { ...process.env, ...environment } });
+    this.process.stdout?.on('data', (data: Buffer) => this.#read(data));
+    this.process.stderr?.on('data', (data: Buffer) => this.#read(data));
+    this.exited = once(this.process, 'close').then(([code, signal]) => (code ?? signal) as number | string);
+    void this.exited.then(() => this.#wake.resolve());
+  }
+
+  static serve(home: AgentHome, environment: Record<string, string> = {}): AgentChild {
+    return new AgentChild(['--config', home.config], environment);
+  }
+
+  /** The first log line with this message. @throws Error when the process ends without it. */
+  async line(message: string): Promise<LogLine> {
+    for (;;) {
+      const found = this.lines.find(line => line.message === message);
+      if (found) return found;
+      if (this.process.exitCode !== null || this.process.signalCode !== null) {
+        throw new Error(`the agent ended without "${message}": ${this.text}${JSON.stringify(this.lines)}`);
+      }
+      this.#wake = Promise.withResolvers<void>();
+      await this.#wake.promise;
+    }
+  }
+
+  async port(): Promise<number> {
+    return (await this.line('agent is serving')).port as number;
+  }
+
+  #read(data: Buffer): void {
+    const lines = (this.#rest + data.toString()).split('\n');
+    this.#rest = lines.pop() ?? '';
+    for (const line of lines) {
+      if (line.startsWith('{')) this.lines.push(JSON.parse(line) as LogLine);
+      else this.text += `${line}\n`;
+    }
+    this.#wake.resolve();
+  }
+}
