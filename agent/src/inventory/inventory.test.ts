@@ -109,7 +109,7 @@ test('pools are derived with outside ones, their sizes and the base', () => {
   const facts = new Map([['/o', { capacity: 10, available: 4 }]]);
   const inputs = {
     libvirtPools: [{ ...pool, isBase: false }], filePaths: ['/o/x', '/pool/y'], outsideFacts: facts,
-    nodeId: UUID, chosenBase: undefined, defaultBase: undefined,
+    nodeId: UUID, marksOf: () => ({ readonly: false, outside: false, description: '', marker: false }), chosenBase: undefined, defaultBase: undefined,
   }; // biome-ignore format: one record
   const [own, outside] = derivePools(inputs);
   expect(own?.isBase).toBe(true);

@@ -19,6 +19,7 @@ import {
   type FsFacts,
   fsFacts,
   type PoolRecord,
+  poolMarks,
   type Settings,
 } from '../pools/index.ts';
 import { derivePools } from './derive-pools.ts';
@@ -274,6 +275,11 @@ export class Inventory {
     }
   }
 
+  /** The marks of a pool were changed. */
+  marksChanged(): void {
+    this.#show();
+  }
+
   #derivePools(): void {
     const { settings, nodeId, defaultBase } = this.#options;
     const disks = [...this.#domains.values()].flatMap(facts => facts.config?.disks ?? []);
@@ -282,6 +288,7 @@ export class Inventory {
       filePaths: disks.flatMap(disk => (disk.type === 'file' ? (disk.path ?? []) : [])),
       outsideFacts: this.#outsideFacts,
       nodeId,
+      marksOf: poolId => poolMarks(settings, poolId),
       chosenBase: chosenBase(settings),
       defaultBase,
     });

@@ -46,8 +46,7 @@ async function readPool(
     const looked = await gate.run(definition.id, () => lookAt(definition, numbers, settings));
     if (looked === undefined)
       log.warn('a data pool does not answer', { pool: pool.name, path: definition.path });
-    const marks = poolMarks(settings, definition.id);
-    return buildPool(definition, looked?.numbers ?? numbers, looked?.mount, marks);
+    return buildPool(definition, looked?.numbers ?? numbers, looked?.mount);
   } catch (error) {
     if (isLibvirtError(error) && error.is(ErrorCode.NO_STORAGE_POOL)) return undefined;
     if (isLibvirtError(error)) throw error;

@@ -11,12 +11,11 @@ export interface PoolNumbers {
   available: number;
 }
 
-/** Joins what libvirt, the file system and the settings say. `isBase` is set by the caller, who knows all pools. */
+/** Joins what libvirt and the file system say. */
 export function buildPool(
   definition: PoolDefinition,
   numbers: PoolNumbers,
   mount: MountFacts | undefined,
-  marks: PoolMarks,
 ): PoolRecord {
   const kind = poolKind(definition, mount?.network);
   const hasDirectory = keepsFiles(definition.type);
@@ -28,10 +27,20 @@ export function buildPool(
     hasDirectory,
     ...numbers,
     mounted: hasDirectory ? (mount?.mounted ?? false) : numbers.active,
-    readonly: marks.readonly || (mount?.readonly ?? false),
-    outside: marks.outside,
+    readonly: mount?.readonly ?? false,
+    outside: false,
     shared: definition.type === 'netfs' || mount?.network !== undefined || kind === 'lvm-shared',
-    description: marks.description,
+    description: '',
     isBase: false,
+  };
+}
+
+/** Adds what was noted about the pool on this node; a mark only ever takes away. */
+export function withMarks(pool: PoolRecord, marks: PoolMarks): PoolRecord {
+  return {
+    ...pool,
+    readonly: pool.readonly || marks.readonly,
+    outside: pool.outside || marks.outside,
+    description: marks.description,
   };
 }

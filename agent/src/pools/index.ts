@@ -4,7 +4,7 @@
  */
 export { fileKind, listBackupPaths } from './backup-dir.ts';
 export { basePoolId } from './base.ts';
-export { buildPool, type PoolNumbers } from './build.ts';
+export { buildPool, type PoolNumbers, withMarks } from './build.ts';
 export { type ArchiveSummary, Catalogue, type ReadArchive } from './catalogue.ts';
 export { type FsFacts, fsFacts, isMountPoint, requireSpace } from './fs-kind.ts';
 export { type BackupSource, backupSourceRefusal, backupTargetRefusal } from './guards.ts';

@@ -13,6 +13,7 @@ import {
   poolMarks,
   poolOfPath,
   setPoolMarks,
+  withMarks,
 } from './index.ts';
 
 const NODE = '99999999-2222-4333-8444-555555555555';
@@ -73,7 +74,7 @@ describe('kinds', () => {
     const numbers = { active: true, capacity: 3, allocation: 2, available: 1 };
     const mount = { mounted: false, marker: false, readonly: true, network: undefined };
     const marks = { readonly: false, outside: false, description: 'x', marker: true };
-    expect(buildPool(definition, numbers, mount, marks)).toMatchObject({
+    expect(withMarks(buildPool(definition, numbers, mount), marks)).toMatchObject({
       kind: 'nfs', mounted: false, readonly: true, shared: true, description: 'x', available: 1,
     }); // biome-ignore format: one record
   });

@@ -30,7 +30,9 @@ export type Effect =
   /** A directory made by the operation: remove it with what it holds. */
   | { type: 'directory'; path: string }
   /** A domain defined by the operation: stop it, undefine it with its saved states' metadata, NVRAM and TPM state. */
-  | { type: 'domain'; domainId: string };
+  | { type: 'domain'; domainId: string }
+  /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
+  | { type: 'orphaned_files'; domainId: string; paths: string[] };
 
 export interface EffectHandle {
   /** Undoes the effect now, before the operation's end, and strikes it from the journal. */

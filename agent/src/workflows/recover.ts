@@ -11,6 +11,7 @@ import { ensureThawed } from '../guest/index.ts';
 import { fromLibvirt, isNoDomain, patiently, removeAutomaticState } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import { removeOrphanedFiles } from './remove-domain.ts';
 
 type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
 
@@ -46,6 +47,8 @@ async function undoEffect(
       return removePath(effect.path, true);
     case 'domain':
       return patiently(signal, () => removeDomain(dependencies.libvirt(), effect.domainId));
+    case 'orphaned_files':
+      return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal));
   }
 }
 

@@ -1,0 +1,178 @@
+import {
+  Affect,
+  DomainXml,
+  ErrorCode,
+  isLibvirtError,
+  type Libvirt,
+  MetadataType,
+} from '@virtkeep/node-libvirt';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type {
+  Domain,
+  DomainServiceImplementation,
+  RemoveDomainRequest,
+  SetPowerRequest,
+  UpdateDomainRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { isUuid } from '@virtkeep/shared/ids';
+import {
+  type DomainMetadata,
+  METADATA_NAMESPACE,
+  METADATA_PREFIX,
+  metadataElement,
+  parseDomain,
+} from '../domain-xml/index.ts';
+import type { Inventory } from '../inventory/index.ts';
+import type { OperationRunner } from '../operations/runner.ts';
+import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import type { Lock, Workflow } from '../workflows/context.ts';
+import { setPower } from '../workflows/power.ts';
+import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
+
+export interface DomainServiceOptions {
+  inventory: Inventory;
+  runner: OperationRunner;
+  workflows: RemoveDependencies;
+}
+
+const DEFAULT_TIMEOUT_SECONDS = 120;
+const MAX_TIMEOUT_SECONDS = 86_400;
+const MAX_DESCRIPTION = 4_096;
+
+export function domainService(options: DomainServiceOptions): DomainServiceImplementation {
+  const { inventory } = options;
+  return {
+    list: async () => ({ domains: inventory.domains() }),
+    get: async ({ id }) => knownDomain(inventory, id),
+    getXml: async ({ id, inactive }) => {
+      await knownDomain(inventory, id);
+      const domain = options.workflows.libvirt().domain(id);
+      return { xml: await asked(id, () => domain.xml(inactive ? DomainXml.INACTIVE : 0)) };
+    },
+    setPower: async request => startPower(options, request),
+    remove: async request => startRemove(options, request),
+    update: async request => update(options, request),
+  };
+}
+
+async function startPower(options: DomainServiceOptions, request: SetPowerRequest): Promise<Operation> {
+  const { domainId, action, force } = request;
+  const seconds = request.timeoutSeconds || DEFAULT_TIMEOUT_SECONDS;
+  if (seconds > MAX_TIMEOUT_SECONDS) {
+    const reason = `is more than ${MAX_TIMEOUT_SECONDS}`;
+    throw new VirtkeepError('invalid_field', { field: 'timeout_seconds', reason });
+  }
+  const workflow = setPower(options.workflows, { domainId, action, force, timeoutMs: seconds * 1000 });
+  return startOn(options, 'power', request, workflow);
+}
+
+async function startRemove(options: DomainServiceOptions, request: RemoveDomainRequest): Promise<Operation> {
+  return startOn(options, 'remove_domain', request, removeDomain(options.workflows, request));
+}
+
+/** Starts an operation that holds one domain. The domain is looked up only when the call is not a repeated one. */
+async function startOn(
+  { inventory, runner }: DomainServiceOptions,
+  kind: string,
+  request: { operationId: string; domainId: string },
+  workflow: Workflow,
+): Promise<Operation> {
+  const { operationId, domainId } = request;
+  const known = runner.replay(operationId, kind, request);
+  if (known) return known;
+  await knownDomain(inventory, domainId);
+  const locks: Lock[] = [{ kind: 'domain', id: domainId, mode: 'exclusive' }];
+  const entities = [{ id: domainId, entityClass: EntityClass.DOMAIN }];
+  return runner.start({
+    id: operationId,
+    kind,
+    request,
+    entities,
+    locks,
+    cancellable: true,
+    heavy: false,
+    workflow,
+  });
+}
+
+/**
+ * Description and template mark, in the definition and, when it runs, in the running domain too.
+ * @throws VirtkeepError domain_not_found, domain_busy, power_state_conflict (a running domain cannot become a template)
+ */
+async function update(options: DomainServiceOptions, request: UpdateDomainRequest): Promise<Domain> {
+  const { domainId, description, template } = request;
+  const domain = await knownDomain(options.inventory, domainId);
+  const holder = options.runner.holderOf('domain', domainId);
+  if (holder) {
+    const { operationId: operation, kind } = holder;
+    throw new VirtkeepError('domain_busy', { domain: domain.name, operation, kind });
+  }
+  if (description !== undefined && description.length > MAX_DESCRIPTION) {
+    const reason = `is longer than ${MAX_DESCRIPTION} characters`;
+    throw new VirtkeepError('invalid_field', { field: 'description', reason });
+  }
+  await asked(domainId, () => writeMetadata(options.workflows.libvirt(), domainId, description, template));
+  await asked(domainId, () => options.inventory.refreshDomain(domainId));
+  return options.inventory.domain(domainId);
+}
+
+async function writeMetadata(
+  libvirt: Libvirt,
+  domainId: string,
+  description: string | undefined,
+  template: boolean | undefined,
+): Promise<void> {
+  const domain = libvirt.domain(domainId);
+  const active = await domain.isActive();
+  const flags = (active ? Affect.LIVE : 0) | ((await domain.isPersistent()) ? Affect.CONFIG : 0);
+  const { name, metadata } = parseDomain(await domain.xml(active ? 0 : DomainXml.INACTIVE), domainId);
+  if (template && active && !metadata.template) {
+    throw new VirtkeepError('power_state_conflict', {
+      domain: name,
+      state: 'running',
+      action: 'made a template',
+    });
+  }
+  if (description !== undefined) {
+    await domain.setMetadata(MetadataType.DESCRIPTION, description || null, null, null, flags);
+  }
+  if (template !== undefined && template !== metadata.template) {
+    const element = metadataElement(withTemplate(metadata, template));
+    await domain.setMetadata(MetadataType.ELEMENT, element, METADATA_PREFIX, METADATA_NAMESPACE, flags);
+  }
+}
+
+/** A template has a version from the first time on; unmarked, it keeps the number, so that its clones can be told. */
+function withTemplate(metadata: DomainMetadata, template: boolean): DomainMetadata {
+  return { ...metadata, template, templateVersion: Math.max(metadata.templateVersion, template ? 1 : 0) };
+}
+
+/** The domain as last seen; one that is new is looked for. @throws VirtkeepError invalid_uuid, domain_not_found */
+async function knownDomain(inventory: Inventory, id: string): Promise<Domain> {
+  if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id });
+  try {
+    return inventory.domain(id);
+  } catch {
+    await inventory.refreshDomain(id).catch(() => {});
+    return inventory.domain(id);
+  }
+}
+
+/** A call to libvirt, with the product's errors. */
+async function asked<T>(id: string, call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
+    if (isLibvirtError(error) && (error.kind === 'connection' || error.is(ErrorCode.NO_CONNECT))) {
+      throw new VirtkeepError(
+        'libvirt_unreachable',
+        { uri: 'the node', reason: reasonOf(error) },
+        { cause: error },
+      );
+    }
+    throw fromLibvirt(error, 'libvirt');
+  }
+}

@@ -1,0 +1,95 @@
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type {
+  Pool,
+  PoolServiceImplementation,
+  ScanPoolRequest,
+  UpdatePoolRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { isUuid } from '@virtkeep/shared/ids';
+import type { Inventory } from '../inventory/index.ts';
+import type { OperationRunner } from '../operations/runner.ts';
+import {
+  backupTargetRefusal,
+  type Catalogue,
+  type Settings,
+  setChosenBase,
+  setPoolMarks,
+} from '../pools/index.ts';
+import { scanPool } from '../workflows/scan-pool.ts';
+
+export interface PoolServiceOptions {
+  inventory: Inventory;
+  catalogue: Catalogue;
+  runner: OperationRunner;
+  settings: Settings;
+}
+
+const MAX_DESCRIPTION = 4_096;
+
+export function poolService(options: PoolServiceOptions): PoolServiceImplementation {
+  const { inventory, catalogue } = options;
+  return {
+    list: async () => ({ pools: inventory.poolMessages() }),
+    get: async ({ id }) => known(inventory, id).message,
+    update: async request => update(options, request),
+    scan: async request => scan(options, request),
+    listFiles: async ({ poolId }) => {
+      known(inventory, poolId);
+      return { files: catalogue.files(poolId) };
+    },
+  };
+}
+
+/** @throws VirtkeepError pool_not_found, invalid_field, journal_failed */
+function update({ inventory, settings }: PoolServiceOptions, request: UpdatePoolRequest): Pool {
+  const { id, readonly, outside, description, isBase } = request;
+  const { record } = known(inventory, id);
+  if (description !== undefined && description.length > MAX_DESCRIPTION) {
+    const reason = `is longer than ${MAX_DESCRIPTION} characters`;
+    throw new VirtkeepError('invalid_field', { field: 'description', reason });
+  }
+  const isMade = record.kind === 'outside';
+  if (isMade && (readonly === false || outside === false))
+    throw new VirtkeepError('pool_outside', { pool: record.name });
+  if (isBase === true) {
+    // it may be off at present, but it must be able to hold backups
+    const marked = { readonly: readonly ?? record.readonly, outside: outside ?? record.outside };
+    const refusal = backupTargetRefusal({ ...record, ...marked, active: true, mounted: true });
+    if (refusal) throw refusal;
+  }
+  setPoolMarks(settings, id, { readonly, outside, description });
+  if (isBase === true) setChosenBase(settings, id);
+  if (isBase === false && record.isBase) setChosenBase(settings, null);
+  inventory.marksChanged();
+  return inventory.pool(id).message;
+}
+
+/** The pool is held together with other readers: a scan disturbs nobody. */
+function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: ScanPoolRequest): Operation {
+  const { operationId, poolId } = request;
+  const kind = 'scan_pool';
+  const replay = runner.replay(operationId, kind, request);
+  if (replay) return replay;
+  known(inventory, poolId);
+  return runner.start({
+    id: operationId,
+    kind,
+    request,
+    entities: [{ id: poolId, entityClass: EntityClass.DATA_POOL }],
+    locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
+    cancellable: true,
+    heavy: false,
+    workflow: scanPool(async signal => {
+      await inventory.refreshFiles(poolId, { signal, fresh: true });
+      return catalogue.files(poolId);
+    }),
+  });
+}
+
+/** @throws VirtkeepError invalid_uuid, pool_not_found */
+function known(inventory: Inventory, id: string): ReturnType<Inventory['pool']> {
+  if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id });
+  return inventory.pool(id);
+}

@@ -1,0 +1,136 @@
+/**
+ * Undefines a domain, with its disks when asked. The order makes a crash harmless: the list of files is journaled, the
+ * domain is undefined, and only then files go; so there is never a domain with half of its disks, and what is left to be
+ * removed is removed by the next run of the agent.
+ */
+import { open, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { type Domain, DomainUndefine, ErrorCode, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import type { PoolRecord } from '../pools/index.ts';
+import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import type { Workflow } from './context.ts';
+import { removableFiles, usedByOthers } from './removable-files.ts';
+
+export interface RemoveRequest {
+  domainId: string;
+  /** With its disks. */
+  full: boolean;
+  /** Also when it runs. */
+  force: boolean;
+}
+
+export interface RemoveDependencies {
+  libvirt(): Libvirt;
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+}
+
+/** The workflow. Result: `{"removed":["/path",…]}`. */
+export function removeDomain(dependencies: RemoveDependencies, request: RemoveRequest): Workflow {
+  return async context => {
+    const { signal, effects, step, commit } = context;
+    const libvirt = dependencies.libvirt();
+    const domain = libvirt.domain(request.domainId);
+    try {
+      await step('check', () => check(domain, request));
+      const files = request.full
+        ? await step('list', async () => removableFiles(libvirt, domain, await dependencies.pools(signal)))
+        : [];
+      if (files.length > 0) {
+        effects.begin({ type: 'orphaned_files', domainId: request.domainId, paths: files }, 'always');
+      }
+      await step('stop', () => stop(domain));
+      await step('undefine', async () => {
+        await undefine(domain);
+        // no place for a cancel between the two: the files go when the effect is undone
+        commit({ removed: files });
+      });
+    } catch (error) {
+      if (isNoDomain(error))
+        throw new VirtkeepError('domain_not_found', { id: request.domainId }, { cause: error });
+      throw fromLibvirt(error, 'undefine');
+    }
+  };
+}
+
+/**
+ * Removes files that a removed domain has left; undo of the effect `orphaned_files`. Nothing happens while the domain
+ * exists, and a file that another domain refers to by now is left alone. Idempotent.
+ * @throws VirtkeepError io_failed, LibvirtError: tried again
+ */
+export async function removeOrphanedFiles(
+  dependencies: RemoveDependencies,
+  effect: { domainId: string; paths: readonly string[] },
+  signal: AbortSignal,
+): Promise<void> {
+  const libvirt = dependencies.libvirt();
+  if (await exists(libvirt, effect.domainId)) return;
+  const used = await usedByOthers(libvirt, effect.domainId, await dependencies.pools(signal));
+  for (const path of effect.paths) {
+    throwIfAborted(signal);
+    if (!used.has(path)) await removeFile(path);
+  }
+}
+
+async function check(domain: Domain, { full, force }: RemoveRequest): Promise<void> {
+  const [active, snapshots, xmlName] = await Promise.all([
+    domain.isActive(),
+    domain.snapshots(),
+    nameOf(domain),
+  ]);
+  if (active && !force) throw new VirtkeepError('domain_running', { domain: xmlName });
+  if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
+}
+
+async function nameOf(domain: Domain): Promise<string> {
+  return /<name>([^<]*)<\/name>/.exec(await domain.xml())?.[1] ?? domain.uuid;
+}
+
+async function stop(domain: Domain): Promise<void> {
+  try {
+    if (await domain.isActive()) await domain.destroy();
+  } catch (error) {
+    // it ended by itself meanwhile, or was transient
+    if (!isNoDomain(error) && !(isLibvirtError(error) && error.is(ErrorCode.OPERATION_INVALID))) throw error;
+  }
+}
+
+const UNDEFINE_FLAGS =
+  DomainUndefine.MANAGED_SAVE |
+  DomainUndefine.SNAPSHOTS_METADATA |
+  DomainUndefine.CHECKPOINTS_METADATA |
+  DomainUndefine.NVRAM;
+
+async function undefine(domain: Domain): Promise<void> {
+  const withTpm = UNDEFINE_FLAGS | DomainUndefine.TPM;
+  try {
+    await domain.undefine(withTpm).catch(error => {
+      // libvirt before 8.9 knows no flag for the TPM, and removes its state always
+      if (isLibvirtError(error) && error.is(ErrorCode.INVALID_ARG)) return domain.undefine(UNDEFINE_FLAGS);
+      throw error;
+    });
+  } catch (error) {
+    if (!isNoDomain(error)) throw error;
+  }
+}
+
+async function exists(libvirt: Libvirt, domainId: string): Promise<boolean> {
+  try {
+    await libvirt.domainByUuid(domainId);
+    return true;
+  } catch (error) {
+    if (isNoDomain(error)) return false;
+    throw error;
+  }
+}
+
+async function removeFile(path: string): Promise<void> {
+  try {
+    await rm(path, { force: true });
+    const directory = await open(dirname(path), 'r');
+    await directory.sync().finally(() => directory.close());
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'removing', path);
+  }
+}
