@@ -65,11 +65,12 @@ async function startPower(options: DomainServiceOptions, request: SetPowerReques
     throw new VirtkeepError('invalid_field', { field: 'timeout_seconds', reason });
   }
   const workflow = setPower(options.workflows, { domainId, action, force, timeoutMs: seconds * 1000 });
-  return startOn(options, 'power', request, workflow);
+  return startOn(options, 'power', request, workflow, true);
 }
 
 async function startRemove(options: DomainServiceOptions, request: RemoveDomainRequest): Promise<Operation> {
-  return startOn(options, 'remove_domain', request, removeDomain(options.workflows, request));
+  // it takes a moment, and half of it is nothing to stop at
+  return startOn(options, 'remove_domain', request, removeDomain(options.workflows, request), false);
 }
 
 /** Starts an operation that holds one domain. The domain is looked up only when the call is not a repeated one. */
@@ -78,6 +79,7 @@ async function startOn(
   kind: string,
   request: { operationId: string; domainId: string },
   workflow: Workflow,
+  cancellable: boolean,
 ): Promise<Operation> {
   const { operationId, domainId } = request;
   const known = runner.replay(operationId, kind, request);
@@ -91,7 +93,7 @@ async function startOn(
     request,
     entities,
     locks,
-    cancellable: true,
+    cancellable,
     heavy: false,
     workflow,
   });

@@ -120,6 +120,7 @@ async function act(
   { signal, progress }: OperationContext,
 ): Promise<Method | undefined> {
   const { verb, to } = ruleOf(action);
+  const say = (text: string) => progress.message(text);
   const bound = (limitMs: number, work: (inner: AbortSignal) => Promise<void>) =>
     withTimeout(`The domain ${name}: being ${verb}`, limitMs, signal, work);
   const own = async (call: () => Promise<void>, method?: Method) => {
@@ -138,7 +139,7 @@ async function act(
       return own(() => domain.reset(), 'forced');
     case PowerAction.SHUTDOWN: {
       if (force) return own(() => domain.destroy(), 'forced');
-      const method = await ask(domain, 'shutdown', progress.message);
+      const method = await ask(domain, 'shutdown', say);
       await bound(timeoutMs, inner => untilState(domain, OFF, inner));
       return method;
     }
@@ -147,7 +148,7 @@ async function act(
       const ready = new AbortController();
       const rebooted = watchReboot(libvirt, domain, AbortSignal.any([signal, ready.signal]));
       try {
-        const method = await ask(domain, 'reboot', progress.message);
+        const method = await ask(domain, 'reboot', say);
         await bound(timeoutMs, inner => untilReboot(domain, name, rebooted, inner));
         return method;
       } finally {

@@ -1,0 +1,139 @@
+/** A lab node with the agent's model of it in this process: inventory, catalogue, runner and two services, no gRPC. */
+import { join } from 'node:path';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type {
+  Domain,
+  DomainServiceImplementation,
+  PowerAction,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { PoolServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { newId } from '@virtkeep/shared/ids';
+import { createLogger } from '@virtkeep/shared/log';
+import { openArchive } from '../../agent/src/archive/index.ts';
+import { domainService } from '../../agent/src/grpc/domain-service.ts';
+import { poolService } from '../../agent/src/grpc/pool-service.ts';
+import { Inventory } from '../../agent/src/inventory/index.ts';
+import { LibvirtLink } from '../../agent/src/libvirt-link.ts';
+import { Faults } from '../../agent/src/operations/faults.ts';
+import { Journal } from '../../agent/src/operations/journal.ts';
+import { OperationRunner } from '../../agent/src/operations/runner.ts';
+import { Catalogue } from '../../agent/src/pools/index.ts';
+import { summaryOf } from '../../agent/src/workflows/backup-file.ts';
+import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
+import { undoEffects } from '../../agent/src/workflows/recover.ts';
+import { waitFor } from '../lab/run.ts';
+import { startWorld, type World } from '../lab/world.ts';
+
+/** Services take a call's context and use none of it here. */
+export const CALL = {} as Parameters<DomainServiceImplementation['list']>[1];
+export const NODE_ID = '99999999-2222-4333-8444-555555555555';
+
+export class InventoryLab {
+  readonly world: World;
+  readonly link: LibvirtLink;
+  readonly journal: Journal;
+  readonly catalogue: Catalogue;
+  readonly inventory: Inventory;
+  readonly runner: OperationRunner;
+  readonly domains: DomainServiceImplementation;
+  readonly pools: PoolServiceImplementation;
+  readonly workflows: WorkflowDependencies;
+
+  private constructor(world: World, refreshMs: number) {
+    this.world = world;
+    const log = createLogger('test', process.env.VIRTKEEP_TEST_LOG ? 'debug' : 'error');
+    this.link = new LibvirtLink({ uri: world.node.uri, keepAlive: { intervalSec: 1, count: 3 }, log });
+    this.journal = new Journal(join(world.dir, 'journal.db'));
+    const { settings } = this.journal;
+    this.catalogue = new Catalogue(readArchive);
+    this.inventory = new Inventory({
+      link: this.link,
+      nodeId: NODE_ID,
+      nodeName: world.node.name,
+      settings,
+      catalogue: this.catalogue,
+      lockedBy: id => this.runner.holderOf('domain', id)?.operationId,
+      log,
+      refreshMs,
+    });
+    this.workflows = {
+      libvirt: () => this.link.get(),
+      pools: signal => this.inventory.pools(signal),
+      filesChanged: id => this.inventory.filesChanged(id),
+      log,
+      version: '0.0.0-test',
+      nodeName: world.node.name,
+      nvramDirectory: join(world.node.dir, 'lib', 'qemu', 'nvram'),
+      swtpmDirectory: join(world.node.dir, 'lib', 'swtpm'),
+      mergeBandwidthMiB: 0,
+    };
+    this.runner = new OperationRunner({
+      journal: this.journal,
+      log,
+      undoEffect: undoEffects(this.workflows),
+      faults: Faults.parse(''),
+      concurrentOperations: 2,
+      locksChanged: () => this.inventory.locksChanged(),
+    });
+    const { inventory, catalogue, runner, workflows } = this;
+    this.domains = domainService({ inventory, runner, workflows });
+    this.pools = poolService({ inventory, catalogue, runner, settings });
+  }
+
+  static async start(refreshMs = 60_000): Promise<InventoryLab> {
+    const lab = new InventoryLab(await startWorld(), refreshMs);
+    lab.inventory.start();
+    await lab.link.open();
+    await waitFor('the pools', () => lab.inventory.poolMessages().length >= 2, 20_000, 20);
+    return lab;
+  }
+
+  async stop(): Promise<void> {
+    this.runner.close();
+    await this.inventory.stop();
+    await this.link.close();
+    this.journal.close();
+    await this.world.stop();
+  }
+
+  /** Waits until the inventory shows a domain so. */
+  domain(id: string, isSo: (domain: Domain) => boolean = () => true, timeoutMs = 15_000): Promise<Domain> {
+    const find = () => this.inventory.domains().find(domain => domain.id === id && isSo(domain));
+    return waitFor(`the domain ${id} in the inventory`, find, timeoutMs, 20);
+  }
+
+  /** Runs an operation to its end. @returns its result @throws its error with `msgKey` */
+  async ended(started: Promise<unknown>): Promise<Record<string, unknown>> {
+    const { id } = (await started) as Operation;
+    for await (const { operation } of this.runner.watch(0, id, AbortSignal.timeout(200_000))) {
+      if (operation!.state === OperationState.RUNNING) continue;
+      const { error, resultJson } = operation!;
+      if (error) throw Object.assign(new Error(error.detail), { msgKey: error.msgKey });
+      return JSON.parse(resultJson) as Record<string, unknown>;
+    }
+    throw new Error('the operation vanished');
+  }
+
+  power(domainId: string, action: PowerAction, options: { force?: boolean; timeoutSeconds?: number } = {}) {
+    const { force = false, timeoutSeconds = 90 } = options;
+    return this.ended(
+      this.domains.setPower({ operationId: newId(), domainId, action, force, timeoutSeconds }, CALL),
+    );
+  }
+
+  remove(domainId: string, options: { full?: boolean; force?: boolean } = {}) {
+    const { full = false, force = false } = options;
+    return this.ended(this.domains.remove({ operationId: newId(), domainId, full, force }, CALL));
+  }
+}
+
+async function readArchive(path: string, signal: AbortSignal) {
+  const archive = await openArchive(path, signal);
+  try {
+    if (archive.manifest) return summaryOf(archive.manifest);
+    throw new VirtkeepError('archive_unsupported', { path, reason: 'it was not written by this service' });
+  } finally {
+    await archive.close();
+  }
+}
