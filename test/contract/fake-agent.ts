@@ -102,8 +102,8 @@ export class FakeAgent {
     return `127.0.0.1:${this.#port}`;
   }
 
-  /** Listens; again on the same port after `stop`. */
-  async start(tls: FakeAgentTls): Promise<void> {
+  /** Listens on this port, by default on the one before `stop`, at first on any. */
+  async start(tls: FakeAgentTls, port = this.#port): Promise<void> {
     const server = createServer()
       .use(errorDetailsServerMiddleware)
       .use(errorServerMiddleware(() => {}));
@@ -115,7 +115,7 @@ export class FakeAgent {
     server.add(OperationServiceDefinition, this.#operationService());
     const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
     const credentials = ServerCredentials.createSsl(Buffer.from(tls.caPem), [pair], true);
-    this.#port = await server.listen(`127.0.0.1:${this.#port}`, credentials);
+    this.#port = await server.listen(`127.0.0.1:${port}`, credentials);
     this.#server = server;
   }
 

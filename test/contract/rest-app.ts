@@ -10,7 +10,7 @@ import { type ControllerConfig, configSchema } from '../../controller/src/config
 import type { App } from '../../controller/src/http/app.ts';
 import { ROUTES } from '../../controller/src/http/routes/index.ts';
 import { buildServer } from '../../controller/src/http/server.ts';
-import { ensureCa } from '../../controller/src/pki/index.ts';
+import { type CertificateAuthority, ensureCa } from '../../controller/src/pki/index.ts';
 import { createCoreServices } from '../../controller/src/services/core.ts';
 import { createNodeServices } from '../../controller/src/services/node-services.ts';
 import type { Services } from '../../controller/src/services/services.ts';
@@ -46,6 +46,7 @@ export interface RestApp {
   app: App;
   services: Services;
   signer: TokenSigner;
+  ca: CertificateAuthority;
   tokens: Record<Role, string>;
   userIds: Record<Role, string>;
   draining: AbortController;
@@ -53,6 +54,9 @@ export interface RestApp {
   call: (method: string, url: string, options?: CallOptions) => Promise<Answer>;
   close: () => Promise<void>;
 }
+
+/** Nodes that vanish are tried again quickly, so that tests need not wait. */
+const LINK_TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
 
 /** @param seed writes rows before the services read them. */
 export async function makeRestApp(
@@ -75,7 +79,8 @@ export async function makeRestApp(
     signer,
     draining: draining.signal,
   });
-  const services: Services = { ...core, ...createNodeServices(core, await ensureCa(stateDir)) };
+  const ca = await ensureCa(stateDir);
+  const services: Services = { ...core, ...createNodeServices(core, ca, LINK_TIMES) };
   await seed(db);
   await services.startNodes();
   const { tokens, userIds } = await makeUsers(services);
@@ -85,6 +90,7 @@ export async function makeRestApp(
     app,
     services,
     signer,
+    ca,
     tokens,
     userIds,
     draining,
