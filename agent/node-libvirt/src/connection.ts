@@ -24,12 +24,12 @@ const DEFAULTS = {
   longTimeoutMs: 0,
   reserveWorkers: 8,
   maxQueued: 1000,
-  idleMs: 30_000,
+  idleMs: 10_000,
   reconnect: { minMs: 200, maxMs: 10_000 },
   connectTimeoutMs: 15_000,
   events: true,
 };
-const WORKERS: Record<LaneName, number> = { short: 3, agent: 8, long: 8 };
+const WORKERS: Record<LaneName, number> = { short: 2, agent: 4, long: 8 };
 /** Bound of one attempt to reach a lost libvirtd. */
 const PROBE_MS = 5000;
 
@@ -136,11 +136,6 @@ export class Connection implements Caller {
     } as const;
     await this.#lanes.short.run(call);
     if (!this.#options.events || !this.#hub) return;
-    // The worker of a process-wide event loop may have died: take its successor.
-    if (this.#hub.dead) {
-      await releaseHub(this.#hub);
-      this.#hub = await acquireHub();
-    }
     await this.#hub.attach(this.#key, this.#request, {
       onEvent: (event, data) => (this.#emitter as unknown as EventEmitter).emit(event, data),
       onLost: reason => this.#lost(reason),

@@ -1,6 +1,8 @@
 // The user's side of the event worker. libvirt has one event loop per process, so all connections of this module share
-// one worker; the last one to leave ends it.
+// one worker; the last one to leave ends it. A worker that dies is not replaced: libvirt still holds pointers to its
+// callbacks, and another loop would run into them. Calls go on then, without events and keep-alive.
 
+import { setTimeout as delay } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { LibvirtError, ownError } from './error.ts';
 import {
@@ -10,6 +12,9 @@ import {
   type ToEventWorker,
   workerUrl,
 } from './messages.ts';
+
+/** How long `stop` waits for the loop's next turn. */
+const STOP_MS = 2000;
 
 export interface EventSink {
   onEvent(event: EventName, data: unknown): void;
@@ -41,10 +46,6 @@ export class EventHub {
     this.#ready.promise.catch(() => {});
   }
 
-  get dead(): boolean {
-    return this.#dead !== undefined;
-  }
-
   /** Resolves when connections may be opened. @throws LibvirtError kind `library` or `worker` */
   ready(): Promise<void> {
     return this.#ready.promise;
@@ -72,9 +73,12 @@ export class EventHub {
     if (!this.#dead) this.#post({ detach: key });
   }
 
+  /** Ends the worker; one that is stuck in libvirt ends when its call returns. */
   async stop(): Promise<void> {
-    if (!this.#dead) this.#post({ stop: true });
-    await this.#exited.promise;
+    if (this.#dead) return;
+    this.#post({ stop: true });
+    await Promise.race([this.#exited.promise, delay(STOP_MS, undefined, { ref: false })]);
+    this.#worker.unref();
   }
 
   #post(message: ToEventWorker): void {
@@ -124,7 +128,7 @@ let shared: { hub: EventHub; users: number } | undefined;
 
 /** The hub, ready. Give it back with `releaseHub`. */
 export async function acquireHub(): Promise<EventHub> {
-  if (!shared || shared.hub.dead) shared = { hub: new EventHub(), users: 0 };
+  shared ??= { hub: new EventHub(), users: 0 };
   const held = shared;
   held.users++;
   try {

@@ -8,6 +8,9 @@ import {
   workerUrl,
 } from './messages.ts';
 
+/** Heap of a worker: it holds one XML or agent answer (10 MiB at most) at a time; what grows beyond is a fault. */
+const HEAP = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 96 };
+
 /** The outcome of one call in a worker. */
 export type Outcome = { value: unknown } | { error: ErrorFields };
 
@@ -20,14 +23,17 @@ export class LaneWorker {
 
   /** @param onExit called once when the thread has ended, asked to or not */
   constructor(request: OpenRequest, onExit: () => void) {
-    this.#worker = new Worker(workerUrl('call'), { workerData: request, execArgv: [] });
+    this.#worker = new Worker(workerUrl('call'), { workerData: request, execArgv: [], resourceLimits: HEAP });
     this.#worker.on('message', (answer: FromCallWorker) => this.#finish(answer));
-    this.#worker.on('error', error => this.#finish({ error: ownError('worker', `worker failed: ${error}`) }));
+    let reason = 'the worker ended during the call';
+    this.#worker.on('error', error => {
+      reason = `the worker failed: ${error}`;
+    });
     this.#exited = new Promise(resolve => {
       this.#worker.on('exit', () => {
         this.stopIdleTimer();
         onExit();
-        this.#finish({ error: ownError('worker', 'the worker ended during the call') });
+        this.#finish({ error: ownError('worker', reason) });
         resolve();
       });
     });
