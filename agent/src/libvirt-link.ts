@@ -21,6 +21,7 @@ export class LibvirtLink {
   readonly #closing = new AbortController();
   readonly #listeners = new Set<(connected: boolean) => void>();
   #libvirt: Libvirt | undefined;
+  #opening: Promise<void> | undefined;
   #lastReason = 'not connected yet';
 
   constructor(options: LinkOptions) {
@@ -51,7 +52,20 @@ export class LibvirtLink {
   }
 
   /** Opens the first connection, trying until it succeeds or the link is closed. Never rejects. */
-  async open(): Promise<void> {
+  open(): Promise<void> {
+    this.#opening ??= this.#open();
+    return this.#opening;
+  }
+
+  /** Ends everything, an attempt under way too: no thread of the binding is left when it resolves. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    this.#listeners.clear();
+    await this.#opening;
+    await this.#libvirt?.close();
+  }
+
+  async #open(): Promise<void> {
     const { uri, keepAlive, log, retryMs = { min: 500, max: 10_000 } } = this.#options;
     const { signal } = this.#closing;
     for (let delayMs = retryMs.min; !signal.aborted; delayMs = Math.min(delayMs * 2, retryMs.max)) {
@@ -64,12 +78,6 @@ export class LibvirtLink {
         await sleep(delayMs, signal).catch(() => {});
       }
     }
-  }
-
-  async close(): Promise<void> {
-    this.#closing.abort();
-    this.#listeners.clear();
-    await this.#libvirt?.close();
   }
 
   #use(libvirt: Libvirt): void {
