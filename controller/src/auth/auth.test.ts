@@ -1,0 +1,89 @@
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { hasKey } from '@virtkeep/shared/errors';
+import { openDatabase } from '../store/database.ts';
+import type { Database } from '../store/schema.ts';
+import { LoginThrottle } from './login-throttle.ts';
+import { checkPasswordRules, hashPassword, verifyPassword } from './passwords.ts';
+import { ROLES, roleAllows } from './permissions.ts';
+
+let db: Database;
+
+beforeEach(async () => {
+  db = await openDatabase(':memory:');
+});
+
+afterEach(() => db.destroy());
+
+/** Seconds to wait, or 0 when the attempt was let through. */
+async function attempt(throttle: LoginThrottle, user: string, address: string, at: number): Promise<number> {
+  try {
+    await throttle.attempt(user, address, new Date(at));
+    return 0;
+  } catch (error) {
+    if (hasKey(error, 'too_many_logins')) return Number(error.params.seconds);
+    throw error;
+  }
+}
+
+describe('the login throttle', () => {
+  test('lets five failures pass, then doubles the wait, then forgets', async () => {
+    const throttle = new LoginThrottle(db);
+    const start = Date.UTC(2026, 0, 1);
+    for (let count = 0; count < 5; count += 1)
+      expect(await attempt(throttle, 'a', '10.0.0.1', start)).toBe(0);
+    expect(await attempt(throttle, 'a', '10.0.0.1', start)).toBe(1);
+    expect(await attempt(throttle, 'a', '10.0.0.1', start + 1000)).toBe(0);
+    expect(await attempt(throttle, 'a', '10.0.0.1', start + 1000)).toBe(2);
+    expect(await attempt(throttle, 'a', '10.0.0.2', start + 1000)).toBe(0);
+    expect(await attempt(throttle, 'a', '10.0.0.1', start + 20 * 60_000)).toBe(0);
+  });
+
+  test('many users from one address, and one user from many, are slowed too', async () => {
+    const throttle = new LoginThrottle(db);
+    const start = Date.UTC(2026, 0, 1);
+    for (let user = 0; user < 30; user += 1) await attempt(throttle, `user${user}`, '10.0.0.9', start);
+    expect(await attempt(throttle, 'fresh', '10.0.0.9', start)).toBeGreaterThan(0);
+    for (let host = 0; host < 50; host += 1) await attempt(throttle, 'target', `10.1.0.${host}`, start);
+    expect(await attempt(throttle, 'target', '10.2.0.1', start)).toBeGreaterThan(0);
+  });
+
+  test('a right password starts the pair afresh', async () => {
+    const throttle = new LoginThrottle(db);
+    for (let count = 0; count < 4; count += 1) await throttle.attempt('a', '10.0.0.1');
+    await throttle.succeeded('a', '10.0.0.1');
+    for (let count = 0; count < 5; count += 1) await throttle.attempt('a', '10.0.0.1');
+  });
+});
+
+describe('passwords', () => {
+  test('verify against their hash only; an unknown user takes as long as a known one', async () => {
+    const stored = await hashPassword('right password');
+    expect(await verifyPassword(stored, 'right password')).toBe(true);
+    expect(await verifyPassword(stored, 'wrong password')).toBe(false);
+    expect(await verifyPassword(undefined, 'right password')).toBe(false);
+    const timeOf = async (hash: string | undefined) => {
+      const start = performance.now();
+      for (let round = 0; round < 5; round += 1) await verifyPassword(hash, 'wrong password');
+      return performance.now() - start;
+    };
+    const [known, unknown] = [await timeOf(stored), await timeOf(undefined)];
+    expect(unknown).toBeGreaterThan(known / 3);
+  });
+
+  test('have rules', () => {
+    expect(() => checkPasswordRules('tooshort', 'a-user')).toThrow('at least');
+    expect(() => checkPasswordRules('long but A-USER', 'a-user')).toThrow('user name');
+    expect(() => checkPasswordRules('abababababab', 'a-user')).toThrow('different');
+    checkPasswordRules('a sound password', 'a-user');
+  });
+});
+
+test('only administrators manage users, and auditors change nothing', () => {
+  expect(ROLES.filter(role => roleAllows(role, 'user.manage'))).toEqual(['administrator']);
+  expect(ROLES.filter(role => roleAllows(role, 'audit.read'))).toEqual(['administrator', 'auditor']);
+  for (const permission of ['backup.create', 'domain.power', 'vdisk.attach', 'guest.execute'] as const) {
+    expect(roleAllows('auditor', permission)).toBe(false);
+  }
+  expect(roleAllows('backup_service', 'vdisk.attach')).toBe(true);
+  expect(roleAllows('backup_service', 'backup.restore')).toBe(false);
+});

@@ -1,0 +1,88 @@
+import type { AddressInfo } from 'node:net';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { eventRoutes } from './routes/events.ts';
+import { type TestServer, testServer } from './test-server.ts';
+
+let server: TestServer;
+let url: string;
+let hangUp: AbortController;
+
+beforeEach(async () => {
+  server = await testServer([eventRoutes], { limits: { event_streams: 2 } });
+  await server.app.listen({ host: '127.0.0.1', port: 0 });
+  url = `http://127.0.0.1:${(server.app.server.address() as AddressInfo).port}/api/events/stream/`;
+  hangUp = new AbortController();
+});
+
+afterEach(async () => {
+  hangUp.abort();
+  server.draining.abort();
+  await server.close();
+});
+
+async function open(lastId?: string) {
+  const headers = {
+    authorization: server.authorization,
+    ...(lastId === undefined ? {} : { 'last-event-id': lastId }),
+  };
+  return fetch(url, { headers, signal: hangUp.signal });
+}
+
+/** Reads until the text fits. */
+async function readUntil(response: Response, pattern: RegExp): Promise<string> {
+  const reader = response.body!.getReader();
+  let text = '';
+  while (!pattern.test(text)) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    text += Buffer.from(value).toString();
+  }
+  reader.releaseLock();
+  return text;
+}
+
+test('tells what happens, as the viewer may see it', async () => {
+  const response = await open();
+  expect(response.headers.get('content-type')).toContain('text/event-stream');
+  await readUntil(response, /^id: /m);
+  const user = { id: server.userId, username: 'root' };
+  const task = await server.services.tasks.create({ name: 'act', verboseName: 'Act', user, entities: [] });
+  const text = await readUntil(response, /event: task\ndata: .*\n\n/);
+  const data = JSON.parse(/data: (\{.*task.*|\{.*\})\n/.exec(text)![1]!);
+  expect(data).toMatchObject({
+    id: task.row.id,
+    action: 'created',
+    record: { permissions: { cancel: true } },
+  });
+});
+
+test('a client that resumes gets what it missed, and a reset when that is not known', async () => {
+  const before = server.services.changes.lastId;
+  await server.services.events.record({ type: 'info', message: 'while away' });
+  expect(await readUntil(await open(before), /event: event/)).toContain('while away');
+  expect(await readUntil(await open('other-7'), /event: /)).toContain('event: reset');
+});
+
+test('the number of streams is bounded', async () => {
+  await open();
+  await open();
+  const refused = await open();
+  expect([refused.status, refused.headers.get('content-type')]).toEqual([
+    429,
+    'application/json; charset=utf-8',
+  ]);
+});
+
+test('ends when the controller stops', async () => {
+  const response = await open();
+  await readUntil(response, /^id: /m);
+  server.draining.abort();
+  expect(await readUntil(response, /never/)).not.toContain('never');
+});
+
+test('forgets clients that went away', async () => {
+  await open();
+  expect(server.services.changes.listenerCount).toBe(1);
+  hangUp.abort();
+  while (server.services.changes.listenerCount > 0) await new Promise(resolve => setTimeout(resolve, 10));
+});

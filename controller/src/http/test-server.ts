@@ -1,0 +1,49 @@
+/** For unit tests: a server with given routes on a database in memory, and a token of an administrator. */
+import { createLogger } from '@virtkeep/shared/log';
+import { TokenSigner } from '../auth/jwt.ts';
+import { configSchema } from '../config.ts';
+import { createCoreServices } from '../services/core.ts';
+import type { Services } from '../services/services.ts';
+import { openDatabase } from '../store/database.ts';
+import type { App, RouteModule } from './app.ts';
+import { buildServer } from './server.ts';
+
+export interface TestServer {
+  app: App;
+  services: Services;
+  authorization: string;
+  userId: string;
+  draining: AbortController;
+  close: () => Promise<void>;
+}
+
+export async function testServer(routes: RouteModule[], config: object = {}): Promise<TestServer> {
+  const db = await openDatabase(':memory:');
+  const draining = new AbortController();
+  const core = createCoreServices({
+    config: configSchema.parse(config),
+    log: createLogger('test', 'error'),
+    db,
+    signer: new TokenSigner(Buffer.alloc(64, 1)),
+    draining: draining.signal,
+  });
+  const user = await core.users.create({
+    username: 'root',
+    password: 'long enough 1',
+    role: 'administrator',
+  });
+  const { token } = await core.tokens.create(user.id, 'test', 1);
+  const services = core as Services;
+  const app = await buildServer({ services, routes });
+  return {
+    app,
+    services,
+    authorization: `jwt ${token}`,
+    userId: user.id,
+    draining,
+    close: async () => {
+      await app.close();
+      await db.destroy();
+    },
+  };
+}
