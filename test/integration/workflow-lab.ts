@@ -7,7 +7,7 @@ import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/ag
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
-import { createLogger } from '@virtkeep/shared/log';
+import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
@@ -29,11 +29,14 @@ export class WorkflowLab {
   /** Change of a pool's record, by its name: a test makes one read-only, say. */
   readonly poolChanges = new Map<string, Partial<PoolRecord>>();
 
+  /** What the next backup calls when its archive is published and its disks are still frozen. */
+  whileFrozen: ((archivePath: string) => Promise<void>) | undefined;
+
   private constructor(world: World, libvirt: Libvirt) {
     this.world = world;
     this.libvirt = libvirt;
     this.journal = new Journal(join(world.dir, 'journal.db'));
-    const log = createLogger('test', process.env.VIRTKEEP_TEST_LOG ? 'debug' : 'error');
+    const log = process.env.VIRTKEEP_TEST_LOG ? createLogger('test', 'debug') : silent;
     this.dependencies = {
       libvirt: () => libvirt,
       pools: async () => this.#pools(),
@@ -100,7 +103,12 @@ export class WorkflowLab {
       poolId: this.world.node.pool(1).uuid,
       ...request,
     });
-    const operation = await this.run('backup', backupWorkflow(this.dependencies, full), [domainId]);
+    const { whileFrozen } = this;
+    this.whileFrozen = undefined;
+    const workflow = backupWorkflow(this.dependencies, full);
+    const operation = await this.run('backup', whileFrozen ? beforeMerge(workflow, whileFrozen) : workflow, [
+      domainId,
+    ]);
     const { file } = JSON.parse(operation.resultJson) as {
       file: { path: string; filename: string; id: string };
     };
@@ -149,6 +157,28 @@ export class WorkflowLab {
       ...this.poolChanges.get(pool.name),
     }));
   }
+}
+
+const quiet = () => silent;
+/** Failures are what many tests are about: they look at the operation, not at the log. */
+const silent = { error: quiet, warn: quiet, info: quiet, debug: quiet, child: quiet } as unknown as Logger;
+
+/** The workflow, with something done between its commit and its merge. */
+function beforeMerge(workflow: Workflow, work: (archivePath: string) => Promise<void>): Workflow {
+  return context => {
+    let path = '';
+    return workflow({
+      ...context,
+      commit: result => {
+        path = (result as { file: { path: string } }).file.path;
+        context.commit(result);
+      },
+      step: async (name, run) => {
+        if (name === 'merge') await work(path);
+        return context.step(name, run);
+      },
+    });
+  };
 }
 
 export interface RestoreResult {

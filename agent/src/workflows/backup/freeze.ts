@@ -25,8 +25,8 @@ const THAW_TIMEOUT_MS = 120_000;
 
 /**
  * Freezes the VM's disks, by the rules of the specification (2.7, 3.2): off → nothing to do; running with an answering
- * agent → quiesced, without memory; otherwise → with memory, while the guest runs on. Only a VM whose passed-through
- * devices forbid saving its memory gets a state that is neither.
+ * agent → quiesced, without memory; otherwise → with memory, while the guest runs on. Only a paused VM, and one whose
+ * passed-through devices forbid saving its memory, gets a state that is neither.
  * @throws VirtkeepError consistency_unavailable, snapshot_failed, guest_thaw_failed, canceled
  */
 export async function freeze(
@@ -38,6 +38,7 @@ export async function freeze(
   const writable = facts.content.disks.filter(disk => disk.writable);
   if (facts.power === 'off' || writable.length === 0)
     return { consistency: 'off', automatic: null, time: new Date() };
+  if (facts.power === 'paused') return paused(context, facts, requireConsistency, spareDirectory);
   const refusal = await whyNotQuiesced(facts);
   if (refusal === null) {
     try {
@@ -59,12 +60,27 @@ export async function freeze(
   }
 }
 
+/**
+ * A paused guest writes nothing, so its disks alone are frozen. Its memory is not saved: QEMU then gives up its disks
+ * until the guest runs again (block-commit answers "Block node is read-only", measured), so the state could not be
+ * merged back without letting the guest run.
+ */
+async function paused(
+  context: OperationContext,
+  facts: BackupFacts,
+  requireConsistency: boolean,
+  spareDirectory: string,
+): Promise<FrozenInstant> {
+  if (requireConsistency) throw unavailable(facts, 'the VM is paused');
+  context.warn('The VM is paused; the backup is as after a power cut at that moment.');
+  return attempt(context, facts, 'disks', spareDirectory);
+}
+
 function unavailable(facts: BackupFacts, reason: string, cause?: unknown): VirtkeepError {
   return new VirtkeepError('consistency_unavailable', { domain: facts.config.name, reason }, { cause });
 }
 
 async function whyNotQuiesced(facts: BackupFacts): Promise<string | null> {
-  if (facts.power === 'paused') return 'the VM is paused';
   if (facts.config.agentChannel === 'absent') return 'the VM has no channel for an agent';
   const probe = await probeAgent(facts.domain);
   return probe.answers ? null : probe.reason;

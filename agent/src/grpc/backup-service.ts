@@ -1,0 +1,129 @@
+import { DomainXml } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type {
+  BackupServiceImplementation,
+  ShowBackupResponse,
+  StartBackupRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type { Manifest } from '../archive/index.ts';
+import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
+import type { OperationRunner } from '../operations/runner.ts';
+import { backupTargetRefusal } from '../pools/index.ts';
+import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import { backupWorkflow } from '../workflows/backup.ts';
+import { backupFileOf } from '../workflows/backup-file.ts';
+import { deleteBackupWorkflow } from '../workflows/delete-backup.ts';
+import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
+import { backupConfiguration, backupWarnings, templateWarnings } from '../workflows/show-backup.ts';
+import { verifyWorkflow } from '../workflows/verify.ts';
+import { requireUuid } from './fields.ts';
+
+/** zstd levels that are worth their time; the archive's own bounds. */
+const MAX_COMPRESSION_LEVEL = 19;
+
+export function backupService(
+  runner: OperationRunner,
+  dependencies: WorkflowDependencies,
+): BackupServiceImplementation {
+  return {
+    async start(request) {
+      const known = runner.replay(request.operationId, 'backup', request);
+      if (known) return known;
+      checkStart(request);
+      return runner.start({
+        id: request.operationId,
+        kind: 'backup',
+        request,
+        entities: [
+          { id: request.fileId, entityClass: EntityClass.FILE },
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+        ],
+        locks: [{ kind: 'domain', id: request.domainId, mode: 'exclusive' }],
+        cancellable: true,
+        workflow: backupWorkflow(dependencies, request),
+      });
+    },
+
+    async show(request, { signal }) {
+      const pools = await dependencies.pools(signal);
+      const file = await findBackupFile(pools, request.file);
+      const { archive, manifest, state, xml } = await openBackup(file.path, request.state, signal);
+      const { sizeBytes } = archive;
+      await archive.close();
+      const template = await templateOf(dependencies, manifest);
+      const response: ShowBackupResponse = {
+        file: backupFileOf(
+          { poolId: file.pool.id, filename: file.filename, path: file.path, sizeBytes },
+          manifest,
+        ),
+        xml,
+        configuration: backupConfiguration(manifest, state, xml),
+        warnings: [...backupWarnings(manifest, state), ...templateWarnings(manifest, template)],
+      };
+      return response;
+    },
+
+    async verify(request, { signal }) {
+      const known = runner.replay(request.operationId, 'verify', request);
+      if (known) return known;
+      const file = await findBackupFile(await dependencies.pools(signal), request.file);
+      return runner.start({
+        id: request.operationId,
+        kind: 'verify',
+        request,
+        entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
+        locks: [{ kind: 'file', id: file.path, mode: 'shared' }],
+        cancellable: true,
+        workflow: verifyWorkflow(file.path),
+      });
+    },
+
+    async delete(request, { signal }) {
+      const known = runner.replay(request.operationId, 'delete_backup', request);
+      if (known) return known;
+      const { path, pool } = await findBackupFile(await dependencies.pools(signal), request.file);
+      const refusal = backupTargetRefusal(pool, dependencies.nodeName);
+      if (refusal) throw refusal;
+      return runner.start({
+        id: request.operationId,
+        kind: 'delete_backup',
+        request,
+        entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
+        locks: [{ kind: 'file', id: path, mode: 'exclusive' }],
+        cancellable: false,
+        heavy: false,
+        workflow: deleteBackupWorkflow(path, () => dependencies.filesChanged(pool.id)),
+      });
+    },
+  };
+}
+
+/** @throws VirtkeepError invalid_uuid, invalid_field */
+function checkStart(request: StartBackupRequest): void {
+  requireUuid('domain_id', request.domainId);
+  requireUuid('file_id', request.fileId);
+  if (request.poolId !== '') requireUuid('pool_id', request.poolId);
+  for (const id of request.excludeVdisks) requireUuid('exclude_vdisks', id);
+  if (request.compressionLevel > MAX_COMPRESSION_LEVEL)
+    throw new VirtkeepError('invalid_field', {
+      field: 'compression_level',
+      reason: `must be 1 to ${MAX_COMPRESSION_LEVEL}, or 0 for the default`,
+    });
+}
+
+/** The template on this node, as far as libvirt can be asked: information about a file needs no hypervisor. */
+async function templateOf(
+  dependencies: WorkflowDependencies,
+  manifest: Manifest,
+): Promise<DomainConfig | null> {
+  const id = manifest.template?.domainId;
+  if (!id) return null;
+  try {
+    return parseDomain(await dependencies.libvirt().domain(id).xml(DomainXml.INACTIVE));
+  } catch (error) {
+    if (isNoDomain(error)) return null;
+    throw fromLibvirt(error, 'virDomainGetXMLDesc');
+  }
+}

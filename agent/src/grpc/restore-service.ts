@@ -1,0 +1,51 @@
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type {
+  RestoreServiceImplementation,
+  StartRestoreRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import type { OperationRunner } from '../operations/runner.ts';
+import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
+import { restoreWorkflow } from '../workflows/restore.ts';
+import { requireUuid } from './fields.ts';
+
+export function restoreService(
+  runner: OperationRunner,
+  dependencies: WorkflowDependencies,
+): RestoreServiceImplementation {
+  return {
+    async start(request, { signal }) {
+      const known = runner.replay(request.operationId, 'restore', request);
+      if (known) return known;
+      if (request.poolId !== '') requireUuid('pool_id', request.poolId);
+      const file = await findBackupFile(await dependencies.pools(signal), request.file);
+      const domainId = await domainIdOf(request, file.path, signal);
+      return runner.start({
+        id: request.operationId,
+        kind: 'restore',
+        request,
+        entities: [
+          { id: domainId, entityClass: EntityClass.DOMAIN },
+          { id: request.fileId, entityClass: EntityClass.FILE },
+        ],
+        locks: [
+          { kind: 'domain', id: domainId, mode: 'exclusive' },
+          { kind: 'file', id: file.path, mode: 'shared' },
+        ],
+        cancellable: true,
+        workflow: restoreWorkflow(dependencies, request),
+      });
+    },
+  };
+}
+
+/** In place of a lost VM the id is the archive's. */
+async function domainIdOf(request: StartRestoreRequest, path: string, signal: AbortSignal): Promise<string> {
+  if (!request.keepIdentity) {
+    requireUuid('domain_id', request.domainId);
+    return request.domainId;
+  }
+  const { archive, manifest } = await openBackup(path, request.state, signal);
+  await archive.close();
+  return manifest.vm.uuid;
+}

@@ -1,0 +1,29 @@
+/** Removes a backup file and its hash file. */
+import { open, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { fromIoError } from '@virtkeep/shared/errors';
+import { sha256PathOf } from '../archive/index.ts';
+import type { Workflow } from './context.ts';
+
+export const DELETE_STEPS = ['delete'] as const;
+
+/**
+ * The archive goes first: a hash file without archive is harmless, an archive that lost its hash file looks unproved.
+ * Repeating it after a crash is harmless. Whoever reads the file holds its lock, so the start was refused then.
+ */
+export function deleteBackupWorkflow(path: string, filesChanged: () => void): Workflow {
+  return async context => {
+    await context.step('delete', async () => {
+      try {
+        await rm(path, { force: true });
+        await rm(sha256PathOf(path), { force: true });
+        const directory = await open(dirname(path), 'r');
+        await directory.sync().finally(() => directory.close());
+      } catch (error) {
+        throw fromIoError(error, 'removing', path);
+      }
+    });
+    context.commit({});
+    filesChanged();
+  };
+}

@@ -1,0 +1,123 @@
+/** The configuration of the VM that a backup would give (specification 2.3), not tied to a node; pure. */
+import type { BackupConfiguration, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Manifest, ManifestState } from '../archive/index.ts';
+import { diskId } from '../disks/index.ts';
+import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
+
+/** @throws VirtkeepError xml_invalid */
+export function backupConfiguration(
+  manifest: Manifest,
+  state: ManifestState,
+  xml: string,
+): BackupConfiguration {
+  const config = parseDomain(xml, state.xmlMember);
+  const sizes = new Map(manifest.members.map(member => [member.name, member.sizeBytes]));
+  const sizeOf = (names: (string | null)[]) =>
+    names.reduce((sum, name) => sum + (sizes.get(name ?? '') ?? 0), 0);
+  return {
+    domainId: config.uuid,
+    name: config.name,
+    memoryCount: BigInt(config.memoryMiB),
+    cpuCount: config.vcpus,
+    template: manifest.isTemplate,
+    disks: [
+      ...manifest.disks.map(disk => ({
+        id: disk.id,
+        targetDev: disk.target,
+        targetBus: disk.bus ?? '',
+        path: disk.formerPath,
+        poolId: disk.poolId ?? '',
+        virtualSize: BigInt(disk.virtualSizeBytes),
+        size: BigInt(sizeOf(disk.layers.map(layer => layer.member))),
+        excluded: false,
+      })),
+      ...manifest.excludedDisks.map(disk => ({
+        id: disk.id ?? '',
+        targetDev: disk.target,
+        targetBus: busOf(config, disk.target),
+        path: disk.formerPath,
+        poolId: '',
+        virtualSize: 0n,
+        size: 0n,
+        excluded: true,
+      })),
+    ],
+    images: manifest.isos.map(iso => ({
+      targetDev: iso.target,
+      path: iso.formerPath,
+      size: BigInt(iso.sizeBytes),
+      included: iso.member !== null,
+    })),
+    luns: manifest.luns.map(lun => lun.formerPath),
+    snapshots: manifest.snapshots.map(snapshot => snapshot.name),
+    macs: config.interfaces.map(net => net.mac),
+    osType: config.os.type,
+    machine: config.machine,
+    nvram: state.nvram !== null,
+    tpm: state.tpm !== null,
+    templateId: manifest.template?.domainId ?? '',
+    description: typeof manifest.options.description === 'string' ? manifest.options.description : '',
+  };
+}
+
+function busOf(config: DomainConfig, target: string): string {
+  return config.disks.find(disk => disk.targetDev === target)?.bus ?? '';
+}
+
+/** What the user should know before restoring; the same on every node. */
+export function backupWarnings(manifest: Manifest, state: ManifestState): BackupWarning[] {
+  const warnings: BackupWarning[] = [];
+  const warn = (key: string, text: string) => warnings.push({ key, text });
+  for (const iso of manifest.isos.filter(image => image.member === null))
+    warn(
+      'iso_excluded',
+      `The image ${iso.formerPath} of ${iso.target} is not in the backup; it is used when it exists.`,
+    );
+  for (const lun of manifest.luns)
+    warn(
+      'lun_not_copied',
+      `The LUN ${lun.formerPath} (${lun.target}) is attached when it is there and not in use.`,
+    );
+  for (const disk of manifest.excludedDisks)
+    warn(
+      'disk_not_copied',
+      `The disk ${disk.target} (${disk.formerPath}) is not in the backup: ${disk.reason}.`,
+    );
+  if (state.consistency === 'crash')
+    warn('crash_consistent', 'The disks are as after a power cut: neither quiesced nor with the memory.');
+  if (state.memoryMember !== null)
+    warn('memory_included', 'The disks were not quiesced; the restored VM resumes from its memory.');
+  for (const text of manifest.warnings) warn('made_with_warning', text);
+  return warnings;
+}
+
+/**
+ * Warnings of a thin clone's backup: the template is absent, changed, or without a disk that the clone stands on.
+ * @param template the template as it is on this node; null when it is not there
+ */
+export function templateWarnings(manifest: Manifest, template: DomainConfig | null): BackupWarning[] {
+  const bases = manifest.disks.flatMap(disk => disk.base ?? []);
+  if (bases.length === 0) return [];
+  const name = manifest.template?.name ?? manifest.template?.domainId ?? 'unknown';
+  if (!template)
+    return [{ key: 'template_missing', text: `The template ${name} is not on this node; restore it first.` }];
+  const warnings: BackupWarning[] = [];
+  const wanted = manifest.template?.version;
+  const version = String(template.metadata.templateVersion);
+  if (wanted && wanted !== version)
+    warnings.push({
+      key: 'template_incompatible',
+      text: `The template ${name} has version ${version}; the backup needs ${wanted}. Restore the template from its backup.`,
+    });
+  for (const base of bases) {
+    const there = template.disks.some(
+      disk => disk.path !== undefined && (disk.path === base.path || diskId(disk.path) === base.diskId),
+    );
+    if (!there)
+      warnings.push({
+        key: 'template_disk_mismatch',
+        text: `The template ${name} has no disk ${base.path}.`,
+      });
+  }
+  return warnings;
+}

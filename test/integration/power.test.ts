@@ -1,0 +1,197 @@
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { newId } from '@virtkeep/shared/ids';
+import { removeOrphanedFiles } from '../../agent/src/workflows/remove-domain.ts';
+import { makeDataDisk } from '../lab/disks.ts';
+import { CALL, InventoryLab } from './inventory-lab.ts';
+
+jest.setTimeout(240_000);
+const signal = new AbortController().signal;
+const failure = (msgKey: string) => expect.objectContaining({ msgKey });
+let lab: InventoryLab;
+beforeAll(async () => {
+  lab = await InventoryLab.start();
+});
+afterAll(() => lab?.stop());
+
+describe('power', () => {
+  test('through the agent: start, reboot, suspend, resume, reset, shutdown', async () => {
+    const guest = await lab.world.defineTiny({ name: 'obeys', dataDisks: [] });
+    const id = await guest.uuid();
+    await lab.domain(id);
+    expect(await lab.power(id, PowerAction.START)).toEqual({ power_state: 'running' });
+    await expect(lab.power(id, PowerAction.START)).rejects.toEqual(failure('power_state_conflict'));
+    await guest.waitForAgent();
+    const pid = guest.qemuPid();
+    const bootId = await guest.sh('cat /proc/sys/kernel/random/boot_id');
+    expect(await lab.power(id, PowerAction.REBOOT)).toEqual({ power_state: 'running', method: 'agent' });
+    await guest.waitForAgent();
+    expect(await guest.sh('cat /proc/sys/kernel/random/boot_id')).not.toBe(bootId);
+    expect(guest.qemuPid()).toBe(pid);
+    expect(await lab.power(id, PowerAction.SUSPEND)).toEqual({ power_state: 'suspended' });
+    await expect(lab.power(id, PowerAction.SHUTDOWN)).rejects.toEqual(failure('power_state_conflict'));
+    expect(await lab.power(id, PowerAction.RESUME)).toEqual({ power_state: 'running' });
+    expect(await lab.power(id, PowerAction.RESET)).toEqual({ power_state: 'running', method: 'forced' });
+    await guest.waitForAgent();
+    expect(await lab.power(id, PowerAction.SHUTDOWN)).toEqual({ power_state: 'off', method: 'agent' });
+    expect(await guest.state()).toBe('shut off');
+    await expect(lab.power(id, PowerAction.SHUTDOWN, { force: true })).rejects.toEqual(
+      failure('power_state_conflict'),
+    );
+    await lab.domain(id, domain => domain.powerState === PowerState.OFF && domain.lockedBy === '');
+  });
+
+  test('by the button without an agent; an unwilling guest is reported and left running', async () => {
+    const deaf = await lab.world.defineTiny({ name: 'deaf', dataDisks: [], agent: false });
+    const id = await deaf.uuid();
+    await lab.domain(id);
+    await lab.power(id, PowerAction.START);
+    // it is still in its early boot: the button finds nobody
+    await expect(lab.power(id, PowerAction.SHUTDOWN, { timeoutSeconds: 1 })).rejects.toEqual(
+      failure('timed_out'),
+    );
+    expect(await deaf.state()).toBe('running');
+    expect(await lab.power(id, PowerAction.SHUTDOWN, { force: true })).toEqual({
+      power_state: 'off',
+      method: 'forced',
+    });
+  });
+
+  test('by the button when the guest listens to it', async () => {
+    const guest = await lab.world.defineTiny({ name: 'button', dataDisks: [] });
+    const id = await guest.uuid();
+    await guest.start();
+    await guest.waitForAgent();
+    await guest.sh('killall qemu-ga; true').catch(() => {});
+    const result = await lab.power(id, PowerAction.SHUTDOWN, { timeoutSeconds: 60 });
+    expect(result.power_state).toBe('off');
+  });
+
+  test('a template does not start; unknown domains and actions are refused', async () => {
+    const guest = await lab.world.defineTiny({ name: 'stamp', dataDisks: [] });
+    const id = await guest.uuid();
+    await lab.domain(id);
+    await lab.domains.update({ domainId: id, template: true }, CALL);
+    await expect(lab.power(id, PowerAction.START)).rejects.toEqual(failure('template_not_startable'));
+    await expect(lab.power(id, PowerAction.UNSPECIFIED)).rejects.toEqual(failure('invalid_field'));
+    await expect(lab.power(randomUUID(), PowerAction.START)).rejects.toEqual(failure('domain_not_found'));
+    await lab.domains.update({ domainId: id, template: false }, CALL);
+    await lab.power(id, PowerAction.START);
+    const running = lab.domains.update({ domainId: id, template: true }, CALL);
+    await expect(running).rejects.toEqual(failure('power_state_conflict'));
+    await lab.power(id, PowerAction.SHUTDOWN, { force: true });
+  });
+
+  test('a wait that is cancelled ends, and forces nothing', async () => {
+    const guest = await lab.world.defineTiny({ name: 'patient', dataDisks: [], agent: false });
+    const id = await guest.uuid();
+    await lab.domain(id);
+    await lab.power(id, PowerAction.START);
+    const operationId = newId();
+    const request = {
+      operationId,
+      domainId: id,
+      action: PowerAction.SHUTDOWN,
+      force: false,
+      timeoutSeconds: 100,
+    };
+    const started = Promise.resolve(lab.domains.setPower(request, CALL));
+    await started;
+    setTimeout(() => lab.runner.cancel(operationId), 300);
+    await expect(lab.ended(started)).rejects.toEqual(failure('canceled'));
+    await guest.destroy().catch(() => {});
+  });
+});
+
+describe('removal', () => {
+  const poolPath = () => lab.world.node.pool(0).path;
+
+  test('needs force when it runs and full with saved states; without full the disks stay', async () => {
+    const guest = await lab.world.defineTiny({ name: 'kept' });
+    const id = await guest.uuid();
+    const disk = (await guest.disks()).vda!;
+    await guest.start();
+    await lab.domain(id);
+    await expect(lab.remove(id)).rejects.toEqual(failure('domain_running'));
+    expect(await lab.remove(id, { force: true })).toEqual({ removed: [] });
+    expect(existsSync(disk)).toBe(true);
+    const states = await lab.world.defineTiny({ name: 'states' });
+    await lab.world.node.virsh('snapshot-create-as', 'states', 'one', '--disk-only');
+    const statesId = await states.uuid();
+    await expect(lab.remove(statesId)).rejects.toEqual(failure('domain_has_states'));
+    expect(await states.snapshots()).toEqual(['one']);
+  });
+
+  test('takes all layers, memory files and states with it, and nothing that others use', async () => {
+    const shared = await makeDataDisk(join(poolPath(), 'base.qcow2'));
+    const mine = await makeDataDisk(join(poolPath(), 'mine.qcow2'), { backing: shared });
+    const theirs = await makeDataDisk(join(poolPath(), 'theirs.qcow2'), { backing: shared });
+    const outside = await makeDataDisk(join(lab.world.dir, 'out', 'o.qcow2'));
+    mkdirSync(join(poolPath(), 'backups'), { recursive: true });
+    const image = join(poolPath(), 'tools.iso');
+    writeFileSync(image, Buffer.alloc(65_536));
+    const archived = await makeDataDisk(join(poolPath(), 'backups', 'in.qcow2'));
+    const disks = [
+      { path: mine },
+      { path: outside },
+      { path: archived },
+      { path: image, device: 'cdrom' as const },
+    ];
+    const guest = await lab.world.defineTiny({ name: 'gone', disks });
+    const other = await lab.world.defineTiny({ name: 'other', disks: [{ path: theirs }] });
+    await guest.start();
+    await guest.waitForAgent();
+    const memory = join(poolPath(), 'gone.memory');
+    await lab.world.node.virsh(
+      'snapshot-create-as',
+      'gone',
+      'm',
+      '--memspec',
+      `${memory},snapshot=external`,
+      '--diskspec',
+      'vda,snapshot=external',
+      '--diskspec',
+      'vdb,snapshot=no',
+      '--diskspec',
+      'vdc,snapshot=no',
+    );
+    const overlay = (await guest.disks()).vda!;
+    expect(overlay).not.toBe(mine);
+    const { removed } = await lab.remove(await guest.uuid(), { full: true, force: true });
+    expect(removed).toEqual([memory, mine, overlay].sort());
+    for (const path of [memory, mine, overlay]) expect(existsSync(path)).toBe(false);
+    for (const path of [shared, theirs, outside, archived, image]) expect(existsSync(path)).toBe(true);
+    await expect(lab.domains.getXml({ id: await other.uuid(), inactive: true }, CALL)).resolves.toBeDefined();
+    expect(await lab.world.node.virsh('list', '--all', '--name')).not.toContain('gone');
+  });
+
+  test('leaves the files of a domain that still exists, and those that another took', async () => {
+    const guest = await lab.world.defineTiny({ name: 'stays' });
+    const paths = [(await guest.disks()).vda!];
+    const id = await guest.uuid();
+    await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
+    expect(existsSync(paths[0]!)).toBe(true);
+    await removeOrphanedFiles(lab.workflows, { domainId: randomUUID(), paths }, signal);
+    expect(existsSync(paths[0]!)).toBe(true);
+    await lab.world.node.virsh('undefine', 'stays');
+    await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
+    await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
+    expect(existsSync(paths[0]!)).toBe(false);
+  });
+
+  test('removes UEFI variables and TPM state', async () => {
+    const guest = await lab.world.defineTiny({ name: 'secure', uefi: true, tpm: true });
+    const id = await guest.uuid();
+    await guest.start();
+    const swtpm = join(lab.world.node.dir, 'lib', 'swtpm');
+    const nvram = join(lab.world.node.dir, 'lib', 'qemu', 'nvram');
+    expect(readdirSync(swtpm)).toContain(id);
+    expect(readdirSync(nvram)).toHaveLength(1);
+    await lab.remove(id, { full: true, force: true });
+    expect(readdirSync(swtpm)).not.toContain(id);
+    expect(readdirSync(nvram)).toHaveLength(0);
+  });
+});
