@@ -143,10 +143,11 @@ function pickFields(record: object, fields: string[] | undefined): object {
 }
 
 function pageUrl(request: FastifyRequest, limit: number, offset: number): string {
-  const url = new URL(
-    request.originalUrl,
-    request.server.publicUrl ?? `${request.protocol}://${request.host}`,
-  );
+  const base = request.server.publicUrl ?? `${request.protocol}://${request.host}`;
+  if (!URL.canParse(request.originalUrl, base)) {
+    throw new VirtkeepError('bad_request', { reason: 'the Host header is not a host' });
+  }
+  const url = new URL(request.originalUrl, base);
   url.searchParams.set('limit', String(limit));
   url.searchParams.set('offset', String(offset));
   return url.href;

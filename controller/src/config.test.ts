@@ -1,0 +1,36 @@
+import { readFileSync } from 'node:fs';
+import { expect, test } from '@jest/globals';
+import { ConfigError, parseConfig } from '@virtkeep/shared/config';
+import { configSchema } from './config.ts';
+
+const EXAMPLE = new URL('../../packaging/controller.example.yaml', import.meta.url);
+
+/** The example with its settings switched on: lines that are a key, or a list or comment inside one. */
+function switchedOn(text: string): string {
+  return text.replace(/^# ( *(?:[a-z_]+:( .*)?|# .*))$/gm, '$1');
+}
+
+test('the example names every key, and its values are the defaults', () => {
+  const example = parseConfig(switchedOn(readFileSync(EXAMPLE, 'utf8')), 'example', configSchema);
+  const optional = { tls: {}, initial_admin: {}, api: {} };
+  const { tls, initial_admin: admin, api, ...rest } = example;
+  expect({ ...rest, ...optional }).toEqual({ ...configSchema.parse({}), ...optional });
+  expect(tls).toMatchObject({
+    mode: 'self_signed',
+    certificate: expect.any(String),
+    key: expect.any(String),
+  });
+  expect(admin).toMatchObject({ username: 'admin', password_file: expect.any(String) });
+  expect(Object.keys(api).sort()).toEqual(['emulator_name', 'public_url']);
+});
+
+test.each([
+  ['an unknown key', 'colour: blue', 'colour'],
+  ['a relative path', 'state_dir: data', 'state_dir'],
+  ['a port out of range', 'listen: {port: 70000}', 'listen.port'],
+  ['certificate files that are not named', 'tls: {mode: files}', 'certificate'],
+  ['broken YAML', 'listen: {', 'YAML'],
+])('%s is refused by name', (_what, text, named) => {
+  expect(() => parseConfig(text, 'test.yaml', configSchema)).toThrow(ConfigError);
+  expect(() => parseConfig(text, 'test.yaml', configSchema)).toThrow(named);
+});
