@@ -5,9 +5,9 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { openArchive } from './archive/index.ts';
 import type { AgentConfig } from './config.ts';
+import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
-import { ReloadableCredentials } from './grpc/credentials.ts';
 import { Inventory } from './inventory/index.ts';
 import { LibvirtLink } from './libvirt-link.ts';
 import { NodeStatus } from './node-status.ts';
@@ -40,6 +40,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const { nodeId } = identity;
   const nodeName = hostname();
   const faults = Faults.parse(process.env.VIRTKEEP_FAULTS);
+  if (faults.active) log.warn('faults are injected: VIRTKEEP_FAULTS is set');
   const journal = new Journal(join(config.state_dir, 'journal.db'));
   const link = openLink(config, log);
   const status = new NodeStatus({ nodeId, version: AGENT_VERSION, link, log });

@@ -1,14 +1,27 @@
 /** The services of the agent: one line each. The rights of their methods stand in grpc/permissions.ts. */
+import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { backupService } from './grpc/backup-service.ts';
+import { domainService } from './grpc/domain-service.ts';
 import { nodeService } from './grpc/node-service.ts';
 import { operationService } from './grpc/operation-service.ts';
+import { poolService } from './grpc/pool-service.ts';
+import { restoreService } from './grpc/restore-service.ts';
 import { type Service, service } from './grpc/server.ts';
 import type { Parts } from './parts.ts';
 
 export function agentServices(parts: Parts): Service[] {
+  const { runner, workflows } = parts;
   return [
-    service(OperationServiceDefinition, operationService(parts.runner)),
+    service(OperationServiceDefinition, operationService(runner)),
     service(NodeServiceDefinition, nodeService(parts)),
+    service(DomainServiceDefinition, domainService(parts)),
+    service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),
+    service(BackupServiceDefinition, backupService(runner, workflows)),
+    service(RestoreServiceDefinition, restoreService(runner, workflows)),
   ];
 }

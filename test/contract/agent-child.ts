@@ -3,9 +3,16 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import * as grpc from '@grpc/grpc-js';
+import { createChannel, createClientFactory } from 'nice-grpc';
+import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
+import { HealthDefinition } from 'nice-grpc-server-health';
 import { stringify } from 'yaml';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
+import { DomainServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
+import { OperationServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
+import { errorClientMiddleware } from '../../shared/src/grpc-status.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { issue, newAuthority } from './pki.ts';
 
@@ -13,7 +20,11 @@ const MAIN = join(import.meta.dirname, '../../agent/src/main.ts');
 
 type LogLine = Record<string, unknown>;
 
-/** The home of an agent process: settings, certificate, state. No libvirt: its URI leads nowhere. */
+/** libvirt's own mock driver: one running domain, no daemon, no guest. */
+export const MOCK_LIBVIRT = 'test:///default';
+export const MOCK_DOMAIN = '6695eb01-f6a4-8304-79aa-97f2502e193f';
+
+/** The home of an agent process: settings, certificate, state. By default its libvirt URI leads nowhere. */
 export class AgentHome {
   readonly nodeId = newId();
   readonly directory = mkdtempSync(join(tmpdir(), 'virtkeep-agent-'));
@@ -47,6 +58,26 @@ export class AgentHome {
 
   write(settings: object): void {
     writeFileSync(this.config, stringify(settings));
+  }
+
+  /** Clients of the agent on this port, with the role of the controller; close the channel. */
+  async clients(port: number) {
+    const certificate = await issue(this.ca, 'client', ['urn:virtkeep:role:controller']);
+    const credentials = grpc.credentials.createSsl(
+      Buffer.from(this.ca.certificatePem),
+      Buffer.from(certificate.privateKeyPem),
+      Buffer.from(certificate.chainPem),
+    );
+    const channel = createChannel(`localhost:${port}`, credentials);
+    const factory = createClientFactory()
+      .use(errorDetailsClientMiddleware)
+      .use(errorClientMiddleware('test'));
+    return {
+      channel,
+      domains: factory.create(DomainServiceDefinition, channel),
+      operations: factory.create(OperationServiceDefinition, channel),
+      health: factory.create(HealthDefinition, channel),
+    };
   }
 
   remove(): void {

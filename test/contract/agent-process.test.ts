@@ -1,12 +1,20 @@
 /** The agent as a process: how it starts, stops, and takes up what an earlier run left. */
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import type { Effect } from '../../agent/src/workflows/context.ts';
-import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
+import { PowerAction } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
+import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
-import { AgentChild, AgentHome } from './agent-child.ts';
+import { AgentChild, AgentHome, MOCK_DOMAIN, MOCK_LIBVIRT } from './agent-child.ts';
+
+/** grpc.health.v1.HealthCheckResponse.ServingStatus */
+const SERVING = 1;
+const NOT_SERVING = 2;
+
+// Each test starts processes, on machines that may be busy.
+jest.setTimeout(60_000);
 
 let home: AgentHome;
 let children: AgentChild[];
@@ -94,7 +102,7 @@ describe('start', () => {
     const second = serve();
     expect(await second.exited).toBe(1);
     expect(second.text).toContain('journal');
-  }, 15_000);
+  });
 });
 
 describe('recovery', () => {
@@ -148,3 +156,78 @@ describe('stop while something cannot be undone', () => {
     expect(await child.exited).toBe(0);
   });
 });
+
+describe('an operation in the middle', () => {
+  type Clients = Awaited<ReturnType<AgentHome['clients']>>;
+  let clients: Clients | undefined;
+  afterEach(() => clients?.channel.close());
+
+  /** Starts an agent; resolves when it knows the mock's domain. */
+  async function serveMock(faults: string): Promise<AgentChild> {
+    const child = serve({ VIRTKEEP_FAULTS: faults });
+    clients = await home.clients(await child.port());
+    await until(async () => (await clients!.domains.list({})).domains.length > 0);
+    return child;
+  }
+
+  function suspend(operationId: string) {
+    return clients!.domains.setPower({ operationId, domainId: MOCK_DOMAIN, action: PowerAction.SUSPEND });
+  }
+
+  async function end(id: string): Promise<Operation> {
+    let last: Operation | undefined;
+    for await (const { operation } of clients!.operations.watch({ operationId: id })) last = operation;
+    return last!;
+  }
+
+  test('a stop lets it end, refuses new work meanwhile, and sends its last event', async () => {
+    home = await AgentHome.make({ libvirt: { uri: MOCK_LIBVIRT }, shutdown: { drain_timeout_seconds: 60 } });
+    const gate = join(home.directory, 'gate');
+    const held = await serveMock(`power.check.before=pause:${gate}`);
+    const id = newId();
+    await suspend(id);
+    const ended = end(id);
+    expect(await clients!.health.check({ service: '' })).toMatchObject({ status: SERVING });
+    expect((await clients!.domains.get({ id: MOCK_DOMAIN })).lockedBy).toBe(id);
+    held.process.kill('SIGTERM');
+    await held.line('agent is draining');
+    await expect(suspend(newId())).rejects.toMatchObject({ msgKey: 'draining' });
+    expect(await clients!.health.check({ service: '' })).toMatchObject({ status: NOT_SERVING });
+    writeFileSync(gate, '');
+    expect((await ended).state).toBe(OperationState.SUCCEEDED);
+    expect(await held.exited).toBe(0);
+    expect(held.lines.map(line => line.state)).not.toContain('aborting');
+  });
+
+  test('after the time to drain it is aborted and ends FAILED', async () => {
+    home = await AgentHome.make({ libvirt: { uri: MOCK_LIBVIRT }, shutdown: { drain_timeout_seconds: 1 } });
+    const gate = join(home.directory, 'gate');
+    const child = await serveMock(`power.check.before=pause:${gate}`);
+    const id = newId();
+    await suspend(id);
+    const ended = end(id);
+    child.process.kill('SIGTERM');
+    expect(await ended).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
+    expect(await child.exited).toBe(0);
+    expect(child.lines.map(line => line.state)).toContain('aborting');
+  });
+
+  test('killed in the middle, it is FAILED after the next start, and free again', async () => {
+    home = await AgentHome.make({ libvirt: { uri: MOCK_LIBVIRT } });
+    const child = await serveMock('power.act.before=kill');
+    const id = newId();
+    await suspend(id);
+    expect(await child.exited).toBe('SIGKILL');
+    clients!.channel.close();
+    await serveMock('');
+    expect(await end(id)).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
+    await until(async () => (await clients!.domains.get({ id: MOCK_DOMAIN })).lockedBy === '');
+    const next = newId();
+    await suspend(next);
+    expect((await end(next)).state).toBe(OperationState.SUCCEEDED);
+  });
+});
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  while (!(await condition())) await new Promise(resolve => setTimeout(resolve, 20));
+}

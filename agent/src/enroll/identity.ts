@@ -9,7 +9,7 @@ import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, wr
 import { join } from 'node:path';
 import { ConfigError } from '@virtkeep/shared/config';
 import { reasonOf } from '@virtkeep/shared/errors';
-import type { TlsMaterial } from '../grpc/credentials.ts';
+import type { TlsMaterial } from './credentials.ts';
 
 const NODE_URI = /^URI:urn:virtkeep:node:([0-9a-f-]{36})$/;
 

@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import type { ReloadableCredentials } from '../grpc/credentials.ts';
+import type { ReloadableCredentials } from './credentials.ts';
 import { type Identity, storeIdentity, toIdentity } from './identity.ts';
 import { newKeyRequest } from './key-request.ts';
 

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { ServerInterceptor } from '@grpc/grpc-js';
 import { withTimeout } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
@@ -9,7 +10,7 @@ import type { ServerMiddleware } from 'nice-grpc-common';
 
 import { HealthDefinition, HealthServiceImpl, HealthState } from 'nice-grpc-server-health';
 import { ServerReflection, ServerReflectionService } from 'nice-grpc-server-reflection';
-import type { ReloadableCredentials } from './credentials.ts';
+import type { ReloadableCredentials } from '../enroll/credentials.ts';
 import { peerInterceptor, permissionMiddleware } from './peer.ts';
 
 /** A service of the agent: its generated definition and what implements it. */
@@ -32,7 +33,7 @@ export interface GrpcServer {
   readonly port: number;
   /** What grpc.health.v1 answers for the server and for each service. */
   setHealthy(healthy: boolean): void;
-  /** Lets calls in flight end for up to `graceMs`, then cuts them. */
+  /** Lets calls in flight end for up to `graceMs`, then cuts them. Endless streams are ended with `draining`. */
   close(graceMs: number): Promise<void>;
 }
 
@@ -41,6 +42,9 @@ const MAX_REQUEST_BYTES = 4 * MiB;
 const MAX_RESPONSE_BYTES = 64 * MiB;
 /** Unary calls end by then, whatever the client allows; long work is an operation. */
 const UNARY_TIMEOUT_MS = 120_000;
+
+/** Streams that end by themselves at a stop (operations) get so long to send their last events. */
+const LAST_EVENTS_MS = 200;
 
 const CHANNEL_OPTIONS = {
   'grpc.max_receive_message_length': MAX_REQUEST_BYTES,
@@ -66,11 +70,13 @@ export async function startGrpcServer(options: {
   log: Logger;
 }): Promise<GrpcServer> {
   const { log, services } = options;
+  const stopping = new AbortController();
   const interceptors: ServerInterceptor[] = [peerInterceptor];
   const server = createServer({ ...CHANNEL_OPTIONS, interceptors } as typeof CHANNEL_OPTIONS)
     .use(errorServerMiddleware((error, method) => log.error('call failed', { method, error })))
     .use(permissionMiddleware)
-    .use(deadlineMiddleware);
+    .use(deadlineMiddleware)
+    .use(stopMiddleware(stopping.signal));
   const health = HealthState();
   const names = services.map(({ definition }) => definition.fullName);
   for (const { definition, implementation } of services) server.add(definition, implementation);
@@ -86,9 +92,24 @@ export async function startGrpcServer(options: {
     port,
     setHealthy,
     async close(graceMs) {
+      const end = setTimeout(() => stopping.abort(new VirtkeepError('draining')), LAST_EVENTS_MS);
       const cut = setTimeout(() => server.forceShutdown(), graceMs);
-      await server.shutdown().finally(() => clearTimeout(cut));
+      await server.shutdown().finally(() => {
+        clearTimeout(end);
+        clearTimeout(cut);
+      });
     },
+  };
+}
+
+/** Streams see a signal that also fires when the server stops. */
+function stopMiddleware(stopping: AbortSignal): ServerMiddleware {
+  return async function* (call, context) {
+    if (!call.responseStream) return yield* call.next(call.request, context);
+    return yield* call.next(call.request, {
+      ...context,
+      signal: AbortSignal.any([context.signal, stopping]),
+    });
   };
 }
 
