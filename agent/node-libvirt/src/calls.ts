@@ -76,10 +76,11 @@ export type ArgToken = keyof InTypes | keyof OutTypes;
 export type ReturnToken = keyof ReturnTypes | 'out' | 'outs' | 'out?';
 
 /**
- * Which workers run a call. `short` answers from memory; `agent` asks the guest (a hung one costs 5 s a call); `long`
- * waits for QEMU or a disk. So a hung guest or a merge of hours never delays a state query.
+ * Which workers run a call. `short`: libvirtd answers from memory, whatever its guests do. `query`: it waits for the domain's
+ * lock or QEMU's monitor, for a moment when all is well. `agent`: it asks the guest (a hung one costs 5 s). `long`: it
+ * waits for QEMU or a disk. So a hung guest, a hung QEMU or a merge of hours never delays a state or progress query.
  */
-export type LaneName = 'short' | 'agent' | 'long';
+export type LaneName = 'short' | 'query' | 'agent' | 'long';
 
 export interface CallSpec {
   on: TargetKind;
@@ -129,7 +130,7 @@ export const CALLS = {
   virDomainIsPersistent: { on: 'domain', args: [], returns: 'bool' },
   virDomainIsUpdated: { on: 'domain', args: [], returns: 'bool' },
   virDomainGetAutostart: { on: 'domain', args: ['out:int'], returns: 'out' },
-  virDomainSetAutostart: { on: 'domain', args: ['int'], returns: 'ok' },
+  virDomainSetAutostart: { on: 'domain', args: ['int'], returns: 'ok', lane: 'query' },
   virDomainCreateWithFlags: { on: 'domain', args: ['uint'], returns: 'ok', lane: 'long' },
   virDomainShutdownFlags: { on: 'domain', args: ['uint'], returns: 'ok', lane: 'agent' },
   virDomainReboot: { on: 'domain', args: ['uint'], returns: 'ok', lane: 'agent' },
@@ -139,13 +140,28 @@ export const CALLS = {
   virDomainResume: { on: 'domain', args: [], returns: 'ok', lane: 'long', urgent: true },
   virDomainUndefineFlags: { on: 'domain', args: ['uint'], returns: 'ok', lane: 'long' },
   virDomainRename: { on: 'domain', args: ['str', 'uint'], returns: 'ok', lane: 'long' },
-  virDomainSetMetadata: { on: 'domain', args: ['int', 'str?', 'str?', 'str?', 'uint'], returns: 'ok' },
+  virDomainSetMetadata: {
+    on: 'domain',
+    args: ['int', 'str?', 'str?', 'str?', 'uint'],
+    returns: 'ok',
+    lane: 'query',
+  },
   virDomainGetMetadata: { on: 'domain', args: ['int', 'str?', 'uint'], returns: 'text' },
   virDomainAttachDeviceFlags: { on: 'domain', args: ['str', 'uint'], returns: 'ok', lane: 'long' },
   virDomainDetachDeviceFlags: { on: 'domain', args: ['str', 'uint'], returns: 'ok', lane: 'long' },
   virDomainUpdateDeviceFlags: { on: 'domain', args: ['str', 'uint'], returns: 'ok', lane: 'long' },
-  virDomainGetBlockInfo: { on: 'domain', args: ['str', 'out:BlockInfo', 'uint'], returns: 'out' },
-  virDomainBlockStats: { on: 'domain', args: ['str', 'out:BlockStats', 'uint64'], returns: 'out' },
+  virDomainGetBlockInfo: {
+    on: 'domain',
+    args: ['str', 'out:BlockInfo', 'uint'],
+    returns: 'out',
+    lane: 'query',
+  },
+  virDomainBlockStats: {
+    on: 'domain',
+    args: ['str', 'out:BlockStats', 'uint64'],
+    returns: 'out',
+    lane: 'query',
+  },
   virDomainBlockResize: { on: 'domain', args: ['str', 'uint64', 'uint'], returns: 'ok', lane: 'long' },
   virDomainInterfaceAddresses: {
     on: 'domain',
@@ -164,8 +180,13 @@ export const CALLS = {
   virDomainHasManagedSaveImage: { on: 'domain', args: ['uint'], returns: 'bool' },
 
   // Jobs
-  virDomainGetJobStats: { on: 'domain', args: ['out:int', 'out:typed', 'uint'], returns: 'outs' },
-  virDomainAbortJob: { on: 'domain', args: [], returns: 'ok', urgent: true },
+  virDomainGetJobStats: {
+    on: 'domain',
+    args: ['out:int', 'out:typed', 'uint'],
+    returns: 'outs',
+    lane: 'query',
+  },
+  virDomainAbortJob: { on: 'domain', args: [], returns: 'ok', lane: 'query', urgent: true },
   virDomainBlockCommit: {
     on: 'domain',
     args: ['str', 'str?', 'str?', 'ulong', 'uint'],
@@ -179,7 +200,12 @@ export const CALLS = {
     returns: 'ok',
     lane: 'long',
   },
-  virDomainGetBlockJobInfo: { on: 'domain', args: ['str', 'out:BlockJobInfo', 'uint'], returns: 'out?' },
+  virDomainGetBlockJobInfo: {
+    on: 'domain',
+    args: ['str', 'out:BlockJobInfo', 'uint'],
+    returns: 'out?',
+    lane: 'query',
+  },
   virDomainBlockJobAbort: { on: 'domain', args: ['str', 'uint'], returns: 'ok', lane: 'long', urgent: true },
   virDomainBlockJobSetSpeed: { on: 'domain', args: ['str', 'ulong', 'uint'], returns: 'ok', lane: 'long' },
 
@@ -193,7 +219,7 @@ export const CALLS = {
   },
   virDomainFSFreeze: { on: 'domain', args: ['strs', 'uint'], returns: 'int', lane: 'agent' },
   virDomainFSThaw: { on: 'domain', args: ['strs', 'uint'], returns: 'int', lane: 'agent', urgent: true },
-  virDomainAgentSetResponseTimeout: { on: 'domain', args: ['int', 'uint'], returns: 'ok' },
+  virDomainAgentSetResponseTimeout: { on: 'domain', args: ['int', 'uint'], returns: 'ok', lane: 'agent' },
   virDomainGetTime: { on: 'domain', args: ['out:int64', 'out:uint', 'uint'], returns: 'outs', lane: 'agent' },
   virDomainSetTime: { on: 'domain', args: ['int64', 'uint', 'uint'], returns: 'ok', lane: 'agent' },
 

@@ -29,7 +29,7 @@ const DEFAULTS = {
   connectTimeoutMs: 15_000,
   events: true,
 };
-const WORKERS: Record<LaneName, number> = { short: 2, agent: 4, long: 8 };
+const WORKERS: Record<LaneName, number> = { short: 2, query: 2, agent: 4, long: 8 };
 /** Bound of one attempt to reach a lost libvirtd. */
 const PROBE_MS = 5000;
 
@@ -59,6 +59,7 @@ export class Connection implements Caller {
     this.#request = { uri, readOnly, keepAlive };
     this.#lanes = {
       short: this.#lane('short', this.#options.shortTimeoutMs, 1),
+      query: this.#lane('query', this.#options.shortTimeoutMs, 0),
       agent: this.#lane('agent', this.#options.agentTimeoutMs, 0),
       long: this.#lane('long', this.#options.longTimeoutMs, 0),
     };

@@ -16,14 +16,14 @@ export interface ConnectOptions {
   readOnly?: boolean;
   /** Keep-alive: after `count` unanswered probes, `intervalSec` apart, the connection counts as lost. Default 5 s × 3. */
   keepAlive?: { intervalSec: number; count: number };
-  /** Default time-out of short calls (state, XML, lists), ms; 0 = none. Default 30 000. */
+  /** Default time-out of short and query calls (state, XML, lists, sizes, progress), ms; 0 = none. Default 30 000. */
   shortTimeoutMs?: number;
   /** Default time-out of agent calls, ms; 0 = none (libvirt has its own). Default 0. */
   agentTimeoutMs?: number;
   /** Default time-out of long calls (snapshots, saves, device changes), ms; 0 = none. Default 0. */
   longTimeoutMs?: number;
-  /** Workers (threads, connections; some 12 MB each) per lane, started on demand. Default short 2, agent 4, long 8. */
-  workers?: { short?: number; agent?: number; long?: number };
+  /** Workers (threads, connections; some 12 MB each) per lane, started on demand. Default 2, 2, 4, 8. */
+  workers?: { short?: number; query?: number; agent?: number; long?: number };
   /** Further workers per lane while others are stuck in calls nobody waits for any more, or for urgent calls. Default 8. */
   reserveWorkers?: number;
   /** Calls that may wait per lane; above it `busy`. Default 1000. */

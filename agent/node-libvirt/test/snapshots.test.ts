@@ -95,10 +95,12 @@ describe('snapshots', () => {
   test('with memory; the job tells its statistics', async () => {
     expect((await dom.jobStats()).type).toBe(JobType.NONE);
     const file = join(daemon.dir, 'memory.mem');
+    const completed = libvirt.waitFor('jobCompleted', e => e.uuid === dom.uuid, { timeoutMs: 10_000 });
     await dom.createSnapshot(
       snapshotXml(dom, 'live', `<memory snapshot='external' file='${file}'/>`),
       SnapshotCreate.LIVE | SnapshotCreate.ATOMIC,
     );
+    expect((await completed)[0].params.memory_total).toBeGreaterThan(0);
     const stats = await dom.jobStats(JobStatsFlag.COMPLETED);
     expect(stats.type).toBe(JobType.COMPLETED);
     expect(stats.params.memory_total).toBeGreaterThan(32 * 1024 * 1024);
