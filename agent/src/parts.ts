@@ -65,6 +65,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     nvramDirectory: config.libvirt.nvram_dir,
     swtpmDirectory: config.libvirt.swtpm_dir,
     mergeBandwidthMiB: config.limits.merge_bandwidth_mib,
+    compressionWorkers: config.limits.compression_workers,
   };
   const runner = new OperationRunner({
     journal,

@@ -2,6 +2,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { Status } from 'nice-grpc';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import type { Effect } from '../../agent/src/workflows/context.ts';
 import { PowerAction } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
@@ -180,12 +181,26 @@ describe('an operation in the middle', () => {
     return last!;
   }
 
-  test('a stop lets it end, refuses new work meanwhile, and sends its last event', async () => {
+  test('a start can be repeated; a stop lets it end, refuses new work meanwhile, and sends its last event', async () => {
     home = await AgentHome.make({ libvirt: { uri: MOCK_LIBVIRT }, shutdown: { drain_timeout_seconds: 60 } });
     const gate = join(home.directory, 'gate');
     const held = await serveMock(`power.check.before=pause:${gate}`);
     const id = newId();
-    await suspend(id);
+    const first = await suspend(id);
+    expect((await suspend(id)).created).toEqual(first.created);
+    const other = clients!.domains.setPower({
+      operationId: id,
+      domainId: MOCK_DOMAIN,
+      action: PowerAction.RESUME,
+    });
+    await expect(other).rejects.toMatchObject({
+      msgKey: 'operation_conflict',
+      cause: { code: Status.ALREADY_EXISTS },
+    });
+    await expect(suspend(newId())).rejects.toMatchObject({
+      msgKey: 'domain_busy',
+      params: { operation: id },
+    });
     const ended = end(id);
     expect(await clients!.health.check({ service: '' })).toMatchObject({ status: SERVING });
     expect((await clients!.domains.get({ id: MOCK_DOMAIN })).lockedBy).toBe(id);

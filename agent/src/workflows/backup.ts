@@ -139,6 +139,7 @@ async function copy(
     backupId: request.fileId,
     compression: request.compress ? { level: Math.min(request.compressionLevel || 3, MAX_LEVEL) } : null,
     hash: request.hashSum,
+    workers: dependencies.compressionWorkers,
     signal: context.signal,
     onProgress: bytes => context.progress.done(bytes),
   });

@@ -21,4 +21,6 @@ export interface WorkflowDependencies {
   swtpmDirectory: string;
   /** Bound of merging an automatic state back, MiB/s; 0 = none. */
   mergeBandwidthMiB: number;
+  /** Threads that compress for one backup; undefined: the archive's default, by the number of processors. */
+  compressionWorkers?: number;
 }
