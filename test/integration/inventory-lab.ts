@@ -9,7 +9,7 @@ import type {
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { PoolServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
-import { createLogger } from '@virtkeep/shared/log';
+import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { openArchive } from '../../agent/src/archive/index.ts';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
 import { poolService } from '../../agent/src/grpc/pool-service.ts';
@@ -29,6 +29,15 @@ import { startWorld, type World } from '../lab/world.ts';
 export const CALL = {} as Parameters<DomainServiceImplementation['list']>[1];
 export const NODE_ID = '99999999-2222-4333-8444-555555555555';
 
+/** Most tests here are of refusals, which are logged as errors. */
+const SILENT = {
+  error: () => SILENT,
+  warn: () => SILENT,
+  info: () => SILENT,
+  debug: () => SILENT,
+  child: () => SILENT,
+} as unknown as Logger;
+
 export class InventoryLab {
   readonly world: World;
   readonly link: LibvirtLink;
@@ -42,7 +51,7 @@ export class InventoryLab {
 
   private constructor(world: World, refreshMs: number) {
     this.world = world;
-    const log = createLogger('test', process.env.VIRTKEEP_TEST_LOG ? 'debug' : 'error');
+    const log = process.env.VIRTKEEP_TEST_LOG ? createLogger('test', 'debug') : SILENT;
     this.link = new LibvirtLink({ uri: world.node.uri, keepAlive: { intervalSec: 1, count: 3 }, log });
     this.journal = new Journal(join(world.dir, 'journal.db'));
     const { settings } = this.journal;
@@ -68,17 +77,22 @@ export class InventoryLab {
       swtpmDirectory: join(world.node.dir, 'lib', 'swtpm'),
       mergeBandwidthMiB: 0,
     };
-    this.runner = new OperationRunner({
-      journal: this.journal,
-      log,
-      undoEffect: undoEffects(this.workflows),
-      faults: Faults.parse(''),
-      concurrentOperations: 2,
-      locksChanged: () => this.inventory.locksChanged(),
-    });
+    this.runner = this.newRunner(this.journal);
     const { inventory, catalogue, runner, workflows } = this;
     this.domains = domainService({ inventory, runner, workflows });
     this.pools = poolService({ inventory, catalogue, runner, settings });
+  }
+
+  /** A runner as another run of the agent would have it. */
+  newRunner(journal: Journal, faults = ''): OperationRunner {
+    return new OperationRunner({
+      journal,
+      log: this.workflows.log,
+      undoEffect: undoEffects(this.workflows),
+      faults: Faults.parse(faults),
+      concurrentOperations: 2,
+      locksChanged: () => this.inventory.locksChanged(),
+    });
   }
 
   static async start(refreshMs = 60_000): Promise<InventoryLab> {
@@ -104,9 +118,9 @@ export class InventoryLab {
   }
 
   /** Runs an operation to its end. @returns its result @throws its error with `msgKey` */
-  async ended(started: Promise<unknown>): Promise<Record<string, unknown>> {
+  async ended(started: Promise<unknown>, runner = this.runner): Promise<Record<string, unknown>> {
     const { id } = (await started) as Operation;
-    for await (const { operation } of this.runner.watch(0, id, AbortSignal.timeout(200_000))) {
+    for await (const { operation } of runner.watch(0, id, AbortSignal.timeout(200_000))) {
       if (operation!.state === OperationState.RUNNING) continue;
       const { error, resultJson } = operation!;
       if (error) throw Object.assign(new Error(error.detail), { msgKey: error.msgKey });

@@ -4,8 +4,11 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
+import { domainService } from '../../agent/src/grpc/domain-service.ts';
+import { Journal } from '../../agent/src/operations/journal.ts';
 import { removeOrphanedFiles } from '../../agent/src/workflows/remove-domain.ts';
 import { makeDataDisk } from '../lab/disks.ts';
+import { waitFor } from '../lab/run.ts';
 import { CALL, InventoryLab } from './inventory-lab.ts';
 
 jest.setTimeout(240_000);
@@ -180,6 +183,37 @@ describe('removal', () => {
     await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
     await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
     expect(existsSync(paths[0]!)).toBe(false);
+  });
+
+  test.each([
+    ['before libvirt forgot the domain: all stays', false],
+    ['after it: the files go', true],
+  ])('the agent is killed %s', async (_when, undefined_) => {
+    const name = undefined_ ? 'killed-late' : 'killed-early';
+    const guest = await lab.world.defineTiny({ name });
+    const disk = (await guest.disks()).vda!;
+    const domainId = await guest.uuid();
+    const pause = join(lab.world.dir, `${name}.pause`);
+    const journal = new Journal(join(lab.world.dir, `${name}.db`));
+    const dead = lab.newRunner(journal, `remove_domain.undefine.before=pause:${pause}`);
+    const { inventory, workflows } = lab;
+    const service = domainService({ inventory, workflows, runner: dead });
+    const operationId = newId();
+    await service.remove({ operationId, domainId, full: true, force: false }, CALL);
+    await waitFor('the step', () => existsSync(`${pause}.reached`), 20_000, 20);
+    if (undefined_) await lab.world.node.virsh('undefine', name);
+    const next = lab.newRunner(journal);
+    next.recover();
+    await expect(lab.ended(Promise.resolve({ id: operationId }), next)).rejects.toEqual(
+      failure('interrupted'),
+    );
+    expect(existsSync(disk)).toBe(!undefined_);
+    expect((await lab.world.node.virsh('list', '--all', '--name')).includes(name)).toBe(!undefined_);
+    dead.abortAll();
+    await dead.idle(AbortSignal.timeout(20_000));
+    dead.close();
+    next.close();
+    journal.close();
   });
 
   test('removes UEFI variables and TPM state', async () => {

@@ -28,7 +28,7 @@ import type { Inventory } from '../inventory/index.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
-import { setPower } from '../workflows/power.ts';
+import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
 
 export interface DomainServiceOptions {
@@ -59,6 +59,7 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
 
 async function startPower(options: DomainServiceOptions, request: SetPowerRequest): Promise<Operation> {
   const { domainId, action, force } = request;
+  ruleOf(action);
   const seconds = request.timeoutSeconds || DEFAULT_TIMEOUT_SECONDS;
   if (seconds > MAX_TIMEOUT_SECONDS) {
     const reason = `is more than ${MAX_TIMEOUT_SECONDS}`;

@@ -222,7 +222,8 @@ export class Inventory {
     const present = new Set(refs.map(domain => domain.uuid));
     for (const id of [...this.#domains.keys()]) if (!present.has(id)) await this.#readDomain(id);
     await this.#readOutside();
-    for (const pool of this.#libvirtPools) await this.#readFiles(pool.id);
+    for (const pool of this.#pools) await this.#readFiles(pool.id);
+    this.#options.catalogue.keepOnly(new Set(this.#pools.map(pool => pool.id)));
   }
 
   async #readDomain(id: string, name = ''): Promise<void> {
@@ -240,11 +241,8 @@ export class Inventory {
   }
 
   async #readPools(): Promise<void> {
-    const { link, settings, log, catalogue } = this.#options;
-    const before = this.#libvirtPools;
+    const { link, settings, log } = this.#options;
     this.#libvirtPools = await readPools(link.get(), { settings, gate: this.#gate, log });
-    const ids = new Set(this.#libvirtPools.map(pool => pool.id));
-    for (const pool of before) if (!ids.has(pool.id)) catalogue.forget(pool.id);
     this.#derivePools();
   }
 

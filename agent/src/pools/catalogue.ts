@@ -86,9 +86,9 @@ export class Catalogue {
     return changed;
   }
 
-  /** Forgets a pool that is gone. */
-  forget(poolId: string): void {
-    this.#dropMissing(poolId, new Set());
+  /** Forgets the files of pools that are gone. */
+  keepOnly(poolIds: ReadonlySet<string>): void {
+    for (const [path, entry] of this.#entries) if (!poolIds.has(entry.poolId)) this.#entries.delete(path);
   }
 
   async #look(pool: Place, filename: string, fresh: boolean, signal: AbortSignal): Promise<boolean> {

@@ -142,7 +142,9 @@ describe('Catalogue', () => {
     unlinkSync(at('a.tar'));
     expect(await catalogue.refresh(place(), { signal })).toBe(true);
     expect(catalogue.count(POOL_ID)).toBe(5);
-    catalogue.forget(POOL_ID);
+    catalogue.keepOnly(new Set([POOL_ID]));
+    expect(catalogue.files()).toHaveLength(5);
+    catalogue.keepOnly(new Set());
     expect(catalogue.files()).toEqual([]);
   });
 

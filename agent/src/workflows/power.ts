@@ -74,7 +74,8 @@ const STATE_WORDS: Partial<Record<PowerState, string>> = {
   [RUNNING]: 'running',
 };
 
-function ruleOf(action: PowerAction): Rule {
+/** @throws VirtkeepError invalid_field for what is no action */
+export function ruleOf(action: PowerAction): Rule {
   const rule = RULES[action];
   if (!rule) throw new VirtkeepError('invalid_field', { field: 'action', reason: 'names no power action' });
   return rule;
