@@ -30,6 +30,7 @@ const GRPC_BY_HTTP: Record<string, Status> = {
   '405': Status.UNIMPLEMENTED,
   '409': Status.FAILED_PRECONDITION,
   '413': Status.RESOURCE_EXHAUSTED,
+  '415': Status.INVALID_ARGUMENT,
   '429': Status.RESOURCE_EXHAUSTED,
   '499': Status.CANCELLED,
   '502': Status.ABORTED,

@@ -1,0 +1,21 @@
+import { expect, test } from '@jest/globals';
+import { Status } from 'nice-grpc-common';
+import { ERRORS, type ErrorKey, VirtkeepError } from './errors.ts';
+import { fromErrorMessage, grpcStatus, toErrorMessage } from './grpc-status.ts';
+
+test('every key has a gRPC status, and only faults of our own are INTERNAL', () => {
+  for (const key of Object.keys(ERRORS) as ErrorKey[]) {
+    expect(grpcStatus(key)).not.toBe(Status.OK);
+    expect([key, grpcStatus(key) === Status.INTERNAL]).toEqual([key, ERRORS[key].code.startsWith('500')]);
+  }
+  expect(grpcStatus('operation_conflict')).toBe(Status.ALREADY_EXISTS);
+});
+
+test('an error survives the way through an operation; an unknown key becomes internal', () => {
+  const error = new VirtkeepError('pool_no_space', { pool: 'p', free_bytes: 1, needed_bytes: 2n });
+  const again = fromErrorMessage(toErrorMessage(error));
+  expect(again).toMatchObject({ msgKey: 'pool_no_space', message: error.message, params: error.params });
+  expect(fromErrorMessage({ msgKey: 'of_tomorrow', code: '1', detail: 'new', params: {} }).msgKey).toBe(
+    'internal',
+  );
+});
