@@ -61,8 +61,13 @@ step_modules() {
   [ -x "$node_dir/bin/node" ] || { echo "setup: the private Node is missing: $node_dir" >&2; exit 1; }
   if ! private_node_loads zstd-napi; then
     say "building zstd-napi from source (about half a minute)"
+    # Debian's node-gyp links every addon with Debian's libnode, which crashes the private Node at its end: an empty
+    # library of that name is found first.
+    mkdir -p .cache/no-libnode
+    echo 'INPUT ( )' > .cache/no-libnode/libnode.so
     # prebuilt binaries come from outside the registry; the private Node brings its own headers
-    PATH="$node_dir/bin:$PATH" npm_config_build_from_source=true npm_config_nodedir="$node_dir" \
+    LDFLAGS="-L$PWD/.cache/no-libnode" PATH="$node_dir/bin:$PATH" NODE_OPTIONS=--no-deprecation \
+      npm_config_build_from_source=true npm_config_nodedir="$node_dir" \
       npm rebuild zstd-napi --loglevel=error </dev/null >/dev/null
   fi
   local name
