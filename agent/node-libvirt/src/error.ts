@@ -4,7 +4,7 @@ import { ErrorCode, ErrorDomain } from './constants.ts';
  * Where an error was made:
  * - `libvirt`: libvirt answered with an error; code and domain are its own;
  * - `connection`: the connection could not be opened, or was lost while the call ran; code and domain are libvirt's (38/7, 1/7, …);
- * - `timeout`, `aborted`: the caller gave up waiting; **the call itself goes on inside libvirt** (68/0, 78/0);
+ * - `timeout`, `aborted`: the caller gave up waiting; **a call that has begun goes on in libvirt** (68/0, 78/0);
  * - `busy`: too many calls are waiting already (87/0); `closed`: the connection was closed by its owner (6/0);
  * - `library`: libvirt.so.0 or libvirt-qemu.so.0 cannot be loaded (3/0); `worker`: a worker thread died (1/0).
  */

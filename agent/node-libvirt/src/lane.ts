@@ -1,7 +1,7 @@
 import type { CallName } from './calls.ts';
 import { type ErrorFields, type ErrorKind, LibvirtError, ownError } from './error.ts';
 import { LaneWorker, type Outcome } from './lane-worker.ts';
-import type { OpenRequest } from './messages.ts';
+import { type Gate, giveUp, newGate, type OpenRequest } from './messages.ts';
 
 export interface LaneSettings {
   /** Workers for calls somebody waits for. */
@@ -28,6 +28,7 @@ export interface LaneCall {
 
 interface Job extends LaneCall {
   id: number;
+  gate: Gate;
   resolve: (value: unknown) => void;
   reject: (error: LibvirtError) => void;
   worker?: LaneWorker;
@@ -69,7 +70,14 @@ export class Lane {
       return Promise.reject(failure(ownError('busy', 'too many libvirt calls are waiting'), call));
     }
     return new Promise((resolve, reject) => {
-      const job: Job = { ...call, id: ++this.#lastId, resolve, reject, stopWaiting: () => {} };
+      const job: Job = {
+        ...call,
+        id: ++this.#lastId,
+        gate: newGate(),
+        resolve,
+        reject,
+        stopWaiting: () => {},
+      };
       this.#watch(job);
       (call.urgent ? this.#urgent : this.#queue).push(job);
       this.#dispatch();
@@ -106,6 +114,7 @@ export class Lane {
 
   #giveUp(job: Job, kind: Exclude<ErrorKind, 'libvirt'>, message: string, cause?: unknown): void {
     job.stopWaiting();
+    giveUp(job.gate);
     if (job.worker) {
       this.#running.delete(job.worker);
     } else {
@@ -141,8 +150,8 @@ export class Lane {
   #start(job: Job, worker: LaneWorker): void {
     job.worker = worker;
     this.#running.set(worker, job);
-    const { id, name, target, args } = job;
-    void worker.run({ id, name, target, args }).then(outcome => this.#finish(job, worker, outcome));
+    const { id, name, target, args, gate } = job;
+    void worker.run({ id, name, target, args, gate }).then(outcome => this.#finish(job, worker, outcome));
   }
 
   #finish(job: Job, worker: LaneWorker, outcome: Outcome): void {

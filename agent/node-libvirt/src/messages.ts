@@ -16,6 +16,27 @@ export interface CallRequest {
   name: CallName;
   target: readonly string[];
   args: readonly unknown[];
+  gate: Gate;
+}
+
+/** One shared number that decides a race: a call either begins in its worker, or was given up before and never begins. */
+export type Gate = Int32Array<SharedArrayBuffer>;
+const OPEN = 0;
+const BEGUN = 1;
+const GIVEN_UP = 2;
+
+export function newGate(): Gate {
+  return new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
+}
+
+/** In the worker, right before libvirt is asked. False: nobody wants the call any more. */
+export function begin(gate: Gate): boolean {
+  return Atomics.compareExchange(gate, 0, OPEN, BEGUN) === OPEN;
+}
+
+/** On the caller's side. */
+export function giveUp(gate: Gate): void {
+  Atomics.compareExchange(gate, 0, OPEN, GIVEN_UP);
 }
 
 /** To a call worker. After `close` it closes its connection and ends. */

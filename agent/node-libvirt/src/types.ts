@@ -2,7 +2,7 @@
 
 /** Options of every call. */
 export interface CallOptions {
-  /** Stops waiting: the promise rejects at once with kind `aborted`; the call goes on inside libvirt. */
+  /** Stops waiting: the promise rejects at once with kind `aborted`; a call that has begun goes on in libvirt. */
   signal?: AbortSignal;
   /** Stops waiting after so many milliseconds, with kind `timeout`; 0 = never. Default: by the call's lane. */
   timeoutMs?: number;

@@ -52,8 +52,8 @@ export async function removeAll(libvirt: Libvirt): Promise<void> {
 type Answer = (args: Record<string, unknown>) => unknown;
 
 /**
- * A guest agent without a guest: QEMU's agent port dials this server. A command answers what its function returns, or an
- * error; one that returns undefined is never answered.
+ * A guest agent without a guest: QEMU's agent port dials this server. A command answers what its function returns (or resolves
+ * to), or an error; one that resolves to undefined is never answered.
  */
 export class ScriptedAgent {
   readonly path: string;
@@ -94,13 +94,13 @@ export class ScriptedAgent {
     socket.on('data', data => {
       text += data.toString('latin1').replaceAll('\xff', '');
       for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n')) {
-        this.#answer(socket, text.slice(0, end));
+        void this.#answer(socket, text.slice(0, end));
         text = text.slice(end + 1);
       }
     });
   }
 
-  #answer(socket: Socket, line: string): void {
+  async #answer(socket: Socket, line: string): Promise<void> {
     if (!line.trim()) return;
     const { execute, arguments: args = {} } = JSON.parse(line);
     this.seen.push(execute);
@@ -110,7 +110,7 @@ export class ScriptedAgent {
       socket.write(`${JSON.stringify({ error: { class: 'CommandNotFound', desc } })}\n`);
       return;
     }
-    const result = command(args);
+    const result = await command(args);
     if (result !== undefined) socket.write(`${JSON.stringify({ return: result })}\n`);
   }
 }

@@ -127,6 +127,20 @@ describe('limits of the pool', () => {
     expect(libvirt.connected).toBe(false);
   });
 
+  test('a call given up before its worker was ready never happens', async () => {
+    const libvirt = await daemon.connect();
+    const controller = new AbortController();
+    const created = libvirt.createDomain(guestXml('never'), DomainStart.AUTODESTROY, {
+      signal: controller.signal,
+    });
+    controller.abort();
+    await expect(created).rejects.toMatchObject({ kind: 'aborted' });
+    // Another call of the same lane comes after it.
+    await libvirt.domainStats();
+    await expect(libvirt.domainByName('never')).rejects.toMatchObject({ code: ErrorCode.NO_DOMAIN });
+    await libvirt.close();
+  });
+
   test('an idle worker ends and a new one serves', async () => {
     const libvirt = await daemon.connect({ idleMs: 100, workers: { short: 3 } });
     await Promise.all(Array.from({ length: 9 }, () => libvirt.hostname()));

@@ -3,8 +3,14 @@
 
 import { parentPort, workerData } from 'node:worker_threads';
 import { ErrorCode } from '../constants.ts';
-import type { ErrorFields } from '../error.ts';
-import type { CallRequest, FromCallWorker, OpenRequest, ToCallWorker } from '../messages.ts';
+import { type ErrorFields, ownError } from '../error.ts';
+import {
+  begin,
+  type CallRequest,
+  type FromCallWorker,
+  type OpenRequest,
+  type ToCallWorker,
+} from '../messages.ts';
 import { invoke } from './marshal.ts';
 import { closeConnection, initialize, isAlive, NativeError, openConnection, type Pointer } from './native.ts';
 
@@ -47,7 +53,9 @@ function fieldsOf(error: unknown): ErrorFields {
 
 function answer(call: CallRequest): FromCallWorker {
   try {
-    return { id: call.id, value: invoke(connection(), call.name, call.target, call.args) };
+    const conn = connection();
+    if (!begin(call.gate)) return { id: call.id, error: ownError('aborted', 'given up before it began') };
+    return { id: call.id, value: invoke(conn, call.name, call.target, call.args) };
   } catch (error) {
     return { id: call.id, error: fieldsOf(error) };
   }
