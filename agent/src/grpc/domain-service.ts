@@ -45,7 +45,7 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
   const { inventory } = options;
   return {
     list: async () => ({ domains: inventory.domains() }),
-    get: async ({ id }) => knownDomain(inventory, id),
+    get: async ({ id }) => freshDomain(inventory, id),
     getXml: async ({ id, inactive }) => {
       await knownDomain(inventory, id);
       const domain = options.workflows.libvirt().domain(id);
@@ -152,15 +152,25 @@ function withTemplate(metadata: DomainMetadata, template: boolean): DomainMetada
   return { ...metadata, template, templateVersion: Math.max(metadata.templateVersion, template ? 1 : 0) };
 }
 
-/** The domain as last seen; one that is new is looked for. @throws VirtkeepError invalid_uuid, domain_not_found */
+/**
+ * The domain as last seen; one that is new is looked for.
+ * @throws VirtkeepError invalid_uuid, domain_not_found, libvirt_unreachable
+ */
 async function knownDomain(inventory: Inventory, id: string): Promise<Domain> {
   if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id });
   try {
     return inventory.domain(id);
   } catch {
-    await inventory.refreshDomain(id).catch(() => {});
+    await asked(id, () => inventory.refreshDomain(id));
     return inventory.domain(id);
   }
+}
+
+/** The domain as it is now; as last seen while libvirt cannot be asked. @throws as `knownDomain` */
+async function freshDomain(inventory: Inventory, id: string): Promise<Domain> {
+  await knownDomain(inventory, id);
+  await inventory.refreshDomain(id).catch(() => {});
+  return inventory.domain(id);
 }
 
 /** A call to libvirt, with the product's errors. */
