@@ -33,6 +33,14 @@ export class InventoryFeed {
     }
   }
 
+  /** Every reader gets a `full` event next. */
+  resync(): void {
+    for (const reader of this.#readers) {
+      reader.resync = true;
+      reader.wake.resolve();
+    }
+  }
+
   /** One `full` event, then changes for ever. Rejects with the abort reason. */
   async *read(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
     const reader: Reader = { pending: new Map(), resync: true, wake: Promise.withResolvers() };

@@ -61,6 +61,8 @@ export interface InventoryOptions {
 const WIDTH = 8;
 /** Events of one domain within this time are one look, ms. */
 const SETTLE_MS = 100;
+/** What is read within this time is shown at once, ms. */
+const SHOW_MS = 20;
 const DEFAULT_REFRESH_MS = 30_000;
 /** Events after which a domain is looked at. */
 const DOMAIN_EVENTS = [
@@ -98,6 +100,8 @@ export class Inventory {
   #unsubscribe: (() => void)[] = [];
   #subscribedTo: Libvirt | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #showTimer: NodeJS.Timeout | undefined;
+  #loaded = false;
 
   constructor(options: InventoryOptions) {
     this.#options = options;
@@ -119,6 +123,12 @@ export class Inventory {
     for (const end of this.#unsubscribe.splice(0)) end();
     this.#stopping.abort(new VirtkeepError('draining'));
     await this.#refresher.stop();
+    clearTimeout(this.#showTimer);
+  }
+
+  /** Everything was looked at once. Before it, what is absent from the lists may well exist. */
+  get loaded(): boolean {
+    return this.#loaded;
   }
 
   /** All domains and pools as last seen, by name; empty before libvirt was reached. */
@@ -206,7 +216,7 @@ export class Inventory {
       else if (what === 'files') await this.#readFiles(id);
       else if (what === POOLS) await this.#readPools();
       else await this.#readAll();
-      this.#show();
+      this.#showSoon();
     } catch (error) {
       // the connection went away in the middle: what is shown stays, the reconnection looks again
       if (!this.#stopping.signal.aborted)
@@ -222,6 +232,11 @@ export class Inventory {
     const present = new Set(refs.map(domain => domain.uuid));
     for (const id of [...this.#domains.keys()]) if (!present.has(id)) await this.#readDomain(id);
     await this.#readOutside();
+    if (!this.#loaded) {
+      this.#loaded = true;
+      this.#show();
+      this.#feed.resync();
+    }
     for (const pool of this.#pools) await this.#readFiles(pool.id);
     this.#options.catalogue.keepOnly(new Set(this.#pools.map(pool => pool.id)));
   }
@@ -292,8 +307,15 @@ export class Inventory {
     });
   }
 
+  /** A storm of events (a host that starts all its domains) is shown in a few steps. */
+  #showSoon(): void {
+    this.#showTimer ??= setTimeout(() => this.#show(), SHOW_MS);
+  }
+
   /** Makes the messages anew and tells the readers what is different. */
   #show(): void {
+    clearTimeout(this.#showTimer);
+    this.#showTimer = undefined;
     this.#derivePools();
     const domains = [...this.#domains.values()].map(facts => this.#domainMessage(facts));
     this.#shownDomains.replace(domains);
