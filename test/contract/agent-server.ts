@@ -31,6 +31,7 @@ export const silent = {
 
 /** A model of a node without anything. */
 const emptyInventory: Inventory = {
+  loaded: true,
   snapshot: () => ({ node: undefined, domains: [], pools: [] }),
   async *watch(signal) {
     yield { event: { $case: 'full', value: { node: undefined, domains: [], pools: [] } } };

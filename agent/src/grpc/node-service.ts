@@ -10,6 +10,8 @@ import { merge } from './merge.ts';
 
 /** What the node service needs of the hypervisor's model (agent/src/inventory). */
 export interface Inventory {
+  /** False until everything was looked at once: what is absent from the lists may well exist. */
+  readonly loaded: boolean;
   /** All domains and pools as last seen; empty before libvirt was reached. `node` is filled in by the service. */
   snapshot(): InventoryMessage;
   /**
@@ -37,15 +39,16 @@ export function nodeService({ status, inventory, renewal }: NodeServiceOptions):
     }
   }
 
+  /** A `full` event from before the first look is no proof that anything is gone: it says so as without libvirt. */
   async function* watchInventory(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
     for await (const { event } of inventory.watch(signal)) {
-      if (event?.$case === 'full') {
-        yield {
-          event: { $case: 'full', value: { ...event.value, node: nodeInfo(undefined, event.value.pools) } },
-        };
-      } else {
+      if (event?.$case !== 'full') {
         yield { event };
+        continue;
       }
+      const node = nodeInfo(undefined, event.value.pools);
+      node.libvirtConnected &&= inventory.loaded;
+      yield { event: { $case: 'full', value: { ...event.value, node } } };
     }
   }
 

@@ -13,23 +13,10 @@ import type {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
-import {
-  type Catalogue,
-  chosenBase,
-  type FsFacts,
-  fsFacts,
-  type PoolRecord,
-  poolMarks,
-  type Settings,
-} from '../pools/index.ts';
-import { derivePools } from './derive-pools.ts';
-import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
-import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
+import type { Catalogue, PoolRecord, Settings } from '../pools/index.ts';
 import { InventoryFeed } from './feed.ts';
-import { mapLimited } from './limit.ts';
 import { domainMessage, poolMessage } from './messages.ts';
-import { PathGate } from './path-gate.ts';
-import { readPools } from './pool-facts.ts';
+import { NodeModel } from './node-model.ts';
 import { Refresher } from './refresher.ts';
 import { Shown } from './shown.ts';
 
@@ -57,8 +44,6 @@ export interface InventoryOptions {
   refreshMs?: number;
 }
 
-/** Domains read at a time; each takes four short calls. */
-const WIDTH = 8;
 /** Events of one domain within this time are one look, ms. */
 const SETTLE_MS = 100;
 /** What is read within this time is shown at once, ms. */
@@ -80,13 +65,10 @@ const POOLS = 'pools';
 
 export class Inventory {
   readonly #options: InventoryOptions;
-  readonly #gate = new PathGate();
+  readonly #model: NodeModel;
   readonly #feed = new InventoryFeed(() => ({ event: { $case: 'full', value: this.snapshot() } }));
   readonly #stopping = new AbortController();
   readonly #refresher: Refresher;
-  readonly #domains = new Map<string, DomainFacts>();
-  readonly #disks = new Map<string, DiskFacts>();
-  readonly #outsideFacts = new Map<string, FsFacts>();
   readonly #shownDomains = new Shown(Domain, {
     changed: value => this.#publish(`domain ${value.id}`, { $case: 'domainChanged', value }),
     removed: value => this.#publish(`domain ${value}`, { $case: 'domainRemoved', value }),
@@ -95,8 +77,6 @@ export class Inventory {
     changed: value => this.#publish(`pool ${value.id}`, { $case: 'poolChanged', value }),
     removed: value => this.#publish(`pool ${value}`, { $case: 'poolRemoved', value }),
   });
-  #libvirtPools: PoolRecord[] = [];
-  #pools: PoolRecord[] = [];
   #unsubscribe: (() => void)[] = [];
   #subscribedTo: Libvirt | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -105,6 +85,7 @@ export class Inventory {
 
   constructor(options: InventoryOptions) {
     this.#options = options;
+    this.#model = new NodeModel({ ...options, libvirt: () => options.link.get() }, this.#stopping.signal);
     this.#refresher = new Refresher(SETTLE_MS, key => this.#refresh(key), options.log);
   }
 
@@ -157,7 +138,7 @@ export class Inventory {
 
   /** @throws VirtkeepError pool_not_found */
   pool(id: string): { message: Pool; record: PoolRecord } {
-    const record = this.#pools.find(pool => pool.id === id);
+    const record = this.#model.pools.find(pool => pool.id === id);
     const message = this.#shownPools.get(id);
     if (!record || !message) throw new VirtkeepError('pool_not_found', { id });
     return { message, record };
@@ -166,14 +147,14 @@ export class Inventory {
   /** The pools as they are now: asks libvirt and the file systems. @throws LibvirtError, VirtkeepError libvirt_unreachable */
   async pools(signal: AbortSignal): Promise<PoolRecord[]> {
     throwIfAborted(signal);
-    await this.#readPools();
+    await this.#model.readPools();
     this.#show();
-    return [...this.#pools];
+    return [...this.#model.pools];
   }
 
   /** Looks at one domain now (it was changed by us). @throws LibvirtError, VirtkeepError libvirt_unreachable */
   async refreshDomain(id: string): Promise<void> {
-    await this.#readDomain(id);
+    await this.#model.readDomain(id);
     this.#show();
   }
 
@@ -212,9 +193,9 @@ export class Inventory {
     const [what, id = ''] = key.split(' ');
     if (!link.connected && what !== 'files') return;
     try {
-      if (what === 'domain') await this.#readDomain(id);
-      else if (what === 'files') await this.#readFiles(id);
-      else if (what === POOLS) await this.#readPools();
+      if (what === 'domain') await this.#model.readDomain(id);
+      else if (what === 'files') await this.#model.readFiles(id, () => this.#showSoon());
+      else if (what === POOLS) await this.#model.readPools();
       else await this.#readAll();
       this.#showSoon();
     } catch (error) {
@@ -225,86 +206,18 @@ export class Inventory {
   }
 
   async #readAll(): Promise<void> {
-    await this.#readPools();
-    const libvirt = this.#options.link.get();
-    const refs = await libvirt.domains();
-    await mapLimited(refs, WIDTH, domain => this.#readDomain(domain.uuid, domain.name));
-    const present = new Set(refs.map(domain => domain.uuid));
-    for (const id of [...this.#domains.keys()]) if (!present.has(id)) await this.#readDomain(id);
-    await this.#readOutside();
+    await this.#model.readAll();
     if (!this.#loaded) {
       this.#loaded = true;
       this.#show();
       this.#feed.resync();
     }
-    for (const pool of this.#pools) await this.#readFiles(pool.id);
-    this.#options.catalogue.keepOnly(new Set(this.#pools.map(pool => pool.id)));
-  }
-
-  async #readDomain(id: string, name = ''): Promise<void> {
-    throwIfAborted(this.#stopping.signal);
-    const old = this.#domains.get(id);
-    const facts = await readDomainFacts(this.#options.link.get().domain(id, name || old?.name), old);
-    if (!facts) {
-      this.#domains.delete(id);
-      this.#disks.delete(id);
-      return;
-    }
-    this.#domains.set(id, facts);
-    if (facts.config)
-      this.#disks.set(id, await readDiskFacts(facts.config, this.#pools, this.#gate, this.#disks.get(id)));
-  }
-
-  async #readPools(): Promise<void> {
-    const { link, settings, log } = this.#options;
-    this.#libvirtPools = await readPools(link.get(), { settings, gate: this.#gate, log });
-    this.#derivePools();
-  }
-
-  /** Sizes of the file systems of outside pools, and their backup files. */
-  async #readOutside(): Promise<void> {
-    this.#derivePools();
-    for (const { id, path } of this.#pools.filter(pool => pool.kind === 'outside')) {
-      const facts = await this.#gate.run(id, () => fsFacts(path!)).catch(() => undefined);
-      if (facts) this.#outsideFacts.set(path!, facts);
-      else this.#outsideFacts.delete(path!);
-    }
-  }
-
-  async #readFiles(poolId: string): Promise<void> {
-    const pool = this.#pools.find(candidate => candidate.id === poolId);
-    if (!pool?.path || !pool.hasDirectory || !pool.active || !pool.mounted) return;
-    const place = { id: pool.id, path: pool.path };
-    const { catalogue, log } = this.#options;
-    const { signal } = this.#stopping;
-    try {
-      // a first look at many archives takes long: the gate stops waiting, and what it finds is shown when it ends
-      await this.#gate.run(`files ${pool.id}`, async () => {
-        if (await catalogue.refresh(place, { signal })) this.#show();
-      });
-    } catch (error) {
-      if (!signal.aborted)
-        log.warn('backup files cannot be listed', { pool: pool.name, reason: reasonOf(error) });
-    }
+    await this.#model.readAllFiles(() => this.#showSoon());
   }
 
   /** The marks of a pool were changed. */
   marksChanged(): void {
     this.#show();
-  }
-
-  #derivePools(): void {
-    const { settings, nodeId, defaultBase } = this.#options;
-    const disks = [...this.#domains.values()].flatMap(facts => facts.config?.disks ?? []);
-    this.#pools = derivePools({
-      libvirtPools: this.#libvirtPools,
-      filePaths: disks.flatMap(disk => (disk.type === 'file' ? (disk.path ?? []) : [])),
-      outsideFacts: this.#outsideFacts,
-      nodeId,
-      marksOf: poolId => poolMarks(settings, poolId),
-      chosenBase: chosenBase(settings),
-      defaultBase,
-    });
   }
 
   /** A storm of events (a host that starts all its domains) is shown in a few steps. */
@@ -316,30 +229,31 @@ export class Inventory {
   #show(): void {
     clearTimeout(this.#showTimer);
     this.#showTimer = undefined;
-    this.#derivePools();
-    const domains = [...this.#domains.values()].map(facts => this.#domainMessage(facts));
+    const { catalogue, nodeName, lockedBy } = this.#options;
+    this.#model.derivePools();
+    const { pools } = this.#model;
+    const domains = this.#model.domains.map(facts =>
+      domainMessage(facts, {
+        pools,
+        disks: this.#model.disksOf(facts.uuid),
+        templateFiles: this.#model.templateFiles(facts),
+        lockedBy: lockedBy(facts.uuid) ?? '',
+      }),
+    );
     this.#shownDomains.replace(domains);
-    const { catalogue, nodeName } = this.#options;
-    const pools = this.#pools.map(pool => {
-      const disks = domains.flatMap(domain => domain.disks).filter(disk => disk.poolId === pool.id).length;
-      return poolMessage(pool, { disks, files: catalogue.count(pool.id) }, nodeName);
-    });
-    this.#shownPools.replace(pools);
+    const disks = Map.groupBy(
+      domains.flatMap(domain => domain.disks),
+      disk => disk.poolId,
+    );
+    this.#shownPools.replace(
+      pools.map(pool => {
+        const counts = { disks: disks.get(pool.id)?.length ?? 0, files: catalogue.count(pool.id) };
+        return poolMessage(pool, counts, nodeName);
+      }),
+    );
   }
 
   #publish(key: string, event: InventoryEvent['event']): void {
     this.#feed.publish(key, { event });
-  }
-
-  #domainMessage(facts: DomainFacts): Domain {
-    const parent = this.#domains.get(facts.config?.metadata.parent?.id ?? '');
-    const templateFiles =
-      parent?.config && new Set(parent.config.disks.flatMap(disk => pathOf(disk, this.#pools) ?? []));
-    return domainMessage(facts, {
-      pools: this.#pools,
-      disks: this.#disks.get(facts.uuid),
-      templateFiles,
-      lockedBy: this.#options.lockedBy(facts.uuid) ?? '',
-    });
   }
 }

@@ -994,7 +994,8 @@ export const NodeServiceDefinition = {
     },
     /**
      * First one event with the whole inventory, then one event for each change. After a gap in the connection simply
-     * call again.
+     * call again. A whole inventory whose node says libvirt_connected = false is what is known: what is absent from it
+     * may exist. Another one follows as soon as everything was seen.
      */
     watchInventory: {
       name: "WatchInventory",
@@ -1029,7 +1030,8 @@ export interface NodeServiceImplementation<CallContextExt = {}> {
   getInfo(request: GetInfoRequest, context: CallContext & CallContextExt): Promise<DeepPartial<NodeInfo>>;
   /**
    * First one event with the whole inventory, then one event for each change. After a gap in the connection simply
-   * call again.
+   * call again. A whole inventory whose node says libvirt_connected = false is what is known: what is absent from it
+   * may exist. Another one follows as soon as everything was seen.
    */
   watchInventory(
     request: WatchInventoryRequest,
@@ -1051,7 +1053,8 @@ export interface NodeServiceClient<CallOptionsExt = {}> {
   getInfo(request: DeepPartial<GetInfoRequest>, options?: CallOptions & CallOptionsExt): Promise<NodeInfo>;
   /**
    * First one event with the whole inventory, then one event for each change. After a gap in the connection simply
-   * call again.
+   * call again. A whole inventory whose node says libvirt_connected = false is what is known: what is absent from it
+   * may exist. Another one follows as soon as everything was seen.
    */
   watchInventory(
     request: DeepPartial<WatchInventoryRequest>,
