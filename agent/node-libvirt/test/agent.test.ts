@@ -91,22 +91,25 @@ describe('guest agent', () => {
   });
 
   test('a hung agent delays nobody else, and time-outs and signals end the waiting at once', async () => {
+    // All four workers of the lane are up, so that each call below begins before it is given up.
+    const ping = () => dom.agentCommand(command('guest-ping'), 30, { urgent: true });
+    await Promise.all(Array.from({ length: 4 }, ping));
     const started = Date.now();
-    const hung = hang(20, { timeoutMs: 150 }).catch(error => error);
+    const hung = hang(20, { timeoutMs: 300 }).catch(error => error);
     for (let i = 0; i < 50; i++) expect((await other.state()).state).toBe(1);
     expect(await hung).toMatchObject({ kind: 'timeout', code: ErrorCode.OPERATION_TIMEOUT });
     expect(Date.now() - started).toBeLessThan(5000);
 
     const controller = new AbortController();
     const aborted = hang(20, { signal: controller.signal });
-    setTimeout(() => controller.abort(new Error('enough')), 100);
+    setTimeout(() => controller.abort(new Error('enough')), 300);
     await expect(aborted).rejects.toMatchObject({ kind: 'aborted', cause: { message: 'enough' } });
     await expect(hang(20, { signal: controller.signal })).rejects.toMatchObject({ kind: 'aborted' });
-    await expect(hang(20, { signal: AbortSignal.timeout(100) })).rejects.toMatchObject({ kind: 'aborted' });
+    await expect(hang(20, { signal: AbortSignal.timeout(300) })).rejects.toMatchObject({ kind: 'aborted' });
     // Three workers are stuck in libvirt now; the lane has two and a reserve of two: there is one left.
     await expect(other.agentCommand(command('guest-ping'))).rejects.toMatchObject({ kind: 'libvirt' });
     // The fourth is stuck too: what comes now waits for a worker, until its own time is up.
-    await expect(hang(20, { timeoutMs: 100 })).rejects.toMatchObject({ kind: 'timeout' });
+    await expect(hang(20, { timeoutMs: 300 })).rejects.toMatchObject({ kind: 'timeout' });
     await expect(other.agentCommand(command('guest-ping'), 20, { timeoutMs: 200 })).rejects.toMatchObject({
       kind: 'timeout',
     });
