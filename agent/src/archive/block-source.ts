@@ -2,7 +2,7 @@ import { readSync } from 'node:fs';
 import { attributed, FaultError } from './fault.ts';
 import { BLOCK_BYTES, blockLength, DATA_ALIGN, roundUp } from './layout.ts';
 import { MAX_RANGES, type Range } from './ring.ts';
-import { dontNeed, nextData, nextHole, willNeed } from './syscalls.ts';
+import { dontNeed, nextData, nextHole, sizeOf, willNeed } from './syscalls.ts';
 
 /** Blocks read ahead in the background. */
 const READ_AHEAD_BLOCKS = 4;
@@ -36,7 +36,9 @@ export class HoleFinder {
     const ranges: Range[] = [];
     for (let at = start; at < end; ) {
       const data = nextData(fd, at);
-      this.#dataFrom = data;
+      // "No more data" is also the answer for a file that was cut.
+      if (data === Number.POSITIVE_INFINITY && sizeOf(fd) < end) throw becameShorter();
+      this.#dataFrom = data === Number.POSITIVE_INFINITY ? end : data;
       if (data >= end) break;
       const hole = nextHole(fd, data);
       const from = data - start - ((data - start) % DATA_ALIGN);
@@ -54,6 +56,8 @@ function addRange(ranges: Range[], start: number, end: number): void {
   else ranges.push({ start, end });
 }
 
+const becameShorter = () => new FaultError({ kind: 'source_short', reason: 'it ended before its length' });
+
 /** Reads the given parts of a block into the slot. A source that became shorter is a fault. */
 export function readRanges(source: BlockSource, index: number, ranges: Range[], into: Buffer): void {
   const start = source.offset + index * BLOCK_BYTES;
@@ -68,7 +72,7 @@ export function readRanges(source: BlockSource, index: number, ranges: Range[], 
 export function readFully(fd: number, into: Uint8Array, offset: number): void {
   for (let done = 0; done < into.length; ) {
     const count = attributed('source_io', () => readSync(fd, into, done, into.length - done, offset + done));
-    if (count === 0) throw new FaultError({ kind: 'source_short', reason: 'it ended before its length' });
+    if (count === 0) throw becameShorter();
     done += count;
   }
 }

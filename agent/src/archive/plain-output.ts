@@ -2,7 +2,7 @@ import { read } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { BlockSource } from './block-source.ts';
 import { cloneWhole } from './clone.ts';
 import { openDirect } from './direct-file.ts';
@@ -35,6 +35,7 @@ export class PlainOutput implements Output {
     try {
       return new PlainOutput(options, await open(options.path, 'wx+', 0o600));
     } catch (error) {
+      if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path: options.path });
       throw fromIoError(error, 'creating', options.path);
     }
   }

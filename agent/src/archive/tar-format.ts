@@ -4,7 +4,7 @@ import { DATA_ALIGN, roundUp, TAR_BLOCK } from './layout.ts';
 import { nameFault } from './names.ts';
 
 /** Most members an archive may have, so that a forged one cannot keep a reader busy. */
-export const MAX_MEMBERS = 100_000;
+export const MAX_MEMBERS = 20_000;
 /** Largest extension header (pax, GNU long name) that is read. */
 const MAX_EXTENSION_BYTES = 1024 * 1024;
 /** A pax header, one block of records (a 255-byte name, a size and a comment fit), and the header itself. */
@@ -73,7 +73,7 @@ export async function walkTar(readAt: ReadAt, members: WalkedMember[]): Promise<
   let offset = 0;
   let headerOffset = 0;
   let extension: Extension = {};
-  for (let blocks = 0; blocks < MAX_MEMBERS * 4; blocks++) {
+  for (let blocks = 0; blocks < MAX_MEMBERS * 2; blocks++) {
     const block = await readAt(offset, TAR_BLOCK);
     if (block.length < TAR_BLOCK)
       return { endOffset: offset, fault: 'it ends without an end-of-archive mark' };

@@ -1,0 +1,96 @@
+import { execFile } from 'node:child_process';
+import { createCipheriv } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import type { Manifest, MemberRecord } from './manifest.ts';
+import type { MemberKind } from './names.ts';
+import { ArchiveWriter } from './writer.ts';
+
+/** Helpers of this folder's tests. */
+export const BACKUP_ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0001';
+export const VM_ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0002';
+export const CREATED = '2026-01-02T03:04:05.000Z';
+export const signal = new AbortController().signal;
+
+const run = promisify(execFile);
+
+/** Runs a referee program and returns what it printed. */
+export async function tool(program: string, args: string[], cwd = '/'): Promise<string> {
+  const { stdout } = await run(program, args, { cwd, maxBuffer: 64 * 1024 * 1024 });
+  return stdout;
+}
+
+/** A directory of the test file's own. */
+export function scratch(): { path: string; at: (name: string) => string; remove: () => void } {
+  const path = mkdtempSync(join(tmpdir(), 'virtkeep-archive-'));
+  return { path, at: name => join(path, name), remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** Pseudo-random bytes, half of them compressible, the same for the same seed. */
+export function noise(sizeBytes: number, seed = 1): Buffer {
+  const cipher = createCipheriv('aes-128-ctr', Buffer.alloc(16, seed), Buffer.alloc(16));
+  const bytes = cipher.update(Buffer.alloc(sizeBytes));
+  for (let at = 0; at < sizeBytes; at += 8192)
+    bytes.fill(`line ${at % 65_536}\n`, at, Math.min(at + 4096, sizeBytes));
+  return bytes;
+}
+
+/** A manifest that describes the given members and nothing else. */
+export function manifestOf(members: MemberRecord[], changes: Partial<Manifest> = {}): Manifest {
+  const xmlMember = members.find(({ kind }) => kind === 'domain_xml')!.name;
+  const state = { number: 1, name: null, consistency: 'off' as const, created: CREATED, xmlMember };
+  return {
+    formatVersion: 1,
+    backupId: BACKUP_ID,
+    toolVersion: '0.1.0',
+    created: CREATED,
+    vm: { uuid: VM_ID, name: 'vm' },
+    isTemplate: false,
+    templateVersion: null,
+    template: null,
+    incremental: false,
+    states: [{ ...state, memoryMember: null, nvram: null, tpm: null }],
+    disks: [],
+    isos: [],
+    luns: [],
+    snapshots: [],
+    excludedDisks: [],
+    members,
+    options: {},
+    warnings: [],
+    fallbackReason: null,
+    ...changes,
+  };
+}
+
+export interface Piece {
+  name: string;
+  kind?: MemberKind;
+  /** A file, or bytes. */
+  from: string | Buffer;
+}
+
+export interface WriteOptions {
+  zstd?: boolean;
+  hash?: boolean;
+}
+
+export const XML = '<domain type="kvm"><name>vm</name></domain>\n';
+
+/** Writes a whole archive of these pieces, an XML and a manifest. */
+export async function writeArchive(path: string, pieces: Piece[], options: WriteOptions = {}): Promise<void> {
+  const compression = options.zstd === true ? {} : null;
+  const hash = options.hash ?? false;
+  const writer = await ArchiveWriter.create({ path, backupId: BACKUP_ID, compression, hash, signal });
+  try {
+    for (const { name, kind = 'disk', from } of pieces)
+      if (typeof from === 'string') await writer.addFile(name, kind, from, { formerPath: from });
+      else await writer.addBytes(name, kind, from);
+    await writer.addBytes('0001_vm.xml', 'domain_xml', Buffer.from(XML));
+    await writer.finish({ stateNumber: 1, manifest: manifestOf });
+  } finally {
+    await writer.abort();
+  }
+}
