@@ -1,0 +1,155 @@
+/**
+ * What was read of the node: libvirt's domains and pools, the headers of disk images, file systems. Reading changes it
+ * thing by thing; nothing here tells anybody.
+ */
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { reasonOf } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import {
+  type Catalogue,
+  chosenBase,
+  type FsFacts,
+  fsFacts,
+  type PoolRecord,
+  poolMarks,
+  type Settings,
+} from '../pools/index.ts';
+import { derivePools } from './derive-pools.ts';
+import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
+import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
+import { mapLimited } from './limit.ts';
+import { PathGate } from './path-gate.ts';
+import { readPools } from './pool-facts.ts';
+
+export interface ModelOptions {
+  libvirt(): Libvirt;
+  nodeId: string;
+  settings: Settings;
+  catalogue: Catalogue;
+  log: Logger;
+  /** Uuid or name of the base pool as long as nobody chose one. */
+  defaultBase?: string;
+}
+
+/** Domains read at a time; each takes four short calls. */
+const WIDTH = 8;
+
+export class NodeModel {
+  readonly #options: ModelOptions;
+  readonly #signal: AbortSignal;
+  readonly #gate = new PathGate();
+  readonly #domains = new Map<string, DomainFacts>();
+  readonly #disks = new Map<string, DiskFacts>();
+  readonly #outsideFacts = new Map<string, FsFacts>();
+  #libvirtPools: PoolRecord[] = [];
+  #pools: PoolRecord[] = [];
+
+  /** @param signal ends all reading */
+  constructor(options: ModelOptions, signal: AbortSignal) {
+    this.#options = options;
+    this.#signal = signal;
+  }
+
+  get domains(): DomainFacts[] {
+    return [...this.#domains.values()];
+  }
+
+  /** libvirt's pools and those of files outside of them, as of the last `derivePools`. */
+  get pools(): readonly PoolRecord[] {
+    return this.#pools;
+  }
+
+  disksOf(domainId: string): DiskFacts | undefined {
+    return this.#disks.get(domainId);
+  }
+
+  /** Files of the disks of a thin clone's template; undefined when it is none, or its template is not on this node. */
+  templateFiles(facts: DomainFacts): ReadonlySet<string> | undefined {
+    const parent = this.#domains.get(facts.config?.metadata.parent?.id ?? '');
+    return parent?.config && new Set(parent.config.disks.flatMap(disk => pathOf(disk, this.#pools) ?? []));
+  }
+
+  /** Domains, pools and file systems; the backup files are read by `readAllFiles`. @throws LibvirtError */
+  async readAll(): Promise<void> {
+    await this.readPools();
+    const refs = await this.#options.libvirt().domains();
+    await mapLimited(refs, WIDTH, domain => this.readDomain(domain.uuid, domain.name));
+    const present = new Set(refs.map(domain => domain.uuid));
+    for (const id of [...this.#domains.keys()]) if (!present.has(id)) await this.readDomain(id);
+    await this.#readOutside();
+  }
+
+  /** @throws LibvirtError */
+  async readDomain(id: string, name = ''): Promise<void> {
+    throwIfAborted(this.#signal);
+    const old = this.#domains.get(id);
+    const facts = await readDomainFacts(this.#options.libvirt().domain(id, name || old?.name), old);
+    if (!facts) {
+      this.#domains.delete(id);
+      this.#disks.delete(id);
+      return;
+    }
+    this.#domains.set(id, facts);
+    if (!facts.config) return;
+    const disks = await readDiskFacts(facts.config, this.#pools, this.#gate, this.#disks.get(id));
+    // it may have been removed while its headers were read
+    if (this.#domains.has(id)) this.#disks.set(id, disks);
+  }
+
+  /** @throws LibvirtError */
+  async readPools(): Promise<void> {
+    const { libvirt, settings, log } = this.#options;
+    this.#libvirtPools = await readPools(libvirt(), { settings, gate: this.#gate, log });
+    this.derivePools();
+  }
+
+  async readAllFiles(onChange: () => void): Promise<void> {
+    for (const pool of this.#pools) await this.readFiles(pool.id, onChange);
+    this.#options.catalogue.keepOnly(new Set(this.#pools.map(pool => pool.id)));
+  }
+
+  /**
+   * Looks at the backup files of a pool. A first look at many archives takes long: the gate stops waiting for it.
+   * @param onChange called when something is different, be it after this has returned
+   */
+  async readFiles(poolId: string, onChange: () => void): Promise<void> {
+    const pool = this.#pools.find(candidate => candidate.id === poolId);
+    if (!pool?.path || !pool.hasDirectory || !pool.active || !pool.mounted) return;
+    const place = { id: pool.id, path: pool.path };
+    const { catalogue, log } = this.#options;
+    try {
+      await this.#gate.run(`files ${pool.id}`, async () => {
+        if (await catalogue.refresh(place, { signal: this.#signal })) onChange();
+      });
+    } catch (error) {
+      if (!this.#signal.aborted)
+        log.warn('backup files cannot be listed', { pool: pool.name, reason: reasonOf(error) });
+    }
+  }
+
+  /** Computes the pools anew from what was read and the marks as they are now. */
+  derivePools(): void {
+    const { settings, nodeId, defaultBase } = this.#options;
+    const disks = this.domains.flatMap(facts => facts.config?.disks ?? []);
+    this.#pools = derivePools({
+      libvirtPools: this.#libvirtPools,
+      filePaths: disks.flatMap(disk => (disk.type === 'file' ? (disk.path ?? []) : [])),
+      outsideFacts: this.#outsideFacts,
+      nodeId,
+      marksOf: poolId => poolMarks(settings, poolId),
+      chosenBase: chosenBase(settings),
+      defaultBase,
+    });
+  }
+
+  /** Sizes of the file systems of outside pools. */
+  async #readOutside(): Promise<void> {
+    this.derivePools();
+    for (const { id, path } of this.#pools.filter(pool => pool.kind === 'outside')) {
+      const facts = await this.#gate.run(id, () => fsFacts(path!)).catch(() => undefined);
+      if (facts) this.#outsideFacts.set(path!, facts);
+      else this.#outsideFacts.delete(path!);
+    }
+  }
+}
