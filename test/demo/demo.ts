@@ -4,7 +4,7 @@
  * under another name on another pool and started; its agent returns the same hash. Ends with 1 when anything is amiss.
  */
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { freePort } from '../lab/daemon.ts';
 import { Guest } from '../lab/guest.ts';
@@ -173,6 +173,16 @@ async function readArchive(path: string, target: string): Promise<void> {
   for (const disk of disks) show(['qemu-img', 'check', disk]);
 }
 
+/** The last words of the daemons, for a failure that has to be understood after the clean-up. */
+function logTails(dir: string): string {
+  const logs = ['controller/controller.log', 'agent-node1/agent.log'].filter(log =>
+    existsSync(join(dir, log)),
+  );
+  const tail = (log: string) =>
+    readFileSync(join(dir, log), 'utf8').trimEnd().split('\n').slice(-15).join('\n');
+  return logs.map(log => `\n--- ${log}\n${tail(log)}\n`).join('');
+}
+
 async function main(): Promise<void> {
   await sweepOrphans();
   const dir = join(makeWorldDir(), 'lab');
@@ -194,6 +204,7 @@ async function main(): Promise<void> {
     await demo(await labUp(labOptions(env, say)));
   } catch (error) {
     failure = error;
+    process.stdout.write(logTails(dir));
   }
   await cleanUp();
   if (failure) throw failure;

@@ -64,7 +64,7 @@ step_modules() {
     # Debian's node-gyp links every addon with Debian's libnode, which crashes the private Node at its end: an empty
     # library of that name is found first.
     mkdir -p .cache/no-libnode
-    echo 'INPUT ( )' > .cache/no-libnode/libnode.so
+    ar rc .cache/no-libnode/libnode.a
     # prebuilt binaries come from outside the registry; the private Node brings its own headers
     LDFLAGS="-L$PWD/.cache/no-libnode" PATH="$node_dir/bin:$PATH" NODE_OPTIONS=--no-deprecation \
       npm_config_build_from_source=true npm_config_nodedir="$node_dir" \
