@@ -2,7 +2,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import { MAX_MANIFEST_BYTES, type Manifest, parseManifest } from './manifest.ts';
+import { type Manifest, parseManifest } from './manifest.ts';
 import { isManifestName, type MemberKind } from './names.ts';
 import { decodeSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
 import { scanStream } from './stream.ts';
@@ -12,8 +12,6 @@ import type { ArchiveMember } from './types.ts';
 
 /** Most frames of a seek table: 32 TiB of data; the table takes 28 bytes of memory a frame. */
 const MAX_FRAMES = 8 * 1024 * 1024;
-/** How much of the tail is read first, and at most, to find the manifest. */
-const TAIL_BYTES = [64 * 1024, MAX_MANIFEST_BYTES + 64 * 1024] as const;
 
 /** How the bytes of members are reached. */
 export type Access =
@@ -165,8 +163,7 @@ interface Found {
 /** Looks for the manifest, the last member, backwards from the end. Undefined for a tar that is not ours. */
 async function findManifest(source: TarSource, path: string): Promise<Found | undefined> {
   if (source.tarBytes % TAR_BLOCK !== 0) return undefined;
-  for (const tailBytes of TAIL_BYTES) {
-    const start = Math.max(0, source.tarBytes - tailBytes);
+  for (const start of source.tailStarts()) {
     const tail = await source.read(start, source.tarBytes - start);
     const at = manifestHeaderIn(tail);
     if (at === undefined) continue;

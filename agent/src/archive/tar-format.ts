@@ -77,7 +77,11 @@ export async function walkTar(readAt: ReadAt, members: WalkedMember[]): Promise<
     const block = await readAt(offset, TAR_BLOCK);
     if (block.length < TAR_BLOCK)
       return { endOffset: offset, fault: 'it ends without an end-of-archive mark' };
-    if (isZero(block)) return { endOffset: offset };
+    if (isZero(block)) {
+      const second = await readAt(offset + TAR_BLOCK, TAR_BLOCK);
+      const torn = second.length < TAR_BLOCK || !isZero(second);
+      return torn ? { endOffset: offset, fault: 'its end-of-archive mark is torn' } : { endOffset: offset };
+    }
     const header = decodeHeader(block, extension);
     if (typeof header === 'string') return { endOffset: offset, fault: header };
     offset += TAR_BLOCK;

@@ -3,6 +3,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { Decompressor } from './codec.ts';
 import { FaultError } from './fault.ts';
+import { MAX_MANIFEST_BYTES } from './manifest.ts';
 import { frameAt, type SeekTable } from './seek-table.ts';
 import type { ReadAt } from './tar-format.ts';
 
@@ -14,7 +15,14 @@ export interface TarSource {
   readonly tarBytes: number;
   /** At most `lengthBytes` from `offset`; fewer only at the end. */
   read(offset: number, lengthBytes: number): Promise<Buffer>;
+  /** Offsets at which to begin looking for the manifest, the last member; nearest to the end first. */
+  tailStarts(): number[];
 }
+
+/** How much of the tail of a plain tar is read first, and at most. */
+const TAIL_BYTES = [64 * 1024, MAX_MANIFEST_BYTES + 64 * 1024];
+/** Our last frames: the manifest's header, one to four of its content, the end of the archive. */
+const TAIL_FRAMES = [3, 4, 5, 6];
 
 /** The source as a walk reads it: a fired signal ends the walk. */
 export function readerOf(source: TarSource, signal: AbortSignal): ReadAt {
@@ -60,6 +68,10 @@ export class PlainSource implements TarSource {
     const length = Math.max(0, Math.min(lengthBytes, this.tarBytes - offset));
     return readRange(this.#file, this.#path, offset, length);
   }
+
+  tailStarts(): number[] {
+    return TAIL_BYTES.map(tailBytes => Math.max(0, this.tarBytes - tailBytes));
+  }
 }
 
 /** A zstd file with a seek table: decompresses the frames a read touches and keeps the last one. */
@@ -90,6 +102,12 @@ export class SeekableSource implements TarSource {
       at += piece.length;
     }
     return Buffer.concat(pieces);
+  }
+
+  /** By whole frames, so that damage of the data before the manifest does not hide it. */
+  tailStarts(): number[] {
+    const { frameCount, rawOffsets } = this.#table;
+    return TAIL_FRAMES.filter(count => count <= frameCount).map(count => rawOffsets[frameCount - count]!);
   }
 
   async #frame(frame: number): Promise<Buffer> {

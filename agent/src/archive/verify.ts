@@ -1,9 +1,12 @@
 import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
 import type { Inspection } from './inspect.ts';
-import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
+import { END_BYTES } from './layout.ts';
 import { type WalkedMember, walkTar } from './tar-format.ts';
 import { readerOf, type TarSource } from './tar-source.ts';
 import type { ArchiveMember, ArchiveProblem, VerifyOptions, VerifyResult } from './types.ts';
+
+/** Zeros that may follow the end-of-archive mark. */
+const MAX_PADDING_BYTES = 1024 * 1024;
 
 /** Reads one member's data; throws archive_damaged or returns the problem found. */
 export type CheckMember = (
@@ -84,14 +87,11 @@ async function structureProblems(
   try {
     const end = await walkTar(readerOf(source, signal), walked);
     if (end.fault !== undefined) problems.push(placed(end.endOffset, end.fault, inspection));
-    else if (
-      inspection.manifest !== null &&
-      roundUp(end.endOffset + END_BYTES, TAR_BLOCK) !== source.tarBytes
-    )
+    else if (await somethingFollows(source, end.endOffset + END_BYTES))
       problems.push({
         member: null,
         problem: 'structure',
-        text: 'the end-of-archive mark is not at the end',
+        text: 'something follows the end-of-archive mark',
       });
   } catch (error) {
     if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;
@@ -101,6 +101,12 @@ async function structureProblems(
   }
   if (inspection.fault !== undefined && inspection.manifest === null) return [];
   return [...problems, ...orderProblems(walked, inspection.members, problems.length > 0)];
+}
+
+/** Tars may be padded with zeros, by the usual tools to less than a MiB. */
+async function somethingFollows(source: TarSource, offset: number): Promise<boolean> {
+  if (source.tarBytes - offset > MAX_PADDING_BYTES) return true;
+  return (await source.read(offset, MAX_PADDING_BYTES)).some(byte => byte !== 0);
 }
 
 /** Damage of a header belongs to the member whose data follows. */
