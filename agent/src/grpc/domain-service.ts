@@ -1,12 +1,5 @@
-import {
-  Affect,
-  DomainXml,
-  ErrorCode,
-  isLibvirtError,
-  type Libvirt,
-  MetadataType,
-} from '@virtkeep/node-libvirt';
-import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { Affect, DomainXml, type Domain as LibvirtDomain, MetadataType } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
   Domain,
@@ -24,9 +17,9 @@ import {
   metadataElement,
   parseDomain,
 } from '../domain-xml/index.ts';
-import type { Inventory } from '../inventory/index.ts';
+import { asLibvirtFailure, type Inventory } from '../inventory/index.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import { isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
@@ -48,8 +41,8 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
     get: async ({ id }) => freshDomain(inventory, id),
     getXml: async ({ id, inactive }) => {
       await knownDomain(inventory, id);
-      const domain = options.workflows.libvirt().domain(id);
-      return { xml: await asked(id, () => domain.xml(inactive ? DomainXml.INACTIVE : 0)) };
+      const flags = inactive ? DomainXml.INACTIVE : 0;
+      return { xml: await asked(options.workflows, id, domain => domain.xml(flags)) };
     },
     setPower: async request => startPower(options, request),
     remove: async request => startRemove(options, request),
@@ -116,21 +109,19 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
     const reason = `is longer than ${MAX_DESCRIPTION} characters`;
     throw new VirtkeepError('invalid_field', { field: 'description', reason });
   }
-  await asked(domainId, () => writeMetadata(options.workflows.libvirt(), domainId, description, template));
-  await asked(domainId, () => options.inventory.refreshDomain(domainId));
+  await asked(options.workflows, domainId, target => writeMetadata(target, description, template));
+  await options.inventory.refreshDomain(domainId);
   return options.inventory.domain(domainId);
 }
 
 async function writeMetadata(
-  libvirt: Libvirt,
-  domainId: string,
+  domain: LibvirtDomain,
   description: string | undefined,
   template: boolean | undefined,
 ): Promise<void> {
-  const domain = libvirt.domain(domainId);
   const active = await domain.isActive();
   const flags = (active ? Affect.LIVE : 0) | ((await domain.isPersistent()) ? Affect.CONFIG : 0);
-  const { name, metadata } = parseDomain(await domain.xml(active ? 0 : DomainXml.INACTIVE), domainId);
+  const { name, metadata } = parseDomain(await domain.xml(active ? 0 : DomainXml.INACTIVE), domain.uuid);
   if (template && active && !metadata.template) {
     throw new VirtkeepError('power_state_conflict', {
       domain: name,
@@ -161,7 +152,7 @@ async function knownDomain(inventory: Inventory, id: string): Promise<Domain> {
   try {
     return inventory.domain(id);
   } catch {
-    await asked(id, () => inventory.refreshDomain(id));
+    await inventory.refreshDomain(id);
     return inventory.domain(id);
   }
 }
@@ -174,18 +165,16 @@ async function freshDomain(inventory: Inventory, id: string): Promise<Domain> {
 }
 
 /** A call to libvirt, with the product's errors. */
-async function asked<T>(id: string, call: () => Promise<T>): Promise<T> {
+async function asked<T>(
+  workflows: RemoveDependencies,
+  id: string,
+  call: (domain: LibvirtDomain) => Promise<T>,
+): Promise<T> {
+  const libvirt = workflows.libvirt();
   try {
-    return await call();
+    return await call(libvirt.domain(id));
   } catch (error) {
     if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
-    if (isLibvirtError(error) && (error.kind === 'connection' || error.is(ErrorCode.NO_CONNECT))) {
-      throw new VirtkeepError(
-        'libvirt_unreachable',
-        { uri: 'the node', reason: reasonOf(error) },
-        { cause: error },
-      );
-    }
-    throw fromLibvirt(error, 'libvirt');
+    throw asLibvirtFailure(error, libvirt.uri);
   }
 }

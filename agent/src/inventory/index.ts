@@ -1,5 +1,6 @@
 /** The live cache of the node's domains and pools. */
 
 export { powerStateOf } from './domain-facts.ts';
+export { asLibvirtFailure } from './failures.ts';
 export { Inventory, type InventoryOptions, type LibvirtSource } from './inventory.ts';
 export { isOn } from './messages.ts';

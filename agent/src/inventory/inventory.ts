@@ -14,6 +14,7 @@ import type {
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Catalogue, PoolRecord, Settings } from '../pools/index.ts';
+import { asLibvirtFailure } from './failures.ts';
 import { InventoryFeed } from './feed.ts';
 import { domainMessage, poolMessage } from './messages.ts';
 import { NodeModel } from './node-model.ts';
@@ -22,6 +23,7 @@ import { Shown } from './shown.ts';
 
 /** The agent's connection, which may not be there yet. */
 export interface LibvirtSource {
+  readonly uri: string;
   readonly connected: boolean;
   /** @throws VirtkeepError libvirt_unreachable */
   get(): Libvirt;
@@ -144,17 +146,17 @@ export class Inventory {
     return { message, record };
   }
 
-  /** The pools as they are now: asks libvirt and the file systems. @throws LibvirtError, VirtkeepError libvirt_unreachable */
+  /** The pools as they are now: asks libvirt and the file systems. @throws VirtkeepError libvirt_unreachable, libvirt_failed */
   async pools(signal: AbortSignal): Promise<PoolRecord[]> {
     throwIfAborted(signal);
-    await this.#model.readPools();
+    await this.#asked(() => this.#model.readPools());
     this.#show();
     return [...this.#model.pools];
   }
 
-  /** Looks at one domain now (it was changed by us). @throws LibvirtError, VirtkeepError libvirt_unreachable */
+  /** Looks at one domain now (it was changed by us). @throws VirtkeepError libvirt_unreachable, libvirt_failed */
   async refreshDomain(id: string): Promise<void> {
-    await this.#model.readDomain(id);
+    await this.#asked(() => this.#model.readDomain(id));
     this.#show();
   }
 
@@ -186,6 +188,13 @@ export class Inventory {
       this.#unsubscribe.push(libvirt.on('poolRefresh', () => this.#refresher.request(POOLS)));
     }
     this.#refresher.request(ALL);
+  }
+
+  async #asked(work: () => Promise<void>): Promise<void> {
+    const { link } = this.#options;
+    return work().catch((error: unknown) => {
+      throw asLibvirtFailure(error, link.uri);
+    });
   }
 
   async #refresh(key: string): Promise<void> {
