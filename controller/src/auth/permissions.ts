@@ -38,6 +38,7 @@ const OPERATE = [
 ] as const;
 
 const ADMINISTER = [
+  'user.read',
   'user.manage',
   'token.manage',
   'audit.read',
@@ -57,7 +58,7 @@ export type RouteAccess = Permission | 'login' | 'public';
 const TABLE: Record<Role, ReadonlySet<Permission>> = {
   administrator: new Set([...READ, ...OPERATE, ...ADMINISTER]),
   operator: new Set([...READ, ...OPERATE]),
-  auditor: new Set([...READ, 'audit.read']),
+  auditor: new Set([...READ, 'audit.read', 'user.read']),
   backup_service: new Set([...READ, 'vdisk.attach', 'backup.create', 'task.cancel']),
 };
 

@@ -147,7 +147,9 @@ function pageUrl(request: FastifyRequest, limit: number, offset: number): string
   if (!URL.canParse(request.originalUrl, base)) {
     throw new VirtkeepError('bad_request', { reason: 'the Host header is not a host' });
   }
-  const url = new URL(request.originalUrl, base);
+  // A request line may name another host ("GET http://…"); only its path and query count.
+  const { pathname, search } = new URL(request.originalUrl, base);
+  const url = new URL(`${pathname}${search}`, base);
   url.searchParams.set('limit', String(limit));
   url.searchParams.set('offset', String(offset));
   return url.href;

@@ -26,6 +26,8 @@ export async function registerProtection(app: App, config: ControllerConfig): Pr
   await app.register(rateLimit, {
     max: config.limits.requests_per_minute,
     timeWindow: 60_000,
+    // A socket that is gone already has no address.
+    keyGenerator: request => request.ip ?? '',
     errorResponseBuilder: (_request, context) =>
       new VirtkeepError('too_many_requests', { seconds: Math.ceil(context.ttl / 1000) }),
   });

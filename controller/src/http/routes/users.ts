@@ -15,7 +15,7 @@ export const userRoutes: RouteModule = (app, services) => {
   app.get(
     '/api/users/',
     {
-      config: { access: 'user.manage' },
+      config: { access: 'user.read' },
       schema: {
         tags,
         summary: 'List users',
@@ -60,7 +60,7 @@ export const userRoutes: RouteModule = (app, services) => {
     },
     async request => {
       const viewer = principalOf(request);
-      if (request.params.id !== viewer.id) requirePermission(viewer, 'user.manage');
+      if (request.params.id !== viewer.id) requirePermission(viewer, 'user.read');
       return services.users.get(request.params.id);
     },
   );
