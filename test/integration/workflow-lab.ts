@@ -24,7 +24,7 @@ export class WorkflowLab {
   readonly world: World;
   readonly libvirt: Libvirt;
   readonly journal: Journal;
-  readonly runner: OperationRunner;
+  runner: OperationRunner;
   readonly dependencies: WorkflowDependencies;
   /** Change of a pool's record, by its name: a test makes one read-only, say. */
   readonly poolChanges = new Map<string, Partial<PoolRecord>>();
@@ -48,13 +48,7 @@ export class WorkflowLab {
       swtpmDirectory: join(world.node.dir, 'lib', 'swtpm'),
       mergeBandwidthMiB: 0,
     };
-    this.runner = new OperationRunner({
-      journal: this.journal,
-      log,
-      undoEffect: undoEffects(this.dependencies),
-      faults: Faults.parse(''),
-      concurrentOperations: 2,
-    });
+    this.runner = this.#newRunner('');
   }
 
   static async start(): Promise<WorkflowLab> {
@@ -68,6 +62,23 @@ export class WorkflowLab {
     this.journal.close();
     await this.libvirt.close();
     await this.world.stop();
+  }
+
+  /** Further operations meet these faults (the text of VIRTKEEP_FAULTS). */
+  inject(faults: string): void {
+    this.runner.close();
+    this.runner = this.#newRunner(faults);
+  }
+
+  #newRunner(faults: string): OperationRunner {
+    const { journal, dependencies } = this;
+    return new OperationRunner({
+      journal,
+      log: dependencies.log,
+      undoEffect: undoEffects(dependencies),
+      faults: Faults.parse(faults),
+      concurrentOperations: 2,
+    });
   }
 
   /** Runs a workflow to its end. @throws the operation's error as `{ msgKey, message }` */

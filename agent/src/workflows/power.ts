@@ -9,8 +9,8 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { parseDomain } from '../domain-xml/index.ts';
 import { probeAgent } from '../guest/index.ts';
-import { powerStateOf } from '../inventory/domain-facts.ts';
-import { fromLibvirt, isNoDomain, patiently } from '../snapshots/index.ts';
+import { asLibvirtFailure, powerStateOf } from '../inventory/index.ts';
+import { isNoDomain, patiently } from '../snapshots/index.ts';
 import type { OperationContext, Workflow } from './context.ts';
 
 export interface PowerRequest {
@@ -95,7 +95,7 @@ export function setPower(dependencies: { libvirt(): Libvirt }, request: PowerReq
     } catch (error) {
       if (isNoDomain(error))
         throw new VirtkeepError('domain_not_found', { id: request.domainId }, { cause: error });
-      throw fromLibvirt(error, 'power');
+      throw asLibvirtFailure(error, dependencies.libvirt().uri);
     }
   };
 }

@@ -60,24 +60,24 @@ async function removeArchive(
   await removePath(effect.partialPath, false);
   await removePath(`${effect.partialPath}.qcow2`, false);
   const found = await ownIdOf(effect.finalPath, signal);
-  if (found === 'other') return;
-  if (found === effect.backupId) await removePath(effect.finalPath, false);
+  if (found !== null && found !== effect.backupId) return;
+  await removePath(effect.finalPath, false);
   // the hash file is written before the archive gets its name
   await removePath(sha256PathOf(effect.finalPath), false);
 }
 
-/** The id in the archive's manifest; 'absent', or 'other' for a file that is none of ours. */
-async function ownIdOf(path: string, signal: AbortSignal): Promise<string> {
+/** The id in the archive's manifest, empty for a file that has none; null when there is no file. */
+async function ownIdOf(path: string, signal: AbortSignal): Promise<string | null> {
   try {
     const archive = await openArchive(path, signal);
     try {
-      return archive.manifest?.backupId ?? 'other';
+      return archive.manifest?.backupId ?? '';
     } finally {
       await archive.close();
     }
   } catch (error) {
-    if (await isAbsent(path)) return 'absent';
-    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return 'other';
+    if (await isAbsent(path)) return null;
+    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return '';
     throw error;
   }
 }

@@ -8,8 +8,9 @@ import { dirname } from 'node:path';
 import { type Domain, DomainUndefine, ErrorCode, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { asLibvirtFailure } from '../inventory/index.ts';
 import type { PoolRecord } from '../pools/index.ts';
-import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import { isNoDomain } from '../snapshots/index.ts';
 import type { Workflow } from './context.ts';
 import { removableFiles, usedByOthers } from './removable-files.ts';
 
@@ -49,7 +50,7 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
     } catch (error) {
       if (isNoDomain(error))
         throw new VirtkeepError('domain_not_found', { id: request.domainId }, { cause: error });
-      throw fromLibvirt(error, 'undefine');
+      throw asLibvirtFailure(error, libvirt.uri);
     }
   };
 }

@@ -1,0 +1,139 @@
+/** Controller and real agent on a real libvirtd: what the scripted agents of the contract tests only pretend. */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import type { Guest } from '../lab/guest.ts';
+import type { Rest } from '../lab/rest.ts';
+import { waitFor } from '../lab/run.ts';
+import { startWorld, type World } from '../lab/world.ts';
+
+let world: World;
+let rest: Rest;
+let guest: Guest;
+let domainId: string;
+let bulk: string;
+
+type Json = Record<string, never> & Record<string, unknown>;
+
+beforeAll(async () => {
+  world = await startWorld({ controller: true, controllerSettings: { agents: { lost_after_s: 1 } } });
+  rest = world.rest;
+  guest = await world.defineTiny({ name: 'tiny' });
+  domainId = await world.known(guest);
+  bulk = world.node.pool(1).uuid;
+}, 120_000);
+afterAll(() => world?.stop(), 60_000);
+
+test('the inventory is what libvirt says', async () => {
+  const [node] = await rest.list<Json>('/api/nodes/');
+  expect(node).toMatchObject({ id: world.agent.nodeId, verbose_name: world.node.name, status: 'ACTIVE' });
+  expect(node?.base_datapool).toBe(world.node.pool(0).uuid);
+  const pools = await rest.list<Json>('/api/data-pools/');
+  expect(pools.map(pool => pool.id)).toEqual(expect.arrayContaining([world.node.pool(0).uuid, bulk]));
+  const domain = await rest.get<Json>(`/api/domains/${domainId}/`);
+  expect(domain).toMatchObject({
+    verbose_name: 'tiny',
+    user_power_state: 1,
+    vdisks_count: 1,
+    locked_by: null,
+  });
+});
+
+test('a power action ends with the new state in the record', async () => {
+  const record = await rest.ok<Json>('POST', `/api/domains/${domainId}/start/`, {});
+  expect(record.user_power_state).toBe(3);
+  expect(await guest.state()).toBe('running');
+  const again = await rest.send<Json>('POST', `/api/domains/${domainId}/start/`, {});
+  expect(again.status).toBe(409);
+  const off = await rest.ok<Json>('POST', `/api/domains/${domainId}/shutdown/`, { force: true });
+  expect(off.user_power_state).toBe(1);
+}, 60_000);
+
+test('backup, show, verify, restore, remove', async () => {
+  const { entity: fileId, task } = await rest.action('/api/domains/backup/', {
+    domain: domainId,
+    datapool: bulk,
+    hash_sum: true,
+    description: 'first',
+  });
+  expect(task.detail.bytes_done).toBeGreaterThan(0);
+  const file = await rest.get<Json>(`/api/library/${fileId}/`);
+  expect(file).toMatchObject({
+    status: 'ACTIVE',
+    type: 'tar',
+    description: 'first',
+    domain: { id: domainId },
+  });
+  expect(existsSync(String(file.path))).toBe(true);
+
+  const shown = await rest.ok<Json>('POST', '/api/domains/show-backup/', { file: fileId });
+  expect(shown.configuration).toMatchObject({ domain: domainId, verbose_name: 'tiny' });
+  const verified = await rest.ok<Json>('POST', `/api/library/${fileId}/verify/`, {});
+  expect(verified.hash_sum).toMatchObject({ ok: true });
+
+  const restored = await rest.ok<Json>('POST', '/api/domains/automated-restore/', {
+    file: fileId,
+    node: world.agent.nodeId,
+    datapool: bulk,
+    verbose_name: 'tiny-again',
+  });
+  expect(restored).toMatchObject({ verbose_name: 'tiny-again', user_power_state: 1, vdisks_count: 1 });
+  expect(restored.id).not.toBe(domainId);
+  await rest.action(`/api/domains/${String(restored.id)}/remove/`, { full: true });
+  expect((await rest.send('GET', `/api/domains/${String(restored.id)}/`)).status).toBe(404);
+
+  const kept = await rest.send<Json>('POST', '/api/domains/automated-restore/', {
+    file: fileId,
+    node: world.agent.nodeId,
+    keep_identity: true,
+  });
+  expect(kept.body.errors).toMatchObject([{ msg_key: 'identity_in_use' }]);
+
+  await rest.action(`/api/library/${fileId}/remove/`);
+  expect((await rest.send('GET', `/api/library/${fileId}/`)).status).toBe(404);
+  expect(existsSync(String(file.path))).toBe(false);
+}, 180_000);
+
+test('the controller is killed in the middle of a backup: the task is final when it is back', async () => {
+  const { entity: fileId, taskId } = await rest.begin('/api/domains/backup/', {
+    domain: domainId,
+    datapool: bulk,
+  });
+  await world.controller.daemon.kill();
+  await world.controller.daemon.start();
+  await world.connected();
+  const task = await rest.waitTask(taskId);
+  expect(task).toMatchObject({ status: 'SUCCESS' });
+  expect(await rest.get<Json>(`/api/library/${fileId}/`)).toMatchObject({ status: 'ACTIVE' });
+}, 120_000);
+
+test('the node goes and comes: its things stay, marked, and the catalogue is found again', async () => {
+  await world.agent.daemon.kill();
+  const nodePath = `/api/nodes/${world.agent.nodeId}/`;
+  await waitFor(
+    'the loss of the node',
+    async () => (await rest.get<Json>(nodePath)).status === 'FAILED',
+    30_000,
+  );
+  expect(await rest.get<Json>(`/api/domains/${domainId}/`)).toMatchObject({
+    status: 'FAILED',
+    user_power_state: 0,
+  });
+  const refused = await rest.send<Json>('POST', `/api/domains/${domainId}/start/`, {});
+  expect(refused.status).toBe(503);
+  await world.agent.daemon.start();
+  await world.connected();
+  expect(await rest.get<Json>(`/api/domains/${domainId}/`)).toMatchObject({ user_power_state: 1 });
+}, 90_000);
+
+test('a foreign file is found by a scan, and one that was taken away is missing', async () => {
+  const { entity: fileId } = await rest.action('/api/domains/backup/', { domain: domainId, datapool: bulk });
+  const { path } = await rest.get<{ path: string }>(`/api/library/${fileId}/`);
+  const { rename } = await import('node:fs/promises');
+  await rename(path, join(world.dir, 'away.tar'));
+  await rest.action(`/api/data-pools/${bulk}/scan/`);
+  expect(await rest.get<Json>(`/api/library/${fileId}/`)).toMatchObject({ status: 'MISSING' });
+  await rename(join(world.dir, 'away.tar'), path);
+  await rest.action(`/api/data-pools/${bulk}/scan/`);
+  expect(await rest.get<Json>(`/api/library/${fileId}/`)).toMatchObject({ status: 'ACTIVE' });
+}, 120_000);
