@@ -1,3 +1,4 @@
+import { ConfigError } from '@virtkeep/shared/config';
 import type { Logger } from '@virtkeep/shared/log';
 import { systemdNotifier } from '@virtkeep/shared/systemd';
 import type { AgentConfig } from './config.ts';
@@ -24,6 +25,11 @@ const EXIT_LIMIT_MS = 5_000;
  */
 export async function serve(config: AgentConfig, log: Logger): Promise<void> {
   const identity = loadIdentity(config.tls.dir);
+  if (config.node_id !== undefined && config.node_id !== identity.nodeId) {
+    throw new ConfigError(
+      `node_id is ${config.node_id}, but this node is enrolled as ${identity.nodeId}; enrol it again`,
+    );
+  }
   const notifier = systemdNotifier();
   const parts = makeParts(config, identity, log);
   const { runner, link, status, inventory, credentials } = parts;

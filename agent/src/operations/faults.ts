@@ -14,7 +14,6 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 
-export type FaultMoment = 'before' | 'mid' | 'after';
 type FaultAction = { type: 'kill' } | { type: 'fail' } | { type: 'pause'; file: string };
 
 const POINT = /^[a-z0-9_]+\.[a-z0-9_-]+\.(before|mid|after)$/;
