@@ -139,3 +139,13 @@ test('a route without declared access stops the server from being built', async 
   };
   await expect(testServer([bare])).rejects.toThrow('declares no access');
 });
+
+test('more requests than allowed in a minute are refused with the time to wait', async () => {
+  const limited = await testServer([actionRoutes], { limits: { requests_per_minute: 10 } });
+  const get = () => limited.app.inject({ url: '/metrics' });
+  for (let count = 0; count < 10; count += 1) expect((await get()).statusCode).toBe(200);
+  const refused = await get();
+  expect([refused.statusCode, refused.json().errors[0].msg_key]).toEqual([429, 'too_many_requests']);
+  expect(Number(refused.headers['retry-after'])).toBeGreaterThan(0);
+  await limited.close();
+});

@@ -1,4 +1,5 @@
 /** Writes the audit record of each change once its answer is out. */
+import { isUuid } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
@@ -30,13 +31,23 @@ function writeRecord(services: Services, request: FastifyRequest, reply: Fastify
     method: request.method,
     path: request.url,
     action: `${request.method} ${request.routeOptions.url ?? ''}`,
-    entityId: (request.params as { id?: string } | null)?.id ?? null,
+    entityId: entityOf(request),
     status: reply.statusCode,
     errorKey: request.errorKey,
     taskId: request.taskId,
     requestId: request.id,
     body: isPlain(request.body) ? request.body : null,
   });
+}
+
+/** What the request is about: the path's id, else the VM or file its body names. */
+function entityOf(request: FastifyRequest): string | null {
+  const { id } = (request.params ?? {}) as { id?: string };
+  if (id !== undefined) return id;
+  const { domain, file } = (isPlain(request.body) ? request.body : {}) as Record<string, unknown>;
+  return (
+    ([domain, file].find(value => typeof value === 'string' && isUuid(value)) as string | undefined) ?? null
+  );
 }
 
 function isPlain(body: unknown): boolean {

@@ -1,12 +1,13 @@
 /**
  * The event stream. A client that reads too slowly is cut off rather than buffered for: at most MAX_BUFFERED_BYTES wait
- * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends with its token.
+ * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Principal } from '../auth/principal.ts';
 import type { Change } from '../services/changes.ts';
 import type { Services } from '../services/services.ts';
+import { tokenOf } from './auth.ts';
 
 const HEARTBEAT_MS = 15_000;
 const MAX_BUFFERED_BYTES = 1024 * 1024;
@@ -32,11 +33,11 @@ export class EventStreams {
     const headers = { ...reply.getHeaders(), 'content-type': 'text/event-stream; charset=utf-8' };
     reply.raw.writeHead(200, headers as Record<string, string>);
     const lastId = request.headers['last-event-id'];
-    this.#serve(reply, viewer, typeof lastId === 'string' ? lastId : undefined);
+    this.#serve(reply, viewer, tokenOf(request), typeof lastId === 'string' ? lastId : undefined);
   }
 
-  #serve(reply: FastifyReply, viewer: Principal, lastId: string | undefined): void {
-    const { changes, draining } = this.#services;
+  #serve(reply: FastifyReply, viewer: Principal, token: string, lastId: string | undefined): void {
+    const { changes, draining, tokens } = this.#services;
     const send = (text: string) => {
       reply.raw.write(text);
       if (reply.raw.writableLength > MAX_BUFFERED_BYTES) reply.raw.destroy();
@@ -45,8 +46,9 @@ export class EventStreams {
     for (const text of backlog(changes.lastId, lastId === undefined ? [] : changes.since(lastId), viewer))
       send(text);
     const unsubscribe = changes.subscribe(change => send(changeText(change, viewer)));
-    const heartbeat = setInterval(() => send(': alive\n\n'), HEARTBEAT_MS);
     const end = () => reply.raw.end();
+    const beat = () => tokens.principal(token).then(() => send(': alive\n\n'), end);
+    const heartbeat = setInterval(() => void beat(), HEARTBEAT_MS);
     const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
     const expiry = setTimeout(end, leftMs);
     draining.addEventListener('abort', end, { once: true });
