@@ -332,14 +332,16 @@ export class FakeAgent {
     return {
       list: async () => ({ pools: [...this.pools.values()] }),
       get: async ({ id }) => this.pools.get(id)!,
-      update: async ({ id, readonly, outside, description, isBase }) =>
-        this.setPool({
+      update: async ({ id, readonly, outside, description, isBase }) => {
+        if (isBase) for (const pool of this.pools.values()) pool.isBase = false;
+        return this.setPool({
           id,
           ...(readonly === undefined ? {} : { readonly }),
           ...(outside === undefined ? {} : { outside }),
           ...(description === undefined ? {} : { description }),
           ...(isBase === undefined ? {} : { isBase }),
-        }),
+        });
+      },
       scan: async request =>
         this.#start('scan_pool', request, [{ id: request.poolId, entityClass: EntityClass.DATA_POOL }]),
       listFiles: async ({ poolId }) => ({

@@ -128,9 +128,10 @@ export class BackupService {
   }
 
   #basePool(nodeId: string): string {
-    const { row } = this.#inventory.node(nodeId);
-    if (row.base_datapool !== null) return row.base_datapool;
-    const reason = `is required, because the node ${row.verbose_name} has no base data pool`;
+    const poolId = this.#inventory.basePool(nodeId);
+    if (poolId !== null) return poolId;
+    const node = this.#inventory.node(nodeId).row.verbose_name;
+    const reason = `is required, because the node ${node} has no base data pool`;
     throw new VirtkeepError('invalid_field', { field: 'datapool', reason });
   }
 

@@ -87,6 +87,12 @@ export class Inventory {
     return entry;
   }
 
+  /** The base data pool of a node: the one its agent marks. */
+  basePool(nodeId: string): string | null {
+    for (const [id, { views }] of this.pools) if (views.get(nodeId)?.isBase) return id;
+    return null;
+  }
+
   /** Takes an event of a node's stream over. */
   async apply(nodeId: string, event: InventoryEvent): Promise<void> {
     const change = event.event;
@@ -133,9 +139,8 @@ export class Inventory {
     const last_seen = new Date().toISOString();
     const inventory_json = JSON.stringify(NodeInfo.toJSON(info));
     const same = entry.row.inventory_json === inventory_json;
-    const base_datapool = info.basePoolId === '' ? null : info.basePoolId;
     entry.info = info;
-    await this.updateNode(nodeId, { last_seen, inventory_json, base_datapool }, !same);
+    await this.updateNode(nodeId, { last_seen, inventory_json }, !same);
   }
 
   /** Writes columns of a node's row. */

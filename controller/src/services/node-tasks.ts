@@ -164,6 +164,7 @@ export class NodeTasks {
       return undefined;
     });
     if (!task) return;
+    if (operation.progress) await this.#progress(operation);
     const message = operation.warnings.join(' ');
     await this.#tasks.finish(operation.id, { status: 'SUCCESS', result: made ?? told, message });
   }

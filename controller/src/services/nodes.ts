@@ -114,8 +114,9 @@ export class NodeService {
       throw new VirtkeepError('pool_not_found', { id: poolId, field: 'base_datapool' });
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const clients = links.clients(nodeId);
-    await inventory.poolChanged(nodeId, await clients.pools.update({ id: poolId, isBase: true }, { signal }));
-    await inventory.nodeChanged(nodeId, await clients.node.getInfo({}, { signal }));
+    await clients.pools.update({ id: poolId, isBase: true }, { signal });
+    const { pools } = await clients.pools.list({}, { signal });
+    for (const pool of pools) await inventory.poolChanged(nodeId, pool);
   }
 
   /**
@@ -154,7 +155,7 @@ export class NodeService {
       domains_on_count: on.length,
       hypervisor: { libvirt: info?.libvirtVersion ?? '', emulator: info?.emulatorVersion ?? '' },
       last_seen: this.#deps.links.isConnected(row.id) ? new Date().toISOString() : row.last_seen,
-      base_datapool: row.base_datapool,
+      base_datapool: this.#deps.inventory.basePool(row.id),
     };
   }
 
