@@ -28,15 +28,6 @@ export function setMetadata(xml: string, metadata: DomainMetadata): string {
   return editDomain(xml, (domain, document) => writeMetadata(document, domain, metadata));
 }
 
-/** Sets or (empty text) removes the description. */
-export function setDescription(xml: string, description: string): string {
-  return editDomain(xml, domain => {
-    if (description === '') return removeChildren(domain, 'description');
-    ensureChild(domain, 'description', child(domain, 'metadata') ?? child(domain, 'memory')).textContent =
-      description;
-  });
-}
-
 /**
  * Drops what a live XML says about the running process and no definition should: domain id, device aliases that libvirt
  * gave, dynamic labels, recorded chains, mirrors, ports and ttys that were chosen at start, agent state.

@@ -13,7 +13,7 @@ export {
   setDiskSource,
   stripBackingStore,
 } from './edit-disks.ts';
-export { setDescription, setMetadata, setNvram, stripRuntime } from './edit-domain.ts';
+export { setMetadata, setNvram, stripRuntime } from './edit-domain.ts';
 export { editSnapshot, type SnapshotEdit } from './edit-snapshot.ts';
 export type { GuestOs, OsType } from './guest-os.ts';
 export { type Identity, newMacs, setIdentity } from './identity.ts';

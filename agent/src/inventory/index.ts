@@ -3,4 +3,3 @@
 export { powerStateOf } from './domain-facts.ts';
 export { asLibvirtFailure } from './failures.ts';
 export { Inventory, type InventoryOptions, type LibvirtSource } from './inventory.ts';
-export { isOn } from './messages.ts';

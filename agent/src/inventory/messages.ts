@@ -1,11 +1,6 @@
 // Facts → the messages of the contract. Pure.
 import { basename } from 'node:path';
-import {
-  AgentState,
-  type Disk,
-  type Domain,
-  PowerState,
-} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { AgentState, type Disk, type Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { diskId } from '../disks/index.ts';
 import type { AgentChannel, DiskConfig, DomainConfig } from '../domain-xml/index.ts';
@@ -110,9 +105,4 @@ export function poolMessage(pool: PoolRecord, counts: { disks: number; files: nu
     diskCount: counts.disks,
     fileCount: counts.files,
   };
-}
-
-/** True when the power is on, be the guest suspended. */
-export function isOn(power: PowerState): boolean {
-  return power === PowerState.RUNNING || power === PowerState.SUSPENDED;
 }

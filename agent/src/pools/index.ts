@@ -8,7 +8,7 @@ export { buildPool, type PoolNumbers, withMarks } from './build.ts';
 export { type ArchiveSummary, Catalogue, type ReadArchive } from './catalogue.ts';
 export { type FsFacts, fsFacts, isMountPoint, requireSpace } from './fs-kind.ts';
 export { type BackupSource, backupSourceRefusal, backupTargetRefusal } from './guards.ts';
-export { MARKER, type MountFacts, probeMount, requireMounted } from './mount.ts';
+export { MARKER, type MountFacts, probeMount } from './mount.ts';
 export { outsidePools } from './outside.ts';
 export { keepsFiles, type PoolDefinition, parsePool, poolKind } from './parse-pool.ts';
 export { type DiskPlace, placeOf, poolOfPath } from './place.ts';

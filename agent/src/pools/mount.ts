@@ -5,9 +5,8 @@
  */
 import { access, constants, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { errnoOf } from '@virtkeep/shared/errors';
 import { fsFacts, isDirectory, isMountPoint } from './fs-kind.ts';
-import type { PoolRecord } from './record.ts';
 
 export const MARKER = '.virtkeep-pool';
 
@@ -43,16 +42,6 @@ export async function probeMount(probe: MountProbe): Promise<MountFacts> {
   if (hadMarker || marker) return { mounted: marker, marker, readonly, network };
   if (!netfs && network === undefined) return { mounted: true, marker: false, readonly };
   return { mounted: true, marker: !readonly && (await putMarker(probe)), readonly, network };
-}
-
-/**
- * Looks again, right before use: a mount can have gone since the last refresh.
- * @throws VirtkeepError pool_not_mounted
- */
-export async function requireMounted(pool: PoolRecord, hadMarker: boolean): Promise<void> {
-  if (!pool.path) return;
-  const there = hadMarker ? await exists(join(pool.path, MARKER)) : await isDirectory(pool.path);
-  if (!there) throw new VirtkeepError('pool_not_mounted', { pool: pool.name, path: pool.path });
 }
 
 async function putMarker(probe: MountProbe): Promise<boolean> {
