@@ -56,7 +56,7 @@ step_modules() {
   if [ "$(cat "$stamp" 2>/dev/null || true)" != "$key" ]; then
     say "npm ci (no install scripts)"
     rm -f "$stamp"
-    npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null
+    NODE_OPTIONS=--no-deprecation npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null
   fi
   [ -x "$node_dir/bin/node" ] || { echo "setup: the private Node is missing: $node_dir" >&2; exit 1; }
   if ! private_node_loads zstd-napi; then
