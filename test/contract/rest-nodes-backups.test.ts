@@ -7,7 +7,7 @@ import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
-import { type Enrolled, ended, enrolled, status, until } from './rest-nodes-world.ts';
+import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
 
 // The machine may be busy with other tests.
 jest.setTimeout(60_000);
@@ -33,10 +33,7 @@ afterEach(() => {
   agent.beforeStart = () => {};
   agent.afterStart = () => {};
 });
-afterAll(async () => {
-  await rest.close();
-  await agent.stop();
-});
+afterAll(() => stopAll(rest));
 
 /** Changes a pool on the node and waits until the controller has heard of it. */
 async function changePool(change: Partial<Pool> & { id: string }, told: object): Promise<void> {

@@ -1,5 +1,6 @@
 /** A REST app with scripted agents that were enrolled through it, as a real node is. */
 import { createServer } from 'node:net';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
 import { exportPrivateKey, KEY_ALGORITHM, newKeyPair, x509 } from '../../controller/src/pki/x509.ts';
 import { FakeAgent, type FakeAgentTls } from './fake-agent.ts';
@@ -42,6 +43,15 @@ export async function redeem(
   return rest.call('POST', '/api/nodes/enroll/', { as: null, body });
 }
 
+const started: FakeAgent[] = [];
+
+/** Ends the app and every agent that was enrolled, also after a test that failed half-way. */
+export async function stopAll(rest: RestApp | undefined): Promise<void> {
+  rest?.draining.abort(new VirtkeepError('draining')); // answers that still wait end
+  for (const agent of started.splice(0)) await agent.stop();
+  await rest?.close();
+}
+
 /** Enrols a scripted agent and waits until the controller is connected to it. */
 export async function enrolled(rest: RestApp, name: string, agent = new FakeAgent()): Promise<Enrolled> {
   const port = await freePort();
@@ -52,6 +62,7 @@ export async function enrolled(rest: RestApp, name: string, agent = new FakeAgen
   const { certificate_pem, ca_pem } = answer.body;
   const tls = { caPem: ca_pem, certificatePem: certificate_pem + ca_pem, privateKeyPem };
   await agent.start(tls, port);
+  started.push(agent);
   await status(rest, agent.id, 'ACTIVE');
   return { agent, tls };
 }

@@ -5,7 +5,16 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
-import { type Enrolled, ended, enrolled, nodeRequest, redeem, status, until } from './rest-nodes-world.ts';
+import {
+  type Enrolled,
+  ended,
+  enrolled,
+  nodeRequest,
+  redeem,
+  status,
+  stopAll,
+  until,
+} from './rest-nodes-world.ts';
 
 // The machine may be busy with other tests.
 jest.setTimeout(60_000);
@@ -21,11 +30,7 @@ beforeAll(async () => {
   two = await enrolled(rest, 'n2');
   agent = one.agent;
 });
-afterAll(async () => {
-  await rest.close();
-  await one?.agent.stop();
-  await two?.agent.stop();
-});
+afterAll(() => stopAll(rest));
 
 async function ticket(body: object = {}) {
   return (await rest.call('POST', '/api/nodes/', { body })).body;
