@@ -1,0 +1,152 @@
+/** A controller that was stopped and started again, on the same database; and the renewal of certificates. */
+import { X509Certificate } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { newId } from '@virtkeep/shared/ids';
+import { createLogger } from '@virtkeep/shared/log';
+import type { AgentClients } from '../../controller/src/agents/clients.ts';
+import type { NodeLinks } from '../../controller/src/agents/links.ts';
+import { SYSTEM_USER } from '../../controller/src/auth/principal.ts';
+import { nodeUrn } from '../../controller/src/pki/index.ts';
+import { CertificateRenewer } from '../../controller/src/services/certificates.ts';
+import { Inventory } from '../../controller/src/services/inventory.ts';
+import { createNodeServices, type NodeServices } from '../../controller/src/services/node-services.ts';
+import type { FakeAgent } from './fake-agent.ts';
+import { makeRestApp, type RestApp } from './rest-app.ts';
+import { type Enrolled, ended, enrolled, nodeRequest, stopAll, until } from './rest-nodes-world.ts';
+
+// The machine may be busy with other tests.
+jest.setTimeout(60_000);
+
+const TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
+let rest: RestApp;
+let node: Enrolled;
+let agent: FakeAgent;
+let running: NodeServices;
+
+beforeAll(async () => {
+  rest = await makeRestApp({ agents: { lost_after_s: 0.3 } });
+  node = await enrolled(rest, 'n1');
+  agent = node.agent;
+  running = rest.services;
+});
+afterAll(async () => {
+  if (running !== rest?.services) await running?.stopNodes();
+  await stopAll(rest);
+});
+
+/** Ends all that deals with nodes, and starts it anew on the same database. */
+async function restart(between: () => Promise<void> | void = () => {}): Promise<void> {
+  await running.stopNodes();
+  await between();
+  running = createNodeServices(rest.services, rest.ca, TIMES);
+  Object.assign(rest.services, running);
+  await running.startNodes();
+}
+
+async function knownDomain() {
+  const domain = agent.setDomain({});
+  await until(async () => (await rest.call('GET', `/api/domains/${domain.id}/`)).status === 200);
+  return domain;
+}
+
+describe('restart of the controller', () => {
+  test('what the nodes have is known at once, before they are connected', async () => {
+    const domain = await knownDomain();
+    const pool = agent.setPool({ name: 'p' });
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    await restart(() => agent.stop());
+    expect((await rest.call('GET', `/api/domains/${domain.id}/`)).body).toMatchObject({ status: 'FAILED' });
+    expect((await rest.call('GET', `/api/data-pools/${pool.id}/`)).body).toMatchObject({
+      verbose_name: 'p',
+      status: 'FAILED',
+      nodes_connected: [{ connection_status: 'FAILED' }],
+    });
+    await agent.start(node.tls);
+    await until(async () => (await rest.call('GET', `/api/domains/${domain.id}/`)).body.status === 'ACTIVE');
+  });
+
+  test('an operation that ended meanwhile ends its task; one that runs goes on', async () => {
+    const first = await knownDomain();
+    const second = await knownDomain();
+    const start = async (id: string) =>
+      (await rest.call('POST', `/api/domains/${id}/reboot/?async=1`, { body: {} })).body._task.id as string;
+    const done = await start(first.id);
+    const going = await start(second.id);
+    await restart(() => agent.succeed(done));
+    await ended(rest, done);
+    expect((await rest.call('GET', `/api/tasks/${going}/`)).body.status).toBe('IN_PROGRESS');
+    agent.succeed(going);
+    await ended(rest, going);
+  });
+
+  test('a task whose start call never left has failed and says so; nothing is sent again', async () => {
+    const domain = await knownDomain();
+    const taskId = newId();
+    const calls = agent.calls.filter(call => call.kind === 'power').length;
+    await restart(async () => {
+      await rest.services.tasks.create({
+        id: taskId,
+        name: 'domain_reboot',
+        verboseName: 'Reboot',
+        user: SYSTEM_USER,
+        entities: [{ id: domain.id, class: 'domain' }],
+        nodeId: agent.id,
+      });
+    });
+    const task = await ended(rest, taskId, 'FAILED');
+    expect(task.error.msg_key).toBe('operation_unknown');
+    expect(agent.calls.filter(call => call.kind === 'power').length).toBe(calls);
+  });
+
+  test("the controller's own work in the middle is over", async () => {
+    const task = {
+      name: 'file_refresh',
+      verboseName: 'Read x',
+      user: SYSTEM_USER,
+      entities: [],
+      nodeId: null,
+    };
+    const { row } = await rest.services.tasks.create(task);
+    await restart();
+    expect((await ended(rest, row.id, 'FAILED')).error.msg_key).toBe('interrupted');
+  });
+
+  test('a node that does not come back has its tasks LOST', async () => {
+    const domain = await knownDomain();
+    const { body } = await rest.call('POST', `/api/domains/${domain.id}/reboot/?async=1`, { body: {} });
+    await restart(() => agent.stop());
+    const status = async () => (await rest.call('GET', `/api/tasks/${body._task.id}/`)).body.status;
+    await until(async () => (await status()) === 'LOST');
+    await agent.start(node.tls);
+    agent.succeed(body._task.id);
+    await ended(rest, body._task.id);
+  });
+});
+
+describe('renewal of certificates', () => {
+  test('is asked for, signed and installed when less than a third of the life remains, once', async () => {
+    const inventory = new Inventory(rest.services.db, () => {});
+    await inventory.load();
+    agent.csrPem = (await nodeRequest(agent.id)).csrPem;
+    const day = 86_400_000;
+    const peer = { notBefore: Date.now() - 300 * day, notAfter: Date.now() + 90 * day };
+    const clients = {
+      node: {
+        renewCertificate: async () => ({ csrPem: agent.csrPem }),
+        installCertificate: async (request: { certificatePem: string }) => {
+          agent.installedPem = request.certificatePem;
+          return {};
+        },
+      },
+    } as unknown as AgentClients;
+    const links = { connected: () => [{ nodeId: agent.id, clients, peer }] } as unknown as NodeLinks;
+    const renewer = new CertificateRenewer(rest.ca, links, inventory, createLogger('test', 'error'));
+    expect(await renewer.round()).toEqual([agent.id]);
+    const installed = new X509Certificate(agent.installedPem);
+    expect(installed.subjectAltName).toContain(nodeUrn(agent.id));
+    expect(Date.parse(installed.validTo)).toBeGreaterThan(Date.now() + 390 * day);
+    expect(await renewer.round()).toEqual([]);
+    peer.notAfter = Date.now() + 390 * day;
+    expect(await renewer.round()).toEqual([]);
+  });
+});
