@@ -51,7 +51,8 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     nodeName,
     settings: journal.settings,
     catalogue,
-    lockedBy: domainId => runner.holderOf('domain', domainId)?.operationId,
+    lockedBy: domainId =>
+      (runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId))?.operationId,
     log,
     defaultBase: config.base_data_pool,
   });

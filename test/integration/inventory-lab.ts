@@ -62,7 +62,7 @@ export class InventoryLab {
       nodeName: world.node.name,
       settings,
       catalogue: this.catalogue,
-      lockedBy: id => this.runner.holderOf('domain', id)?.operationId,
+      lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
       log,
       refreshMs,
     });
@@ -127,6 +127,29 @@ export class InventoryLab {
       return JSON.parse(resultJson) as Record<string, unknown>;
     }
     throw new Error('the operation vanished');
+  }
+
+  /** An operation that does nothing but hold a domain until it is released. */
+  hold(domainId: string, kinds: ('domain' | 'power')[]): { release: () => Promise<unknown> } {
+    const gate = Promise.withResolvers<void>();
+    const operation = this.runner.start({
+      id: newId(),
+      kind: 'backup',
+      request: {},
+      entities: [],
+      cancellable: true,
+      heavy: false,
+      locks: kinds.map(kind => ({ kind, id: domainId, mode: 'exclusive' })),
+      workflow: async context => {
+        await gate.promise;
+        context.commit({});
+      },
+    });
+    const release = () => {
+      gate.resolve();
+      return this.ended(Promise.resolve(operation));
+    };
+    return { release };
   }
 
   power(domainId: string, action: PowerAction, options: { force?: boolean; timeoutSeconds?: number } = {}) {

@@ -73,6 +73,19 @@ describe('power', () => {
     expect(result.power_state).toBe('off');
   });
 
+  test('a VM whose disks are held by a backup may be shut down; one that must stay off is not started', async () => {
+    const guest = await lab.world.defineTiny({ name: 'held', dataDisks: [] });
+    const id = await guest.uuid();
+    await lab.domain(id);
+    await lab.power(id, PowerAction.START);
+    const disks = lab.hold(id, ['domain']);
+    expect(await lab.power(id, PowerAction.SHUTDOWN, { force: true })).toMatchObject({ power_state: 'off' });
+    await disks.release();
+    const both = lab.hold(id, ['domain', 'power']);
+    await expect(lab.power(id, PowerAction.START)).rejects.toEqual(failure('domain_busy'));
+    await both.release();
+  });
+
   test('a template does not start; unknown domains and actions are refused', async () => {
     const guest = await lab.world.defineTiny({ name: 'stamp', dataDisks: [] });
     const id = await guest.uuid();

@@ -13,6 +13,7 @@ import { backupTargetRefusal } from '../pools/index.ts';
 import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
 import { backupWorkflow } from '../workflows/backup.ts';
 import { backupFileOf } from '../workflows/backup-file.ts';
+import type { Lock } from '../workflows/context.ts';
 import { deleteBackupWorkflow } from '../workflows/delete-backup.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
@@ -40,7 +41,7 @@ export function backupService(
           { id: request.fileId, entityClass: EntityClass.FILE },
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
         ],
-        locks: [{ kind: 'domain', id: request.domainId, mode: 'exclusive' }],
+        locks: await locksOf(dependencies, request.domainId),
         cancellable: true,
         workflow: backupWorkflow(dependencies, request),
       });
@@ -98,6 +99,22 @@ export function backupService(
       });
     },
   };
+}
+
+/** The disks of a VM that is off are read as they are: it must not be started meanwhile. */
+async function locksOf(dependencies: WorkflowDependencies, domainId: string): Promise<Lock[]> {
+  const disks: Lock = { kind: 'domain', id: domainId, mode: 'exclusive' };
+  return (await isRunning(dependencies, domainId)) ? [disks] : [disks, { ...disks, kind: 'power' }];
+}
+
+/** @throws VirtkeepError domain_not_found, libvirt_failed */
+async function isRunning(dependencies: WorkflowDependencies, domainId: string): Promise<boolean> {
+  try {
+    return await (await dependencies.libvirt().domainByUuid(domainId)).isActive();
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId });
+    throw fromLibvirt(error, 'virDomainIsActive');
+  }
 }
 
 /** @throws VirtkeepError invalid_uuid, invalid_field */

@@ -59,12 +59,19 @@ async function startPower(options: DomainServiceOptions, request: SetPowerReques
     throw new VirtkeepError('invalid_field', { field: 'timeout_seconds', reason });
   }
   const workflow = setPower(options.workflows, { domainId, action, force, timeoutMs: seconds * 1000 });
-  return startOn(options, 'power', request, workflow, true);
+  return startOn(options, 'power', request, ['power'], workflow, true);
 }
 
 async function startRemove(options: DomainServiceOptions, request: RemoveDomainRequest): Promise<Operation> {
   // it takes a moment, and half of it is nothing to stop at
-  return startOn(options, 'remove_domain', request, removeDomain(options.workflows, request), false);
+  return startOn(
+    options,
+    'remove_domain',
+    request,
+    ['domain', 'power'],
+    removeDomain(options.workflows, request),
+    false,
+  );
 }
 
 /** Starts an operation that holds one domain. The domain is looked up only when the call is not a repeated one. */
@@ -72,6 +79,7 @@ async function startOn(
   { inventory, runner }: DomainServiceOptions,
   kind: string,
   request: { operationId: string; domainId: string },
+  holds: Lock['kind'][],
   workflow: Workflow,
   cancellable: boolean,
 ): Promise<Operation> {
@@ -79,7 +87,7 @@ async function startOn(
   const known = runner.replay(operationId, kind, request);
   if (known) return known;
   await knownDomain(inventory, domainId);
-  const locks: Lock[] = [{ kind: 'domain', id: domainId, mode: 'exclusive' }];
+  const locks = holds.map((held): Lock => ({ kind: held, id: domainId, mode: 'exclusive' }));
   const entities = [{ id: domainId, entityClass: EntityClass.DOMAIN }];
   return runner.start({
     id: operationId,
@@ -100,7 +108,8 @@ async function startOn(
 async function update(options: DomainServiceOptions, request: UpdateDomainRequest): Promise<Domain> {
   const { domainId, description, template } = request;
   const domain = await knownDomain(options.inventory, domainId);
-  const holder = options.runner.holderOf('domain', domainId);
+  const { runner } = options;
+  const holder = runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId);
   if (holder) {
     const { operationId: operation, kind } = holder;
     throw new VirtkeepError('domain_busy', { domain: domain.name, operation, kind });

@@ -30,6 +30,7 @@ export function restoreService(
         ],
         locks: [
           { kind: 'domain', id: domainId, mode: 'exclusive' },
+          { kind: 'power', id: domainId, mode: 'exclusive' },
           { kind: 'file', id: file.path, mode: 'shared' },
         ],
         cancellable: true,

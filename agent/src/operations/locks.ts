@@ -11,7 +11,13 @@ interface Held extends LockHolder {
   mode: Lock['mode'];
 }
 
-const BUSY: Record<Lock['kind'], ErrorKey> = { domain: 'domain_busy', file: 'file_busy', pool: 'pool_busy' };
+/** The refusal of each kind of lock, and the parameter that names the thing in it. */
+const BUSY: Record<Lock['kind'], { key: ErrorKey; subject: string }> = {
+  domain: { key: 'domain_busy', subject: 'domain' },
+  power: { key: 'domain_busy', subject: 'domain' },
+  file: { key: 'file_busy', subject: 'file' },
+  pool: { key: 'pool_busy', subject: 'pool' },
+};
 
 /**
  * What each running operation holds. Nothing waits for a lock: a conflicting start is refused at once and names the
@@ -34,8 +40,9 @@ export class LockTable {
     for (const lock of locks) {
       const conflict = this.#conflict(holder.operationId, lock);
       if (conflict) {
-        const params = { [lock.kind]: lock.id, operation: conflict.operationId, kind: conflict.kind };
-        throw new VirtkeepError(BUSY[lock.kind], params);
+        const { key, subject } = BUSY[lock.kind];
+        const params = { [subject]: lock.id, operation: conflict.operationId, kind: conflict.kind };
+        throw new VirtkeepError(key, params);
       }
     }
     for (const lock of locks) {

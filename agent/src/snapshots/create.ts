@@ -2,7 +2,6 @@
 import { type Domain, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import type { ProgressReporter } from '../workflows/context.ts';
 import type { StateMode, StatePlan } from './plan.ts';
 import { stateRequestXml } from './state-xml.ts';
 
@@ -17,6 +16,12 @@ const FREEZE_TIMEOUT_SEC = 60;
 const AGENT_BLOCK = -2;
 const POLL_MS = 250;
 
+/** Told how much of the memory is saved, bytes. */
+export interface MemoryProgress {
+  total(bytes: number): void;
+  done(bytes: number): void;
+}
+
 /**
  * Makes the state. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
  * overlays may exist, so the caller declares them before.
@@ -26,7 +31,7 @@ export async function createAutomaticState(
   domain: Domain,
   plan: StatePlan,
   signal: AbortSignal,
-  progress: ProgressReporter,
+  progress: MemoryProgress,
 ): Promise<void> {
   throwIfAborted(signal);
   const xml = stateRequestXml({
@@ -57,7 +62,7 @@ async function watchMemory(
   domain: Domain,
   making: Promise<unknown>,
   signal: AbortSignal,
-  progress: ProgressReporter,
+  progress: MemoryProgress,
 ): Promise<void> {
   let ended = false;
   const finished = making.finally(() => {

@@ -84,7 +84,8 @@ export type Workflow = (context: OperationContext) => Promise<void>;
 
 /** What an operation holds while it runs; a conflicting start is refused at once with domain_busy or file_busy. */
 export interface Lock {
-  kind: 'domain' | 'file' | 'pool';
+  /** `domain` is its disks and definition, `power` whether it runs: a VM may be shut down while its backup runs. */
+  kind: 'domain' | 'power' | 'file' | 'pool';
   /** Domain or pool UUID, or absolute path of the file. */
   id: string;
   mode: 'shared' | 'exclusive';
