@@ -10,7 +10,7 @@ import { basename, join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { ArchiveWriter, partialPathOf } from '../archive/index.ts';
+import { ArchiveWriter, type FinishOptions, partialPathOf } from '../archive/index.ts';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../pools/index.ts';
 import { fromLibvirt } from '../snapshots/index.ts';
 import { type BackupFacts, readFacts } from './backup/facts.ts';
@@ -57,11 +57,16 @@ async function run(
   const instant = await context.step('state', () =>
     freeze(context, facts, request.requireConsistency, target.path!),
   );
-  const written = await context.step('copy', () =>
-    copy(dependencies, request, context, { facts, target, instant }),
-  );
-  const finished = await context.step('publish', () => written.publish());
-  context.commit({ file: backupFileRecord(finished, target) });
+  const draft: Draft = { writer: null };
+  try {
+    const finish = await context.step('copy', () =>
+      copy(dependencies, request, context, { facts, target, instant, draft }),
+    );
+    const finished = await context.step('publish', () => draft.writer!.finish(finish));
+    context.commit({ file: backupFileRecord(finished, target) });
+  } finally {
+    await draft.writer?.abort();
+  }
   dependencies.filesChanged(target.id);
   const { automatic } = instant;
   if (automatic)
@@ -110,8 +115,16 @@ async function estimate(
   await requireSpace(target, plan.neededBytes * share);
 }
 
-interface Written {
-  publish(): Promise<Awaited<ReturnType<ArchiveWriter['finish']>>>;
+/** The archive being written; whoever leaves the workflow early finds it here and ends it. */
+interface Draft {
+  writer: ArchiveWriter | null;
+}
+
+interface CopyScope {
+  facts: BackupFacts;
+  target: PoolRecord;
+  instant: FrozenInstant;
+  draft: Draft;
 }
 
 /** Writes all members. Only frozen files are read, never one that the guest writes to. */
@@ -119,55 +132,33 @@ async function copy(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  { facts, target, instant }: { facts: BackupFacts; target: PoolRecord; instant: FrozenInstant },
-): Promise<Written> {
+  { facts, target, instant, draft }: CopyScope,
+): Promise<FinishOptions> {
   const plan = await planCopy(dependencies, facts, instant);
   const marks = await markSources(plan.sources);
   const path = await archivePath(target, facts.config.name, instant.time, request.compress);
-  context.effects.begin(
-    {
-      type: 'archive',
-      backupId: request.fileId,
-      partialPath: partialPathOf(path, request.fileId),
-      finalPath: path,
-    },
-    'failure',
-  );
+  const backupId = request.fileId;
+  const partialPath = partialPathOf(path, backupId);
+  context.effects.begin({ type: 'archive', backupId, partialPath, finalPath: path }, 'failure');
   context.progress.total(plan.totalBytes);
-  const writer = await ArchiveWriter.create({
+  draft.writer = await ArchiveWriter.create({
     path,
-    backupId: request.fileId,
+    backupId,
     compression: request.compress ? { level: Math.min(request.compressionLevel || 3, MAX_LEVEL) } : null,
     hash: request.hashSum,
-    workers: dependencies.compressionWorkers,
     signal: context.signal,
     onProgress: bytes => context.progress.done(bytes),
   });
-  try {
-    await writeMembers(writer, plan);
-    await refuseChanged(facts, marks);
-  } catch (error) {
-    await writer.abort();
-    throw error;
-  }
-  const manifest = {
-    backupId: request.fileId,
+  await writeMembers(draft.writer, plan);
+  await refuseChanged(facts, marks);
+  const rest = {
+    backupId,
     toolVersion: dependencies.version,
     created: instant.time.toISOString(),
     options: optionsOf(request),
     warnings: facts.warnings,
   };
-  return {
-    publish: async () => {
-      try {
-        const fill = (members: Parameters<typeof fullManifest>[1]) =>
-          fullManifest(plan.manifest, members, manifest);
-        return await writer.finish({ stateNumber: STATE_NUMBER, manifest: fill });
-      } finally {
-        await writer.abort();
-      }
-    },
-  };
+  return { stateNumber: STATE_NUMBER, manifest: members => fullManifest(plan.manifest, members, rest) };
 }
 
 async function planCopy(
