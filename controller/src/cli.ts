@@ -9,7 +9,7 @@ import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/error
 import { createLogger } from '@virtkeep/shared/log';
 import { type ControllerConfig, configSchema, loadControllerConfig } from './config.ts';
 import { VERSION } from './http/openapi.ts';
-import { ensureCa } from './pki/index.ts';
+import { ensureCa, issueServiceCertificate, SERVICE_ROLES } from './pki/index.ts';
 import { serve } from './serve.ts';
 import { makeEnrolment } from './services/enrolment.ts';
 import { UserService } from './services/users.ts';
@@ -20,11 +20,15 @@ import type { Database } from './store/schema.ts';
 const EX_USAGE = 64;
 const EX_CONFIG = 78;
 
+const SERVICE_CERTIFICATE_DAYS = 397;
+
 const USAGE = `virtkeep-controller ${VERSION}
 
 usage: virtkeep-controller [serve] [--config FILE]
        virtkeep-controller [--config FILE] user set-password NAME     (the new password on standard input)
        virtkeep-controller [--config FILE] node token [--name NAME] [--address HOST[:PORT]]
+       virtkeep-controller [--config FILE] cert issue --role reader|operator --name NAME [--out DIR] [--days N]
+                                                                      (for a service that calls the agents)
        virtkeep-controller --version | --help
 
 Without --config every setting has its default; packaging/controller.example.yaml describes them.
@@ -34,6 +38,9 @@ const OPTIONS = {
   config: { type: 'string', short: 'c' },
   name: { type: 'string' },
   address: { type: 'string' },
+  role: { type: 'string' },
+  out: { type: 'string' },
+  days: { type: 'string' },
   version: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const;
@@ -67,6 +74,7 @@ async function runCommand(argv: string[]): Promise<void> {
     if (command === 'node' && action === 'token' && subject === undefined) {
       return printToken(config, values.name ?? '', values.address ?? '');
     }
+    if (command === 'cert' && action === 'issue' && subject === undefined) return issueCert(config, values);
   }
   throw new UsageError(`unknown command "${positionals.join(' ')}" (see --help)`);
 }
@@ -107,6 +115,22 @@ async function printToken(config: ControllerConfig, verboseName: string, address
   );
   process.stdout.write(`${ticket.token}\n`);
   process.stderr.write(`For one node, until ${ticket.expires_on}.\n`);
+}
+
+async function issueCert(
+  config: ControllerConfig,
+  { role, name, out, days }: { role?: string; name?: string; out?: string; days?: string },
+): Promise<void> {
+  const known = SERVICE_ROLES.find(item => item === role);
+  if (known === undefined) throw new UsageError(`--role must be one of: ${SERVICE_ROLES.join(', ')}`);
+  if (name === undefined) throw new UsageError('--name is required');
+  const files = await issueServiceCertificate(config.state_dir, {
+    role: known,
+    name,
+    outDir: out ?? process.cwd(),
+    days: Number(days ?? SERVICE_CERTIFICATE_DAYS),
+  });
+  process.stdout.write(`${files.certificatePath}\n${files.keyPath}\n${files.caPath}\n`);
 }
 
 async function withDatabase<T>(config: ControllerConfig, work: (db: Database) => Promise<T>): Promise<T> {

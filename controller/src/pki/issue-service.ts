@@ -1,5 +1,6 @@
 /** `virtkeep-controller cert issue`: client certificates by which other services may call the agents. */
 import { join } from 'node:path';
+import { ConfigError } from '@virtkeep/shared/config';
 import { ensureCa, issueCertificate } from './authority.ts';
 import { writeDurably } from './files.ts';
 import { roleUrn, type ServiceRole } from './names.ts';
@@ -15,16 +16,16 @@ const NAME = /^[a-z0-9][a-z0-9_.-]{0,62}$/i;
 /**
  * Issues a client certificate of a role and writes `<name>.crt` (with the CA below it), `<name>.key` (0600) and
  * `ca.crt` into `outDir`. There is no revocation list, so `days` (1 to 3650) is how long a leaked key can be used.
- * @throws Error with a text for the terminal.
+ * @throws ConfigError with a text for the terminal.
  */
 export async function issueServiceCertificate(
   stateDir: string,
   options: { role: ServiceRole; name: string; outDir: string; days: number },
 ): Promise<ServiceCertificateFiles> {
   if (!NAME.test(options.name))
-    throw new Error(`"${options.name}" cannot be used as a name: letters, digits, "._-", at most 63.`);
+    throw new ConfigError(`"${options.name}" cannot be used as a name: letters, digits, "._-", at most 63.`);
   if (!Number.isInteger(options.days) || options.days < 1 || options.days > 3650)
-    throw new Error('--days must be a whole number from 1 to 3650.');
+    throw new ConfigError('--days must be a whole number from 1 to 3650.');
   const ca = await ensureCa(stateDir);
   const issued = await issueCertificate(ca, {
     commonName: options.name,

@@ -1,0 +1,72 @@
+import { describe, expect, test } from '@jest/globals';
+import { AgentState, Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Role } from '../auth/permissions.ts';
+import type { Principal } from '../auth/principal.ts';
+import { type DomainContext, domainPermissions, domainRecord } from './domain-record.ts';
+
+const viewer = (role: Role): Principal => ({
+  id: 'u',
+  username: 'u',
+  role,
+  jti: 'j',
+  kind: 'session',
+  expiresOn: new Date(),
+});
+const context = (part: Partial<DomainContext['node']> = {}, role: Role = 'administrator'): DomainContext => ({
+  node: { id: 'n', verbose_name: 'node', connected: true, service: false, ...part },
+  parentName: null,
+  viewer: viewer(role),
+});
+const domain = (part: Partial<Domain> = {}) =>
+  Domain.fromPartial({
+    id: 'd',
+    name: 'vm',
+    powerState: PowerState.RUNNING,
+    agentState: AgentState.CONNECTED,
+    ...part,
+  });
+const allowed = (part: Partial<Domain>, where = context()) =>
+  Object.entries(domainPermissions(domain(part), where))
+    .filter(([, may]) => may)
+    .map(([action]) => action);
+
+describe('permissions', () => {
+  test('follow the power state', () => {
+    expect(allowed({})).toEqual(['shutdown', 'reboot', 'suspend', 'reset', 'update', 'remove', 'backup']);
+    expect(allowed({ powerState: PowerState.OFF })).toEqual([
+      'start',
+      'update',
+      'template',
+      'remove',
+      'backup',
+    ]);
+    expect(allowed({ powerState: PowerState.SUSPENDED })).toContain('resume');
+  });
+
+  test('a template is not started, a VM with mediated devices is backed up off only', () => {
+    expect(allowed({ powerState: PowerState.OFF, template: true })).not.toContain('start');
+    expect(allowed({ mdevs: ['m'] })).not.toContain('backup');
+    expect(allowed({ mdevs: ['m'], powerState: PowerState.OFF })).toContain('backup');
+  });
+
+  test('a held domain, an absent node and service mode allow nothing that changes it', () => {
+    expect(allowed({ lockedBy: 'task' })).toEqual(['update']);
+    expect(allowed({}, context({ connected: false }))).toEqual([]);
+    expect(allowed({}, context({ service: true }))).toEqual([]);
+  });
+
+  test('follow the role', () => {
+    expect(allowed({}, context({}, 'backup_service'))).toEqual(['backup']);
+    expect(allowed({}, context({}, 'auditor'))).toEqual([]);
+  });
+});
+
+test('what only the node knows is undefined while it is away', () => {
+  const entry = { domain: domain(), nodeId: 'n', firstSeen: '', modified: '' };
+  expect(domainRecord(entry, context({ connected: false }))).toMatchObject({
+    status: 'FAILED',
+    user_power_state: 0,
+    guest_utils: { qemu_state: false },
+  });
+  expect(domainRecord(entry, context())).toMatchObject({ status: 'ACTIVE', user_power_state: 3 });
+});

@@ -1,0 +1,49 @@
+import { describe, expect, test } from '@jest/globals';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { detailsOf, fileRecord, rowOfFile, unpublishedPath } from './file-record.ts';
+
+const NOW = '2026-01-02T03:04:05.000Z';
+const file = (part: Partial<BackupFile> = {}) =>
+  BackupFile.fromPartial({
+    id: 'f',
+    poolId: 'p',
+    path: '/p/backups/a.tar',
+    filename: 'a.tar',
+    size: 10n,
+    type: 'tar',
+    created: new Date(NOW),
+    ...part,
+  });
+
+describe('a file seen on its pool', () => {
+  test('keeps what only the controller knows', () => {
+    const before = { ...rowOfFile(file(), undefined, NOW), protected: 1, description: 'mine' };
+    const after = rowOfFile(file({ size: 20n }), before, NOW);
+    expect(after).toMatchObject({ protected: 1, description: 'mine', size: 20, status: 'ACTIVE' });
+  });
+
+  test('stays damaged after a failed verification until it changes', () => {
+    const fresh = rowOfFile(file({ hashed: true }), undefined, NOW);
+    const details = { ...detailsOf(fresh), failed_verification: true, damage: 'a: hash' };
+    const before = { ...fresh, status: 'DAMAGED', record_json: JSON.stringify(details) };
+    const same = rowOfFile(file({ hashed: true }), before, NOW);
+    expect(same.status).toBe('DAMAGED');
+    expect(detailsOf(same).damage).toBe('a: hash');
+    expect(rowOfFile(file({ hashed: true, size: 11n }), before, NOW).status).toBe('ACTIVE');
+  });
+
+  test('is damaged when it cannot be read, and knows no original when it has none', () => {
+    const row = rowOfFile(file({ damage: 'cut short' }), undefined, NOW);
+    expect(row).toMatchObject({ status: 'DAMAGED', domain_id: null });
+    expect(fileRecord(row, undefined)).toMatchObject({
+      domain: null,
+      additional_flags: { can_be_domained: false },
+      datapool: { id: 'p', verbose_name: '' },
+    });
+  });
+
+  test('shows no path before it is published', () => {
+    const row = { ...rowOfFile(file(), undefined, NOW), path: unpublishedPath('f') };
+    expect(fileRecord(row, undefined).path).toBe('');
+  });
+});
