@@ -19,8 +19,8 @@ describe('a scripted agent', () => {
   }, 60_000);
 
   afterAll(async () => {
-    await agent.close();
-    await world.stop();
+    await agent?.close();
+    await world?.stop();
   });
 
   test('answers through libvirt', async () => {

@@ -16,7 +16,7 @@ describe('a world of two nodes', () => {
   }, 120_000);
 
   afterAll(async () => {
-    await world.stop();
+    await world?.stop();
   }, 60_000);
 
   test('the guest reads its data disks and runs programs', async () => {

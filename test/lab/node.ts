@@ -233,10 +233,11 @@ async function startHolder(): Promise<{ holderPid: number; mountNamespace: strin
   const mountNamespace = await waitFor(
     'the namespace of the node',
     () => {
+      if (!isRunning(holderPid)) throw new Error('unshare failed: root and mount namespaces are needed');
       const namespace = mountNamespaceOf(holderPid);
-      return namespace !== outside && readFileSync(`/proc/${holderPid}/comm`, 'utf8').trim() === 'sleep'
-        ? namespace
-        : undefined;
+      const entered =
+        namespace !== outside && readFileSync(`/proc/${holderPid}/comm`, 'utf8').trim() === 'sleep';
+      return entered ? namespace : undefined;
     },
     5_000,
     5,

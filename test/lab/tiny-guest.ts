@@ -45,8 +45,8 @@ export function tinyGuest(): Promise<BootFiles> {
 
 async function build(): Promise<BootFiles> {
   const kernel = await cloudKernel();
-  const busybox = join(await unpackedPackage('busybox-static'), 'bin', 'busybox');
-  const agent = join(await unpackedPackage('qemu-guest-agent'), 'usr', 'sbin', 'qemu-ga');
+  const busybox = program(await unpackedPackage('busybox-static'), 'bin/busybox');
+  const agent = program(await unpackedPackage('qemu-guest-agent'), 'sbin/qemu-ga');
   const key = contentKey(kernel, [busybox, agent]);
   const initrd = join(CACHE, 'guest', `tiny-${key}.cpio`);
   if (!existsSync(initrd)) {
@@ -56,6 +56,13 @@ async function build(): Promise<BootFiles> {
     renameSync(`${initrd}.${process.pid}`, initrd);
   }
   return { kernel: kernel.image, initrd };
+}
+
+/** A program of an unpacked package; Debian 13 moved all of /bin and /sbin below /usr. */
+function program(root: string, path: string): string {
+  const found = [join(root, 'usr', path), join(root, path)].find(file => existsSync(file));
+  if (!found) throw new Error(`no ${path} in ${root}`);
+  return found;
 }
 
 function contentKey(kernel: Kernel, files: string[]): string {
