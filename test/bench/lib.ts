@@ -109,11 +109,17 @@ export async function dropCached(path: string): Promise<void> {
   await command('dd', [`if=${path}`, 'iflag=nocache', 'count=0', 'status=none']);
 }
 
-/** Options every benchmark has. */
-export function benchOptions(): { quick: boolean; rounds: number; warm: boolean } {
+/** Options every benchmark has; `only` names the parts to run, all when empty. */
+export function benchOptions(): { quick: boolean; rounds: number; warm: boolean; only: string[] } {
   const { values } = parseArgs({
-    options: { quick: { type: 'boolean' }, rounds: { type: 'string' }, warm: { type: 'boolean' } },
+    options: {
+      quick: { type: 'boolean' },
+      rounds: { type: 'string' },
+      warm: { type: 'boolean' },
+      only: { type: 'string', multiple: true },
+    },
   });
   const quick = values.quick ?? false;
-  return { quick, rounds: Number(values.rounds ?? (quick ? 3 : 5)), warm: values.warm ?? false };
+  const rounds = Number(values.rounds ?? (quick ? 3 : 5));
+  return { quick, rounds, warm: values.warm ?? false, only: values.only ?? [] };
 }

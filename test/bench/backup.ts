@@ -1,0 +1,112 @@
+/**
+ * A full backup of a running VM, by the agent and by virtnbdbackup:
+ * `node test/bench/backup.ts [--quick] [--rounds N]`.
+ *
+ * The same guest, the same file system, in alternating rounds; every time ends with the data on the disk. The agent's
+ * time is from the start call to the operation's end, so it holds the saved state, the copy, the publication and the
+ * merge of the saved state.
+ */
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
+import { AgentAlone, fileOf } from '../e2e/agent-alone.ts';
+import type { Guest } from '../lab/guest.ts';
+import { run } from '../lab/run.ts';
+import { writeImage } from './archive-data.ts';
+import { alternate, type BenchRow, benchOptions, command, median, printTable } from './lib.ts';
+
+const MiB = 1024 * 1024;
+const { quick, rounds } = benchOptions();
+const imageBytes = quick ? 256 * MiB : 2048 * MiB;
+
+/** A running guest whose disk holds what system disks hold. */
+async function startGuest(lab: AgentAlone): Promise<Guest> {
+  const { world } = lab;
+  const raw = join(world.dir, 'image.raw');
+  const disk = join(world.node.pool(0).path, 'bench.qcow2');
+  writeImage(raw, imageBytes);
+  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, disk], { timeoutMs: 600_000 });
+  rmSync(raw);
+  const guest = await world.defineTiny({ name: 'bench', disks: [{ path: disk, format: 'qcow2' }] });
+  await guest.start();
+  return guest.waitForAgent();
+}
+
+function emptied(directory: string): void {
+  rmSync(directory, { recursive: true, force: true });
+  mkdirSync(directory, { recursive: true });
+}
+
+/** One full backup by the agent. @returns the path of the archive */
+async function byAgent(lab: AgentAlone, guest: Guest, compress: boolean): Promise<string> {
+  const operation = await lab.ended(await lab.startBackup(guest, { compress }), 600_000);
+  if (operation.state !== OperationState.SUCCEEDED)
+    throw new Error(operation.error?.detail ?? operation.state);
+  return fileOf(operation).path;
+}
+
+async function byPeer(lab: AgentAlone, guest: Guest, target: string, compress: boolean): Promise<void> {
+  const options = ['-d', guest.name, '-l', 'copy', '-n', '-o', target, ...(compress ? ['-z'] : [])];
+  await lab.world.node.runInside(['virtnbdbackup', ...options], { timeoutMs: 600_000 });
+  await command('sync', ['-f', target]);
+}
+
+/** Highest memory of a process, MiB. */
+function peakMiB(pid: number): number {
+  const peak = readFileSync(`/proc/${pid}/status`, 'utf8').match(/^VmHWM:\s+(\d+) kB/m);
+  return Number(peak?.[1] ?? 0) / 1024;
+}
+
+async function measure(lab: AgentAlone): Promise<BenchRow[]> {
+  const guest = await startGuest(lab);
+  const peer = join(lab.world.dir, 'peer');
+  const backups = join(lab.world.node.pool(1).path, 'backups');
+  const prepare = async () => {
+    emptied(peer);
+    emptied(backups);
+    await command('sync', []);
+  };
+  const timed = (work: () => Promise<unknown>) => async () => {
+    const start = performance.now();
+    await work();
+    return performance.now() - start;
+  };
+  const times = await alternate(rounds, [
+    { name: 'virtnbdbackup', prepare, run: timed(() => byPeer(lab, guest, peer, false)) },
+    { name: 'virtnbdbackup -z', prepare, run: timed(() => byPeer(lab, guest, peer, true)) },
+    { name: '.tar', prepare, run: timed(() => byAgent(lab, guest, false)) },
+    { name: '.tar.zst', prepare, run: timed(() => byAgent(lab, guest, true)) },
+  ]);
+  const against = (mine: string, theirs: string, target?: number): BenchRow => {
+    const [own, other] = [median(times.get(mine)!), median(times.get(theirs)!)];
+    return {
+      name: `${mine} faster than ${theirs} by`,
+      value: other / own,
+      unit: '×',
+      sense: 'at least',
+      note: `${own.toFixed(0)} ms against ${other.toFixed(0)} ms`,
+      ...(target === undefined ? {} : { target }),
+    };
+  };
+  return [
+    against('.tar', 'virtnbdbackup', 5),
+    against('.tar.zst', 'virtnbdbackup', 2),
+    against('.tar.zst', 'virtnbdbackup -z'),
+    { name: 'peak memory of the agent', value: peakMiB(lab.agent.daemon.pid!), unit: 'MiB', target: 200 },
+  ];
+}
+
+async function main(): Promise<boolean> {
+  const lab = await AgentAlone.start();
+  try {
+    const rows = await measure(lab);
+    return printTable(
+      `full backup of a running VM, ${imageBytes / MiB} MiB of data, median of ${rounds} alternating rounds, data on the disk`,
+      rows,
+    );
+  } finally {
+    await lab.stop();
+  }
+}
+
+process.exitCode = (await main()) ? 0 : 1;

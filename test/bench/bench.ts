@@ -1,0 +1,14 @@
+/** All benchmarks, one after the other, each in a process of its own; fails when a target is missed. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+
+const BENCHMARKS = ['archive.ts', 'backup.ts'];
+
+for (const name of BENCHMARKS) {
+  const child = spawn(process.execPath, [join(import.meta.dirname, name), ...process.argv.slice(2)], {
+    stdio: 'inherit',
+  });
+  const [code] = (await once(child, 'close')) as [number | null];
+  if (code !== 0) process.exitCode = 1;
+}
