@@ -123,9 +123,12 @@ async function ensureAgent(
     say(`starting the agent of ${node.name}`);
     await agent.daemon.start();
   }
-  const active = async () =>
-    (await rest.send<{ status?: string }>('GET', `/api/nodes/${agent.nodeId}/`)).body.status === 'ACTIVE';
-  await waitFor(`the controller's connection to ${node.name}`, active, 60_000);
+  const ready = async () => {
+    type NodeRecord = { status?: string; base_datapool?: string | null };
+    const { body } = await rest.send<NodeRecord>('GET', `/api/nodes/${agent.nodeId}/`);
+    return body.status === 'ACTIVE' && Boolean(body.base_datapool);
+  };
+  await waitFor(`the controller's knowledge of ${node.name}`, ready, 60_000);
   return agent;
 }
 

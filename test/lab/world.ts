@@ -88,12 +88,16 @@ export class World {
     return uuid;
   }
 
-  /** Waits until the controller is connected to a node. */
-  async connected(agent = this.agent, timeoutMs = 30_000): Promise<void> {
-    const path = `/api/nodes/${agent.nodeId}/`;
-    const active = async () =>
-      (await this.rest.send<{ status?: string }>('GET', path)).body.status === 'ACTIVE';
-    await waitFor(`the controller's connection to ${agent.node.name}`, active, timeoutMs);
+  /** Waits until the controller is connected to a node and knows its pools and which is its base. */
+  async connected(agent = this.agent, timeoutMs = 60_000): Promise<void> {
+    const ready = async () => {
+      type NodeRecord = { status?: string; base_datapool?: string | null };
+      const { body } = await this.rest.send<NodeRecord>('GET', `/api/nodes/${agent.nodeId}/`);
+      if (body.status !== 'ACTIVE' || !body.base_datapool) return false;
+      const pools = await this.rest.list<{ id: string }>(`/api/data-pools/?node=${agent.nodeId}`);
+      return agent.node.pools.every(({ uuid }) => pools.some(({ id }) => id === uuid));
+    };
+    await waitFor(`the controller's knowledge of ${agent.node.name}`, ready, timeoutMs);
   }
 
   /** Starts what the options ask for; `startWorld` calls it. */
