@@ -16,6 +16,8 @@ const PROGRAMS: Record<string, string> = {
 };
 /** Build inputs of a native package that its built form does not need. */
 const NOT_SHIPPED = /\/(deps|src|build\/Release\/(obj\.target|\.deps)|include|share|test|tests|docs?)$/;
+/** For compilers and debuggers only. */
+const NOT_RUN = /\.(map|d\.[cm]?ts|md)$/;
 const SLIMMED = /^node_modules\/(zstd-napi|node-linux-[a-z0-9]+|better-sqlite3)$/;
 
 interface LockEntry {
@@ -34,7 +36,8 @@ export function stage(root: string): void {
     cpSync(join(ROOT, path), join(home, path), {
       recursive: true,
       verbatimSymlinks: true,
-      filter: file => !(slim && NOT_SHIPPED.test(file)) && !file.endsWith('/node_modules'),
+      filter: file =>
+        !(slim && NOT_SHIPPED.test(file)) && !NOT_RUN.test(file) && !file.endsWith('/node_modules'),
     });
   }
   for (const [name, script] of Object.entries(PROGRAMS)) putProgram(root, name, script);
