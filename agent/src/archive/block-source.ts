@@ -5,7 +5,7 @@ import { MAX_RANGES, type Range } from './ring.ts';
 import { dontNeed, nextData, nextHole, sizeOf, willNeed } from './syscalls.ts';
 
 /** Blocks read ahead in the background. */
-const READ_AHEAD_BLOCKS = 4;
+export const READ_AHEAD_BLOCKS = 4;
 /** Grain in which zeros are looked for in decompressed data. */
 const ZERO_GRAIN = 64 * 1024;
 

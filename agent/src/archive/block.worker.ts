@@ -1,9 +1,17 @@
 import { parentPort, workerData } from 'node:worker_threads';
-import { type BlockSource, HoleFinder, nonZeroRanges, readFully, readRanges } from './block-source.ts';
+import {
+  type BlockSource,
+  HoleFinder,
+  nonZeroRanges,
+  READ_AHEAD_BLOCKS,
+  readFully,
+  readRanges,
+} from './block-source.ts';
 import { Compressor, Decompressor } from './codec.ts';
 import { canceledFault, FaultError, faultOf } from './fault.ts';
 import { BLOCK_BYTES, blockLength, COMPRESSED_ROOM, paddedBlockLength } from './layout.ts';
 import { type BlockResult, Ring, type RingMemory } from './ring.ts';
+import { willNeed } from './syscalls.ts';
 
 /** What a run does to each block. */
 export type Codec =
@@ -69,6 +77,8 @@ function decompressing(run: BlockRun, frames: Float64Array): Fill {
     if (sizeBytes > COMPRESSED_ROOM)
       throw new FaultError({ kind: 'corrupt', reason: 'a zstd frame is larger than its content allows' });
     const bytes = compressed.subarray(0, sizeBytes);
+    const ahead = 2 * (index + READ_AHEAD_BLOCKS);
+    if (ahead < frames.length) willNeed(run.source.fd, frames[ahead]!, frames[ahead + 1]!);
     readFully(run.source.fd, bytes, frames[2 * index]!);
     decompressor.frame(raw.subarray(0, paddedBlockLength(run.source.lengthBytes, index)), bytes);
     const ranges = nonZeroRanges(raw.subarray(0, blockLength(run.source.lengthBytes, index)), ring.zeros);

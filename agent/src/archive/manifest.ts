@@ -165,6 +165,24 @@ export function encodeManifest(manifest: Manifest): Buffer {
   return Buffer.from(`${JSON.stringify(manifestSchema.parse(manifest), null, 1)}\n`);
 }
 
+/**
+ * The bytes of a manifest that a caller made, which must be valid and list exactly what was written.
+ * @throws VirtkeepError internal
+ */
+export function checkedManifest(manifest: Manifest, members: readonly MemberRecord[]): Buffer {
+  const internal = (cause: unknown) => new VirtkeepError('internal', { request_id: '-' }, { cause });
+  const same =
+    manifest.members.length === members.length &&
+    manifest.members.every((member, index) => member.name === members[index]!.name);
+  const fault = same ? referenceFault(manifest) : 'the manifest does not list the members that were written';
+  if (fault !== undefined) throw internal(new Error(fault));
+  try {
+    return encodeManifest(manifest);
+  } catch (error) {
+    throw internal(error);
+  }
+}
+
 /** Names listed twice or referred to and not listed. */
 export function referenceFault(manifest: Manifest): string | undefined {
   const listed = new Set<string>();

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
+import { open, readFile } from 'node:fs/promises';
 import { abortReason } from '@virtkeep/shared/abort';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 
 const STDERR_LIMIT = 4096;
 
@@ -29,6 +30,17 @@ export async function convertInto(
   const options = `driver=qcow2,file.driver=raw,file.offset=${offset},file.file.driver=file,file.file.filename=${path}`;
   const args = ['convert', '-p', '-n', '-W', '-m', '8', '-f', 'raw', source, '--target-image-opts', options];
   await qemuImg(args, signal, onProgress);
+}
+
+/** Copies a small file into another at an offset. */
+export async function copyAt(from: string, to: string, offset: number): Promise<void> {
+  try {
+    const bytes = await readFile(from);
+    const file = await open(to, 'r+');
+    await file.write(bytes, 0, bytes.length, offset).finally(() => file.close());
+  } catch (error) {
+    throw fromIoError(error, 'writing', to);
+  }
 }
 
 async function qemuImg(

@@ -1,21 +1,16 @@
 import { createHash } from 'node:crypto';
-import { open, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
+import { open, rm, stat, truncate } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import {
-  encodeManifest,
-  MAX_MANIFEST_BYTES,
-  type Manifest,
-  type MemberRecord,
-  referenceFault,
-} from './manifest.ts';
-import { checkName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
+import { checkedManifest, MAX_MANIFEST_BYTES, type MemberRecord } from './manifest.ts';
+import { checkName, type MemberKind, memberNames, partialPathOf } from './names.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { publishNew } from './publish.ts';
-import { convertInto, createQcow2 } from './raw.ts';
+import { convertInto, copyAt, createQcow2 } from './raw.ts';
+import { writeHashes } from './sidecar.ts';
 import { sizeOf } from './syscalls.ts';
 import { dataOffsetFor, encodeHeader } from './tar-format.ts';
 import type { FinishedArchive, FinishOptions, MemberOptions, WriterOptions } from './types.ts';
@@ -78,22 +73,13 @@ export class ArchiveWriter {
     options: MemberOptions = {},
   ): Promise<MemberRecord> {
     this.#admit(name);
-    const { hash } = this.#options;
-    const source = await open(srcPath, 'r').catch((error: unknown) => {
-      throw fromIoError(error, 'opening', srcPath);
-    });
-    try {
-      const sizeBytes = sizeOf(source.fd);
-      const dataOffset = await this.#putHeader(name, sizeBytes, true);
-      const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
-      const onProgress = (bytesDone: number) => this.#options.onProgress?.(this.#sourceBytesDone + bytesDone);
-      const result = await this.#output.data(blocks, srcPath, hash, onProgress);
-      this.#advance(sizeBytes);
-      const formerPath = options.formerPath ?? null;
-      return this.#record({ name, kind, sizeBytes, dataOffset, ...result, formerPath });
-    } finally {
-      await source.close();
-    }
+    const start = this.#sourceBytesDone;
+    const record = await this.#copy(
+      { name, kind, srcPath, formerPath: options.formerPath ?? null },
+      bytesDone => this.#report(start + bytesDone),
+    );
+    this.#report(start + record.sizeBytes);
+    return record;
   }
 
   /**
@@ -112,7 +98,7 @@ export class ArchiveWriter {
     const sizeBytes = bytes.length;
     const dataOffset = await this.#putHeader(name, sizeBytes, false);
     await this.#output.bytes(Buffer.concat([bytes], roundUp(sizeBytes, TAR_BLOCK)));
-    this.#advance(sizeBytes);
+    this.#report(this.#sourceBytesDone + sizeBytes);
     const sha256 = this.#options.hash ? createHash('sha256').update(bytes).digest('hex') : null;
     return this.#record({
       name,
@@ -147,8 +133,7 @@ export class ArchiveWriter {
           { srcPath, empty, virtualSizeBytes, formerPath },
           this.#output,
         );
-      await convertInto(srcPath, empty, 0, signal, () => {});
-      return await this.addFile(name, 'disk', empty, { formerPath });
+      return await this.#convertAside(name, { srcPath, empty, virtualSizeBytes, formerPath });
     } catch (error) {
       throw hasKey(error, 'disk_full') ? new VirtkeepError('disk_full', { path: this.partialPath }) : error;
     } finally {
@@ -210,21 +195,58 @@ export class ArchiveWriter {
     return dataOffset;
   }
 
+  /** Header, data and record of a file. */
+  async #copy(
+    from: { name: string; kind: MemberKind; srcPath: string; formerPath: string | null },
+    onProgress: (bytesDone: number) => void,
+  ): Promise<MemberRecord> {
+    const { name, kind, srcPath, formerPath } = from;
+    const source = await open(srcPath, 'r').catch((error: unknown) => {
+      throw fromIoError(error, 'opening', srcPath);
+    });
+    try {
+      const sizeBytes = sizeOf(source.fd);
+      const dataOffset = await this.#putHeader(name, sizeBytes, true);
+      const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
+      const result = await this.#output.data(blocks, srcPath, this.#options.hash, onProgress);
+      return this.#record({ name, kind, sizeBytes, dataOffset, ...result, formerPath });
+    } finally {
+      await source.close();
+    }
+  }
+
+  /** Into a temporary file, which is then compressed; each counts as half of the disk's bytes. */
+  async #convertAside(name: string, raw: RawSource): Promise<MemberRecord> {
+    const { srcPath, empty, virtualSizeBytes, formerPath } = raw;
+    const start = this.#sourceBytesDone;
+    const half = virtualSizeBytes / 2;
+    await convertInto(srcPath, empty, 0, this.#options.signal, fraction =>
+      this.#report(start + fraction * half),
+    );
+    const { size } = await stat(empty);
+    const record = await this.#copy({ name, kind: 'disk', srcPath: empty, formerPath }, bytesDone =>
+      this.#report(start + half + (bytesDone / size) * half),
+    );
+    this.#report(start + virtualSizeBytes);
+    return record;
+  }
+
   /** qemu-img writes at the member's data offset; then its size is known and the header is written before it. */
   async #convertInPlace(name: string, raw: RawSource, output: PlainOutput): Promise<MemberRecord> {
     const { signal, hash } = this.#options;
     const { srcPath, virtualSizeBytes, formerPath } = raw;
     const dataOffset = dataOffsetFor(this.#tarOffset, name, true);
     await copyAt(raw.empty, this.partialPath, dataOffset);
+    const start = this.#sourceBytesDone;
     await convertInto(srcPath, this.partialPath, dataOffset, signal, fraction =>
-      this.#options.onProgress?.(this.#sourceBytesDone + Math.floor(fraction * virtualSizeBytes)),
+      this.#report(start + fraction * virtualSizeBytes),
     );
     const sizeBytes = roundUp((await stat(this.partialPath)).size - dataOffset, QCOW2_GRAIN);
     await truncate(this.partialPath, dataOffset + sizeBytes);
     await this.#putHeader(name, sizeBytes, true);
     const sha256 = hash ? await output.hashAhead(sizeBytes) : null;
     output.skip(sizeBytes);
-    this.#advance(virtualSizeBytes);
+    this.#report(start + virtualSizeBytes);
     return this.#record({ name, kind: 'disk', sizeBytes, dataOffset, sha256, formerPath });
   }
 
@@ -235,25 +257,10 @@ export class ArchiveWriter {
     return structuredClone(record);
   }
 
-  #advance(bytes: number): void {
-    this.#sourceBytesDone += bytes;
+  #report(sourceBytesDone: number): void {
+    this.#sourceBytesDone = Math.floor(sourceBytesDone);
     this.#options.onProgress?.(this.#sourceBytesDone);
   }
-}
-
-/**
- * The sidecar: one line a member, so that it can be checked with `sha256sum -c` in the directory where the tar was
- * unpacked, and so that an increment adds lines instead of hashing the whole file again.
- */
-async function writeHashes(archivePath: string, members: readonly MemberRecord[]): Promise<string> {
-  const path = sha256PathOf(archivePath);
-  const lines = members.map(({ sha256, name }) => `${sha256}  ${name}\n`).join('');
-  try {
-    await writeFile(path, lines, { mode: 0o600, flush: true });
-  } catch (error) {
-    throw fromIoError(error, 'writing', path);
-  }
-  return path;
 }
 
 function levelOf({ compression }: WriterOptions): number | null {
@@ -276,32 +283,6 @@ interface RawSource {
   empty: string;
   virtualSizeBytes: number;
   formerPath: string;
-}
-
-/** The caller's manifest must be valid and list exactly what was written. */
-function checkedManifest(manifest: Manifest, members: readonly MemberRecord[]): Buffer {
-  const internal = (cause: unknown) => new VirtkeepError('internal', { request_id: '-' }, { cause });
-  const same =
-    manifest.members.length === members.length &&
-    manifest.members.every((member, index) => member.name === members[index]!.name);
-  const fault = same ? referenceFault(manifest) : 'the manifest does not list the members that were written';
-  if (fault !== undefined) throw internal(new Error(fault));
-  try {
-    return encodeManifest(manifest);
-  } catch (error) {
-    throw internal(error);
-  }
-}
-
-/** Copies a small file into another at an offset. */
-async function copyAt(from: string, to: string, offset: number): Promise<void> {
-  try {
-    const bytes = await readFile(from);
-    const file = await open(to, 'r+');
-    await file.write(bytes, 0, bytes.length, offset).finally(() => file.close());
-  } catch (error) {
-    throw fromIoError(error, 'writing', to);
-  }
 }
 
 async function exists(path: string): Promise<boolean> {
