@@ -220,6 +220,26 @@ describe('a node that fails in the middle', () => {
     expect((await fileOf(started.fileId)).status).toBe('ACTIVE');
   });
 
+  test('a task that was given up has failed, but what it made after all is in the library', async () => {
+    const made = await givenUp();
+    finishBackup(made);
+    await agent.start(node.tls);
+    await until(async () => (await fileOf(made.fileId)).status === 'ACTIVE');
+    expect((await rest.call('GET', `/api/tasks/${made.taskId}/`)).body.status).toBe('FAILED');
+    const nothing = await givenUp();
+    agent.loseJournal();
+    await agent.start(node.tls);
+    await until(async () => (await rest.call('GET', `/api/library/${nothing.fileId}/`)).status === 404);
+  });
+
+  async function givenUp(): Promise<BackupStarted> {
+    const started = await startBackup();
+    await agent.stop();
+    await until(async () => (await rest.call('GET', `/api/tasks/${started.taskId}/`)).body.status === 'LOST');
+    await rest.call('PUT', `/api/tasks/${started.taskId}/release-locks/`, { body: {} });
+    return started;
+  }
+
   test('still running when it returns: the task goes on', async () => {
     const started = await startBackup();
     await agent.stop();
@@ -364,6 +384,18 @@ describe('show and refresh', () => {
     expect((await fileOf(id)).information).toMatchObject({ sizes: { stored: 4, virtual: 10 } });
     const refreshed = await rest.call('POST', `/api/library/${id}/refresh/`, { body: {} });
     expect(refreshed.body).toMatchObject({ id, information: { memory_count: 256 } });
+    await agent.stop();
+    await status(rest, agent.id, 'FAILED');
+    const remembered = await rest.call('POST', '/api/domains/show-backup/', { body: { file: id } });
+    expect(remembered.body).toMatchObject({
+      configuration: { verbose_name: domain.name, macs: ['52:54:00:00:00:01'] },
+      warnings: [{ key: 'template_missing' }, { key: 'not_current' }],
+    });
+    expect(await keyOf('POST', '/api/domains/show-backup/', { file: id, state: '1' })).toBe(
+      'node_unreachable',
+    );
+    await agent.start(node.tls);
+    await status(rest, agent.id, 'ACTIVE');
     agent.show = undefined;
     expect(await keyOf('POST', `/api/library/${id}/refresh/`, {})).toBe('archive_damaged');
     expect(await keyOf('POST', '/api/domains/show-backup/', { file: randomUUID() })).toBe('file_not_found');
@@ -379,8 +411,8 @@ describe('restore', () => {
     const answer = rest.call('POST', '/api/domains/automated-restore/', {
       body: { file, node: agent.id, datapool: pool.id, verbose_name: 'again', start_on: true },
     });
-    await until(() => agent.calls.at(-1)?.kind === 'restore');
-    const { request } = agent.calls.at(-1)!;
+    const { id: operationId } = await agent.started('restore');
+    const { request } = agent.calls.find(call => call.request.operationId === operationId)!;
     expect(request).toMatchObject({
       fileId: file,
       poolId: pool.id,
@@ -460,10 +492,11 @@ describe('removal of a node', () => {
     expect((await rest.call('GET', `/api/data-pools/${own.id}/`)).status).toBe(404);
     expect(await fileOf(kept.id)).toMatchObject({ status: 'MISSING', protected: true });
     await other.stop();
+    const before = other.calls.length;
     await enrolled(rest, 'n3', other);
-    await until(() => other.calls.some(call => call.kind === 'scan_pool' && call.request.poolId === own.id));
-    const quiet = other.calls.findLast(call => call.request.poolId === own.id)!;
-    other.succeed(quiet.request.operationId, { files: [kept] });
+    const quietScan = () => other.calls.slice(before).find(call => call.request.poolId === own.id);
+    await until(() => quietScan() !== undefined);
+    other.succeed(quietScan()!.request.operationId, { files: [kept] });
     await until(async () => (await fileOf(kept.id)).status === 'ACTIVE');
     expect((await fileOf(kept.id)).protected).toBe(true);
     await other.stop();

@@ -7,15 +7,17 @@
  * a file that was being made never came to be, any other is what it was before.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { BackupConfiguration } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { contains } from '../store/dialect.ts';
 import type { Database, FileRow } from '../store/schema.ts';
 import {
   detailsOf,
+  type FileDetails,
   type FileStatus,
   informationOf,
   NO_DETAILS,
+  rememberedShow,
   rowOfFile,
   unpublishedPath,
 } from './file-record.ts';
@@ -156,8 +158,11 @@ export class Catalogue {
       this.#tell(id, before ? 'changed' : 'created');
   }
 
-  /** All that a scan found on a pool: what it did not find is MISSING. Files in work are left to their operations. */
-  async scanned(poolId: string, files: BackupFile[]): Promise<void> {
+  /**
+   * All that a scan found on a pool: what it did not find is MISSING, unless it was made after the scan began. Files in
+   * work are left to their operations.
+   */
+  async scanned(poolId: string, files: BackupFile[], began: Date): Promise<void> {
     const found = new Set(files.map(file => file.id));
     for (const file of files) {
       const present = await this.find(file.id);
@@ -169,7 +174,9 @@ export class Catalogue {
       .where('pool_id', '=', poolId)
       .where('status', 'in', ['ACTIVE', 'DAMAGED', 'FAILED'])
       .execute();
-    for (const row of rows) if (!found.has(row.id)) await this.setStatus(row.id, 'MISSING');
+    for (const row of rows) {
+      if (!found.has(row.id) && row.created < began.toISOString()) await this.setStatus(row.id, 'MISSING');
+    }
   }
 
   async setStatus(id: string, status: FileStatus): Promise<void> {
@@ -201,10 +208,12 @@ export class Catalogue {
   }
 
   /** What was read of the configuration it would restore. */
-  async informed(id: string, configuration: BackupConfiguration): Promise<void> {
+  async informed(id: string, shown: ShowBackupResponse): Promise<void> {
     const row = await this.find(id);
-    if (!row) return;
-    const record_json = JSON.stringify({ ...detailsOf(row), information: informationOf(configuration) });
+    if (!row || !shown.configuration) return;
+    const information = informationOf(shown.configuration);
+    const details: FileDetails = { ...detailsOf(row), information, shown: rememberedShow(shown) };
+    const record_json = JSON.stringify(details);
     if (record_json !== row.record_json) await this.#setDetails(row, row.status as FileStatus, record_json);
   }
 
@@ -220,6 +229,12 @@ export class Catalogue {
     if (row?.status === 'DELETING' || row?.status === 'UPDATING') {
       await this.setStatus(id, detailsOf(row).damage === '' ? 'ACTIVE' : 'DAMAGED');
     }
+  }
+
+  /** Files that an operation is making, changing or removing. */
+  inWork(): Promise<FileRow[]> {
+    const states: FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
+    return this.#db.selectFrom('files').selectAll().where('status', 'in', states).execute();
   }
 
   /** No node has these pools any more. */

@@ -1,5 +1,5 @@
 /** Backup files as the REST contract tells of them, and how a file seen on a pool becomes a row. Pure. */
-import type { BackupConfiguration } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type BackupConfiguration, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../store/schema.ts';
 
@@ -44,6 +44,8 @@ export interface FileDetails {
   template_id: string | null;
   is_template: boolean;
   information: FileInformation | null;
+  /** The last `ShowBackupResponse` of the newest state as JSON, without the file; for when no node sees the file. */
+  shown: object | null;
 }
 
 export interface FileInformation {
@@ -95,6 +97,7 @@ export const NO_DETAILS: FileDetails = {
   template_id: null,
   is_template: false,
   information: null,
+  shown: null,
 };
 
 export function detailsOf(row: FileRow): FileDetails {
@@ -156,6 +159,7 @@ export function rowOfFile(file: BackupFile, before: FileRow | undefined, now: st
     template_id: file.templateId || null,
     is_template: file.isTemplate,
     information: same ? (kept?.information ?? null) : null,
+    shown: same ? (kept?.shown ?? null) : null,
   };
   return {
     id: file.id,
@@ -181,6 +185,10 @@ export function rowOfFile(file: BackupFile, before: FileRow | undefined, now: st
 function hashSum(file: BackupFile, before: HashSum | null): HashSum | null {
   if (!file.hashed) return before;
   return before ?? { algorithm: 'SHA-256', value: null, verified_at: null, ok: null };
+}
+
+export function rememberedShow(shown: ShowBackupResponse): object {
+  return ShowBackupResponse.toJSON({ ...shown, file: undefined }) as object;
 }
 
 export function informationOf(configuration: BackupConfiguration): FileInformation {

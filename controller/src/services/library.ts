@@ -1,10 +1,10 @@
 /** The library: backup files as users see them, and what may be done with one. */
-import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { NodeLinks } from '../agents/links.ts';
 import type { FileRow } from '../store/schema.ts';
 import type { Catalogue, FileFilter } from './catalogue.ts';
-import { type FileRecord, fileRecord } from './file-record.ts';
+import { detailsOf, type FileRecord, fileRecord } from './file-record.ts';
 import type { Inventory } from './inventory.ts';
 import type { NodeTasks } from './node-tasks.ts';
 import type { Actor, PoolService } from './pools.ts';
@@ -59,7 +59,8 @@ export class LibraryService {
   }
 
   /**
-   * Reads the archive's configuration on a node that sees it, and remembers what it found.
+   * Reads the archive's configuration on a node that sees it, and remembers what it found; while no node sees it, the
+   * newest state is told as it was read last, with the warning `not_current`.
    * @param state number or name of a state; undefined: the newest.
    * @throws file_not_found, state_not_found, pool_not_active, node_unreachable, archive_damaged.
    */
@@ -68,8 +69,16 @@ export class LibraryService {
     state: string | undefined,
   ): Promise<{ file: FileRecord; shown: ShowBackupResponse }> {
     const row = await this.published(id);
-    const shown = await this.#read(row, state ?? '', AbortSignal.timeout(SHOW_TIMEOUT_MS));
-    return { file: await this.get(id), shown };
+    try {
+      const shown = await this.#read(row, state ?? '', AbortSignal.timeout(SHOW_TIMEOUT_MS));
+      return { file: await this.get(id), shown };
+    } catch (error) {
+      const remembered = state === undefined ? detailsOf(row).shown : null;
+      if (remembered === null || !hasKey(error, 'node_unreachable', 'pool_not_active')) throw error;
+      const shown = ShowBackupResponse.fromJSON(remembered);
+      shown.warnings.push({ key: 'not_current', text: `${error.message} This is what was read last.` });
+      return { file: this.record(row), shown };
+    }
   }
 
   /** Reads the file's information anew, as a task. */
@@ -94,7 +103,7 @@ export class LibraryService {
     const file = { poolId: row.pool_id, filename: row.filename };
     const shown = await this.#links.clients(nodeId).backups.show({ file, state }, { signal });
     if (shown.file && shown.file.id === row.id) await this.#catalogue.seen(shown.file);
-    if (shown.configuration && state === '') await this.#catalogue.informed(row.id, shown.configuration);
+    if (state === '') await this.#catalogue.informed(row.id, shown);
     return shown;
   }
 

@@ -4,6 +4,7 @@
  * as well.
  */
 
+import { hasKey } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
@@ -24,6 +25,7 @@ import type { LibraryService } from './library.ts';
 import type { NodeTasks, OperationListener } from './node-tasks.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
+import { isFinal } from './task-record.ts';
 import type { TaskService, TaskState } from './tasks.ts';
 
 export interface ObserverDeps {
@@ -74,11 +76,32 @@ export class NodeObserver implements LinkObserver, OperationListener {
     this.#clients.set(nodeId, clients);
     const { sequence } = await clients.operations.list({ running: true }, { signal });
     await nodeTasks.reattach(nodeId, clients);
+    await this.#settleFiles(nodeId, clients);
     const stored = BigInt(inventory.node(nodeId).row.operation_sequence);
     const afterSequence = stored === 0n || stored > sequence ? sequence : stored;
     this.#sequences.set(nodeId, { value: afterSequence, writtenAt: 0 });
     await this.#writeSequence(nodeId);
     return { afterSequence };
+  }
+
+  /**
+   * Files in work whose task has ended already: it was given up while the node was away, or the controller stopped
+   * between the two. The node says what became of the operation; where it does not know, nothing did.
+   */
+  async #settleFiles(nodeId: string, clients: AgentClients): Promise<void> {
+    const { catalogue, tasks, nodeTasks } = this.#d;
+    const ordering = { field: 'created', descending: true } as const;
+    for (const file of await catalogue.inWork()) {
+      const { tasks: found } = await tasks.list({ entity: file.id, ordering, limit: 1, offset: 0 });
+      const task = found[0];
+      if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
+      const operation = await clients.operations.get({ id: task.row.id }).catch((error: unknown) => {
+        if (hasKey(error, 'operation_not_found')) return undefined;
+        throw error;
+      });
+      if (operation?.state === OperationState.SUCCEEDED) await nodeTasks.apply(nodeId, operation);
+      else if (operation?.state !== OperationState.RUNNING) await catalogue.operationFailed(file.id);
+    }
   }
 
   inventory(nodeId: string, event: InventoryEvent): Promise<void> {
@@ -179,7 +202,8 @@ export class NodeObserver implements LinkObserver, OperationListener {
       case 'scan_pool': {
         const id = entityOf(operation, EntityClass.DATA_POOL);
         const { files } = result as { files: unknown[] };
-        await catalogue.scanned(id, files.map(BackupFile.fromJSON));
+        const began = operation.created ?? new Date();
+        await catalogue.scanned(id, files.map(BackupFile.fromJSON), began);
         return this.#d.pools.get(id);
       }
       case 'restore':

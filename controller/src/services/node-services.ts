@@ -2,6 +2,7 @@
 import type { AgentTls } from '../agents/clients.ts';
 import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
 import { NodeLinks } from '../agents/links.ts';
+import type { Principal } from '../auth/principal.ts';
 import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
 import { BackupService } from './backups.ts';
 import { Catalogue } from './catalogue.ts';
@@ -42,10 +43,12 @@ export function createNodeServices(
   };
   const observer = new NodeObserver();
   const links = new NodeLinks(tls, observer, log, times);
-  const tell = (kind: string, id: string, action: 'created' | 'changed' | 'removed') =>
-    changes.publish({ kind, entityId: id, action });
-  const inventory = new Inventory(db, change => tell(change.kind, change.id, change.action));
-  const catalogue = new Catalogue(db, (id, action) => tell('file', id, action));
+  const inventory = new Inventory(db, ({ kind, id: entityId, action }) =>
+    changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) }),
+  );
+  const catalogue = new Catalogue(db, (entityId, action) =>
+    changes.publish({ kind: 'file', entityId, action }),
+  );
   const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
   const domains = new DomainService(inventory, links, nodeTasks);
@@ -55,6 +58,11 @@ export function createNodeServices(
   const nodes = new NodeService({ db, ca, links, inventory, catalogue, tasks, events, enrolmentLifetimeMs });
   const graceMs = config.agents.lost_after_s * 1000;
   observer.attach({ inventory, catalogue, tasks, nodeTasks, domains, pools, library, events, log, graceMs });
+  /** What the stream tells of a change; of pools and files only that they changed. */
+  const render = (kind: string, id: string, viewer: Principal): unknown => {
+    if (kind === 'domain') return domains.find(id, viewer) ?? null;
+    return kind === 'node' && inventory.nodes.has(id) ? nodes.get(id) : null;
+  };
   const renewer = new CertificateRenewer(ca, links, inventory, log);
   let renewal: NodeJS.Timeout | undefined;
 

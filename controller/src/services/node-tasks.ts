@@ -141,7 +141,9 @@ export class NodeTasks {
 
   async #applyNow(nodeId: string, operation: Operation): Promise<void> {
     const task = await this.#tasks.find(operation.id);
-    if (task && isFinal(task.row.status)) return;
+    const ended = task !== undefined && isFinal(task.row.status);
+    // A task that was given up may still succeed on its node: what it made is there.
+    if (ended && (task.row.status === 'SUCCESS' || operation.state === OperationState.RUNNING)) return;
     switch (operation.state) {
       case OperationState.SUCCEEDED:
         return this.#succeeded(nodeId, operation, task);
