@@ -1,5 +1,6 @@
 /** Controller and real agent on a real libvirtd: what the scripted agents of the contract tests only pretend. */
 import { existsSync } from 'node:fs';
+import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Guest } from '../lab/guest.ts';
@@ -16,7 +17,11 @@ let bulk: string;
 type Json = Record<string, never> & Record<string, unknown>;
 
 beforeAll(async () => {
-  world = await startWorld({ controller: true, controllerSettings: { agents: { lost_after_s: 1 } } });
+  world = await startWorld({
+    controller: true,
+    nodes: 2,
+    controllerSettings: { agents: { lost_after_s: 1 } },
+  });
   rest = world.rest;
   guest = await world.defineTiny({ name: 'tiny' });
   domainId = await world.known(guest);
@@ -25,7 +30,9 @@ beforeAll(async () => {
 afterAll(() => world?.stop(), 60_000);
 
 test('the inventory is what libvirt says', async () => {
-  const [node] = await rest.list<Json>('/api/nodes/');
+  const nodes = await rest.list<Json>('/api/nodes/?ordering=verbose_name');
+  expect(nodes.length).toBe(2);
+  const [node] = nodes;
   expect(node).toMatchObject({ id: world.agent.nodeId, verbose_name: world.node.name, status: 'ACTIVE' });
   expect(node?.base_datapool).toBe(world.node.pool(0).uuid);
   const pools = await rest.list<Json>('/api/data-pools/');
@@ -38,6 +45,54 @@ test('the inventory is what libvirt says', async () => {
     locked_by: null,
   });
 });
+
+test('a pool of the same uuid on both nodes is one', async () => {
+  const shared = world.node.pools.find(pool => pool.name === 'shared')!.uuid;
+  const pool = await rest.get<{ nodes_connected: Json[] }>(`/api/data-pools/${shared}/`);
+  expect(pool).toMatchObject({ shared_storage: true, status: 'ACTIVE' });
+  expect(pool.nodes_connected.map(({ connection_status }) => connection_status)).toEqual([
+    'ACTIVE',
+    'ACTIVE',
+  ]);
+});
+
+test('a backup on the shared pool is restored on the other node, in place of the lost VM', async () => {
+  const lost = await world.defineTiny({ name: 'lost' });
+  const lostId = await world.known(lost);
+  const shared = world.node.pools.find(pool => pool.name === 'shared')!.uuid;
+  const { entity: file } = await rest.action('/api/domains/backup/', { domain: lostId, datapool: shared });
+  const other = world.agents[1]!;
+  const restore = { file, node: other.nodeId, datapool: shared, keep_identity: true };
+  const early = await rest.send<Json>('POST', '/api/domains/automated-restore/', restore);
+  expect(early.body.errors).toMatchObject([{ msg_key: 'identity_in_use' }]);
+  await rest.action(`/api/domains/${lostId}/remove/`, { full: true });
+  const restored = await rest.ok<Json>('POST', '/api/domains/automated-restore/', restore);
+  expect(restored).toMatchObject({ id: lostId, verbose_name: 'lost', node: { id: other.nodeId } });
+  const own = await rest.action('/api/domains/backup/', { domain: domainId, datapool: bulk });
+  const unseen = await rest.send<Json>('POST', '/api/domains/automated-restore/', {
+    file: own.entity,
+    node: other.nodeId,
+  });
+  expect(unseen.body.errors).toMatchObject([{ msg_key: 'pool_not_active' }]);
+}, 180_000);
+
+test('the agent is killed in the middle of a backup: the task has an outcome, nothing half is listed', async () => {
+  const { entity: fileId, taskId } = await rest.begin('/api/domains/backup/', {
+    domain: domainId,
+    datapool: bulk,
+    compress: true,
+  });
+  await world.agent.daemon.kill();
+  await world.agent.daemon.start();
+  await world.connected();
+  const task = await waitFor('the outcome', async () => {
+    const now = await rest.task(taskId);
+    return ['SUCCESS', 'FAILED'].includes(now.status) ? now : undefined;
+  });
+  const { status } = await rest.send('GET', `/api/library/${fileId}/`);
+  expect(status).toBe(task.status === 'SUCCESS' ? 200 : 404);
+  if (task.status === 'FAILED') expect(task.error?.msg_key).toBe('interrupted');
+}, 120_000);
 
 test('a power action ends with the new state in the record', async () => {
   const record = await rest.ok<Json>('POST', `/api/domains/${domainId}/start/`, {});
@@ -129,7 +184,6 @@ test('the node goes and comes: its things stay, marked, and the catalogue is fou
 test('a foreign file is found by a scan, and one that was taken away is missing', async () => {
   const { entity: fileId } = await rest.action('/api/domains/backup/', { domain: domainId, datapool: bulk });
   const { path } = await rest.get<{ path: string }>(`/api/library/${fileId}/`);
-  const { rename } = await import('node:fs/promises');
   await rename(path, join(world.dir, 'away.tar'));
   await rest.action(`/api/data-pools/${bulk}/scan/`);
   expect(await rest.get<Json>(`/api/library/${fileId}/`)).toMatchObject({ status: 'MISSING' });

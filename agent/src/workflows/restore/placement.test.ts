@@ -1,0 +1,148 @@
+import { describe, expect, test } from '@jest/globals';
+import type { Manifest } from '../../archive/index.ts';
+import type { PoolRecord } from '../../pools/index.ts';
+import { type PlacementInput, placeFiles } from './placement.ts';
+
+const pool = (name: string, change: Partial<PoolRecord> = {}): PoolRecord => ({
+  id: `id-${name}`,
+  name,
+  kind: 'local',
+  path: `/pools/${name}`,
+  hasDirectory: true,
+  active: true,
+  mounted: true,
+  capacity: 0,
+  allocation: 0,
+  available: 0,
+  readonly: false,
+  outside: false,
+  shared: false,
+  description: '',
+  isBase: false,
+  ...change,
+});
+
+const [fast, slow] = [pool('fast'), pool('slow')];
+const layer = (member: string, formerPath: string) => ({
+  member,
+  stateNumber: 1,
+  frozenBy: null,
+  formerPath,
+});
+
+function manifestOf(former = '/pools/fast/a.qcow2', isoPath?: string): Manifest {
+  const disk = {
+    id: 'disk-id',
+    target: 'vda',
+    base: null,
+    formerPath: former,
+    layers: [layer('a.qcow2', former)],
+  };
+  const iso = {
+    target: 'sda',
+    member: 'cd.iso',
+    formerPath: isoPath,
+    sizeBytes: 10,
+    poolId: null,
+    poolName: null,
+  };
+  return {
+    vm: { uuid: 'vm', name: 'vm' },
+    disks: [disk],
+    isos: isoPath === undefined ? [] : [iso],
+    states: [],
+    snapshots: [],
+    members: [
+      { name: 'a.qcow2', sizeBytes: 1000, allocatedBytes: 100 },
+      { name: 'cd.iso', sizeBytes: 10 },
+    ],
+  } as unknown as Manifest;
+}
+
+const input = (change: Partial<PlacementInput> = {}): PlacementInput => ({
+  manifest: manifestOf(),
+  pools: [fast, slow],
+  chosen: null,
+  backupPool: slow,
+  existing: new Set(),
+  originalFiles: new Set(),
+  keepIdentity: false,
+  free: new Map([['id-fast', 1000], ['id-slow', 1000]]), // biome-ignore format: pairs
+  newId: () => 'new-id',
+  ...change,
+});
+const topOf = (change: Partial<PlacementInput>) => placeFiles(input(change)).disks[0]!.layers.at(-1)!.path;
+const failing = (change: Partial<PlacementInput>) => {
+  try {
+    placeFiles(input(change));
+  } catch (error) {
+    return error;
+  }
+  return undefined;
+};
+
+describe('where a disk goes', () => {
+  test.each<[string, Partial<PlacementInput>, string]>([
+    ['its former path', {}, '/pools/fast/a.qcow2'],
+    ['the pool asked for, under a new id', { chosen: slow }, '/pools/slow/new-id.qcow2'],
+    ['the pool asked for, under its own id', { chosen: slow, keepIdentity: true }, '/pools/slow/disk-id.qcow2'],
+    [
+      'beside the original that uses the path',
+      { existing: new Set(['/pools/fast/a.qcow2']), originalFiles: new Set(['/pools/fast/a.qcow2']) },
+      '/pools/fast/new-id.qcow2',
+    ],
+    ['where the backup is: its pool is gone', { pools: [slow] }, '/pools/slow/new-id.qcow2'],
+    ['where the backup is: its pool is read-only', { pools: [pool('fast', { readonly: true }), slow] }, '/pools/slow/new-id.qcow2'],
+    ['where the backup is: a path with dots', { manifest: manifestOf('/pools/fast/../../etc/x') }, '/pools/slow/new-id.qcow2'],
+    ['where the backup is: a device', { manifest: manifestOf('/dev/zvol/tank/a') }, '/pools/slow/new-id.qcow2'],
+    ['where the backup is: no room', { free: new Map([['id-slow', 1000]]) }, '/pools/slow/new-id.qcow2'],
+    ['where the backup is: no room in the chosen one', { chosen: fast, free: new Map([['id-fast', 50], ['id-slow', 1000]]) }, '/pools/slow/new-id.qcow2'],
+  ])('%s', (_name, change, path) => {
+    expect(topOf(change)).toBe(path);
+  }); // biome-ignore format: a table
+
+  test('a change of the pool is told', () => {
+    expect(placeFiles(input()).poolChanged).toBe(false);
+    expect(placeFiles(input({ pools: [slow] })).poolChanged).toBe(true);
+    const short = placeFiles(input({ chosen: fast, free: new Map([['id-slow', 1000]]) }));
+    expect(short).toMatchObject({
+      poolChanged: true,
+      warnings: [expect.stringContaining('too little space')],
+    });
+  });
+
+  test.each<[string, Partial<PlacementInput>]>([
+    ['disk_path_in_use', { existing: new Set(['/pools/fast/a.qcow2']) }],
+    ['disk_path_in_use', { existing: new Set(['/pools/fast/a.qcow2']), originalFiles: new Set(['/pools/fast/a.qcow2']), keepIdentity: true }],
+    ['pool_no_space', { free: new Map() }],
+    ['pool_no_space', { chosen: slow, free: new Map([['id-fast', 1000]]) }],
+    ['pool_read_only', { chosen: pool('fast', { readonly: true }) }],
+    ['pool_outside', { chosen: pool('fast', { outside: true }) }],
+    ['pool_kind_unsupported', { chosen: pool('fast', { kind: 'lvm' }) }],
+    ['pool_read_only', { pools: [], backupPool: pool('slow', { readonly: true }) }],
+  ])('refused: %s', (msgKey, change) => {
+    expect(failing(change)).toMatchObject({ msgKey });
+  }); // biome-ignore format: a table
+});
+
+describe('what a drive shows', () => {
+  const driveOf = (change: Partial<PlacementInput>) => placeFiles(input(change)).drives.get('sda');
+  test('the image at its old path, when that lies in a pool', () => {
+    expect(
+      driveOf({
+        manifest: manifestOf(undefined, '/pools/fast/cd.iso'),
+        existing: new Set(['/pools/fast/cd.iso']),
+      }),
+    ).toBe('/pools/fast/cd.iso');
+  });
+  test('never another file of the host', () => {
+    const existing = new Set(['/etc/shadow']);
+    expect(driveOf({ manifest: manifestOf(undefined, '/etc/shadow'), existing })).toBe('/pools/slow/shadow');
+  });
+  test('the one from the backup otherwise', () => {
+    expect(driveOf({ manifest: manifestOf(undefined, '/pools/fast/cd.iso') })).toBe('/pools/fast/cd.iso');
+    expect(driveOf({ manifest: manifestOf(undefined, '/pools/fast/cd.iso'), chosen: slow })).toBe(
+      '/pools/slow/cd.iso',
+    );
+  });
+});

@@ -1,0 +1,173 @@
+/** An agent inside a lab node without a controller: killed, restarted and asked over gRPC directly. */
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import * as grpc from '@grpc/grpc-js';
+import { createChannel, createClientFactory, Status } from 'nice-grpc';
+import { storeIdentity } from '../../agent/src/enroll/identity.ts';
+import { BackupServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/backup.ts';
+import {
+  type Operation,
+  OperationServiceDefinition,
+  OperationState,
+} from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
+import { RestoreServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/restore.ts';
+import { newId } from '../../shared/src/ids.ts';
+import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
+import { issue, newAuthority } from '../contract/pki.ts';
+import { type LabAgent, makeAgent } from '../lab/agent.ts';
+import type { Guest } from '../lab/guest.ts';
+import { waitFor } from '../lab/run.ts';
+import { startWorld, type World } from '../lab/world.ts';
+
+/** What a guest and the pools look like; the same before and after a fault. */
+export interface Picture {
+  domains: string;
+  states: string[];
+  disks: Record<string, string>;
+  files: string[][];
+}
+
+export class AgentAlone {
+  readonly world: World;
+  readonly agent: LabAgent;
+  readonly #ca: CertificateAuthority;
+  #channel: ReturnType<typeof createChannel> | undefined;
+
+  private constructor(world: World, agent: LabAgent, ca: CertificateAuthority) {
+    this.world = world;
+    this.agent = agent;
+    this.#ca = ca;
+  }
+
+  static async start(): Promise<AgentAlone> {
+    const world = await startWorld();
+    const ca = await newAuthority();
+    const agent = await makeAgent({
+      node: world.node,
+      dir: join(world.dir, 'agent'),
+      settings: { base_data_pool: world.node.pool(1).name },
+    });
+    const own = await issue(ca, 'server', [`urn:virtkeep:node:${newId()}`]);
+    const keyPem = own.privateKeyPem;
+    storeIdentity(join(agent.dir, 'tls'), { keyPem, certificatePem: own.certificatePem, caPem: ca.certificatePem });
+    const alone = new AgentAlone(world, agent, ca);
+    await alone.up();
+    return alone;
+  }
+
+  async stop(): Promise<void> {
+    this.#channel?.close();
+    await this.agent.daemon.kill();
+    await this.world.stop();
+  }
+
+  /** Starts the agent; the faults are those of VIRTKEEP_FAULTS. */
+  async up(faults = ''): Promise<void> {
+    const seen = this.agent.daemon.log().length;
+    await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: faults });
+    const says = (text: string) => this.agent.daemon.log().slice(seen).includes(text);
+    await waitFor('the agent', () => says('agent is serving') && says('connected to libvirt'), 30_000, 50);
+    this.#channel?.close();
+    const certificate = await issue(this.#ca, 'client', ['urn:virtkeep:role:controller']);
+    const credentials = grpc.credentials.createSsl(
+      Buffer.from(this.#ca.certificatePem),
+      Buffer.from(certificate.privateKeyPem),
+      Buffer.from(certificate.chainPem),
+    );
+    this.#channel = createChannel(`localhost:${this.agent.port}`, credentials);
+  }
+
+  async restart(faults = ''): Promise<void> {
+    await this.agent.daemon.kill();
+    await this.up(faults);
+  }
+
+  get backups() {
+    return createClientFactory().create(BackupServiceDefinition, this.#channel!);
+  }
+
+  get restores() {
+    return createClientFactory().create(RestoreServiceDefinition, this.#channel!);
+  }
+
+  get operations() {
+    return createClientFactory().create(OperationServiceDefinition, this.#channel!);
+  }
+
+  /**
+   * Starts a backup to the second pool; returns the id of its operation. An agent that a fault kills at once may take
+   * its answer with it: the operation is in the journal all the same.
+   */
+  async startBackup(guest: Guest, request: object = {}): Promise<string> {
+    const operationId = newId();
+    const poolId = this.world.node.pool(1).uuid;
+    await this.backups.start({ operationId, domainId: await guest.uuid(), fileId: newId(), poolId, ...request }).catch(lostAnswer);
+    return operationId;
+  }
+
+  async startRestore(filename: string, request: object = {}): Promise<string> {
+    const operationId = newId();
+    const poolId = this.world.node.pool(1).uuid;
+    await this.restores.start({ operationId, file: { poolId, filename }, domainId: newId(), ...request }).catch(lostAnswer);
+    return operationId;
+  }
+
+  /** The operation when it has ended. */
+  async ended(operationId: string, timeoutMs = 90_000): Promise<Operation> {
+    return waitFor(
+      `the end of ${operationId}`,
+      async () => {
+        const operation = await this.operations.get({ id: operationId });
+        return operation.state === OperationState.RUNNING ? undefined : operation;
+      },
+      timeoutMs,
+    );
+  }
+
+  /** Waits until the agent has died by a fault. */
+  async died(): Promise<void> {
+    await waitFor('the death of the agent', () => this.agent.daemon.pid === undefined, 60_000, 20);
+  }
+
+  async picture(guest: Guest): Promise<Picture> {
+    return {
+      domains: await this.world.node.virsh('list', '--all', '--name'),
+      states: await guest.snapshots(),
+      disks: await guest.disks(),
+      files: [0, 1].map(pool => this.files(pool)),
+    };
+  }
+
+  /** Names of a pool's files, backups included; hidden ones too. */
+  files(pool: number): string[] {
+    const { path } = this.world.node.pool(pool);
+    const backups = join(path, 'backups');
+    return [...readdirSync(path), ...(existsSync(backups) ? readdirSync(backups) : [])]
+      .filter(name => name !== 'backups')
+      .sort();
+  }
+
+  /** Runs `work` while the agent is held at a fault point; the agent must have been started with that `pause`. */
+  async whilePaused(file: string, work: () => Promise<void>): Promise<void> {
+    await waitFor(`${file}.reached`, () => existsSync(`${file}.reached`), 60_000, 20);
+    try {
+      await work();
+    } finally {
+      writeFileSync(file, '');
+    }
+  }
+
+  pauseFile(name: string): string {
+    const file = join(this.world.dir, `pause-${name}`);
+    rmSync(file, { force: true });
+    rmSync(`${file}.reached`, { force: true });
+    return file;
+  }
+}
+
+export const fileOf = (operation: Operation): { filename: string; path: string } =>
+  (JSON.parse(operation.resultJson) as { file: { filename: string; path: string } }).file;
+
+function lostAnswer(error: Error & { code?: Status }): void {
+  if (error.code !== Status.UNAVAILABLE || !/ECONNRESET|dropped|closed/i.test(error.message)) throw error;
+}
