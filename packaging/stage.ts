@@ -25,7 +25,7 @@ interface LockEntry {
   link?: boolean;
 }
 
-/** Copies everything below `root`. The node modules must be installed and built. */
+/** Copies everything below `root`; settings that are there stay. The node modules must be installed and built. */
 export function stage(root: string): void {
   const home = join(root, HOME);
   mkdirSync(home, { recursive: true });
@@ -50,7 +50,9 @@ export function stage(root: string): void {
     readFileSync(join(ROOT, 'packaging', 'systemd', 'virtkeep.sysusers')),
   );
   for (const name of ['agent', 'controller']) {
-    put(root, `/etc/virtkeep/${name}.yaml`, readFileSync(join(ROOT, 'packaging', `${name}.example.yaml`)));
+    const settings = `/etc/virtkeep/${name}.yaml`;
+    if (existsSync(join(root, settings))) continue;
+    put(root, settings, readFileSync(join(ROOT, 'packaging', `${name}.example.yaml`)));
   }
   for (const doc of ['README.md', 'LICENSE', 'docs']) {
     if (existsSync(join(ROOT, doc)))

@@ -18,7 +18,7 @@ interface Outcome {
 }
 
 const PHASES = [
-  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 10 },
+  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 15 },
   { projects: ['integration', 'e2e'], flags: ['--runInBand'], limitMinutes: 40 },
 ];
 

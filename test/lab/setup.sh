@@ -23,6 +23,19 @@ packages=(
 )
 bench_packages=(virtnbdbackup)
 
+# Runs a command and shows what it said only when it failed.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" </dev/null >"$log" 2>&1; then
+    tail -n 50 "$log" >&2
+    rm -f "$log"
+    echo "setup: failed: $*" >&2
+    return 1
+  fi
+  rm -f "$log"
+}
+
 need_root() {
   [ "$(id -u)" = 0 ] || { echo "setup: $1 needs root" >&2; exit 1; }
 }
@@ -34,8 +47,8 @@ install_packages() {
   [ ${#missing[@]} = 0 ] && return 0
   need_root "installing ${missing[*]}"
   say "apt packages missing: ${missing[*]}"
-  apt-get update -q </dev/null >/dev/null
-  apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null
+  quietly apt-get update -q
+  quietly apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
 
 step_packages() {
@@ -56,7 +69,7 @@ step_modules() {
   if [ "$(cat "$stamp" 2>/dev/null || true)" != "$key" ]; then
     say "npm ci (no install scripts)"
     rm -f "$stamp"
-    NODE_OPTIONS=--no-deprecation npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null
+    NODE_OPTIONS=--no-deprecation quietly npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
   fi
   [ -x "$node_dir/bin/node" ] || { echo "setup: the private Node is missing: $node_dir" >&2; exit 1; }
   if ! private_node_loads zstd-napi; then
@@ -68,7 +81,7 @@ step_modules() {
     # prebuilt binaries come from outside the registry; the private Node brings its own headers
     LDFLAGS="-L$PWD/.cache/no-libnode" PATH="$node_dir/bin:$PATH" NODE_OPTIONS=--no-deprecation \
       npm_config_build_from_source=true npm_config_nodedir="$node_dir" \
-      npm rebuild zstd-napi --loglevel=error </dev/null >/dev/null
+      quietly npm rebuild zstd-napi --loglevel=error
   fi
   local name
   for name in better-sqlite3 koffi zstd-napi; do
