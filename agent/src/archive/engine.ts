@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import type { BlockRun, Codec } from './block.worker.ts';
 import type { BlockSource } from './block-source.ts';
 import { BLOCK_BYTES } from './layout.ts';
-import { createRingMemory, Ring } from './ring.ts';
+import { giveRingMemory, Ring, type RingMemory, takeRingMemory } from './ring.ts';
 import type { Order, RunResult } from './sequencer.worker.ts';
 import { type FaultPaths, type Progress, settled, Thread } from './thread.ts';
 
@@ -26,13 +26,15 @@ export interface PumpJob {
 export class Engine {
   readonly #sequencer: Thread;
   readonly #workers: Thread[];
+  readonly #memory: RingMemory;
   readonly #ring: Ring;
   #closed = false;
 
   constructor(workers: number | undefined) {
     const wanted = workers ?? Math.min(availableParallelism(), DEFAULT_MAX_WORKERS);
     const count = Math.max(1, Math.min(MAX_WORKERS, wanted));
-    const memory = createRingMemory(count + SPARE_SLOTS);
+    const memory = takeRingMemory(count + SPARE_SLOTS);
+    this.#memory = memory;
     this.#ring = new Ring(memory);
     this.#ring.reset();
     this.#sequencer = new Thread(new URL('./sequencer.worker.ts', import.meta.url), memory);
@@ -68,5 +70,6 @@ export class Engine {
     this.#closed = true;
     this.#ring.cancel();
     await Promise.all([this.#sequencer, ...this.#workers].map(thread => thread.stop()));
+    giveRingMemory(this.#memory);
   }
 }

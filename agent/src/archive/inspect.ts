@@ -2,7 +2,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import { type Manifest, parseManifest } from './manifest.ts';
+import { MAX_MANIFEST_BYTES, type Manifest, parseManifest } from './manifest.ts';
 import { isManifestName, type MemberKind } from './names.ts';
 import { decodeSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
 import { scanStream } from './stream.ts';
@@ -12,6 +12,8 @@ import type { ArchiveMember } from './types.ts';
 
 /** Most frames of a seek table: 32 TiB of data; the table takes 28 bytes of memory a frame. */
 const MAX_FRAMES = 8 * 1024 * 1024;
+/** Most of the tail that is looked through for the manifest. */
+const MAX_TAIL_BYTES = MAX_MANIFEST_BYTES + 1024 * 1024;
 
 /** How the bytes of members are reached. */
 export type Access =
@@ -164,6 +166,7 @@ interface Found {
 async function findManifest(source: TarSource, path: string): Promise<Found | undefined> {
   if (source.tarBytes % TAR_BLOCK !== 0) return undefined;
   for (const start of source.tailStarts()) {
+    if (source.tarBytes - start > MAX_TAIL_BYTES) continue;
     const tail = await source.read(start, source.tarBytes - start);
     const at = manifestHeaderIn(tail);
     if (at === undefined) continue;

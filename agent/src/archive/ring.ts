@@ -34,6 +34,21 @@ export function createRingMemory(slots: number): RingMemory {
   return { slots, bytes: memory.buffer, control };
 }
 
+/** Memories of ended engines, kept for the next: they live outside the heap, so nothing else would free them in time. */
+const spare: RingMemory[] = [];
+const MAX_SPARE = 2;
+
+/** As `createRingMemory`, but takes one that was given back when its size fits. */
+export function takeRingMemory(slots: number): RingMemory {
+  const fitting = spare.findIndex(memory => memory.slots === slots);
+  return fitting === -1 ? createRingMemory(slots) : spare.splice(fitting, 1)[0]!;
+}
+
+/** Gives a memory back; no thread may use it any more. */
+export function giveRingMemory(memory: RingMemory): void {
+  if (spare.length < MAX_SPARE) spare.push(memory);
+}
+
 export interface Range {
   start: number;
   end: number;

@@ -79,6 +79,7 @@ export function decodeSeekTable(table: Buffer, fileBytes: number): SeekTable | s
   }
   if (fileOffsets[frameCount] !== fileBytes - table.length)
     return 'its seek table does not fit the file: the file is truncated or was changed';
+  if (!Number.isSafeInteger(rawOffsets[frameCount])) return 'its seek table claims an impossible size';
   return { frameCount, fileOffsets, rawOffsets };
 }
 
