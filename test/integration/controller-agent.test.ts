@@ -85,10 +85,14 @@ test('the agent is killed in the middle of a backup: the task has an outcome, no
   await world.agent.daemon.kill();
   await world.agent.daemon.start();
   await world.connected();
-  const task = await waitFor('the outcome', async () => {
-    const now = await rest.task(taskId);
-    return ['SUCCESS', 'FAILED'].includes(now.status) ? now : undefined;
-  });
+  const task = await waitFor(
+    'the outcome',
+    async () => {
+      const now = await rest.task(taskId);
+      return ['SUCCESS', 'FAILED'].includes(now.status) ? now : undefined;
+    },
+    60_000,
+  );
   const { status } = await rest.send('GET', `/api/library/${fileId}/`);
   expect(status).toBe(task.status === 'SUCCESS' ? 200 : 404);
   if (task.status === 'FAILED') expect(task.error?.msg_key).toBe('interrupted');

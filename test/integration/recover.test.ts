@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import { ensureThawed } from '../../agent/src/guest/index.ts';
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
@@ -174,7 +175,43 @@ describe('while a backup runs', () => {
   }, 180_000); // biome-ignore format: one condition
 });
 
+describe('before a backup', () => {
+  test('an automatic state that no journal knows is removed', async () => {
+    const before = await picture();
+    await virsh('snapshot-create-as', guest.name, `virtkeep-tmp-${newId()}`, '--disk-only');
+    await guest.sh('echo kept > /mnt/vda/since; sync');
+    const { manifest } = await lab.backup(guest);
+    expect(manifest.snapshots).toEqual([]);
+    expect(await picture()).toMatchObject({
+      states: before.states,
+      disks: before.disks,
+      files: before.files,
+    });
+    expect(await guest.sh('cat /mnt/vda/since')).toBe('kept\n');
+  }, 60_000);
+});
+
 describe('a frozen guest', () => {
+  test('whose agent dies between freeze and thaw of a backup', async () => {
+    const before = await picture();
+    const again = 'qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run';
+    const hook = `#!/bin/sh\n[ "$1" = freeze ] && (sleep 0.1; killall -9 qemu-ga; sleep 4; ${again}) </dev/null >/dev/null 2>&1 &\n`;
+    await guest.sh(`printf '${hook}' > /tmp/hook; chmod +x /tmp/hook`);
+    await guest.background('/bin/sh', ['-c', `sleep 1; killall qemu-ga; sleep 1; ${again} -F/tmp/hook`]);
+    await new Promise(resolve => setTimeout(resolve, 3000));
+    await guest.waitForAgent();
+    const { manifest, operation } = await lab.backup(guest);
+    console.info(manifest.states[0].consistency, operation.warnings);
+    await guest.waitForAgent();
+    expect(await guest.agent('guest-fsfreeze-status')).toBe('thawed');
+    await guest.sh('echo writable > /mnt/vda/writable; sync');
+    expect(await picture()).toMatchObject({
+      states: before.states,
+      disks: before.disks,
+      files: before.files,
+    });
+  }, 180_000);
+
   test('whose agent dies is thawed when the agent is back', async () => {
     await guest.background('/bin/sh', [
       '-c',
@@ -226,4 +263,32 @@ describe('the target pool', () => {
       expect(await picture()).toEqual(before);
     });
   }, 60_000);
+
+  test('of a restore has too little space: the pool of the backup is used; runs full: disk_full', async () => {
+    const path = join(lab.world.node.pool(0).path, `${newId()}.qcow2`);
+    await makePlainDisk(path, { sizeBytes: 24 << 20, dataBytes: 24 << 20 });
+    const other = await lab.world.defineTiny({ disks: [{ path }] });
+    const { file } = await lab.backup(other, { poolId: lab.world.node.pool(0).uuid });
+    const from = { poolId: lab.world.node.pool(0).uuid, filename: file.filename };
+    const target = lab.world.node.pool(1);
+    await run(['mount', '-t', 'tmpfs', '-o', 'size=16M', 'tmpfs', target.path]);
+    try {
+      const { result } = await lab.restore(file, { file: from, poolId: target.uuid });
+      expect(result).toMatchObject({ pool_changed: true, disks: [{ pool_id: lab.world.node.pool(0).uuid }] });
+      await run(['mount', '-o', 'remount,size=40M', target.path]);
+      const before = lab.files(1);
+      const pause = join(lab.world.dir, 'pause-full');
+      lab.inject(`restore.check.after=pause:${pause}`);
+      const ending = lab.restore(file, { file: from, poolId: target.uuid }).catch(error => error);
+      await waitFor('the check', () => existsSync(`${pause}.reached`), 20_000, 20);
+      await run(['dd', 'if=/dev/zero', `of=${join(target.path, 'fill')}`, 'bs=1M', 'count=30']);
+      writeFileSync(pause, '');
+      expect(await ending).toMatchObject({ msgKey: 'disk_full' });
+      rmSync(join(target.path, 'fill'));
+      expect(lab.files(1)).toEqual(before);
+    } finally {
+      lab.inject('');
+      await run(['umount', target.path]);
+    }
+  }, 90_000);
 });

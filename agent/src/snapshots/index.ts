@@ -14,7 +14,7 @@ export {
 } from './chain.ts';
 export { createAutomaticState } from './create.ts';
 export { fromLibvirt, isNoDomain, patiently } from './failures.ts';
-export { loadStates, readDiskFiles } from './load.ts';
+export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export {
   AUTOMATIC_PREFIX,

@@ -1,9 +1,11 @@
 /** Reads what the chain is computed from: libvirt's states and the images' headers. */
-import { type Domain, SnapshotList, SnapshotXml } from '@virtkeep/node-libvirt';
+import { type Domain, type Libvirt, SnapshotList, SnapshotXml } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { readLayers } from '../disks/index.ts';
 import type { ChainFile, SavedState } from './chain.ts';
+import { isNoDomain } from './failures.ts';
 import { AUTOMATIC_PREFIX } from './plan.ts';
+import type { AutomaticState } from './remove.ts';
 import { savedStateOf } from './state-xml.ts';
 
 /** All saved states of a domain, parents first; automatic ones of a backup are left out. */
@@ -16,6 +18,28 @@ export async function loadStates(domain: Domain): Promise<SavedState[]> {
     states.push(savedStateOf(await snapshot.xml(SnapshotXml.SECURE), snapshot.name === current));
   }
   return states;
+}
+
+/** Automatic states a domain bears, ready to be removed; none when there is no such domain. */
+export async function leftoverStates(libvirt: Libvirt, domainId: string): Promise<AutomaticState[]> {
+  const domain = libvirt.domain(domainId);
+  try {
+    const found: AutomaticState[] = [];
+    for (const snapshot of await domain.snapshots()) {
+      if (!snapshot.name.startsWith(AUTOMATIC_PREFIX)) continue;
+      const { name, overlays, memoryPath } = savedStateOf(await snapshot.xml(), false);
+      found.push({
+        domainId,
+        name,
+        overlays: Object.entries(overlays).map(([targetDev, path]) => ({ targetDev, path })),
+        ...(memoryPath === null ? {} : { memoryPath }),
+      });
+    }
+    return found;
+  } catch (error) {
+    if (isNoDomain(error)) return [];
+    throw error;
+  }
 }
 
 /**

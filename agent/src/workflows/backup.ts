@@ -10,12 +10,13 @@ import { basename, join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { MiB } from '@virtkeep/shared/units';
 import { ArchiveWriter, type FinishOptions, partialPathOf } from '../archive/index.ts';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../pools/index.ts';
-import { fromLibvirt } from '../snapshots/index.ts';
+import { fromLibvirt, leftoverStates, removeAutomaticState, type StateMode } from '../snapshots/index.ts';
 import { type BackupFacts, readFacts } from './backup/facts.ts';
 import { newArchivePath, timeStamp } from './backup/file-name.ts';
-import { type FrozenInstant, freeze } from './backup/freeze.ts';
+import { chooseMode, type FrozenInstant, freeze, spareDirectoryOf } from './backup/freeze.ts';
 import {
   type ArchivePlan,
   type FileSize,
@@ -52,10 +53,13 @@ async function run(
   request: StartBackupRequest,
   context: OperationContext,
 ): Promise<void> {
-  const { target, facts } = await context.step('check', () => check(dependencies, request, context));
-  await context.step('estimate', () => estimate(dependencies, request, facts, target));
+  const checked = await context.step('check', () => check(dependencies, request, context));
+  const { target, facts, mode } = checked;
+  await context.step('estimate', () => estimate(dependencies, request, checked));
+  const { requireConsistency } = request;
+  const spareDirectory = spareDirectoryOf(facts, target.path!);
   const instant = await context.step('state', () =>
-    freeze(context, facts, request.requireConsistency, target.path!),
+    freeze(context, facts, mode, { requireConsistency, spareDirectory }),
   );
   const draft: Draft = { writer: null };
   try {
@@ -73,17 +77,42 @@ async function run(
     await context.step('merge', () => automatic.handle.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
 }
 
+interface Checked {
+  target: PoolRecord;
+  facts: BackupFacts;
+  /** How the disks are going to be frozen; null: not at all. */
+  mode: StateMode | null;
+}
+
 async function check(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-): Promise<{ target: PoolRecord; facts: BackupFacts }> {
+): Promise<Checked> {
   const pools = await dependencies.pools(context.signal);
   const target = targetPool(pools, request.poolId, dependencies.nodeName);
   const content = { excludeIso: request.excludeIso, excludeVdisks: request.excludeVdisks };
+  await removeLeftovers(dependencies, request.domainId, context.signal);
   const facts = await readFacts(dependencies, request.domainId, content, pools);
+  const mode = await chooseMode(facts, request.requireConsistency);
   for (const warning of facts.warnings) context.warn(warning);
-  return { target, facts };
+  return { target, facts, mode };
+}
+
+/**
+ * Whoever holds a VM finds automatic states on it only when the journal that knew them is lost: an operation keeps its
+ * lock until its own are removed.
+ */
+async function removeLeftovers(
+  dependencies: WorkflowDependencies,
+  domainId: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const libvirt = dependencies.libvirt();
+  for (const state of await leftoverStates(libvirt, domainId)) {
+    dependencies.log.warn('an automatic state without an operation is removed', { state: state.name });
+    await removeAutomaticState(libvirt, state, { signal, log: dependencies.log });
+  }
 }
 
 /** The chosen pool, or the node's base pool. @throws VirtkeepError pool_not_found and the refusals of 2.3 rule 7 */
@@ -100,8 +129,7 @@ function targetPool(pools: PoolRecord[], poolId: string, nodeName: string): Pool
 async function estimate(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
-  facts: BackupFacts,
-  target: PoolRecord,
+  { facts, target, mode }: Checked,
 ): Promise<void> {
   const side = await readSideFiles(dependencies, facts);
   const plan = planArchive({
@@ -112,7 +140,10 @@ async function estimate(
     sizes: await sizesOf(otherFiles(facts, null)),
   });
   const share = request.compress ? COMPRESSED_SHARE : 1;
-  await requireSpace(target, plan.neededBytes * share);
+  const memoryBytes = mode === 'memory' ? facts.config.memoryMiB * MiB : 0;
+  await requireSpace(target, (plan.neededBytes + memoryBytes) * share);
+  const spare = spareDirectoryOf(facts, target.path!);
+  if (memoryBytes > 0) await requireSpace({ name: spare, path: spare }, memoryBytes);
 }
 
 /** The archive being written; whoever leaves the workflow early finds it here and ends it. */

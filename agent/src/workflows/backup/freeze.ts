@@ -24,56 +24,53 @@ export interface FrozenInstant {
 const THAW_TIMEOUT_MS = 120_000;
 
 /**
- * Freezes the VM's disks, by the rules of the specification (2.7, 3.2): off → nothing to do; running with an answering
- * agent → quiesced, without memory; otherwise → with memory, while the guest runs on. Only a paused VM, and one whose
- * passed-through devices forbid saving its memory, gets a state that is neither.
+ * How the VM's disks are to be frozen, by the rules of the specification (2.7, 3.2): off → not at all (null); running
+ * with an answering agent → quiesced, without memory; otherwise → with memory, while the guest runs on.
+ *
+ * A paused guest writes nothing, so its disks alone are frozen. Its memory is not saved: QEMU then gives up its disks
+ * until the guest runs again (block-commit answers "Block node is read-only", measured), so the state could not be
+ * merged back without letting the guest run.
+ * @throws VirtkeepError consistency_unavailable when it is required and the guest cannot be quiesced
+ */
+export async function chooseMode(facts: BackupFacts, requireConsistency: boolean): Promise<StateMode | null> {
+  if (facts.power === 'off' || !facts.content.disks.some(disk => disk.writable)) return null;
+  const refusal = facts.power === 'paused' ? 'the VM is paused' : await whyNotQuiesced(facts);
+  if (refusal !== null && requireConsistency) throw unavailable(facts, refusal);
+  if (facts.power === 'paused') return 'disks';
+  return refusal === null ? 'quiesced' : 'memory';
+}
+
+/**
+ * Freezes the disks in the chosen way. A guest that refuses to be quiesced is saved with its memory; only a VM whose
+ * passed-through devices forbid that gets neither.
  * @throws VirtkeepError consistency_unavailable, snapshot_failed, guest_thaw_failed, canceled
  */
 export async function freeze(
   context: OperationContext,
   facts: BackupFacts,
-  requireConsistency: boolean,
-  spareDirectory: string,
+  mode: StateMode | null,
+  options: { requireConsistency: boolean; spareDirectory: string },
 ): Promise<FrozenInstant> {
-  const writable = facts.content.disks.filter(disk => disk.writable);
-  if (facts.power === 'off' || writable.length === 0)
-    return { consistency: 'off', automatic: null, time: new Date() };
-  if (facts.power === 'paused') return paused(context, facts, requireConsistency, spareDirectory);
-  const refusal = await whyNotQuiesced(facts);
-  if (refusal === null) {
-    try {
-      return await attempt(context, facts, 'quiesced', spareDirectory);
-    } catch (error) {
-      if (!hasKey(error, 'snapshot_failed')) throw error;
-      if (requireConsistency) throw unavailable(facts, error.params.reason ?? reasonOf(error), error);
-      context.warn(`The guest could not be quiesced (${error.params.reason}); its memory was saved instead.`);
-    }
-  } else if (requireConsistency) throw unavailable(facts, refusal);
+  if (mode === null) return { consistency: 'off', automatic: null, time: new Date() };
+  if (mode === 'disks') context.warn('The VM is paused; the backup is as after a power cut at that moment.');
   try {
-    return await attempt(context, facts, 'memory', spareDirectory);
+    return await attempt(context, facts, mode, options.spareDirectory);
   } catch (error) {
-    if (!hasKey(error, 'snapshot_failed') || facts.config.hostdevs.length === 0) throw error;
-    context.warn(
-      `The memory could not be saved (${error.params.reason}); the backup is as after a power cut.`,
-    );
-    return attempt(context, facts, 'disks', spareDirectory);
+    const next = nextMode(mode, facts);
+    if (!hasKey(error, 'snapshot_failed') || next === null) throw error;
+    const reason = error.params.reason ?? reasonOf(error);
+    if (options.requireConsistency) throw unavailable(facts, reason, error);
+    if (next === 'memory') context.warn(`The guest could not be quiesced (${reason}); its memory was saved.`);
+    else context.warn(`The memory could not be saved (${reason}); the backup is as after a power cut.`);
+    return next === 'memory'
+      ? freeze(context, facts, next, options)
+      : attempt(context, facts, next, options.spareDirectory);
   }
 }
 
-/**
- * A paused guest writes nothing, so its disks alone are frozen. Its memory is not saved: QEMU then gives up its disks
- * until the guest runs again (block-commit answers "Block node is read-only", measured), so the state could not be
- * merged back without letting the guest run.
- */
-async function paused(
-  context: OperationContext,
-  facts: BackupFacts,
-  requireConsistency: boolean,
-  spareDirectory: string,
-): Promise<FrozenInstant> {
-  if (requireConsistency) throw unavailable(facts, 'the VM is paused');
-  context.warn('The VM is paused; the backup is as after a power cut at that moment.');
-  return attempt(context, facts, 'disks', spareDirectory);
+function nextMode(mode: StateMode, facts: BackupFacts): StateMode | null {
+  if (mode === 'quiesced') return 'memory';
+  return mode === 'memory' && facts.config.hostdevs.length > 0 ? 'disks' : null;
 }
 
 function unavailable(facts: BackupFacts, reason: string, cause?: unknown): VirtkeepError {
@@ -115,6 +112,12 @@ async function quiesced(context: OperationContext, facts: BackupFacts, plan: Sta
   }
 }
 
+/** Directory for what has no disk beside which it could lie: the memory, and overlays of devices. */
+export function spareDirectoryOf(facts: BackupFacts, otherwise: string): string {
+  const beside = facts.content.disks.find(disk => disk.writable && !disk.block);
+  return beside ? dirname(beside.path) : otherwise;
+}
+
 function planFor(
   operationId: string,
   facts: BackupFacts,
@@ -131,9 +134,7 @@ function planFor(
       wanted: plan?.writable ?? false,
     };
   });
-  const beside = disks.find(disk => disk.wanted && !disk.block);
-  const spare = beside ? dirname(beside.path) : spareDirectory;
-  return planAutomaticState(facts.config.name, operationId, mode, disks, spare);
+  return planAutomaticState(facts.config.name, operationId, mode, disks, spareDirectory);
 }
 
 function asState(plan: StatePlan, facts: BackupFacts): AutomaticState {
