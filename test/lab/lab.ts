@@ -7,7 +7,7 @@ import { DEBIAN_CMDLINE, debianGuest } from './debian-guest.ts';
 import { makeDataDisk } from './disks.ts';
 import { type DiskSpec, guestXml } from './domain-xml.ts';
 import { defineGuest, Guest } from './guest.ts';
-import { adoptNode, type LabNode, type PoolSpec, startNode } from './node.ts';
+import { adoptNode, definePool, type LabNode, type PoolSpec, startNode } from './node.ts';
 import type { Rest } from './rest.ts';
 import { waitFor } from './run.ts';
 import { tinyGuest } from './tiny-guest.ts';
@@ -95,14 +95,18 @@ export async function labDown(dir: string): Promise<boolean> {
 
 async function ensureNode({ dir, nodes, say }: LabOptions, index: number): Promise<LabNode> {
   const nodeDir = join(dir, `n${index}`);
+  const shared = { name: 'shared', uuid: SHARED_POOL_UUID, path: join(dir, 'shared') };
   const running = adoptNode(nodeDir, true);
   if (running) {
     if (running.libvirtdPid === undefined) await running.startLibvirtd();
+    // a lab of one node becomes one of two
+    if (nodes > 1 && !running.pools.some(({ uuid }) => uuid === shared.uuid))
+      await definePool(running, shared);
     return running;
   }
   say(`starting node${index} (a private libvirtd)`);
   const pools: PoolSpec[] = [{ name: 'fast' }, { name: 'bulk' }];
-  if (nodes > 1) pools.push({ name: 'shared', uuid: SHARED_POOL_UUID, path: join(dir, 'shared') });
+  if (nodes > 1) pools.push(shared);
   return startNode({ name: `node${index}`, dir: nodeDir, pools, keepDir: true });
 }
 

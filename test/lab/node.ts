@@ -130,6 +130,12 @@ export class LabNode {
     return this.#state.hostUuid;
   }
 
+  /** Counts a pool that was defined later among the node's own, also for who adopts the node. */
+  rememberPool(pool: Pool): void {
+    this.pools.push(pool);
+    writeFileSync(join(this.dir, 'node.json'), JSON.stringify(this.#state));
+  }
+
   /** Everything that lives in the node, the holder included. */
   processes(): Process[] {
     return listProcesses().filter(({ mountNamespace }) => mountNamespace === this.#state.mountNamespace);
@@ -271,7 +277,7 @@ export async function definePool(node: LabNode, pool: Pool): Promise<void> {
   if (!/^State:\s+running/m.test(info)) await node.virsh('pool-start', pool.name);
   await node.virsh('pool-autostart', pool.name);
   rmSync(file);
-  if (!node.pools.includes(pool)) node.pools.push(pool);
+  if (!node.pools.includes(pool)) node.rememberPool(pool);
 }
 
 function writeLibvirtConfig(dir: string, hostUuid: string): void {
