@@ -29,6 +29,12 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(() => world?.stop(), 60_000);
 
+/** Waits until the controller has noticed that the first node is away. */
+async function lost(): Promise<void> {
+  const failed = async () => (await rest.get<Json>(`/api/nodes/${world.agent.nodeId}/`)).status === 'FAILED';
+  await waitFor('the loss of the node', failed, 30_000);
+}
+
 test('the inventory is what libvirt says', async () => {
   const nodes = await rest.list<Json>('/api/nodes/?ordering=verbose_name');
   expect(nodes.length).toBe(2);
@@ -83,6 +89,7 @@ test('the agent is killed in the middle of a backup: the task has an outcome, no
     compress: true,
   });
   await world.agent.daemon.kill();
+  await lost();
   await world.agent.daemon.start();
   await world.connected();
   const task = await waitFor(
@@ -168,12 +175,7 @@ test('the controller is killed in the middle of a backup: the task is final when
 
 test('the node goes and comes: its things stay, marked, and the catalogue is found again', async () => {
   await world.agent.daemon.kill();
-  const nodePath = `/api/nodes/${world.agent.nodeId}/`;
-  await waitFor(
-    'the loss of the node',
-    async () => (await rest.get<Json>(nodePath)).status === 'FAILED',
-    30_000,
-  );
+  await lost();
   expect(await rest.get<Json>(`/api/domains/${domainId}/`)).toMatchObject({
     status: 'FAILED',
     user_power_state: 0,

@@ -48,7 +48,10 @@ export class NodeLink {
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
   #channel: AgentChannel | undefined;
+  /** Told as connected; until `lost` has been told. */
   #connected = false;
+  /** Both streams are up. */
+  #usable = false;
   #reason = 'not connected yet';
 
   constructor(
@@ -66,7 +69,7 @@ export class NodeLink {
   }
 
   get isConnected(): boolean {
-    return this.#connected;
+    return this.#usable;
   }
 
   /** Why the node is not connected; for people. */
@@ -86,7 +89,7 @@ export class NodeLink {
 
   /** The clients of a connected node. @throws VirtkeepError node_unreachable. */
   clients(): AgentClients {
-    if (this.#connected && this.#channel) return this.#channel.clients;
+    if (this.#usable && this.#channel) return this.#channel.clients;
     throw new VirtkeepError('node_unreachable', { node: this.target.name, reason: this.#reason });
   }
 
@@ -136,7 +139,10 @@ export class NodeLink {
     try {
       await this.#greet(channel.clients, signal);
       const { afterSequence } = await this.#observer.reattach(this.target.id, channel.clients, signal);
-      const end = () => session.abort(new VirtkeepError('canceled'));
+      const end = () => {
+        this.#usable = false;
+        session.abort(new VirtkeepError('canceled'));
+      };
       // Whichever ends first ends the other; the next session begins when both are done.
       const streams = [
         this.#watchInventory(channel.clients, signal).finally(end),
@@ -172,7 +178,9 @@ export class NodeLink {
   }
 
   #nowConnected(clients: AgentClients, signal: AbortSignal): void {
+    if (signal.aborted) return;
     this.#connected = true;
+    this.#usable = true;
     this.#reason = '';
     this.#log.info('node connected', { address: this.target.address });
     this.#observer.connected(this.target.id, clients, signal);
