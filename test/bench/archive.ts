@@ -1,6 +1,6 @@
 /**
  * The archive against cp, GNU tar and zstd:
- * `node test/bench/archive.ts [--quick] [--rounds N] [--warm] [--only plain|zstd|xfs|lib]…`.
+ * `node test/bench/archive.ts [--quick] [--rounds N] [--size MiB] [--warm] [--only plain|zstd|xfs|lib]…`.
  *
  * Every time ends with fdatasync. The source is dropped from the page cache before each run unless --warm, because a
  * frozen disk is seldom in it. Works in .cache/bench and cleans up after itself.
@@ -22,9 +22,9 @@ import {
 } from './lib.ts';
 
 const MiB = 1024 * 1024;
-const { quick, rounds, warm, only } = benchOptions();
+const { quick, rounds, warm, only, sizeMiB } = benchOptions();
 const wanted = (part: string): boolean => only.length === 0 || only.includes(part);
-const imageBytes = quick ? 256 * MiB : 4096 * MiB;
+const imageBytes = (sizeMiB ?? (quick ? 256 : 4096)) * MiB;
 const root = join(import.meta.dirname, '../../.cache/bench/archive');
 const runner = join(import.meta.dirname, 'archive-run.ts');
 const peaks: number[] = [];

@@ -109,17 +109,35 @@ export async function dropCached(path: string): Promise<void> {
   await command('dd', [`if=${path}`, 'iflag=nocache', 'count=0', 'status=none']);
 }
 
-/** Options every benchmark has; `only` names the parts to run, all when empty. */
-export function benchOptions(): { quick: boolean; rounds: number; warm: boolean; only: string[] } {
+export interface BenchOptions {
+  quick: boolean;
+  rounds: number;
+  /** Leave the sources in the page cache. */
+  warm: boolean;
+  /** Parts to run; all when empty. */
+  only: string[];
+  /** Size of the data set in MiB, when another than the usual is wanted. */
+  sizeMiB: number | undefined;
+}
+
+/** Options every benchmark has. */
+export function benchOptions(): BenchOptions {
   const { values } = parseArgs({
     options: {
       quick: { type: 'boolean' },
       rounds: { type: 'string' },
       warm: { type: 'boolean' },
       only: { type: 'string', multiple: true },
+      size: { type: 'string' },
     },
   });
   const quick = values.quick ?? false;
   const rounds = Number(values.rounds ?? (quick ? 3 : 5));
-  return { quick, rounds, warm: values.warm ?? false, only: values.only ?? [] };
+  return {
+    quick,
+    rounds,
+    warm: values.warm ?? false,
+    only: values.only ?? [],
+    sizeMiB: values.size === undefined ? undefined : Number(values.size),
+  };
 }
