@@ -54,6 +54,7 @@ const PRIVATE_DIRECTORIES: Record<string, string> = {
 };
 /** What QEMU can do takes libvirt 4 s to find out; all nodes share that knowledge (libvirt checks that it still holds). */
 const SHARED_CACHE = join(CACHE, 'libvirt');
+const QEMU_USER = 'libvirt-qemu';
 /** Hidden where they exist, so that no machine manager of the host hears of our guests. */
 const HIDDEN_DIRECTORIES = ['/run/dbus', '/run/systemd'];
 
@@ -303,5 +304,24 @@ async function enterPrivateDirectories(node: LabNode): Promise<void> {
   for (const hidden of HIDDEN_DIRECTORIES) {
     if (existsSync(hidden)) await node.runInside(['mount', '-t', 'tmpfs', 'none', hidden]);
   }
+  await addBuiltInUser(node);
   await node.runInside(['hostname', node.name]);
+}
+
+/**
+ * libvirt 9 does not start without the user it was built for, although no guest of ours runs as it. Where no package has
+ * made that user, the node alone has it.
+ */
+async function addBuiltInUser(node: LabNode): Promise<void> {
+  const lines = {
+    passwd: `${QEMU_USER}:x:64055:64055::/var/lib/libvirt:/usr/sbin/nologin\n`,
+    group: `${QEMU_USER}:x:64055:\n`,
+  };
+  for (const [name, line] of Object.entries(lines)) {
+    const text = readFileSync(`/etc/${name}`, 'utf8');
+    if (text.split('\n').some(entry => entry.startsWith(`${QEMU_USER}:`))) continue;
+    const own = join(node.dir, 'etc', name);
+    writeFileSync(own, `${text.trimEnd()}\n${line}`);
+    await node.runInside(['mount', '--bind', own, `/etc/${name}`]);
+  }
 }
