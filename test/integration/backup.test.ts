@@ -209,6 +209,30 @@ describe('an off guest', () => {
   }, 60_000);
 });
 
+test('a disk given as a volume of a pool, off and running', async () => {
+  const name = `${newId()}.qcow2`;
+  await makeDataDisk(inPool(name));
+  await lab.world.node.virsh('pool-refresh', 'fast');
+  const guest = await lab.world.defineTiny({
+    disks: [],
+    devices: `<disk type='volume' device='disk'><driver name='qemu' type='qcow2'/><source pool='fast' volume='${name}'/><target dev='vda' bus='virtio'/></disk>`,
+  }); // biome-ignore format: XML
+  const { path, manifest } = await lab.backup(guest);
+  await expectSameDisks(path, manifest, { vda: [inPool(name), 'qcow2'] });
+  await (await guest.start()).waitForAgent();
+  const files = lab.files(0);
+  expect((await lab.backup(guest)).manifest.states[0].consistency).toBe('quiesced');
+  expect(await guest.snapshots()).toEqual([]);
+  expect(lab.files(0)).toEqual(files);
+  const xml = await guest.xml();
+  expect(xml.includes(name)).toBe(true);
+  expect(xml.includes('virtkeep-tmp')).toBe(false);
+  expect((await guest.xml(true)).includes('virtkeep-tmp')).toBe(false);
+  await guest.destroy();
+  const { result } = await lab.restore(await lab.backup(guest).then(made => made.file));
+  expect(await sameContent(result.disks[0]!.path, inPool(name))).toBe(true);
+}, 120_000);
+
 describe('refusals (specification 2.3, 8)', () => {
   const refused = async (change: Parameters<typeof lab.poolChanges.set>[1], which: 0 | 1, msgKey: string) => {
     const guest = await lab.world.defineTiny();

@@ -3,6 +3,10 @@
  *
  * check → extract → join → define → start. Each file and the domain are declared before they appear, so after a
  * failure, a cancel or a crash nothing of the restore is left.
+ *
+ * What an archive may do: its paths are used inside this node's writable pools only, its images may name no file but
+ * each other and the template, its devices are attached only when nobody uses them. The rest of its definition (kernel,
+ * host devices, QEMU options) is taken as it stands: who may put files into a pool's backups may define VMs.
  */
 import { type Domain, SaveRestore, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';

@@ -15,6 +15,7 @@ import {
   type SavedState,
 } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { resolveVolumes } from '../volumes.ts';
 import type { OwnChain } from './members.ts';
 import { type ContentOptions, type ContentPlan, planContent } from './plan.ts';
 
@@ -48,7 +49,8 @@ export async function readFacts(
   const power = await powerOf(domain);
   const warnings: string[] = [];
   const xml = await definitionOf(domain, power, warnings);
-  const config = parseDomain(xml, domain.name);
+  const parsed = parseDomain(xml, domain.name);
+  const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
   if (power !== 'off') await refuseBlockJobs(domain);
   const states = await loadStates(domain);
   const template = await readTemplate(dependencies, config);

@@ -1,5 +1,5 @@
 /** Everything a restore decides before it touches anything. */
-import { lstat } from 'node:fs/promises';
+import { access, constants, lstat } from 'node:fs/promises';
 import { relative } from 'node:path';
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -11,7 +11,8 @@ import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { fsFacts, type PoolRecord, resolveInPool } from '../../pools/index.ts';
 import { isNoDomain } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import type { DefinitionInput } from './definition.ts';
+import { resolveVolumes } from '../volumes.ts';
+import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { attachableDevices } from './devices.ts';
 import { chooseIdentity } from './identity.ts';
 import { type Placement, placeFiles } from './placement.ts';
@@ -51,7 +52,27 @@ export async function checkRestore(
   await refusePathsThatLeaveTheirPool(placement);
   const attachable = await attachableDevices(libvirt, config);
   const warnings = [...placement.warnings, ...missingDevices(config, manifest, attachable)];
-  return { config, manifest, identity, placement, nvramPath: null, attachable, bases, warnings };
+  const emulator = emulatorOf(xml);
+  const otherEmulator = emulator !== undefined && !(await isExecutable(emulator));
+  if (otherEmulator) warnings.push(`The emulator ${emulator} is not on this node; its own one is used.`);
+  return {
+    config,
+    manifest,
+    identity,
+    placement,
+    nvramPath: null,
+    attachable,
+    otherEmulator,
+    bases,
+    warnings,
+  };
+}
+
+async function isExecutable(path: string): Promise<boolean> {
+  return access(path, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
 }
 
 function chosenPool(pools: PoolRecord[], poolId: string): PoolRecord | null {
@@ -80,7 +101,8 @@ async function filesOfOriginal(libvirt: Libvirt, domainId: string): Promise<Set<
     const domain = await libvirt.domainByUuid(domainId);
     const definitions = [await domain.xml(DomainXml.INACTIVE), await domain.xml()];
     for (const snapshot of await domain.snapshots()) definitions.push(...domainsOf(await snapshot.xml()));
-    for (const disk of definitions.flatMap(xml => parseDomain(xml).disks)) {
+    const disks = definitions.flatMap(xml => parseDomain(xml).disks);
+    for (const disk of await resolveVolumes(libvirt, disks)) {
       for (const path of [disk.path, ...(disk.backingChain ?? []).map(layer => layer.path)]) {
         if (path !== undefined) files.add(path);
       }

@@ -1,6 +1,6 @@
 /** The XML of a restored VM, of its saved states and of its memory, from the archived ones; pure. */
 import type { Manifest } from '../../archive/index.ts';
-import { attr, child, children, childrenAt, remove } from '../../domain-xml/dom.ts';
+import { attr, child, children, childrenAt, remove, text } from '../../domain-xml/dom.ts';
 import {
   applySource,
   type DomainConfig,
@@ -29,6 +29,8 @@ export interface DefinitionInput {
   nvramPath: string | null;
   /** LUNs and disks of other storage that are there and used by nobody. */
   attachable: ReadonlySet<string>;
+  /** The emulator of the definition does not exist here: libvirt's own choice is taken. */
+  otherEmulator: boolean;
 }
 
 /** The definition: the archived one with identity, paths and nothing that was not restored. */
@@ -44,7 +46,24 @@ export function restoredDefinition(xml: string, input: DefinitionInput): string 
     else if (!attachable.has(disk.targetDev)) next = removeDisk(next, disk.targetDev);
   }
   if (config.nvram) next = setNvram(next, nvramPath);
+  if (input.otherEmulator) next = withoutEmulator(next);
   return setMetadata(next, { ...config.metadata, attachments: [] });
+}
+
+function withoutEmulator(xml: string): string {
+  const { root } = parseXml(xml, 'domain', 'the domain to be restored');
+  dropEmulator(root);
+  return serializeXml(root);
+}
+
+function dropEmulator(domain: Parameters<typeof child>[0]): void {
+  const emulator = child(domain, 'devices/emulator');
+  if (emulator) remove(emulator);
+}
+
+/** Path of the emulator that a definition names, or undefined. */
+export function emulatorOf(xml: string): string | undefined {
+  return text(parseXml(xml, 'domain', 'the domain to be restored').root, 'devices/emulator');
 }
 
 /** Old → new path of every file that a saved state may name. */
@@ -81,6 +100,7 @@ export function restoredState(
   for (const name of ['domain', 'inactiveDomain']) {
     const domain = child(root, name);
     if (!domain) continue;
+    if (input.otherEmulator) dropEmulator(domain);
     for (const disk of childrenAt(domain, 'devices/disk')) {
       const target = attr(child(disk, 'target'), 'dev') ?? '';
       const source = child(disk, 'source');
@@ -124,5 +144,6 @@ export function restoredMemoryXml(
     if (restored.has(disk.targetDev) && path)
       next = setDiskSource(next, disk.targetDev, { path, format: 'qcow2' });
   }
-  return replacePaths(next, paths);
+  next = replacePaths(next, paths);
+  return input.otherEmulator ? withoutEmulator(next) : next;
 }
