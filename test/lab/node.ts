@@ -9,7 +9,7 @@ import type { ChildProcess, SpawnOptions } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { CACHE } from './paths.ts';
+import { enterPrivateDirectories, OWN_DIRECTORIES, writeLibvirtConfig } from './node-files.ts';
 import { isRunning, listProcesses, mountNamespaceOf, type Process, signalProcess } from './processes.ts';
 import { type RunOptions, type RunResult, run, start, succeeds, waitFor } from './run.ts';
 
@@ -43,20 +43,6 @@ interface NodeState {
   mountNamespace: string;
   pools: Pool[];
 }
-
-/** Directories of the host that the node sees its own version of. */
-const PRIVATE_DIRECTORIES: Record<string, string> = {
-  etc: '/etc/libvirt',
-  lib: '/var/lib/libvirt',
-  run: '/run/libvirt',
-  log: '/var/log/libvirt',
-  tpmca: '/var/lib/swtpm-localca',
-};
-/** What QEMU can do takes libvirt 4 s to find out; all nodes share that knowledge (libvirt checks that it still holds). */
-const SHARED_CACHE = join(CACHE, 'libvirt');
-const QEMU_USER = 'libvirt-qemu';
-/** Hidden where they exist, so that no machine manager of the host hears of our guests. */
-const HIDDEN_DIRECTORIES = ['/run/dbus', '/run/systemd'];
 
 export class LabNode {
   readonly name: string;
@@ -205,8 +191,7 @@ export async function startNode(options: NodeOptions): Promise<LabNode> {
   const { dir } = options;
   const before = readState(dir);
   rmSync(join(dir, 'run'), { recursive: true, force: true });
-  for (const own of ['', ...Object.keys(PRIVATE_DIRECTORIES)]) mkdirSync(join(dir, own), { recursive: true });
-  for (const host of Object.values(PRIVATE_DIRECTORIES)) mkdirSync(host, { recursive: true }); // mount points
+  for (const own of ['', ...OWN_DIRECTORIES]) mkdirSync(join(dir, own), { recursive: true });
   const hostUuid = before?.hostUuid ?? randomUUID();
   writeLibvirtConfig(dir, hostUuid);
   const { holderPid, mountNamespace } = await startHolder();
@@ -279,49 +264,4 @@ export async function definePool(node: LabNode, pool: Pool): Promise<void> {
   await node.virsh('pool-autostart', pool.name);
   rmSync(file);
   if (!node.pools.includes(pool)) node.rememberPool(pool);
-}
-
-function writeLibvirtConfig(dir: string, hostUuid: string): void {
-  // no cgroups, no second namespace, no log daemon: none of them is there in a container, and none is under test
-  writeFileSync(
-    join(dir, 'etc', 'qemu.conf'),
-    `stdio_handler = "file"\ncgroup_controllers = [ ]\nsecurity_driver = "none"\nnamespaces = [ ]\n` +
-      `user = "root"\ngroup = "root"\nswtpm_user = "root"\nswtpm_group = "root"\nremember_owner = 0\n`,
-  );
-  writeFileSync(
-    join(dir, 'etc', 'libvirtd.conf'),
-    `host_uuid = "${hostUuid}"\nunix_sock_group = "root"\nunix_sock_rw_perms = "0770"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\n`,
-  );
-}
-
-async function enterPrivateDirectories(node: LabNode): Promise<void> {
-  for (const [own, host] of Object.entries(PRIVATE_DIRECTORIES)) {
-    await node.runInside(['mount', '--bind', join(node.dir, own), host]);
-  }
-  mkdirSync(SHARED_CACHE, { recursive: true });
-  mkdirSync('/var/cache/libvirt', { recursive: true });
-  await node.runInside(['mount', '--bind', SHARED_CACHE, '/var/cache/libvirt']);
-  for (const hidden of HIDDEN_DIRECTORIES) {
-    if (existsSync(hidden)) await node.runInside(['mount', '-t', 'tmpfs', 'none', hidden]);
-  }
-  await addBuiltInUser(node);
-  await node.runInside(['hostname', node.name]);
-}
-
-/**
- * libvirt 9 does not start without the user it was built for, although no guest of ours runs as it. Where no package has
- * made that user, the node alone has it.
- */
-async function addBuiltInUser(node: LabNode): Promise<void> {
-  const lines = {
-    passwd: `${QEMU_USER}:x:64055:64055::/var/lib/libvirt:/usr/sbin/nologin\n`,
-    group: `${QEMU_USER}:x:64055:\n`,
-  };
-  for (const [name, line] of Object.entries(lines)) {
-    const text = readFileSync(`/etc/${name}`, 'utf8');
-    if (text.split('\n').some(entry => entry.startsWith(`${QEMU_USER}:`))) continue;
-    const own = join(node.dir, 'etc', name);
-    writeFileSync(own, `${text.trimEnd()}\n${line}`);
-    await node.runInside(['mount', '--bind', own, `/etc/${name}`]);
-  }
 }
