@@ -126,6 +126,11 @@ describe('virtkeep command', () => {
     expect((await run(['tasks', 'wait', TASK])).code).toBe(code);
   });
 
+  test('a task refused by the state of the thing gives the exit code of a conflict', async () => {
+    script = () => ({ body: task('FAILED', { error: { code: '40915', detail: 'it is running' } }) });
+    expect((await run(['tasks', 'wait', TASK])).code).toBe(5);
+  });
+
   test.each([
     [400, 2],
     [401, 3],

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Presets, SingleBar } from 'cli-progress';
 import type { Client, Json } from './client.ts';
-import { CliError, ExitCode } from './exit-codes.ts';
+import { CliError, ExitCode, exitCodeFor } from './exit-codes.ts';
 import { bytes, clean, note } from './output.ts';
 
 export interface Task {
@@ -103,5 +103,7 @@ function endError(task: Task): CliError {
       `${task.verbose_name}: the node is gone, the outcome is not known.`,
       ExitCode.unreachable,
     );
-  return new CliError(`${task.verbose_name}: ${text || 'failed'}`, ExitCode.failed);
+  // the first three digits of a code are the HTTP status: the same exit code as if the request had been refused at once
+  const exitCode = task.error ? exitCodeFor(Number(task.error.code.slice(0, 3))) : ExitCode.failed;
+  return new CliError(`${task.verbose_name}: ${text || 'failed'}`, exitCode);
 }
