@@ -187,6 +187,9 @@ describe('what comes with the disks', () => {
     const written = await sdb((await lab.restore(file, { poolId: poolId(1) })).result.name);
     expect(written).toBe(inPool('cd-image.iso', 1));
     expect(readFileSync(written!, 'utf8')).toBe('iso bytes');
+    const twice = await sdb((await lab.restore(file, { poolId: poolId(1) })).result.name);
+    expect(twice).not.toBe(written);
+    expect(readFileSync(twice!, 'utf8')).toBe('iso bytes');
     const empty = await lab.restore(without, { poolId: poolId(1) });
     expect(await sdb(empty.result.name)).toBe('-');
     expect(empty.operation.warnings.join()).toContain('drive is empty');

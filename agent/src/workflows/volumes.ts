@@ -7,7 +7,7 @@ export async function resolveVolumes(libvirt: Libvirt, disks: DiskConfig[]): Pro
   const resolved: DiskConfig[] = [];
   for (const disk of disks) {
     const volume = disk.type === 'volume' ? disk.volume : undefined;
-    const pool = volume && (await libvirt.poolByName(volume.pool));
+    const pool = volume && (await libvirt.poolByName(volume.pool).catch(() => undefined));
     const path = pool && (await (await pool.findVolume(volume.name))?.path());
     if (path === undefined) resolved.push(disk);
     else {

@@ -1,6 +1,6 @@
 /** Everything a restore decides before it touches anything. */
 import { access, constants, lstat } from 'node:fs/promises';
-import { relative } from 'node:path';
+import { basename, join, relative } from 'node:path';
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
@@ -15,7 +15,7 @@ import { resolveVolumes } from '../volumes.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { attachableDevices } from './devices.ts';
 import { chooseIdentity } from './identity.ts';
-import { type Placement, placeFiles } from './placement.ts';
+import { type Placement, placeFiles, restoredName } from './placement.ts';
 import type { FoundFile, OpenedBackup } from './source.ts';
 
 export interface RestorePlan extends DefinitionInput {
@@ -38,12 +38,13 @@ export async function checkRestore(
     throw new VirtkeepError('template_not_startable', { domain: config.name });
   const identity = await chooseIdentity(libvirt, request, config, dependencies.nodeName);
   const bases = await findBases(libvirt, manifest, file.filename);
+  const chosen = chosenPool(pools, request.poolId);
   const placement = placeFiles({
     manifest,
     pools,
-    chosen: chosenPool(pools, request.poolId),
+    chosen,
     backupPool: file.pool,
-    existing: await existingPaths(manifest),
+    existing: await existingPaths(manifest, [chosen, file.pool]),
     originalFiles: await filesOfOriginal(libvirt, manifest.vm.uuid),
     keepIdentity: request.keepIdentity,
     free: await freeSpace(pools),
@@ -82,10 +83,16 @@ function chosenPool(pools: PoolRecord[], poolId: string): PoolRecord | null {
   return pool;
 }
 
-/** Paths of the archive that are taken on this node; links count, whatever they lead to. */
-async function existingPaths(manifest: Manifest): Promise<Set<string>> {
+/** Paths that files of the archive may get and that are taken on this node; links count, whatever they lead to. */
+async function existingPaths(manifest: Manifest, targets: (PoolRecord | null)[]): Promise<Set<string>> {
   const layers = manifest.disks.flatMap(disk => disk.layers.map(layer => layer.formerPath));
-  const paths = [...layers, ...manifest.isos.map(iso => iso.formerPath)];
+  const images = manifest.isos.map(iso => iso.formerPath);
+  const names = [
+    ...images.map(path => basename(path)),
+    ...manifest.disks.flatMap(disk => disk.layers.map((_, index) => restoredName(disk, disk.id, index))),
+  ];
+  const directories = targets.flatMap(pool => pool?.path ?? []);
+  const paths = [...layers, ...images, ...directories.flatMap(path => names.map(name => join(path, name)))];
   const found = new Set<string>();
   for (const path of paths) {
     if (path?.startsWith('/') && !path.includes('\0') && (await lstat(path).catch(() => null)))

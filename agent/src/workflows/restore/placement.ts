@@ -137,14 +137,18 @@ function writablePoolOf(input: PlacementInput, path: string | null): PoolRecord 
   return pool && !backupTargetRefusal(pool) ? pool : undefined;
 }
 
+/** File name of a layer under a disk id: the id stands first, so that it is the disk's id again. */
+export function restoredName(disk: ManifestDisk, id: string, index: number): string {
+  return index === 0 && disk.base === null ? `${id}.qcow2` : `${id}.${index}.qcow2`;
+}
+
 function inDirectory(
   input: PlacementInput,
   disk: ManifestDisk,
   pool: PoolRecord,
   directory: string,
 ): DiskPlacement {
-  const nameOf = (id: string, index: number) =>
-    join(directory, index === 0 && disk.base === null ? `${id}.qcow2` : `${id}.${index}.qcow2`);
+  const nameOf = (id: string, index: number) => join(directory, restoredName(disk, id, index));
   const kept =
     input.keepIdentity && disk.layers.every((_, index) => !input.existing.has(nameOf(disk.id, index)));
   const id = kept ? disk.id : input.newId();
