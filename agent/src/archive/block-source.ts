@@ -6,8 +6,8 @@ import { dontNeed, nextData, nextHole, sizeOf, willNeed } from './syscalls.ts';
 
 /** Blocks read ahead in the background. */
 export const READ_AHEAD_BLOCKS = 4;
-/** Grain in which zeros are looked for in decompressed data. */
-const ZERO_GRAIN = 64 * 1024;
+/** Grain in which zeros are looked for in decompressed data; smaller holes would make many small writes. */
+const ZERO_GRAIN = 256 * 1024;
 
 /** A part of a file, cut into blocks. */
 export interface BlockSource {

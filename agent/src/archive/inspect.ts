@@ -1,4 +1,4 @@
-import { type FileHandle, open } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
@@ -7,7 +7,7 @@ import { isManifestName, type MemberKind } from './names.ts';
 import { decodeSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
 import { scanStream } from './stream.ts';
 import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from './tar-format.ts';
-import { PlainSource, readerOf, readRange, SeekableSource, type TarSource } from './tar-source.ts';
+import { ArchiveFile, PlainSource, readerOf, SeekableSource, type TarSource } from './tar-source.ts';
 import type { ArchiveMember } from './types.ts';
 
 /** Most frames of a seek table: 32 TiB of data; the table takes 28 bytes of memory a frame. */
@@ -23,8 +23,7 @@ export type Access =
   | { kind: 'stream' };
 
 export interface Inspection {
-  file: FileHandle;
-  sizeBytes: number;
+  file: ArchiveFile;
   access: Access;
   manifest: Manifest | null;
   members: ArchiveMember[];
@@ -45,7 +44,7 @@ export async function inspect(path: string, signal: AbortSignal): Promise<Inspec
   try {
     const status = await file.stat();
     if (!status.isFile()) throw unsupported(path, 'it is not a file');
-    return await inspectOpen(file, path, status.size, signal);
+    return await inspectOpen(new ArchiveFile(file, path, status.size), signal);
   } catch (error) {
     await file.close();
     throw error;
@@ -56,18 +55,14 @@ const unsupported = (path: string, reason: string) =>
   new VirtkeepError('archive_unsupported', { path, reason });
 const damaged = (path: string, reason: string) => new VirtkeepError('archive_damaged', { path, reason });
 
-async function inspectOpen(
-  file: FileHandle,
-  path: string,
-  sizeBytes: number,
-  signal: AbortSignal,
-): Promise<Inspection> {
-  const base = { file, sizeBytes, manifest: null, members: [] };
-  const access = await accessOf(file, path, sizeBytes);
+async function inspectOpen(file: ArchiveFile, signal: AbortSignal): Promise<Inspection> {
+  const { path } = file;
+  const base = { file, manifest: null, members: [] };
+  const access = await accessOf(file);
   if (typeof access === 'string')
     return { ...base, access: { kind: 'stream' }, fault: damaged(path, access) };
   if (access.kind === 'stream') {
-    const scan = await scanStream(file.fd, path, signal);
+    const scan = await scanStream(file.handle.fd, path, signal);
     return finished({ ...base, access, members: scan.members.map(foreignMember) }, path, scan.fault);
   }
   try {
@@ -95,8 +90,9 @@ function finished(inspection: Inspection, path: string, fault: string | undefine
 }
 
 /** Tells the format from the first and the last bytes; a string says what is wrong with the seek table. */
-async function accessOf(file: FileHandle, path: string, sizeBytes: number): Promise<Access | string> {
-  const start = await readRange(file, path, 0, TAR_BLOCK);
+async function accessOf(file: ArchiveFile): Promise<Access | string> {
+  const { path, sizeBytes } = file;
+  const start = await file.read(0, TAR_BLOCK);
   const magic = start.length < 4 ? 0 : start.readUInt32LE(0);
   const isZstd = magic === 0xfd2fb528 || (magic & 0xfffffff0) >>> 0 === 0x184d2a50;
   if (!isZstd) {
@@ -104,16 +100,16 @@ async function accessOf(file: FileHandle, path: string, sizeBytes: number): Prom
       start.length === TAR_BLOCK &&
       (start.every(byte => byte === 0) || typeof decodeHeader(start) === 'object');
     if (!isTar) throw unsupported(path, 'it is neither a tar nor zstd');
-    return { kind: 'plain', source: new PlainSource(file, path, sizeBytes) };
+    return { kind: 'plain', source: new PlainSource(file) };
   }
   const footerAt = Math.max(0, sizeBytes - SEEK_FOOTER_BYTES);
-  const tableBytes = seekTableBytes(await readRange(file, path, footerAt, SEEK_FOOTER_BYTES));
+  const tableBytes = seekTableBytes(await file.read(footerAt, SEEK_FOOTER_BYTES));
   if (tableBytes === undefined) return { kind: 'stream' };
   if (tableBytes > sizeBytes) return 'its seek table is larger than the file';
   if (tableBytes > MAX_FRAMES * 12) throw unsupported(path, 'its seek table is too large');
-  const table = decodeSeekTable(await readRange(file, path, sizeBytes - tableBytes, tableBytes), sizeBytes);
+  const table = decodeSeekTable(await file.read(sizeBytes - tableBytes, tableBytes), sizeBytes);
   if (typeof table === 'string') return table;
-  return { kind: 'seekable', table, source: new SeekableSource(file, path, table) };
+  return { kind: 'seekable', table, source: new SeekableSource(file, table) };
 }
 
 async function walk(

@@ -12,7 +12,7 @@ import { syncDirectoryOf } from './publish.ts';
 import { frameAt, type SeekTable } from './seek-table.ts';
 import { extractStream, readStream } from './stream.ts';
 import { decodeHeader } from './tar-format.ts';
-import { readRange } from './tar-source.ts';
+import type { ArchiveFile } from './tar-source.ts';
 import type {
   ArchiveFormat,
   ArchiveMember,
@@ -34,7 +34,7 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
 export async function openArchive(path: string, signal: AbortSignal): Promise<Archive> {
   const inspection = await inspect(path, signal);
   if (inspection.fault === undefined) return new Archive(path, inspection);
-  await inspection.file.close();
+  await inspection.file.handle.close();
   throw inspection.fault;
 }
 
@@ -62,7 +62,7 @@ export class Archive {
   /** In file order, the manifests included. */
   readonly members: readonly ArchiveMember[];
   readonly #inspection: Inspection;
-  readonly #file: FileHandle;
+  readonly #file: ArchiveFile;
   readonly #access: Access;
   #engine: Engine | undefined;
   #queue: Promise<unknown> = Promise.resolve();
@@ -73,7 +73,7 @@ export class Archive {
     this.#file = inspection.file;
     this.#access = inspection.access;
     this.format = inspection.access.kind === 'plain' ? 'tar' : 'tar.zst';
-    this.sizeBytes = inspection.sizeBytes;
+    this.sizeBytes = inspection.file.sizeBytes;
     this.manifest = inspection.manifest;
     this.members = inspection.members;
   }
@@ -94,7 +94,7 @@ export class Archive {
     await this.#checkHeader(member);
     const bytes =
       this.#access.kind === 'stream'
-        ? await readStream(this.#file.fd, this.path, dataOffset, sizeBytes, signal)
+        ? await readStream(this.#file.handle.fd, this.path, dataOffset, sizeBytes, signal)
         : await this.#access.source.read(dataOffset, sizeBytes);
     if (bytes.length !== sizeBytes) throw this.#damaged(`it ends inside the member "${name}"`);
     return bytes;
@@ -140,7 +140,7 @@ export class Archive {
     await this.#queue.catch(() => {});
     await this.#engine?.close();
     this.#engine = undefined;
-    await this.#file.close();
+    await this.#file.handle.close();
   }
 
   #member(name: string): ArchiveMember {
@@ -179,7 +179,12 @@ export class Archive {
     const { dataOffset, sizeBytes } = member;
     const pump = this.#pumpOf(member);
     if (pump === undefined) {
-      const order = { fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes, targetFd: target.fd };
+      const order = {
+        fd: this.#file.handle.fd,
+        offset: dataOffset,
+        lengthBytes: sizeBytes,
+        targetFd: target.fd,
+      };
       await extractStream(order, paths, signal, onProgress);
       return member.sha256;
     }
@@ -203,10 +208,10 @@ export class Archive {
     signal: AbortSignal,
   ): Promise<boolean> {
     const { dataOffset, sizeBytes } = member;
-    const from = { fd: this.#file.fd, offset: dataOffset };
+    const from = { fd: this.#file.handle.fd, offset: dataOffset };
     const cloned = await cloneWhole(from, { fd: target.fd, offset: 0 }, sizeBytes, signal);
     if (cloned === 0) return false;
-    const tail = await readRange(this.#file, this.path, dataOffset + cloned, sizeBytes - cloned);
+    const tail = await this.#file.read(dataOffset + cloned, sizeBytes - cloned);
     try {
       // A descriptor without O_DIRECT, for less than 4096 bytes.
       const buffered = await open(destPath, 'r+');
@@ -221,7 +226,7 @@ export class Archive {
   /** How the blocks of a member are read; undefined when only a stream from the beginning can. */
   #pumpOf({ dataOffset, sizeBytes }: ArchiveMember): Pick<PumpJob, 'source' | 'codec'> | undefined {
     if (this.#access.kind === 'stream') return undefined;
-    const source = { fd: this.#file.fd, offset: dataOffset, lengthBytes: sizeBytes };
+    const source = { fd: this.#file.handle.fd, offset: dataOffset, lengthBytes: sizeBytes };
     if (this.#access.kind === 'plain') return { source, codec: { kind: 'store' } };
     const codec = framesOf(this.#access.table, dataOffset, sizeBytes);
     return codec === undefined ? undefined : { source, codec };

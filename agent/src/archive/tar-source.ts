@@ -32,41 +32,58 @@ export function readerOf(source: TarSource, signal: AbortSignal): ReadAt {
   };
 }
 
-/** Reads a range of a file; fewer bytes only at its end. */
-export async function readRange(
-  file: FileHandle,
-  path: string,
-  offset: number,
-  lengthBytes: number,
-): Promise<Buffer> {
-  const buffer = Buffer.alloc(lengthBytes);
-  let done = 0;
-  try {
-    while (done < lengthBytes) {
-      const { bytesRead } = await file.read(buffer, done, lengthBytes - done, offset + done);
-      if (bytesRead === 0) break;
-      done += bytesRead;
-    }
-  } catch (error) {
-    throw fromIoError(error, 'reading', path);
+/** How much of the end of a file is read at once: seek table, manifest and XML of all but huge archives lie in it. */
+const TAIL_CACHE_BYTES = 256 * 1024;
+
+/** A file opened for reading. Its tail is read once and kept, so that opening an archive costs two reads. */
+export class ArchiveFile {
+  readonly handle: FileHandle;
+  readonly path: string;
+  readonly sizeBytes: number;
+  #tail: Buffer | undefined;
+
+  constructor(handle: FileHandle, path: string, sizeBytes: number) {
+    this.handle = handle;
+    this.path = path;
+    this.sizeBytes = sizeBytes;
   }
-  return buffer.subarray(0, done);
+
+  /** Reads a range; fewer bytes only at the end of the file. @throws VirtkeepError io_failed */
+  async read(offset: number, lengthBytes: number): Promise<Buffer> {
+    const tailStart = Math.max(0, this.sizeBytes - TAIL_CACHE_BYTES);
+    if (offset < tailStart) return await this.#readFromDisk(offset, lengthBytes);
+    this.#tail ??= await this.#readFromDisk(tailStart, this.sizeBytes - tailStart);
+    return this.#tail.subarray(offset - tailStart, offset - tailStart + lengthBytes);
+  }
+
+  async #readFromDisk(offset: number, lengthBytes: number): Promise<Buffer> {
+    const buffer = Buffer.alloc(lengthBytes);
+    let done = 0;
+    try {
+      while (done < lengthBytes) {
+        const { bytesRead } = await this.handle.read(buffer, done, lengthBytes - done, offset + done);
+        if (bytesRead === 0) break;
+        done += bytesRead;
+      }
+    } catch (error) {
+      throw fromIoError(error, 'reading', this.path);
+    }
+    return buffer.subarray(0, done);
+  }
 }
 
 export class PlainSource implements TarSource {
   readonly tarBytes: number;
-  readonly #file: FileHandle;
-  readonly #path: string;
+  readonly #file: ArchiveFile;
 
-  constructor(file: FileHandle, path: string, sizeBytes: number) {
+  constructor(file: ArchiveFile) {
     this.#file = file;
-    this.#path = path;
-    this.tarBytes = sizeBytes;
+    this.tarBytes = file.sizeBytes;
   }
 
   read(offset: number, lengthBytes: number): Promise<Buffer> {
     const length = Math.max(0, Math.min(lengthBytes, this.tarBytes - offset));
-    return readRange(this.#file, this.#path, offset, length);
+    return this.#file.read(offset, length);
   }
 
   tailStarts(): number[] {
@@ -77,15 +94,13 @@ export class PlainSource implements TarSource {
 /** A zstd file with a seek table: decompresses the frames a read touches and keeps the last one. */
 export class SeekableSource implements TarSource {
   readonly tarBytes: number;
-  readonly #file: FileHandle;
-  readonly #path: string;
+  readonly #file: ArchiveFile;
   readonly #table: SeekTable;
   readonly #decompressor = new Decompressor();
   #cached: { frame: number; bytes: Buffer } | undefined;
 
-  constructor(file: FileHandle, path: string, table: SeekTable) {
+  constructor(file: ArchiveFile, table: SeekTable) {
     this.#file = file;
-    this.#path = path;
     this.#table = table;
     this.tarBytes = table.rawOffsets[table.frameCount]!;
   }
@@ -117,16 +132,16 @@ export class SeekableSource implements TarSource {
     const fileBytes = fileOffsets[frame + 1]! - fileOffsets[frame]!;
     if (rawBytes > MAX_FRAME_BYTES || fileBytes > MAX_FRAME_BYTES * 2)
       throw new VirtkeepError('archive_unsupported', {
-        path: this.#path,
+        path: this.#file.path,
         reason: 'a zstd frame is too large',
       });
-    const compressed = await readRange(this.#file, this.#path, fileOffsets[frame]!, fileBytes);
+    const compressed = await this.#file.read(fileOffsets[frame]!, fileBytes);
     const bytes = Buffer.alloc(rawBytes);
     try {
       this.#decompressor.frame(bytes, compressed);
     } catch (error) {
       if (!(error instanceof FaultError)) throw error;
-      throw new VirtkeepError('archive_damaged', { path: this.#path, reason: error.message });
+      throw new VirtkeepError('archive_damaged', { path: this.#file.path, reason: error.message });
     }
     this.#cached = { frame, bytes };
     return bytes;
