@@ -149,6 +149,27 @@ describe('while a backup runs', () => {
     expect(lab.files(0).filter(name => name.includes('virtkeep-tmp'))).toEqual([]);
   }, 120_000);
 
+  test('somebody puts a layer on top without a state: ours is merged below it', async () => {
+    const before = await picture();
+    const { done } = await backupWith('copy.after', async () => {
+      await virsh('snapshot-create-as', guest.name, 'layer', '--disk-only', '--no-metadata');
+      await guest.sh('echo on-top > /mnt/vda/on-top; sync');
+    });
+    expect(done).toBeDefined();
+    expect(lab.files(0).filter(name => name.includes('virtkeep-tmp'))).toEqual([]);
+    for (const target of ['vda', 'vdb']) {
+      const top = (await guest.disks())[target]!;
+      await virsh('blockcommit', guest.name, target, '--active', '--shallow', '--pivot', '--wait');
+      rmSync(top);
+    }
+    expect(await picture()).toMatchObject({
+      states: before.states,
+      disks: before.disks,
+      files: before.files,
+    });
+    expect(await guest.sh('cat /mnt/vda/on-top')).toBe('on-top\n');
+  }, 120_000);
+
   test.each(['libvirtd is killed', 'the guest is powered off'])('%s in the middle of the merge', async what => {
     const before = await picture();
     lab.dependencies.mergeBandwidthMiB = 2;

@@ -9,6 +9,7 @@ const overlay = (change: Partial<RemovalView['overlays'][number]> = {}): Removal
   mirror: null,
   isConfigTop: true,
   isBelow: false,
+  isJobRunning: false,
   ...change,
 });
 const view = (change: Partial<RemovalView>): RemovalView => ({
@@ -90,10 +91,12 @@ describe('removal, step by step', () => {
     expect(nextRemovalStep(view(change))).toEqual(step);
   });
 
-  test('a layer without a state above ours is not touched', () => {
-    const step = nextRemovalStep(
-      view({ overlays: [overlay({ isLiveTop: false, isConfigTop: false, isBelow: true })] }),
-    );
-    expect(step.do).toBe('blocked');
+  test('a layer without a state above ours: merged below it while the guest runs', () => {
+    const below = { isLiveTop: false, isConfigTop: false, isBelow: true };
+    const step = (domain: 'running' | 'off', change: object = {}) =>
+      nextRemovalStep(view({ domain, overlays: [overlay({ ...below, ...change })] }));
+    expect(step('running')).toEqual({ do: 'commit_middle', targetDev: 'vda' });
+    expect(step('running', { isJobRunning: true })).toEqual({ do: 'wait', targetDev: 'vda' });
+    expect(step('off')).toMatchObject({ do: 'blocked' });
   });
 });

@@ -87,8 +87,10 @@ export interface RemovalView {
     mirror: { job: string; ready: boolean } | null;
     /** Top of the disk in the definition of the next start. */
     isConfigTop: boolean;
-    /** Below the top of any disk: a later state stands on it. */
+    /** Below the top of any disk: something later stands on it. */
     isBelow: boolean;
+    /** A block job of the disk that has no mirror: a merge below the top. */
+    isJobRunning: boolean;
   }[];
   memoryFile: string | null;
 }
@@ -97,6 +99,8 @@ export type RemovalStep =
   /** libvirt's own deletion: merges when later states stand on this one. Not cancellable. */
   | { do: 'native_delete' }
   | { do: 'commit'; targetDev: string }
+  /** Merge below the top: somebody put a layer on ours without a state of libvirt. */
+  | { do: 'commit_middle'; targetDev: string }
   | { do: 'wait'; targetDev: string }
   | { do: 'pivot'; targetDev: string }
   /** Merge by qemu-img, then let the definition name the file below. */
@@ -116,8 +120,12 @@ export function nextRemovalStep(view: RemovalView): RemovalStep {
   if (view.domain === 'gone')
     return memory.length > 0 ? { do: 'remove_files', paths: memory } : { do: 'done' };
   if (view.state && (view.state.hasChildren || view.state.deleting)) return { do: 'native_delete' };
-  const below = view.overlays.find(overlay => overlay.isBelow);
-  if (below) return { do: 'blocked', reason: `a layer without a state stands on ${below.path}` };
+  const below = view.overlays.find(overlay => overlay.isBelow && !overlay.isLiveTop);
+  if (below) {
+    if (view.domain === 'off')
+      return { do: 'blocked', reason: `a layer without a state stands on ${below.path}; start the VM` };
+    return { do: below.isJobRunning ? 'wait' : 'commit_middle', targetDev: below.targetDev };
+  }
   const merge = view.domain === 'running' ? mergeOnline(view) : mergeOffline(view);
   if (merge) return merge;
   if (view.state) return { do: 'forget' };

@@ -110,6 +110,7 @@ async function viewOf(domain: Domain | null, state: AutomaticState): Promise<Rem
       mirror: live.get(targetDev)?.mirror ?? null,
       isConfigTop: config.get(targetDev)?.sourcePath === path,
       isBelow: below.has(path),
+      isJobRunning: running && below.has(path) && (await domain.blockJobInfo(targetDev)) !== null,
     })),
   );
   return {
@@ -152,6 +153,8 @@ async function act(
       return domain.snapshot(state.name).delete(0, { timeoutMs: 0 });
     case 'commit':
       return startCommit(domain, step.targetDev, options);
+    case 'commit_middle':
+      return startMiddleCommit(domain, step.targetDev, state, options);
     case 'wait':
       return sleep(POLL_MS, options.signal);
     case 'pivot':
@@ -171,6 +174,19 @@ async function act(
 async function startCommit(domain: Domain, targetDev: string, options: RemoveOptions): Promise<void> {
   const flags = BlockCommit.SHALLOW | BlockCommit.ACTIVE;
   await domain.blockCommit(targetDev, null, null, options.bandwidthMiB ?? 0, flags);
+}
+
+/** Merges our overlay, and only it, into the file right below; the job ends by itself. */
+async function startMiddleCommit(
+  domain: Domain,
+  targetDev: string,
+  state: AutomaticState,
+  options: RemoveOptions,
+): Promise<void> {
+  const [{ path }] = overlaysOf(state, [targetDev]) as [AutomaticState['overlays'][number]];
+  const below = (await readLayers(path, 'qcow2'))[1];
+  if (!below) throw new Error(`${path} has no backing file`);
+  await domain.blockCommit(targetDev, below.path, path, options.bandwidthMiB ?? 0, 0);
 }
 
 function overlaysOf(state: AutomaticState, targetDevs: string[]): AutomaticState['overlays'] {

@@ -10,7 +10,7 @@ import {
 } from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
 import type { DiskChain, SavedState } from '../../snapshots/index.ts';
-import type { ContentPlan, DiskPlan } from './plan.ts';
+import type { ContentPlan, DiskPlan, ImagePlan } from './plan.ts';
 
 /** Header, pax record and alignment before a member's data: at most. */
 const HEADER_BYTES = 8192;
@@ -83,18 +83,14 @@ export type ManifestBody = Pick<
   >;
 };
 
-/** Plans members in the order in which they are written: what is small and needed to look inside comes first. */
+/** Plans members in the order of docs/archive-format.md: disks, memory, images, firmware state, XML. */
 export function planArchive(picture: BackupPicture): ArchivePlan {
   const collect = new MemberCollector();
-  const { config } = picture;
-  const xmlMember = collect.bytes(
-    memberNames.domainXml(STATE_NUMBER, config.name),
-    'domain_xml',
-    picture.xml,
-  );
-  const stateXml = picture.states.map(state =>
-    collect.bytes(memberNames.stateXml(STATE_NUMBER, state.name), 'state_xml', state.xml),
-  );
+  const { config, states } = picture;
+  const disks = picture.content.disks.map(disk => diskEntry(collect, picture, disk));
+  const memoryMember = automaticMemory(collect, picture);
+  const stateMemory = states.map(state => memoryOf(collect, picture, state));
+  const isos = picture.content.images.map(image => imageEntry(collect, picture, image));
   const nvram = picture.nvram && {
     member: collect.bytes(memberNames.nvram(STATE_NUMBER), 'nvram', picture.nvram.bytes, picture.nvram.path),
     formerPath: picture.nvram.path,
@@ -105,21 +101,9 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
     formerPath: null,
     format: 'tar',
   };
-  const disks = picture.content.disks.map(disk => diskEntry(collect, picture, disk));
-  const memoryMember = automaticMemory(collect, picture);
-  const snapshots = picture.states.map((state, index) =>
-    stateEntry(collect, picture, state, stateXml[index]!),
-  );
-  const isos = picture.content.images.map(image => ({
-    target: image.targetDev,
-    member: image.included
-      ? collect.file(memberNames.iso(image.path), 'iso', image.path, picture.sizes.get(image.path))
-      : null,
-    formerPath: image.path,
-    sizeBytes: picture.sizes.get(image.path)?.fileSize ?? 0,
-    poolId: image.pool?.id ?? null,
-    poolName: image.pool?.name ?? null,
-  }));
+  const xmlName = memberNames.domainXml(STATE_NUMBER, config.name);
+  const xmlMember = collect.bytes(xmlName, 'domain_xml', picture.xml);
+  const snapshots = states.map((state, index) => stateEntry(collect, state, stateMemory[index]!));
   return {
     members: collect.members,
     sources: collect.sources,
@@ -211,24 +195,43 @@ function automaticMemory(collect: MemberCollector, { automatic, sizes }: BackupP
   return collect.file(memberNames.memory(automatic.label), 'memory', path, sizes.get(path));
 }
 
-function stateEntry(
+function memoryOf(collect: MemberCollector, picture: BackupPicture, state: SavedState): string | null {
+  const { memoryPath } = state;
+  if (memoryPath === null) return null;
+  return collect.file(memberNames.memory(state.name), 'memory', memoryPath, picture.sizes.get(memoryPath));
+}
+
+function imageEntry(
   collect: MemberCollector,
   picture: BackupPicture,
+  image: ImagePlan,
+): Manifest['isos'][number] {
+  const size = picture.sizes.get(image.path);
+  return {
+    target: image.targetDev,
+    member: image.included ? collect.file(memberNames.iso(image.path), 'iso', image.path, size) : null,
+    formerPath: image.path,
+    sizeBytes: size?.fileSize ?? 0,
+    poolId: image.pool?.id ?? null,
+    poolName: image.pool?.name ?? null,
+  };
+}
+
+function stateEntry(
+  collect: MemberCollector,
   state: SavedState,
-  xmlMember: string,
+  memoryMember: string | null,
 ): Manifest['snapshots'][number] {
-  const { memoryPath } = state;
+  const xmlName = memberNames.stateXml(STATE_NUMBER, state.name);
   return {
     name: state.name,
     parent: state.parent,
     current: state.current,
     created: new Date(state.createdUnix * 1000).toISOString(),
     description: state.description || null,
-    xmlMember,
-    memoryMember: memoryPath
-      ? collect.file(memberNames.memory(state.name), 'memory', memoryPath, picture.sizes.get(memoryPath))
-      : null,
-    formerMemoryPath: memoryPath,
+    xmlMember: collect.bytes(xmlName, 'state_xml', state.xml),
+    memoryMember,
+    formerMemoryPath: state.memoryPath,
     nvram: null,
     tpm: null,
   };
