@@ -179,7 +179,12 @@ function logTails(dir: string): string {
     existsSync(join(dir, log)),
   );
   const tail = (log: string) =>
-    readFileSync(join(dir, log), 'utf8').trimEnd().split('\n').slice(-15).join('\n');
+    readFileSync(join(dir, log), 'utf8')
+      .trimEnd()
+      .split('\n')
+      .slice(-15)
+      .map(line => line.slice(0, 300))
+      .join('\n');
   return logs.map(log => `\n--- ${log}\n${tail(log)}\n`).join('');
 }
 
