@@ -1,11 +1,14 @@
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { openArchive, verifyArchive } from './index.ts';
 import { noise, type Piece, scratch, signal, tool, writeArchive, XML } from './test-kit.ts';
 
 const MiB = 1024 * 1024;
 const SIZES = [0, 1, 511, 512, 513, 4095, 4096, 4097, 4 * MiB - 1, 4 * MiB, 4 * MiB + 1, 9 * MiB + 77];
+// Threads, referees and disks: slow on a busy machine.
+jest.setTimeout(60_000);
+
 const dir = scratch();
 const pieces: Piece[] = [];
 
@@ -71,7 +74,7 @@ describe.each([
     mkdirSync(unpacked);
   });
 
-  test('every size and hole comes back, byte for byte', () => expectAllBack(path), 30_000);
+  test('every size and hole comes back, byte for byte', () => expectAllBack(path));
 
   test('big data starts at multiples of 4096', async () => {
     const archive = await openArchive(path, signal);
