@@ -15,6 +15,7 @@ import type { LibvirtEvents } from './events.ts';
 import { Lane } from './lane.ts';
 import type { OpenRequest } from './messages.ts';
 import type { CallOptions, ConnectOptions } from './types.ts';
+import { WorkerPool } from './worker-pool.ts';
 
 const DEFAULTS = {
   readOnly: false,
@@ -43,6 +44,7 @@ export class Connection implements Caller {
   readonly #options: Settings;
   readonly #emitter: EventEmitter<LibvirtEvents>;
   readonly #request: OpenRequest;
+  readonly #pool: WorkerPool;
   readonly #lanes: Record<LaneName, Lane>;
   readonly #key = ++lastKey;
   readonly #closing = new AbortController();
@@ -55,13 +57,14 @@ export class Connection implements Caller {
     const given = Object.entries(options).filter(([, value]) => value !== undefined);
     this.#options = { ...DEFAULTS, ...(Object.fromEntries(given) as ConnectOptions) } as Settings;
     this.#emitter = emitter;
-    const { readOnly, keepAlive } = this.#options;
+    const { readOnly, keepAlive, idleMs } = this.#options;
     this.#request = { uri, readOnly, keepAlive };
+    this.#pool = new WorkerPool({ request: this.#request, idleMs, keep: 1 });
     this.#lanes = {
-      short: this.#lane('short', this.#options.shortTimeoutMs, 1),
-      query: this.#lane('query', this.#options.shortTimeoutMs, 0),
-      agent: this.#lane('agent', this.#options.agentTimeoutMs, 0),
-      long: this.#lane('long', this.#options.longTimeoutMs, 0),
+      short: this.#lane('short', this.#options.shortTimeoutMs),
+      query: this.#lane('query', this.#options.shortTimeoutMs),
+      agent: this.#lane('agent', this.#options.agentTimeoutMs),
+      long: this.#lane('long', this.#options.longTimeoutMs),
     };
   }
 
@@ -105,24 +108,17 @@ export class Connection implements Caller {
   async #close(): Promise<void> {
     this.#state = 'closed';
     this.#closing.abort();
-    await Promise.all(Object.values(this.#lanes).map(lane => lane.close()));
+    for (const lane of Object.values(this.#lanes)) lane.close();
+    await this.#pool.close();
     if (!this.#hub) return;
     this.#hub.detach(this.#key);
     await releaseHub(this.#hub);
   }
 
-  #lane(name: LaneName, timeoutMs: number, keep: number): Lane {
-    const { reserveWorkers, maxQueued, idleMs, workers } = this.#options;
+  #lane(name: LaneName, timeoutMs: number): Lane {
+    const { reserveWorkers: reserve, maxQueued, workers } = this.#options;
     const size = Math.max(1, workers?.[name] ?? WORKERS[name]);
-    return new Lane({
-      size,
-      reserve: reserveWorkers,
-      maxQueued,
-      idleMs,
-      keep,
-      timeoutMs,
-      request: this.#request,
-    });
+    return new Lane({ size, reserve, maxQueued, timeoutMs, pool: this.#pool });
   }
 
   /** Makes sure that libvirtd answers and that the events are subscribed to. */

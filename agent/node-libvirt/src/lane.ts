@@ -1,7 +1,8 @@
 import type { CallName } from './calls.ts';
 import { type ErrorFields, type ErrorKind, LibvirtError, ownError } from './error.ts';
-import { LaneWorker, type Outcome } from './lane-worker.ts';
-import { type Gate, giveUp, newGate, type OpenRequest } from './messages.ts';
+import type { LaneWorker, Outcome } from './lane-worker.ts';
+import { type Gate, giveUp, newGate } from './messages.ts';
+import type { WorkerPool } from './worker-pool.ts';
 
 export interface LaneSettings {
   /** Workers for calls somebody waits for. */
@@ -9,12 +10,9 @@ export interface LaneSettings {
   /** Further workers: in the place of those stuck in abandoned calls, and for urgent calls. */
   reserve: number;
   maxQueued: number;
-  idleMs: number;
-  /** Workers that stay when idle. */
-  keep: number;
   /** ms; 0 = none. */
   timeoutMs: number;
-  request: OpenRequest;
+  pool: WorkerPool;
 }
 
 export interface LaneCall {
@@ -29,33 +27,40 @@ export interface LaneCall {
 interface Job extends LaneCall {
   id: number;
   gate: Gate;
+  /** By performance.now(). */
+  sinceMs: number;
   resolve: (value: unknown) => void;
   reject: (error: LibvirtError) => void;
   worker?: LaneWorker;
   stopWaiting: () => void;
 }
 
-/** How long `close` waits for workers whose call is about to return. */
-const CLOSE_MS = 2000;
+/**
+ * A call waits so long for a busy worker before another one starts, which takes about as long and 8 to 12 MB. Urgent calls
+ * do not wait.
+ */
+const GROW_MS = 100;
 
 /**
- * A queue and its workers. A worker runs one call at a time. When the caller of a running call gives up, the worker becomes a
- * stray until libvirt returns, and another takes its place: at most `size` workers serve, `size + reserve` exist. Urgent calls go
- * first and may use the reserve too.
+ * A queue of calls. A worker runs one call at a time. When the caller of a running call gives up, the worker becomes a
+ * stray until libvirt returns, and another takes its place: at most `size` workers serve a lane, it holds `size + reserve` at
+ * most. Urgent calls go first and may use the reserve too.
  */
 export class Lane {
   readonly #settings: LaneSettings;
-  readonly #workers = new Set<LaneWorker>();
-  readonly #idle: LaneWorker[] = [];
+  /** Workers in calls of this lane, strays too. */
+  readonly #held = new Set<LaneWorker>();
   /** Jobs somebody waits for, by the worker that runs them. */
   readonly #running = new Map<LaneWorker, Job>();
   readonly #urgent: Job[] = [];
   readonly #queue: Job[] = [];
   #lastId = 0;
+  #growTimer: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(settings: LaneSettings) {
     this.#settings = settings;
+    settings.pool.whenFree(() => this.#dispatch());
   }
 
   /** Runs a call, or puts it in the queue. @throws LibvirtError */
@@ -74,6 +79,7 @@ export class Lane {
         ...call,
         id: ++this.#lastId,
         gate: newGate(),
+        sinceMs: performance.now(),
         resolve,
         reject,
         stopWaiting: () => {},
@@ -84,19 +90,13 @@ export class Lane {
     });
   }
 
-  /** Fails all calls and ends the workers; one that is stuck in libvirt ends when its call returns. */
-  async close(): Promise<void> {
+  /** Fails all calls; the pool ends the workers. */
+  close(): void {
     this.#closed = true;
+    clearTimeout(this.#growTimer);
     for (const job of [...this.#urgent, ...this.#queue, ...this.#running.values()]) {
       this.#giveUp(job, 'closed', 'the connection was closed');
     }
-    const workers = [...this.#workers];
-    const ends = Promise.all(workers.map(worker => worker.close()));
-    const { promise: late, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, CLOSE_MS);
-    await Promise.race([ends, late]);
-    clearTimeout(timer);
-    for (const worker of this.#workers) worker.unref();
   }
 
   /** Rejects the job when its signal or its time says so. */
@@ -117,6 +117,7 @@ export class Lane {
     giveUp(job.gate);
     if (job.worker) {
       this.#running.delete(job.worker);
+      this.#settings.pool.writeOff(job.worker);
     } else {
       const queue = job.urgent ? this.#urgent : this.#queue;
       queue.splice(queue.indexOf(job), 1);
@@ -126,29 +127,31 @@ export class Lane {
   }
 
   #dispatch(): void {
+    const { size, reserve, pool } = this.#settings;
     while (!this.#closed) {
       const urgent = this.#urgent.length > 0;
       const queue = urgent ? this.#urgent : this.#queue;
-      if (queue.length === 0 || (!urgent && this.#running.size >= this.#settings.size)) return;
-      const worker = this.#idle.pop() ?? this.#spawn();
-      if (!worker) return;
-      this.#start(queue.shift()!, worker);
+      const job = queue[0];
+      if (!job || this.#held.size >= size + reserve || (!urgent && this.#running.size >= size)) return;
+      const patienceMs = urgent ? 0 : job.sinceMs + GROW_MS - performance.now();
+      const worker = pool.take(patienceMs <= 0);
+      if (!worker) {
+        this.#dispatchIn(patienceMs);
+        return;
+      }
+      queue.shift();
+      this.#start(job, worker);
     }
   }
 
-  #spawn(): LaneWorker | undefined {
-    const { size, reserve, request } = this.#settings;
-    if (this.#workers.size >= size + reserve) return undefined;
-    const worker: LaneWorker = new LaneWorker(request, () => {
-      this.#workers.delete(worker);
-      this.#takeFromIdle(worker);
-    });
-    this.#workers.add(worker);
-    return worker;
+  #dispatchIn(ms: number): void {
+    clearTimeout(this.#growTimer);
+    this.#growTimer = setTimeout(() => this.#dispatch(), Math.ceil(ms));
   }
 
   #start(job: Job, worker: LaneWorker): void {
     job.worker = worker;
+    this.#held.add(worker);
     this.#running.set(worker, job);
     const { id, name, target, args, gate } = job;
     void worker.run({ id, name, target, args, gate }).then(outcome => this.#finish(job, worker, outcome));
@@ -162,22 +165,8 @@ export class Lane {
       if ('error' in outcome) job.reject(failure(outcome.error, job));
       else job.resolve(outcome.value);
     }
-    if (this.#workers.has(worker) && !this.#closed) this.#rest(worker);
-    this.#dispatch();
-  }
-
-  #rest(worker: LaneWorker): void {
-    this.#idle.push(worker);
-    worker.startIdleTimer(this.#settings.idleMs, () => {
-      if (this.#idle.length <= this.#settings.keep) return;
-      this.#takeFromIdle(worker);
-      void worker.close();
-    });
-  }
-
-  #takeFromIdle(worker: LaneWorker): void {
-    const at = this.#idle.indexOf(worker);
-    if (at >= 0) this.#idle.splice(at, 1);
+    this.#held.delete(worker);
+    this.#settings.pool.give(worker);
   }
 }
 

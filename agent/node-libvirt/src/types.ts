@@ -22,13 +22,13 @@ export interface ConnectOptions {
   agentTimeoutMs?: number;
   /** Default time-out of long calls (snapshots, saves, device changes), ms; 0 = none. Default 0. */
   longTimeoutMs?: number;
-  /** Workers (threads, connections; some 12 MB each) per lane, started on demand. Default 2, 2, 4, 8. */
+  /** Most workers (threads, connections; 8 to 12 MB each) a lane uses at once, started on demand. Default 2, 2, 4, 8. */
   workers?: { short?: number; query?: number; agent?: number; long?: number };
   /** Further workers per lane while others are stuck in calls nobody waits for any more, or for urgent calls. Default 8. */
   reserveWorkers?: number;
   /** Calls that may wait per lane; above it `busy`. Default 1000. */
   maxQueued?: number;
-  /** A worker idle for so long is ended, ms. Default 10 000. The first short one stays. */
+  /** A worker idle for so long is ended, ms. Default 10 000. One stays. */
   idleMs?: number;
   /** Delay of reconnection: first and longest, ms. Default 200 and 10 000 (doubling). */
   reconnect?: { minMs: number; maxMs: number };
