@@ -5,7 +5,6 @@ import { ConfigError } from '@virtkeep/shared/config';
 import { isVirtkeepError, reasonOf } from '@virtkeep/shared/errors';
 import { createLogger } from '@virtkeep/shared/log';
 import { type AgentConfig, loadAgentConfig } from './config.ts';
-import { enrol } from './enroll/enroll.ts';
 import { readToken } from './enroll/token.ts';
 import { serve } from './serve.ts';
 import { AGENT_VERSION } from './version.ts';
@@ -73,6 +72,8 @@ function parse(argv: string[]) {
 }
 
 async function enrolCommand(config: AgentConfig, controller: string, tokenArgument: string): Promise<void> {
+  // not loaded by the service: it holds 6 MiB
+  const { enrol } = await import('./enroll/enroll.ts');
   const identity = await enrol({
     controller,
     token: readToken(tokenArgument),

@@ -1,10 +1,10 @@
 #!/usr/bin/env node
 // The agent's entry: checks the Node that runs it before anything else is loaded.
-import { keepCodeCache, useCodeCache } from '@virtkeep/shared/code-cache';
 import { requireSupportedNode } from '@virtkeep/shared/node-version';
+import { shedStripper, startLean } from './lean-process.ts';
 
 requireSupportedNode();
-useCodeCache();
+startLean();
 const { runCli } = await import('./cli.ts');
-keepCodeCache();
+shedStripper();
 await runCli(process.argv.slice(2));

@@ -3,7 +3,6 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ReloadableCredentials } from './credentials.ts';
 import { type Identity, storeIdentity, toIdentity } from './identity.ts';
-import { newKeyRequest } from './key-request.ts';
 
 export interface RenewalOptions {
   /** The setting `tls.dir`. */
@@ -34,6 +33,8 @@ export class CertificateRenewal {
 
   /** Makes a new key; answers its certificate request, PEM. A later call replaces the pending key. */
   async request(): Promise<string> {
+    // loaded for this alone: it holds 6 MiB, and a renewal is rare
+    const { newKeyRequest } = await import('./key-request.ts');
     const { keyPem, csrPem } = await newKeyRequest(this.#identity.nodeId, hostname());
     this.#pendingKeyPem = keyPem;
     return csrPem;
