@@ -116,6 +116,22 @@ describe('as a new VM', () => {
     await guest.destroy();
   }, 240_000);
 
+  test('with a state inside the image, which can be reverted to', async () => {
+    const path = await makePlainDisk(inPool(`${newId()}.qcow2`), { sizeBytes: 1 << 20 });
+    const guest = await lab.world.defineTiny({ disks: [{ path }] });
+    await run(['qemu-io', '-c', 'write -P 0x01 0 64k', path]);
+    await virsh('snapshot-create-as', guest.name, 'inside');
+    await run(['qemu-io', '-c', 'write -P 0x02 0 64k', path]);
+    const { file } = await lab.backup(guest, { compress: true });
+    const { result } = await lab.restore(file, { poolId: poolId(1) });
+    const copy = result.disks[0]!.path;
+    await run(['qemu-io', '-r', '-c', 'read -P 0x02 0 64k', copy]);
+    await virsh('snapshot-revert', result.name, 'inside');
+    await run(['qemu-io', '-r', '-c', 'read -P 0x01 0 64k', copy]);
+    await virsh('snapshot-delete', result.name, 'inside');
+    expect(await restored(result.name).snapshots()).toEqual([]);
+  }, 60_000);
+
   test('from memory: running at once, or at its first start', async () => {
     const guest = await lab.world.defineTiny();
     await (await guest.start()).waitForAgent();
