@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import * as grpc from '@grpc/grpc-js';
 import { createChannel, createClientFactory, Status } from 'nice-grpc';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
+import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { BackupServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/backup.ts';
 import {
   type Operation,
@@ -12,7 +13,6 @@ import {
 } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { RestoreServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/restore.ts';
 import { newId } from '../../shared/src/ids.ts';
-import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { issue, newAuthority } from '../contract/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
 import type { Guest } from '../lab/guest.ts';
@@ -49,7 +49,11 @@ export class AgentAlone {
     });
     const own = await issue(ca, 'server', [`urn:virtkeep:node:${newId()}`]);
     const keyPem = own.privateKeyPem;
-    storeIdentity(join(agent.dir, 'tls'), { keyPem, certificatePem: own.certificatePem, caPem: ca.certificatePem });
+    storeIdentity(join(agent.dir, 'tls'), {
+      keyPem,
+      certificatePem: own.certificatePem,
+      caPem: ca.certificatePem,
+    });
     const alone = new AgentAlone(world, agent, ca);
     await alone.up();
     return alone;
@@ -101,14 +105,18 @@ export class AgentAlone {
   async startBackup(guest: Guest, request: object = {}): Promise<string> {
     const operationId = newId();
     const poolId = this.world.node.pool(1).uuid;
-    await this.backups.start({ operationId, domainId: await guest.uuid(), fileId: newId(), poolId, ...request }).catch(lostAnswer);
+    await this.backups
+      .start({ operationId, domainId: await guest.uuid(), fileId: newId(), poolId, ...request })
+      .catch(lostAnswer);
     return operationId;
   }
 
   async startRestore(filename: string, request: object = {}): Promise<string> {
     const operationId = newId();
     const poolId = this.world.node.pool(1).uuid;
-    await this.restores.start({ operationId, file: { poolId, filename }, domainId: newId(), ...request }).catch(lostAnswer);
+    await this.restores
+      .start({ operationId, file: { poolId, filename }, domainId: newId(), ...request })
+      .catch(lostAnswer);
     return operationId;
   }
 

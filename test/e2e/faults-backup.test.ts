@@ -13,7 +13,10 @@ let pid: number | undefined;
 
 beforeAll(async () => {
   alone = await AgentAlone.start();
-  guest = await alone.world.defineTiny({ dataDisks: [{ sizeMiB: 64 }, { format: 'raw' }], cmdline: 'writer=/mnt/vda/w' });
+  guest = await alone.world.defineTiny({
+    dataDisks: [{ sizeMiB: 64 }, { format: 'raw' }],
+    cmdline: 'writer=/mnt/vda/w',
+  });
   await (await guest.start()).waitForAgent();
   before = await alone.picture(guest);
   pid = guest.qemuPid();
@@ -31,36 +34,46 @@ afterEach(() => {
   for (const name of alone.files(1)) rmSync(`${alone.world.node.pool(1).path}/backups/${name}`);
 });
 
-const moments = BACKUP_STEPS.flatMap(step => (step === 'copy' ? ['before', 'mid', 'after'] : ['before', 'after']).map(when => `${step}.${when}`));
+const moments = BACKUP_STEPS.flatMap(step =>
+  (step === 'copy' ? ['before', 'mid', 'after'] : ['before', 'after']).map(when => `${step}.${when}`),
+);
 
 describe('kill -9 of the agent', () => {
-  test.each(moments)('at %s', async moment => {
-    await alone.restart(`backup.${moment}=kill`);
-    const id = await alone.startBackup(guest);
-    await alone.died();
-    await alone.up();
-    const operation = await alone.ended(id);
-    if (moment.startsWith('merge')) {
-      expect(operation.state).toBe(OperationState.SUCCEEDED);
-      await expectClean([fileOf(operation).filename]);
-    } else {
-      expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
-      await expectClean();
-    }
-  }, 120_000);
+  test.each(moments)(
+    'at %s',
+    async moment => {
+      await alone.restart(`backup.${moment}=kill`);
+      const id = await alone.startBackup(guest);
+      await alone.died();
+      await alone.up();
+      const operation = await alone.ended(id);
+      if (moment.startsWith('merge')) {
+        expect(operation.state).toBe(OperationState.SUCCEEDED);
+        await expectClean([fileOf(operation).filename]);
+      } else {
+        expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
+        await expectClean();
+      }
+    },
+    120_000,
+  );
 });
 
 describe('cancel', () => {
-  test.each(moments.filter(moment => !moment.startsWith('merge') && moment !== 'publish.after'))('at %s', async moment => {
-    const file = alone.pauseFile(`cancel-${moment}`);
-    await alone.restart(`backup.${moment}=pause:${file}`);
-    const id = await alone.startBackup(guest);
-    await alone.whilePaused(file, async () => {
-      await alone.operations.cancel({ id });
-    });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
-    await expectClean();
-  }, 120_000);
+  test.each(moments.filter(moment => !moment.startsWith('merge') && moment !== 'publish.after'))(
+    'at %s',
+    async moment => {
+      const file = alone.pauseFile(`cancel-${moment}`);
+      await alone.restart(`backup.${moment}=pause:${file}`);
+      const id = await alone.startBackup(guest);
+      await alone.whilePaused(file, async () => {
+        await alone.operations.cancel({ id });
+      });
+      expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+      await expectClean();
+    },
+    120_000,
+  );
 
   test('past the point of no return is refused, and the backup is good', async () => {
     const file = alone.pauseFile('late');
@@ -76,19 +89,23 @@ describe('cancel', () => {
 });
 
 describe('libvirtd is killed and restarted', () => {
-  test.each(['state.before', 'state.after', 'copy.after', 'merge.before'])('at %s', async moment => {
-    const file = alone.pauseFile(`libvirtd-${moment}`);
-    await alone.restart(`backup.${moment}=pause:${file}`);
-    const id = await alone.startBackup(guest);
-    await alone.whilePaused(file, async () => {
-      await alone.world.node.killLibvirtd();
-      await alone.world.node.startLibvirtd();
-    });
-    const operation = await alone.ended(id);
-    const good = operation.state === OperationState.SUCCEEDED;
-    if (!good) expect(operation.error).toMatchObject({ msgKey: expect.stringMatching(/libvirt|snapshot/) });
-    await expectClean(good ? [fileOf(operation).filename] : []);
-  }, 120_000);
+  test.each(['state.before', 'state.after', 'copy.after', 'merge.before'])(
+    'at %s',
+    async moment => {
+      const file = alone.pauseFile(`libvirtd-${moment}`);
+      await alone.restart(`backup.${moment}=pause:${file}`);
+      const id = await alone.startBackup(guest);
+      await alone.whilePaused(file, async () => {
+        await alone.world.node.killLibvirtd();
+        await alone.world.node.startLibvirtd();
+      });
+      const operation = await alone.ended(id);
+      const good = operation.state === OperationState.SUCCEEDED;
+      if (!good) expect(operation.error).toMatchObject({ msgKey: expect.stringMatching(/libvirt|snapshot/) });
+      await expectClean(good ? [fileOf(operation).filename] : []);
+    },
+    120_000,
+  );
 
   test('and the agent is killed too', async () => {
     const file = alone.pauseFile('both');
