@@ -39,7 +39,7 @@ check: modules ## Lint, types, import directions, generated files up to date
 	@node test/lab/check.ts
 
 generate: modules ## Regenerates the gRPC code and docs/errors.md
-	@buf generate
+	@npm run --silent generate
 	@node test/lab/errors-doc.ts docs/errors.md
 
 lab-up: setup ## Brings up a node, a controller and a guest; prints how to reach them

@@ -50,6 +50,10 @@ async function generatedCode(): Promise<void> {
     const differing = [...new Set([...listFiles(fresh), ...listFiles(join(ROOT, GENERATED))])].filter(
       path => contentOf(join(fresh, path)) !== contentOf(join(ROOT, GENERATED, path)),
     );
+    const descriptor = join(work, 'descriptor.binpb');
+    await tool('buf', 'build', '--exclude-source-info', '-o', descriptor);
+    if (!readFileSync(descriptor).equals(readFileSync(join(ROOT, GENERATED, 'descriptor.binpb'))))
+      differing.push('descriptor.binpb');
     if (differing.length > 0) throw new Error(`run make generate: ${differing.join(', ')}`);
   } finally {
     rmSync(work, { recursive: true, force: true });

@@ -21,8 +21,8 @@ import { backupConfiguration, backupWarnings, templateWarnings } from '../workfl
 import { verifyWorkflow } from '../workflows/verify.ts';
 import { requireUuid } from './fields.ts';
 
-/** zstd levels that are worth their time; the archive's own bounds. */
-const MAX_COMPRESSION_LEVEL = 19;
+/** Above it zstd takes many times as long for a few percent. */
+const MAX_COMPRESSION_LEVEL = 9;
 
 export function backupService(
   runner: OperationRunner,

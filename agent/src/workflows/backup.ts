@@ -35,8 +35,7 @@ export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'm
 
 /** The merge happens after the point of no return; a cancel cannot reach it, and a stop of the agent ends it anyway. */
 const MERGE_TIMEOUT_MS = 24 * 3600 * 1000;
-/** Above it zstd takes many times as long for a few percent; higher levels asked for become this one. */
-const MAX_LEVEL = 9;
+const DEFAULT_LEVEL = 3;
 /** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
 const COMPRESSED_SHARE = 0.5;
 
@@ -175,7 +174,7 @@ async function copy(
   draft.writer = await ArchiveWriter.create({
     path,
     backupId,
-    compression: request.compress ? { level: Math.min(request.compressionLevel || 3, MAX_LEVEL) } : null,
+    compression: request.compress ? { level: request.compressionLevel || DEFAULT_LEVEL } : null,
     hash: request.hashSum,
     signal: context.signal,
     onProgress: bytes => context.progress.done(bytes),

@@ -29,7 +29,7 @@ export interface StartBackupRequest {
   /** Fail rather than make a state that the guest's agent has not quiesced (an off VM is consistent). */
   requireConsistency: boolean;
   description: string;
-  /** zstd level, 1 to 19; 0 means 3. */
+  /** zstd level, 1 to 9; 0 means 3. */
   compressionLevel: number;
 }
 
