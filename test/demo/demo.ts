@@ -16,7 +16,7 @@ import { run, waitFor } from '../lab/run.ts';
 const RESTORED_NAME = 'restored-guest';
 const KNOWN_MIB = 16;
 /** Room for two Debian guests that boot under emulation on a busy machine. */
-const BOOT_TIMEOUT_MS = 300_000;
+const BOOT_TIMEOUT_MS = 600_000;
 
 /** What must not change when a guest is backed up. */
 interface Running {

@@ -17,13 +17,22 @@ const MASKED_UNITS = [
   'apt-daily.timer',
   'apt-daily-upgrade.timer',
   'dev-hugepages.mount',
+  'dev-mqueue.mount',
   'dpkg-db-backup.timer',
   'e2scrub_all.timer',
   'e2scrub_reap.service',
   'fstrim.timer',
+  'getty@tty1.service',
+  'modprobe@configfs.service',
+  'modprobe@drm.service',
+  'modprobe@efi_pstore.service',
+  'modprobe@fuse.service',
+  'proc-sys-fs-binfmt_misc.automount',
+  'sys-fs-fuse-connections.mount',
   'sys-kernel-debug.mount',
   'sys-kernel-tracing.mount',
   'systemd-networkd-wait-online.service',
+  'systemd-pstore.service',
   'systemd-timesyncd.service',
 ];
 
@@ -76,9 +85,11 @@ function customize(root: string): void {
   put('etc/machine-id', '');
   put(
     'etc/fstab',
-    '/dev/vda / ext4 defaults,noatime 0 0\nLABEL=data /mnt/data ext4 defaults,nofail,x-systemd.device-timeout=90 0 0\n',
+    '/dev/vda / ext4 defaults,noatime 0 0\nLABEL=data /mnt/data ext4 defaults,nofail,x-systemd.device-timeout=300 0 0\n',
   );
   mkdirSync(join(root, 'mnt', 'data'));
+  // newer than /usr: the first boot rebuilds no caches (systemd-update-done.service)
+  for (const path of ['etc/.updated', 'var/.updated']) put(path, '');
   for (const unit of MASKED_UNITS) symlinkSync('/dev/null', join(root, 'etc', 'systemd', 'system', unit));
 }
 

@@ -11,6 +11,9 @@ export interface ExecResult {
   stderr: string;
 }
 
+/** Each look costs an emulated guest more than it costs us. */
+const EXEC_POLL_MS = 200;
+
 /** A guest on a lab node, driven through virsh: independent of the code under test. */
 export class Guest {
   readonly node: LabNode;
@@ -101,6 +104,7 @@ export class Guest {
         return now.exited ? now : undefined;
       },
       timeoutMs,
+      EXEC_POLL_MS,
     );
     const text = (data?: string) => Buffer.from(data ?? '', 'base64').toString();
     return { exitCode: status.exitcode, stdout: text(status['out-data']), stderr: text(status['err-data']) };

@@ -36,6 +36,8 @@ export interface Lab {
 export const GUEST_NAME = 'lab-guest';
 const PASSWORD = 'virtkeep-lab';
 const SHARED_POOL_UUID = '5eed5eed-0000-4000-8000-000000000001';
+/** Half a minute for Debian under emulation; much more on a busy machine. */
+const BOOT_TIMEOUT_MS = 600_000;
 const MAX_NODES = 2;
 /** A unix socket's path has at most 107 bytes; `/n1/run/libvirt-sock` is the longest below the lab's directory. */
 const MAX_DIR_BYTES = 85;
@@ -143,7 +145,7 @@ async function ensureGuest(options: LabOptions, node: LabNode): Promise<Guest> {
     options.say(`starting the guest ${GUEST_NAME} (emulated: half a minute for Debian)`);
     await guest.start();
   }
-  return guest.waitForAgent(240_000);
+  return guest.waitForAgent(BOOT_TIMEOUT_MS);
 }
 
 async function makeGuest({ guest, say }: LabOptions, node: LabNode): Promise<Guest> {
