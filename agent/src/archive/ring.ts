@@ -12,11 +12,13 @@ const HEADER_INTS = 4;
 const SLOT_INTS = 4 + 2 * MAX_RANGES;
 const CANCEL = 0;
 const NEXT = 1;
+const SLOTS = 2;
 /** How long a thread sleeps before it looks at the cancel flag again. */
 const WAKE_MS = 200;
 
 /** What the threads share. */
 export interface RingMemory {
+  /** Blocks with room for their compressed form. */
   slots: number;
   bytes: SharedArrayBuffer;
   control: SharedArrayBuffer;
@@ -30,9 +32,12 @@ export function createRingMemory(slots: number): RingMemory {
   const bytes = slots * (BLOCK_BYTES + COMPRESSED_ROOM) + 2 * BLOCK_BYTES;
   const pages = roundUp(bytes, WASM_PAGE) / WASM_PAGE;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
-  const control = new SharedArrayBuffer((HEADER_INTS + slots * SLOT_INTS) * 4);
+  const control = new SharedArrayBuffer((HEADER_INTS + rawSlots(slots) * SLOT_INTS) * 4);
   return { slots, bytes: memory.buffer, control };
 }
+
+/** Blocks that the memory holds when nothing is compressed: one more, which lies where compressed ones would. */
+export const rawSlots = (slots: number): number => slots + 1;
 
 /** Memories of ended engines, kept for the next: they live outside the heap, so nothing else would free them in time. */
 const spare: RingMemory[] = [];
@@ -70,7 +75,6 @@ export interface BlockResult {
  * 2i + 1 = filled. Threads sleep on the counter, so no event loop takes part.
  */
 export class Ring {
-  readonly slots: number;
   readonly zeros: Buffer;
   readonly output: Buffer;
   readonly #memory: RingMemory;
@@ -78,11 +82,15 @@ export class Ring {
 
   constructor(memory: RingMemory) {
     this.#memory = memory;
-    this.slots = memory.slots;
     this.#control = new Int32Array(memory.control);
     const end = memory.slots * (BLOCK_BYTES + COMPRESSED_ROOM);
     this.output = Buffer.from(memory.bytes, end, BLOCK_BYTES);
     this.zeros = Buffer.from(memory.bytes, end + BLOCK_BYTES, BLOCK_BYTES);
+  }
+
+  /** Slots of the present run. */
+  get slots(): number {
+    return this.#control[SLOTS]!;
   }
 
   /** Uncompressed bytes of a slot. */
@@ -92,12 +100,14 @@ export class Ring {
 
   /** Compressed bytes of a slot. */
   compressed(slot: number): Buffer {
-    const start = this.slots * BLOCK_BYTES + slot * COMPRESSED_ROOM;
+    const start = this.#memory.slots * BLOCK_BYTES + slot * COMPRESSED_ROOM;
     return Buffer.from(this.#memory.bytes, start, COMPRESSED_ROOM);
   }
 
-  /** Makes the ring ready for a run; no thread may be in one. */
-  reset(): void {
+  /** Makes the ring ready for a run, whose blocks have a compressed form or not; no thread may be in one. */
+  reset(compressed = true): void {
+    const { slots } = this.#memory;
+    this.#control[SLOTS] = compressed ? slots : rawSlots(slots);
     Atomics.store(this.#control, CANCEL, 0);
     Atomics.store(this.#control, NEXT, 0);
     for (let slot = 0; slot < this.slots; slot++) Atomics.store(this.#control, this.#at(slot), 2 * slot);
