@@ -1,6 +1,7 @@
-import { link, lstat, open, rename, rm } from 'node:fs/promises';
+import { link, lstat, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 
 /** File systems without hard links answer one of these. */
 const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK'];
@@ -20,7 +21,7 @@ export async function publishNew(partialPath: string, path: string): Promise<voi
     if (code === undefined || !NO_LINKS.includes(code)) throw fromIoError(error, 'publishing', path);
     await renameNew(partialPath, path);
   }
-  await syncDirectoryOf(path);
+  await keepName(path);
 }
 
 /** Second best, for file systems without hard links: look, then rename. */
@@ -37,13 +38,11 @@ async function renameNew(partialPath: string, path: string): Promise<void> {
   }
 }
 
-/** Makes a new name durable. */
-export async function syncDirectoryOf(path: string): Promise<void> {
-  const directory = dirname(path);
+/** Makes a new name durable. @throws VirtkeepError io_failed */
+export async function keepName(path: string): Promise<void> {
   try {
-    const handle = await open(directory, 'r');
-    await handle.sync().finally(() => handle.close());
+    await syncDirectoryOf(path);
   } catch (error) {
-    throw fromIoError(error, 'syncing', directory);
+    throw fromIoError(error, 'syncing', dirname(path));
   }
 }

@@ -8,7 +8,7 @@ import { Engine, type PumpJob } from './engine.ts';
 import { type Access, type Inspection, inspect } from './inspect.ts';
 import { BLOCK_BYTES, paddedBlockLength, TAR_BLOCK } from './layout.ts';
 import type { Manifest } from './manifest.ts';
-import { syncDirectoryOf } from './publish.ts';
+import { keepName } from './publish.ts';
 import { frameAt, type SeekTable } from './seek-table.ts';
 import { extractStream, readStream } from './stream.ts';
 import { decodeHeader } from './tar-format.ts';
@@ -115,7 +115,7 @@ export class Archive {
         if (options.checkHash === true && member.sha256 !== null && sha256 !== member.sha256)
           throw new VirtkeepError('hash_mismatch', { member: name, path: this.path });
         await target.close();
-        await syncDirectoryOf(destPath);
+        await keepName(destPath);
       } catch (error) {
         await target.close();
         await rm(destPath, { force: true });

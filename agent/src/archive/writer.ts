@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
 import { open, rm, stat, truncate } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { errnoOf, fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists } from '@virtkeep/shared/files';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import { checkedManifest, MAX_MANIFEST_BYTES, type MemberRecord } from './manifest.ts';
@@ -283,14 +284,4 @@ interface RawSource {
   empty: string;
   virtualSizeBytes: number;
   formerPath: string;
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await stat(path);
-    return true;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return false;
-    throw fromIoError(error, 'looking at', path);
-  }
 }

@@ -1,6 +1,5 @@
 /** Removes an automatic state: merges its overlays back, layer by layer, and takes away what it left. */
-import { open, rm, stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { rm, stat } from 'node:fs/promises';
 import {
   BlockCommit,
   BlockJobAbort,
@@ -10,7 +9,8 @@ import {
   SnapshotDelete,
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { errnoOf, fromIoError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { qemuImg, readLayers } from '../disks/index.ts';
 import { isNoDomain, patiently } from './failures.ts';
@@ -232,24 +232,5 @@ async function removeFiles(paths: string[], signal: AbortSignal): Promise<void> 
       throw fromIoError(error, 'removing', path);
     }
   }
-  for (const directory of new Set(paths.map(dirname))) await syncDirectory(directory);
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await stat(path);
-    return true;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return false;
-    throw fromIoError(error, 'looking at', path);
-  }
+  for (const path of paths) await syncDirectoryOf(path);
 }

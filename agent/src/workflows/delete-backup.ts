@@ -1,7 +1,7 @@
 /** Removes a backup file and its hash file. */
-import { open, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { rm } from 'node:fs/promises';
 import { fromIoError } from '@virtkeep/shared/errors';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { sha256PathOf } from '../archive/index.ts';
 import type { Workflow } from './context.ts';
 
@@ -17,8 +17,7 @@ export function deleteBackupWorkflow(path: string, filesChanged: () => void): Wo
       try {
         await rm(path, { force: true });
         await rm(sha256PathOf(path), { force: true });
-        const directory = await open(dirname(path), 'r');
-        await directory.sync().finally(() => directory.close());
+        await syncDirectoryOf(path);
       } catch (error) {
         throw fromIoError(error, 'removing', path);
       }

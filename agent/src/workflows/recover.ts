@@ -2,10 +2,10 @@
  * Undoing what an operation did: the only undo code there is. Used by the running agent when an operation fails, is
  * cancelled or ends, and by the next agent after a crash, so each case is idempotent and expects to find any state.
  */
-import { open, rm, stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { rm, stat } from 'node:fs/promises';
 import { DomainUndefine, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf } from '../archive/index.ts';
 import { ensureThawed } from '../guest/index.ts';
 import { fromLibvirt, isNoDomain, patiently, removeAutomaticState } from '../snapshots/index.ts';
@@ -92,18 +92,9 @@ async function isAbsent(path: string): Promise<boolean> {
 async function removePath(path: string, recursive: boolean): Promise<void> {
   try {
     await rm(path, { force: true, recursive });
-    await syncDirectory(dirname(path));
+    await syncDirectoryOf(path);
   } catch (error) {
     if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'removing', path);
-  }
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
   }
 }
 

@@ -3,11 +3,11 @@
  * domain is undefined, and only then files go; so there is never a domain with half of its disks, and what is left to be
  * removed is removed by the next run of the agent.
  */
-import { open, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { rm } from 'node:fs/promises';
 import { type Domain, DomainUndefine, ErrorCode, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { asLibvirtFailure } from '../inventory/index.ts';
 import type { PoolRecord } from '../pools/index.ts';
 import { isNoDomain } from '../snapshots/index.ts';
@@ -129,8 +129,7 @@ async function exists(libvirt: Libvirt, domainId: string): Promise<boolean> {
 async function removeFile(path: string): Promise<void> {
   try {
     await rm(path, { force: true });
-    const directory = await open(dirname(path), 'r');
-    await directory.sync().finally(() => directory.close());
+    await syncDirectoryOf(path);
   } catch (error) {
     if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'removing', path);
   }

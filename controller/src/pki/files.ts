@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { link, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errnoOf } from '@virtkeep/shared/errors';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 
 /** The file's text, or undefined when there is none. */
 export async function readIfPresent(path: string): Promise<string | undefined> {
@@ -16,7 +17,7 @@ export async function readIfPresent(path: string): Promise<string | undefined> {
 /** Writes a file whole or not at all, over what was there; its directory is made for the owner only. */
 export async function writeDurably(path: string, text: string, mode: number): Promise<void> {
   await rename(await writeBeside(path, text, mode), path);
-  await syncDirectory(path);
+  await syncDirectoryOf(path);
 }
 
 /** As `writeDurably`, but a file that exists already (another process was first) stays as it is. */
@@ -29,7 +30,7 @@ export async function writeOnce(path: string, text: string, mode: number): Promi
   } finally {
     await rm(temporary, { force: true });
   }
-  await syncDirectory(path);
+  await syncDirectoryOf(path);
 }
 
 async function writeBeside(path: string, text: string, mode: number): Promise<string> {
@@ -43,13 +44,4 @@ async function writeBeside(path: string, text: string, mode: number): Promise<st
     await file.close();
   }
   return temporary;
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(dirname(path), 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
 }

@@ -1,7 +1,8 @@
 /** Writing the files of a restore; each one is declared before it appears. */
-import { chmod, lstat, mkdir, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists } from '@virtkeep/shared/files';
 import { assertSelfContained, checkImage, readImageHeader, rebaseUnsafe } from '../../disks/index.ts';
 import { editMemoryFile } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
@@ -84,16 +85,6 @@ async function declareNewFile(context: OperationContext, path: string, keep: boo
     await mkdir(dirname(path), { recursive: true, mode: 0o755 });
   }
   context.effects.begin({ type: 'file', path }, keep ? 'failure' : 'always');
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await lstat(path);
-    return true;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return false;
-    throw fromIoError(error, 'looking at', path);
-  }
 }
 
 /**

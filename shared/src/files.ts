@@ -1,0 +1,30 @@
+import { lstat, open } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { errnoOf, fromIoError } from './errors.ts';
+
+/**
+ * Makes the names in a file's directory durable: a new, renamed or removed file survives a power cut only after this.
+ * @throws the file system's own error, ENOENT when the directory is gone too
+ */
+export async function syncDirectoryOf(path: string): Promise<void> {
+  const directory = await open(dirname(path), 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+/**
+ * Whether something has this name, a dangling link included.
+ * @throws VirtkeepError io_failed when that cannot be told: "not there" must be sure before anything is made or removed
+ */
+export async function exists(path: string): Promise<boolean> {
+  try {
+    await lstat(path);
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return false;
+    throw fromIoError(error, 'looking at', path);
+  }
+}
