@@ -12,6 +12,14 @@ const NODE_FLAGS = '--max-semi-space-size=1 --no-node-snapshot';
 /** Counts the starts of this process in the environment, so that they end. */
 const STARTS = 'VIRTKEEP_LEAN_STARTS';
 const MAX_STARTS = 2;
+/** Code of the worker threads, beside what the main thread loads. */
+const WORKERS = [
+  new URL('./worker/call.worker.ts', import.meta.resolve('@virtkeep/node-libvirt')),
+  new URL('./worker/event.worker.ts', import.meta.resolve('@virtkeep/node-libvirt')),
+  new URL('./archive/block.worker.ts', import.meta.url),
+  new URL('./archive/sequencer.worker.ts', import.meta.url),
+  new URL('./archive/stream.worker.ts', import.meta.url),
+];
 
 /**
  * Starts the same program anew in this process (its pid, its descriptors) with the settings of a small one. Returns when
@@ -25,11 +33,15 @@ export function startLean(): void {
  * Keeps the code that was just loaded. When it had to be stripped (the first start of a version), the program starts
  * once more to be rid of the stripper's memory.
  */
-export function shedStripper(): void {
+export async function shedStripper(): Promise<void> {
   if (starts() === 0 || starts() >= MAX_STARTS) return;
   const known = cachedFiles();
   keepCodeCache();
-  if (cachedFiles() > known) startAnew();
+  if (cachedFiles() === known) return;
+  // They fail outside of a thread, but their code is in the cache then.
+  await Promise.allSettled(WORKERS.map(url => import(url.href)));
+  keepCodeCache();
+  startAnew();
 }
 
 const starts = (): number => Number(process.env[STARTS] ?? 0);

@@ -6,5 +6,5 @@ import { shedStripper, startLean } from './lean-process.ts';
 requireSupportedNode();
 startLean();
 const { runCli } = await import('./cli.ts');
-shedStripper();
+await shedStripper();
 await runCli(process.argv.slice(2));
