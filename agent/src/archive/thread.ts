@@ -1,17 +1,10 @@
-import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { abortReason } from '@virtkeep/shared/abort';
+import { codeCacheDirectory } from '@virtkeep/shared/code-cache';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Fault } from './fault.ts';
 import type { Ring } from './ring.ts';
 
-/**
- * Where Node keeps the stripped and compiled code of the threads: measured, a thread takes 10 MiB and half the time
- * to start with it, 20–27 MiB without, because each would load the TypeScript stripper.
- */
-const CODE_CACHE =
-  process.env.NODE_COMPILE_CACHE ??
-  fileURLToPath(new URL('../../../node_modules/.cache/virtkeep', import.meta.url));
 /** Small heaps: the threads hold next to nothing in JavaScript. */
 const HEAP = { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 2 };
 
@@ -42,7 +35,7 @@ export class Thread {
     this.#worker = new Worker(url, {
       workerData: memory,
       resourceLimits: HEAP,
-      env: { NODE_COMPILE_CACHE: CODE_CACHE },
+      env: { NODE_COMPILE_CACHE: codeCacheDirectory() },
     });
     this.#worker.on('message', (reply: Reply) => {
       if (reply.progress === undefined) this.#settle(reply);
