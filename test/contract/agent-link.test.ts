@@ -148,7 +148,7 @@ describe('link to a node', () => {
     await until(() => made.reason !== 'not connected yet');
     const begin = Date.now();
     await made.stop();
-    expect(Date.now() - begin).toBeLessThan(500);
+    expect(Date.now() - begin).toBeLessThan(3_000);
   });
 });
 

@@ -74,7 +74,7 @@ describe('restart of the controller', () => {
     const going = await start(second.id);
     await restart(() => agent.succeed(done));
     await ended(rest, done);
-    expect((await rest.call('GET', `/api/tasks/${going}/`)).body.status).toBe('IN_PROGRESS');
+    await until(async () => (await rest.call('GET', `/api/tasks/${going}/`)).body.status === 'IN_PROGRESS');
     agent.succeed(going);
     await ended(rest, going);
   });

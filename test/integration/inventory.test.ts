@@ -155,7 +155,7 @@ describe('without libvirt', () => {
     await waitFor('the loss', () => !lab.link.connected, 20_000);
     const startedMs = performance.now();
     expect(lab.inventory.domains()).toHaveLength(before);
-    expect(performance.now() - startedMs).toBeLessThan(50);
+    expect(performance.now() - startedMs).toBeLessThan(1_000);
     await node.startLibvirtd();
     const guest = await lab.world.defineTiny({ name: 'meanwhile', dataDisks: [] });
     await lab.domain(await guest.uuid(), () => true, 30_000);

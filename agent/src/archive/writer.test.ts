@@ -127,7 +127,7 @@ describe.each([
     };
     const writer = await create(`${home}/a`, { compression, hash, signal: cancel.signal, onProgress });
     await expect(writer.addFile('d', 'disk', source)).rejects.toMatchObject({ msgKey: 'canceled' });
-    expect(performance.now() - asked).toBeLessThan(2000);
+    expect(performance.now() - asked).toBeLessThan(10_000);
     await writer.abort();
     expect(readdirSync(home)).toEqual([]);
   });
