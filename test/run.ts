@@ -18,7 +18,7 @@ interface Outcome {
 }
 
 const PHASES = [
-  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2', '--testTimeout=60000'], limitMinutes: 15 },
+  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 15 },
   { projects: ['integration', 'e2e'], flags: ['--runInBand'], limitMinutes: 40 },
 ];
 
