@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
@@ -277,6 +277,32 @@ describe('what comes with the disks', () => {
     const { result } = await lab.restore(file, { poolId: poolId(1) });
     expect(result.warnings.join()).toContain('/dev/sg-none');
     expect(await restored(result.name).xml(true)).not.toContain('sg-none');
+  }, 60_000);
+
+  test('a LUN that is there is attached when nobody uses it', async () => {
+    const image = inPool('lun.img');
+    await run(['truncate', '-s', '1M', image]);
+    const device = (await run(['losetup', '--find', '--show', image])).stdout.trim();
+    try {
+      // by one of its other names, as administrators give them
+      const alias = inPool('by-id');
+      symlinkSync(device, alias);
+      const lun = `<disk type='block' device='lun'><driver name='qemu' type='raw'/><source dev='${alias}'/><target dev='sdz' bus='scsi'/></disk>`;
+      const guest = await lab.world.defineTiny({ devices: lun });
+      const { file } = await lab.backup(guest);
+      const restore = async () => (await lab.restore(file, { poolId: poolId(1) })).result;
+      const beside = await restore();
+      expect(beside.warnings.join()).toContain(alias);
+      expect(await restored(beside.name).xml(true)).not.toContain(alias);
+      await removeGuest(guest);
+      const instead = await restore();
+      expect(instead.warnings.join()).not.toContain(alias);
+      expect(await restored(instead.name).xml(true)).toContain(alias);
+    } finally {
+      await run(['losetup', '--detach', device]);
+      rmSync(image);
+      rmSync(inPool('by-id'));
+    }
   }, 60_000);
 });
 

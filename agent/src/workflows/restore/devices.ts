@@ -1,6 +1,6 @@
 /** LUNs and other storage that a backup only records: which of them can be attached again on this node. */
 import { constants } from 'node:fs';
-import { open, stat } from 'node:fs/promises';
+import { open, realpath, stat } from 'node:fs/promises';
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { type DiskConfig, type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../snapshots/index.ts';
@@ -15,7 +15,7 @@ export async function attachableDevices(libvirt: Libvirt, config: DomainConfig):
   const used = await usedSources(libvirt);
   const found = new Set<string>();
   for (const disk of candidates) {
-    if (!used.has(disk.source) && (await isPresent(disk))) found.add(disk.targetDev);
+    if (!used.has(await storageOf(disk)) && (await isPresent(disk))) found.add(disk.targetDev);
   }
   return found;
 }
@@ -29,12 +29,19 @@ async function usedSources(libvirt: Libvirt): Promise<Set<string>> {
   const used = new Set<string>();
   for (const domain of await libvirt.domains()) {
     try {
-      for (const disk of parseDomain(await domain.xml(DomainXml.INACTIVE)).disks) used.add(disk.source);
+      for (const disk of parseDomain(await domain.xml(DomainXml.INACTIVE)).disks)
+        used.add(await storageOf(disk));
     } catch (error) {
       if (!isNoDomain(error)) throw error; // removed meanwhile
     }
   }
   return used;
+}
+
+/** What a disk stands on; a device has many names below /dev/disk, and they all mean the same. */
+async function storageOf(disk: DiskConfig): Promise<string> {
+  if (disk.path === undefined) return disk.source;
+  return realpath(disk.path).catch(() => disk.source);
 }
 
 /** Network storage is asked by QEMU at the start; a device must be free for exclusive use (EBUSY: mounted, in a group). */
