@@ -25,6 +25,8 @@ const PHASES = [
 const wanted = process.argv.slice(2);
 const scratch = mkdtempSync(join(tmpdir(), 'vk-run-'));
 const total: Outcome = { passed: 0, failed: 0 };
+/** Somebody asked this run to end: what it began is cleaned up, nothing more is begun. */
+let stopped = false;
 process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
 
 await reportLeaks('an earlier run left behind, now removed');
@@ -34,9 +36,10 @@ for (const phase of PHASES) {
   const outcome = await runJest(projects, phase.flags, phase.limitMinutes);
   total.passed += outcome.passed;
   total.failed += outcome.failed;
+  if (stopped) break;
 }
 total.failed += await reportLeaks('left behind by this run, now removed');
-process.exitCode = total.failed === 0 && total.passed > 0 ? 0 : 1;
+process.exitCode = total.failed === 0 && total.passed > 0 && !stopped ? 0 : 1;
 process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
 
 async function reportLeaks(what: string): Promise<number> {
@@ -70,7 +73,10 @@ async function runJest(projects: string[], flags: string[], limitMinutes: number
     },
   );
   const timer = setTimeout(() => child.kill('SIGKILL'), limitMinutes * 60_000);
-  const forward = (signal: NodeJS.Signals) => child.kill(signal);
+  const forward = (signal: NodeJS.Signals) => {
+    stopped = true;
+    child.kill(signal);
+  };
   process.once('SIGINT', forward).once('SIGTERM', forward);
   const exitCode = await new Promise<number | null>(resolve => child.once('exit', resolve));
   clearTimeout(timer);
