@@ -3,38 +3,118 @@
  * {archive, domain-xml} → node-libvirt, shared. Controller: main → http → services → {agents, store, auth, pki} → shared.
  * Agent and controller meet only in shared and protos.
  */
-const forbid = (name, from, to, comment) => ({ name, severity: 'error', comment, from: { path: from, pathNot: '\\.test\\.ts$' }, to: { path: to } });
+const forbid = (name, from, to, comment) => ({
+  name,
+  severity: 'error',
+  comment,
+  from: { path: from, pathNot: '\\.test\\.ts$' },
+  to: { path: to },
+});
 
 module.exports = {
   forbidden: [
-    { name: 'no-cycles', severity: 'error', from: { pathNot: 'shared/src/gen' }, to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } } },
+    {
+      name: 'no-cycles',
+      severity: 'error',
+      from: { pathNot: 'shared/src/gen' },
+      to: { circular: true, viaOnly: { dependencyTypesNot: ['type-only'] } },
+    },
     { name: 'not-unresolvable', severity: 'error', from: {}, to: { couldNotResolve: true } },
-    { name: 'no-test-in-product', severity: 'error', from: { path: '^(agent|controller|shared)/', pathNot: '(\\.test\\.ts$|/test/)' }, to: { path: '(^test/|\\.test\\.ts$)' } },
+    {
+      name: 'no-test-in-product',
+      severity: 'error',
+      from: { path: '^(agent|controller|shared)/', pathNot: '(\\.test\\.ts$|/test/)' },
+      to: { path: '(^test/|\\.test\\.ts$)' },
+    },
 
     forbid('shared-is-the-bottom', '^shared/', '^(agent|controller)/', 'shared knows neither daemon'),
     forbid('agent-not-controller', '^agent/', '^controller/', 'they meet in shared and protos only'),
     forbid('controller-not-agent', '^controller/', '^agent/', 'they meet in shared and protos only'),
-    forbid('binding-stands-alone', '^agent/node-libvirt/src', '^(shared|controller|agent/src)/', 'the libvirt binding is a package of its own'),
+    forbid(
+      'binding-stands-alone',
+      '^agent/node-libvirt/src',
+      '^(shared|controller|agent/src)/',
+      'the libvirt binding is a package of its own',
+    ),
 
-    forbid('archive-knows-bytes-only', '^agent/src/archive/', '^agent/(src/(?!archive/)|node-libvirt)', 'the archive knows neither libvirt nor pools'),
-    forbid('domain-xml-is-pure', '^agent/src/domain-xml/', '^agent/(src/(?!domain-xml/)|node-libvirt)', 'text in, data out'),
-    forbid('pools-not-archive', '^agent/src/pools/', '^agent/src/(archive|workflows|operations|grpc|snapshots|inventory)/', 'a reader is injected instead'),
-    forbid('disks-below', '^agent/src/disks/', '^agent/src/(workflows|operations|grpc|snapshots|inventory|pools|archive)/', 'disks are images and paths'),
-    forbid('guest-below', '^agent/src/guest/', '^agent/src/(workflows|operations|grpc|pools|archive)/', 'the guest agent knows no workflow'),
-    forbid('snapshots-below', '^agent/src/snapshots/', '^agent/src/(workflows|operations|grpc|archive)/', 'planners are pure, the executor thin'),
-    forbid('workflows-below-operations', '^agent/src/workflows/', '^agent/src/(operations|grpc|main|config)', 'a workflow sees its context only'),
-    forbid('operations-below-grpc', '^agent/src/operations/', '^agent/src/grpc/', 'the runner does not know who called'),
+    forbid(
+      'archive-knows-bytes-only',
+      '^agent/src/archive/',
+      '^agent/(src/(?!archive/)|node-libvirt)',
+      'the archive knows neither libvirt nor pools',
+    ),
+    forbid(
+      'domain-xml-is-pure',
+      '^agent/src/domain-xml/',
+      '^agent/(src/(?!domain-xml/)|node-libvirt)',
+      'text in, data out',
+    ),
+    forbid(
+      'pools-not-archive',
+      '^agent/src/pools/',
+      '^agent/src/(archive|workflows|operations|grpc|snapshots|inventory)/',
+      'a reader is injected instead',
+    ),
+    forbid(
+      'disks-below',
+      '^agent/src/disks/',
+      '^agent/src/(workflows|operations|grpc|snapshots|inventory|pools|archive)/',
+      'disks are images and paths',
+    ),
+    forbid(
+      'guest-below',
+      '^agent/src/guest/',
+      '^agent/src/(workflows|operations|grpc|pools|archive)/',
+      'the guest agent knows no workflow',
+    ),
+    forbid(
+      'snapshots-below',
+      '^agent/src/snapshots/',
+      '^agent/src/(workflows|operations|grpc|archive)/',
+      'planners are pure, the executor thin',
+    ),
+    forbid(
+      'workflows-below-operations',
+      '^agent/src/workflows/',
+      '^agent/src/(operations|grpc|main|config)',
+      'a workflow sees its context only',
+    ),
+    forbid(
+      'operations-below-grpc',
+      '^agent/src/operations/',
+      '^agent/src/grpc/',
+      'the runner does not know who called',
+    ),
 
-    forbid('store-below', '^controller/src/store/', '^controller/src/(http|services|agents)/', 'the store decides nothing'),
-    forbid('services-below-http', '^controller/src/services/', '^controller/src/http/', 'services do not know REST'),
+    forbid(
+      'store-below',
+      '^controller/src/store/',
+      '^controller/src/(http|services|agents)/',
+      'the store decides nothing',
+    ),
+    forbid(
+      'services-below-http',
+      '^controller/src/services/',
+      '^controller/src/http/',
+      'services do not know REST',
+    ),
     forbid('agents-below', '^controller/src/agents/', '^controller/src/(http)/', 'agents do not know REST'),
-    forbid('cli-speaks-rest', '^controller/cli/', '^(controller/src|agent|shared/src/gen)/', 'the command line speaks REST only'),
+    forbid(
+      'cli-speaks-rest',
+      '^controller/cli/',
+      '^(controller/src|agent|shared/src/gen)/',
+      'the command line speaks REST only',
+    ),
   ],
   options: {
     doNotFollow: { path: 'node_modules' },
     exclude: { path: '(^node_modules/|/dist/|^\\.cache|^\\.lab)' },
     tsPreCompilationDeps: true,
     tsConfig: { fileName: 'tsconfig.json' },
-    enhancedResolveOptions: { exportsFields: ['exports'], conditionNames: ['import', 'node', 'default', 'types'], extensions: ['.ts', '.js', '.json'] },
+    enhancedResolveOptions: {
+      exportsFields: ['exports'],
+      conditionNames: ['import', 'node', 'default', 'types'],
+      extensions: ['.ts', '.js', '.json'],
+    },
   },
 };
