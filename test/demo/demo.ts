@@ -75,9 +75,9 @@ async function observe(guest: Guest, dir: string): Promise<Running> {
   };
 }
 
-/** Starts the guest's own work: random data, synced, for ever; `rounds` counts it. */
+/** Starts the guest's own work: random data, synced, for ever; `rounds` counts it and is whole at every instant. */
 async function startWriting(guest: Guest, dir: string): Promise<void> {
-  const loop = `n=0; while :; do dd if=/dev/urandom of=${dir}/churn$((n % 4)) bs=65536 count=16 conv=fsync; n=$((n + 1)); echo $n > ${dir}/rounds; done`;
+  const loop = `n=0; while :; do dd if=/dev/urandom of=${dir}/churn$((n % 4)) bs=65536 count=16 conv=fsync; n=$((n + 1)); echo $n > ${dir}/next; mv ${dir}/next ${dir}/rounds; done`;
   await guest.background('/bin/sh', ['-c', loop]);
   await waitFor(
     'the first rounds of writing',
