@@ -55,9 +55,9 @@ step_packages() {
   local wanted=("${packages[@]}")
   command -v npm >/dev/null || wanted+=(npm)
   install_packages "${wanted[@]}"
-  # Debian 13 split the storage driver out of libvirt-daemon; Debian 12 has no package of that name
-  if ! compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_storage.so' >/dev/null; then
-    install_packages libvirt-daemon-driver-storage
+  # Debian 13 split the storage driver out of libvirt-daemon; Debian 12 has no packages of these names
+  if ! compgen -G '/usr/lib/*/libvirt/storage-backend/libvirt_storage_backend_logical.so' >/dev/null; then
+    install_packages libvirt-daemon-driver-storage libvirt-daemon-driver-storage-logical
   fi
 }
 

@@ -57,8 +57,9 @@ describe('guest agent', () => {
   test('commands and their errors', async () => {
     expect(JSON.parse(await dom.agentCommand(command('guest-ping')))).toEqual({ return: {} });
     expect((await dom.agentCommand(command('test-big'))).length).toBeGreaterThan(1_000_000);
+    // an internal error (1) for libvirt 9, AGENT_COMMAND_FAILED (113) for later ones
     await expect(dom.agentCommand(command('none-such'))).rejects.toMatchObject({
-      code: ErrorCode.INTERNAL_ERROR,
+      code: expect.any(Number),
       message: expect.stringContaining('has not been found'),
       call: 'virDomainQemuAgentCommand',
     });

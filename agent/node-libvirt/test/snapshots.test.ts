@@ -84,7 +84,9 @@ describe('snapshots', () => {
       code: ErrorCode.OPERATION_FAILED,
     });
     await expect(dom.snapshot('none').delete()).rejects.toMatchObject({ code: ErrorCode.NO_DOMAIN_SNAPSHOT });
-    await expect(one.revert()).rejects.toMatchObject({ code: ErrorCode.CONFIG_UNSUPPORTED });
+    // libvirt 9.9 learned to revert to external snapshots
+    if (Number.parseInt((await libvirt.versions()).daemon, 10) <= 9)
+      await expect(one.revert()).rejects.toMatchObject({ code: ErrorCode.CONFIG_UNSUPPORTED });
     await two.delete();
     await one.delete();
     expect(await dom.snapshots()).toEqual([]);
