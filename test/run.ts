@@ -6,7 +6,7 @@
  * guests are slow on few cores, and their time limits must mean something.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { sweepOrphans } from './lab/leaks.ts';
@@ -17,10 +17,14 @@ interface Outcome {
   failed: number;
 }
 
+/** A busy machine makes slow, not wrong: the limits end what hangs, they measure nothing. */
 const PHASES = [
   { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 15 },
-  { projects: ['integration', 'e2e'], flags: ['--runInBand'], limitMinutes: 40 },
+  { projects: ['integration', 'e2e'], flags: ['--runInBand'], limitMinutes: 60 },
 ];
+
+/** So long may a test run take to end once its results are written. */
+const LINGER_MS = 20_000;
 
 const wanted = process.argv.slice(2);
 const scratch = mkdtempSync(join(tmpdir(), 'vk-run-'));
@@ -58,8 +62,6 @@ async function runJest(projects: string[], flags: string[], limitMinutes: number
     jest,
     '--reporters=default',
     '--json',
-    // a busy machine makes slow, not wrong; a test that knows better says so itself
-    '--testTimeout=60000',
     `--outputFile=${report}`,
   ];
   const child = spawn(
@@ -73,6 +75,13 @@ async function runJest(projects: string[], flags: string[], limitMinutes: number
     },
   );
   const timer = setTimeout(() => child.kill('SIGKILL'), limitMinutes * 60_000);
+  // jest waits for handles that a failed test left open; its report is complete before that
+  let lingered = false;
+  const watch = setInterval(() => {
+    if (!existsSync(report) || Date.now() - statSync(report).mtimeMs < LINGER_MS) return;
+    lingered = true;
+    child.kill('SIGKILL');
+  }, 1000);
   const forward = (signal: NodeJS.Signals) => {
     stopped = true;
     child.kill(signal);
@@ -80,6 +89,7 @@ async function runJest(projects: string[], flags: string[], limitMinutes: number
   process.once('SIGINT', forward).once('SIGTERM', forward);
   const exitCode = await new Promise<number | null>(resolve => child.once('exit', resolve));
   clearTimeout(timer);
+  clearInterval(watch);
   process.off('SIGINT', forward).off('SIGTERM', forward);
   if (!existsSync(report)) return { passed: 0, failed: 1 };
   const result = JSON.parse(readFileSync(report, 'utf8')) as {
@@ -88,5 +98,6 @@ async function runJest(projects: string[], flags: string[], limitMinutes: number
     numRuntimeErrorTestSuites: number;
   };
   const failed = result.numFailedTests + result.numRuntimeErrorTestSuites;
-  return { passed: result.numPassedTests, failed: failed === 0 && exitCode !== 0 ? 1 : failed };
+  const broken = failed === 0 && exitCode !== 0 && !lingered;
+  return { passed: result.numPassedTests, failed: broken ? 1 : failed };
 }

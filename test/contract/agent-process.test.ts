@@ -1,7 +1,7 @@
 /** The agent as a process: how it starts, stops, and takes up what an earlier run left. */
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Status } from 'nice-grpc';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import type { Effect } from '../../agent/src/workflows/context.ts';
@@ -15,7 +15,6 @@ const SERVING = 1;
 const NOT_SERVING = 2;
 
 // Each test starts processes, on machines that may be busy.
-jest.setTimeout(60_000);
 
 let home: AgentHome;
 let children: AgentChild[];

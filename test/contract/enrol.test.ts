@@ -4,7 +4,7 @@ import { statSync } from 'node:fs';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, jest, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { loadIdentity } from '../../agent/src/enroll/identity.ts';
 import { type CertificateAuthority, issueServerCertificate } from '../../controller/src/pki/authority.ts';
 import { signNodeRequest } from '../../controller/src/pki/csr.ts';
@@ -13,7 +13,6 @@ import { AgentChild, AgentHome } from './agent-child.ts';
 import { newAuthority } from './pki.ts';
 
 // Each test starts a process, on machines that may be busy.
-jest.setTimeout(60_000);
 
 const SECRET = 'c2VjcmV0LXNlY3JldC1zZWNyZXQ';
 const NODE_ID = newId();

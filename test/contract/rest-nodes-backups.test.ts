@@ -1,6 +1,6 @@
 /** Backups, restores and the library over REST, with a scripted agent for what a real one cannot be brought into. */
 import { randomUUID } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
@@ -10,7 +10,6 @@ import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
 
 // The machine may be busy with other tests.
-jest.setTimeout(60_000);
 
 let rest: RestApp;
 let node: Enrolled;

@@ -1,6 +1,6 @@
 /** A controller that was stopped and started again, on the same database; and the renewal of certificates. */
 import { X509Certificate } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../controller/src/agents/clients.ts';
@@ -15,7 +15,6 @@ import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, nodeRequest, stopAll, until } from './rest-nodes-world.ts';
 
 // The machine may be busy with other tests.
-jest.setTimeout(60_000);
 
 const TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
 let rest: RestApp;

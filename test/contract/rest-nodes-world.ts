@@ -72,7 +72,7 @@ export async function status(rest: RestApp, nodeId: string, wanted: string): Pro
   await until(async () => (await rest.call('GET', `/api/nodes/${nodeId}/`)).body.status === wanted);
 }
 
-export async function until(what: () => Promise<boolean> | boolean, timeoutMs = 20_000): Promise<void> {
+export async function until(what: () => Promise<boolean> | boolean, timeoutMs = 60_000): Promise<void> {
   const end = Date.now() + timeoutMs;
   while (!(await what())) {
     if (Date.now() > end) throw new Error(`did not happen in time: ${what.toString()}`);

@@ -1,6 +1,6 @@
 /** Nodes, data pools and domains over REST, with scripted agents over real mutual TLS. */
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { FakeAgent } from './fake-agent.ts';
@@ -17,7 +17,6 @@ import {
 } from './rest-nodes-world.ts';
 
 // The machine may be busy with other tests.
-jest.setTimeout(60_000);
 
 let rest: RestApp;
 let one: Enrolled;

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { ChangeFeed } from '../../controller/src/services/changes.ts';
 import { EventService } from '../../controller/src/services/events.ts';
@@ -13,7 +13,6 @@ import { openDatabase } from '../../controller/src/store/database.ts';
 import { controllerArgv, type LabController, makeController } from '../lab/controller.ts';
 
 // Processes are started, on machines that may be busy.
-jest.setTimeout(60_000);
 
 const PASSWORD = 'a sound password';
 let directory: string;

@@ -70,7 +70,7 @@ export class AgentAlone {
     const seen = this.agent.daemon.log().length;
     await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: faults });
     const says = (text: string) => this.agent.daemon.log().slice(seen).includes(text);
-    await waitFor('the agent', () => says('agent is serving') && says('connected to libvirt'), 30_000, 50);
+    await waitFor('the agent', () => says('agent is serving') && says('connected to libvirt'), 120_000, 50);
     this.#channel?.close();
     const certificate = await issue(this.#ca, 'client', ['urn:virtkeep:role:controller']);
     const credentials = grpc.credentials.createSsl(
@@ -121,7 +121,7 @@ export class AgentAlone {
   }
 
   /** The operation when it has ended. */
-  async ended(operationId: string, timeoutMs = 90_000): Promise<Operation> {
+  async ended(operationId: string, timeoutMs = 120_000): Promise<Operation> {
     return waitFor(
       `the end of ${operationId}`,
       async () => {
@@ -134,7 +134,7 @@ export class AgentAlone {
 
   /** Waits until the agent has died by a fault. */
   async died(): Promise<void> {
-    await waitFor('the death of the agent', () => this.agent.daemon.pid === undefined, 60_000, 20);
+    await waitFor('the death of the agent', () => this.agent.daemon.pid === undefined, 180_000, 20);
   }
 
   async picture(guest: Guest): Promise<Picture> {
@@ -157,7 +157,7 @@ export class AgentAlone {
 
   /** Runs `work` while the agent is held at a fault point; the agent must have been started with that `pause`. */
   async whilePaused(file: string, work: () => Promise<void>): Promise<void> {
-    await waitFor(`${file}.reached`, () => existsSync(`${file}.reached`), 60_000, 20);
+    await waitFor(`${file}.reached`, () => existsSync(`${file}.reached`), 180_000, 20);
     try {
       await work();
     } finally {

@@ -25,8 +25,8 @@ beforeAll(async () => {
   archive = fileOf(operation);
   archiveHash = hashOf(archive.path);
   before = await alone.picture(guest);
-}, 120_000);
-afterAll(() => alone?.stop(), 60_000);
+});
+afterAll(() => alone?.stop());
 
 async function expectClean(): Promise<void> {
   expect(await alone.picture(guest)).toEqual(before);
@@ -42,68 +42,56 @@ const moments = RESTORE_STEPS.flatMap(step =>
 );
 
 describe('kill -9 of the agent', () => {
-  test.each(moments)(
-    'at %s',
-    async moment => {
-      await alone.restart(`restore.${moment}=kill`);
-      const id = await restore();
-      await alone.died();
-      await alone.up();
-      expect(await alone.ended(id)).toMatchObject({
-        state: OperationState.FAILED,
-        error: { msgKey: 'interrupted' },
-      });
-      await expectClean();
-    },
-    120_000,
-  );
+  test.each(moments)('at %s', async moment => {
+    await alone.restart(`restore.${moment}=kill`);
+    const id = await restore();
+    await alone.died();
+    await alone.up();
+    expect(await alone.ended(id)).toMatchObject({
+      state: OperationState.FAILED,
+      error: { msgKey: 'interrupted' },
+    });
+    await expectClean();
+  });
 });
 
 describe('cancel', () => {
-  test.each(moments)(
-    'at %s',
-    async moment => {
-      const file = alone.pauseFile(`cancel-${moment}`);
-      await alone.restart(`restore.${moment}=pause:${file}`);
-      const id = await restore();
-      await alone.whilePaused(file, async () => {
-        await alone.operations.cancel({ id });
-      });
-      expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
-      await expectClean();
-    },
-    120_000,
-  );
+  test.each(moments)('at %s', async moment => {
+    const file = alone.pauseFile(`cancel-${moment}`);
+    await alone.restart(`restore.${moment}=pause:${file}`);
+    const id = await restore();
+    await alone.whilePaused(file, async () => {
+      await alone.operations.cancel({ id });
+    });
+    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    await expectClean();
+  });
 });
 
 describe('libvirtd is killed and restarted', () => {
-  test.each(['extract.after', 'define.after'])(
-    'at %s',
-    async moment => {
-      const file = alone.pauseFile(`libvirtd-${moment}`);
-      await alone.restart(`restore.${moment}=pause:${file}`);
-      const id = await restore();
-      await alone.whilePaused(file, async () => {
-        await alone.world.node.killLibvirtd();
-        await alone.world.node.startLibvirtd();
-      });
-      const operation = await alone.ended(id);
-      if (operation.state === OperationState.SUCCEEDED) {
-        const { name, disks } = JSON.parse(operation.resultJson) as {
-          name: string;
-          disks: { path: string }[];
-        };
-        const copy = new Guest(alone.world.node, name);
-        expect(await copy.state()).toBe('running');
-        await copy.destroy();
-        const files = (await Promise.all(disks.map(disk => chainOf(disk.path)))).flat();
-        await alone.world.node.virsh('undefine', name, '--snapshots-metadata');
-        for (const path of files) rmSync(path);
-      }
-      await expectClean();
-    },
-    120_000,
-  );
+  test.each(['extract.after', 'define.after'])('at %s', async moment => {
+    const file = alone.pauseFile(`libvirtd-${moment}`);
+    await alone.restart(`restore.${moment}=pause:${file}`);
+    const id = await restore();
+    await alone.whilePaused(file, async () => {
+      await alone.world.node.killLibvirtd();
+      await alone.world.node.startLibvirtd();
+    });
+    const operation = await alone.ended(id);
+    if (operation.state === OperationState.SUCCEEDED) {
+      const { name, disks } = JSON.parse(operation.resultJson) as {
+        name: string;
+        disks: { path: string }[];
+      };
+      const copy = new Guest(alone.world.node, name);
+      expect(await copy.state()).toBe('running');
+      await copy.destroy();
+      const files = (await Promise.all(disks.map(disk => chainOf(disk.path)))).flat();
+      await alone.world.node.virsh('undefine', name, '--snapshots-metadata');
+      for (const path of files) rmSync(path);
+    }
+    await expectClean();
+  });
 });
 
 async function chainOf(path: string): Promise<string[]> {

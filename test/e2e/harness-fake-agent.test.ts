@@ -16,7 +16,7 @@ describe('a scripted agent', () => {
     agent = await new FakeAgent(join(world.dir, 'agent.sock')).listen();
     guest = await world.defineTiny({ agent: agent.socketPath });
     await guest.start();
-  }, 60_000);
+  });
 
   afterAll(async () => {
     await agent?.close();

@@ -18,7 +18,7 @@ describe('an installation', () => {
     for (const unit of ['sysinit', 'basic', 'shutdown', 'network-online', 'multi-user']) {
       writeFileSync(join(root, 'usr/lib/systemd/system', `${unit}.target`), '[Unit]\n');
     }
-  }, 120_000);
+  });
 
   afterAll(() => rmSync(root, { recursive: true, force: true }));
 

@@ -13,11 +13,11 @@ describe('a world of two nodes', () => {
     world = await startWorld({ nodes: 2 });
     guest = await world.defineTiny({ dataDisks: [{ files: { 'hello.txt': 'hello\n' } }, { format: 'raw' }] });
     await (await guest.start()).waitForAgent();
-  }, 120_000);
+  });
 
   afterAll(async () => {
     await world?.stop();
-  }, 60_000);
+  });
 
   test('the guest reads its data disks and runs programs', async () => {
     expect(await guest.sh('cat /mnt/vda/hello.txt')).toBe('hello\n');
@@ -59,5 +59,5 @@ describe('a world of two nodes', () => {
     await world.node.startLibvirtd();
     await guest.waitForAgent(20_000);
     expect(guest.qemuPid()).toBe(pid);
-  }, 60_000);
+  });
 });

@@ -5,14 +5,12 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { newId } from '../../shared/src/ids.ts';
 import type { Guest } from '../lab/guest.ts';
 import type { TaskRecord } from '../lab/rest.ts';
 import { waitFor } from '../lab/run.ts';
 import { startWorld, type World } from '../lab/world.ts';
-
-jest.setTimeout(180_000);
 
 let world: World;
 let guest: Guest;
@@ -94,7 +92,7 @@ const KILLS = ['backup.copy.mid', 'backup.merge.before', 'restore.extract.mid'];
 test.each(KILLS)('killed at %s', async point => {
   const [kind, step] = point.split('.') as ['backup' | 'restore', string];
   const taskId = await begin(kind, `${point}=kill`);
-  await waitFor('the end of the agent', async () => world.agent.daemon.pid === undefined, 60_000);
+  await waitFor('the end of the agent', async () => world.agent.daemon.pid === undefined, 120_000);
   await world.agent.daemon.restart();
   const task = await world.rest.waitTask(taskId);
   if (kind === 'backup' && step === 'merge') return expectOneBackupMore(task);
@@ -107,7 +105,7 @@ const CANCELS = ['backup.copy.after', 'restore.extract.after'];
 test.each(CANCELS)('cancelled at %s', async point => {
   const gate = join(world.dir, `gate-${newId()}`);
   const taskId = await begin(point.split('.')[0] as 'backup' | 'restore', `${point}=pause:${gate}`);
-  await waitFor('the pause', async () => existsSync(`${gate}.reached`), 60_000);
+  await waitFor('the pause', async () => existsSync(`${gate}.reached`), 120_000);
   await world.rest.ok('PUT', `/api/tasks/${taskId}/cancel/`);
   expect(await world.rest.waitTask(taskId)).toMatchObject({
     status: 'CANCELED',

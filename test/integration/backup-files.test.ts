@@ -20,8 +20,8 @@ beforeAll(async () => {
     disks: [{ path }],
     devices: "<interface type='user'><mac address='52:54:00:11:22:33'/></interface>",
   });
-}, 60_000);
-afterAll(() => lab?.stop(), 60_000);
+});
+afterAll(() => lab?.stop());
 
 const context = () => ({ signal: AbortSignal.timeout(20_000) }) as CallContext;
 const service = () => backupService(lab.runner, lab.dependencies);
@@ -55,7 +55,7 @@ test('the configuration of the VM to be restored', async () => {
   await expect(service().show({ file: ref(file), state: '7' }, context())).rejects.toMatchObject({
     msgKey: 'state_not_found',
   });
-}, 60_000);
+});
 
 test.each([{ hashSum: true }, { compress: true }])(
   'verification finds a changed byte: %j',
@@ -96,7 +96,7 @@ test('a deleted backup takes its hash file along; a read-only pool keeps both', 
   expect([existsSync(path), existsSync(`${path}.sha256`)]).toEqual([false, false]);
   // the same call again answers the same operation, although the file is gone
   expect(await service().delete(asked, context())).toMatchObject({ id: asked.operationId });
-}, 60_000);
+});
 
 test('wrong ids are named', async () => {
   const base = {

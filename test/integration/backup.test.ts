@@ -12,8 +12,8 @@ import { WorkflowLab } from './workflow-lab.ts';
 let lab: WorkflowLab;
 beforeAll(async () => {
   lab = await WorkflowLab.start();
-}, 60_000);
-afterAll(() => lab?.stop(), 60_000);
+});
+afterAll(() => lab?.stop());
 
 const inPool = (name: string) => join(lab.world.node.pool(0).path, name);
 
@@ -85,7 +85,7 @@ describe('a running guest with an agent', () => {
     await new Promise(resolve => setTimeout(resolve, 1500));
     expect(Number(await guest.sh('cat /mnt/vda/w/rounds'))).toBeGreaterThan(rounds);
     await guest.destroy();
-  }, 180_000);
+  });
 });
 
 describe('a guest without an answering agent', () => {
@@ -112,7 +112,7 @@ describe('a guest without an answering agent', () => {
     expect(await guest.state()).toBe('paused');
     await expectUntouched(guest, before);
     await guest.destroy();
-  }, 180_000);
+  });
 });
 
 describe('an off guest', () => {
@@ -157,7 +157,7 @@ describe('an off guest', () => {
       expect(existsSync(`${path}.sha256`)).toBe(request.hashSum === true);
       await expectUntouched(guest, before);
     }
-  }, 180_000);
+  });
 
   test('a hostile name, an image, an excluded disk, other storage', async () => {
     const kept = await makePlainDisk(inPool(`${newId()}.qcow2`), { sizeBytes: 1024 * 1024 });
@@ -186,7 +186,7 @@ describe('an off guest', () => {
     await expect(lab.backup(named, { excludeVdisks: [newId()] })).rejects.toMatchObject({
       msgKey: 'vdisk_not_found',
     });
-  }, 120_000);
+  });
 
   test('that is started in the middle is not kept', async () => {
     const guest = await lab.world.defineTiny({ cmdline: 'writer=/mnt/vda/w' });
@@ -206,7 +206,7 @@ describe('an off guest', () => {
     await started;
     expect(lab.files(1)).toEqual(before.files);
     await guest.destroy();
-  }, 60_000);
+  });
 });
 
 test('a disk given as a volume of a pool, off and running', async () => {
@@ -231,7 +231,7 @@ test('a disk given as a volume of a pool, off and running', async () => {
   await guest.destroy();
   const { result } = await lab.restore(await lab.backup(guest).then(made => made.file));
   expect(await sameContent(result.disks[0]!.path, inPool(name))).toBe(true);
-}, 120_000);
+});
 
 describe('refusals (specification 2.3, 8)', () => {
   const refused = async (change: Parameters<typeof lab.poolChanges.set>[1], which: 0 | 1, msgKey: string) => {

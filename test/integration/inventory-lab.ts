@@ -112,7 +112,7 @@ export class InventoryLab {
   }
 
   /** Waits until the inventory shows a domain so. */
-  domain(id: string, isSo: (domain: Domain) => boolean = () => true, timeoutMs = 15_000): Promise<Domain> {
+  domain(id: string, isSo: (domain: Domain) => boolean = () => true, timeoutMs = 120_000): Promise<Domain> {
     const find = () => this.inventory.domains().find(domain => domain.id === id && isSo(domain));
     return waitFor(`the domain ${id} in the inventory`, find, timeoutMs, 20);
   }

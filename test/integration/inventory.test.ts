@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { newId } from '@virtkeep/shared/ids';
@@ -8,7 +8,6 @@ import { makePlainDisk } from '../lab/disks.ts';
 import { waitFor } from '../lab/run.ts';
 import { CALL, InventoryLab } from './inventory-lab.ts';
 
-jest.setTimeout(120_000);
 const MiB = 1024 * 1024;
 let lab: InventoryLab;
 beforeAll(async () => {
@@ -53,7 +52,7 @@ describe('a domain', () => {
     expect(off.disks[0]!.path).toContain(off.disks[0]!.id);
     await guest.start();
     await lab.domain(id, domain => domain.powerState === PowerState.RUNNING);
-    await lab.domain(id, domain => domain.agentState === AgentState.CONNECTED, 60_000);
+    await lab.domain(id, domain => domain.agentState === AgentState.CONNECTED, 120_000);
     await lab.world.node.virsh('suspend', 'alive');
     await lab.domain(id, domain => domain.powerState === PowerState.SUSPENDED);
     await lab.world.node.virsh('resume', 'alive');
@@ -152,10 +151,10 @@ describe('without libvirt', () => {
     const { node } = lab.world;
     const before = lab.inventory.domains().length;
     await node.killLibvirtd();
-    await waitFor('the loss', () => !lab.link.connected, 20_000);
+    await waitFor('the loss', () => !lab.link.connected, 120_000);
     const startedMs = performance.now();
     expect(lab.inventory.domains()).toHaveLength(before);
-    expect(performance.now() - startedMs).toBeLessThan(1_000);
+    expect(performance.now() - startedMs).toBeLessThan(5_000);
     await node.startLibvirtd();
     const guest = await lab.world.defineTiny({ name: 'meanwhile', dataDisks: [] });
     await lab.domain(await guest.uuid(), () => true, 30_000);

@@ -1,14 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { backupTargetRefusal, MARKER } from '../../agent/src/pools/index.ts';
 import { waitFor } from '../lab/run.ts';
 import { CALL, InventoryLab } from './inventory-lab.ts';
 
-jest.setTimeout(120_000);
 const signal = new AbortController().signal;
 let lab: InventoryLab;
 beforeAll(async () => {

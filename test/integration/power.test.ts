@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
@@ -11,7 +11,6 @@ import { makeDataDisk } from '../lab/disks.ts';
 import { waitFor } from '../lab/run.ts';
 import { CALL, InventoryLab } from './inventory-lab.ts';
 
-jest.setTimeout(240_000);
 const signal = new AbortController().signal;
 const failure = (msgKey: string) => expect.objectContaining({ msgKey });
 let lab: InventoryLab;

@@ -17,8 +17,8 @@ beforeAll(async () => {
   lab = await WorkflowLab.start();
   guest = await lab.world.defineTiny({ dataDisks: [{ sizeMiB: 96 }, { format: 'raw' }] });
   await (await guest.start()).waitForAgent();
-}, 120_000);
-afterAll(() => lab?.stop(), 60_000);
+});
+afterAll(() => lab?.stop());
 
 const virsh = (...args: string[]) => lab.world.node.virsh(...args);
 
@@ -118,7 +118,7 @@ describe('while a backup runs', () => {
       files: before.files,
     });
     expect(guest.qemuPid()).toBe(pid);
-  }, 90_000);
+  });
 
   test('the guest is powered off: what it wrote since is merged, and it starts again', async () => {
     const before = await picture();
@@ -134,7 +134,7 @@ describe('while a backup runs', () => {
     });
     await bootAgain();
     expect(await guest.sh('cat /mnt/vda/later /mnt/vdb/later')).toBe('later\nlater\n');
-  }, 120_000);
+  });
 
   test('somebody makes a saved state on top: that one stays, with its data', async () => {
     const { done } = await backupWith('copy.after', async () => {
@@ -147,7 +147,7 @@ describe('while a backup runs', () => {
     expect(await guest.sh('cat /mnt/vda/below /mnt/vda/above')).toBe('below\nabove\n');
     await virsh('snapshot-delete', guest.name, 'theirs');
     expect(lab.files(0).filter(name => name.includes('virtkeep-tmp'))).toEqual([]);
-  }, 120_000);
+  });
 
   test('somebody puts a layer on top without a state: ours is merged below it', async () => {
     const before = await picture();
@@ -168,7 +168,7 @@ describe('while a backup runs', () => {
       files: before.files,
     });
     expect(await guest.sh('cat /mnt/vda/on-top')).toBe('on-top\n');
-  }, 120_000);
+  });
 
   test.each(['libvirtd is killed', 'the guest is powered off'])('%s in the middle of the merge', async what => {
     const before = await picture();
@@ -193,7 +193,7 @@ describe('while a backup runs', () => {
       await bootAgain();
     }
     expect(await guest.sh('md5sum -c /mnt/vda/big.md5')).toContain('OK');
-  }, 180_000); // biome-ignore format: one condition
+  }); // biome-ignore format: one condition
 });
 
 describe('before a backup', () => {
@@ -209,7 +209,7 @@ describe('before a backup', () => {
       files: before.files,
     });
     expect(await guest.sh('cat /mnt/vda/since')).toBe('kept\n');
-  }, 60_000);
+  });
 });
 
 describe('a frozen guest', () => {
@@ -231,7 +231,7 @@ describe('a frozen guest', () => {
       disks: before.disks,
       files: before.files,
     });
-  }, 180_000);
+  });
 
   test('whose agent dies is thawed when the agent is back', async () => {
     await guest.background('/bin/sh', [
@@ -245,7 +245,7 @@ describe('a frozen guest', () => {
     await guest.waitForAgent();
     expect(await guest.agent('guest-fsfreeze-status')).toBe('thawed');
     await guest.sh('echo thawed > /mnt/vda/thawed; sync');
-  }, 90_000);
+  });
 });
 
 describe('the target pool', () => {
@@ -283,7 +283,7 @@ describe('the target pool', () => {
       await expect(lab.backup(guest)).rejects.toMatchObject({ msgKey: 'pool_read_only' });
       expect(await picture()).toEqual(before);
     });
-  }, 60_000);
+  });
 
   test('of a restore has too little space: the pool of the backup is used; runs full: disk_full', async () => {
     const path = join(lab.world.node.pool(0).path, `${newId()}.qcow2`);
@@ -311,5 +311,5 @@ describe('the target pool', () => {
       lab.inject('');
       await run(['umount', target.path]);
     }
-  }, 90_000);
+  });
 });

@@ -14,8 +14,8 @@ import { WorkflowLab } from './workflow-lab.ts';
 let lab: WorkflowLab;
 beforeAll(async () => {
   lab = await WorkflowLab.start();
-}, 60_000);
-afterAll(() => lab?.stop(), 60_000);
+});
+afterAll(() => lab?.stop());
 
 const inPool = (name: string, pool = 0) => join(lab.world.node.pool(pool).path, name);
 const poolId = (pool: number) => lab.world.node.pool(pool).uuid;
@@ -52,7 +52,7 @@ describe('as a new VM', () => {
     await expect(lab.restore(file, { name: 'a/b' })).rejects.toMatchObject({ msgKey: 'invalid_name' });
     await expect(lab.restore(file, { state: 'nope' })).rejects.toMatchObject({ msgKey: 'state_not_found' });
     await expect(lab.restore(file, { poolId: newId() })).rejects.toMatchObject({ msgKey: 'pool_not_found' });
-  }, 120_000);
+  });
 
   test('with its saved states, which can be deleted, and with memory that can be loaded', async () => {
     const guest = await lab.world.defineTiny({ dataDisks: [{}, { format: 'raw' }] });
@@ -114,7 +114,7 @@ describe('as a new VM', () => {
     expect(await copy.sh('cat /mnt/vda/one /mnt/vdb/three')).toBe('one\nthree\n');
     await copy.destroy();
     await guest.destroy();
-  }, 240_000);
+  });
 
   test('with a state inside the image, which can be reverted to', async () => {
     const path = await makePlainDisk(inPool(`${newId()}.qcow2`), { sizeBytes: 1 << 20 });
@@ -130,7 +130,7 @@ describe('as a new VM', () => {
     await run(['qemu-io', '-r', '-c', 'read -P 0x01 0 64k', copy]);
     await virsh('snapshot-delete', result.name, 'inside');
     expect(await restored(result.name).snapshots()).toEqual([]);
-  }, 60_000);
+  });
 
   test('from memory: running at once, or at its first start', async () => {
     const guest = await lab.world.defineTiny();
@@ -153,7 +153,7 @@ describe('as a new VM', () => {
       expect(lab.files(1).filter(name => name.endsWith('.memory'))).toEqual([]);
       await copy.destroy();
     }
-  }, 240_000);
+  });
 });
 
 describe('in place of a lost VM', () => {
@@ -175,7 +175,7 @@ describe('in place of a lost VM', () => {
     expect(deviceDifferences(xml, again)).toEqual([]);
     const identity = /<(name|uuid)>[^<]*<|<mac address='[^']*'|<source file='[^']*'/g;
     expect(again.match(identity)).toEqual(xml.match(identity));
-  }, 60_000);
+  });
 
   test('a foreign file at a former path is not touched', async () => {
     const guest = await lab.world.defineTiny();
@@ -186,7 +186,7 @@ describe('in place of a lost VM', () => {
     await expect(lab.restore(file)).rejects.toMatchObject({ msgKey: 'disk_path_in_use' });
     expect(readFileSync(vda!, 'utf8')).toBe('precious');
     rmSync(vda!);
-  }, 60_000);
+  });
 });
 
 describe('what comes with the disks', () => {
@@ -209,7 +209,7 @@ describe('what comes with the disks', () => {
     const empty = await lab.restore(without, { poolId: poolId(1) });
     expect(await sdb(empty.result.name)).toBe('-');
     expect(empty.operation.warnings.join()).toContain('drive is empty');
-  }, 60_000);
+  });
 
   test('UEFI variables and the state of the TPM', async () => {
     const made = await lab.world.defineTiny({ uefi: true, tpm: true });
@@ -230,7 +230,7 @@ describe('what comes with the disks', () => {
     expect(readFileSync(tpm(result.domain_id)).equals(readFileSync(tpm(await guest.uuid())))).toBe(true);
     await restored(result.name).start();
     await restored(result.name).destroy();
-  }, 90_000);
+  });
 
   test('a thin clone stands on its template again, and is refused without it', async () => {
     const templateId = newId();
@@ -266,7 +266,7 @@ describe('what comes with the disks', () => {
     });
     const again = await lab.restore(ofTemplate, { poolId: poolId(1) });
     expect(await restored(again.result.name).xml(true)).toMatch(/template=["']yes/);
-  }, 90_000);
+  });
 
   test('a LUN is recorded, and left out when it is not there', async () => {
     const lun =
@@ -277,7 +277,7 @@ describe('what comes with the disks', () => {
     const { result } = await lab.restore(file, { poolId: poolId(1) });
     expect(result.warnings.join()).toContain('/dev/sg-none');
     expect(await restored(result.name).xml(true)).not.toContain('sg-none');
-  }, 60_000);
+  });
 
   test('a LUN that is there is attached when nobody uses it', async () => {
     const image = inPool('lun.img');
@@ -303,7 +303,7 @@ describe('what comes with the disks', () => {
       rmSync(image);
       rmSync(inPool('by-id'));
     }
-  }, 60_000);
+  });
 });
 
 describe('a hostile or damaged archive', () => {
@@ -357,7 +357,7 @@ describe('a hostile or damaged archive', () => {
       });
       expect({ domains: await domains(), files: [lab.files(0), lab.files(1)] }).toEqual(before);
     }
-  }, 90_000);
+  });
 
   test('paths of the archive are not followed out of the pools', async () => {
     const guest = await lab.world.defineTiny();
@@ -382,7 +382,7 @@ describe('a hostile or damaged archive', () => {
       msgKey: 'path_outside_pool',
     });
     await expect(lab.restore({ filename: 'none.tar' })).rejects.toMatchObject({ msgKey: 'file_not_found' });
-  }, 90_000);
+  });
 });
 
 describe('a failure', () => {
@@ -391,7 +391,7 @@ describe('a failure', () => {
     const guest = await lab.world.defineTiny();
     await virsh('snapshot-create-as', guest.name, 's1', '--disk-only');
     file = (await lab.backup(guest)).file;
-  }, 60_000);
+  });
 
   test.each(RESTORE_STEPS.flatMap(step => [`${step}.before`, `${step}.after`]))(
     'at %s leaves nothing',
@@ -407,6 +407,5 @@ describe('a failure', () => {
       }
       expect({ domains: await domains(), files: [lab.files(0), lab.files(1)] }).toEqual(before);
     },
-    90_000,
   );
 });

@@ -79,7 +79,7 @@ export class Daemon {
 
   /** kill -9, as a crash; its children and whatever it left half done stay. */
   async kill(): Promise<void> {
-    await this.#end('SIGKILL', 5_000);
+    await this.#end('SIGKILL', 60_000);
   }
 
   /** SIGTERM, and waits for its orderly end. @throws Error when it takes longer */

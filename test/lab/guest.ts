@@ -79,7 +79,7 @@ export class Guest {
   }
 
   /** Waits until the agent answers. Emulated guests on a busy machine need patience. */
-  async waitForAgent(timeoutMs = 90_000): Promise<this> {
+  async waitForAgent(timeoutMs = 240_000): Promise<this> {
     const ping = () =>
       this.agent('guest-ping', undefined, 3).then(
         () => true,
@@ -90,7 +90,7 @@ export class Guest {
   }
 
   /** Runs a program in the guest to its end. @throws Error when it does not end in time */
-  async exec(path: string, args: string[] = [], timeoutMs = 60_000): Promise<ExecResult> {
+  async exec(path: string, args: string[] = [], timeoutMs = 180_000): Promise<ExecResult> {
     const { pid } = await this.agent<{ pid: number }>('guest-exec', {
       path,
       arg: args,
@@ -111,7 +111,7 @@ export class Guest {
   }
 
   /** Runs a shell line in the guest and returns its output. @throws Error when it fails */
-  async sh(script: string, timeoutMs = 60_000): Promise<string> {
+  async sh(script: string, timeoutMs = 180_000): Promise<string> {
     const result = await this.exec('/bin/sh', ['-c', script], timeoutMs);
     if (result.exitCode !== 0)
       throw new Error(`${this.name}: ${script}: ${result.exitCode} ${result.stderr}`);

@@ -77,7 +77,7 @@ export async function labUp(options: LabOptions): Promise<Lab> {
   const guest = await ensureGuest(options, nodes[0]!);
   const uuid = await guest.uuid();
   const known = async () => (await rest.send('GET', `/api/domains/${uuid}/`)).status === 200;
-  await waitFor('the controller to know the guest', known, 30_000);
+  await waitFor('the controller to know the guest', known, 120_000);
   const env = await writeEnv(options, { nodes, agents, controller, rest, uuid });
   return { options, nodes, agents, controller, rest, guest, env };
 }
@@ -134,7 +134,7 @@ async function ensureAgent(
     const { body } = await rest.send<NodeRecord>('GET', `/api/nodes/${agent.nodeId}/`);
     return body.status === 'ACTIVE' && Boolean(body.base_datapool);
   };
-  await waitFor(`the controller's knowledge of ${node.name}`, ready, 60_000);
+  await waitFor(`the controller's knowledge of ${node.name}`, ready, 120_000);
   return agent;
 }
 

@@ -144,8 +144,8 @@ export class LabNode {
       detached: true,
     });
     closeSync(log);
-    const answers = () => succeeds(['virsh', '-q', '-c', this.uri, 'list'], { timeoutMs: 5_000 });
-    await waitFor(`libvirtd of ${this.name}`, answers, 20_000).catch(error => {
+    const answers = () => succeeds(['virsh', '-q', '-c', this.uri, 'list'], { timeoutMs: 20_000 });
+    await waitFor(`libvirtd of ${this.name}`, answers, 120_000).catch(error => {
       throw new Error(
         `${error.message}\n${readFileSync(join(this.dir, 'log', 'libvirtd.log'), 'utf8').slice(-2000)}`,
       );

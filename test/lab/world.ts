@@ -81,7 +81,7 @@ export class World {
   }
 
   /** Waits until the controller knows a guest and returns its uuid. */
-  async known(guest: Guest, timeoutMs = 20_000): Promise<string> {
+  async known(guest: Guest, timeoutMs = 120_000): Promise<string> {
     const uuid = await guest.uuid();
     const seen = () => this.rest.send('GET', `/api/domains/${uuid}/`).then(({ status }) => status === 200);
     await waitFor(`the controller's knowledge of ${guest.name}`, seen, timeoutMs);

@@ -1,10 +1,9 @@
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { AddressSource, type Domain, ErrorCode, type Libvirt } from '../src/index.ts';
-import { guestXml, removeAll, ScriptedAgent } from './guests.ts';
+import { guestXml, ScriptedAgent } from './guests.ts';
 import { TestLibvirtd } from './libvirtd.ts';
 
-jest.setTimeout(30_000);
 let daemon: TestLibvirtd;
 let libvirt: Libvirt;
 let agent: ScriptedAgent;
@@ -37,16 +36,15 @@ beforeAll(async () => {
     'test-hang': () => awake.promise,
   });
   await agent.listen();
-  const connected = libvirt.waitFor('agentLifecycle', e => e.state === 'connected', { timeoutMs: 20_000 });
+  const connected = libvirt.waitFor('agentLifecycle', e => e.state === 'connected', { timeoutMs: 60_000 });
   dom = await libvirt.createDomain(guestXml('agent', agent.guest));
   expect((await connected)[0]).toMatchObject({ uuid: dom.uuid, reason: 'domain-started' });
   other = await libvirt.createDomain(guestXml('other'));
 });
 afterAll(async () => {
-  if (libvirt) await removeAll(libvirt);
-  await libvirt?.close();
   await agent?.close();
   await daemon?.stop();
+  await libvirt?.close();
 });
 
 const command = (execute: string) => JSON.stringify({ execute });
@@ -96,21 +94,21 @@ describe('guest agent', () => {
     const ping = () => dom.agentCommand(command('guest-ping'), 30, { urgent: true });
     await Promise.all(Array.from({ length: 4 }, ping));
     const started = Date.now();
-    const hung = hang(20, { timeoutMs: 300 }).catch(error => error);
+    const hung = hang(20, { timeoutMs: 1500 }).catch(error => error);
     for (let i = 0; i < 50; i++) expect((await other.state()).state).toBe(1);
     expect(await hung).toMatchObject({ kind: 'timeout', code: ErrorCode.OPERATION_TIMEOUT });
-    expect(Date.now() - started).toBeLessThan(5000);
+    expect(Date.now() - started).toBeLessThan(18_000);
 
     const controller = new AbortController();
     const aborted = hang(20, { signal: controller.signal });
-    setTimeout(() => controller.abort(new Error('enough')), 300);
+    setTimeout(() => controller.abort(new Error('enough')), 1500);
     await expect(aborted).rejects.toMatchObject({ kind: 'aborted', cause: { message: 'enough' } });
     await expect(hang(20, { signal: controller.signal })).rejects.toMatchObject({ kind: 'aborted' });
-    await expect(hang(20, { signal: AbortSignal.timeout(300) })).rejects.toMatchObject({ kind: 'aborted' });
+    await expect(hang(20, { signal: AbortSignal.timeout(1500) })).rejects.toMatchObject({ kind: 'aborted' });
     // Three workers are stuck in libvirt now; the lane has two and a reserve of two: there is one left.
     await expect(other.agentCommand(command('guest-ping'))).rejects.toMatchObject({ kind: 'libvirt' });
     // The fourth is stuck too: what comes now waits for a worker, until its own time is up.
-    await expect(hang(20, { timeoutMs: 300 })).rejects.toMatchObject({ kind: 'timeout' });
+    await expect(hang(20, { timeoutMs: 1500 })).rejects.toMatchObject({ kind: 'timeout' });
     await expect(other.agentCommand(command('guest-ping'), 20, { timeoutMs: 200 })).rejects.toMatchObject({
       kind: 'timeout',
     });

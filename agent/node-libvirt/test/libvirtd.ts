@@ -18,7 +18,7 @@ const PARTS = {
   cache: '/var/cache/libvirt',
   log: '/var/log/libvirt',
 };
-const START_MS = 15_000;
+const START_MS = 60_000;
 
 /**
  * Arguments: the directory, then pairs of part and place. libvirt 9 does not start without the user it was built for,
@@ -88,7 +88,9 @@ export class TestLibvirtd {
     this.#child = spawn('unshare', [...args, ...Object.entries(PARTS).flat()], { stdio: 'ignore' });
     const deadline = Date.now() + START_MS;
     for (;;) {
-      const probe = await connect(this.uri, { events: false, connectTimeoutMs: 5000 }).catch(() => undefined);
+      const probe = await connect(this.uri, { events: false, connectTimeoutMs: 20_000 }).catch(
+        () => undefined,
+      );
       if (probe) return probe.close();
       if (Date.now() > deadline || this.#child.exitCode !== null) throw new Error('libvirtd did not start');
       await delay(50);

@@ -4,9 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
 
-jest.setTimeout(60_000);
 const run = promisify(execFile);
 const env = { ...process.env, NODE_OPTIONS: '' };
 const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
@@ -21,7 +20,7 @@ const CONSUMER = `
 import { connect } from '@virtkeep/node-libvirt';
 const libvirt = await connect('test:///default');
 const lost = await libvirt.domainByName('none').catch(error => error.code);
-const event = libvirt.waitFor('lifecycle', e => e.event === 'suspended', { timeoutMs: 5000 });
+const event = libvirt.waitFor('lifecycle', e => e.event === 'suspended', { timeoutMs: 60_000 });
 const [domain] = await libvirt.domains();
 await domain.suspend();
 console.log(domain.name, lost, (await event)[0].name);

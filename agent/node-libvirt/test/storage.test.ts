@@ -1,20 +1,19 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { ErrorCode, type Libvirt, ListPools, PoolCreate, PoolState, VolType } from '../src/index.ts';
 import { TestLibvirtd } from './libvirtd.ts';
 
-jest.setTimeout(30_000);
 let daemon: TestLibvirtd;
 let libvirt: Libvirt;
 
 beforeAll(async () => {
   daemon = await TestLibvirtd.start();
   libvirt = await daemon.connect();
-}, 30_000);
+});
 afterAll(async () => {
-  await libvirt?.close();
   await daemon?.stop();
+  await libvirt?.close();
 });
 
 const poolXml = (name: string, path: string) =>
@@ -41,12 +40,12 @@ describe('storage pools', () => {
     expect([await pool.isPersistent(), await pool.autostart()]).toEqual([true, false]);
     await pool.setAutostart(true);
     expect(await pool.autostart()).toBe(true);
-    const refreshed = libvirt.waitFor('poolRefresh', e => e.uuid === pool.uuid, { timeoutMs: 5000 });
+    const refreshed = libvirt.waitFor('poolRefresh', e => e.uuid === pool.uuid, { timeoutMs: 60_000 });
     await pool.refresh();
     await refreshed;
     await pool.destroy();
     await pool.delete();
-    const undefined_ = libvirt.waitFor('poolLifecycle', e => e.event === 'undefined', { timeoutMs: 5000 });
+    const undefined_ = libvirt.waitFor('poolLifecycle', e => e.event === 'undefined', { timeoutMs: 60_000 });
     await pool.undefine();
     await undefined_;
     expect(events).toEqual(

@@ -33,9 +33,12 @@ export class TaskStore {
     await this.#db.updateTable('tasks').set(columns).where('id', '=', id).execute();
   }
 
-  /** Replaces the row, and the entities when they are given. */
+  /**
+   * Replaces the row, and the entities when they are given. What users ask for is set by itself (`set`): it may have
+   * come after the row was read.
+   */
   async write(row: TaskRow, entities?: TaskEntity[]): Promise<void> {
-    const { id, ...columns } = row;
+    const { id, cancel_requested: _cancel, locks_released: _release, ...columns } = row;
     await this.#db.transaction().execute(async trx => {
       await trx.updateTable('tasks').set(columns).where('id', '=', id).execute();
       if (entities === undefined) return;
