@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { parseArgs } from 'node:util';
+import { codeCacheDirectory } from '@virtkeep/shared/code-cache';
 
 /** Helpers of all benchmarks: alternating rounds, medians, ratios against targets. */
 
@@ -91,7 +92,10 @@ export interface Measured {
 
 /** Runs a TypeScript file in a process of its own; it prints one JSON line ({@link Measured}) at its end. */
 export async function measuredNode(file: string, args: readonly string[]): Promise<Measured> {
-  const child = spawn(process.execPath, [file, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [file, ...args], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, NODE_COMPILE_CACHE: codeCacheDirectory() },
+  });
   let output = '';
   child.stdout.on('data', (bytes: Buffer) => {
     output += bytes.toString();
