@@ -364,6 +364,10 @@ export class FakeAgent {
       },
       verify: async request => this.#start('verify', request, file(request.fileId)),
       delete: async request => this.#start('delete_backup', request, file(request.fileId)),
+      recompress: async request => this.#start('recompress', request, file(request.fileId)),
+      download: async function* () {
+        yield { size: 0n, data: Buffer.alloc(0) };
+      },
     };
   }
 

@@ -7,6 +7,8 @@
  * Which operations may meet on one file: any number of readers, beside nothing that writes. A writer works on a
  * partial file of its own until it is published, so it meets nobody.
  */
+
+export { undoAppend } from './append.ts';
 export {
   MANIFEST_VERSION,
   type Manifest,

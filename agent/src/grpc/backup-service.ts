@@ -81,6 +81,15 @@ export function backupService(
       });
     },
 
+    async recompress() {
+      throw new VirtkeepError('not_available', { field: 'compress', what: 'Converting a backup' });
+    },
+
+    // biome-ignore lint/correctness/useYield: refused
+    async *download() {
+      throw new VirtkeepError('not_available', { field: 'file', what: 'Downloading a backup' });
+    },
+
     async delete(request, { signal }) {
       const known = runner.replay(request.operationId, 'delete_backup', request);
       if (known) return known;

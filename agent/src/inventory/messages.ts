@@ -44,6 +44,8 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
       .map(disk => ({ targetDev: disk.targetDev, source: disk.source })),
     mdevs: config?.hostdevs.flatMap(device => (device.type === 'mdev' ? (device.address ?? []) : [])) ?? [],
     snapshots: facts.snapshots,
+    savedStates: [],
+    statesDeleted: undefined,
     osType: config?.os.type ?? 'Other',
     osVersion: config?.os.version ?? '',
     persistent: facts.persistent,

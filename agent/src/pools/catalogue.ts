@@ -21,6 +21,7 @@ export interface ArchiveSummary {
   hashed: boolean;
   states: BackupState[];
   canBeIncremental: boolean;
+  requiredStates: string[];
   fallbackReason: string;
   templateId: string;
   isTemplate: boolean;
@@ -176,6 +177,7 @@ function emptyFile(poolId: string, filename: string, path: string, kind: FileKin
     hashed: false,
     states: [],
     canBeIncremental: false,
+    requiredStates: [],
     fallbackReason: '',
     damage: '',
     templateId: '',

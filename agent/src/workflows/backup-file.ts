@@ -14,17 +14,29 @@ export function summaryOf(manifest: Manifest): ArchiveSummary {
     created: new Date(manifest.created),
     hashed: manifest.members.some(member => member.sha256 !== null),
     states: manifest.states.map(state => ({
+      number: state.number,
       name: state.name ?? String(state.number),
       created: new Date(state.created),
       memory: state.memoryMember !== null,
       consistency: state.consistency,
     })),
     canBeIncremental: manifest.incremental,
+    requiredStates: requiredStates(manifest),
     fallbackReason: manifest.fallbackReason ?? '',
     templateId: manifest.template?.domainId ?? '',
     isTemplate: manifest.isTemplate,
     manifestJson: JSON.stringify(manifest),
   };
+}
+
+/**
+ * The saved states a VM must still have so that the archive can be extended: the archive's own last one first, then those
+ * that were on the VM when it was made (specification 3.2: any deletion ends it).
+ */
+function requiredStates(manifest: Manifest): string[] {
+  const own = manifest.states.at(-1)!.name;
+  if (!manifest.incremental || own === null) return [];
+  return [...new Set([own, ...manifest.snapshots.map(snapshot => snapshot.name)])];
 }
 
 /** The record of an archive: `filename` is its path inside the pool's `backups/`. */

@@ -23,6 +23,11 @@ export type Effect =
       overlays: { targetDev: string; path: string }[];
       memoryPath?: string;
     }
+  /**
+   * An archive being extended: put back its old end, kept in `tailPath`, and remove that file. The archive is then
+   * byte for byte what it was.
+   */
+  | { type: 'appended_archive'; path: string; tailPath: string }
   /** An archive being written: remove the partial file, and the published one (with its hash file) when it bears this id. */
   | { type: 'archive'; backupId: string; partialPath: string; finalPath: string }
   /** A file made by the operation: remove it. */

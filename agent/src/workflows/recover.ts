@@ -6,7 +6,7 @@ import { rm, stat } from 'node:fs/promises';
 import { DomainUndefine, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
-import { openArchive, sha256PathOf } from '../archive/index.ts';
+import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureThawed } from '../guest/index.ts';
 import { fromLibvirt, isNoDomain, patiently, removeAutomaticState } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
@@ -39,6 +39,8 @@ async function undoEffect(
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
       return removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
     }
+    case 'appended_archive':
+      return undoAppend(effect.path, effect.tailPath);
     case 'archive':
       return removeArchive(effect, signal);
     case 'file':
