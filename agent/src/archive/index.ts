@@ -8,7 +8,7 @@
  * partial file of its own until it is published, so it meets nobody.
  */
 
-export { undoAppend } from './append.ts';
+export { ArchiveAppender, undoAppend } from './append.ts';
 export {
   MANIFEST_VERSION,
   type Manifest,
@@ -22,6 +22,7 @@ export {
 export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
 export { type Archive, openArchive, verifyArchive } from './reader.ts';
 export type {
+  AppenderOptions,
   ArchiveFormat,
   ArchiveMember,
   ArchiveProblem,

@@ -20,6 +20,20 @@ export interface WriterOptions {
   onProgress?: (bytesDone: number) => void;
 }
 
+export interface AppenderOptions {
+  /** An archive of this product. */
+  path: string;
+  /** SHA-256 of the new members; default: when those of the archive have one. */
+  hash?: boolean;
+  /** Of a .tar.zst: 1..9, default 3. */
+  level?: number;
+  /** As {@link WriterOptions.workers}. */
+  workers?: number;
+  signal: AbortSignal;
+  /** Source bytes done since opening; called at most about ten times a second. */
+  onProgress?: (bytesDone: number) => void;
+}
+
 export interface MemberOptions {
   /** Where the file was on the node; recorded. */
   formerPath?: string;
