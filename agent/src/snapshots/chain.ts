@@ -42,6 +42,8 @@ export interface SavedState {
   overlays: Record<string, string>;
   /** Per target: the source of the disk when the state was made, as the state's own domain XML says. */
   frozen: Record<string, string>;
+  /** Per target: the format of `frozen`, as the state's own domain XML says. */
+  frozenFormats?: Record<string, string>;
   /** Targets with an internal snapshot inside the image. */
   internalDisks: string[];
   /** A deletion by libvirt was interrupted; repeating it completes it. */
@@ -105,6 +107,19 @@ export function buildChain(
     }
   }
   return { disks: chains, states: sorted };
+}
+
+/**
+ * The layers of a disk above what a state froze, bottom to top, up to the active one: all that was written since. Null
+ * when what the state froze is no longer below the active file with something on it (the state is gone, was reverted
+ * past, or does not hold the disk).
+ */
+export function layersSince(chain: VmChain, stateName: string, targetDev: string): Layer[] | null {
+  const layers = chain.disks.find(disk => disk.targetDev === targetDev)?.layers ?? [];
+  const state = chain.states.find(({ name }) => name === stateName);
+  const frozen = state?.overlays[targetDev] && state.frozen[targetDev];
+  const at = layers.findIndex(layer => layer.path === frozen);
+  return at >= 0 && at < layers.length - 1 ? layers.slice(at + 1) : null;
 }
 
 /** States sorted so that each comes after its parent; in order of creation among siblings. */

@@ -9,11 +9,13 @@ export {
   type ChainFile,
   type DiskChain,
   type Layer,
+  layersSince,
   type SavedState,
   type VmChain,
 } from './chain.ts';
-export { createAutomaticState } from './create.ts';
+export { createAutomaticState, createState } from './create.ts';
 export { fromLibvirt, isNoDomain, patiently } from './failures.ts';
+export { type IncrementTag, incrementTag, parseIncrementTag } from './increment-tag.ts';
 export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export {
@@ -21,6 +23,7 @@ export {
   automaticStateName,
   type DiskToFreeze,
   planAutomaticState,
+  planState,
   type StateMode,
   type StatePlan,
 } from './plan.ts';

@@ -23,6 +23,9 @@ export function savedStateOf(xml: string, current: boolean): SavedState {
     memoryPath: config.memory.path ?? null,
     overlays: Object.fromEntries(external.map(disk => [disk.name, disk.path!])),
     frozen: Object.fromEntries(sources),
+    frozenFormats: Object.fromEntries(
+      (config.domain?.disks ?? []).flatMap(disk => (disk.format ? [[disk.targetDev, disk.format]] : [])),
+    ),
     internalDisks: config.disks.filter(disk => disk.mode === 'internal').map(disk => disk.name),
     deleting: config.deleteInProgress,
     xml,

@@ -4,6 +4,7 @@ import { attr, child, children, childrenAt, remove, text } from '../../domain-xm
 import {
   applySource,
   type DomainConfig,
+  type DomainMetadata,
   editSnapshot,
   type Identity,
   parseDomain,
@@ -47,7 +48,12 @@ export function restoredDefinition(xml: string, input: DefinitionInput): string 
   }
   if (config.nvram) next = setNvram(next, nvramPath);
   if (input.otherEmulator) next = withoutEmulator(next);
-  return setMetadata(next, { ...config.metadata, attachments: [] });
+  return setMetadata(next, restoredMetadata(config.metadata));
+}
+
+/** What was attached, deleted or half merged was so on the original alone. */
+function restoredMetadata({ template, templateVersion, parent }: DomainMetadata): DomainMetadata {
+  return { template, templateVersion, ...(parent ? { parent } : {}), attachments: [] };
 }
 
 function withoutEmulator(xml: string): string {
