@@ -8,7 +8,7 @@
  * partial file of its own until it is published, so it meets nobody.
  */
 
-export { ArchiveAppender, undoAppend } from './append.ts';
+export { ArchiveAppender } from './append.ts';
 export {
   MANIFEST_VERSION,
   type Manifest,
@@ -18,9 +18,11 @@ export {
   type ManifestState,
   type MemberRecord,
   manifestSchema,
+  parseManifest,
 } from './manifest.ts';
 export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
 export { type Archive, openArchive, verifyArchive } from './reader.ts';
+export { undoAppend } from './tail.ts';
 export type {
   AppenderOptions,
   ArchiveFormat,

@@ -16,6 +16,15 @@ export class FrameList {
   #entries = new Uint32Array(3 * 256);
   #count = 0;
 
+  /** The frames of an existing file, from the bytes of their entries (a multiple of 12). */
+  static of(entries: Uint8Array): FrameList {
+    const list = new FrameList();
+    const view = new DataView(entries.buffer, entries.byteOffset, entries.byteLength);
+    for (let at = 0; at < entries.byteLength; at += ENTRY_BYTES)
+      list.add(view.getUint32(at, true), view.getUint32(at + 4, true), view.getUint32(at + 8, true));
+    return list;
+  }
+
   get count(): number {
     return this.#count;
   }
@@ -43,6 +52,15 @@ export class FrameList {
     table.writeUInt32LE(SEEKABLE_MAGIC, table.length - 4);
     return table;
   }
+}
+
+/**
+ * The entries of the first `frameCount` frames, out of a whole seek table as it stands in a file; undefined when it
+ * has no checksums, as ours have.
+ */
+export function entriesOf(table: Buffer, frameCount: number): Buffer | undefined {
+  const checksums = (table[table.length - 5]! & CHECKSUM_FLAG) !== 0;
+  return checksums ? table.subarray(HEADER_BYTES, HEADER_BYTES + frameCount * ENTRY_BYTES) : undefined;
 }
 
 /** Frame i lies at fileOffsets[i]..[i+1] in the file and holds rawOffsets[i]..[i+1] of the tar. */
