@@ -170,12 +170,13 @@ export const ERRORS = {
     'An instant restore of {file} is not possible: {reason}. Restore it in the ordinary way.',
   ),
 
-  // 413, 415, 422-like are 400; 429
+  // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),
   unsupported_media_type: fixed(
     '41500',
     'The content type "{value}" is not supported. Send application/json.',
   ),
+  range_not_satisfiable: fixed('41600', 'There are only {size} bytes; the range "{range}" lies outside.'),
   too_many_requests: passing('42900', 'Too many requests. Try again in {seconds} s.'),
   too_many_logins: passing('42901', 'Too many failed logins. Try again in {seconds} s.'),
 
