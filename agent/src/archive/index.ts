@@ -18,10 +18,10 @@ export {
   type ManifestState,
   type MemberRecord,
   manifestSchema,
-  parseManifest,
 } from './manifest.ts';
 export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
 export { type Archive, openArchive, verifyArchive } from './reader.ts';
+export { neededMembers, restorableStates } from './restorable.ts';
 export { undoAppend } from './tail.ts';
 export type {
   AppenderOptions,

@@ -28,14 +28,20 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
 
 /**
  * Opens an archive: ours by reading its tail, a foreign tar by its headers, a foreign zstd file without seek table
- * by decompressing it once.
+ * by decompressing it once. With `salvage` one of ours that has lost its end or its newest manifest is opened as its
+ * last readable manifest describes it (`damage` says what is wrong): older states can still be restored from it.
  * @throws VirtkeepError archive_damaged, archive_unsupported, io_failed, canceled
  */
-export async function openArchive(path: string, signal: AbortSignal): Promise<Archive> {
+export async function openArchive(
+  path: string,
+  signal: AbortSignal,
+  { salvage = false }: { salvage?: boolean } = {},
+): Promise<Archive> {
   const inspection = await inspect(path, signal);
-  if (inspection.fault === undefined) return new Archive(path, inspection);
+  const usable = inspection.fault === undefined || (salvage && inspection.salvaged !== undefined);
+  if (usable) return new Archive(path, inspection);
   await inspection.file.handle.close();
-  throw inspection.fault;
+  throw inspection.fault!;
 }
 
 /**
@@ -61,6 +67,8 @@ export class Archive {
   readonly manifest: Manifest | null;
   /** In file order, the manifests included. */
   readonly members: readonly ArchiveMember[];
+  /** What is wrong with a salvaged archive; null for a whole one. */
+  readonly damage: string | null;
   readonly #inspection: Inspection;
   readonly #file: ArchiveFile;
   readonly #access: Access;
@@ -76,6 +84,7 @@ export class Archive {
     this.sizeBytes = inspection.file.sizeBytes;
     this.manifest = inspection.manifest;
     this.members = inspection.members;
+    this.damage = inspection.fault?.params.reason ?? null;
   }
 
   /**

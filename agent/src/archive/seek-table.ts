@@ -68,6 +68,8 @@ export interface SeekTable {
   frameCount: number;
   fileOffsets: Float64Array;
   rawOffsets: Float64Array;
+  /** Low halves of the contents' XXH64, when the table has them. */
+  checksums?: Uint32Array;
 }
 
 /** Size of the seek table in bytes as its footer says, or undefined when the bytes are no such footer. */
@@ -90,15 +92,17 @@ export function decodeSeekTable(table: Buffer, fileBytes: number): SeekTable | s
   const entryBytes = (table.length - HEADER_BYTES - SEEK_FOOTER_BYTES) / Math.max(frameCount, 1);
   const fileOffsets = new Float64Array(frameCount + 1);
   const rawOffsets = new Float64Array(frameCount + 1);
+  const checksums = entryBytes === ENTRY_BYTES ? new Uint32Array(frameCount) : undefined;
   for (let index = 0; index < frameCount; index++) {
     const entry = HEADER_BYTES + index * entryBytes;
     fileOffsets[index + 1] = fileOffsets[index]! + table.readUInt32LE(entry);
     rawOffsets[index + 1] = rawOffsets[index]! + table.readUInt32LE(entry + 4);
+    if (checksums !== undefined) checksums[index] = table.readUInt32LE(entry + 8);
   }
   if (fileOffsets[frameCount] !== fileBytes - table.length)
     return 'its seek table does not fit the file: the file is truncated or was changed';
   if (!Number.isSafeInteger(rawOffsets[frameCount])) return 'its seek table claims an impossible size';
-  return { frameCount, fileOffsets, rawOffsets };
+  return { frameCount, fileOffsets, rawOffsets, ...(checksums && { checksums }) };
 }
 
 /** Index of the frame that holds byte `rawOffset` of the tar, or -1 when none does. */

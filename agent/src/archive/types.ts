@@ -81,10 +81,21 @@ export interface VerifyOptions {
   onProgress?: (bytesDone: number) => void;
 }
 
-/** One thing found wrong; `member` is null when it concerns the file as a whole. */
+/**
+ * One thing found wrong; `member` is null when it concerns the file as a whole. `torn_tail`: the end of the archive is
+ * gone or unfinished, and what an earlier manifest describes can be read.
+ */
 export interface ArchiveProblem {
   member: string | null;
-  problem: 'damaged' | 'hash_mismatch' | 'missing' | 'unexpected' | 'wrong_order' | 'truncated' | 'structure';
+  problem:
+    | 'damaged'
+    | 'hash_mismatch'
+    | 'missing'
+    | 'unexpected'
+    | 'wrong_order'
+    | 'truncated'
+    | 'torn_tail'
+    | 'structure';
   text: string;
 }
 
@@ -94,4 +105,6 @@ export interface VerifyResult {
   provenMembers: number;
   /** Members whose content nothing in the archive can prove (plain tar without hash). */
   unprovenMembers: number;
+  /** Numbers of the states that can still be restored, oldest first; none of an archive that is not ours. */
+  restorableStates: number[];
 }
