@@ -51,13 +51,13 @@ export function backupService(
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
       const { archive, manifest, state, xml } = await openBackup(file.path, request.state, signal);
-      const { sizeBytes } = archive;
+      const { sizeBytes, manifest: newest } = archive;
       await archive.close();
       const template = await templateOf(dependencies, manifest);
       const response: ShowBackupResponse = {
         file: backupFileOf(
           { poolId: file.pool.id, filename: file.filename, path: file.path, sizeBytes },
-          manifest,
+          newest!,
         ),
         xml,
         configuration: backupConfiguration(manifest, state, xml),

@@ -7,6 +7,7 @@
  * is idempotent: it must succeed when the effect never happened, happened in part, or was undone before.
  */
 import type { Logger } from '@virtkeep/shared/log';
+import type { InstantDisk } from './instant/chain.ts';
 
 /** When an effect is undone: `always` at the operation's end, or only on `failure` (error, cancel, crash before commit). */
 export type UndoWhen = 'always' | 'failure';
@@ -36,6 +37,14 @@ export type Effect =
   | { type: 'directory'; path: string }
   /** A domain defined by the operation: stop it, undefine it with its saved states' metadata, NVRAM and TPM state. */
   | { type: 'domain'; domainId: string }
+  /**
+   * A VM that runs from an archive: pull its data into its disks until nothing refers to the archive. Declared before
+   * anything else of an instant restore, so that it is the last to be "undone": when the restore failed, the domain is
+   * gone by then and nothing is left to do.
+   */
+  | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
+  /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
+  | { type: 'archive_access'; path: string; gid: number; mode: number }
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 

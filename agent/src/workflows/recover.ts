@@ -11,6 +11,8 @@ import { ensureThawed } from '../guest/index.ts';
 import { fromLibvirt, isNoDomain, patiently, removeAutomaticState } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import { restoreAccess } from './instant/access.ts';
+import { pullIn } from './instant/pull.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
 
 type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
@@ -49,6 +51,10 @@ async function undoEffect(
       return removePath(effect.path, true);
     case 'domain':
       return patiently(signal, () => removeDomain(dependencies.libvirt(), effect.domainId));
+    case 'instant_pull':
+      return pullIn(dependencies.libvirt(), effect, { signal, log });
+    case 'archive_access':
+      return restoreAccess(effect);
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal));
   }

@@ -1,0 +1,193 @@
+/**
+ * Which saved states a restored VM bears, and what each of them keeps.
+ *
+ * A state of an archive has the saved states that the VM had at that moment, and those that earlier increments made and
+ * that were merged away on the VM since: their layers are still apart in the archive. What a saved state keeps is told
+ * by the layers and not by the paths in its XML, since merges change what lies at a path.
+ */
+import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
+import { parseSnapshot } from '../../domain-xml/index.ts';
+import { manifestOfState, type OpenedBackup } from './source.ts';
+
+export interface RestoredState {
+  record: ManifestSavedState;
+  /** As it is in the archive. */
+  xml: string;
+  parent: string | null;
+  current: boolean;
+  /** Per target the index of the layer it keeps, in the disk's `layers`. A disk that is not here is not part of it. */
+  frozen: ReadonlyMap<string, number>;
+}
+
+export interface StatesPlan {
+  /** Parents before children. */
+  states: RestoredState[];
+  warnings: string[];
+}
+
+/** A saved state that may come back. */
+export interface StateCandidate {
+  record: ManifestSavedState;
+  xml: string;
+  /** Made by an increment of this archive and not on the VM any more when the state was made. */
+  merged: boolean;
+}
+
+/** @throws VirtkeepError archive_damaged, xml_invalid, io_failed, canceled */
+export async function readStates(backup: OpenedBackup, signal: AbortSignal): Promise<StatesPlan> {
+  const { archive, manifest, state } = backup;
+  const records = [
+    ...manifest.snapshots.map(record => ({ record, merged: false })),
+    ...(await mergedRecords(backup, signal)).map(record => ({ record, merged: true })),
+  ];
+  const candidates: StateCandidate[] = [];
+  for (const { record, merged } of records) {
+    const xml = (await archive.readMember(record.xmlMember, signal)).toString('utf8');
+    candidates.push({ record, xml, merged });
+  }
+  return planStates(manifest.disks, candidates, state.name);
+}
+
+/** Records of states that earlier increments made and that the state's own manifest does not list. */
+async function mergedRecords(
+  { archive, manifest, state }: OpenedBackup,
+  signal: AbortSignal,
+): Promise<ManifestSavedState[]> {
+  const present = new Set(manifest.snapshots.map(record => record.name));
+  const found: ManifestSavedState[] = [];
+  for (const earlier of manifest.states) {
+    const { name, number } = earlier;
+    if (number >= state.number || name === null || present.has(name)) continue;
+    for (const at of [number, number + 1].filter(candidate => candidate < state.number)) {
+      const { snapshots } = await manifestOfState(archive, at, signal);
+      const record = snapshots.find(snapshot => snapshot.name === name);
+      if (!record) continue;
+      found.push(record);
+      break;
+    }
+  }
+  return found;
+}
+
+/**
+ * Decides which candidates can come back: those of which the archive holds both what they keep and what was written
+ * above. The state that is being restored is what the disks show, so it is none of them.
+ */
+export function planStates(
+  disks: ManifestDisk[],
+  candidates: StateCandidate[],
+  ownName: string | null,
+): StatesPlan {
+  const warnings: string[] = [];
+  const kept: (StateCandidate & { frozen: Map<string, number> })[] = [];
+  for (const candidate of candidates) {
+    const frozen = frozenLayers(disks, candidate);
+    if (frozen) kept.push({ ...candidate, frozen });
+    else if (candidate.record.name !== ownName)
+      warnings.push(
+        `The saved state "${candidate.record.name}" is left out: the backup does not hold its disks.`,
+      );
+  }
+  const all = new Map(candidates.map(({ record }) => [record.name, record]));
+  const names = new Set(kept.map(({ record }) => record.name));
+  const nearest = (name: string | null): string | null => {
+    let at = name;
+    for (let steps = 0; at !== null && !names.has(at) && steps <= all.size; steps += 1)
+      at = all.get(at)?.parent ?? null;
+    return at !== null && names.has(at) ? at : null;
+  };
+  const parents = parentsOf(kept, nearest);
+  const current = currentOf(candidates, kept, nearest, parents);
+  const states = kept.map(({ record, xml, frozen }) => ({
+    record,
+    xml,
+    frozen,
+    parent: parents.get(record.name) ?? null,
+    current: record.name === current,
+  }));
+  return { states: parentsFirst(states), warnings };
+}
+
+/** Per target the layer a state keeps; null when the archive holds none of its external disks. */
+function frozenLayers(disks: ManifestDisk[], { record, xml }: StateCandidate): Map<string, number> | null {
+  const config = parseSnapshot(xml, record.xmlMember);
+  const frozen = new Map<string, number>();
+  let missing = 0;
+  for (const { target, layers } of disks) {
+    const entry = config.disks.find(disk => disk.name === target);
+    if (entry?.mode === 'external') {
+      const index = keptLayer(layers, record.name, entry.path);
+      if (index === undefined) missing += 1;
+      else frozen.set(target, index);
+      continue;
+    }
+    const path = config.domain?.disks.find(disk => disk.targetDev === target)?.path;
+    const index = layers.findIndex(layer => path !== undefined && layer.formerPath === path);
+    if (index >= 0) frozen.set(target, index);
+  }
+  const external = [...frozen.keys()].some(target =>
+    config.disks.some(disk => disk.name === target && disk.mode === 'external'),
+  );
+  return missing > 0 && !external ? null : frozen;
+}
+
+/** The layer below the overlay that the state made; by the overlay's path, else by the name of who froze it. */
+function keptLayer(
+  layers: ManifestDisk['layers'],
+  name: string,
+  overlay: string | undefined,
+): number | undefined {
+  const made = layers.findIndex(layer => overlay !== undefined && layer.formerPath === overlay);
+  if (made > 0) return made - 1;
+  const index = layers.findIndex(layer => layer.frozenBy === name);
+  return index >= 0 && index < layers.length - 1 ? index : undefined;
+}
+
+/** A merged state goes back between its parent and the state that was made after it. */
+function parentsOf(
+  kept: (StateCandidate & { frozen: Map<string, number> })[],
+  nearest: (name: string | null) => string | null,
+): Map<string, string | null> {
+  const parents = new Map(kept.map(({ record }) => [record.name, nearest(record.parent)]));
+  for (const { record } of kept.filter(candidate => candidate.merged)) {
+    const parent = parents.get(record.name)!;
+    const later = kept
+      .filter(other => other.record.name !== record.name && parents.get(other.record.name) === parent)
+      .filter(other => timeOf(other.record) >= timeOf(record))
+      .filter(other => !other.merged || timeOf(other.record) > timeOf(record));
+    const next = later.toSorted((a, b) => timeOf(a.record) - timeOf(b.record))[0];
+    if (next) parents.set(next.record.name, record.name);
+  }
+  return parents;
+}
+
+function currentOf(
+  candidates: StateCandidate[],
+  kept: StateCandidate[],
+  nearest: (name: string | null) => string | null,
+  parents: ReadonlyMap<string, string | null>,
+): string | null {
+  const flagged = candidates.find(({ record, merged }) => record.current && !merged)?.record.name ?? null;
+  const wanted = nearest(flagged);
+  if (flagged !== null && wanted === flagged) return wanted;
+  // merged states stand between the one that was current and what is left of its ancestors
+  const merged = kept.filter(candidate => candidate.merged).map(({ record }) => record.name);
+  const tip = merged.find(name => ![...parents.values()].includes(name));
+  return tip ?? wanted;
+}
+
+function timeOf(record: ManifestSavedState): number {
+  return record.created === null ? 0 : Date.parse(record.created) || 0;
+}
+
+function parentsFirst(states: RestoredState[]): RestoredState[] {
+  const sorted: RestoredState[] = [];
+  const placed = new Set<string | null>([null]);
+  while (sorted.length < states.length) {
+    const ready = states.filter(({ record, parent }) => !placed.has(record.name) && placed.has(parent));
+    if (ready.length === 0) break; // a cycle: libvirt never makes one
+    for (const state of ready) placed.add(state.record.name);
+    sorted.push(...ready);
+  }
+  return sorted;
+}
