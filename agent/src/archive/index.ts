@@ -9,6 +9,7 @@
  */
 
 export { ArchiveAppender } from './append.ts';
+export { ArchiveConverter, type ConvertOptions } from './convert.ts';
 export {
   MANIFEST_VERSION,
   type Manifest,
@@ -20,7 +21,7 @@ export {
   manifestSchema,
 } from './manifest.ts';
 export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
-export { type Archive, openArchive, verifyArchive } from './reader.ts';
+export { type Archive, type MemberRange, openArchive, verifyArchive } from './reader.ts';
 export { neededMembers, restorableStates } from './restorable.ts';
 export { undoAppend } from './tail.ts';
 export type {
