@@ -35,6 +35,8 @@ export interface DomainMetadata {
 export interface LooseLayer {
   targetDev: string;
   path: string;
+  /** It stands on another file itself; a disk's first file is never removed. */
+  overlay: boolean;
   /** The layer right above it that is being merged into it; when nobody stands on that any more, its file goes. */
   merging?: string;
 }
@@ -81,7 +83,10 @@ function readStates(own: Element, inner: (name: string) => Element[]): Partial<D
   const loose = inner('loose-layer').flatMap(element => {
     const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
     const merging = attr(element, 'merging');
-    return targetDev && path ? [{ targetDev, path, ...(merging ? { merging } : {}) }] : [];
+    if (!targetDev || !path) return [];
+    return [
+      { targetDev, path, overlay: attr(element, 'overlay') === 'yes', ...(merging ? { merging } : {}) },
+    ];
   });
   return {
     ...(Number.isNaN(deleted.getTime()) ? {} : { statesDeleted: deleted }),
@@ -161,10 +166,11 @@ function fillStates(own: Element, metadata: DomainMetadata, make: (name: string)
     element.setAttribute('id', id);
     own.appendChild(element);
   }
-  for (const { targetDev, path, merging } of metadata.looseLayers ?? []) {
+  for (const { targetDev, path, overlay, merging } of metadata.looseLayers ?? []) {
     const element = make('loose-layer');
     element.setAttribute('target', targetDev);
     element.setAttribute('path', path);
+    if (overlay) element.setAttribute('overlay', 'yes');
     if (merging) element.setAttribute('merging', merging);
     own.appendChild(element);
   }

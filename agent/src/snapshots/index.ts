@@ -17,7 +17,11 @@ export { createAutomaticState, createState } from './create.ts';
 export { fromLibvirt, isNoDomain, patiently } from './failures.ts';
 export { type IncrementTag, incrementTag, parseIncrementTag } from './increment-tag.ts';
 export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
+export { foreignFiles, type Look, lookAt } from './look.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
+export { type MergeOptions, type MergeRequest, mergeState, writeMetadata } from './merge.ts';
+export { type MergeGoal, removalRefusal } from './merge-plan.ts';
+export { type ChainPicture, keptFiles } from './picture.ts';
 export {
   AUTOMATIC_PREFIX,
   automaticStateName,
@@ -28,4 +32,5 @@ export {
   type StatePlan,
 } from './plan.ts';
 export { type AutomaticState, type RemoveOptions, removeAutomaticState } from './remove.ts';
+export { savedStateId } from './state-id.ts';
 export { diskStates, savedStateOf, withSources } from './state-xml.ts';
