@@ -19,6 +19,7 @@ import {
   measuredNode,
   median,
   printTable,
+  quietDisks,
 } from './lib.ts';
 
 const MiB = 1024 * 1024;
@@ -36,10 +37,11 @@ async function ours(...args: string[]): Promise<number> {
   return measured.elapsedMs;
 }
 
-/** Removes what the last round left and makes the source cold. */
+/** Removes what the last round left, waits until the disk has digested that, and makes the source cold. */
 async function prepare(leftovers: readonly string[], source: string): Promise<void> {
   for (const path of leftovers) rmSync(path, { recursive: true, force: true });
   await command('sync', []);
+  await quietDisks();
   if (!warm) await dropCached(source);
 }
 

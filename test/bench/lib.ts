@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { codeCacheDirectory } from '@virtkeep/shared/code-cache';
 
@@ -107,6 +109,22 @@ export async function measuredNode(file: string, args: readonly string[]): Promi
 
 /** Highest memory this process had resident, in bytes. */
 export const peakRssBytes = (): number => process.resourceUsage().maxRSS * 1024;
+
+const QUIET_MS = 300;
+const MAX_WAIT_MS = 10_000;
+
+/**
+ * Waits until no disk moves any more, at most ten seconds. A file system mounted with `discard` gives removed blocks back
+ * in the background after the sync: the next case would pay for the one before.
+ */
+export async function quietDisks(): Promise<void> {
+  const deadline = performance.now() + MAX_WAIT_MS;
+  for (let before = ''; performance.now() < deadline; await sleep(QUIET_MS)) {
+    const now = readFileSync('/proc/diskstats', 'utf8');
+    if (now === before) return;
+    before = now;
+  }
+}
 
 /** Drops a file's pages from the page cache, so that every case reads its source from the disk. */
 export async function dropCached(path: string): Promise<void> {
