@@ -2,8 +2,7 @@ import { createHash } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { Inspection } from './inspect.ts';
-import { inspect } from './inspect.ts';
+import { type Inspection, inspect } from './inspect.ts';
 import { DATA_ALIGN, END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import { MAX_MANIFEST_BYTES, type MemberRecord } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
@@ -40,7 +39,10 @@ export interface ConvertOptions extends Pick<WriterOptions, 'compression' | 'wor
 export class ArchiveConverter {
   readonly path: string;
   readonly partialPath: string;
+  readonly backupId: string;
+  /** Bytes of the members, and how many of them are not holes. */
   readonly sizeBytes: number;
+  readonly allocatedBytes: number;
   readonly #options: ConvertOptions;
   readonly #inspection: Inspection;
   readonly #source: TarSource;
@@ -50,10 +52,16 @@ export class ArchiveConverter {
   private constructor(options: ConvertOptions, inspection: Inspection, source: TarSource, backupId: string) {
     this.path = options.path;
     this.partialPath = partialPathOf(options.path, backupId);
+    this.backupId = backupId;
     this.#options = options;
     this.#inspection = inspection;
     this.#source = source;
+    const members = inspection.manifest?.members ?? [];
     this.sizeBytes = inspection.members.reduce((sum, member) => sum + member.sizeBytes, 0);
+    this.allocatedBytes = members.reduce(
+      (sum, member) => sum + (member.allocatedBytes ?? member.sizeBytes),
+      0,
+    );
   }
 
   /** Opens the old archive. @throws VirtkeepError archive_damaged, archive_unsupported (not ours), io_failed, canceled */

@@ -77,6 +77,8 @@ export interface ExtractOptions {
 
 export interface VerifyOptions {
   signal: AbortSignal;
+  /** Told once how many uncompressed bytes there are to check. */
+  onTotal?: (bytes: number) => void;
   /** Uncompressed bytes checked. */
   onProgress?: (bytesDone: number) => void;
 }
@@ -107,4 +109,6 @@ export interface VerifyResult {
   unprovenMembers: number;
   /** Numbers of the states that can still be restored, oldest first; none of an archive that is not ours. */
   restorableStates: number[];
+  /** Some member has a recorded SHA-256. */
+  hashed: boolean;
 }

@@ -31,8 +31,9 @@ export async function verifyInspected(
   if (access.kind === 'stream') {
     // Decompressing it all, with its checksums, was part of opening it.
     const provenMembers = fault === undefined ? members.length : 0;
-    return { problems, provenMembers, unprovenMembers: 0, restorableStates: [] };
+    return { problems, provenMembers, unprovenMembers: 0, restorableStates: [], hashed: false };
   }
+  options.onTotal?.(members.reduce((sum, member) => sum + member.sizeBytes, 0));
   problems.push(...(await structureProblems(access.source, inspection, options.signal)));
   if (access.kind === 'seekable') problems.push(...(await checksumProblems(access.table, inspection)));
   let proven = 0;
@@ -54,8 +55,13 @@ export async function verifyInspected(
     else unproven++;
   }
   const manifests = await readableManifests(access.source, inspection, problems);
-  const restorable = restorableStates(manifests, problems);
-  return { problems, provenMembers: proven, unprovenMembers: unproven, restorableStates: restorable };
+  return {
+    problems,
+    provenMembers: proven,
+    unprovenMembers: unproven,
+    restorableStates: restorableStates(manifests, problems),
+    hashed: members.some(({ sha256 }) => sha256 !== null),
+  };
 }
 
 /** The manifests of all states; one that cannot be read is a problem. */

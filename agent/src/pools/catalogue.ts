@@ -26,6 +26,8 @@ export interface ArchiveSummary {
   templateId: string;
   isTemplate: boolean;
   manifestJson: string;
+  /** What is wrong with an archive of which older states can still be read. */
+  damage?: string;
 }
 
 /** Reads an archive's manifest. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage` */

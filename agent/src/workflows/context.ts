@@ -9,8 +9,11 @@
 import type { Logger } from '@virtkeep/shared/log';
 import type { InstantDisk } from './instant/chain.ts';
 
-/** When an effect is undone: `always` at the operation's end, or only on `failure` (error, cancel, crash before commit). */
-export type UndoWhen = 'always' | 'failure';
+/**
+ * When an effect is undone: `always` at the operation's end, only on `failure` (error, cancel, crash before commit), or
+ * only on `success`: what the committed result replaces, which must stay until then.
+ */
+export type UndoWhen = 'always' | 'failure' | 'success';
 
 /** A side effect as plain data: all that undoing it needs, also in another process after a crash. */
 export type Effect =
