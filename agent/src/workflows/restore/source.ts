@@ -56,8 +56,13 @@ export interface OpenedBackup {
  * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found
  */
 export async function openBackup(path: string, wanted: string, signal: AbortSignal): Promise<OpenedBackup> {
-  const archive = await openArchive(path, signal);
+  const archive = await openArchive(path, signal, { salvage: true });
   try {
+    // Of an archive that lost its end an older state is given only to who asks for that one.
+    if (archive.damage !== null && wanted === '') {
+      const reason = `${archive.damage}; older states may be restored by naming one`;
+      throw new VirtkeepError('archive_damaged', { path, reason });
+    }
     const newest = archive.manifest;
     if (!newest)
       throw new VirtkeepError('archive_unsupported', { path, reason: 'it has no manifest of this service' });
