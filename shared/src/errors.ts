@@ -36,8 +36,6 @@ export const ERRORS = {
     'The enrolment token is not valid, was used already, or has expired. Make a new one on the controller.',
   ),
 
-  not_available: fixed('40010', '{what} is not available in this version. Leave "{field}" out.'),
-
   // 401, 403
   login_required: fixed('40100', 'Log in first: send the header "Authorization: jwt <token>".'),
   login_failed: fixed('40101', 'The user name or the password is wrong.'),
