@@ -119,7 +119,7 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
 }
 
 /** TLS has no server name for an address (RFC 6066): a node that is reached by one is named by its id. */
-function serverName({ id, address }: AgentTarget): Record<string, string> {
+export function serverName({ id, address }: AgentTarget): Record<string, string> {
   const host = address.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
   return isIP(host) === 0 ? {} : { 'grpc.ssl_target_name_override': id };
 }
