@@ -20,7 +20,7 @@ export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
 export { foreignFiles, type Look, lookAt } from './look.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export { type MergeOptions, type MergeRequest, mergeState, writeMetadata } from './merge.ts';
-export { type MergeGoal, removalRefusal } from './merge-plan.ts';
+export { blockJobOf, type MergeGoal, removalRefusal } from './merge-plan.ts';
 export { type ChainPicture, keptFiles } from './picture.ts';
 export {
   AUTOMATIC_PREFIX,
@@ -31,6 +31,16 @@ export {
   type StateMode,
   type StatePlan,
 } from './plan.ts';
+export { type StateFacts, savedStateMessage, savedStateRecord } from './record.ts';
 export { type AutomaticState, type RemoveOptions, removeAutomaticState } from './remove.ts';
+export {
+  exchangeDomain,
+  makeOverlays,
+  type Reverted,
+  removeUnusedLayers,
+  revertedDomain,
+  undoRevert,
+} from './revert.ts';
+export { planRevert, type RevertPlan, revertRefusal } from './revert-plan.ts';
 export { savedStateId } from './state-id.ts';
 export { diskStates, savedStateOf, withSources } from './state-xml.ts';

@@ -1,4 +1,5 @@
 /** Saved states and their disks in XML: reading a state, asking for one, seeing and changing the tops of disks. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { attr, child, children, childrenAt, ensureChild } from '../domain-xml/dom.ts';
 import { parseSnapshot, parseXml, serializeXml } from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
@@ -117,6 +118,22 @@ export function withKeptFile(stateXml: string, from: string, to: DiskSource): st
     }
   }
   return serializeXml(root);
+}
+
+/**
+ * The definitions inside a state, as texts of domains: the running one (or the only one), and the persistent one beside it.
+ * @throws VirtkeepError xml_invalid when there is none
+ */
+export function domainsOfState(stateXml: string): { domain: string; inactive: string | null } {
+  const { root } = parseXml(stateXml, 'domainsnapshot', 'the saved state');
+  const [domain, inactive] = [child(root, 'domain'), child(root, 'inactiveDomain')];
+  if (!domain)
+    throw new VirtkeepError('xml_invalid', { subject: 'the saved state', reason: 'it holds no domain' });
+  const renamed = inactive && serializeXml(inactive).replace(/^<inactiveDomain/, '<domain');
+  return {
+    domain: serializeXml(domain),
+    inactive: renamed?.replace(/<\/inactiveDomain>\s*$/, '</domain>') ?? null,
+  };
 }
 
 /** A state's XML with other overlays, per target: those that the disks got when the domain was reverted to it. */

@@ -19,7 +19,7 @@ export type UndoWhen = 'always' | 'failure' | 'success';
 export type Effect =
   /** Guest file systems are frozen by us: thaw them. */
   | { type: 'frozen_guest'; domainId: string }
-  /** A temporary saved state: merge its overlays back, delete its memory file and metadata. */
+  /** A temporary saved state, or one that is not meant to stay: merge its overlays back, delete its memory file and metadata. */
   | {
       type: 'automatic_state';
       domainId: string;
@@ -27,6 +27,12 @@ export type Effect =
       overlays: { targetDev: string; path: string }[];
       memoryPath?: string;
     }
+  /** A saved state being deleted, and what earlier deletions left to be merged: complete it. Name null: only the latter. */
+  | { type: 'removed_state'; domainId: string; name: string | null; countsAsDeletion: boolean }
+  /** A domain being reverted to a saved state: give it its former definition, disks and power state back. */
+  | ({ type: 'revert' } & Revert)
+  /** Overlays of a domain that a revert leaves behind: remove those that nothing writes to or stands on. */
+  | { type: 'unused_layers'; domainId: string; paths: string[] }
   /**
    * An archive being extended: put back its old end, kept in `tailPath`, and remove that file. The archive is then
    * byte for byte what it was.
@@ -50,6 +56,21 @@ export type Effect =
   | { type: 'archive_access'; path: string; gid: number; mode: number }
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
+
+/** What a revert changes, and what was before. */
+export interface Revert {
+  domainId: string;
+  /** Name of the state that is reverted to. */
+  state: string;
+  /** The overlays made for it, and those that the state named before. */
+  overlays: { targetDev: string; path: string }[];
+  formerOverlays: Record<string, string>;
+  /** The definition before, with its secrets. */
+  formerDefinition: string;
+  /** Name of the current state before. */
+  formerCurrent: string | null;
+  wasRunning: boolean;
+}
 
 export interface EffectHandle {
   /** Undoes the effect now, before the operation's end, and strikes it from the journal. */

@@ -8,7 +8,15 @@ import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureThawed } from '../guest/index.ts';
-import { fromLibvirt, isNoDomain, patiently, removeAutomaticState } from '../snapshots/index.ts';
+import {
+  fromLibvirt,
+  isNoDomain,
+  mergeState,
+  patiently,
+  removeAutomaticState,
+  removeUnusedLayers,
+  undoRevert,
+} from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { restoreAccess } from './instant/access.ts';
@@ -41,6 +49,14 @@ async function undoEffect(
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
       return removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
     }
+    case 'removed_state': {
+      const bandwidthMiB = dependencies.mergeBandwidthMiB;
+      return mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+    }
+    case 'revert':
+      return undoRevert(dependencies.libvirt(), effect, { signal, log });
+    case 'unused_layers':
+      return removeUnusedLayers(dependencies.libvirt(), effect, signal);
     case 'appended_archive':
       return undoAppend(effect.path, effect.tailPath);
     case 'archive':
