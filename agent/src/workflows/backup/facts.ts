@@ -1,6 +1,7 @@
 /** Everything about a VM that a backup decides on, read once at its start. */
+import { stat } from 'node:fs/promises';
 import { type Domain, DomainStateCode, DomainXml } from '@virtkeep/node-libvirt';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Manifest } from '../../archive/index.ts';
 import { diskId } from '../../disks/index.ts';
 import { type DomainConfig, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
@@ -42,7 +43,10 @@ export interface BackupFacts {
 export async function readFacts(
   dependencies: WorkflowDependencies,
   domainId: string,
-  options: ContentOptions,
+  options: ContentOptions & {
+    /** A saved state is going to stay, so that the backup can be extended. */
+    incremental: boolean;
+  },
   pools: PoolRecord[],
 ): Promise<BackupFacts> {
   const domain = await findDomain(dependencies, domainId);
@@ -66,14 +70,14 @@ export async function readFacts(
     {
       domain: config.name,
       running: power !== 'off',
-      hasStates: states.length > 0,
+      hasStates: states.length > 0 || options.incremental,
       mdevs: config.hostdevs.filter(device => device.type === 'mdev').map(device => device.address ?? ''),
       disks: content.disks.map(disk => disk.config),
     },
     pools,
   );
   if (refusal) throw refusal;
-  const chains = chainsOf(config, content, files, split, states, template);
+  const chains = await withTimes(content, chainsOf(config, content, files, split, states, template));
   return {
     domain,
     power,
@@ -217,4 +221,21 @@ function chainsOf(
       return [targetDev, { layers: layers.slice(layers.length - own.length), base: template ? base : null }];
     }),
   );
+}
+
+/** Layers of disks that the VM cannot write to, with their times: no saved state tells whether they are the same. */
+async function withTimes(
+  content: ContentPlan,
+  chains: Map<string, OwnChain>,
+): Promise<Map<string, OwnChain>> {
+  for (const { writable, config } of content.disks) {
+    if (writable) continue;
+    for (const layer of chains.get(config.targetDev)!.layers) {
+      const { mtime } = await stat(layer.path).catch(error => {
+        throw fromIoError(error, 'reading', layer.path);
+      });
+      layer.modified = mtime.toISOString();
+    }
+  }
+  return chains;
 }
