@@ -29,6 +29,12 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     Remove: 'controller',
     Update: 'controller',
   },
+  'virtkeep.agent.v1.SnapshotService': {
+    List: 'reader',
+    Create: 'operator',
+    Remove: 'controller',
+    Revert: 'controller',
+  },
   'virtkeep.agent.v1.PoolService': {
     List: 'reader',
     Get: 'reader',

@@ -60,6 +60,10 @@ export class NodeModel {
     return this.#pools;
   }
 
+  domain(domainId: string): DomainFacts | undefined {
+    return this.#domains.get(domainId);
+  }
+
   disksOf(domainId: string): DiskFacts | undefined {
     return this.#disks.get(domainId);
   }
