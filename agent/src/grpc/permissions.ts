@@ -47,6 +47,8 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     Show: 'reader',
     Verify: 'operator',
     Delete: 'controller',
+    Recompress: 'controller',
+    Download: 'operator',
   },
   'virtkeep.agent.v1.RestoreService': {
     Start: 'operator',
