@@ -2,9 +2,18 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  CreateSnapshotRequest,
+  RemoveSnapshotRequest,
+  RevertSnapshotRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { newId } from '@virtkeep/shared/ids';
 import { readLayers } from '../../agent/src/disks/index.ts';
-import { loadStates } from '../../agent/src/snapshots/index.ts';
+import { loadStates, savedStateId } from '../../agent/src/snapshots/index.ts';
+import { createSnapshotWorkflow } from '../../agent/src/workflows/snapshot/create.ts';
+import { removeSnapshotWorkflow } from '../../agent/src/workflows/snapshot/remove.ts';
+import { revertSnapshotWorkflow } from '../../agent/src/workflows/snapshot/revert.ts';
 import { makePlainDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
@@ -40,6 +49,49 @@ export class SnapshotLab {
   /** Names of the files of the first pool. */
   files(): string[] {
     return this.lab.files(0);
+  }
+
+  /** Makes a state through the workflow. @throws the operation's error */
+  async create(guest: Guest, name: string, options: Partial<CreateSnapshotRequest> = {}) {
+    const domainId = await guest.uuid();
+    const request = CreateSnapshotRequest.fromPartial({ domainId, name, ...options });
+    const workflow = createSnapshotWorkflow(this.lab.dependencies, request);
+    const operation = await this.lab.run('create_snapshot', workflow, [domainId]);
+    const { snapshot } = JSON.parse(operation.resultJson) as { snapshot: unknown };
+    return { snapshot: SavedState.fromJSON(snapshot), warnings: operation.warnings };
+  }
+
+  async remove(guest: Guest, name: string): Promise<void> {
+    await this.removeById(guest, await this.#idOf(guest, name));
+  }
+
+  async removeById(guest: Guest, snapshotId: string): Promise<void> {
+    const domainId = await guest.uuid();
+    const request = RemoveSnapshotRequest.fromPartial({ domainId, snapshotId });
+    await this.lab.run('remove_snapshot', removeSnapshotWorkflow(this.lab.dependencies, request), [domainId]);
+  }
+
+  async revert(guest: Guest, name: string): Promise<unknown> {
+    const domainId = await guest.uuid();
+    const snapshotId = await this.#idOf(guest, name);
+    const request = RevertSnapshotRequest.fromPartial({ domainId, snapshotId });
+    const workflow = revertSnapshotWorkflow(this.lab.dependencies, request);
+    return JSON.parse((await this.lab.run('revert_snapshot', workflow, [domainId])).resultJson);
+  }
+
+  /** Files that a state keeps. */
+  async frozenFiles(guest: Guest, name: string): Promise<string[]> {
+    const state = await this.#state(guest, name);
+    return Object.keys(state.overlays).map(target => state.frozen[target]!);
+  }
+
+  async #state(guest: Guest, name: string) {
+    const states = await loadStates(this.libvirt.domain(await guest.uuid()));
+    return states.find(state => state.name === name)!;
+  }
+
+  async #idOf(guest: Guest, name: string): Promise<string> {
+    return savedStateId(await guest.uuid(), await this.#state(guest, name));
   }
 
   /** A disk without file system in the first pool: the guest leaves it alone. */
