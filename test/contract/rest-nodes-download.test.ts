@@ -168,6 +168,17 @@ describe('a download', () => {
     await status(rest, agent.id, 'ACTIVE');
   });
 
+  test('beyond a bound of them is refused, and possible again when one has ended', async () => {
+    agent.contents.set(file.filename, Buffer.alloc(64 * MiB));
+    const open32 = await Promise.all(Array.from({ length: 32 }, () => open(path)));
+    const refused = await get(path);
+    expect([refused.status, keyOf(refused.bytes)]).toEqual([429, 'too_many_requests']);
+    expect(refused.headers['retry-after']).toBe('30');
+    for (const response of open32) response.destroy();
+    agent.contents.set(file.filename, content);
+    await until(async () => (await get(path)).status === 200);
+  });
+
   test('is for those who may', async () => {
     for (const as of ['auditor', 'backup_service'] as const)
       expect((await rest.call('GET', path, { as })).status).toBe(403);

@@ -285,6 +285,17 @@ export class Catalogue {
     return turned;
   }
 
+  /** The VMs that the catalogue has backups of. */
+  async domainIds(): Promise<string[]> {
+    const rows = await this.#db
+      .selectFrom('files')
+      .select('domain_id')
+      .distinct()
+      .where('domain_id', 'is not', null)
+      .execute();
+    return rows.flatMap(row => row.domain_id ?? []);
+  }
+
   /** The archives of a VM that were made to be extended, newest first. */
   async archivesOf(domainId: string): Promise<FileRow[]> {
     const rows = await this.#db

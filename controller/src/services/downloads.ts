@@ -10,6 +10,10 @@ import type { PoolService } from './pools.ts';
 /** Until the first chunk; what comes after may take as long as its reader does. */
 const FIRST_CHUNK_TIMEOUT_MS = 60_000;
 
+/** Each holds a connection, a file on its node, and for a member of a compressed archive some work there. */
+const MAX_OPEN = 32;
+const RETRY_AFTER_S = 30;
+
 export interface Download {
   row: FileRow;
   /** Empty: the whole file as it is stored. */
@@ -28,6 +32,7 @@ export class DownloadService {
   readonly #library: LibraryService;
   readonly #links: NodeLinks;
   readonly #pools: PoolService;
+  #open = 0;
 
   constructor(library: LibraryService, links: NodeLinks, pools: PoolService) {
     this.#library = library;
@@ -40,6 +45,15 @@ export class DownloadService {
     const row = await this.#library.published(id);
     if (member !== '') assertArchive(row, 'download');
     return { row, member, nodeId: this.#pools.nodeFor(row.pool_id) };
+  }
+
+  /** Counts a download. @returns what ends it. @throws too_many_requests above the bound. */
+  enter(): () => void {
+    if (this.#open >= MAX_OPEN) throw new VirtkeepError('too_many_requests', { seconds: RETRY_AFTER_S });
+    this.#open += 1;
+    return () => {
+      this.#open -= 1;
+    };
   }
 
   /** Changes whenever the bytes do. */

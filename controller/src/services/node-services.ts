@@ -58,8 +58,9 @@ export function createNodeServices(
     (entityId, action) => changes.publish({ kind: 'file', entityId, action }),
     id => inventory.domains.get(id)?.domain,
   );
+  const judgeBackups = async (id: string) => tellTurned(events, await catalogue.domainChanged(id));
   inventory.setDomainWatcher(async (id, before, after) => {
-    if (changesExtension(before, after)) await tellTurned(events, await catalogue.domainChanged(id));
+    if (changesExtension(before, after)) await judgeBackups(id);
   });
   const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
@@ -103,6 +104,8 @@ export function createNodeServices(
     backups,
     async startNodes() {
       await inventory.load();
+      // A stop between the change of a VM and that of its backups is made good here.
+      for (const id of await catalogue.domainIds()) await judgeBackups(id);
       await nodeTasks.failInterrupted();
       for (const { row } of inventory.nodes.values()) {
         observer.startLossTimer(row.id);

@@ -2,6 +2,7 @@ import { createWriteStream } from 'node:fs';
 import { open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { Presets, SingleBar } from 'cli-progress';
 import type { Command } from 'commander';
 import type { Bytes, Client } from '../client.ts';
 import { withClient } from '../context.ts';
@@ -47,7 +48,8 @@ async function toFile(client: Client, path: string, output: string, options: Dow
   const offset = status === 206 && present ? present.offset : 0;
   await writeFile(tagOf(partial), tag ?? '');
   const target = createWriteStream(partial, offset > 0 ? { flags: 'r+', start: offset } : {});
-  await pipeline(stream, target).catch(broken);
+  const stop = showProgress(stream, offset, length);
+  await pipeline(stream, target).catch(broken).finally(stop);
   const sizeBytes = (await sizeOf(partial)) ?? 0;
   if (length !== undefined && sizeBytes !== offset + length)
     throw new CliError('The download ended early. Go on with --resume.', ExitCode.unreachable);
@@ -55,6 +57,20 @@ async function toFile(client: Client, path: string, output: string, options: Dow
   await rename(partial, output);
   await rm(tagOf(partial), { force: true });
   note(`${output}: ${bytes(sizeBytes)}`);
+}
+
+/** A bar on a terminal, where the length is known. @returns what ends it. */
+function showProgress(stream: Bytes['stream'], offset: number, length: number | undefined): () => void {
+  if (!process.stderr.isTTY || length === undefined) return () => {};
+  const format = '{bar} {percentage}%  {amount}';
+  const bar = new SingleBar({ format, hideCursor: true, stream: process.stderr }, Presets.shades_classic);
+  let done = offset;
+  bar.start(offset + length, done, { amount: bytes(done) });
+  stream.on('data', (chunk: Buffer) => {
+    done += chunk.length;
+    bar.update(done, { amount: `${bytes(done)} of ${bytes(offset + length)}` });
+  });
+  return () => bar.stop();
 }
 
 /** What a broken download left: its length, and the tag of the bytes that it began with. */

@@ -56,7 +56,11 @@ async function answer(
   member: string,
 ): Promise<unknown> {
   const hungUp = new AbortController();
-  reply.raw.once('close', () => hungUp.abort());
+  const leave = services.downloads.enter();
+  reply.raw.once('close', () => {
+    hungUp.abort();
+    leave();
+  });
   const download = await services.downloads.find(id, member);
   const wanted = rangeHeader(request, services.downloads.tagOf(download));
   const head = request.method === 'HEAD';
