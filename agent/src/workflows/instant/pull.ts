@@ -46,7 +46,7 @@ export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullO
   let failures = 0;
   let last = '';
   for (;;) {
-    const { domain, view } = await patiently(signal, () => look(libvirt, pull));
+    const { domain, view } = await lookPatiently(libvirt, pull, signal);
     if (view.domain === 'gone') return;
     options.onProgress?.(doneBytes(view), totalBytes(view));
     const step = nextPullStep(view);
@@ -72,6 +72,23 @@ export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullO
       log.warn('a step of an instant restore failed, looking again', { step, error });
     }
     if (failures > 0) await sleep(RETRY_MS, signal);
+  }
+}
+
+/** The VM may be switched off between two questions about it: then they are asked again. */
+async function lookPatiently(
+  libvirt: Libvirt,
+  pull: InstantPull,
+  signal: AbortSignal,
+): ReturnType<typeof look> {
+  for (let failures = 1; ; failures += 1) {
+    try {
+      return await patiently(signal, () => look(libvirt, pull));
+    } catch (error) {
+      throwIfAborted(signal);
+      if (failures > MAX_FAILURES) throw error;
+    }
+    await sleep(RETRY_MS, signal);
   }
 }
 

@@ -52,12 +52,24 @@ export function restoredDefinition(xml: string, input: DefinitionInput): string 
   }
   if (config.nvram) next = setNvram(next, nvramPath);
   if (input.otherEmulator) next = withoutEmulator(next);
-  return setMetadata(next, restoredMetadata(config.metadata));
+  return setMetadata(next, restoredMetadata(config.metadata, input.inPlace));
 }
 
-/** What was attached, deleted or half merged was so on the original alone. */
-function restoredMetadata({ template, templateVersion, parent }: DomainMetadata): DomainMetadata {
-  return { template, templateVersion, ...(parent ? { parent } : {}), attachments: [] };
+/**
+ * What was attached, deleted or half merged was so on the original alone. In its place, the restored VM is as after a
+ * revert: no archive of before goes on.
+ */
+function restoredMetadata(
+  { template, templateVersion, parent }: DomainMetadata,
+  inPlace: boolean,
+): DomainMetadata {
+  return {
+    template,
+    templateVersion,
+    ...(parent ? { parent } : {}),
+    ...(inPlace ? { statesDeleted: new Date() } : {}),
+    attachments: [],
+  };
 }
 
 function withoutEmulator(xml: string): string {
