@@ -70,7 +70,7 @@ export interface ChainFile {
 }
 
 /**
- * Joins the disks' files with the states.
+ * Joins the disks' files with the states. Files are recognised by their path: a disk may have changed its target since.
  * @param disks per disk the files, top (active) first
  * @throws VirtkeepError snapshot_chain_unsupported when a state froze a file that is not below the active one: the
  *   states branch, or the files were moved
@@ -92,21 +92,38 @@ export function buildChain(
       virtualSize,
       allocatedSize,
       fileSize,
-      frozenBy:
-        sorted.findLast(state => state.overlays[targetDev] && state.frozen[targetDev] === path)?.name ?? null,
-      madeBy: sorted.find(state => state.overlays[targetDev] === path)?.name ?? null,
+      frozenBy: sorted.findLast(state => Object.values(keptOf(state)).includes(path))?.name ?? null,
+      madeBy: sorted.find(state => Object.values(state.overlays).includes(path))?.name ?? null,
     }));
     return { targetDev, layers };
   });
+  const present = new Set(chains.flatMap(({ layers }) => layers.map(({ path }) => path)));
   for (const state of sorted) {
     if (state.deleting) throw refuse(`the deletion of "${state.name}" was interrupted; delete it again`);
-    for (const { targetDev, layers } of chains) {
-      const kept = state.overlays[targetDev] && state.frozen[targetDev];
-      if (kept && !layers.some(layer => layer.path === kept))
+    for (const [targetDev, kept] of Object.entries(keptOf(state))) {
+      if (!present.has(kept) && !isDetached(kept, sorted, present))
         throw refuse(`"${state.name}" keeps ${kept}, which is not below the active file of ${targetDev}`);
     }
   }
   return { disks: chains, states: sorted };
+}
+
+/** A disk that was taken away, or replaced by another at its target, has none of its files left in any chain. */
+function isDetached(kept: string, states: SavedState[], present: ReadonlySet<string>): boolean {
+  const pairs = states.flatMap(state =>
+    Object.entries(keptOf(state)).map(([target, file]) => [file, state.overlays[target]!] as const),
+  );
+  const files = new Set([kept]);
+  for (let before = 0; before < files.size; ) {
+    before = files.size;
+    for (const [below, above] of pairs) if (files.has(below) || files.has(above)) files.add(below).add(above);
+  }
+  return ![...files].some(file => present.has(file));
+}
+
+/** What an external state froze, per target that the disk had then. */
+function keptOf({ overlays, frozen }: SavedState): Record<string, string> {
+  return Object.fromEntries(Object.entries(frozen).filter(([target]) => overlays[target] !== undefined));
 }
 
 /**
