@@ -1,5 +1,6 @@
 /** What the tests of increments share: a guest that tells the hash of its files, and the states of an archive rebuilt by hand. */
 import { join } from 'node:path';
+import { expect } from '@jest/globals';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Manifest } from '../../agent/src/archive/index.ts';
 import type { Guest } from '../lab/guest.ts';
@@ -62,4 +63,43 @@ export async function contentOf(
 ): Promise<string> {
   const image = await diskOf(directory, manifest, target);
   return (await fileInside(image, path)).trim();
+}
+
+/** Per disk the hash of what a guest sees on it, or saw when its last state was made. The guest is off, or just backed up. */
+export async function diskHashes(lab: WorkflowLab, guest: Guest): Promise<Record<string, string>> {
+  const running = (await guest.state()) !== 'shut off';
+  const hashes: Record<string, string> = {};
+  for (const [target, path] of Object.entries(await guest.disks())) {
+    if (!path?.startsWith('/') || path.endsWith('.iso')) continue;
+    const info = ['qemu-img', 'info', '-U', '--output=json', path] as const;
+    type Info = { 'full-backing-filename'?: string };
+    const { 'full-backing-filename': below } = JSON.parse((await run(info)).stdout) as Info;
+    hashes[target] = await imageHash(lab, running ? below! : path);
+  }
+  return hashes;
+}
+
+/** Hash of what an image shows, whatever its format and layers. */
+export async function imageHash(lab: WorkflowLab, image: string): Promise<string> {
+  const raw = join(lab.world.dir, 'hashed.raw');
+  await run(['qemu-img', 'convert', '-U', '-O', 'raw', image, raw]);
+  return (await run(['sha256sum', raw])).stdout.slice(0, 64);
+}
+
+/** Compares all disks of all states with what they were. */
+export async function compareStates(
+  lab: WorkflowLab,
+  path: string,
+  wanted: Record<string, string>[],
+): Promise<void> {
+  const { directory, manifests } = await unpack(lab, path);
+  const found: Record<string, string>[] = [];
+  for (let number = 1; number <= manifests.size; number += 1) {
+    const manifest = manifests.get(number)!;
+    const hashes: Record<string, string> = {};
+    for (const { target } of manifest.disks)
+      hashes[target] = await imageHash(lab, await diskOf(directory, manifest, target));
+    found.push(hashes);
+  }
+  expect(found).toEqual(wanted);
 }

@@ -1,7 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { checkFileSystem } from './archive-tools.ts';
 import { contentOf, diskOf, firstBackup, increment, type Made, unpack, write } from './increment-lab.ts';
@@ -12,8 +11,6 @@ beforeAll(async () => {
   lab = await WorkflowLab.start();
 });
 afterAll(() => lab?.stop());
-
-const virsh = (...args: string[]) => lab.world.node.virsh(...args);
 
 /** Each state of the archive shows the text that the guest had written then. */
 async function expectStates(path: string, texts: string[], target = 'vda'): Promise<void> {
