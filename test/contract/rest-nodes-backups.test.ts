@@ -363,6 +363,9 @@ describe('show and refresh', () => {
   test('tell the configuration and remember it', async () => {
     const id = await backedUp();
     agent.show = ShowBackupResponse.fromPartial({
+      file: {
+        manifestJson: '{"members":[{"name":"d.qcow2","kind":"disk","sizeBytes":4,"sha256":null}]}',
+      },
       xml: '<domain/>',
       configuration: {
         domainId: domain.id,
@@ -383,6 +386,7 @@ describe('show and refresh', () => {
     expect(shown.body).toMatchObject({
       file: { id },
       configuration: { verbose_name: domain.name, disks: [{ target_dev: 'vda', virtual_size: 10 }] },
+      members: [{ name: 'd.qcow2', kind: 'disk', size: 4 }],
       warnings: [{ key: 'template_missing' }],
     });
     expect((await fileOf(id)).information).toMatchObject({ sizes: { stored: 4, virtual: 10 } });

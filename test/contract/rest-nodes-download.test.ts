@@ -169,7 +169,7 @@ describe('a download', () => {
   });
 
   test('beyond a bound of them is refused, and possible again when one has ended', async () => {
-    agent.contents.set(file.filename, Buffer.alloc(64 * MiB));
+    agent.contents.set(file.filename, Buffer.alloc(16 * MiB));
     const open32 = await Promise.all(Array.from({ length: 32 }, () => open(path)));
     const refused = await get(path);
     expect([refused.status, keyOf(refused.bytes)]).toEqual([429, 'too_many_requests']);

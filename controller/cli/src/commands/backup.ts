@@ -126,7 +126,8 @@ export function addBackups(program: Command): void {
     .command('show <backup>')
     .description('show the configuration of the VM that a backup would restore')
     .option('--state <state>', 'number or name of the state (default: the newest)')
-    .action(async (word: string, options: { state?: string }, command: Command) => {
+    .option('--members', 'list the members of the file, by the names that download takes')
+    .action(async (word: string, options: { state?: string; members?: boolean }, command: Command) => {
       const shown = await withClient(async client =>
         client.post('/api/domains/show-backup/', {
           file: (await resolveFile(client, word)).id,
@@ -134,9 +135,17 @@ export function addBackups(program: Command): void {
         }),
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(shown);
-      printShown(shown);
+      if (options.members) printMembers(shown.members as Json[]);
+      else printShown(shown);
     });
   addFileActions(backups);
+}
+
+function printMembers(members: Json[]): void {
+  printTable(
+    ['MEMBER', 'KIND', 'SIZE'],
+    members.map(member => [member.name, member.kind, bytes(member.size)]),
+  );
 }
 
 function printShown(shown: Json): void {

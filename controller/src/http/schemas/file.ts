@@ -104,6 +104,9 @@ export const ShownBackupSchema = record('ShownBackup', {
       closed,
     ),
   ),
+  members: Type.Array(Type.Object({ name: Type.String(), kind: Type.String(), size: Bytes }, closed), {
+    description: 'what the archive holds, by the names that a download takes',
+  }),
   warnings: Type.Array(Type.Object({ key: Type.String(), text: Type.String() }, closed)),
   xml: Type.String({ description: 'the domain XML of the state' }),
 });
