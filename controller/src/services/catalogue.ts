@@ -15,14 +15,12 @@ import type { Database, FileRow } from '../store/schema.ts';
 import { type FileFilter, listFiles } from './file-list.ts';
 import {
   detailsOf,
-  extendable,
   type FileDetails,
   type FileProblem,
   type FileStatus,
   type FileWork,
   informationOf,
   NO_DETAILS,
-  notIncrementalReason,
   rememberedShow,
   rowOfFile,
   UNVERIFIED,
@@ -44,13 +42,6 @@ export interface Verification {
   verifiedAt: string;
   hashed: boolean;
   restorableStates: number[] | null;
-}
-
-/** A backup that can no longer be extended, or can be again. */
-export interface TurnedFile {
-  row: FileRow;
-  /** Why it cannot; empty when it can again. */
-  reason: string;
 }
 
 const IN_WORK: FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
@@ -268,45 +259,6 @@ export class Catalogue {
     if (details.work !== null && details.work.operation !== operation) return;
     const status = details.damage === '' ? 'ACTIVE' : 'DAMAGED';
     await this.#setDetails(row, status, JSON.stringify({ ...details, work: null }));
-  }
-
-  /** The saved states of a VM have changed, or it has come or gone. @returns its backups for which that matters. */
-  async domainChanged(domainId: string): Promise<TurnedFile[]> {
-    const domain = this.#domainOf(domainId);
-    const rows = await this.#db.selectFrom('files').selectAll().where('domain_id', '=', domainId).execute();
-    const turned: TurnedFile[] = [];
-    for (const row of rows) {
-      const can_be_incremental = Number(extendable(row, domain));
-      if (can_be_incremental === row.can_be_incremental) continue;
-      await this.#db.updateTable('files').set({ can_be_incremental }).where('id', '=', row.id).execute();
-      this.#tell(row.id, 'changed');
-      turned.push({ row, reason: notIncrementalReason(row, domain) });
-    }
-    return turned;
-  }
-
-  /** The VMs that the catalogue has backups of. */
-  async domainIds(): Promise<string[]> {
-    const rows = await this.#db
-      .selectFrom('files')
-      .select('domain_id')
-      .distinct()
-      .where('domain_id', 'is not', null)
-      .execute();
-    return rows.flatMap(row => row.domain_id ?? []);
-  }
-
-  /** The archives of a VM that were made to be extended, newest first. */
-  async archivesOf(domainId: string): Promise<FileRow[]> {
-    const rows = await this.#db
-      .selectFrom('files')
-      .selectAll()
-      .where('domain_id', '=', domainId)
-      .where('type', '=', 'tar')
-      .where('status', 'not in', ['CREATING', 'DELETING'])
-      .execute();
-    const age = (row: FileRow) => detailsOf(row).states[0]?.created ?? row.created;
-    return rows.filter(row => detailsOf(row).capable).sort((a, b) => (age(a) < age(b) ? 1 : -1));
   }
 
   /** Files that an operation is making, changing or removing. */

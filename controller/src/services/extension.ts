@@ -7,6 +7,7 @@ import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { FileRow } from '../store/schema.ts';
 import type { Catalogue } from './catalogue.ts';
 import { notIncrementalReason } from './file-record.ts';
+import type { IncrementalFiles } from './incremental-files.ts';
 import type { Inventory } from './inventory.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
@@ -34,11 +35,13 @@ export interface Extension {
 export class ExtensionChooser {
   readonly #inventory: Inventory;
   readonly #catalogue: Catalogue;
+  readonly #files: IncrementalFiles;
   readonly #pools: PoolService;
 
-  constructor(inventory: Inventory, catalogue: Catalogue, pools: PoolService) {
+  constructor(inventory: Inventory, catalogue: Catalogue, files: IncrementalFiles, pools: PoolService) {
     this.#inventory = inventory;
     this.#catalogue = catalogue;
+    this.#files = files;
     this.#pools = pools;
   }
 
@@ -83,7 +86,7 @@ export class ExtensionChooser {
     domain: Domain,
     nodeId: string,
   ): Promise<{ file: FileRow | undefined; fallbackReason: string }> {
-    const archives = (await this.#catalogue.archivesOf(domain.id)).filter(
+    const archives = (await this.#files.archivesOf(domain.id)).filter(
       file => datapool === undefined || file.pool_id === datapool,
     );
     const file = archives.find(

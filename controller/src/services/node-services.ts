@@ -5,13 +5,13 @@ import { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
 import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
 import { BackupService } from './backups.ts';
-import { Catalogue } from './catalogue.ts';
+import { Catalogue, type FileTold } from './catalogue.ts';
 import { CertificateRenewer } from './certificates.ts';
 import { DomainService } from './domains.ts';
 import { DownloadService } from './downloads.ts';
 import { ExtensionChooser } from './extension.ts';
 import { changesExtension } from './incremental.ts';
-import { tellTurned } from './incremental-events.ts';
+import { IncrementalFiles } from './incremental-files.ts';
 import { Inventory } from './inventory.ts';
 import { LibraryService } from './library.ts';
 import { NodeObserver } from './node-observer.ts';
@@ -53,14 +53,12 @@ export function createNodeServices(
   const inventory = new Inventory(db, ({ kind, id: entityId, action }) =>
     changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) }),
   );
-  const catalogue = new Catalogue(
-    db,
-    (entityId, action) => changes.publish({ kind: 'file', entityId, action }),
-    id => inventory.domains.get(id)?.domain,
-  );
-  const judgeBackups = async (id: string) => tellTurned(events, await catalogue.domainChanged(id));
+  const domainOf = (id: string) => inventory.domains.get(id)?.domain;
+  const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
+  const catalogue = new Catalogue(db, fileTold, domainOf);
+  const incrementals = new IncrementalFiles(db, fileTold, events, domainOf);
   inventory.setDomainWatcher(async (id, before, after) => {
-    if (changesExtension(before, after)) await judgeBackups(id);
+    if (changesExtension(before, after)) await incrementals.judge(id);
   });
   const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
@@ -68,7 +66,7 @@ export function createNodeServices(
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
   const downloads = new DownloadService(library, links, pools);
   const snapshots = new SnapshotService(inventory, nodeTasks);
-  const extensions = new ExtensionChooser(inventory, catalogue, pools);
+  const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
   const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks, extensions);
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
   const nodes = new NodeService({ db, ca, links, inventory, catalogue, tasks, events, enrolmentLifetimeMs });
@@ -104,8 +102,7 @@ export function createNodeServices(
     backups,
     async startNodes() {
       await inventory.load();
-      // A stop between the change of a VM and that of its backups is made good here.
-      for (const id of await catalogue.domainIds()) await judgeBackups(id);
+      await incrementals.judgeAll();
       await nodeTasks.failInterrupted();
       for (const { row } of inventory.nodes.values()) {
         observer.startLossTimer(row.id);
