@@ -28,8 +28,15 @@ export type MergeStep =
   | { do: 'commit_middle'; targetDev: string; layer: string; above: string }
   | { do: 'wait'; targetDev: string }
   | { do: 'pivot'; targetDev: string }
-  /** Merges by qemu-img, and lets everything that stood on the upper file stand on the lower one. */
-  | { do: 'commit_offline'; targetDev: string; layer: string; above: string; readers: string[] }
+  /** Merges by qemu-img, and lets everything that stood on the upper file, or kept it, use the lower one. */
+  | {
+      do: 'commit_offline';
+      targetDev: string;
+      layer: string;
+      above: string;
+      readers: string[];
+      states: string[];
+    }
   /** The data are merged already: only what stands on the upper file is to be moved. */
   | { do: 'move_readers'; targetDev: string; layer: string; above: string; readers: string[] }
   /** Lets states keep the lower file instead of the upper one. */
@@ -99,7 +106,9 @@ function stepOfLayer(picture: ChainPicture, loose: LooseLayer): MergeStep | unde
   if (isTop(picture, path) || keepersOf(picture, path).length > 0) return withoutLoose(picture, loose);
   if (merging !== undefined) return noteLoose(picture, loose, withoutMerging(loose));
   const readers = readersOf(picture, path);
-  if (picture.foreign.has(path) || readers.length > 1) return undefined;
+  // what is on its way into the layer below must not change any more
+  const isMerging = picture.metadata.looseLayers!.some(other => other.merging === path);
+  if (isMerging || picture.foreign.has(path) || readers.length > 1) return undefined;
   const [above] = readers;
   if (above === undefined) {
     // the end of a branch that nobody came back to; a disk's first file is not ours to remove
@@ -123,11 +132,11 @@ function stepOfMerge(picture: ChainPicture, loose: LooseLayer, above: string): M
   const { path: layer, targetDev } = loose;
   const readers = readersOf(picture, above);
   const others = readersOf(picture, layer).filter(reader => reader !== above);
-  const offline = { do: 'commit_offline', targetDev, layer, above, readers } as const;
+  const states = keepersOf(picture, above).map(state => state.name);
+  const offline = { do: 'commit_offline', targetDev, layer, above, readers, states } as const;
   if (isTop(picture, above) || readers.length > 0) return stepOfUsed(picture, offline, others.length > 0);
-  const keepers = keepersOf(picture, above).map(state => state.name);
   const isInPlace = isTop(picture, layer) || others.length > 0;
-  if (keepers.length > 0) return isInPlace ? { do: 'rename', states: keepers, layer, above } : offline;
+  if (states.length > 0) return isInPlace ? { do: 'rename', states, layer, above } : offline;
   const isDone = isInPlace || keepersOf(picture, layer).length > 0;
   const isLoose = (picture.metadata.looseLayers ?? []).some(other => other.path === above);
   return isDone || isLoose ? { do: 'remove_file', path: above } : undefined;

@@ -143,7 +143,8 @@ async function act(
       return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
     case 'commit_offline':
       await commitOffline(step.above, bytesPerSecond, options);
-      return moveUsers(libvirt, domain, step, signal);
+      await moveUsers(libvirt, domain, step, signal);
+      return rename(domain, step);
     case 'move_readers':
       return moveUsers(libvirt, domain, step, signal);
     case 'rename':
@@ -211,7 +212,10 @@ async function writesTo(domain: Domain, path: string): Promise<boolean> {
 }
 
 /** The upper file still names the lower one and its format. */
-async function rename(domain: Domain, step: Extract<MergeStep, { do: 'rename' }>): Promise<void> {
+async function rename(
+  domain: Domain,
+  step: { states: string[]; layer: string; above: string },
+): Promise<void> {
   const layer = await layerBelow(step);
   for (const name of step.states) {
     const xml = await domain.snapshot(name).xml(SnapshotXml.SECURE);
