@@ -63,6 +63,8 @@ async function run(
     });
   } finally {
     await draft.destination?.archive.abort();
+    // an extension that was given up: whoever read the file meanwhile found it without its end
+    if (base) dependencies.filesChanged(target.id);
   }
   await draft.destination!.committed();
   dependencies.filesChanged(target.id);
