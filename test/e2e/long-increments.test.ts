@@ -11,7 +11,7 @@ import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
 import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { BackupFile } from '../../shared/src/gen/virtkeep/agent/v1/pool.ts';
 import { newId } from '../../shared/src/ids.ts';
-import { run } from '../lab/run.ts';
+import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone } from './agent-alone.ts';
 import { LivingGuest, randomOf, type Trees, treeOfImage } from './long-history.ts';
 
@@ -56,6 +56,16 @@ async function begin(compress: boolean, holdStates: boolean): Promise<void> {
   archives.push({ compress, holdStates, id, filename, states: [trees] });
 }
 
+/** Not every step is taken each time (there may be nothing to merge): then the operation just ends. */
+async function diedOrEnded(id: string): Promise<void> {
+  const ended = async () => {
+    if (alone.agent.daemon.pid === undefined) return true;
+    const operation = await alone.operations.get({ id }).catch(() => undefined);
+    return operation !== undefined && operation.state !== OperationState.RUNNING;
+  };
+  await waitFor('the death of the agent, or the end of the increment', ended, 180_000);
+}
+
 /** Extends an archive; when a kill is wanted, the agent dies at a random step first. */
 async function extend(archive: LongArchive, kill: boolean): Promise<void> {
   const trees = await living.trees();
@@ -71,8 +81,8 @@ async function extend(archive: LongArchive, kill: boolean): Promise<void> {
     diary.push(`the agent is killed at ${moment}`);
     await alone.restart(`backup.${moment}=kill`);
     const id = await alone.startBackup(living.guest, request);
-    await alone.died();
-    await alone.up();
+    await diedOrEnded(id);
+    await alone.restart();
     if ((await alone.ended(id)).state === OperationState.SUCCEEDED) {
       archive.states.push(trees);
       return;
