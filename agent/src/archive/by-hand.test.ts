@@ -1,6 +1,6 @@
 import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, describe, expect, test } from '@jest/globals';
 import { openArchive, undoAppend } from './index.ts';
 import { appendState, BACKUP_ID, noise, scratch, signal, tool, writeArchive } from './test-kit.ts';
 
@@ -13,8 +13,6 @@ const golden = (name: string) => join(import.meta.dirname, 'golden', name);
 const page = readFileSync(join(import.meta.dirname, '../../../docs/archive-format.md'), 'utf8');
 const DISK = '7a5b3c1e-0d2f-4e61-8a43-5c6d7e8f9a01';
 const LAYER = `${DISK}_backup_20260102T030405Z.snapshot`;
-// Threads, referees and disks: slow on a busy machine.
-jest.setTimeout(60_000);
 
 const dir = scratch();
 afterAll(() => dir.remove());

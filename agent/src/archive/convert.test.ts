@@ -1,13 +1,11 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { ArchiveConverter, type ConvertOptions } from './convert.ts';
 import { openArchive } from './index.ts';
 import { appendState, noise, scratch, signal, tool, writeArchive } from './test-kit.ts';
 
 const MiB = 1024 * 1024;
-// Threads, referees and disks: slow on a busy machine.
-jest.setTimeout(60_000);
 
 const dir = scratch();
 afterAll(() => dir.remove());

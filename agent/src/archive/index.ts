@@ -4,8 +4,9 @@
  * Knows paths, bytes and qemu-img; nothing of libvirt or pools. The format, and why it is so, is written in
  * docs/archive-format.md; what is here can be read back by tar, zstd and qemu-img alone.
  *
- * Which operations may meet on one file: any number of readers, beside nothing that writes. A writer works on a
- * partial file of its own until it is published, so it meets nobody.
+ * Which operations may meet on one file: any number of readers, beside nothing that writes. A writer or a conversion
+ * works on a partial file of its own until it is published, so it meets nobody; an extension works in the file itself
+ * and meets nobody by its caller's exclusive lock. What it overwrites is saved first (tail.ts).
  */
 
 export { ArchiveAppender } from './append.ts';
