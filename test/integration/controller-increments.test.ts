@@ -166,3 +166,13 @@ test('a VM is reverted; a state that virsh deletes is noticed', async () => {
   await waitFor('the loss of the state', async () => (await extendable()).length === 0, 60_000);
   expect((await record(made.id)).not_incremental_reason).not.toBe('');
 });
+
+test('a VM is started from its archive at once; a compressed one says what to do', async () => {
+  const made = await json<FileRecord>('backup', 'tiny', '--pool', bulk);
+  const args = ['--pool', bulk, '--name', 'at-once', '--instant', '--bandwidth', '100M'];
+  const restored = await json<{ id: string; user_power_state: number }>('restore', made.id, ...args);
+  expect(restored.user_power_state).toBe(3);
+  await rest.action(`/api/domains/${restored.id}/remove/`, { full: true, force: true });
+  await virtkeep('backups', 'compress', made.id, '--level', '1');
+  await expect(virtkeep('restore', made.id, ...args)).rejects.toThrow('unpack it first');
+});
