@@ -105,8 +105,16 @@ export class ArchiveAppender extends MemberWriter {
     const { handle } = this.#inspection.file;
     this.#tailPath = tailPath;
     this.#state = 'begun';
-    await saveTail(handle, this.path, { offset: floorAlign(offset), sizeBytes }, tailPath);
-    this.attach(await this.#output());
+    // The threads start meanwhile; they write nothing before something is added.
+    const output = this.#output();
+    output.catch(() => {});
+    try {
+      await saveTail(handle, this.path, { offset: floorAlign(offset), sizeBytes }, tailPath);
+    } catch (error) {
+      await output.then(opened => opened.close()).catch(() => {});
+      throw error;
+    }
+    this.attach(await output);
     this.#writing = true;
   }
 

@@ -6,6 +6,7 @@ import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Codec } from './block.worker.ts';
 import type { BlockSource } from './block-source.ts';
 import { cloneWhole } from './clone.ts';
+import { copyHere, HERE_BYTES } from './copy-here.ts';
 import { openDirect } from './direct-file.ts';
 import { Engine } from './engine.ts';
 import { roundUp, TAR_BLOCK } from './layout.ts';
@@ -152,8 +153,13 @@ export class PlainOutput implements Output {
 
   async #copied({ source, frames, hash, onProgress }: DataJob, paths: FaultPaths): Promise<RunResult> {
     const { path, signal } = this.#options;
-    const engine = this.#threads();
     this.#direct ??= await openDirect(path, { existing: true });
+    if (frames === undefined && !hash && source.lengthBytes <= HERE_BYTES && this.#engine === undefined) {
+      const to = { fd: this.#direct.fd, offset: this.#position };
+      const allocatedBytes = await copyHere(source, to, paths, signal, onProgress);
+      return { sha256: null, allocatedBytes };
+    }
+    const engine = this.#threads();
     await engine.order(
       { op: 'open', fd: this.#direct.fd, position: this.#position, level: null },
       paths,
