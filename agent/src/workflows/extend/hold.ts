@@ -7,6 +7,7 @@ import {
   isNoDomain,
   loadStates,
   lookAt,
+  type MergeRequest,
   mergeState,
   parseIncrementTag,
   removalRefusal,
@@ -34,8 +35,9 @@ export function statesToMerge(states: readonly SavedState[], backupId: string): 
 }
 
 /**
- * Merges what is not to stay. It is not counted as a deletion: the last state of each archive keeps its own layer. What is
- * interrupted in the middle, and what cannot be merged now, is left to the next increment.
+ * Merges what is not to stay. It is not counted as a deletion: the last state of each archive keeps its own layer. What a
+ * stop of the agent interrupts is completed by its next run; what fails or cannot be merged now is left to the next
+ * increment.
  * @throws VirtkeepError snapshot_remove_failed, canceled
  */
 export async function mergeOldStates(
@@ -45,7 +47,6 @@ export async function mergeOldStates(
   backupId: string,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
-  const { signal, log, progress } = context;
   try {
     for (const name of statesToMerge(await loadStates(libvirt.domain(domainId)), backupId)) {
       const look = await lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId));
@@ -56,15 +57,26 @@ export async function mergeOldStates(
         context.warn(`The saved state "${name}" stays on the VM for now: ${refusal}.`);
         return;
       }
-      const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(
-        libvirt,
-        { domainId, name, countsAsDeletion: false },
-        { signal, log, bandwidthMiB, progress },
-      );
+      await merge(dependencies, context, { domainId, name, countsAsDeletion: false });
     }
   } catch (error) {
     throw fromLibvirt(error, 'merging saved states');
+  }
+}
+
+async function merge(
+  dependencies: WorkflowDependencies,
+  { effects, signal, log, progress }: OperationContext,
+  goal: MergeRequest & { name: string },
+): Promise<void> {
+  const handle = effects.begin({ type: 'removed_state', ...goal }, 'always');
+  const bandwidthMiB = dependencies.mergeBandwidthMiB;
+  try {
+    await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB, progress });
+    handle.keep();
+  } catch (error) {
+    if (!signal.aborted) handle.keep();
+    throw error;
   }
 }
 
