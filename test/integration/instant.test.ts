@@ -161,6 +161,23 @@ test('a state with memory goes on where the guest was', async () => {
   await remove(result);
 });
 
+/** A small file system in a pool's place, for us and for the node, which has mounts of its own. @returns what ends it */
+async function mountSmall(pool: string): Promise<() => Promise<void>> {
+  const image = join(lab.world.dir, 'small.img');
+  await run(['truncate', '-s', '100M', image]);
+  await run(['mkfs.ext4', '-q', '-F', image]);
+  const device = (await run(['losetup', '--find', '--show', image])).stdout.trim();
+  const inside = ['nsenter', '--mount', '--target', String(lab.world.node.pids()[0])] as const;
+  await run(['mount', device, pool]);
+  await run([...inside, 'mount', device, pool]);
+  return async () => {
+    await run([...inside, 'umount', '-l', pool]);
+    await run(['umount', '-l', pool]);
+    await run(['losetup', '--detach', device]);
+    rmSync(image);
+  };
+}
+
 describe('what happens to the VM while its data are pulled in', () => {
   test.each([
     ['it is switched off', true],
@@ -198,6 +215,32 @@ describe('what happens to the VM while its data are pulled in', () => {
     expect(lab.files(0).filter(name => name.includes('.layer'))).toEqual([]);
     expect(hashOf(pathOf(FILE))).toBe(before);
     await remove(result);
+  });
+
+  test('its pool is full: the pull goes on when there is space again', async () => {
+    const pool = lab.world.node.pool(0).path;
+    const unmount = await mountSmall(pool);
+    try {
+      const id = start('1', { bandwidth: 500_000n });
+      const result = await committed(id);
+      const copy = restored(result.name);
+      const filler = join(pool, 'filler');
+      await run(['sh', '-c', `cat /dev/zero > ${filler} 2> /dev/null || true`]);
+      await virsh('blockjob', result.name, 'vda', '--bandwidth', '0').catch(() => {});
+      await waitFor('the trouble', () => lab.runner.get(id).warnings.length > 0, 240_000, 100);
+      expect(lab.runner.holderOf('file', pathOf(FILE))?.operationId).toBe(id);
+      rmSync(filler);
+      const free = () => lab.runner.holderOf('file', pathOf(FILE)) === undefined;
+      await waitFor('the end of the pull', free, 240_000, 100);
+      await lab.ended(id);
+      await expectIndependent(result);
+      if ((await copy.state()) === 'paused') await virsh('resume', result.name);
+      await copy.waitForAgent();
+      expect(await copy.sh('cat /mnt/vda/1')).toBe('1\n');
+      await remove(result);
+    } finally {
+      await unmount();
+    }
   });
 
   test('it is undefined: nothing is left to do', async () => {

@@ -2,8 +2,12 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { newId } from '@virtkeep/shared/ids';
+import { instantRestoreWorkflow } from '../../agent/src/workflows/instant-restore.ts';
 import { openBackup } from '../../agent/src/workflows/restore/source.ts';
 import { backupConfiguration } from '../../agent/src/workflows/show-backup.ts';
+import { makeDataDisk } from '../lab/disks.ts';
 import { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { fileInside } from './archive-tools.ts';
@@ -155,6 +159,48 @@ describe('a state with memory', () => {
     expect(await guest.sh('cat /proc/sys/kernel/random/boot_id')).toBe(bootId);
     expect(await guest.xml(true)).toContain('states-deleted=');
     await remove(guest.name);
+  });
+});
+
+test('a thin clone with saved states, flattened, stands on its template still', async () => {
+  const templateId = newId();
+  const inPool = (name: string) => join(lab.world.node.pool(0).path, name);
+  const metadata = (inner: string) =>
+    `<virtkeep:domain xmlns:virtkeep='urn:virtkeep:domain:1' ${inner}</virtkeep:domain>`;
+  const templateDisk = await makeDataDisk(inPool(`${newId()}.qcow2`), { files: { base: 'template' } });
+  await lab.world.defineTiny({
+    uuid: templateId,
+    disks: [{ path: templateDisk }],
+    metadata: metadata("template='yes' version='1'>"),
+  });
+  const cloneDisk = await makeDataDisk(inPool(`${newId()}.qcow2`), { backing: templateDisk });
+  const clone = await lab.world.defineTiny({
+    disks: [{ path: cloneDisk }],
+    metadata: metadata(`><virtkeep:parent id='${templateId}' version='1'/>`),
+  });
+  await (await clone.start()).waitForAgent();
+  for (const name of ['s1', 's2']) {
+    await clone.sh(`echo ${name} > /mnt/vda/${name}; sync`);
+    await virsh('snapshot-create-as', clone.name, name, '--disk-only', '--quiesce');
+  }
+  await clone.destroy();
+  const { file } = await lab.backup(clone);
+  const { result } = await lab.restore(file, { poolId: poolId(1), flatten: true });
+  const disk = result.disks[0]!.path;
+  expect(await chainOf(disk)).toEqual([disk, templateDisk]);
+  for (const [name, content] of [
+    ['base', 'template'],
+    ['s1', 's1\n'],
+    ['s2', 's2\n'],
+  ] as const)
+    expect(await fileInside(disk, name)).toBe(content);
+  const instant = StartRestoreRequest.fromPartial({
+    file: { poolId: poolId(1), filename: file.filename },
+    domainId: newId(),
+    instant: true,
+  });
+  await expect(lab.run('restore', instantRestoreWorkflow(lab.dependencies, instant))).rejects.toMatchObject({
+    msgKey: 'instant_restore_unsupported',
   });
 });
 
