@@ -32,8 +32,8 @@ interface End {
  * replaced, everything before stays untouched, the old manifest too.
  *
  * open → begin → add… → finish, or abort. Whoever calls it holds the file exclusively, has declared the effect
- * `appended_archive` before `begin`, and removes the tail file once the extension is committed (the effect `file` for
- * it, undone always and declared before the other one, does that).
+ * `appended_archive` before `begin`, and removes the tail file once the extension is committed, never before: an effect
+ * `file` that is due on success does that, also after a crash.
  */
 export class ArchiveAppender extends MemberWriter {
   readonly path: string;

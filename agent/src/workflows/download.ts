@@ -32,14 +32,13 @@ export async function* downloadChunks(
   const source = await (request.member === '' ? wholeFile(path) : member(path, request.member, signal));
   try {
     const { start, end } = rangeOf(request, source.sizeBytes);
-    let size = BigInt(source.sizeBytes);
-    for (let at = start; at < end || size > 0n; size = 0n) {
+    for (let at = start, first = true; at < end || first; first = false) {
       throwIfAborted(signal);
       const data = await source.read(at, Math.min(CHUNK_BYTES, end - at));
       if (data.length === 0 && at < end)
         throw new VirtkeepError('io_failed', { operation: 'reading', path, reason: 'it became shorter' });
       at += data.length;
-      yield { size, data };
+      yield { size: first ? BigInt(source.sizeBytes) : 0n, data };
     }
   } finally {
     await source.close();

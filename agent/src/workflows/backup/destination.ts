@@ -58,13 +58,14 @@ async function extended(
   const archive = await ArchiveAppender.open({ ...options, path });
   const tailPath = tailPathOf(path, context.id);
   try {
+    context.effects.begin({ type: 'file', path: tailPath }, 'success');
     context.effects.begin({ type: 'appended_archive', path, tailPath }, 'failure');
     await archive.begin(tailPath);
   } catch (error) {
     await archive.abort();
     throw error;
   }
-  // not an effect: undone after a failed undo of the other one it would take away what that needs for its next try
+  // at once, and not only with the operation's end, which may have states to merge first
   return { archive, committed: () => rm(tailPath, { force: true }) };
 }
 
