@@ -8,6 +8,7 @@ import { appendState, noise, writeArchive } from '../../agent/src/archive/test-k
 import { RECOMPRESS_STEPS } from '../../agent/src/workflows/recompress.ts';
 import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
+import { waitFor } from '../lab/run.ts';
 import { AgentAlone, fileOf } from './agent-alone.ts';
 
 const MiB = 1024 * 1024;
@@ -162,3 +163,29 @@ test.each(['copy.mid', 'publish.after', 'remove.before'])(
     await (late(moment) ? expectOnly('a.tar.zst', 0) : expectOnly('a.tar'));
   },
 );
+
+test('a download over the wire holds the file until it is read or given up', async () => {
+  const path = await makeArchive('a.tar');
+  await alone.restart();
+  const ask = { file: { poolId: alone.world.node.pool(1).uuid, filename: 'a.tar' } };
+  const hash = createHash('sha256');
+  let largest = 0;
+  for await (const { data } of alone.backups.download(ask)) {
+    hash.update(data);
+    largest = Math.max(largest, data.length);
+  }
+  expect(largest).toBeLessThanOrEqual(MiB);
+  expect(hash.digest('hex')).toBe(createHash('sha256').update(readFileSync(path)).digest('hex'));
+  // A reader that stops taking chunks stops the agent, and holds the file; one that goes away gives it back.
+  const slow = alone.backups.download(ask)[Symbol.asyncIterator]();
+  await slow.next();
+  await expect(alone.backups.recompress(request('a.tar'))).rejects.toThrow(/used by operation/);
+  await slow.return!(undefined);
+  const started = await waitFor(
+    'the file to be free',
+    () => convert('a.tar').catch(() => undefined),
+    120_000,
+  );
+  expect((await alone.ended(started)).state).toBe(OperationState.SUCCEEDED);
+  await expectOnly('a.tar.zst');
+});
