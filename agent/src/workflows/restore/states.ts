@@ -5,6 +5,7 @@
  * that were merged away on the VM since: their layers are still apart in the archive. What a saved state keeps is told
  * by the layers and not by the paths in its XML, since merges change what lies at a path.
  */
+import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
 import { parseSnapshot } from '../../domain-xml/index.ts';
 import { manifestOfState, type OpenedBackup } from './source.ts';
@@ -36,22 +37,25 @@ export interface StateCandidate {
 /** @throws VirtkeepError archive_damaged, xml_invalid, io_failed, canceled */
 export async function readStates(backup: OpenedBackup, signal: AbortSignal): Promise<StatesPlan> {
   const { archive, manifest, state } = backup;
+  const warnings: string[] = [];
   const records = [
     ...manifest.snapshots.map(record => ({ record, merged: false })),
-    ...(await mergedRecords(backup, signal)).map(record => ({ record, merged: true })),
+    ...(await mergedRecords(backup, signal, warnings)).map(record => ({ record, merged: true })),
   ];
   const candidates: StateCandidate[] = [];
   for (const { record, merged } of records) {
     const xml = (await archive.readMember(record.xmlMember, signal)).toString('utf8');
     candidates.push({ record, xml, merged });
   }
-  return planStates(manifest.disks, candidates, state.name);
+  const plan = planStates(manifest.disks, candidates, state.name);
+  return { ...plan, warnings: [...warnings, ...plan.warnings] };
 }
 
 /** Records of states that earlier increments made and that the state's own manifest does not list. */
 async function mergedRecords(
   { archive, manifest, state }: OpenedBackup,
   signal: AbortSignal,
+  warnings: string[],
 ): Promise<ManifestSavedState[]> {
   const present = new Set(manifest.snapshots.map(record => record.name));
   const found: ManifestSavedState[] = [];
@@ -59,14 +63,31 @@ async function mergedRecords(
     const { name, number } = earlier;
     if (number >= state.number || name === null || present.has(name)) continue;
     for (const at of [number, number + 1].filter(candidate => candidate < state.number)) {
-      const { snapshots } = await manifestOfState(archive, at, signal);
-      const record = snapshots.find(snapshot => snapshot.name === name);
+      const record = (await savedStatesAt(archive, at, signal, warnings)).find(
+        snapshot => snapshot.name === name,
+      );
       if (!record) continue;
       found.push(record);
       break;
     }
   }
   return found;
+}
+
+/** Damage of what an earlier state alone needs costs no more than the saved states told there. */
+async function savedStatesAt(
+  archive: OpenedBackup['archive'],
+  stateNumber: number,
+  signal: AbortSignal,
+  warnings: string[],
+): Promise<ManifestSavedState[]> {
+  try {
+    return (await manifestOfState(archive, stateNumber, signal)).snapshots;
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged')) throw error;
+    warnings.push(`Saved states of state ${stateNumber} are left out: ${reasonOf(error)}`);
+    return [];
+  }
 }
 
 /**
