@@ -34,11 +34,13 @@ export {
 export { type StateFacts, savedStateMessage, savedStateRecord } from './record.ts';
 export { type AutomaticState, type RemoveOptions, removeAutomaticState } from './remove.ts';
 export {
-  exchangeDomain,
+  defineReverted,
   makeOverlays,
   type Reverted,
   removeUnusedLayers,
   revertedDomain,
+  startReverted,
+  stopDomain,
   undoRevert,
 } from './revert.ts';
 export { planRevert, type RevertPlan, revertRefusal } from './revert-plan.ts';

@@ -61,30 +61,46 @@ export function revertedDomain(state: SavedState, plan: RevertPlan, metadata: Do
   };
 }
 
-/**
- * Exchanges the domain: stops it, defines it anew, tells the state of its overlays, and lets it run when it ran before or
- * the state holds its memory. The signal is not looked at: half of it is nothing to stop at.
- * @returns whether it runs
- */
-export async function exchangeDomain(
+/** Takes the domain's power. One that ended by itself meanwhile is as good. @throws LibvirtError */
+export async function stopDomain(domain: Domain): Promise<void> {
+  try {
+    if (await domain.isActive()) await domain.destroy();
+  } catch (error) {
+    if (!(isLibvirtError(error) && error.is(OPERATION_INVALID))) throw error;
+  }
+}
+
+/** Defines the domain as the state holds it, and tells the state of its new overlays. @throws LibvirtError */
+export async function defineReverted(
   libvirt: Libvirt,
   domain: Domain,
   state: SavedState,
   plan: RevertPlan,
-  { definition, live }: Reverted,
-  wasRunning: boolean,
-): Promise<boolean> {
-  await stop(domain);
+  { definition }: Reverted,
+): Promise<void> {
   await libvirt.defineDomain(definition);
   if (await domain.hasManagedSave()) await domain.removeManagedSave();
   const overlays = Object.fromEntries(plan.overlays.map(({ targetDev, path }) => [targetDev, path]));
   await redefine(domain, state.name, overlays, true);
-  if (live !== null) {
+}
+
+/**
+ * Lets the reverted domain run when it ran before, or when the state holds its memory.
+ * @returns whether it runs
+ * @throws LibvirtError
+ */
+export async function startReverted(
+  libvirt: Libvirt,
+  domain: Domain,
+  state: SavedState,
+  { live }: Reverted,
+  wasRunning: boolean,
+): Promise<boolean> {
+  // without this XML the memory file's own would write to the frozen files
+  if (live !== null)
     await libvirt.restoreDomain(state.memoryPath!, live, SaveRestore.RUNNING, { timeoutMs: 0 });
-    return true;
-  }
-  if (wasRunning) await domain.create(0, { timeoutMs: 0 });
-  return wasRunning;
+  else if (wasRunning) await domain.create(0, { timeoutMs: 0 });
+  return live !== null || wasRunning;
 }
 
 export interface RevertToUndo {
@@ -114,7 +130,7 @@ async function putBack(libvirt: Libvirt, revert: RevertToUndo, log: Logger): Pro
   const domain = libvirt.domain(revert.domainId);
   try {
     const added = new Set(revert.overlays.map(({ path }) => path));
-    if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stop(domain);
+    if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stopDomain(domain);
     if (writesTo(await domain.xml(DomainXml.INACTIVE), added))
       await libvirt.defineDomain(revert.formerDefinition);
     await redefine(domain, revert.state, revert.formerOverlays, false);
@@ -132,15 +148,6 @@ function writesTo(domainXml: string, paths: ReadonlySet<string>): boolean {
   return [...diskStates(domainXml).values()].some(
     disk => disk.sourcePath !== null && paths.has(disk.sourcePath),
   );
-}
-
-async function stop(domain: Domain): Promise<void> {
-  try {
-    if (await domain.isActive()) await domain.destroy();
-  } catch (error) {
-    // it ended by itself meanwhile
-    if (!(isLibvirtError(error) && error.is(OPERATION_INVALID))) throw error;
-  }
 }
 
 /** Tells a state of the overlays that stand on what it keeps; libvirt's own deletion asks for them later. */

@@ -1,14 +1,15 @@
 /**
  * Brings a domain back to a saved state: what came after on its disks is lost, other states stay.
  *
- * check → prepare → switch → clean. Until the commit everything can be taken back, also by the next run of the agent: a
- * crash ends in the world before. After it, in the one of the state; only unused overlays are left to be removed.
+ * check → prepare → stop → define → start → clean. Until the commit, when it runs again, everything can be taken back,
+ * also by the next run of the agent: a crash or a cancel ends in the world before, the guest started anew. After it, in
+ * the one of the state; only unused overlays are left to be removed.
  */
 import { DomainXml } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RevertSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import {
-  exchangeDomain,
+  defineReverted,
   fromLibvirt,
   makeOverlays,
   planRevert,
@@ -16,6 +17,8 @@ import {
   revertedDomain,
   revertRefusal,
   type SavedState,
+  startReverted,
+  stopDomain,
   writeMetadata,
 } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
@@ -23,7 +26,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { asTargetError, findTarget, requireState, type Target } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
-export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'switch', 'clean'] as const;
+export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'stop', 'define', 'start', 'clean'] as const;
 
 const CLEAN_TIMEOUT_MS = 120_000;
 
@@ -46,12 +49,14 @@ async function run(
 ): Promise<void> {
   const { target, state } = await context.step('check', () => check(dependencies, request, context));
   if (state.internalDisks.length > 0 || state.memory === 'internal')
-    return context.step('switch', () => revertInternal(target, state, context));
+    return context.step('start', () => revertInternal(target, state, context));
   const plan = planRevert(target.picture, state, context.id);
   const leftover = { type: 'unused_layers', domainId: request.domainId, paths: plan.unused } as const;
   const unused = context.effects.begin(leftover, 'always');
   await context.step('prepare', () => prepare(target, state, plan, context));
-  await context.step('switch', () => exchange(dependencies, target, state, plan, context));
+  await exchange(dependencies, target, state, plan, context).catch(error => {
+    throw hasKey(error, 'canceled', 'interrupted') ? error : failed(target.domain.name, state, error);
+  });
   await context.step('clean', () => unused.undo(AbortSignal.timeout(CLEAN_TIMEOUT_MS)));
 }
 
@@ -94,17 +99,15 @@ async function exchange(
   plan: RevertPlan,
   context: OperationContext,
 ): Promise<void> {
+  const libvirt = dependencies.libvirt();
   const metadata = { ...picture.metadata, statesDeleted: new Date() };
-  const wasRunning = picture.power === 'running';
-  try {
-    const reverted = revertedDomain(state, plan, metadata);
-    const libvirt = dependencies.libvirt();
-    const runs = await exchangeDomain(libvirt, domain, state, plan, reverted, wasRunning);
+  const reverted = revertedDomain(state, plan, metadata);
+  await context.step('stop', () => stopDomain(domain));
+  await context.step('define', () => defineReverted(libvirt, domain, state, plan, reverted));
+  await context.step('start', async () => {
+    const runs = await startReverted(libvirt, domain, state, reverted, picture.power === 'running');
     context.commit({ power_state: runs ? 'running' : 'off' });
-  } catch (error) {
-    if (hasKey(error, 'canceled', 'interrupted')) throw error;
-    throw failed(domain.name, state, error);
-  }
+  });
 }
 
 /** libvirt reverts internal states itself, in one call. */
