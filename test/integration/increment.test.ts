@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { makePlainDisk } from '../lab/disks.ts';
+import { defineGuest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { checkFileSystem } from './archive-tools.ts';
 import {
@@ -121,7 +122,13 @@ describe('a running guest with an agent', () => {
 });
 
 test('firmware variables and TPM state go in with each state', async () => {
-  const guest = await lab.world.defineTiny({ uefi: true, tpm: true });
+  const defined = await lab.world.defineTiny({ uefi: true, tpm: true });
+  const vars = join(lab.world.dir, 'nvram', 'own_VARS.fd');
+  const xml = (await defined.xml(true)).replace(
+    /<nvram([^>]*)(\/>|>[^<]*<\/nvram>)/,
+    `<nvram$1>${vars}</nvram>`,
+  );
+  const guest = await defineGuest(lab.world.node, defined.name, xml);
   // both are made by the first start
   await guest.start();
   await guest.destroy();
