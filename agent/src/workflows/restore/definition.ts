@@ -132,18 +132,17 @@ export function restoredState(
     for (const disk of childrenAt(domain, 'devices/disk')) {
       const target = attr(child(disk, 'target'), 'dev') ?? '';
       if ((attr(disk, 'device') ?? 'disk') !== 'disk') continue;
-      const index = state.frozen.get(target);
-      if (index !== undefined)
-        applySource(disk, { path: layerPath(placed.get(target)!, index), format: 'qcow2' });
+      const kept = state.frozen.get(target);
+      if (kept) applySource(disk, { path: layerPath(placed.get(kept.disk)!, kept.index), format: 'qcow2' });
       else if (!input.attachable.has(target)) remove(disk);
     }
   }
   for (const disk of childrenAt(root, 'disks/disk')) {
     const target = attr(disk, 'name') ?? '';
     if (attr(disk, 'snapshot') !== 'external') continue;
-    const index = state.frozen.get(target);
-    if (index === undefined) remove(disk);
-    else applyOverlay(disk, layerPath(placed.get(target)!, index + 1));
+    const kept = state.frozen.get(target);
+    if (kept) applyOverlay(disk, layerPath(placed.get(kept.disk)!, kept.index + 1));
+    else remove(disk);
   }
   dropForeignEntries(root);
   dropTag(root);
@@ -207,14 +206,12 @@ export function foreignDisks(xml: string, input: DefinitionInput): string[] {
     .filter(target => !restored.has(target) && !input.attachable.has(target));
 }
 
-/** Per target the layer that a saved state keeps. */
+/** Per target, as it was then, the layer that a saved state keeps. */
 export function keptPaths(state: RestoredState, placement: Placement): Map<string, string> {
-  const found = new Map<string, string>();
-  for (const placed of placement.disks) {
-    const index = state.frozen.get(placed.disk.target);
-    if (index !== undefined) found.set(placed.disk.target, layerPath(placed, index));
-  }
-  return found;
+  const placed = new Map(placement.disks.map(disk => [disk.disk.target, disk]));
+  return new Map(
+    [...state.frozen].map(([target, { disk, index }]) => [target, layerPath(placed.get(disk)!, index)]),
+  );
 }
 
 /** Per target the file that the restored VM writes to. */

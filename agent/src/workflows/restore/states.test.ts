@@ -48,7 +48,7 @@ const summary = (plan: ReturnType<typeof planStates>) =>
     name: record.name,
     parent,
     current,
-    frozen: Object.fromEntries(frozen),
+    frozen: Object.fromEntries([...frozen].map(([target, { index }]) => [target, index])),
   }));
 
 describe('the saved states of a restored VM', () => {
@@ -106,6 +106,18 @@ describe('the saved states of a restored VM', () => {
     const disks = [diskOf('vda', ['/new/a', 's1'], ['/new/b', null])];
     const plan = planStates(disks, [candidate('s1', { at: 1, overlays: { vda: '/old/b' } })], null);
     expect(summary(plan)).toMatchObject([{ name: 's1', frozen: { vda: 0 } }]);
+  });
+
+  test('disks that changed places since are told apart by their files', () => {
+    const disks = [
+      diskOf('vda', ['/x', 's1'], ['/y', null]),
+      diskOf('vdb', ['/a', 's1'], ['/b', 's2'], ['/c', null]),
+    ];
+    const plan = planStates(disks, [candidate('s1', { at: 1, overlays: { vda: '/b', vdb: '/y' } })], null);
+    expect([...plan.states[0]!.frozen]).toEqual([
+      ['vda', { disk: 'vdb', index: 0 }],
+      ['vdb', { disk: 'vda', index: 0 }],
+    ]);
   });
 
   test('a disk that is another one by now is not part of an older state; a state without any disk is left out', () => {

@@ -16,8 +16,16 @@ export interface RestoredState {
   xml: string;
   parent: string | null;
   current: boolean;
-  /** Per target the index of the layer it keeps, in the disk's `layers`. A disk that is not here is not part of it. */
-  frozen: ReadonlyMap<string, number>;
+  /** Per target, as it was then, the layer it keeps. A disk that is not here is not part of it. */
+  frozen: ReadonlyMap<string, KeptLayer>;
+}
+
+/** A disk may be on another target now than when the saved state was made. */
+export interface KeptLayer {
+  /** Target of the disk in the restored VM. */
+  disk: string;
+  /** Index in the disk's `layers`. */
+  index: number;
 }
 
 export interface StatesPlan {
@@ -100,7 +108,7 @@ export function planStates(
   ownName: string | null,
 ): StatesPlan {
   const warnings: string[] = [];
-  const kept: (StateCandidate & { frozen: Map<string, number> })[] = [];
+  const kept: (StateCandidate & { frozen: Map<string, KeptLayer> })[] = [];
   for (const candidate of candidates) {
     const frozen = frozenLayers(disks, candidate);
     if (frozen) kept.push({ ...candidate, frozen });
@@ -130,43 +138,48 @@ export function planStates(
 }
 
 /** Per target the layer a state keeps; null when the archive holds none of its external disks. */
-function frozenLayers(disks: ManifestDisk[], { record, xml }: StateCandidate): Map<string, number> | null {
+function frozenLayers(disks: ManifestDisk[], { record, xml }: StateCandidate): Map<string, KeptLayer> | null {
   const config = parseSnapshot(xml, record.xmlMember);
-  const frozen = new Map<string, number>();
-  let missing = 0;
-  for (const { target, layers } of disks) {
-    const entry = config.disks.find(disk => disk.name === target);
-    if (entry?.mode === 'external') {
-      const index = keptLayer(layers, record.name, entry.path);
-      if (index === undefined) missing += 1;
-      else frozen.set(target, index);
-      continue;
-    }
-    const path = config.domain?.disks.find(disk => disk.targetDev === target)?.path;
-    const index = layers.findIndex(layer => path !== undefined && layer.formerPath === path);
-    if (index >= 0) frozen.set(target, index);
+  const frozen = new Map<string, KeptLayer>();
+  const external = config.disks.filter(disk => disk.mode === 'external');
+  for (const { name, path } of external) {
+    const made = path === undefined ? undefined : layerAt(disks, path);
+    if (made && made.index > 0) frozen.set(name, { ...made, index: made.index - 1 });
   }
-  const external = [...frozen.keys()].some(target =>
-    config.disks.some(disk => disk.name === target && disk.mode === 'external'),
-  );
-  return missing > 0 && !external ? null : frozen;
+  // none of its files is known: all were moved since, and the layers tell by name who froze them
+  if (frozen.size === 0)
+    for (const { name } of external) {
+      const kept = layerFrozenBy(disks, record.name, name);
+      if (kept) frozen.set(name, kept);
+    }
+  const held = external.filter(({ name }) => disks.some(disk => disk.target === name));
+  if (frozen.size === 0 && held.length > 0) return null;
+  for (const { targetDev, path } of config.domain?.disks ?? []) {
+    if (path === undefined || external.some(({ name }) => name === targetDev)) continue;
+    const same = layerAt(disks, path);
+    if (same) frozen.set(targetDev, same);
+  }
+  return frozen;
 }
 
-/** The layer below the overlay that the state made; by the overlay's path, else by the name of who froze it. */
-function keptLayer(
-  layers: ManifestDisk['layers'],
-  name: string,
-  overlay: string | undefined,
-): number | undefined {
-  const made = layers.findIndex(layer => overlay !== undefined && layer.formerPath === overlay);
-  if (made > 0) return made - 1;
-  const index = layers.findIndex(layer => layer.frozenBy === name);
-  return index >= 0 && index < layers.length - 1 ? index : undefined;
+/** A layer that a state froze and on which another stands. */
+function layerFrozenBy(disks: ManifestDisk[], state: string, target: string): KeptLayer | undefined {
+  const layers = disks.find(disk => disk.target === target)?.layers ?? [];
+  const index = layers.findIndex(layer => layer.frozenBy === state);
+  return index >= 0 && index < layers.length - 1 ? { disk: target, index } : undefined;
+}
+
+function layerAt(disks: ManifestDisk[], path: string): KeptLayer | undefined {
+  for (const { target, layers } of disks) {
+    const index = layers.findIndex(layer => layer.formerPath === path);
+    if (index >= 0) return { disk: target, index };
+  }
+  return undefined;
 }
 
 /** A merged state goes back between its parent and the state that was made after it. */
 function parentsOf(
-  kept: (StateCandidate & { frozen: Map<string, number> })[],
+  kept: (StateCandidate & { frozen: Map<string, KeptLayer> })[],
   nearest: (name: string | null) => string | null,
 ): Map<string, string | null> {
   const parents = new Map(kept.map(({ record }) => [record.name, nearest(record.parent)]));
