@@ -124,7 +124,7 @@ function optionsOf(request: StartBackupRequest, job: BackupJob): Record<string, 
   const former = job.base?.manifest.options;
   return {
     exclude_iso: request.excludeIso,
-    compress: former?.compress ?? request.compress,
+    compress: job.compressed,
     hash_sum: former?.hash_sum ?? request.hashSum,
     exclude_vdisks: request.excludeVdisks,
     require_consistency: request.requireConsistency,
