@@ -306,6 +306,20 @@ describe('an archive that cannot be extended', () => {
     );
   });
 
+  test('when the VM left the branch that a state of the user is on', async () => {
+    const guest = await offGuest(['qcow2']);
+    const first = (await guest.disks()).vda!;
+    const made = await firstBackup(lab, guest);
+    await virsh('snapshot-create-as', guest.name, 'mine', '--disk-only');
+    const top = (await guest.disks()).vda!;
+    const other = inPool(`${newId()}.qcow2`);
+    await run(['qemu-img', 'create', '-q', '-f', 'qcow2', '-b', first, '-F', 'qcow2', other]);
+    const backing = /<backingStore[\s\S]*?<\/backingStore>\n(?=\s*<target)/;
+    await redefine(guest, xml => xml.replace(top, other).replace(backing, ''));
+    await expect(increment(lab, guest, made)).rejects.toMatchObject({ msgKey: 'snapshot_chain_unsupported' });
+    await expect(lab.backup(guest)).rejects.toMatchObject({ msgKey: 'snapshot_chain_unsupported' });
+  });
+
   test('with a disk on zfs', async () => {
     const guest = await offGuest(['qcow2']);
     lab.poolChanges.set('fast', { kind: 'zfs' });

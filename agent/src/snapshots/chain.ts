@@ -72,6 +72,7 @@ export interface ChainFile {
 /**
  * Joins the disks' files with the states. Files are recognised by their path: a disk may have changed its target since.
  * @param disks per disk the files, top (active) first
+ * @param detached files that states keep of disks which were taken away, or replaced by others at their targets
  * @throws VirtkeepError snapshot_chain_unsupported when a state froze a file that is not below the active one: the
  *   states branch, or the files were moved
  */
@@ -79,6 +80,7 @@ export function buildChain(
   domainName: string,
   disks: { targetDev: string; files: ChainFile[] }[],
   states: SavedState[],
+  detached: ReadonlySet<string> = new Set(),
 ): VmChain {
   const refuse = (reason: string) =>
     new VirtkeepError('snapshot_chain_unsupported', { domain: domainName, reason });
@@ -101,28 +103,16 @@ export function buildChain(
   for (const state of sorted) {
     if (state.deleting) throw refuse(`the deletion of "${state.name}" was interrupted; delete it again`);
     for (const [targetDev, kept] of Object.entries(keptOf(state))) {
-      if (!present.has(kept) && !isDetached(kept, sorted, present))
+      const isWanted = chains.some(chain => chain.targetDev === targetDev);
+      if (isWanted && !present.has(kept) && !detached.has(kept))
         throw refuse(`"${state.name}" keeps ${kept}, which is not below the active file of ${targetDev}`);
     }
   }
   return { disks: chains, states: sorted };
 }
 
-/** A disk that was taken away, or replaced by another at its target, has none of its files left in any chain. */
-function isDetached(kept: string, states: SavedState[], present: ReadonlySet<string>): boolean {
-  const pairs = states.flatMap(state =>
-    Object.entries(keptOf(state)).map(([target, file]) => [file, state.overlays[target]!] as const),
-  );
-  const files = new Set([kept]);
-  for (let before = 0; before < files.size; ) {
-    before = files.size;
-    for (const [below, above] of pairs) if (files.has(below) || files.has(above)) files.add(below).add(above);
-  }
-  return ![...files].some(file => present.has(file));
-}
-
 /** What an external state froze, per target that the disk had then. */
-function keptOf({ overlays, frozen }: SavedState): Record<string, string> {
+export function keptOf({ overlays, frozen }: SavedState): Record<string, string> {
   return Object.fromEntries(Object.entries(frozen).filter(([target]) => overlays[target] !== undefined));
 }
 

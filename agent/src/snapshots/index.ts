@@ -8,6 +8,7 @@ export {
   buildChain,
   type ChainFile,
   type DiskChain,
+  keptOf,
   type Layer,
   layersSince,
   type SavedState,

@@ -2,8 +2,9 @@
 import { stat } from 'node:fs/promises';
 import { type Domain, DomainStateCode, DomainXml } from '@virtkeep/node-libvirt';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists } from '@virtkeep/shared/files';
 import type { Manifest } from '../../archive/index.ts';
-import { diskId } from '../../disks/index.ts';
+import { diskId, readLayers } from '../../disks/index.ts';
 import { type DomainConfig, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
 import { backupSourceRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import {
@@ -11,6 +12,7 @@ import {
   type ChainFile,
   diskStates,
   isNoDomain,
+  keptOf,
   loadStates,
   readDiskFiles,
   type SavedState,
@@ -77,7 +79,10 @@ export async function readFacts(
     pools,
   );
   if (refusal) throw refusal;
-  const chains = await withTimes(content, chainsOf(config, content, files, split, states, template));
+  const chains = await withTimes(
+    content,
+    chainsOf(config, content, files, split, states, template, await detachedFiles(files, states)),
+  );
   return {
     domain,
     power,
@@ -204,6 +209,29 @@ function splitOwn(files: ChainFile[], template: Template | null, config: DomainC
   };
 }
 
+/**
+ * What states keep of disks that the VM has no more: neither these files nor any below them are below an active one. A
+ * file that stands on one of the VM's is on a branch that it left, and is not meant.
+ */
+async function detachedFiles(
+  files: ReadonlyMap<string, ChainFile[]>,
+  states: SavedState[],
+): Promise<Set<string>> {
+  const present = new Set([...files.values()].flatMap(chain => chain.map(({ path }) => path)));
+  const found = new Set<string>();
+  for (const state of states) {
+    for (const [target, kept] of Object.entries(keptOf(state))) {
+      if (present.has(kept)) continue;
+      // one that cannot be read was removed with its disk
+      const below = (await exists(kept))
+        ? await readLayers(kept, state.frozenFormats?.[target] ?? 'qcow2')
+        : [];
+      if (!below.some(({ path }) => present.has(path))) found.add(kept);
+    }
+  }
+  return found;
+}
+
 function chainsOf(
   config: DomainConfig,
   content: ContentPlan,
@@ -211,10 +239,11 @@ function chainsOf(
   split: Map<string, ReturnType<typeof splitOwn>>,
   states: SavedState[],
   template: Template | null,
+  detached: ReadonlySet<string>,
 ): Map<string, OwnChain> {
   const targets = content.disks.map(disk => disk.config.targetDev);
   const wanted = targets.map(targetDev => ({ targetDev, files: files.get(targetDev)! }));
-  const chain = buildChain(config.name, wanted, states);
+  const chain = buildChain(config.name, wanted, states, detached);
   return new Map(
     chain.disks.map(({ targetDev, layers }) => {
       const { own, base } = split.get(targetDev)!;
