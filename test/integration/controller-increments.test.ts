@@ -157,11 +157,17 @@ test('a backup grows; each state is listed and restored; a deleted saved state e
 
 test('a VM is reverted; a state that virsh deletes is noticed', async () => {
   await virtkeep('snapshots', 'create', 'tiny', 'good');
+  await virtkeep('snapshots', 'create', 'tiny', 'bad');
   await virtkeep('snapshots', 'revert', 'tiny', 'good');
   const extendable = () => rest.list<FileRecord>(`/api/library/?domain=${domainId}&can_be_incremental=1`);
   expect(await extendable()).toEqual([]);
   const made = await json<FileRecord>('backup', 'tiny', '--pool', bulk, '--incremental');
   expect(made.can_be_incremental).toBe(true);
+  // the branch that was left stays on the VM; the backup is of what the VM stands on
+  const shown = await json<{ configuration: { snapshots: string[] } }>('backups', 'show', made.id);
+  expect(shown.configuration.snapshots).toContain('good');
+  expect(shown.configuration.snapshots).not.toContain('bad');
+  expect(await guest.snapshots()).toContain('bad');
   await world.node.virsh('snapshot-delete', guest.name, made.states[0]!.name, '--metadata');
   await waitFor('the loss of the state', async () => (await extendable()).length === 0, 60_000);
   expect((await record(made.id)).not_incremental_reason).not.toBe('');

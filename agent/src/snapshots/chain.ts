@@ -129,6 +129,29 @@ export function layersSince(chain: VmChain, stateName: string, targetDev: string
   return at >= 0 && at < layers.length - 1 ? layers.slice(at + 1) : null;
 }
 
+/**
+ * The states the VM stands on, and the names of the others: after a revert those made after the state it went back to
+ * are on a branch that it left. With no current state nothing is known of branches, and all count as present.
+ */
+export function presentBranch(states: SavedState[]): { present: SavedState[]; left: string[] } {
+  const byName = new Map(states.map(state => [state.name, state]));
+  const path = new Set<string>();
+  for (
+    let at = states.find(state => state.current);
+    at && !path.has(at.name);
+    at = byName.get(at.parent ?? '')
+  )
+    path.add(at.name);
+  if (path.size === 0) return { present: states, left: [] };
+  // an internal state freezes no file, so it stays as long as the states it comes after do
+  const isPresent = (state: SavedState): boolean =>
+    path.has(state.name) ||
+    (Object.keys(state.overlays).length === 0 &&
+      (state.parent === null || !byName.has(state.parent) || isPresent(byName.get(state.parent)!)));
+  const present = states.filter(isPresent);
+  return { present, left: states.filter(state => !present.includes(state)).map(({ name }) => name) };
+}
+
 /** States sorted so that each comes after its parent; in order of creation among siblings. */
 export function parentsFirst(states: SavedState[]): SavedState[] {
   const known = new Set(states.map(state => state.name));

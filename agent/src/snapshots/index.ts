@@ -11,6 +11,7 @@ export {
   keptOf,
   type Layer,
   layersSince,
+  presentBranch,
   type SavedState,
   type VmChain,
 } from './chain.ts';

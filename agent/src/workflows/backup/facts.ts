@@ -14,6 +14,7 @@ import {
   isNoDomain,
   keptOf,
   loadStates,
+  presentBranch,
   readDiskFiles,
   type SavedState,
 } from '../../snapshots/index.ts';
@@ -58,7 +59,12 @@ export async function readFacts(
   const parsed = parseDomain(xml, domain.name);
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
   if (power !== 'off') await refuseBlockJobs(domain);
-  const states = await loadStates(domain);
+  const all = await loadStates(domain);
+  const { present: states, left } = presentBranch(all);
+  if (left.length > 0)
+    warnings.push(
+      `Not in the backup, because the VM was reverted and left their branch: ${left.join(', ')}.`,
+    );
   const template = await readTemplate(dependencies, config);
   const files = await readAllFiles(config);
   const split = new Map([...files].map(([target, chain]) => [target, splitOwn(chain, template, config)]));
@@ -72,7 +78,7 @@ export async function readFacts(
     {
       domain: config.name,
       running: power !== 'off',
-      hasStates: states.length > 0 || options.incremental,
+      hasStates: all.length > 0 || options.incremental,
       mdevs: config.hostdevs.filter(device => device.type === 'mdev').map(device => device.address ?? ''),
       disks: content.disks.map(disk => disk.config),
     },
