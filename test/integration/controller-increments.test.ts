@@ -169,7 +169,7 @@ test('a VM is reverted; a state that virsh deletes is noticed', async () => {
   expect(shown.configuration.snapshots).not.toContain('bad');
   expect(await guest.snapshots()).toContain('bad');
   await world.node.virsh('snapshot-delete', guest.name, made.states[0]!.name, '--metadata');
-  await waitFor('the loss of the state', async () => (await extendable()).length === 0, 60_000);
+  await waitFor('the loss of the state', async () => (await extendable()).length === 0, 180_000);
   expect((await record(made.id)).not_incremental_reason).not.toBe('');
 });
 

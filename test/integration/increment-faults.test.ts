@@ -76,7 +76,7 @@ describe('an increment of a guest that is off', () => {
     lab.inject(`backup.state.before=pause:${pause}`);
     try {
       const ending = increment(lab, guest, made).catch((error: unknown) => error);
-      await waitFor('the step', () => existsSync(`${pause}.reached`), 60_000, 20);
+      await waitFor('the step', () => existsSync(`${pause}.reached`), 180_000, 20);
       await lab.world.node.virsh('snapshot-create-as', guest.name, 'mine', '--disk-only');
       writeFileSync(pause, '');
       expect(await ending).toMatchObject({ msgKey: 'power_state_conflict' });
@@ -106,7 +106,7 @@ test.each([false, true])(
       const pause = join(lab.world.dir, `pause-full-${compress}`);
       lab.inject(`backup.estimate.after=pause:${pause}`);
       const ending = increment(lab, guest, made).catch((error: unknown) => error);
-      await waitFor('the step', () => existsSync(`${pause}.reached`), 60_000, 20);
+      await waitFor('the step', () => existsSync(`${pause}.reached`), 180_000, 20);
       const filler = join(path, 'filler');
       await run(['sh', '-c', 'dd if=/dev/zero of="$1" bs=1M || true; truncate -s -2M "$1"', 'sh', filler]);
       writeFileSync(pause, '');

@@ -206,7 +206,7 @@ test('a thin clone with saved states, flattened, stands on its template still', 
 
 test('each state is shown as it was', async () => {
   for (const number of [1, 2, 3]) {
-    const opened = await openBackup(pathOf(FILES.compressed), String(number), AbortSignal.timeout(60_000));
+    const opened = await openBackup(pathOf(FILES.compressed), String(number), AbortSignal.timeout(180_000));
     await opened.archive.close();
     const shown = backupConfiguration(opened.manifest, opened.state, opened.xml);
     expect(shown.disks).toMatchObject([{ targetDev: 'vda', virtualSize: 64n * 1024n * 1024n }]);
