@@ -80,7 +80,8 @@ async function begin(bench: Bench): Promise<void> {
 async function increment(bench: Bench, form: string): Promise<void> {
   const { id, filename } = bench.archives.get(form)!;
   const extend = { poolId: bench.lab.world.node.pool(1).uuid, filename };
-  const started = await bench.lab.startBackup(bench.ours, { fileId: newId(), extend, extendFileId: id });
+  const request = { fileId: newId(), extend, extendFileId: id, holdStates: true };
+  const started = await bench.lab.startBackup(bench.ours, request);
   await succeeded(bench.lab, started);
 }
 

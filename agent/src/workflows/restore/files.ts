@@ -3,6 +3,7 @@ import { chmod, mkdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
+import { mapLimited } from '@virtkeep/shared/limit';
 import {
   assertSelfContained,
   checkImage,
@@ -22,6 +23,9 @@ import type { RestoredState } from './states.ts';
 
 /** UEFI variables are at most a few MiB. */
 const MAX_NVRAM_BYTES = 16 * 1024 * 1024;
+
+/** Programs that look at layers side by side. */
+const CHECKS_AT_ONCE = 2;
 
 export interface ExtractedMemory {
   /** Memory files of the saved states that come back. */
@@ -114,18 +118,23 @@ export async function joinLayers(context: OperationContext, path: string, plan: 
   context.progress.total(mergedBytes);
   let doneBytes = 0;
   for (const { disk, layers, merged } of disks) {
-    let below = plan.bases.get(disk.target) ?? null;
-    for (const layer of [...layers, ...merged]) {
+    const stack = [...layers, ...merged];
+    // all headers first: a check opens the layers below, too
+    await mapLimited([...stack.keys()], CHECKS_AT_ONCE, async index => {
+      const layer = stack[index]!;
       const header = await readImageHeader(layer.path);
       if (header.format !== 'qcow2') throw damaged(`${layer.member} is not a qcow2 image`);
       if (header.dataFile || header.unknownFeatures)
         throw damaged(`${layer.member} names another file, or uses features that are not known`);
+      const below =
+        index > 0 ? { path: stack[index - 1]!.path, format: 'qcow2' } : (plan.bases.get(disk.target) ?? null);
       if (below) await rebaseUnsafe(layer.path, below, { signal });
       await assertSelfContained(layer.path, { signal, ...(below ? { allowedBacking: below.path } : {}) });
+    });
+    await mapLimited(stack, CHECKS_AT_ONCE, async layer => {
       const found = await checkImage(layer.path, { signal, format: 'qcow2', untrusted: true });
       if (!found.ok) throw damaged(`${layer.member} has ${found.corruptions} errors in its metadata`);
-      below = { path: layer.path, format: 'qcow2' };
-    }
+    });
     const top = await readImageHeader([...layers, ...merged].at(-1)!.path);
     if (top.virtualSize !== disk.virtualSizeBytes)
       throw damaged(
