@@ -90,10 +90,14 @@ function openLink(config: AgentConfig, log: Logger): LibvirtLink {
   });
 }
 
+const damageOf = (damage: string | null) =>
+  damage === null ? {} : { damage, canBeIncremental: false, requiredStates: [] };
+
 async function readArchive(path: string, signal: AbortSignal): Promise<ArchiveSummary> {
-  const archive = await openArchive(path, signal);
+  // Older states of a damaged one can still be restored: it is shown with them and with its damage.
+  const archive = await openArchive(path, signal, { salvage: true });
   try {
-    if (archive.manifest) return summaryOf(archive.manifest);
+    if (archive.manifest) return { ...summaryOf(archive.manifest), ...damageOf(archive.damage) };
     throw new VirtkeepError('archive_unsupported', { path, reason: 'it was not written by this service' });
   } finally {
     await archive.close();

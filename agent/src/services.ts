@@ -5,6 +5,7 @@ import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/no
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { backupService } from './grpc/backup-service.ts';
 import { domainService } from './grpc/domain-service.ts';
 import { nodeService } from './grpc/node-service.ts';
@@ -12,6 +13,7 @@ import { operationService } from './grpc/operation-service.ts';
 import { poolService } from './grpc/pool-service.ts';
 import { restoreService } from './grpc/restore-service.ts';
 import { type Service, service } from './grpc/server.ts';
+import { snapshotService } from './grpc/snapshot-service.ts';
 import type { Parts } from './parts.ts';
 
 export function agentServices(parts: Parts): Service[] {
@@ -20,6 +22,7 @@ export function agentServices(parts: Parts): Service[] {
     service(OperationServiceDefinition, operationService(runner)),
     service(NodeServiceDefinition, nodeService(parts)),
     service(DomainServiceDefinition, domainService(parts)),
+    service(SnapshotServiceDefinition, snapshotService(runner, workflows)),
     service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),
     service(BackupServiceDefinition, backupService(runner, workflows)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),

@@ -36,8 +36,6 @@ export const ERRORS = {
     'The enrolment token is not valid, was used already, or has expired. Make a new one on the controller.',
   ),
 
-  not_available: fixed('40010', '{what} is not available in this version. Leave "{field}" out.'),
-
   // 401, 403
   login_required: fixed('40100', 'Log in first: send the header "Authorization: jwt <token>".'),
   login_failed: fixed('40101', 'The user name or the password is wrong.'),
@@ -66,6 +64,7 @@ export const ERRORS = {
   vdisk_not_found: fixed('40409', 'There is no disk {id}.'),
   state_not_found: fixed('40410', 'The backup {file} has no state {state}.'),
   member_not_found: fixed('40411', 'The archive {path} has no member {member}.'),
+  snapshot_not_found: fixed('40412', 'The domain {domain} has no saved state {id}.'),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
   // 409: the state of the thing refuses it
@@ -157,12 +156,25 @@ export const ERRORS = {
     'The data pool {pool} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
   ),
 
-  // 413, 415, 422-like are 400; 429
+  not_extendable: fixed(
+    '40933',
+    'The backup {file} cannot be extended: {reason}. Start a backup with increment capability instead.',
+  ),
+  snapshot_name_taken: fixed('40934', 'The domain {domain} has a saved state named "{name}" already.'),
+  snapshot_in_use: fixed('40935', 'The saved states of {domain} cannot be changed now: {reason}.'),
+  compression_same: fixed('40936', 'The backup {file} is {format} already; there is nothing to convert.'),
+  instant_restore_unsupported: fixed(
+    '40937',
+    'An instant restore of {file} is not possible: {reason}. Restore it in the ordinary way.',
+  ),
+
+  // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),
   unsupported_media_type: fixed(
     '41500',
     'The content type "{value}" is not supported. Send application/json.',
   ),
+  range_not_satisfiable: fixed('41600', 'There are only {size} bytes; the range "{range}" lies outside.'),
   too_many_requests: passing('42900', 'Too many requests. Try again in {seconds} s.'),
   too_many_logins: passing('42901', 'Too many failed logins. Try again in {seconds} s.'),
 
@@ -205,6 +217,12 @@ export const ERRORS = {
   guest_thaw_failed: passing(
     '50212',
     'The file systems of {domain} could not be thawed: {reason}. It is tried again until it works.',
+  ),
+
+  revert_failed: passing('50213', 'The domain {domain} could not be reverted to "{state}": {reason}.'),
+  snapshot_remove_failed: passing(
+    '50214',
+    'The saved state {state} of {domain} could not be deleted: {reason}. What is merged already stays merged.',
   ),
 
   // 503, 504

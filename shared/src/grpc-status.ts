@@ -31,6 +31,7 @@ const GRPC_BY_HTTP: Record<string, Status> = {
   '409': Status.FAILED_PRECONDITION,
   '413': Status.RESOURCE_EXHAUSTED,
   '415': Status.INVALID_ARGUMENT,
+  '416': Status.OUT_OF_RANGE,
   '429': Status.RESOURCE_EXHAUSTED,
   '499': Status.CANCELLED,
   '502': Status.ABORTED,

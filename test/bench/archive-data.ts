@@ -5,20 +5,22 @@ import { join } from 'node:path';
 const CHUNK_BYTES = 4 * 1024 * 1024;
 /** Of 16 chunks: one is a hole, three are incompressible (media, encrypted), the rest is what a system disk holds. */
 const PATTERN = 'uuurUuuuruhUuuru';
+/** The same without holes. */
+export const DENSE = 'uuurUuuuruuUuuru';
 
 /**
  * Writes a disk-like image: files of /usr in a fixed order, pseudo-random bytes from a fixed key, holes.
  * The same machine yields the same image every time.
  */
-export function writeImage(path: string, sizeBytes: number): void {
+export function writeImage(path: string, sizeBytes: number, pattern = PATTERN): void {
   const fd = openSync(path, 'w');
   const files = usrFiles('/usr');
   const cipher = createCipheriv('aes-128-ctr', Buffer.alloc(16, 7), Buffer.alloc(16));
   for (let at = 0; at < sizeBytes; at += CHUNK_BYTES) {
-    const kind = PATTERN[(at / CHUNK_BYTES) % PATTERN.length];
+    const kind = pattern[(at / CHUNK_BYTES) % pattern.length];
     if (kind === 'h') continue;
     const bytes = kind === 'r' ? cipher.update(Buffer.alloc(CHUNK_BYTES)) : nextBytes(files);
-    writeSync(fd, bytes, 0, CHUNK_BYTES, at);
+    writeSync(fd, bytes, 0, Math.min(CHUNK_BYTES, sizeBytes - at), at);
   }
   ftruncateSync(fd, sizeBytes);
   fsyncSync(fd);

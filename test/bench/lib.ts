@@ -107,8 +107,9 @@ export async function measuredNode(file: string, args: readonly string[]): Promi
   return JSON.parse(output.trim().split('\n').at(-1)!) as Measured;
 }
 
-/** Highest memory this process had resident, in bytes. */
-export const peakRssBytes = (): number => process.resourceUsage().maxRSS * 1024;
+/** Highest memory this process had resident, in bytes; getrusage would count that of the process that started it. */
+export const peakRssBytes = (): number =>
+  Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))![1]) * 1024;
 
 const QUIET_MS = 300;
 const MAX_WAIT_MS = 10_000;

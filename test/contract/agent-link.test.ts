@@ -96,6 +96,14 @@ describe('link to a node', () => {
     expect((await made.clients().node.getInfo({})).id).toBe(agent.id);
   });
 
+  test('a node is reached by its name as well as by its address', async () => {
+    for (const address of [agent.address, agent.address.replace('127.0.0.1', 'localhost')]) {
+      const made = connect(watch().observer, { id: agent.id, name: 'n1', address });
+      await until(() => made.isConnected);
+      await made.stop();
+    }
+  });
+
   test('errors of the agent arrive with their key', async () => {
     const made = connect(watch().observer);
     await until(() => made.isConnected);

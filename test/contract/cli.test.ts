@@ -88,10 +88,32 @@ function task(status: string, patch: Record<string, unknown> = {}) {
     progress: status === 'SUCCESS' ? 100 : 40,
     error: null,
     error_message: '',
+    entities: { [FILE]: 'file', [VM]: 'domain' },
     detail: { phase: 'copy', bytes_done: 4, bytes_total: 10, rate: 1, message: '' },
     ...patch,
   };
 }
+
+const fileRecord = {
+  id: FILE,
+  filename: 'web.tar.zst',
+  verbose_name: 'web.tar.zst',
+  size: 1536,
+  states: [{ number: 1 }],
+  fallback_reason: '',
+};
+
+/** Answers an action that is a task which succeeds at once; anything else is asked of the test. */
+function taskScript(others: Script, response: unknown = {}): Script {
+  return (method, path, body) => {
+    if (method === 'POST') return { status: 202, body: { entity: FILE, _task: task('IN_PROGRESS') } };
+    if (path.endsWith('/response/')) return { body: { status: 'SUCCESS', response, error: null } };
+    if (path.startsWith('/api/tasks/')) return { body: task('SUCCESS') };
+    return others(method, path, body);
+  };
+}
+
+const posted = () => seen.find(one => one.method === 'POST');
 
 describe('virtkeep command', () => {
   test('a backup by name sends the options, follows the task and prints the file', async () => {
@@ -104,7 +126,7 @@ describe('virtkeep command', () => {
         ]);
       if (method === 'POST') return { status: 202, body: { entity: FILE, _task: task('IN_PROGRESS') } };
       if (path.startsWith('/api/tasks/')) return { body: task(polls++ > 0 ? 'SUCCESS' : 'IN_PROGRESS') };
-      return { body: { id: FILE, filename: 'web.tar.zst', verbose_name: 'web.tar.zst', size: 1536 } };
+      return { body: fileRecord };
     };
     const result = await run(['backup', 'web', '--compress', '--hash', '--no-iso']);
     expect(result).toMatchObject({ code: 0, stdout: `web.tar.zst  1.50 KiB  ${FILE}\n` });
@@ -194,5 +216,184 @@ describe('virtkeep command', () => {
     script = () => page([]);
     await run(['nodes'], { VIRTKEEP_TOKEN: '', VIRTKEEP_URL: url().replace('127.0.0.1', 'localhost') });
     expect(seen[0]?.authorization).toBeUndefined();
+  });
+});
+
+describe('increments', () => {
+  const others: Script = (_method, path) => {
+    if (path.startsWith('/api/domains/?')) return page([{ id: VM, verbose_name: 'web' }]);
+    if (path.startsWith('/api/library/?')) return page([fileRecord]);
+    return { body: fileRecord };
+  };
+
+  test.each([
+    [['--incremental', '--hold'], { can_be_incremental: true, hold_states: true }],
+    [['--extend', 'web.tar.zst'], { backup: FILE }],
+    [['--increment'], { increment: true }],
+  ])('backup %p', async (options, body) => {
+    script = taskScript(others);
+    expect((await run(['backup', 'web', ...options])).code).toBe(0);
+    expect(posted()?.body).toEqual({ domain: VM, ...body });
+  });
+
+  test('the file is the one that the task made in the end, and why it is no increment is told', async () => {
+    const made = '44444444-4444-4444-8444-444444444444';
+    script = (method, path, body) => {
+      if (path === `/api/tasks/${TASK}/`)
+        return { body: task('SUCCESS', { entities: { [made]: 'file', [FILE]: 'file', [VM]: 'domain' } }) };
+      if (path === `/api/library/${made}/`)
+        return { body: { ...fileRecord, id: made, fallback_reason: 'a saved state was deleted' } };
+      return taskScript(others)(method, path, body);
+    };
+    const result = await run(['backup', 'web', '--increment']);
+    expect(result.stdout).toContain(made);
+    expect(result.stderr).toContain('not an increment: a saved state was deleted');
+  });
+
+  test('the extendable backups are asked for, and shown as such', async () => {
+    const file = { ...fileRecord, type: 'tar', can_be_incremental: true, domain: null, datapool: {} };
+    script = () => page([file]);
+    const result = await run(['backups', 'list', '--extendable']);
+    expect(seen[0]?.path).toContain('can_be_incremental=1');
+    expect(result.stdout.split('\t').slice(4, 6)).toEqual(['1', 'yes']);
+  });
+});
+
+describe('saved states', () => {
+  const states = [
+    {
+      id: FILE,
+      verbose_name: 'before',
+      current: true,
+      memory: true,
+      parent: null,
+      created: 'x',
+      backup: null,
+    },
+  ];
+  const others: Script = (_method, path) =>
+    path.startsWith('/api/domains/?') ? page([{ id: VM, verbose_name: 'web' }]) : page(states);
+
+  test('are listed', async () => {
+    script = others;
+    expect((await run(['snapshots', 'list', 'web'])).stdout).toBe(`before\tyes\t\tyes\tx\t\t${FILE}\n`);
+  });
+
+  test('are made', async () => {
+    script = taskScript(others);
+    expect((await run(['snapshots', 'create', 'web', 'now', '--memory', '--description', 'why'])).code).toBe(
+      0,
+    );
+    expect(posted()).toMatchObject({
+      path: `/api/domains/${VM}/snapshots/?async=1`,
+      body: { verbose_name: 'now', memory: true, description: 'why' },
+    });
+  });
+
+  test.each([
+    ['remove', ['--bandwidth', '20M'], { bandwidth: 20 * 1024 * 1024 }],
+    ['revert', [], {}],
+  ])('%s, by name', async (action, options, body) => {
+    script = taskScript(others);
+    expect((await run(['snapshots', action, 'web', 'before', ...options])).code).toBe(0);
+    expect(posted()).toMatchObject({ path: `/api/domains/${VM}/snapshots/${FILE}/${action}/?async=1`, body });
+  });
+
+  test('one that is not there is not found; a limit that is none is a usage error', async () => {
+    script = taskScript(others);
+    expect((await run(['snapshots', 'revert', 'web', 'after'])).code).toBe(4);
+    expect((await run(['snapshots', 'remove', 'web', 'before', '--bandwidth', 'fast'])).code).toBe(2);
+  });
+});
+
+describe('backup files', () => {
+  const others: Script = () => page([fileRecord]);
+
+  test('are converted', async () => {
+    script = taskScript(others, { ...fileRecord, filename: 'web.tar' });
+    const result = await run(['backups', 'unpack', 'web.tar.zst']);
+    expect(result.stdout).toContain('web.tar  1.50 KiB');
+    expect(posted()).toMatchObject({ path: `/api/library/${FILE}/unpack/?async=1`, body: {} });
+    await run(['backups', 'compress', 'web.tar.zst', '--level', '9']);
+    expect(seen.findLast(one => one.method === 'POST')?.body).toEqual({ level: 9 });
+    expect((await run(['backups', 'compress', 'web.tar.zst', '--level', '19'])).code).toBe(2);
+  });
+
+  test('a damaged one is named member by member, with what can be restored', async () => {
+    const response = {
+      ok: false,
+      problems: [{ member: 'a', reason: 'its hash differs' }],
+      restorable_states: [1, 3],
+    };
+    script = taskScript(others, response);
+    const result = await run(['backups', 'verify', 'web.tar.zst']);
+    expect(result.code).toBe(1);
+    expect(result.stderr).toContain('a: its hash differs\nStates that can be restored: 1, 3.');
+    script = taskScript(others, { ok: true });
+    expect(await run(['backups', 'verify', 'web.tar.zst'])).toMatchObject({
+      code: 0,
+      stdout: 'web.tar.zst: verified\n',
+    });
+  });
+
+  test('restore passes its options on', async () => {
+    const node = { id: VM, verbose_name: 'n1' };
+    script = taskScript((_method, path) =>
+      path.startsWith('/api/nodes') ? page([node]) : page([fileRecord]),
+    );
+    const options = ['--state', '2', '--flatten', '--instant', '--bandwidth', '1.5M', '--no-wait'];
+    expect((await run(['restore', 'web.tar.zst', ...options])).code).toBe(0);
+    expect(posted()?.body).toEqual({
+      file: FILE,
+      node: VM,
+      state: '2',
+      flatten: true,
+      instant: true,
+      bandwidth: 1.5 * 1024 * 1024,
+    });
+  });
+});
+
+describe('download', () => {
+  const content = Buffer.from('0123456789'.repeat(1000));
+  let cut: number | undefined;
+  let ranges: (string | undefined)[];
+
+  beforeEach(() => {
+    cut = undefined;
+    ranges = [];
+    script = () => ({ body: fileRecord });
+    server.prependListener('request', (request, response) => {
+      if (!request.url?.includes('/download/')) return;
+      const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? '')?.[1] ?? 0);
+      ranges.push(request.headers.range);
+      response.writeHead(from > 0 ? 206 : 200, { 'content-length': content.length - from, etag: '"t"' });
+      if (cut === undefined) response.end(content.subarray(from));
+      else response.write(content.subarray(from, cut), () => response.destroy());
+      response.writeHead = () => response;
+      response.end = () => response;
+    });
+  });
+
+  const target = () => join(home, 'copy.tar');
+
+  test('writes the file, and goes on where it broke off', async () => {
+    cut = 4000;
+    const broken = await run(['backups', 'download', FILE, '-o', target()]);
+    expect(broken.code).toBe(6);
+    expect(broken.stderr).toContain('--resume');
+    const { size } = statSync(`${target()}.part`);
+    cut = undefined;
+    const resumed = await run(['backups', 'download', FILE, '-o', target(), '--resume']);
+    expect([resumed.code, resumed.stderr]).toEqual([0, expect.stringContaining('9.77 KiB')]);
+    expect(readFileSync(target()).equals(content)).toBe(true);
+    expect(ranges).toEqual([undefined, size === 0 ? undefined : `bytes=${size}-`]);
+    expect((await run(['backups', 'download', FILE, '-o', target()])).code).toBe(5);
+  });
+
+  test('prints a member to stdout', async () => {
+    const result = await run(['backups', 'download', FILE, '--member', '1_web.xml', '-o', '-']);
+    expect(result.stdout).toBe(content.toString());
+    expect(seen.find(one => one.path.includes('download'))?.path).toContain('member=1_web.xml');
   });
 });

@@ -9,6 +9,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import {
   BackupServiceDefinition,
   type BackupServiceImplementation,
+  type DownloadBackupRequest,
   type ShowBackupResponse,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
@@ -18,6 +19,7 @@ import {
   DomainServiceDefinition,
   type DomainServiceImplementation,
   PowerState,
+  SavedState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import {
   type InventoryEvent,
@@ -42,6 +44,10 @@ import {
   RestoreServiceDefinition,
   type RestoreServiceImplementation,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import {
+  SnapshotServiceDefinition,
+  type SnapshotServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
 import { createServer, type Server } from 'nice-grpc';
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
@@ -74,6 +80,15 @@ export class FakeAgent {
   /** Runs after a start call was taken and before it is answered: a lost answer is a throw here. */
   afterStart: (call: StartedCall) => Promise<void> | void = () => {};
   show: ShowBackupResponse | undefined;
+  /** The bytes of files, by file name; of members, by `<file name>#<member>`. */
+  readonly contents = new Map<string, Buffer>();
+  /** A node that does not know the size of what it sends before its end. */
+  sizesUnknown = false;
+  /** Bytes in a chunk, and how many have left so far. */
+  chunkBytes = 64 * 1024;
+  sentBytes = 0;
+  /** Downloads that are going on. */
+  openDownloads = 0;
   /** What RenewCertificate answers, and what InstallCertificate got. */
   csrPem = '';
   installedPem = '';
@@ -111,6 +126,7 @@ export class FakeAgent {
     server.add(DomainServiceDefinition, this.#domainService());
     server.add(PoolServiceDefinition, this.#poolService());
     server.add(BackupServiceDefinition, this.#backupService());
+    server.add(SnapshotServiceDefinition, this.#snapshotService());
     server.add(RestoreServiceDefinition, this.#restoreService());
     server.add(OperationServiceDefinition, this.#operationService());
     const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
@@ -149,6 +165,22 @@ export class FakeAgent {
     this.domains.set(id, whole);
     this.#tell({ $case: 'domainChanged', value: whole });
     return whole;
+  }
+
+  /** A saved state on top of the present one, as the inventory tells of it. */
+  addState(domainId: string, state: Partial<SavedState> & { name: string }): SavedState {
+    const before = this.domains.get(domainId)!.savedStates;
+    const made = SavedState.fromPartial({
+      id: randomUUID(),
+      parent: before.find(one => one.current)?.name ?? '',
+      created: new Date(),
+      current: true,
+      targets: ['vda'],
+      ...state,
+    });
+    const savedStates = [...before.map(one => ({ ...one, current: false })), made];
+    this.setDomain({ id: domainId, savedStates });
+    return made;
   }
 
   removeDomain(id: string): void {
@@ -355,7 +387,7 @@ export class FakeAgent {
     return {
       start: async request =>
         this.#start('backup', request, [
-          ...file(request.fileId),
+          ...file(request.extendFileId || request.fileId),
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
         ]),
       show: async () => {
@@ -364,6 +396,37 @@ export class FakeAgent {
       },
       verify: async request => this.#start('verify', request, file(request.fileId)),
       delete: async request => this.#start('delete_backup', request, file(request.fileId)),
+      recompress: async request => this.#start('recompress', request, file(request.fileId)),
+      download: request => this.#download(request),
+    };
+  }
+
+  async *#download({ file, member, offset, length }: DownloadBackupRequest) {
+    const key = member === '' ? file!.filename : `${file!.filename}#${member}`;
+    const whole = this.contents.get(key);
+    if (!whole) throw new VirtkeepError('member_not_found', { path: file!.filename, member });
+    const size = this.sizesUnknown ? 0n : BigInt(whole.length);
+    const end = length === 0n ? whole.length : Number(offset + length);
+    const part = whole.subarray(Number(offset), end);
+    this.openDownloads += 1;
+    try {
+      yield { size, data: part.subarray(0, this.chunkBytes) };
+      for (let at = this.chunkBytes; at < part.length; at += this.chunkBytes) {
+        this.sentBytes += this.chunkBytes;
+        yield { size: 0n, data: part.subarray(at, at + this.chunkBytes) };
+      }
+    } finally {
+      this.openDownloads -= 1;
+    }
+  }
+
+  #snapshotService(): SnapshotServiceImplementation {
+    const domain = (id: string): Entities => [{ id, entityClass: EntityClass.DOMAIN }];
+    return {
+      list: async ({ domainId }) => ({ snapshots: this.domains.get(domainId)?.savedStates ?? [] }),
+      create: async request => this.#start('create_snapshot', request, domain(request.domainId)),
+      remove: async request => this.#start('remove_snapshot', request, domain(request.domainId)),
+      revert: async request => this.#start('revert_snapshot', request, domain(request.domainId)),
     };
   }
 

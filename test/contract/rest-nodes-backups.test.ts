@@ -156,21 +156,12 @@ describe('backup', () => {
     expect(await backupKey({ datapool: id })).toBe('pool_not_found');
     expect(await backupKey({ datapool: id, backup: id })).toBe('conflicting_fields');
     expect(await backupKey({ datapool: pool.id, exclude_vdisks: [id] })).toBe('vdisk_not_found');
-    for (const field of ['can_be_incremental', 'increment', 'hold_states'])
-      expect(await backupKey({ datapool: pool.id, [field]: true })).toBe('not_available');
-    expect(await backupKey({ backup: id })).toBe('not_available');
     await changePool({ id: pool.id, readonly: true }, { readonly: true });
     expect(await backupKey({ datapool: pool.id })).toBe('pool_read_only');
     await changePool({ id: pool.id, readonly: false, outside: true }, { outside: true });
     expect(await backupKey({ datapool: pool.id })).toBe('pool_outside');
     await changePool({ id: pool.id, outside: false, mounted: false }, { status: 'FAILED' });
     expect(await backupKey({ datapool: pool.id })).toBe('pool_not_active');
-  });
-
-  test('takes an extendable backup given as pool for what it is', async () => {
-    const fileId = await backedUp({ canBeIncremental: true });
-    expect(await backupKey({ datapool: fileId })).toBe('not_available');
-    expect(await backupKey({ datapool: await backedUp() })).toBe('pool_not_found');
   });
 
   test('with an idempotency key is started once', async () => {
@@ -309,9 +300,23 @@ describe('library', () => {
       const { body } = await rest.call('POST', `/api/library/${id}/verify/?async=1`, { body: {} });
       agent.succeed(body._task.id, { verified_at: '2026-02-02T00:00:00Z', hashed: true, ...result });
       await ended(rest, body._task.id);
+      return (await rest.call('GET', `/api/tasks/${body._task.id}/response/`)).body.response;
     };
-    await verify({ ok: false, problems: [{ member: 'a.qcow2', reason: 'hash' }] });
-    expect(await fileOf(id)).toMatchObject({ status: 'DAMAGED', hash_sum: { ok: false } });
+    const problems = [{ member: 'a.qcow2', reason: 'hash' }];
+    const response = await verify({ ok: false, problems, restorable_states: [2] });
+    expect(response).toMatchObject({
+      id,
+      ok: false,
+      hashed: true,
+      problems,
+      restorable_states: [2],
+      verified_at: '2026-02-02T00:00:00Z',
+    });
+    expect(await fileOf(id)).toMatchObject({
+      status: 'DAMAGED',
+      not_incremental_reason: 'it was made without increment capability',
+      hash_sum: { ok: false, problems, restorable_states: [2] },
+    });
     await scan();
     expect((await fileOf(id)).status).toBe('DAMAGED');
     await verify({ ok: true, problems: [] });
@@ -358,6 +363,9 @@ describe('show and refresh', () => {
   test('tell the configuration and remember it', async () => {
     const id = await backedUp();
     agent.show = ShowBackupResponse.fromPartial({
+      file: {
+        manifestJson: '{"members":[{"name":"d.qcow2","kind":"disk","sizeBytes":4,"sha256":null}]}',
+      },
       xml: '<domain/>',
       configuration: {
         domainId: domain.id,
@@ -378,6 +386,7 @@ describe('show and refresh', () => {
     expect(shown.body).toMatchObject({
       file: { id },
       configuration: { verbose_name: domain.name, disks: [{ target_dev: 'vda', virtual_size: 10 }] },
+      members: [{ name: 'd.qcow2', kind: 'disk', size: 4 }],
       warnings: [{ key: 'template_missing' }],
     });
     expect((await fileOf(id)).information).toMatchObject({ sizes: { stored: 4, virtual: 10 } });
@@ -408,7 +417,17 @@ describe('restore', () => {
   test('as a new VM: its id is known at once, and the record is answered', async () => {
     const file = await backedUp();
     const answer = rest.call('POST', '/api/domains/automated-restore/', {
-      body: { file, node: agent.id, datapool: pool.id, verbose_name: 'again', start_on: true },
+      body: {
+        file,
+        node: agent.id,
+        datapool: pool.id,
+        verbose_name: 'again',
+        start_on: true,
+        state: '2',
+        flatten: true,
+        instant: true,
+        bandwidth: 5_000_000,
+      },
     });
     const { id: operationId } = await agent.started('restore');
     const { request } = agent.calls.find(call => call.request.operationId === operationId)!;
@@ -418,6 +437,10 @@ describe('restore', () => {
       name: 'again',
       startOn: true,
       keepIdentity: false,
+      state: '2',
+      flatten: true,
+      instant: true,
+      bandwidth: 5_000_000n,
     });
     expect(request.domainId).not.toBe(domain.id);
     const id = String(request.domainId);
@@ -451,7 +474,10 @@ describe('restore', () => {
     const id = randomUUID();
     expect(await restoreKey({ file: id })).toBe('file_not_found');
     expect(await restoreKey({ file, node: id })).toBe('node_not_found');
-    expect(await restoreKey({ file, flatten: true })).toBe('not_available');
+    expect(await restoreKey({ file, bandwidth: 1000 })).toBe('invalid_field');
+    expect(await restoreKey({ file: await backedUp({ compressed: true }), instant: true })).toBe(
+      'instant_restore_unsupported',
+    );
     expect(await restoreKey({ file, datapool: id })).toBe('pool_not_found');
     expect(await restoreKey({ file, verbose_name: 'x'.repeat(300) })).toBe('invalid_field');
     const other = randomUUID();

@@ -97,6 +97,53 @@ describe('restart of the controller', () => {
     expect(agent.calls.filter(call => call.kind === 'power').length).toBe(calls);
   });
 
+  test('a backup that was being extended is what it was, or what became of it', async () => {
+    const domain = await knownDomain();
+    const pool = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const backup = async (options: object) =>
+      (await rest.call('POST', '/api/domains/backup/?async=1', { body: { domain: domain.id, ...options } }))
+        .body;
+    const first = await backup({ datapool: pool.id, can_be_incremental: true });
+    const file = { id: first.entity, poolId: pool.id, domainId: domain.id, canBeIncremental: true };
+    agent.succeed(first._task.id, { file: agent.setFile(file) });
+    await ended(rest, first._task.id);
+    const statusOf = async () => (await rest.call('GET', `/api/library/${first.entity}/`)).body.status;
+    const forgotten = await backup({ backup: first.entity });
+    await restart(() => agent.loseJournal());
+    await ended(rest, forgotten._task.id, 'FAILED');
+    await until(async () => (await statusOf()) === 'ACTIVE');
+    const done = await backup({ backup: first.entity });
+    expect(await statusOf()).toBe('UPDATING');
+    await restart(() => agent.succeed(done._task.id, { file: agent.setFile({ ...file, size: 77n }) }));
+    await ended(rest, done._task.id);
+    expect((await rest.call('GET', `/api/library/${first.entity}/`)).body).toMatchObject({
+      status: 'ACTIVE',
+      size: 77,
+    });
+  });
+
+  test('what became of the states of a VM while it was down is told of its backups', async () => {
+    const domain = await knownDomain();
+    const pool = agent.setPool({});
+    const state = agent.addState(domain.id, { name: 's' });
+    const made = agent.setFile({
+      poolId: pool.id,
+      domainId: domain.id,
+      canBeIncremental: true,
+      requiredStates: [state.name],
+    });
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const scan = await rest.call('POST', `/api/data-pools/${pool.id}/scan/?async=1`, { body: {} });
+    agent.succeed(scan.body._task.id, { files: [made] });
+    await ended(rest, scan.body._task.id);
+    const can = async () =>
+      (await rest.call('GET', `/api/library/?domain=${domain.id}&can_be_incremental=1`)).body.count;
+    await until(async () => (await can()) === 1);
+    await restart(() => void agent.domains.set(domain.id, { ...domain, savedStates: [] }));
+    await until(async () => (await can()) === 0);
+  });
+
   test("the controller's own work in the middle is over", async () => {
     const task = {
       name: 'file_refresh',

@@ -78,7 +78,7 @@ test('SIGTERM ends event streams and the process, with 0 and in time', async () 
   const headers = { authorization: `jwt ${rest.token}` };
   const ended = new Promise<void>((resolve, reject) => {
     get(`${controller.url}/api/events/stream/`, { agent, headers }, response => {
-      response.once('data', () => controller.daemon.stop(10_000).catch(reject));
+      response.once('data', () => controller.daemon.stop(60_000).catch(reject));
       response.once('end', resolve);
       response.resume();
     }).once('error', reject);

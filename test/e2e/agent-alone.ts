@@ -12,6 +12,7 @@ import {
   OperationState,
 } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { RestoreServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/restore.ts';
+import { SnapshotServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/snapshot.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { issue, newAuthority } from '../contract/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
@@ -92,6 +93,10 @@ export class AgentAlone {
 
   get restores() {
     return createClientFactory().create(RestoreServiceDefinition, this.#channel!);
+  }
+
+  get snapshots() {
+    return createClientFactory().create(SnapshotServiceDefinition, this.#channel!);
   }
 
   get operations() {
@@ -176,6 +181,6 @@ export class AgentAlone {
 export const fileOf = (operation: Operation): { filename: string; path: string } =>
   (JSON.parse(operation.resultJson) as { file: { filename: string; path: string } }).file;
 
-function lostAnswer(error: Error & { code?: Status }): void {
+export function lostAnswer(error: Error & { code?: Status }): void {
   if (error.code !== Status.UNAVAILABLE || !/ECONNRESET|dropped|closed/i.test(error.message)) throw error;
 }

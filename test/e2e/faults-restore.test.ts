@@ -55,6 +55,31 @@ describe('kill -9 of the agent', () => {
   });
 });
 
+describe('while layers are merged into one image', () => {
+  const flattened = () =>
+    alone.startRestore(archive.filename, { poolId: alone.world.node.pool(1).uuid, flatten: true });
+
+  test.each(['before', 'mid', 'after'])('kill -9 of the agent at join.%s', async when => {
+    await alone.restart(`restore.join.${when}=kill`);
+    const id = await flattened();
+    await alone.died();
+    await alone.up();
+    expect(await alone.ended(id)).toMatchObject({ error: { msgKey: 'interrupted' } });
+    await expectClean();
+  });
+
+  test.each(['before', 'after'])('cancel at join.%s', async when => {
+    const file = alone.pauseFile(`flatten-${when}`);
+    await alone.restart(`restore.join.${when}=pause:${file}`);
+    const id = await flattened();
+    await alone.whilePaused(file, async () => {
+      await alone.operations.cancel({ id });
+    });
+    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    await expectClean();
+  });
+});
+
 describe('cancel', () => {
   test.each(moments)('at %s', async moment => {
     const file = alone.pauseFile(`cancel-${moment}`);

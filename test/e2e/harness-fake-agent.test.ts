@@ -24,7 +24,7 @@ describe('a scripted agent', () => {
   });
 
   test('answers through libvirt', async () => {
-    await guest.waitForAgent(10_000);
+    await guest.waitForAgent(240_000);
     expect(await guest.agent('guest-get-host-name')).toEqual({ 'host-name': 'SCRIPTED' });
   });
 

@@ -57,7 +57,7 @@ describe('a world of two nodes', () => {
     await world.node.killLibvirtd();
     expect(isRunning(pid)).toBe(true);
     await world.node.startLibvirtd();
-    await guest.waitForAgent(20_000);
+    await guest.waitForAgent(240_000);
     expect(guest.qemuPid()).toBe(pid);
   });
 });

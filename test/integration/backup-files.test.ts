@@ -1,6 +1,7 @@
 // Looking at, verifying and deleting backup files, through the service's own methods.
 import { closeSync, existsSync, openSync, readFileSync, writeSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
 import type { CallContext } from 'nice-grpc-common';
 import { backupService } from '../../agent/src/grpc/backup-service.ts';
@@ -23,7 +24,7 @@ beforeAll(async () => {
 });
 afterAll(() => lab?.stop());
 
-const context = () => ({ signal: AbortSignal.timeout(20_000) }) as CallContext;
+const context = () => ({ signal: AbortSignal.timeout(180_000) }) as CallContext;
 const service = () => backupService(lab.runner, lab.dependencies);
 const ref = (file: { filename: string }) => ({
   poolId: lab.world.node.pool(1).uuid,
@@ -81,7 +82,7 @@ test.each([{ hashSum: true }, { compress: true }])(
     });
     expect(lab.files(1).filter(name => name.endsWith('.qcow2'))).toEqual([]);
   },
-  60_000,
+  180_000,
 );
 
 test('a deleted backup takes its hash file along; a read-only pool keeps both', async () => {
@@ -99,19 +100,11 @@ test('a deleted backup takes its hash file along; a read-only pool keeps both', 
 });
 
 test('wrong ids are named', async () => {
-  const base = {
+  const base = StartBackupRequest.fromPartial({
     operationId: newId(),
     domainId: await guest.uuid(),
     fileId: newId(),
-    poolId: '',
-    excludeIso: false,
-    compress: false,
-    hashSum: false,
-    excludeVdisks: [],
-    requireConsistency: false,
-    description: '',
-    compressionLevel: 0,
-  };
+  });
   const start = (change: object) => service().start({ ...base, ...change }, context());
   await expect(start({ domainId: 'x' })).rejects.toMatchObject({
     msgKey: 'invalid_uuid',

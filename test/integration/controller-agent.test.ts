@@ -98,7 +98,7 @@ test('the agent is killed in the middle of a backup: the task has an outcome, no
       const now = await rest.task(taskId);
       return ['SUCCESS', 'FAILED'].includes(now.status) ? now : undefined;
     },
-    60_000,
+    180_000,
   );
   const { status } = await rest.send('GET', `/api/library/${fileId}/`);
   expect(status).toBe(task.status === 'SUCCESS' ? 200 : 404);

@@ -99,7 +99,7 @@ export class InventoryLab {
     const lab = new InventoryLab(await startWorld(), refreshMs);
     lab.inventory.start();
     await lab.link.open();
-    await waitFor('the pools', () => lab.inventory.poolMessages().length >= 2, 20_000, 20);
+    await waitFor('the pools', () => lab.inventory.poolMessages().length >= 2, 180_000, 20);
     return lab;
   }
 

@@ -47,12 +47,12 @@ describe('data pools', () => {
   test('that are stopped or started are seen so at once', async () => {
     const { uuid } = lab.world.node.pool('fast');
     await lab.world.node.virsh('pool-destroy', 'fast');
-    await waitFor('the stop', async () => !(await get(uuid)).active, 10_000, 20);
+    await waitFor('the stop', async () => !(await get(uuid)).active, 180_000, 20);
     const record = (await lab.inventory.pools(signal)).find(pool => pool.id === uuid)!;
     expect(backupTargetRefusal(record, 'n')?.msgKey).toBe('pool_not_active');
     expect((await get(uuid)).backupTargetReason).toContain(lab.world.node.name);
     await lab.world.node.virsh('pool-start', 'fast');
-    await waitFor('the start', async () => (await get(uuid)).backupTarget, 10_000, 20);
+    await waitFor('the start', async () => (await get(uuid)).backupTarget, 180_000, 20);
   });
 
   test('keep their marks, and refuse what cannot be the base', async () => {
@@ -89,7 +89,7 @@ describe('data pools', () => {
     const found = await waitFor(
       'the pool',
       () => lab.inventory.poolMessages().find(pool => pool.name === 'vg0'),
-      10_000,
+      180_000,
       20,
     );
     expect(found).toMatchObject({ type: 'lvm', active: false, backupTarget: false });
@@ -98,7 +98,7 @@ describe('data pools', () => {
     await waitFor(
       'its end',
       () => !lab.inventory.poolMessages().some(pool => pool.name === 'vg0'),
-      10_000,
+      180_000,
       20,
     );
   });
@@ -112,7 +112,7 @@ describe('data pools', () => {
     const { id } = await waitFor(
       'the pool',
       () => lab.inventory.poolMessages().find(pool => pool.name === 'share' && pool.active),
-      10_000,
+      180_000,
       20,
     );
     expect(await get(id)).toMatchObject({ mounted: true, backupTarget: true });
@@ -131,7 +131,7 @@ describe('backup files', () => {
     writeFileSync(join(path, 'backups', 'broken.tar'), 'no tar');
     writeFileSync(join(path, 'backups', 'a.ova'), '');
     lab.inventory.filesChanged(uuid);
-    await waitFor('the files', async () => (await get(uuid)).fileCount === 3, 10_000, 20);
+    await waitFor('the files', async () => (await get(uuid)).fileCount === 3, 180_000, 20);
     const { files } = (await lab.pools.listFiles({ poolId: uuid }, CALL)) as { files: BackupFile[] };
     expect(files.map(file => [file.filename, file.type, file.domainName, file.damage !== ''])).toEqual([
       ['a.ova', 'OVA', '', false],

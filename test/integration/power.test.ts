@@ -212,7 +212,7 @@ describe('removal', () => {
     const service = domainService({ inventory, workflows, runner: dead });
     const operationId = newId();
     await service.remove({ operationId, domainId, full: true, force: false }, CALL);
-    await waitFor('the step', () => existsSync(`${pause}.reached`), 20_000, 20);
+    await waitFor('the step', () => existsSync(`${pause}.reached`), 180_000, 20);
     if (undefined_) await lab.world.node.virsh('undefine', name);
     const next = lab.newRunner(journal);
     next.recover();
@@ -222,7 +222,7 @@ describe('removal', () => {
     expect(existsSync(disk)).toBe(!undefined_);
     expect((await lab.world.node.virsh('list', '--all', '--name')).includes(name)).toBe(!undefined_);
     dead.abortAll();
-    await dead.idle(AbortSignal.timeout(20_000));
+    await dead.idle(AbortSignal.timeout(180_000));
     dead.close();
     next.close();
     journal.close();

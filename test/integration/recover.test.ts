@@ -45,7 +45,7 @@ async function backupWith(point: string, work: () => Promise<unknown>, request =
       done => ({ done, error: undefined }),
       (error: Error & { msgKey: string }) => ({ done: undefined, error }),
     );
-    await waitFor(point, () => existsSync(`${file}.reached`), 60_000, 20);
+    await waitFor(point, () => existsSync(`${file}.reached`), 180_000, 20);
     await work();
     writeFileSync(file, '');
     return await ending;
@@ -84,7 +84,7 @@ describe('a backup that fails', () => {
       expect(lab.files(1).filter(name => name !== 'backups')).toEqual([]);
       expect(await guest.agent('guest-fsfreeze-status')).toBe('thawed');
     },
-    60_000,
+    180_000,
   );
 
   test.each(['state.before', 'copy.before', 'copy.after', 'publish.before'])(
@@ -99,7 +99,7 @@ describe('a backup that fails', () => {
       expect(await picture()).toEqual({ ...before, archives: lab.files(1) });
       expect(lab.files(1).filter(name => name !== 'backups')).toEqual([]);
     },
-    60_000,
+    180_000,
   );
 });
 
@@ -177,7 +177,7 @@ describe('while a backup runs', () => {
       (await virsh('blockjob', guest.name, 'vda', '--info', '--raw').catch(() => '')).includes('end=');
     try {
       const backup = backupWith('copy.after', () => guest.sh('dd if=/dev/urandom of=/mnt/vda/big bs=1M count=24; sync; md5sum /mnt/vda/big > /mnt/vda/big.md5; sync'));
-      await waitFor('the merge', merging, 60_000, 50);
+      await waitFor('the merge', merging, 180_000, 50);
       if (what.startsWith('libvirtd')) {
         await lab.world.node.killLibvirtd();
         await lab.world.node.startLibvirtd();
@@ -241,7 +241,7 @@ describe('a frozen guest', () => {
     await virsh('domfsfreeze', guest.name);
     await new Promise(resolve => setTimeout(resolve, 3500));
     const log = createLogger('test', 'error');
-    await ensureThawed(lab.libvirt.domain(await guest.uuid()), AbortSignal.timeout(60_000), log);
+    await ensureThawed(lab.libvirt.domain(await guest.uuid()), AbortSignal.timeout(180_000), log);
     await guest.waitForAgent();
     expect(await guest.agent('guest-fsfreeze-status')).toBe('thawed');
     await guest.sh('echo thawed > /mnt/vda/thawed; sync');
@@ -274,7 +274,7 @@ describe('the target pool', () => {
       });
       rmSync(path);
     },
-    60_000,
+    180_000,
   );
 
   test('is read-only', async () => {
@@ -301,7 +301,7 @@ describe('the target pool', () => {
       const pause = join(lab.world.dir, 'pause-full');
       lab.inject(`restore.check.after=pause:${pause}`);
       const ending = lab.restore(file, { file: from, poolId: target.uuid }).catch(error => error);
-      await waitFor('the check', () => existsSync(`${pause}.reached`), 20_000, 20);
+      await waitFor('the check', () => existsSync(`${pause}.reached`), 180_000, 20);
       await run(['dd', 'if=/dev/zero', `of=${join(target.path, 'fill')}`, 'bs=1M', 'count=30']);
       writeFileSync(pause, '');
       expect(await ending).toMatchObject({ msgKey: 'disk_full' });

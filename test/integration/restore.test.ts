@@ -310,7 +310,7 @@ describe('a hostile or damaged archive', () => {
   /** A copy of a backup with another first disk, and another manifest. */
   async function forged(guest: Guest, disk: string, change: (manifest: Manifest) => void = () => {}) {
     const { path } = await lab.backup(guest);
-    const signal = AbortSignal.timeout(30_000);
+    const signal = AbortSignal.timeout(180_000);
     const archive = await openArchive(path, signal);
     const filename = `forged-${newId()}.tar`;
     const backupId = newId();

@@ -114,3 +114,4 @@ parentPort!.on('message', (run: BlockRun) => {
     parentPort!.postMessage({ fault: faultOf(error) });
   }
 });
+parentPort!.postMessage({ loaded: true });

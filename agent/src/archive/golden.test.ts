@@ -36,6 +36,8 @@ describe.each(['v1.tar', 'v1.tar.zst'])('%s', name => {
         problems: [],
         provenMembers: 4,
         unprovenMembers: 0,
+        restorableStates: [1],
+        hashed: true,
       });
       await archive.extractMember('disk.qcow2', dir.at(`${name}.qcow2`), { signal, checkHash: true });
     } finally {

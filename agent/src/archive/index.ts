@@ -4,9 +4,13 @@
  * Knows paths, bytes and qemu-img; nothing of libvirt or pools. The format, and why it is so, is written in
  * docs/archive-format.md; what is here can be read back by tar, zstd and qemu-img alone.
  *
- * Which operations may meet on one file: any number of readers, beside nothing that writes. A writer works on a
- * partial file of its own until it is published, so it meets nobody.
+ * Which operations may meet on one file: any number of readers, beside nothing that writes. A writer or a conversion
+ * works on a partial file of its own until it is published, so it meets nobody; an extension works in the file itself
+ * and meets nobody by its caller's exclusive lock. What it overwrites is saved first (tail.ts).
  */
+
+export { ArchiveAppender } from './append.ts';
+export { ArchiveConverter, type ConvertOptions } from './convert.ts';
 export {
   MANIFEST_VERSION,
   type Manifest,
@@ -18,8 +22,11 @@ export {
   manifestSchema,
 } from './manifest.ts';
 export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
-export { type Archive, openArchive, verifyArchive } from './reader.ts';
+export { type Archive, type MemberRange, openArchive, verifyArchive } from './reader.ts';
+export { neededMembers, restorableStates } from './restorable.ts';
+export { undoAppend } from './tail.ts';
 export type {
+  AppenderOptions,
   ArchiveFormat,
   ArchiveMember,
   ArchiveProblem,

@@ -1,9 +1,11 @@
 import { open } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { foreignMember } from './foreign-member.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import { MAX_MANIFEST_BYTES, type Manifest, parseManifest } from './manifest.ts';
-import { isManifestName, type MemberKind } from './names.ts';
+import { isManifestName } from './names.ts';
+import { type Salvaged, salvage } from './salvage.ts';
 import { decodeSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
 import { scanStream } from './stream.ts';
 import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from './tar-format.ts';
@@ -29,6 +31,8 @@ export interface Inspection {
   members: ArchiveMember[];
   /** What is wrong with the archive as a whole; it is then not to be used but for a verification. */
   fault?: VirtkeepError;
+  /** Set beside a fault when older states can still be read: manifest and members are those of the last of them. */
+  salvaged?: Salvaged;
 }
 
 /**
@@ -44,7 +48,10 @@ export async function inspect(path: string, signal: AbortSignal): Promise<Inspec
   try {
     const status = await file.stat();
     if (!status.isFile()) throw unsupported(path, 'it is not a file');
-    return await inspectOpen(new ArchiveFile(file, path, status.size), signal);
+    const found = await inspectOpen(new ArchiveFile(file, path, status.size), signal);
+    // No manifest at the end: of somebody else, unless an older one of ours describes the beginning.
+    const whole = found.manifest !== null && found.fault === undefined;
+    return whole ? found : ((await salvage(found, signal)) ?? found);
   } catch (error) {
     await file.close();
     throw error;
@@ -124,34 +131,6 @@ async function walk(
   const members = walked.map(foreignMember);
   return end.fault === undefined ? { members } : { members, fault: end.fault };
 }
-
-/** A member of an archive without manifest: its kind is told from its name. */
-export function foreignMember(walked: WalkedMember): ArchiveMember {
-  const { name, sizeBytes, dataOffset, isFile } = walked;
-  return {
-    name,
-    kind: isFile ? kindOf(name) : 'other',
-    sizeBytes,
-    dataOffset,
-    sha256: null,
-    formerPath: null,
-  };
-}
-
-const KIND_BY_ENDING: [RegExp, MemberKind][] = [
-  [/^\d{4,6}_manifest\.json$/, 'manifest'],
-  [/\.qcow2$/i, 'disk'],
-  [/\.snapshot$/, 'layer'],
-  [/\.memory$/, 'memory'],
-  [/\.iso$/i, 'iso'],
-  [/[._]nvram\.fd$/, 'nvram'],
-  [/[._]tpm\.tar$/, 'tpm'],
-  [/\.snapshot\.xml$/, 'state_xml'],
-  [/\.xml$/i, 'domain_xml'],
-];
-
-const kindOf = (name: string): MemberKind =>
-  KIND_BY_ENDING.find(([pattern]) => pattern.test(name))?.[1] ?? 'other';
 
 interface Found {
   manifest: Manifest;

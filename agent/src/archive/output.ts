@@ -2,7 +2,19 @@ import type { FileHandle } from 'node:fs/promises';
 import type { BlockSource } from './block-source.ts';
 import { openDirect } from './direct-file.ts';
 import { Engine } from './engine.ts';
-import type { RunResult } from './sequencer.worker.ts';
+import { DATA_ALIGN } from './layout.ts';
+import type { Resume, RunResult } from './sequencer.worker.ts';
+
+/** The data of one member. */
+export interface DataJob {
+  source: BlockSource;
+  /** The source's path, for errors. */
+  srcPath: string;
+  /** Offset and size of each block's frame, when the source is a compressed archive; only for plain output. */
+  frames?: Float64Array;
+  hash: boolean;
+  onProgress: (bytesDone: number) => void;
+}
 
 /**
  * Where a writer puts the bytes of the tar, in order. Big data comes from files and never passes the main thread.
@@ -12,12 +24,7 @@ export interface Output {
   /** Small content at the present end, whole multiples of 512. */
   bytes(bytes: Uint8Array): Promise<void>;
   /** A file's bytes and the padding to 512, at the present end, which is a multiple of 4096. */
-  data(
-    source: BlockSource,
-    srcPath: string,
-    hash: boolean,
-    onProgress: (done: number) => void,
-  ): Promise<RunResult>;
+  data(job: DataJob): Promise<RunResult>;
   /** Writes what follows the last member, makes all durable. @returns the file's size */
   end(): Promise<number>;
   /** Stops threads and closes files. */
@@ -28,6 +35,13 @@ export interface OutputOptions {
   path: string;
   workers: number | undefined;
   signal: AbortSignal;
+}
+
+/** The place in a compressed file where new frames go. */
+export interface ZstdEnd {
+  /** Offset in the file. */
+  offset: number;
+  resume: Resume;
 }
 
 /** All through the threads: the frames and the seek table are theirs. */
@@ -44,11 +58,25 @@ export class ZstdOutput implements Output {
     this.#engine = engine;
   }
 
-  static async create(options: OutputOptions, level: number): Promise<ZstdOutput> {
-    const file = await openDirect(options.path);
+  static create(options: OutputOptions, level: number): Promise<ZstdOutput> {
+    return ZstdOutput.#start(options, level, { existing: false, offset: 0 });
+  }
+
+  /** Goes on in an existing file behind its last frame of a member. */
+  static append(options: OutputOptions, level: number, end: ZstdEnd): Promise<ZstdOutput> {
+    return ZstdOutput.#start(options, level, { ...end, existing: true });
+  }
+
+  static async #start(
+    options: OutputOptions,
+    level: number,
+    { existing, offset, resume }: { existing: boolean; offset: number; resume?: Resume },
+  ): Promise<ZstdOutput> {
+    const file = await openDirect(options.path, { existing });
     const output = new ZstdOutput(options, level, file, new Engine(options.workers));
+    const position = offset - (offset % DATA_ALIGN);
     try {
-      await output.#order({ op: 'open', fd: file.fd, position: 0, level });
+      await output.#order({ op: 'open', fd: file.fd, position, level, ...(resume && { resume }) });
     } catch (error) {
       await output.close();
       throw error;
@@ -60,12 +88,7 @@ export class ZstdOutput implements Output {
     await this.#order({ op: 'bytes', bytes });
   }
 
-  data(
-    source: BlockSource,
-    srcPath: string,
-    hash: boolean,
-    onProgress: (done: number) => void,
-  ): Promise<RunResult> {
+  data({ source, srcPath, hash, onProgress }: DataJob): Promise<RunResult> {
     const codec = { kind: 'compress', level: this.#level } as const;
     const paths = { source: srcPath, target: this.#options.path };
     return this.#engine.pump({ source, codec, hash, output: true, paths }, this.#options.signal, onProgress);

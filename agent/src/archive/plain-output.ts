@@ -3,12 +3,14 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Codec } from './block.worker.ts';
 import type { BlockSource } from './block-source.ts';
 import { cloneWhole } from './clone.ts';
+import { copyHere, HERE_BYTES } from './copy-here.ts';
 import { openDirect } from './direct-file.ts';
 import { Engine } from './engine.ts';
 import { roundUp, TAR_BLOCK } from './layout.ts';
-import type { Output, OutputOptions } from './output.ts';
+import type { DataJob, Output, OutputOptions } from './output.ts';
 import type { RunResult } from './sequencer.worker.ts';
 import type { FaultPaths } from './thread.ts';
 
@@ -24,19 +26,29 @@ export class PlainOutput implements Output {
   #engine: Engine | undefined;
   /** A second descriptor of the file with O_DIRECT, once something had to be copied. */
   #direct: FileHandle | undefined;
-  #position = 0;
+  #position: number;
 
-  private constructor(options: OutputOptions, file: FileHandle) {
+  private constructor(options: OutputOptions, file: FileHandle, position: number) {
     this.#options = options;
     this.#file = file;
+    this.#position = position;
   }
 
   static async create(options: OutputOptions): Promise<PlainOutput> {
     try {
-      return new PlainOutput(options, await open(options.path, 'wx+', 0o600));
+      return new PlainOutput(options, await open(options.path, 'wx+', 0o600), 0);
     } catch (error) {
       if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path: options.path });
       throw fromIoError(error, 'creating', options.path);
+    }
+  }
+
+  /** Goes on in an existing tar where its end-of-archive blocks stand; they are zeros, so holes over them are right. */
+  static async append(options: OutputOptions, position: number): Promise<PlainOutput> {
+    try {
+      return new PlainOutput(options, await open(options.path, 'r+'), position);
+    } catch (error) {
+      throw fromIoError(error, 'opening', options.path);
     }
   }
 
@@ -58,22 +70,23 @@ export class PlainOutput implements Output {
     this.#position += bytes.length;
   }
 
-  async data(
-    source: BlockSource,
-    srcPath: string,
-    hash: boolean,
-    onProgress: (done: number) => void,
-  ): Promise<RunResult> {
-    const { signal } = this.#options;
-    const to = { fd: this.#file.fd, offset: this.#position };
-    const cloned = await cloneWhole(source, to, source.lengthBytes, signal, hash ? undefined : onProgress);
-    const paths = { source: srcPath, target: this.#options.path };
+  async data(job: DataJob): Promise<RunResult> {
+    const { source, hash, onProgress } = job;
+    const start = this.#position;
+    const paths = { source: job.srcPath, target: this.#options.path };
+    const cloned = job.frames === undefined ? await this.#cloned(job) : 0;
     const result =
       cloned > 0
         ? await this.#afterClone(source, cloned, hash, paths, onProgress)
-        : await this.#copied(source, hash, paths, onProgress);
-    this.#position = to.offset + roundUp(source.lengthBytes, TAR_BLOCK);
+        : await this.#copied(job, paths);
+    this.#position = start + roundUp(source.lengthBytes, TAR_BLOCK);
     return result;
+  }
+
+  #cloned({ source, hash, onProgress }: DataJob): Promise<number> {
+    const to = { fd: this.#file.fd, offset: this.#position };
+    const { signal } = this.#options;
+    return cloneWhole(source, to, source.lengthBytes, signal, hash ? undefined : onProgress);
   }
 
   /** For content that another program has written at the present end. */
@@ -138,22 +151,22 @@ export class PlainOutput implements Output {
     await this.bytes(tail);
   }
 
-  async #copied(
-    source: BlockSource,
-    hash: boolean,
-    paths: FaultPaths,
-    onProgress: (done: number) => void,
-  ): Promise<RunResult> {
+  async #copied({ source, frames, hash, onProgress }: DataJob, paths: FaultPaths): Promise<RunResult> {
     const { path, signal } = this.#options;
-    const engine = this.#threads();
     this.#direct ??= await openDirect(path, { existing: true });
+    if (frames === undefined && !hash && source.lengthBytes <= HERE_BYTES && this.#engine === undefined) {
+      const to = { fd: this.#direct.fd, offset: this.#position };
+      const allocatedBytes = await copyHere(source, to, paths, signal, onProgress);
+      return { sha256: null, allocatedBytes };
+    }
+    const engine = this.#threads();
     await engine.order(
       { op: 'open', fd: this.#direct.fd, position: this.#position, level: null },
       paths,
       signal,
     );
-    const job = { source, codec: { kind: 'store' }, hash, output: true, paths } as const;
-    const result = await engine.pump(job, signal, onProgress);
+    const codec: Codec = frames === undefined ? { kind: 'store' } : { kind: 'decompress', frames };
+    const result = await engine.pump({ source, codec, hash, output: true, paths }, signal, onProgress);
     await engine.order({ op: 'end', sync: false }, paths, signal);
     return result;
   }

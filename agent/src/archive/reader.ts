@@ -1,15 +1,14 @@
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import { abortReason, throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import type { Codec } from './block.worker.ts';
 import { cloneWhole } from './clone.ts';
 import { openDirect } from './direct-file.ts';
 import { Engine, type PumpJob } from './engine.ts';
 import { type Access, type Inspection, inspect } from './inspect.ts';
-import { BLOCK_BYTES, paddedBlockLength, TAR_BLOCK } from './layout.ts';
+import { TAR_BLOCK } from './layout.ts';
 import type { Manifest } from './manifest.ts';
+import { framesOf } from './member-frames.ts';
 import { keepName } from './publish.ts';
-import { frameAt, type SeekTable } from './seek-table.ts';
 import { extractStream, readStream } from './stream.ts';
 import { decodeHeader } from './tar-format.ts';
 import type { ArchiveFile } from './tar-source.ts';
@@ -28,14 +27,20 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
 
 /**
  * Opens an archive: ours by reading its tail, a foreign tar by its headers, a foreign zstd file without seek table
- * by decompressing it once.
+ * by decompressing it once. With `salvage` one of ours that has lost its end or its newest manifest is opened as its
+ * last readable manifest describes it (`damage` says what is wrong): older states can still be restored from it.
  * @throws VirtkeepError archive_damaged, archive_unsupported, io_failed, canceled
  */
-export async function openArchive(path: string, signal: AbortSignal): Promise<Archive> {
+export async function openArchive(
+  path: string,
+  signal: AbortSignal,
+  { salvage = false }: { salvage?: boolean } = {},
+): Promise<Archive> {
   const inspection = await inspect(path, signal);
-  if (inspection.fault === undefined) return new Archive(path, inspection);
+  const usable = inspection.fault === undefined || (salvage && inspection.salvaged !== undefined);
+  if (usable) return new Archive(path, inspection);
   await inspection.file.handle.close();
-  throw inspection.fault;
+  throw inspection.fault!;
 }
 
 /**
@@ -52,6 +57,12 @@ export async function verifyArchive(path: string, options: VerifyOptions): Promi
   }
 }
 
+/** Random access to the content of a member. */
+export interface MemberRange {
+  sizeBytes: number;
+  read(offset: number, lengthBytes: number): Promise<Buffer>;
+}
+
 /** An open archive. Its calls may overlap; those that move many bytes wait for each other. Close it when done. */
 export class Archive {
   readonly path: string;
@@ -61,6 +72,8 @@ export class Archive {
   readonly manifest: Manifest | null;
   /** In file order, the manifests included. */
   readonly members: readonly ArchiveMember[];
+  /** What is wrong with a salvaged archive; null for a whole one. */
+  readonly damage: string | null;
   readonly #inspection: Inspection;
   readonly #file: ArchiveFile;
   readonly #access: Access;
@@ -76,6 +89,7 @@ export class Archive {
     this.sizeBytes = inspection.file.sizeBytes;
     this.manifest = inspection.manifest;
     this.members = inspection.members;
+    this.damage = inspection.fault?.params.reason ?? null;
   }
 
   /**
@@ -98,6 +112,31 @@ export class Archive {
         : await this.#access.source.read(dataOffset, sizeBytes);
     if (bytes.length !== sizeBytes) throw this.#damaged(`it ends inside the member "${name}"`);
     return bytes;
+  }
+
+  /**
+   * A member for reading piece by piece: its size, and a function for ranges of at most `MAX_READ_BYTES`, shorter
+   * only at the member's end.
+   * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported (not a plain file, or a foreign zstd
+   *   file without seek table), io_failed; the function archive_damaged, io_failed
+   */
+  async memberRange(name: string): Promise<MemberRange> {
+    const member = this.#member(name);
+    await this.#checkHeader(member);
+    const access = this.#access;
+    if (access.kind === 'stream')
+      throw new VirtkeepError('archive_unsupported', {
+        path: this.path,
+        reason: 'it has no seek table, so that its members can only be extracted',
+      });
+    const { sizeBytes, dataOffset } = member;
+    const read = async (offset: number, lengthBytes: number) => {
+      const length = Math.max(0, Math.min(lengthBytes, MAX_READ_BYTES, sizeBytes - offset));
+      const bytes = await access.source.read(dataOffset + offset, length);
+      if (bytes.length !== length) throw this.#damaged(`it ends inside the member "${name}"`);
+      return bytes;
+    };
+    return { sizeBytes, read };
   }
 
   /**
@@ -228,8 +267,8 @@ export class Archive {
     if (this.#access.kind === 'stream') return undefined;
     const source = { fd: this.#file.handle.fd, offset: dataOffset, lengthBytes: sizeBytes };
     if (this.#access.kind === 'plain') return { source, codec: { kind: 'store' } };
-    const codec = framesOf(this.#access.table, dataOffset, sizeBytes);
-    return codec === undefined ? undefined : { source, codec };
+    const frames = framesOf(this.#access.table, dataOffset, sizeBytes);
+    return frames === undefined ? undefined : { source, codec: { kind: 'decompress', frames } };
   }
 
   /** Reads a member's data and says what is wrong with it. */
@@ -271,21 +310,4 @@ export class Archive {
     this.#queue = mine;
     return await mine;
   }
-}
-
-/** The frames of a member, when each holds one block of it, as ours do. */
-function framesOf(table: SeekTable, dataOffset: number, sizeBytes: number): Codec | undefined {
-  const blockCount = Math.ceil(sizeBytes / BLOCK_BYTES);
-  const first = blockCount === 0 ? 0 : frameAt(table, dataOffset);
-  if (first < 0 || first + blockCount > table.frameCount) return undefined;
-  const frames = new Float64Array(new SharedArrayBuffer(blockCount * 16));
-  for (let index = 0; index < blockCount; index++) {
-    const frame = first + index;
-    const rawBytes = table.rawOffsets[frame + 1]! - table.rawOffsets[frame]!;
-    const fits = table.rawOffsets[frame] === dataOffset + index * BLOCK_BYTES;
-    if (!fits || rawBytes !== paddedBlockLength(sizeBytes, index)) return undefined;
-    frames[2 * index] = table.fileOffsets[frame]!;
-    frames[2 * index + 1] = table.fileOffsets[frame + 1]! - table.fileOffsets[frame]!;
-  }
-  return { kind: 'decompress', frames };
 }

@@ -16,6 +16,15 @@ export class FrameList {
   #entries = new Uint32Array(3 * 256);
   #count = 0;
 
+  /** The frames of an existing file, from the bytes of their entries (a multiple of 12). */
+  static of(entries: Uint8Array): FrameList {
+    const list = new FrameList();
+    const view = new DataView(entries.buffer, entries.byteOffset, entries.byteLength);
+    for (let at = 0; at < entries.byteLength; at += ENTRY_BYTES)
+      list.add(view.getUint32(at, true), view.getUint32(at + 4, true), view.getUint32(at + 8, true));
+    return list;
+  }
+
   get count(): number {
     return this.#count;
   }
@@ -45,11 +54,22 @@ export class FrameList {
   }
 }
 
+/**
+ * The entries of the first `frameCount` frames, out of a whole seek table as it stands in a file; undefined when it
+ * has no checksums, as ours have.
+ */
+export function entriesOf(table: Buffer, frameCount: number): Buffer | undefined {
+  const checksums = (table[table.length - 5]! & CHECKSUM_FLAG) !== 0;
+  return checksums ? table.subarray(HEADER_BYTES, HEADER_BYTES + frameCount * ENTRY_BYTES) : undefined;
+}
+
 /** Frame i lies at fileOffsets[i]..[i+1] in the file and holds rawOffsets[i]..[i+1] of the tar. */
 export interface SeekTable {
   frameCount: number;
   fileOffsets: Float64Array;
   rawOffsets: Float64Array;
+  /** Low halves of the contents' XXH64, when the table has them. */
+  checksums?: Uint32Array;
 }
 
 /** Size of the seek table in bytes as its footer says, or undefined when the bytes are no such footer. */
@@ -72,15 +92,17 @@ export function decodeSeekTable(table: Buffer, fileBytes: number): SeekTable | s
   const entryBytes = (table.length - HEADER_BYTES - SEEK_FOOTER_BYTES) / Math.max(frameCount, 1);
   const fileOffsets = new Float64Array(frameCount + 1);
   const rawOffsets = new Float64Array(frameCount + 1);
+  const checksums = entryBytes === ENTRY_BYTES ? new Uint32Array(frameCount) : undefined;
   for (let index = 0; index < frameCount; index++) {
     const entry = HEADER_BYTES + index * entryBytes;
     fileOffsets[index + 1] = fileOffsets[index]! + table.readUInt32LE(entry);
     rawOffsets[index + 1] = rawOffsets[index]! + table.readUInt32LE(entry + 4);
+    if (checksums !== undefined) checksums[index] = table.readUInt32LE(entry + 8);
   }
   if (fileOffsets[frameCount] !== fileBytes - table.length)
     return 'its seek table does not fit the file: the file is truncated or was changed';
   if (!Number.isSafeInteger(rawOffsets[frameCount])) return 'its seek table claims an impossible size';
-  return { frameCount, fileOffsets, rawOffsets };
+  return { frameCount, fileOffsets, rawOffsets, ...(checksums && { checksums }) };
 }
 
 /** Index of the frame that holds byte `rawOffset` of the tar, or -1 when none does. */

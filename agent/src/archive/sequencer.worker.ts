@@ -10,13 +10,21 @@ import { Sink } from './sink.ts';
 /** One order to the sequencer; each is answered once. */
 export type Order =
   /** Starts output to `fd` at `position` (a multiple of 4096); `level` null for no compression. */
-  | { op: 'open'; fd: number; position: number; level: number | null }
+  | { op: 'open'; fd: number; position: number; level: number | null; resume?: Resume }
   /** Adds small content to the (uncompressed) stream; with zstd, as frames of its own. */
   | { op: 'bytes'; bytes: Uint8Array }
   /** Takes the blocks of a run in order. Answers {@link RunResult}. */
   | { op: 'run'; run: SequencerRun }
   /** Ends the output, with a seek table when compressing. Answers the file's size, durable with `sync`. */
   | { op: 'end'; sync: boolean };
+
+/** What is in a compressed file that is extended. */
+export interface Resume {
+  /** Bytes between `position` and the place where new frames go, fewer than 4096: written again with them. */
+  head: Uint8Array;
+  /** Seek table entries of the frames that stay. */
+  entries: Uint8Array;
+}
 
 export interface SequencerRun {
   lengthBytes: number;
@@ -50,7 +58,8 @@ function report(bytesDone: number): void {
 
 function open(order: Extract<Order, { op: 'open' }>): void {
   sink = new Sink(order.fd, order.position, ring.output, () => ring.cancelled);
-  frames = new FrameList();
+  frames = order.resume === undefined ? new FrameList() : FrameList.of(order.resume.entries);
+  if (order.resume !== undefined) sink.write(order.resume.head);
   compressor = order.level === null ? undefined : new Compressor(order.level);
   zeroFrame = undefined;
 }
@@ -144,3 +153,4 @@ parentPort!.on('message', (order: Order) => {
     parentPort!.postMessage({ fault: faultOf(error) });
   }
 });
+parentPort!.postMessage({ loaded: true });

@@ -1,5 +1,6 @@
-import { writeFile } from 'node:fs/promises';
+import { rename, writeFile } from 'node:fs/promises';
 import { fromIoError } from '@virtkeep/shared/errors';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 import type { MemberRecord } from './manifest.ts';
 import { sha256PathOf } from './names.ts';
 
@@ -11,11 +12,34 @@ import { sha256PathOf } from './names.ts';
  */
 export async function writeHashes(archivePath: string, members: readonly MemberRecord[]): Promise<string> {
   const path = sha256PathOf(archivePath);
-  const lines = members.map(({ sha256, name }) => `${sha256}  ${name}\n`).join('');
   try {
-    await writeFile(path, lines, { mode: 0o600, flush: true });
+    await writeFile(path, linesOf(members), { mode: 0o600, flush: true });
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }
   return path;
 }
+
+/** Replaces the sidecar of an extended archive: at every moment there is a whole one. Errors as above. */
+export async function replaceHashes(
+  archivePath: string,
+  members: readonly MemberRecord[],
+  temporary: string,
+): Promise<string> {
+  const path = sha256PathOf(archivePath);
+  try {
+    await writeFile(temporary, linesOf(members), { mode: 0o600, flush: true });
+    await rename(temporary, path);
+    await syncDirectoryOf(path);
+  } catch (error) {
+    throw fromIoError(error, 'writing', path);
+  }
+  return path;
+}
+
+/** Members that were added before hashes were asked for have none. */
+const linesOf = (members: readonly MemberRecord[]): string =>
+  members
+    .filter(({ sha256 }) => sha256 !== null)
+    .map(({ sha256, name }) => `${sha256}  ${name}\n`)
+    .join('');

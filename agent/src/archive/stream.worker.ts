@@ -149,3 +149,4 @@ parentPort!.on('message', (order: StreamOrder) => {
     (error: unknown) => parentPort!.postMessage({ fault: faultOf(error) }),
   );
 });
+parentPort!.postMessage({ loaded: true });

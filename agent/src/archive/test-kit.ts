@@ -4,8 +4,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { ArchiveAppender } from './append.ts';
 import type { Manifest, MemberRecord } from './manifest.ts';
 import type { MemberKind } from './names.ts';
+import type { AppenderOptions } from './types.ts';
 import { ArchiveWriter } from './writer.ts';
 
 /** Helpers of this folder's tests. */
@@ -92,5 +94,37 @@ export async function writeArchive(path: string, pieces: Piece[], options: Write
     await writer.finish({ stateNumber: 1, manifest: manifestOf });
   } finally {
     await writer.abort();
+  }
+}
+
+/** The manifest of an archive with states 1..n: disks as `pieces` of kind disk or layer bring them, by id. */
+export function growingManifest(before: Manifest, members: MemberRecord[]): Manifest {
+  const number = before.states.length + 1;
+  const prefix = String(number).padStart(4, '0');
+  const xmlMember = members.find(({ name }) => name === `${prefix}_vm.xml`)!.name;
+  const sides = { memoryMember: null, nvram: null, tpm: null };
+  const state = { number, name: `s${number}`, consistency: 'off' as const, created: CREATED, xmlMember };
+  return { ...before, incremental: true, states: [...before.states, { ...state, ...sides }], members };
+}
+
+/** Extends an archive by one state of these pieces and an XML; without `finish` the new end is not written. */
+export async function appendState(
+  path: string,
+  pieces: Piece[],
+  options: Partial<AppenderOptions> & { tailPath?: string; manifest?: typeof growingManifest } = {},
+): Promise<void> {
+  const { tailPath = `${path}.tail`, manifest = growingManifest, ...rest } = options;
+  const appender = await ArchiveAppender.open({ path, signal, ...rest });
+  try {
+    const stateNumber = appender.manifest.states.length + 1;
+    await appender.begin(tailPath);
+    for (const { name, kind = 'layer', from } of pieces)
+      if (typeof from === 'string') await appender.addFile(name, kind, from, { formerPath: from });
+      else await appender.addBytes(name, kind, from);
+    const xml = `${String(stateNumber).padStart(4, '0')}_vm.xml`;
+    await appender.addBytes(xml, 'domain_xml', Buffer.from(`${XML}<!-- ${stateNumber} -->`));
+    await appender.finish({ stateNumber, manifest: members => manifest(appender.manifest, members) });
+  } finally {
+    await appender.abort();
   }
 }

@@ -8,8 +8,9 @@ import type { Ring } from './ring.ts';
 /** Small heaps: the threads hold next to nothing in JavaScript. */
 const HEAP = { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 2 };
 
-/** What a worker posts: any number of progress messages, then one answer or fault. */
+/** What a worker posts: once that it is loaded; then, a message, any number of times progress and one answer or fault. */
 export interface Reply {
+  loaded?: true;
   done?: true;
   answer?: unknown;
   fault?: Fault;
@@ -30,6 +31,7 @@ export class Thread {
   #answer: ((reply: Reply) => void) | undefined;
   #onProgress: Progress | undefined;
   #dead: Fault | undefined;
+  readonly #loaded: Promise<void>;
 
   constructor(url: URL, memory: object) {
     this.#worker = new Worker(url, {
@@ -37,13 +39,17 @@ export class Thread {
       resourceLimits: HEAP,
       env: { NODE_COMPILE_CACHE: codeCacheDirectory() },
     });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#loaded = promise;
     this.#worker.on('message', (reply: Reply) => {
-      if (reply.progress === undefined) this.#settle(reply);
+      if (reply.loaded) resolve();
+      else if (reply.progress === undefined) this.#settle(reply);
       else this.#onProgress?.(reply.progress);
     });
     const die = (reason: string) => {
       this.#dead ??= { kind: 'internal', reason };
       this.#settle({ fault: this.#dead });
+      resolve();
     };
     this.#worker.on('error', error => die(`a worker thread failed: ${String(error)}`));
     this.#worker.on('exit', () => die('a worker thread ended'));
@@ -58,7 +64,9 @@ export class Thread {
     });
   }
 
+  /** A thread that is ended while it loads a native module takes the whole process with it: waits for that. */
   async stop(): Promise<void> {
+    await this.#loaded;
     await this.#worker.terminate();
   }
 

@@ -20,6 +20,20 @@ export interface WriterOptions {
   onProgress?: (bytesDone: number) => void;
 }
 
+export interface AppenderOptions {
+  /** An archive of this product. */
+  path: string;
+  /** SHA-256 of the new members; default: when those of the archive have one. */
+  hash?: boolean;
+  /** Of a .tar.zst: 1..9, default 3. */
+  level?: number;
+  /** As {@link WriterOptions.workers}. */
+  workers?: number;
+  signal: AbortSignal;
+  /** Source bytes done since opening; called at most about ten times a second. */
+  onProgress?: (bytesDone: number) => void;
+}
+
 export interface MemberOptions {
   /** Where the file was on the node; recorded. */
   formerPath?: string;
@@ -63,14 +77,27 @@ export interface ExtractOptions {
 
 export interface VerifyOptions {
   signal: AbortSignal;
+  /** Told once how many uncompressed bytes there are to check. */
+  onTotal?: (bytes: number) => void;
   /** Uncompressed bytes checked. */
   onProgress?: (bytesDone: number) => void;
 }
 
-/** One thing found wrong; `member` is null when it concerns the file as a whole. */
+/**
+ * One thing found wrong; `member` is null when it concerns the file as a whole. `torn_tail`: the end of the archive is
+ * gone or unfinished, and what an earlier manifest describes can be read.
+ */
 export interface ArchiveProblem {
   member: string | null;
-  problem: 'damaged' | 'hash_mismatch' | 'missing' | 'unexpected' | 'wrong_order' | 'truncated' | 'structure';
+  problem:
+    | 'damaged'
+    | 'hash_mismatch'
+    | 'missing'
+    | 'unexpected'
+    | 'wrong_order'
+    | 'truncated'
+    | 'torn_tail'
+    | 'structure';
   text: string;
 }
 
@@ -80,4 +107,8 @@ export interface VerifyResult {
   provenMembers: number;
   /** Members whose content nothing in the archive can prove (plain tar without hash). */
   unprovenMembers: number;
+  /** Numbers of the states that can still be restored, oldest first; none of an archive that is not ours. */
+  restorableStates: number[];
+  /** Some member has a recorded SHA-256. */
+  hashed: boolean;
 }

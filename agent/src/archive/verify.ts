@@ -1,6 +1,11 @@
 import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
 import type { Inspection } from './inspect.ts';
 import { END_BYTES } from './layout.ts';
+import type { Manifest } from './manifest.ts';
+import { isManifestName } from './names.ts';
+import { restorableStates } from './restorable.ts';
+import { readManifest, type Salvaged } from './salvage.ts';
+import type { SeekTable } from './seek-table.ts';
 import { type WalkedMember, walkTar } from './tar-format.ts';
 import { readerOf, type TarSource } from './tar-source.ts';
 import type { ArchiveMember, ArchiveProblem, VerifyOptions, VerifyResult } from './types.ts';
@@ -22,11 +27,15 @@ export async function verifyInspected(
 ): Promise<VerifyResult> {
   const { access, members, fault } = inspection;
   const problems: ArchiveProblem[] = [];
-  if (fault !== undefined) problems.push(wholeProblem(fault, inspection));
-  if (access.kind === 'stream')
+  if (fault !== undefined) problems.push(...wholeProblems(fault, inspection));
+  if (access.kind === 'stream') {
     // Decompressing it all, with its checksums, was part of opening it.
-    return { problems, provenMembers: fault === undefined ? members.length : 0, unprovenMembers: 0 };
+    const provenMembers = fault === undefined ? members.length : 0;
+    return { problems, provenMembers, unprovenMembers: 0, restorableStates: [], hashed: false };
+  }
+  options.onTotal?.(members.reduce((sum, member) => sum + member.sizeBytes, 0));
   problems.push(...(await structureProblems(access.source, inspection, options.signal)));
+  if (access.kind === 'seekable') problems.push(...(await checksumProblems(access.table, inspection)));
   let proven = 0;
   let unproven = 0;
   let bytesDone = 0;
@@ -45,7 +54,43 @@ export async function verifyInspected(
     else if (access.kind === 'seekable' || member.sha256 !== null || member.kind === 'manifest') proven++;
     else unproven++;
   }
-  return { problems, provenMembers: proven, unprovenMembers: unproven };
+  const manifests = await readableManifests(access.source, inspection, problems);
+  return {
+    problems,
+    provenMembers: proven,
+    unprovenMembers: unproven,
+    restorableStates: restorableStates(manifests, problems),
+    hashed: members.some(({ sha256 }) => sha256 !== null),
+  };
+}
+
+/** The manifests of all states; one that cannot be read is a problem. */
+async function readableManifests(
+  source: TarSource,
+  { manifest, members, file }: Inspection,
+  problems: ArchiveProblem[],
+): Promise<Manifest[]> {
+  if (manifest === null) return [];
+  const manifests: Manifest[] = [];
+  for (const member of members) {
+    if (member.kind !== 'manifest' || problems.some(problem => problem.member === member.name)) continue;
+    const read = await readManifest(source, member, file.path);
+    if (read !== undefined) manifests.push(read);
+    else problems.push({ member: member.name, problem: 'damaged', text: 'it cannot be read as a manifest' });
+  }
+  return manifests;
+}
+
+/** Compares the checksums in the seek table with those at the ends of the frames. */
+async function checksumProblems(table: SeekTable, { file }: Inspection): Promise<ArchiveProblem[]> {
+  const { checksums, fileOffsets, frameCount } = table;
+  for (let frame = 0; checksums !== undefined && frame < frameCount; frame++) {
+    const own = await file.read(fileOffsets[frame + 1]! - 4, 4);
+    if (own.length === 4 && own.readUInt32LE(0) === checksums[frame]) continue;
+    const text = `the checksum of frame ${frame} is another one in the seek table`;
+    return [{ member: null, problem: 'structure', text }];
+  }
+  return [];
 }
 
 async function checked(
@@ -66,14 +111,22 @@ async function checked(
 }
 
 /** What kept the archive from being opened. A cut file is told by its last member. */
-function wholeProblem(fault: VirtkeepError, { members }: Inspection): ArchiveProblem {
+function wholeProblems(fault: VirtkeepError, { members, salvaged }: Inspection): ArchiveProblem[] {
   const text = fault.params.reason ?? fault.message;
+  if (salvaged !== undefined) return salvagedProblems(text, salvaged);
   const cut = /ends|cut|truncated|torn/.test(text);
-  return {
-    member: cut ? (members.at(-1)?.name ?? null) : null,
-    problem: cut ? 'truncated' : 'structure',
-    text,
-  };
+  const last = members.at(-1);
+  if (cut) return [{ member: last?.name ?? null, problem: 'truncated', text }];
+  if (last !== undefined && isManifestName(last.name))
+    return [{ member: last.name, problem: 'damaged', text }];
+  return [{ member: null, problem: 'structure', text }];
+}
+
+function salvagedProblems(text: string, { unreadable, cut }: Salvaged): ArchiveProblem[] {
+  if (unreadable !== null) return [{ member: unreadable, problem: 'damaged', text }];
+  const torn: ArchiveProblem = { member: null, problem: 'torn_tail', text };
+  if (cut === null) return [torn];
+  return [torn, { member: cut, problem: 'truncated', text: 'the file ends inside this member' }];
 }
 
 /** Compares what the headers say with what the manifest says. */
@@ -82,6 +135,8 @@ async function structureProblems(
   inspection: Inspection,
   signal: AbortSignal,
 ): Promise<ArchiveProblem[]> {
+  // What a salvage takes from the file was compared with its headers then.
+  if (inspection.salvaged !== undefined) return [];
   const walked: WalkedMember[] = [];
   const problems: ArchiveProblem[] = [];
   try {

@@ -31,7 +31,7 @@ export type InfoOptions = RunOptions & { format?: string };
  * @throws VirtkeepError qemu_img_failed, timed_out
  */
 export async function imageInfo(path: string, options: InfoOptions): Promise<ImageInfo> {
-  const text = await qemuImg('info', ['--output=json', '-U', ...formatArg(options), absolute(path)], {
+  const text = await qemuImg('info', ['--output=json', '-U', ...formatArg(options), absoluteSource(path)], {
     timeoutMs: SHORT_MS,
     ...options,
   });
@@ -59,7 +59,7 @@ export interface CreateOptions extends RunOptions {
 export async function createImage(path: string, options: CreateOptions): Promise<void> {
   const { format, backing, virtualSize, extra = [] } = options;
   // without -u qemu-img opens the backing file, which may be in use
-  const below = backing ? ['-u', '-b', absolute(backing.path), '-F', backing.format] : [];
+  const below = backing ? ['-u', '-b', absoluteSource(backing.path), '-F', backing.format] : [];
   if (backing && virtualSize === undefined) throw failed('create', 'an overlay needs its virtual size');
   const further = extra.flatMap(option => ['-o', option]);
   const size = virtualSize === undefined ? [] : [String(virtualSize)];
@@ -124,7 +124,7 @@ export async function rebaseUnsafe(
   backing: { path: string; format: string } | null,
   options: RunOptions & { format?: string },
 ): Promise<void> {
-  const below = backing ? ['-b', absolute(backing.path), '-F', backing.format] : ['-b', ''];
+  const below = backing ? ['-b', absoluteSource(backing.path), '-F', backing.format] : ['-b', ''];
   const args = ['-q', '-u', '-f', options.format ?? 'qcow2', ...below, absolute(path)];
   await qemuImg('rebase', args, { timeoutMs: SHORT_MS, ...options });
 }

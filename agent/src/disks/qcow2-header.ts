@@ -38,15 +38,16 @@ const FEATURE_DATA_FILE = 0b100n;
 
 /**
  * Reads an image's header; anything that is not qcow2 is raw, of its file's or device's size.
+ * @param offset where the image begins in the file (a layer inside an archive)
  * @throws VirtkeepError io_failed
  */
-export async function readImageHeader(path: string): Promise<ImageHeader> {
+export async function readImageHeader(path: string, offset = 0): Promise<ImageHeader> {
   let file: FileHandle | undefined;
   try {
     file = await open(path, 'r');
     const stat = await file.stat();
     const start = Buffer.alloc(MAX_HEADER_BYTES);
-    const { bytesRead } = await file.read(start, 0, start.length, 0);
+    const { bytesRead } = await file.read(start, 0, start.length, offset);
     const allocatedSize = stat.blocks * 512;
     const fileSize = stat.isBlockDevice() ? await deviceSize(file) : stat.size;
     const head = start.subarray(0, bytesRead);

@@ -20,6 +20,7 @@ export { type Identity, newMacs, setIdentity } from './identity.ts';
 export {
   type Attachment,
   type DomainMetadata,
+  type LooseLayer,
   METADATA_NAMESPACE,
   METADATA_PREFIX,
   metadataElement,

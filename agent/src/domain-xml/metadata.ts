@@ -20,7 +20,29 @@ export interface DomainMetadata {
   parent?: { id: string; version: number };
   /** Disks of other domains attached to this one (spec 4.1). */
   attachments: Attachment[];
+  /** When a saved state was last deleted or reverted to, by whomever: no archive of before can be extended. */
+  statesDeleted?: Date;
+  /**
+   * Ids of the states that virtkeep itself took away last, oldest first, whether that counted as a deletion or not: the
+   * inventory does not take their disappearance for a deletion behind our back.
+   */
+  removedStates?: string[];
+  /** Layers that a state kept which is deleted by now, and which are still to be merged or have several readers. */
+  looseLayers?: LooseLayer[];
 }
+
+/** A frozen layer that no saved state asks for any more. */
+export interface LooseLayer {
+  targetDev: string;
+  path: string;
+  /** It stands on another file itself; a disk's first file is never removed. */
+  overlay: boolean;
+  /** The layer right above it that is being merged into it; when nobody stands on that any more, its file goes. */
+  merging?: string;
+}
+
+/** Further states in `removedStates` are forgotten, oldest first; the inventory looks far more often. */
+const MAX_REMOVED_STATES = 32;
 
 export interface Attachment {
   /** UUID of the original disk. */
@@ -51,6 +73,25 @@ export function readMetadata(domain: Element): DomainMetadata {
       ? { parent: { id: parentId, version: count(attr(parent, 'version')) } }
       : {}),
     attachments: inner('attachment').flatMap(readAttachment),
+    ...readStates(own, inner),
+  };
+}
+
+function readStates(own: Element, inner: (name: string) => Element[]): Partial<DomainMetadata> {
+  const deleted = new Date(attr(own, 'states-deleted') ?? Number.NaN);
+  const removed = inner('removed-state').flatMap(element => attr(element, 'id') ?? []);
+  const loose = inner('loose-layer').flatMap(element => {
+    const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
+    const merging = attr(element, 'merging');
+    if (!targetDev || !path) return [];
+    return [
+      { targetDev, path, overlay: attr(element, 'overlay') === 'yes', ...(merging ? { merging } : {}) },
+    ];
+  });
+  return {
+    ...(Number.isNaN(deleted.getTime()) ? {} : { statesDeleted: deleted }),
+    ...(removed.length > 0 ? { removedStates: removed } : {}),
+    ...(loose.length > 0 ? { looseLayers: loose } : {}),
   };
 }
 
@@ -90,7 +131,10 @@ function isEmpty(metadata: DomainMetadata): boolean {
     !metadata.template &&
     metadata.templateVersion === 0 &&
     !metadata.parent &&
-    metadata.attachments.length === 0
+    metadata.attachments.length === 0 &&
+    !metadata.statesDeleted &&
+    !metadata.removedStates?.length &&
+    !metadata.looseLayers?.length
   );
 }
 
@@ -110,6 +154,24 @@ function fill(own: Element, metadata: DomainMetadata, make: (name: string) => El
     element.setAttribute('target', attachment.targetDev);
     element.setAttribute('path', attachment.path);
     if (attachment.thinClone) element.setAttribute('thin-clone', 'yes');
+    own.appendChild(element);
+  }
+  fillStates(own, metadata, make);
+}
+
+function fillStates(own: Element, metadata: DomainMetadata, make: (name: string) => Element): void {
+  if (metadata.statesDeleted) own.setAttribute('states-deleted', metadata.statesDeleted.toISOString());
+  for (const id of metadata.removedStates?.slice(-MAX_REMOVED_STATES) ?? []) {
+    const element = make('removed-state');
+    element.setAttribute('id', id);
+    own.appendChild(element);
+  }
+  for (const { targetDev, path, overlay, merging } of metadata.looseLayers ?? []) {
+    const element = make('loose-layer');
+    element.setAttribute('target', targetDev);
+    element.setAttribute('path', path);
+    if (overlay) element.setAttribute('overlay', 'yes');
+    if (merging) element.setAttribute('merging', merging);
     own.appendChild(element);
   }
 }

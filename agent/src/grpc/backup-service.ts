@@ -16,6 +16,9 @@ import { backupFileOf } from '../workflows/backup-file.ts';
 import type { Lock } from '../workflows/context.ts';
 import { deleteBackupWorkflow } from '../workflows/delete-backup.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { downloadChunks } from '../workflows/download.ts';
+import { fallbackReason } from '../workflows/extend/base.ts';
+import { planRecompress, recompressWorkflow } from '../workflows/recompress.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
 import { backupConfiguration, backupWarnings, templateWarnings } from '../workflows/show-backup.ts';
 import { verifyWorkflow } from '../workflows/verify.ts';
@@ -29,7 +32,7 @@ export function backupService(
   dependencies: WorkflowDependencies,
 ): BackupServiceImplementation {
   return {
-    async start(request) {
+    async start(request, { signal }) {
       const known = runner.replay(request.operationId, 'backup', request);
       if (known) return known;
       checkStart(request);
@@ -37,11 +40,11 @@ export function backupService(
         id: request.operationId,
         kind: 'backup',
         request,
-        entities: [
-          { id: request.fileId, entityClass: EntityClass.FILE },
-          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+        entities: [...entitiesOf(request), { id: request.domainId, entityClass: EntityClass.DOMAIN }],
+        locks: [
+          ...(await locksOf(dependencies, request.domainId)),
+          ...(await fileLocksOf(dependencies, request, signal)),
         ],
-        locks: await locksOf(dependencies, request.domainId),
         cancellable: true,
         workflow: backupWorkflow(dependencies, request),
       });
@@ -51,13 +54,13 @@ export function backupService(
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
       const { archive, manifest, state, xml } = await openBackup(file.path, request.state, signal);
-      const { sizeBytes } = archive;
+      const { sizeBytes, manifest: newest } = archive;
       await archive.close();
       const template = await templateOf(dependencies, manifest);
       const response: ShowBackupResponse = {
         file: backupFileOf(
           { poolId: file.pool.id, filename: file.filename, path: file.path, sizeBytes },
-          manifest,
+          newest!,
         ),
         xml,
         configuration: backupConfiguration(manifest, state, xml),
@@ -79,6 +82,34 @@ export function backupService(
         cancellable: true,
         workflow: verifyWorkflow(file.path),
       });
+    },
+
+    async recompress(request, { signal }) {
+      const known = runner.replay(request.operationId, 'recompress', request);
+      if (known) return known;
+      checkLevel(request.compressionLevel);
+      const pools = await dependencies.pools(signal);
+      const file = await findBackupFile(pools, request.file);
+      const plan = planRecompress(request, file, pools, dependencies.nodeName);
+      return runner.start({
+        id: request.operationId,
+        kind: 'recompress',
+        request,
+        entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
+        locks: [{ kind: 'file', id: file.path, mode: 'exclusive' }],
+        cancellable: true,
+        workflow: recompressWorkflow(dependencies, request, plan),
+      });
+    },
+
+    async *download(request, { signal }) {
+      const file = await findBackupFile(await dependencies.pools(signal), request.file);
+      const release = runner.hold('download', [{ kind: 'file', id: file.path, mode: 'shared' }]);
+      try {
+        yield* downloadChunks(file.path, request, signal);
+      } finally {
+        release();
+      }
     },
 
     async delete(request, { signal }) {
@@ -107,6 +138,31 @@ async function locksOf(dependencies: WorkflowDependencies, domainId: string): Pr
   return (await isRunning(dependencies, domainId)) ? [disks] : [disks, { ...disks, kind: 'power' }];
 }
 
+/**
+ * The archive that is to be extended. One that cannot be found needs no lock when a full backup may stand in.
+ * @throws VirtkeepError pool_not_found, file_not_found and what else `findBackupFile` raises
+ */
+async function fileLocksOf(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  signal: AbortSignal,
+): Promise<Lock[]> {
+  if (!request.extend) return [];
+  try {
+    const { path } = await findBackupFile(await dependencies.pools(signal), request.extend);
+    return [{ kind: 'file', id: path, mode: 'exclusive' }];
+  } catch (error) {
+    if (request.fallbackFull && fallbackReason(error) !== null) return [];
+    throw error;
+  }
+}
+
+/** The file that is extended, and the one that is made when that cannot be. */
+function entitiesOf({ extend, extendFileId, fileId }: StartBackupRequest) {
+  const ids = extend && extendFileId !== '' ? [extendFileId, fileId] : [fileId];
+  return ids.filter(id => id !== '').map(id => ({ id, entityClass: EntityClass.FILE }));
+}
+
 /** @throws VirtkeepError domain_not_found, libvirt_failed */
 async function isRunning(dependencies: WorkflowDependencies, domainId: string): Promise<boolean> {
   try {
@@ -120,10 +176,15 @@ async function isRunning(dependencies: WorkflowDependencies, domainId: string): 
 /** @throws VirtkeepError invalid_uuid, invalid_field */
 function checkStart(request: StartBackupRequest): void {
   requireUuid('domain_id', request.domainId);
-  requireUuid('file_id', request.fileId);
+  if (!request.extend || request.fallbackFull) requireUuid('file_id', request.fileId);
+  if (request.extendFileId !== '') requireUuid('extend_file_id', request.extendFileId);
   if (request.poolId !== '') requireUuid('pool_id', request.poolId);
   for (const id of request.excludeVdisks) requireUuid('exclude_vdisks', id);
-  if (request.compressionLevel > MAX_COMPRESSION_LEVEL)
+  checkLevel(request.compressionLevel);
+}
+
+function checkLevel(level: number): void {
+  if (level > MAX_COMPRESSION_LEVEL)
     throw new VirtkeepError('invalid_field', {
       field: 'compression_level',
       reason: `must be 1 to ${MAX_COMPRESSION_LEVEL}, or 0 for the default`,

@@ -5,6 +5,7 @@ import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/no
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { mayCall, PERMISSIONS } from './permissions.ts';
 
 test.each([
@@ -14,6 +15,7 @@ test.each([
   OperationServiceDefinition,
   PoolServiceDefinition,
   RestoreServiceDefinition,
+  SnapshotServiceDefinition,
 ])('the table knows exactly the methods of $name', definition => {
   const methods = Object.values(definition.methods).map(method => method.name);
   expect(Object.keys(PERMISSIONS[definition.fullName] ?? {}).sort()).toEqual(methods.sort());

@@ -29,6 +29,12 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     Remove: 'controller',
     Update: 'controller',
   },
+  'virtkeep.agent.v1.SnapshotService': {
+    List: 'reader',
+    Create: 'operator',
+    Remove: 'controller',
+    Revert: 'controller',
+  },
   'virtkeep.agent.v1.PoolService': {
     List: 'reader',
     Get: 'reader',
@@ -41,6 +47,8 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     Show: 'reader',
     Verify: 'operator',
     Delete: 'controller',
+    Recompress: 'controller',
+    Download: 'operator',
   },
   'virtkeep.agent.v1.RestoreService': {
     Start: 'operator',

@@ -4,7 +4,9 @@ import type {
   StartRestoreRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import type { OperationRunner } from '../operations/runner.ts';
+import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { instantRestoreWorkflow } from '../workflows/instant-restore.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
 import { restoreWorkflow } from '../workflows/restore.ts';
 import { requireUuid } from './fields.ts';
@@ -28,16 +30,21 @@ export function restoreService(
           { id: domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ],
-        locks: [
-          { kind: 'domain', id: domainId, mode: 'exclusive' },
-          { kind: 'power', id: domainId, mode: 'exclusive' },
-          { kind: 'file', id: file.path, mode: 'shared' },
-        ],
+        locks: locksOf(domainId, file.path, request.instant),
         cancellable: true,
-        workflow: restoreWorkflow(dependencies, request),
+        workflow: request.instant
+          ? instantRestoreWorkflow(dependencies, request)
+          : restoreWorkflow(dependencies, request),
       });
     },
   };
+}
+
+/** A VM that is restored instantly is used while its data are pulled in: it may be switched off and on. */
+function locksOf(domainId: string, path: string, instant: boolean): Lock[] {
+  const disks: Lock = { kind: 'domain', id: domainId, mode: 'exclusive' };
+  const file: Lock = { kind: 'file', id: path, mode: 'shared' };
+  return instant ? [disks, file] : [disks, { ...disks, kind: 'power' }, file];
 }
 
 /** In place of a lost VM the id is the archive's. */

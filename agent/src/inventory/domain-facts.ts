@@ -3,10 +3,12 @@ import {
   DomainStateCode,
   ErrorCode,
   isLibvirtError,
+  type Snapshot,
   SnapshotList,
 } from '@virtkeep/node-libvirt';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
+import { type SavedState, savedStateOf } from '../snapshots/index.ts';
 
 /** A domain as libvirt tells it. */
 export interface DomainFacts {
@@ -18,8 +20,8 @@ export interface DomainFacts {
   config?: DomainConfig;
   power: PowerState;
   persistent: boolean;
-  /** Names of the saved states, parents first. */
-  snapshots: string[];
+  /** The saved states, parents first. */
+  savedStates: SavedState[];
 }
 
 /** What libvirt's state numbers mean for a user. A domain that shuts down still runs. */
@@ -45,6 +47,7 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
       domain.snapshots(SnapshotList.TOPOLOGICAL),
     ]);
     const config = old?.xml === xml ? old.config : tryParse(xml);
+    const savedStates = await readStates(domain, snapshots, old?.savedStates ?? []);
     return {
       uuid: domain.uuid,
       name: config?.name ?? domain.name,
@@ -52,12 +55,35 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
       config,
       power: powerStateOf(state),
       persistent,
-      snapshots: snapshots.map(snapshot => snapshot.name),
+      savedStates,
     };
   } catch (error) {
     if (isLibvirtError(error) && error.is(ErrorCode.NO_DOMAIN)) return undefined;
     throw error;
   }
+}
+
+/** A state that goes away meanwhile is left out; one whose XML has not changed is not parsed again. */
+async function readStates(
+  domain: Domain,
+  snapshots: Snapshot[],
+  old: readonly SavedState[],
+): Promise<SavedState[]> {
+  if (snapshots.length === 0) return [];
+  const current = (await domain.currentSnapshot())?.name;
+  const states: SavedState[] = [];
+  for (const snapshot of snapshots) {
+    const xml = await snapshot.xml().catch(ignoreGone);
+    if (xml === null) continue;
+    const known = old.find(state => state.xml === xml);
+    states.push({ ...(known ?? savedStateOf(xml, false)), current: snapshot.name === current });
+  }
+  return states;
+}
+
+function ignoreGone(error: unknown): null {
+  if (isLibvirtError(error) && error.is(ErrorCode.NO_DOMAIN_SNAPSHOT)) return null;
+  throw error;
 }
 
 function tryParse(xml: string): DomainConfig | undefined {

@@ -2,15 +2,16 @@ import { describe, expect, jest, test } from '@jest/globals';
 import { sleep } from '@virtkeep/shared/abort';
 import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { parseDomain } from '../domain-xml/index.ts';
 import { LIVE_XML, UUID } from '../domain-xml/sample-xml.ts';
 import type { PoolRecord } from '../pools/index.ts';
+import type { SavedState } from '../snapshots/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { firstOwnLayer } from './disk-facts.ts';
 import { powerStateOf } from './domain-facts.ts';
 import { InventoryFeed } from './feed.ts';
-import { mapLimited } from './limit.ts';
 import { domainMessage, poolMessage } from './messages.ts';
 import { PathGate } from './path-gate.ts';
 import { Refresher } from './refresher.ts';
@@ -24,6 +25,10 @@ const layer = (path: string, virtualSize = 5) => ({
   path, format: 'qcow2' as const, virtualSize, allocatedSize: 3, fileSize: 4, dataFile: false, encrypted: false,
   unknownFeatures: false,
 }); // biome-ignore format: one record
+const savedState = (name: string, parent: string | null): SavedState => ({
+  name, parent, current: false, description: '', createdUnix: 1, memory: 'no', memoryPath: null, overlays: {},
+  frozen: {}, internalDisks: [], deleting: false, xml: '',
+}); // biome-ignore format: one record
 
 describe('messages', () => {
   const facts = {
@@ -33,7 +38,7 @@ describe('messages', () => {
     config: parseDomain(LIVE_XML),
     power: PowerState.RUNNING,
     persistent: true,
-    snapshots: ['a', 'b'],
+    savedStates: [savedState('a', null), savedState('b', 'a')],
   };
   const disks = new Map([
     ['vda', { layers: [layer('/pool/top.qcow2'), layer('/pool/mid.qcow2'), layer('/pool/base.img')] }],
@@ -44,7 +49,8 @@ describe('messages', () => {
     const message = domainMessage(facts, scope);
     expect(message).toMatchObject({
       id: UUID, powerState: PowerState.RUNNING, agentState: AgentState.CONNECTED, memoryCount: 129n, cpuCount: 2,
-      template: true, parentId: 'aaaaaaaa-2222-4333-8444-555555555555', snapshots: ['a', 'b'], osType: 'Linux',
+      template: true, parentId: 'aaaaaaaa-2222-4333-8444-555555555555', snapshots: ['a', 'b'],
+      savedStates: [{ name: 'a', parent: '' }, { name: 'b', parent: 'a' }], osType: 'Linux',
       osVersion: 'debian/12', lockedBy: 'op', mdevs: ['dddddddd-2222-4333-8444-555555555555'],
       cdroms: [{ targetDev: 'sdb', path: '/iso/a.iso', poolId: '' }], luns: [{ targetDev: 'sda', source: '/dev/sdx' }],
     }); // biome-ignore format: one record

@@ -20,6 +20,7 @@ import { domainMessage, poolMessage } from './messages.ts';
 import { NodeModel } from './node-model.ts';
 import { Refresher } from './refresher.ts';
 import { Shown } from './shown.ts';
+import { StateWatch } from './state-watch.ts';
 
 /** The agent's connection, which may not be there yet. */
 export interface LibvirtSource {
@@ -71,6 +72,7 @@ export class Inventory {
   readonly #feed = new InventoryFeed(() => ({ event: { $case: 'full', value: this.snapshot() } }));
   readonly #stopping = new AbortController();
   readonly #refresher: Refresher;
+  readonly #states: StateWatch;
   readonly #shownDomains = new Shown(Domain, {
     changed: value => this.#publish(`domain ${value.id}`, { $case: 'domainChanged', value }),
     removed: value => this.#publish(`domain ${value}`, { $case: 'domainRemoved', value }),
@@ -88,6 +90,7 @@ export class Inventory {
   constructor(options: InventoryOptions) {
     this.#options = options;
     this.#model = new NodeModel({ ...options, libvirt: () => options.link.get() }, this.#stopping.signal);
+    this.#states = new StateWatch(options.settings, options.log);
     this.#refresher = new Refresher(SETTLE_MS, key => this.#refresh(key), options.log);
   }
 
@@ -202,7 +205,7 @@ export class Inventory {
     const [what, id = ''] = key.split(' ');
     if (!link.connected && what !== 'files') return;
     try {
-      if (what === 'domain') await this.#model.readDomain(id);
+      if (what === 'domain') await this.#readDomain(id);
       else if (what === 'files') await this.#model.readFiles(id, () => this.#showSoon());
       else if (what === POOLS) await this.#model.readPools();
       else await this.#readAll();
@@ -214,8 +217,32 @@ export class Inventory {
     }
   }
 
+  async #readDomain(id: string): Promise<void> {
+    await this.#model.readDomain(id);
+    await this.#watchStates(id);
+  }
+
+  /** Looks for states that others deleted or reverted to; a domain that is held is looked at when it is free. */
+  async #watchStates(id: string): Promise<void> {
+    const { link, lockedBy, log } = this.#options;
+    const facts = this.#model.domain(id);
+    if (!facts) return;
+    try {
+      const domain = link.get().domain(id, facts.name);
+      if (await this.#states.look(domain, facts, () => lockedBy(id) !== undefined))
+        await this.#model.readDomain(id);
+    } catch (error) {
+      if (!this.#stopping.signal.aborted)
+        log.warn('the saved states of a domain could not be compared', {
+          domain: facts.name,
+          reason: reasonOf(error),
+        });
+    }
+  }
+
   async #readAll(): Promise<void> {
     await this.#model.readAll();
+    for (const { uuid } of this.#model.domains) await this.#watchStates(uuid);
     if (!this.#loaded) {
       this.#loaded = true;
       this.#show();

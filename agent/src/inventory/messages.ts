@@ -5,6 +5,7 @@ import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { diskId } from '../disks/index.ts';
 import type { AgentChannel, DiskConfig, DomainConfig } from '../domain-xml/index.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../pools/index.ts';
+import { AUTOMATIC_PREFIX, savedStateMessage } from '../snapshots/index.ts';
 import { type DiskFacts, firstOwnLayer, pathOf } from './disk-facts.ts';
 import type { DomainFacts } from './domain-facts.ts';
 
@@ -43,7 +44,11 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
       .filter(disk => disk.device === 'lun')
       .map(disk => ({ targetDev: disk.targetDev, source: disk.source })),
     mdevs: config?.hostdevs.flatMap(device => (device.type === 'mdev' ? (device.address ?? []) : [])) ?? [],
-    snapshots: facts.snapshots,
+    snapshots: facts.savedStates.map(state => state.name),
+    savedStates: facts.savedStates
+      .filter(state => !state.name.startsWith(AUTOMATIC_PREFIX))
+      .map(state => savedStateMessage(facts.uuid, state)),
+    statesDeleted: config?.metadata.statesDeleted,
     osType: config?.os.type ?? 'Other',
     osVersion: config?.os.version ?? '',
     persistent: facts.persistent,

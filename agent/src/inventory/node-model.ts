@@ -5,6 +5,7 @@
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf } from '@virtkeep/shared/errors';
+import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import {
   type Catalogue,
@@ -18,7 +19,6 @@ import {
 import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
-import { mapLimited } from './limit.ts';
 import { PathGate } from './path-gate.ts';
 import { readPools } from './pool-facts.ts';
 
@@ -58,6 +58,10 @@ export class NodeModel {
   /** libvirt's pools and those of files outside of them, as of the last `derivePools`. */
   get pools(): readonly PoolRecord[] {
     return this.#pools;
+  }
+
+  domain(domainId: string): DomainFacts | undefined {
+    return this.#domains.get(domainId);
   }
 
   disksOf(domainId: string): DiskFacts | undefined {

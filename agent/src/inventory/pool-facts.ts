@@ -1,4 +1,5 @@
 import { ErrorCode, isLibvirtError, type Libvirt, PoolState, type StoragePool } from '@virtkeep/node-libvirt';
+import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import {
   buildPool,
@@ -14,7 +15,6 @@ import {
   type Settings,
   setPoolMarks,
 } from '../pools/index.ts';
-import { mapLimited } from './limit.ts';
 import type { PathGate } from './path-gate.ts';
 
 export interface PoolSources {

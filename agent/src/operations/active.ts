@@ -74,9 +74,9 @@ export class ActiveOperation {
 
   /** The work is over, its effects are being undone. */
   windDown(): void {
-    if (this.progress.phase === 'undo') return;
+    if (this.progress.phase === 'clean_up') return;
     if (this.message.cancellable) this.#publish({ cancellable: false });
-    this.progress.begin('undo');
+    this.progress.begin('clean_up');
   }
 
   /** Durably ends the operation. @throws VirtkeepError journal_failed; then it has not ended. */

@@ -63,12 +63,14 @@ export class JournaledEffects implements Effects {
    */
   async undoAll(newSignal: () => AbortSignal, trying: (effect: Effect) => void): Promise<UndoFailure[]> {
     const failures: UndoFailure[] = [];
-    for (const { effectId, effect } of this.#journal.effects(this.#operationId)) {
+    for (const { effectId, effect, when } of this.#journal.effects(this.#operationId)) {
       trying(effect);
       try {
-        await this.#undoEffect(effect, newSignal());
+        // What was to be replaced stays when nothing replaces it.
+        const due = when !== 'success' || this.#committed;
+        if (due) await this.#undoEffect(effect, newSignal());
         this.#journal.strikeEffect(effectId);
-        this.#log.info('effect undone', { effect: effect.type });
+        if (due) this.#log.info('effect undone', { effect: effect.type });
       } catch (error) {
         this.#log.warn('effect could not be undone, it stays in the journal', { effect, error });
         failures.push({ what: effect.type, reason: reasonOf(error) });

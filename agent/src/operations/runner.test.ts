@@ -150,6 +150,21 @@ describe('start', () => {
     await runner.idle(AbortSignal.timeout(2000));
   });
 
+  test('what holds a lock without being an operation refuses and is refused alike', async () => {
+    const lock = { kind: 'file', id: '/a', mode: 'shared' } as const;
+    const release = runner.hold('download', [lock]);
+    const work = () =>
+      options(async context => context.commit({}), { locks: [{ ...lock, mode: 'exclusive' }] });
+    expect(() => runner.start(work())).toThrow(expect.objectContaining({ msgKey: 'file_busy' }));
+    const other = runner.hold('download', [lock]);
+    release();
+    expect(() => runner.start(work())).toThrow(
+      expect.objectContaining({ params: expect.objectContaining({ kind: 'download' }) }),
+    );
+    other();
+    await ended(runner.start(work()).id);
+  });
+
   test('more heavy operations than places wait visibly, and can be cancelled there', async () => {
     const hold = (context: { signal: AbortSignal }) => untilAborted(context.signal);
     const running = [1, 2].map(() => runner.start(options(hold, { locks: [] })));
@@ -316,6 +331,26 @@ describe('recovery', () => {
     runner.recover();
     expect(await ended(id)).toMatchObject({ state: OperationState.SUCCEEDED, resultJson: '{"file":"x"}' });
     expect(undone).toEqual(['/b']);
+  });
+
+  test('what a result replaces goes only when it is committed, also after a crash', async () => {
+    const replacing = (commit: boolean) =>
+      options(async context => {
+        context.effects.begin(file('/new'), 'failure');
+        context.effects.begin(file('/old'), 'success');
+        if (commit) context.commit({});
+        await untilAborted(context.signal);
+      });
+    for (const commit of [false, true]) {
+      undone = [];
+      const { id } = runner.start(replacing(commit));
+      await new Promise(resolve => setImmediate(resolve));
+      runner = crash();
+      runner.recover();
+      await ended(id);
+      expect(undone).toEqual([commit ? '/old' : '/new']);
+      expect(journal.effects(id)).toEqual([]);
+    }
   });
 
   test('what an ended operation left is tried again by the next run, under its lock', async () => {

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Entity } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
@@ -177,6 +178,18 @@ export class OperationRunner {
     operation.log.info('cancel requested');
     operation.abort(new VirtkeepError('canceled'));
     return operation.message;
+  }
+
+  /**
+   * Takes locks for something short that is no operation (a download); call the result to give them back.
+   * @param kind what it is, for the refusals of others
+   * @throws VirtkeepError draining, domain_busy, file_busy, pool_busy
+   */
+  hold(kind: string, locks: Lock[]): () => void {
+    if (this.#draining) throw new VirtkeepError('draining');
+    const holder = { operationId: randomUUID(), kind };
+    this.#locks.acquire(holder, locks);
+    return () => this.#locks.release(holder.operationId);
   }
 
   /** The operation that holds a thing; undefined when none does. */

@@ -21,10 +21,13 @@ export interface ArchiveSummary {
   hashed: boolean;
   states: BackupState[];
   canBeIncremental: boolean;
+  requiredStates: string[];
   fallbackReason: string;
   templateId: string;
   isTemplate: boolean;
   manifestJson: string;
+  /** What is wrong with an archive of which older states can still be read. */
+  damage?: string;
 }
 
 /** Reads an archive's manifest. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage` */
@@ -176,6 +179,7 @@ function emptyFile(poolId: string, filename: string, path: string, kind: FileKin
     hashed: false,
     states: [],
     canBeIncremental: false,
+    requiredStates: [],
     fallbackReason: '',
     damage: '',
     templateId: '',

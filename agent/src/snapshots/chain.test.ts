@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { buildChain, type SavedState } from './chain.ts';
+import { buildChain, presentBranch, type SavedState } from './chain.ts';
 
 const state = (
   name: string,
@@ -38,6 +38,23 @@ describe('the chain of a VM', () => {
       { path: '/b', format: 'qcow2', frozenBy: 's2', madeBy: 's1' },
       { path: '/c', format: 'qcow2', frozenBy: null, madeBy: 's2' },
     ]);
+  });
+
+  test('after a revert, the states of the branch that was left are told apart', () => {
+    const [s1, s2, s3] = [
+      { ...state('s1', null, '/a', '/d', 1), current: true },
+      state('s2', 's1', '/b', '/c', 2),
+      state('s3', 's2', '/c', '/e', 3),
+    ];
+    const inside = { ...state('inside', 's3', '/e', '/e', 4), overlays: {} };
+    expect(presentBranch([s1, s2, s3, inside])).toEqual({ present: [s1], left: ['s2', 's3', 'inside'] });
+    const early = { ...inside, name: 'early', parent: 's1' };
+    expect(presentBranch([s1, early]).left).toEqual([]);
+    const linear = [{ ...s1, current: false }, s2, { ...s3, current: true }];
+    expect(presentBranch(linear)).toEqual({ present: linear, left: [] });
+    expect(presentBranch([s2, s3]).left).toEqual([]);
+    const chain = buildChain('vm', files('/d', '/a'), presentBranch([s1, s2, s3]).present);
+    expect(chain.disks[0]!.layers.map(({ frozenBy }) => frozenBy)).toEqual(['s1', null]);
   });
 
   test.each([

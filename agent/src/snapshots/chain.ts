@@ -42,6 +42,8 @@ export interface SavedState {
   overlays: Record<string, string>;
   /** Per target: the source of the disk when the state was made, as the state's own domain XML says. */
   frozen: Record<string, string>;
+  /** Per target: the format of `frozen`, as the state's own domain XML says. */
+  frozenFormats?: Record<string, string>;
   /** Targets with an internal snapshot inside the image. */
   internalDisks: string[];
   /** A deletion by libvirt was interrupted; repeating it completes it. */
@@ -68,8 +70,9 @@ export interface ChainFile {
 }
 
 /**
- * Joins the disks' files with the states.
+ * Joins the disks' files with the states. Files are recognised by their path: a disk may have changed its target since.
  * @param disks per disk the files, top (active) first
+ * @param detached files that states keep of disks which were taken away, or replaced by others at their targets
  * @throws VirtkeepError snapshot_chain_unsupported when a state froze a file that is not below the active one: the
  *   states branch, or the files were moved
  */
@@ -77,6 +80,7 @@ export function buildChain(
   domainName: string,
   disks: { targetDev: string; files: ChainFile[] }[],
   states: SavedState[],
+  detached: ReadonlySet<string> = new Set(),
 ): VmChain {
   const refuse = (reason: string) =>
     new VirtkeepError('snapshot_chain_unsupported', { domain: domainName, reason });
@@ -90,21 +94,62 @@ export function buildChain(
       virtualSize,
       allocatedSize,
       fileSize,
-      frozenBy:
-        sorted.findLast(state => state.overlays[targetDev] && state.frozen[targetDev] === path)?.name ?? null,
-      madeBy: sorted.find(state => state.overlays[targetDev] === path)?.name ?? null,
+      frozenBy: sorted.findLast(state => Object.values(keptOf(state)).includes(path))?.name ?? null,
+      madeBy: sorted.find(state => Object.values(state.overlays).includes(path))?.name ?? null,
     }));
     return { targetDev, layers };
   });
+  const present = new Set(chains.flatMap(({ layers }) => layers.map(({ path }) => path)));
   for (const state of sorted) {
     if (state.deleting) throw refuse(`the deletion of "${state.name}" was interrupted; delete it again`);
-    for (const { targetDev, layers } of chains) {
-      const kept = state.overlays[targetDev] && state.frozen[targetDev];
-      if (kept && !layers.some(layer => layer.path === kept))
+    for (const [targetDev, kept] of Object.entries(keptOf(state))) {
+      const isWanted = chains.some(chain => chain.targetDev === targetDev);
+      if (isWanted && !present.has(kept) && !detached.has(kept))
         throw refuse(`"${state.name}" keeps ${kept}, which is not below the active file of ${targetDev}`);
     }
   }
   return { disks: chains, states: sorted };
+}
+
+/** What an external state froze, per target that the disk had then. */
+export function keptOf({ overlays, frozen }: SavedState): Record<string, string> {
+  return Object.fromEntries(Object.entries(frozen).filter(([target]) => overlays[target] !== undefined));
+}
+
+/**
+ * The layers of a disk above what a state froze, bottom to top, up to the active one: all that was written since. Null
+ * when what the state froze is no longer below the active file with something on it (the state is gone, was reverted
+ * past, or does not hold the disk).
+ */
+export function layersSince(chain: VmChain, stateName: string, targetDev: string): Layer[] | null {
+  const layers = chain.disks.find(disk => disk.targetDev === targetDev)?.layers ?? [];
+  const state = chain.states.find(({ name }) => name === stateName);
+  const frozen = state?.overlays[targetDev] && state.frozen[targetDev];
+  const at = layers.findIndex(layer => layer.path === frozen);
+  return at >= 0 && at < layers.length - 1 ? layers.slice(at + 1) : null;
+}
+
+/**
+ * The states the VM stands on, and the names of the others: after a revert those made after the state it went back to
+ * are on a branch that it left. With no current state nothing is known of branches, and all count as present.
+ */
+export function presentBranch(states: SavedState[]): { present: SavedState[]; left: string[] } {
+  const byName = new Map(states.map(state => [state.name, state]));
+  const path = new Set<string>();
+  for (
+    let at = states.find(state => state.current);
+    at && !path.has(at.name);
+    at = byName.get(at.parent ?? '')
+  )
+    path.add(at.name);
+  if (path.size === 0) return { present: states, left: [] };
+  // an internal state freezes no file, so it stays as long as the states it comes after do
+  const isPresent = (state: SavedState): boolean =>
+    path.has(state.name) ||
+    (Object.keys(state.overlays).length === 0 &&
+      (state.parent === null || !byName.has(state.parent) || isPresent(byName.get(state.parent)!)));
+  const present = states.filter(isPresent);
+  return { present, left: states.filter(state => !present.includes(state)).map(({ name }) => name) };
 }
 
 /** States sorted so that each comes after its parent; in order of creation among siblings. */

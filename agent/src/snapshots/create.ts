@@ -1,4 +1,4 @@
-/** Makes the automatic state of a running domain. */
+/** Makes a saved state of a domain: the automatic one of a backup, or one that stays. */
 import { type Domain, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
@@ -22,21 +22,34 @@ export interface MemoryProgress {
   done(bytes: number): void;
 }
 
+const AUTOMATIC_DESCRIPTION = 'Temporary state of a backup; removed when the backup ends.';
+
+/** As `createState`, for the automatic state of a backup. */
+export function createAutomaticState(
+  domain: Domain,
+  plan: StatePlan,
+  signal: AbortSignal,
+  progress: MemoryProgress,
+): Promise<void> {
+  return createState(domain, plan, AUTOMATIC_DESCRIPTION, signal, progress);
+}
+
 /**
- * Makes the state. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
+ * Makes the state, of a running domain or (mode `disks`) of one that is off. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
  * overlays may exist, so the caller declares them before.
  * @throws VirtkeepError snapshot_failed, canceled
  */
-export async function createAutomaticState(
+export async function createState(
   domain: Domain,
   plan: StatePlan,
+  description: string,
   signal: AbortSignal,
   progress: MemoryProgress,
 ): Promise<void> {
   throwIfAborted(signal);
   const xml = stateRequestXml({
     name: plan.name,
-    description: 'Temporary state of a backup; removed when the backup ends.',
+    description,
     disks: plan.disks,
     memoryPath: plan.memoryPath,
   });

@@ -45,32 +45,69 @@ export function planAutomaticState(
   disks: DiskToFreeze[],
   spareDir: string,
 ): StatePlan {
-  const memoryPath = mode === 'memory' ? join(spareDir, `${automaticStateName(operationId)}.memory`) : null;
+  const name = automaticStateName(operationId);
+  return planFiles(domainName, { name, mark: name, mode, extension: '' }, disks, spareDir);
+}
+
+/**
+ * Plans a state that stays: one made by hand, or by an increment. Files are named after the disk's first layer and the
+ * operation, since the state's name may be anything.
+ * @param spareDir as for `planAutomaticState`
+ * @throws VirtkeepError snapshot_failed when a name would be too long for the file system
+ */
+export function planState(
+  domainName: string,
+  state: { name: string; operationId: string; mode: StateMode },
+  disks: DiskToFreeze[],
+  spareDir: string,
+): StatePlan {
+  const { name, operationId, mode } = state;
+  return planFiles(
+    domainName,
+    { name, mark: `${STATE_MARK}${operationId}`, mode, extension: '.qcow2' },
+    disks,
+    spareDir,
+  );
+}
+
+/** In the names of overlays of states that stay, before the operation's id. */
+const STATE_MARK = 'state-';
+/** What `planState` added to the name of a file that is itself an overlay. */
+const STATE_ENDING = /\.[a-z]+\.state-[0-9a-f-]{36}$/;
+
+/** @param names the state's name, and what its files are marked with */
+function planFiles(
+  domainName: string,
+  { name, mark, mode, extension }: { name: string; mark: string; mode: StateMode; extension: string },
+  disks: DiskToFreeze[],
+  spareDir: string,
+): StatePlan {
   return {
-    name: automaticStateName(operationId),
+    name,
     mode,
     disks: disks.map(disk => ({
       targetDev: disk.targetDev,
-      overlayPath: disk.wanted ? overlayPath(domainName, disk, operationId, spareDir) : null,
+      overlayPath: disk.wanted
+        ? overlayPath(domainName, disk, `${disk.targetDev}.${mark}${extension}`, spareDir)
+        : null,
     })),
-    memoryPath,
+    memoryPath: mode === 'memory' ? join(spareDir, `${mark}.memory`) : null,
   };
 }
 
 /** 255 is the longest name of every common file system. */
 const MAX_NAME_BYTES = 255;
 
-function overlayPath(domainName: string, disk: DiskToFreeze, operationId: string, spareDir: string): string {
-  const stem = basename(disk.path, extname(disk.path));
-  const ending = `.${disk.targetDev}.${automaticStateName(operationId)}`;
-  const room = MAX_NAME_BYTES - Buffer.byteLength(ending);
+function overlayPath(domainName: string, disk: DiskToFreeze, ending: string, spareDir: string): string {
+  const stem = basename(disk.path, extname(disk.path)).replace(STATE_ENDING, '');
+  const room = MAX_NAME_BYTES - Buffer.byteLength(`.${ending}`);
   if (room < 1)
     throw new VirtkeepError('snapshot_failed', {
       domain: domainName,
       reason: `the target name ${disk.targetDev} is too long`,
     });
   const short = Buffer.byteLength(stem) <= room ? stem : '_';
-  return join(disk.block ? spareDir : dirname(disk.path), `${short}${ending}`);
+  return join(disk.block ? spareDir : dirname(disk.path), `${short}.${ending}`);
 }
 
 /** What is seen before each step of a removal. */

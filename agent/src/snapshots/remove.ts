@@ -14,8 +14,8 @@ import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { qemuImg, readLayers } from '../disks/index.ts';
 import { isNoDomain, patiently } from './failures.ts';
-import { nextRemovalStep, type RemovalStep, type RemovalView } from './plan.ts';
-import { diskStates, withSources } from './state-xml.ts';
+import { AUTOMATIC_PREFIX, nextRemovalStep, type RemovalStep, type RemovalView } from './plan.ts';
+import { diskStates, savedStateOf, withSources } from './state-xml.ts';
 
 /** What removing needs to know; the same as the journal's `automatic_state` effect. */
 export interface AutomaticState {
@@ -115,16 +115,25 @@ async function viewOf(domain: Domain | null, state: AutomaticState): Promise<Rem
   );
   return {
     domain: running ? 'running' : 'off',
-    state: await stateView(domain, state.name),
+    state: await stateView(domain, state),
     overlays,
     memoryFile,
   };
 }
 
-async function stateView(domain: Domain, name: string): Promise<RemovalView['state']> {
-  const snapshot = await domain.findSnapshot(name);
+/** A state of the same name that somebody else made is not the one that was declared. */
+async function stateView(domain: Domain, state: AutomaticState): Promise<RemovalView['state']> {
+  const snapshot = await domain.findSnapshot(state.name);
   if (!snapshot) return null;
   const [children, xml] = [await snapshot.children(), await snapshot.xml()];
+  const { overlays, memoryPath } = savedStateOf(xml, false);
+  const files = [...Object.values(overlays), memoryPath];
+  const own = [...state.overlays.map(({ path }) => path), state.memoryPath];
+  if (
+    !state.name.startsWith(AUTOMATIC_PREFIX) &&
+    !own.some(path => path !== undefined && files.includes(path))
+  )
+    return null;
   return { hasChildren: children.length > 0, deleting: xml.includes('<snapshotDeleteInProgress') };
 }
 

@@ -1,4 +1,5 @@
 /** Saved states and their disks in XML: reading a state, asking for one, seeing and changing the tops of disks. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { attr, child, children, childrenAt, ensureChild } from '../domain-xml/dom.ts';
 import { parseSnapshot, parseXml, serializeXml } from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
@@ -23,6 +24,9 @@ export function savedStateOf(xml: string, current: boolean): SavedState {
     memoryPath: config.memory.path ?? null,
     overlays: Object.fromEntries(external.map(disk => [disk.name, disk.path!])),
     frozen: Object.fromEntries(sources),
+    frozenFormats: Object.fromEntries(
+      (config.domain?.disks ?? []).flatMap(disk => (disk.format ? [[disk.targetDev, disk.format]] : [])),
+    ),
     internalDisks: config.disks.filter(disk => disk.mode === 'internal').map(disk => disk.name),
     deleting: config.deleteInProgress,
     xml,
@@ -92,24 +96,79 @@ export function diskStates(domainXml: string): Map<string, DiskState> {
   return found;
 }
 
+/** Source of a disk in XML. */
+export interface DiskSource {
+  path: string;
+  format: string;
+  /** A block device. */
+  block: boolean;
+}
+
+/**
+ * A state's XML that keeps another file in place of one. The recorded chains go away, as in `withSources`.
+ * @throws VirtkeepError xml_invalid
+ */
+export function withKeptFile(stateXml: string, from: string, to: DiskSource): string {
+  const { root } = parseXml(stateXml, 'domainsnapshot', 'the saved state to be changed');
+  for (const domain of ['domain', 'inactiveDomain'].flatMap(name => child(root, name) ?? [])) {
+    for (const disk of childrenAt(domain, 'devices/disk')) {
+      const source = child(disk, 'source');
+      for (const backing of children(disk, 'backingStore')) disk.removeChild(backing);
+      if ((attr(source, 'file') ?? attr(source, 'dev')) === from) setSource(disk, to);
+    }
+  }
+  return serializeXml(root);
+}
+
+/**
+ * The definitions inside a state, as texts of domains: the running one (or the only one), and the persistent one beside it.
+ * @throws VirtkeepError xml_invalid when there is none
+ */
+export function domainsOfState(stateXml: string): { domain: string; inactive: string | null } {
+  const { root } = parseXml(stateXml, 'domainsnapshot', 'the saved state');
+  const [domain, inactive] = [child(root, 'domain'), child(root, 'inactiveDomain')];
+  if (!domain)
+    throw new VirtkeepError('xml_invalid', { subject: 'the saved state', reason: 'it holds no domain' });
+  const renamed = inactive && serializeXml(inactive).replace(/^<inactiveDomain/, '<domain');
+  return {
+    domain: serializeXml(domain),
+    inactive: renamed?.replace(/<\/inactiveDomain>\s*$/, '</domain>') ?? null,
+  };
+}
+
+/** A state's XML with other overlays, per target: those that the disks got when the domain was reverted to it. */
+export function withOverlays(stateXml: string, overlays: Record<string, string>): string {
+  const { root } = parseXml(stateXml, 'domainsnapshot', 'the saved state to be changed');
+  for (const disk of childrenAt(root, 'disks/disk')) {
+    const path = overlays[attr(disk, 'name') ?? ''];
+    if (path === undefined) continue;
+    disk.setAttribute('type', 'file');
+    const source = ensureChild(disk, 'source');
+    source.removeAttribute('dev');
+    source.setAttribute('file', path);
+  }
+  return serializeXml(root);
+}
+
 /**
  * An inactive domain XML with the sources of some disks replaced. The recorded backing chains of those disks go away,
  * because a start fails when they do not match the files (measured).
  */
-export function withSources(
-  domainXml: string,
-  sources: Record<string, { path: string; format: string; block: boolean }>,
-): string {
+export function withSources(domainXml: string, sources: Record<string, DiskSource>): string {
   const { root } = parseXml(domainXml, 'domain', 'a domain');
   for (const disk of childrenAt(root, 'devices/disk')) {
     const wanted = sources[attr(child(disk, 'target'), 'dev') ?? ''];
     if (!wanted) continue;
     for (const backing of children(disk, 'backingStore')) disk.removeChild(backing);
-    const source = ensureChild(disk, 'source', child(disk, 'target'));
-    for (const name of ['file', 'dev', 'index']) source.removeAttribute(name);
-    source.setAttribute(wanted.block ? 'dev' : 'file', wanted.path);
-    disk.setAttribute('type', wanted.block ? 'block' : 'file');
-    child(disk, 'driver')?.setAttribute('type', wanted.format);
+    setSource(disk, wanted);
   }
   return serializeXml(root);
+}
+
+function setSource(disk: Parameters<typeof child>[0], { path, format, block }: DiskSource): void {
+  const source = ensureChild(disk, 'source', child(disk, 'target'));
+  for (const name of ['file', 'dev', 'index']) source.removeAttribute(name);
+  source.setAttribute(block ? 'dev' : 'file', path);
+  disk.setAttribute('type', block ? 'block' : 'file');
+  child(disk, 'driver')?.setAttribute('type', format);
 }

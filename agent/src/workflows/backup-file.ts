@@ -4,6 +4,7 @@ import { basename } from 'node:path';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FinishedArchive, Manifest } from '../archive/index.ts';
 import type { ArchiveSummary } from '../pools/index.ts';
+import { isUserState } from './extend/proof.ts';
 
 /** The catalogue's view of a manifest. */
 export function summaryOf(manifest: Manifest): ArchiveSummary {
@@ -14,17 +15,29 @@ export function summaryOf(manifest: Manifest): ArchiveSummary {
     created: new Date(manifest.created),
     hashed: manifest.members.some(member => member.sha256 !== null),
     states: manifest.states.map(state => ({
+      number: state.number,
       name: state.name ?? String(state.number),
       created: new Date(state.created),
       memory: state.memoryMember !== null,
       consistency: state.consistency,
     })),
     canBeIncremental: manifest.incremental,
+    requiredStates: requiredStates(manifest),
     fallbackReason: manifest.fallbackReason ?? '',
     templateId: manifest.template?.domainId ?? '',
     isTemplate: manifest.isTemplate,
     manifestJson: JSON.stringify(manifest),
   };
+}
+
+/**
+ * The saved states a VM must still have so that the archive can be extended: the archive's own last one first, then those
+ * that were on the VM when it was made (specification 3.2: any deletion ends it), without those of increments: they may go.
+ */
+function requiredStates(manifest: Manifest): string[] {
+  const own = manifest.states.at(-1)!.name;
+  if (!manifest.incremental || own === null) return [];
+  return [...new Set([own, ...manifest.snapshots.filter(isUserState).map(({ name }) => name)])];
 }
 
 /** The record of an archive: `filename` is its path inside the pool's `backups/`. */
@@ -46,10 +59,12 @@ export function backupFileOf(
   };
 }
 
-/** The same as JSON, for the result of an operation. */
-export function backupFileRecord(finished: FinishedArchive, pool: { id: string }): unknown {
+/** The same as JSON, for the result of an operation. `filename` is needed for a file in a folder of `backups/`. */
+export function backupFileRecord(
+  finished: FinishedArchive,
+  pool: { id: string },
+  filename = basename(finished.path),
+): unknown {
   const { path, sizeBytes, manifest } = finished;
-  return BackupFile.toJSON(
-    backupFileOf({ poolId: pool.id, filename: basename(path), path, sizeBytes }, manifest),
-  );
+  return BackupFile.toJSON(backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest));
 }

@@ -7,15 +7,19 @@
  * is idempotent: it must succeed when the effect never happened, happened in part, or was undone before.
  */
 import type { Logger } from '@virtkeep/shared/log';
+import type { InstantDisk } from './instant/chain.ts';
 
-/** When an effect is undone: `always` at the operation's end, or only on `failure` (error, cancel, crash before commit). */
-export type UndoWhen = 'always' | 'failure';
+/**
+ * When an effect is undone: `always` at the operation's end, only on `failure` (error, cancel, crash before commit), or
+ * only on `success`: what the committed result replaces, which must stay until then.
+ */
+export type UndoWhen = 'always' | 'failure' | 'success';
 
 /** A side effect as plain data: all that undoing it needs, also in another process after a crash. */
 export type Effect =
   /** Guest file systems are frozen by us: thaw them. */
   | { type: 'frozen_guest'; domainId: string }
-  /** A temporary saved state: merge its overlays back, delete its memory file and metadata. */
+  /** A temporary saved state, or one that is not meant to stay: merge its overlays back, delete its memory file and metadata. */
   | {
       type: 'automatic_state';
       domainId: string;
@@ -23,6 +27,17 @@ export type Effect =
       overlays: { targetDev: string; path: string }[];
       memoryPath?: string;
     }
+  /** A saved state being deleted, and what earlier deletions left to be merged: complete it. Name null: only the latter. */
+  | { type: 'removed_state'; domainId: string; name: string | null; countsAsDeletion: boolean }
+  /** A domain being reverted to a saved state: give it its former definition, disks and power state back. */
+  | ({ type: 'revert' } & Revert)
+  /** Overlays of a domain that a revert leaves behind: remove those that nothing writes to or stands on. */
+  | { type: 'unused_layers'; domainId: string; paths: string[] }
+  /**
+   * An archive being extended: put back its old end, kept in `tailPath`, and remove that file. The archive is then
+   * byte for byte what it was.
+   */
+  | { type: 'appended_archive'; path: string; tailPath: string }
   /** An archive being written: remove the partial file, and the published one (with its hash file) when it bears this id. */
   | { type: 'archive'; backupId: string; partialPath: string; finalPath: string }
   /** A file made by the operation: remove it. */
@@ -31,8 +46,31 @@ export type Effect =
   | { type: 'directory'; path: string }
   /** A domain defined by the operation: stop it, undefine it with its saved states' metadata, NVRAM and TPM state. */
   | { type: 'domain'; domainId: string }
+  /**
+   * A VM that runs from an archive: pull its data into its disks until nothing refers to the archive. Declared before
+   * anything else of an instant restore, so that it is the last to be "undone": when the restore failed, the domain is
+   * gone by then and nothing is left to do.
+   */
+  | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
+  /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
+  | { type: 'archive_access'; path: string; gid: number; mode: number }
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
+
+/** What a revert changes, and what was before. */
+export interface Revert {
+  domainId: string;
+  /** Name of the state that is reverted to. */
+  state: string;
+  /** The overlays made for it, and those that the state named before. */
+  overlays: { targetDev: string; path: string }[];
+  formerOverlays: Record<string, string>;
+  /** The definition before, with its secrets. */
+  formerDefinition: string;
+  /** Name of the current state before. */
+  formerCurrent: string | null;
+  wasRunning: boolean;
+}
 
 export interface EffectHandle {
   /** Undoes the effect now, before the operation's end, and strikes it from the journal. */

@@ -6,11 +6,21 @@ import { rm, stat } from 'node:fs/promises';
 import { DomainUndefine, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
-import { openArchive, sha256PathOf } from '../archive/index.ts';
+import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureThawed } from '../guest/index.ts';
-import { fromLibvirt, isNoDomain, patiently, removeAutomaticState } from '../snapshots/index.ts';
+import {
+  fromLibvirt,
+  isNoDomain,
+  mergeState,
+  patiently,
+  removeAutomaticState,
+  removeUnusedLayers,
+  undoRevert,
+} from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import { restoreAccess } from './instant/access.ts';
+import { pullIn } from './instant/pull.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
 
 type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
@@ -39,6 +49,16 @@ async function undoEffect(
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
       return removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
     }
+    case 'removed_state': {
+      const bandwidthMiB = dependencies.mergeBandwidthMiB;
+      return mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+    }
+    case 'revert':
+      return undoRevert(dependencies.libvirt(), effect, { signal, log });
+    case 'unused_layers':
+      return removeUnusedLayers(dependencies.libvirt(), effect, signal);
+    case 'appended_archive':
+      return undoAppend(effect.path, effect.tailPath);
     case 'archive':
       return removeArchive(effect, signal);
     case 'file':
@@ -47,6 +67,10 @@ async function undoEffect(
       return removePath(effect.path, true);
     case 'domain':
       return patiently(signal, () => removeDomain(dependencies.libvirt(), effect.domainId));
+    case 'instant_pull':
+      return pullIn(dependencies.libvirt(), effect, { signal, log });
+    case 'archive_access':
+      return restoreAccess(effect);
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal));
   }

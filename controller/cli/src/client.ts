@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { request as requestHttp } from 'node:http';
+import { type ClientRequest, type IncomingMessage, request as requestHttp } from 'node:http';
 import { Agent, request as requestHttps } from 'node:https';
+import { text } from 'node:stream/consumers';
 import { CliError, ExitCode, exitCodeFor } from './exit-codes.ts';
 import type { Session } from './session.ts';
 
@@ -14,6 +15,16 @@ const IDLE_TIMEOUT_MS = 330_000;
 interface Answer {
   status: number;
   body: string;
+}
+
+/** The answer of a download, to be read by its user. */
+export interface Bytes {
+  status: number;
+  /** Undefined when the controller does not know the length. */
+  length: number | undefined;
+  /** Changes with the bytes. */
+  tag: string | undefined;
+  stream: IncomingMessage;
 }
 
 /** The REST calls of the controller: JSON in, JSON out, its errors as CliErrors with their text. */
@@ -66,46 +77,77 @@ export class Client {
     throw new CliError(errorText(answer), exitCodeFor(answer.status));
   }
 
-  #send(method: string, url: URL, body?: Json): Promise<Answer> {
+  /**
+   * Opens a download.
+   * @param from bytes to leave out at the beginning, unless they have another tag by now: then it is all of them.
+   */
+  async bytes(path: string, query: Query, from?: { offset: number; tag: string }): Promise<Bytes> {
+    const url = buildUrl(this.#session.url, path, query);
+    const headers = this.#headers(undefined);
+    if (from) Object.assign(headers, { range: `bytes=${from.offset}-`, 'if-range': from.tag });
+    const { answer: stream } = await this.#open('GET', url, headers, undefined);
+    const status = stream.statusCode ?? 0;
+    if (status === 200 || status === 206) {
+      const { 'content-length': length, etag: tag } = stream.headers;
+      return { status, length: length === undefined ? undefined : Number(length), tag, stream };
+    }
+    throw new CliError(errorText({ status, body: await text(stream) }), exitCodeFor(status));
+  }
+
+  async #send(method: string, url: URL, body?: Json): Promise<Answer> {
     const payload = body === undefined ? undefined : JSON.stringify(body);
+    const { request, answer } = await this.#open(method, url, this.#headers(payload), payload);
+    const chunks: Buffer[] = [];
+    let sizeBytes = 0;
+    try {
+      for await (const chunk of answer as AsyncIterable<Buffer>) {
+        sizeBytes += chunk.length;
+        if (sizeBytes > MAX_ANSWER_BYTES) request.destroy(new Error('the answer is too large'));
+        else chunks.push(chunk);
+      }
+    } catch (error) {
+      throw unreachable(url, error as NodeJS.ErrnoException);
+    }
+    return { status: answer.statusCode ?? 0, body: Buffer.concat(chunks).toString('utf8') };
+  }
+
+  #headers(payload: string | undefined): Record<string, string | number> {
     const headers: Record<string, string | number> = { accept: 'application/json' };
     if (this.#session.token) headers.authorization = `jwt ${this.#session.token}`;
     if (payload !== undefined) {
       headers['content-type'] = 'application/json';
       headers['content-length'] = Buffer.byteLength(payload);
     }
+    return headers;
+  }
+
+  /** Sends a request; answers when the headers are there. */
+  #open(
+    method: string,
+    url: URL,
+    headers: Record<string, string | number>,
+    payload: string | undefined,
+  ): Promise<{ request: ClientRequest; answer: IncomingMessage }> {
+    const secure = url.protocol === 'https:';
+    const send = secure ? requestHttps : requestHttp;
     return new Promise((resolve, reject) => {
-      const fail = (error: NodeJS.ErrnoException) =>
-        reject(
-          new CliError(
-            `Cannot reach the controller at ${url.origin}: ${describe(error)}`,
-            ExitCode.unreachable,
-          ),
-        );
-      const secure = url.protocol === 'https:';
-      const send = secure ? requestHttps : requestHttp;
       const request = send(
         url,
         { method, headers, timeout: IDLE_TIMEOUT_MS, ...(secure ? { agent: this.#agent } : {}) },
-        response => {
-          const chunks: Buffer[] = [];
-          let sizeBytes = 0;
-          response.on('data', (chunk: Buffer) => {
-            sizeBytes += chunk.length;
-            if (sizeBytes > MAX_ANSWER_BYTES) request.destroy(new Error('the answer is too large'));
-            else chunks.push(chunk);
-          });
-          response.on('error', fail);
-          response.on('end', () =>
-            resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks).toString('utf8') }),
-          );
-        },
+        answer => resolve({ request, answer }),
       );
       request.on('timeout', () => request.destroy(new Error('no answer in time')));
-      request.on('error', fail);
+      request.on('error', error => reject(unreachable(url, error)));
       request.end(payload);
     });
   }
+}
+
+function unreachable(url: URL, error: NodeJS.ErrnoException): CliError {
+  return new CliError(
+    `Cannot reach the controller at ${url.origin}: ${describe(error)}`,
+    ExitCode.unreachable,
+  );
 }
 
 function readCa(path: string): Buffer {

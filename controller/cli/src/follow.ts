@@ -107,3 +107,14 @@ function endError(task: Task): CliError {
   const exitCode = task.error ? exitCodeFor(Number(task.error.code.slice(0, 3))) : ExitCode.failed;
   return new CliError(`${task.verbose_name}: ${text || 'failed'}`, exitCode);
 }
+
+/** Starts a long action and follows it to its end. @throws as `follow`. */
+export async function runAction(client: Client, path: string, body: Json, quiet = false): Promise<Task> {
+  const started = await client.post<Started>(path, body, { async: 1 });
+  return follow(client, started._task.id, quiet);
+}
+
+/** What the task made, by its class: a backup may turn out to be another file than the one that it began with. */
+export function madeBy(task: Task, entityClass: string): string {
+  return Object.entries(task.entities).find(([, kind]) => kind === entityClass)?.[0] ?? '';
+}

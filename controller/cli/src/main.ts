@@ -6,6 +6,7 @@ import { addLists } from './commands/lists.ts';
 import { addLogin } from './commands/login.ts';
 import { addPower } from './commands/power.ts';
 import { addRestore } from './commands/restore.ts';
+import { addSnapshots } from './commands/snapshots.ts';
 import { addTasks } from './commands/tasks.ts';
 import { CliError, ExitCode } from './exit-codes.ts';
 import { note } from './output.ts';
@@ -19,6 +20,7 @@ function buildProgram(): Command {
   addLogin(program);
   addLists(program);
   addPower(program);
+  addSnapshots(program);
   addBackup(program);
   addBackups(program);
   addRestore(program);

@@ -13,6 +13,16 @@ export function bytes(value: unknown): string {
   return unit === 0 ? `${amount} B` : `${amount.toFixed(amount < 10 ? 2 : 1)} ${UNITS[unit]}`;
 }
 
+/**
+ * Reads a size that people write: "500", "20M", "1.5 GiB"; units of 1024.
+ * @returns undefined when it is none.
+ */
+export function parseBytes(text: string): number | undefined {
+  const match = /^(\d+(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B)?|B)?$/i.exec(text.trim());
+  if (!match) return undefined;
+  return Math.round(Number(match[1]) * 1024 ** ('KMGTP'.indexOf((match[2] ?? '').toUpperCase() || ' ') + 1));
+}
+
 /** Makes text of other people safe for a terminal: no control characters, so no escape sequences. */
 export function clean(value: unknown): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is to be removed

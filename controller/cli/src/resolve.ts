@@ -32,6 +32,16 @@ export async function resolveFile(client: Client, word: string): Promise<Named &
   );
 }
 
+/** Finds a saved state of a VM by its id or its exact name. */
+export async function resolveSnapshot(client: Client, domainId: string, word: string): Promise<Named> {
+  const states = await client.all<Named>(`/api/domains/${domainId}/snapshots/`);
+  return single(
+    states.filter(state => state.id === word || state.verbose_name === word),
+    'saved states',
+    word,
+  );
+}
+
 function single<T extends { id: string }>(found: T[], collection: string, word: string): T {
   const [first, second] = found;
   if (!first)

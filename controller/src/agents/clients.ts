@@ -1,4 +1,5 @@
 /** The gRPC clients of one agent over one mutually authenticated connection. */
+import { isIP } from 'node:net';
 import type { PeerCertificate } from 'node:tls';
 import { credentials } from '@grpc/grpc-js';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -20,6 +21,10 @@ import {
   type RestoreServiceClient,
   RestoreServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import {
+  type SnapshotServiceClient,
+  SnapshotServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { MiB } from '@virtkeep/shared/units';
 import { createChannel, createClientFactory } from 'nice-grpc';
@@ -32,6 +37,7 @@ export interface AgentClients {
   pools: PoolServiceClient;
   backups: BackupServiceClient;
   restores: RestoreServiceClient;
+  snapshots: SnapshotServiceClient;
   operations: OperationServiceClient;
 }
 
@@ -89,6 +95,7 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
   );
   const channel = createChannel(target.address, secure, {
     ...KEEPALIVE,
+    ...serverName(target),
     'grpc.use_local_subchannel_pool': 1,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
   });
@@ -103,11 +110,18 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
       pools: factory.create(PoolServiceDefinition, channel),
       backups: factory.create(BackupServiceDefinition, channel),
       restores: factory.create(RestoreServiceDefinition, channel),
+      snapshots: factory.create(SnapshotServiceDefinition, channel),
       operations: factory.create(OperationServiceDefinition, channel),
     },
     peer: () => peer,
     close: () => channel.close(),
   };
+}
+
+/** TLS has no server name for an address (RFC 6066): a node that is reached by one is named by its id. */
+export function serverName({ id, address }: AgentTarget): Record<string, string> {
+  const host = address.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
+  return isIP(host) === 0 ? {} : { 'grpc.ssl_target_name_override': id };
 }
 
 function checkNodeIdentity(target: AgentTarget, certificate: PeerCertificate): Error | undefined {

@@ -1,9 +1,11 @@
 /** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { FileRow } from '../store/schema.ts';
 import type { Catalogue } from './catalogue.ts';
+import type { Extension, ExtensionChooser } from './extension.ts';
 import type { Inventory } from './inventory.ts';
-import { type LibraryService, refOf } from './library.ts';
+import { assertArchive, type LibraryService, refOf } from './library.ts';
 import type { NodeTasks } from './node-tasks.ts';
 import type { Actor, PoolService } from './pools.ts';
 import type { TaskState } from './tasks.ts';
@@ -34,6 +36,9 @@ export interface RestoreOptions {
   keep_identity?: boolean;
   start_on?: boolean;
   flatten?: boolean;
+  instant?: boolean;
+  /** Bytes per second and disk, of an instant restore. */
+  bandwidth?: number;
 }
 
 export class BackupService {
@@ -42,6 +47,7 @@ export class BackupService {
   readonly #pools: PoolService;
   readonly #library: LibraryService;
   readonly #nodeTasks: NodeTasks;
+  readonly #extensions: ExtensionChooser;
 
   constructor(
     inventory: Inventory,
@@ -49,29 +55,32 @@ export class BackupService {
     pools: PoolService,
     library: LibraryService,
     nodeTasks: NodeTasks,
+    extensions: ExtensionChooser,
   ) {
     this.#inventory = inventory;
     this.#catalogue = catalogue;
     this.#pools = pools;
     this.#library = library;
     this.#nodeTasks = nodeTasks;
+    this.#extensions = extensions;
   }
 
   /**
-   * Starts a full backup. Whether the domain's disks and state allow one is the node's decision.
-   * @throws domain_not_found, conflicting_fields, not_available, vdisk_not_found, pool_not_found, pool_not_active,
-   * pool_read_only, pool_outside, and what the node answers.
+   * Starts a backup: a new archive, or an increment of one. Whether the domain's disks and state allow it is the node's
+   * decision. The file that is to be extended, or made, is the first of the task's entities.
+   * @throws domain_not_found, vdisk_not_found, pool_not_found, pool_not_active, pool_read_only, pool_outside, those of
+   * `ExtensionChooser.choose`, and what the node answers.
    */
   async backup(options: BackupOptions, user: Actor, taskId: string): Promise<TaskState> {
-    await this.#refuseIncrements(options);
     const { domain, nodeId } = this.#inventory.domain(options.domain);
     const excluded = options.exclude_vdisks ?? [];
     const unknown = excluded.find(id => !domain.disks.some(disk => disk.id === id));
     if (unknown !== undefined)
       throw new VirtkeepError('vdisk_not_found', { id: unknown, field: 'exclude_vdisks' });
+    const extension = await this.#extensions.choose(options, domain, nodeId);
     this.#nodeTasks.assertReady(nodeId);
-    const poolId = options.datapool ?? this.#basePool(nodeId);
-    this.#pools.writable(poolId, nodeId, 'datapool');
+    const { file } = extension;
+    const poolId = this.#poolOf(extension, nodeId);
     const fileId = newId();
     const request = {
       domainId: domain.id,
@@ -83,48 +92,66 @@ export class BackupService {
       excludeVdisks: excluded,
       requireConsistency: options.require_consistency ?? false,
       description: options.description ?? '',
+      canBeIncremental: file !== undefined || options.increment || options.can_be_incremental || false,
+      extend: file && refOf(file),
+      extendFileId: file?.id ?? '',
+      fallbackFull: file !== undefined && extension.fallback,
+      fallbackReason: extension.fallbackReason,
+      holdStates: options.hold_states ?? false,
     };
+    const made = file?.id ?? fileId;
     return this.#nodeTasks.start({
       taskId,
       name: 'domain_backup',
-      verboseName: `Back up ${domain.name}`,
+      verboseName: file ? `Extend ${file.filename} of ${domain.name}` : `Back up ${domain.name}`,
       user,
       nodeId,
       entities: [
-        { id: fileId, class: 'file' },
+        { id: made, class: 'file' },
         { id: domain.id, class: 'domain' },
       ],
-      prepare: () =>
-        this.#catalogue.creating({
-          id: fileId,
-          poolId,
-          domain,
-          description: options.description ?? '',
-          protected: options.protected ?? false,
-          compressed: options.compress ?? false,
-        }),
+      prepare: () => this.#prepare(options, { domain, poolId, fileId, file, taskId }),
       send: (clients, operationId, signal) => clients.backups.start({ operationId, ...request }, { signal }),
     });
   }
 
-  /**
-   * Options of incremental backups, which this version does not make. A backup file given as `datapool` (clients are
-   * known to do so) is meant as `backup` when it can be extended and no pool has that id.
-   */
-  async #refuseIncrements(options: BackupOptions): Promise<void> {
-    if (options.datapool !== undefined && options.backup !== undefined)
-      throw new VirtkeepError('conflicting_fields', { first: 'datapool', second: 'backup', field: 'backup' });
-    const refuse = (field: string, what: string) => {
-      throw new VirtkeepError('not_available', { field, what });
-    };
-    if (options.backup !== undefined) refuse('backup', 'Extending a backup');
-    if (options.datapool !== undefined && !this.#inventory.pools.has(options.datapool)) {
-      const file = await this.#catalogue.find(options.datapool);
-      if (file?.can_be_incremental === 1) refuse('datapool', 'Extending a backup');
+  /** What the user wants of the file holds for whichever comes of it: the extended one, or a new one instead. */
+  #prepare(
+    options: BackupOptions,
+    made: {
+      domain: { id: string; name: string };
+      poolId: string;
+      fileId: string;
+      file: FileRow | undefined;
+      taskId: string;
+    },
+  ): Promise<void> {
+    if (made.file) {
+      return this.#catalogue.begin(made.file.id, 'UPDATING', {
+        operation: made.taskId,
+        description: options.description ?? null,
+        protected: options.protected ?? null,
+      });
     }
-    if (options.can_be_incremental) refuse('can_be_incremental', 'A backup with increment capability');
-    if (options.increment) refuse('increment', 'Extending the latest backup');
-    if (options.hold_states) refuse('hold_states', 'Holding incremental saved states');
+    return this.#catalogue.creating({
+      id: made.fileId,
+      poolId: made.poolId,
+      domain: made.domain,
+      description: options.description ?? '',
+      protected: options.protected ?? false,
+      compressed: options.compress ?? false,
+    });
+  }
+
+  /** Where a new archive goes; also one that is made because the chosen one could not be extended after all. */
+  #poolOf({ file, fallback, datapool }: Extension, nodeId: string): string {
+    if (file && !fallback) return file.pool_id;
+    const base = this.#inventory.basePool(nodeId);
+    if (file && datapool === undefined && (base === null || !this.#pools.isWritable(base, nodeId)))
+      return file.pool_id;
+    const poolId = datapool ?? this.#basePool(nodeId);
+    this.#pools.writable(poolId, nodeId, 'datapool');
+    return poolId;
   }
 
   #basePool(nodeId: string): string {
@@ -138,13 +165,12 @@ export class BackupService {
   /**
    * Starts a restore; the new domain's id is chosen here and is the task's entity.
    * @throws file_not_found, file_busy, file_not_backup, node_not_found, pool_not_active, pool_read_only, pool_outside,
-   * identity_in_use, not_available, and what the node answers.
+   * identity_in_use, instant_restore_unsupported, invalid_field, and what the node answers.
    */
   async restore(options: RestoreOptions, user: Actor, taskId: string): Promise<TaskState> {
-    if (options.flatten) throw new VirtkeepError('not_available', { field: 'flatten', what: 'Flattening' });
     const row = await this.#library.published(options.file);
-    if (row.type !== 'tar')
-      throw new VirtkeepError('file_not_backup', { file: row.filename, type: row.type, action: 'restore' });
+    assertArchive(row, 'restore');
+    checkInstant(options, row);
     this.#inventory.node(options.node);
     this.#nodeTasks.assertReady(options.node);
     this.#pools.onNode(row.pool_id, options.node, 'node');
@@ -159,6 +185,9 @@ export class BackupService {
       name: options.verbose_name ?? '',
       keepIdentity: options.keep_identity ?? false,
       startOn: options.start_on ?? false,
+      flatten: options.flatten ?? false,
+      instant: options.instant ?? false,
+      bandwidth: BigInt(options.bandwidth ?? 0),
     };
     return this.#nodeTasks.start({
       taskId,
@@ -194,5 +223,17 @@ export class BackupService {
       node,
       field: 'keep_identity',
     });
+  }
+}
+
+/** A disk image inside a compressed archive cannot be read as it lies. @throws instant_restore_unsupported, invalid_field. */
+function checkInstant(options: RestoreOptions, row: FileRow): void {
+  if (options.instant && row.compressed === 1) {
+    const reason = 'it is compressed; unpack it first';
+    throw new VirtkeepError('instant_restore_unsupported', { file: row.filename, reason, field: 'instant' });
+  }
+  if (options.bandwidth !== undefined && !options.instant) {
+    const reason = 'limits an instant restore only; leave it out, or set instant';
+    throw new VirtkeepError('invalid_field', { field: 'bandwidth', reason });
   }
 }

@@ -3,38 +3,29 @@
  * that only the controller knows (protection, description, results of verifications). Losing it loses no backup.
  *
  * A file's life: CREATING → ACTIVE; ACTIVE → DELETING → gone; ACTIVE ⇄ MISSING as scans find it; ACTIVE ⇄ DAMAGED by
- * scan or verification; UPDATING while it is read anew or verified. When an operation fails, what it left is set right:
- * a file that was being made never came to be, any other is what it was before.
+ * scan or verification; UPDATING while it is extended or converted. When an operation fails, what it left is set right:
+ * a file that was being made never came to be, any other is what it was before. A file in work names its operation, so
+ * that another one, refused because of it, does not set it right too early.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { contains } from '../store/dialect.ts';
 import type { Database, FileRow } from '../store/schema.ts';
+import { type FileFilter, listFiles } from './file-list.ts';
 import {
   detailsOf,
   type FileDetails,
+  type FileProblem,
   type FileStatus,
+  type FileWork,
   informationOf,
   NO_DETAILS,
   rememberedShow,
   rowOfFile,
+  UNVERIFIED,
   unpublishedPath,
 } from './file-record.ts';
-
-export const FILE_ORDERINGS = ['created', 'filename', 'verbose_name', 'size', 'status', 'type'] as const;
-
-export interface FileFilter {
-  domain?: string;
-  datapool?: string;
-  type?: string;
-  can_be_incremental?: boolean;
-  status?: string;
-  name?: string;
-  ordering: { field: (typeof FILE_ORDERINGS)[number]; descending: boolean };
-  limit: number;
-  offset: number;
-}
 
 export interface NewFile {
   id: string;
@@ -47,20 +38,26 @@ export interface NewFile {
 
 export interface Verification {
   ok: boolean;
-  problems: { member: string; reason: string }[];
+  problems: FileProblem[];
   verifiedAt: string;
   hashed: boolean;
+  restorableStates: number[] | null;
 }
+
+const IN_WORK: FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
 
 export type FileTold = (id: string, action: 'created' | 'changed' | 'removed') => void;
 
 export class Catalogue {
   readonly #db: Database;
   readonly #tell: FileTold;
+  readonly #domainOf: (id: string) => Domain | undefined;
 
-  constructor(db: Database, tell: FileTold) {
+  /** @param domainOf the VM of this id, while a known node has it. */
+  constructor(db: Database, tell: FileTold, domainOf: (id: string) => Domain | undefined) {
     this.#db = db;
     this.#tell = tell;
+    this.#domainOf = domainOf;
   }
 
   find(id: string): Promise<FileRow | undefined> {
@@ -74,27 +71,8 @@ export class Catalogue {
     return row;
   }
 
-  async list(filter: FileFilter): Promise<{ count: number; rows: FileRow[] }> {
-    let query = this.#db.selectFrom('files');
-    if (filter.domain !== undefined) query = query.where('domain_id', '=', filter.domain);
-    if (filter.datapool !== undefined) query = query.where('pool_id', '=', filter.datapool);
-    if (filter.type !== undefined) query = query.where('type', '=', filter.type);
-    if (filter.status !== undefined) query = query.where('status', '=', filter.status);
-    if (filter.can_be_incremental !== undefined)
-      query = query.where('can_be_incremental', '=', Number(filter.can_be_incremental));
-    if (filter.name !== undefined) query = query.where(contains('verbose_name', filter.name));
-    const total = await query
-      .select(({ fn }) => fn.countAll<number>().as('number'))
-      .executeTakeFirstOrThrow();
-    const direction = filter.ordering.descending ? 'desc' : 'asc';
-    const rows = await query
-      .selectAll()
-      .orderBy(filter.ordering.field, direction)
-      .orderBy('id', direction)
-      .limit(filter.limit)
-      .offset(filter.offset)
-      .execute();
-    return { count: Number(total.number), rows };
+  list(filter: FileFilter): Promise<{ count: number; rows: FileRow[] }> {
+    return listFiles(this.#db, filter);
   }
 
   /** Files of a pool, all of them, and how many are backups in use of the pool. */
@@ -136,10 +114,32 @@ export class Catalogue {
     this.#tell(file.id, 'created');
   }
 
-  /** A file as it lies on its pool now. A different file that the catalogue had at this place is gone. */
+  /** A file as it lies on its pool now; one in work is left to its operation. */
   async seen(file: BackupFile): Promise<void> {
     const before = await this.find(file.id);
-    const row = rowOfFile(file, before, new Date().toISOString());
+    if (!before || !['DELETING', 'UPDATING'].includes(before.status)) await this.#put(file, before);
+  }
+
+  /**
+   * An operation has made or changed this file. The file that it had in work, when that is another one, is what it was
+   * before, or gone when `moved` says so (a conversion).
+   */
+  async made(file: BackupFile, operation: string, moved = false): Promise<void> {
+    const held = (await this.inWork()).find(row => detailsOf(row).work?.operation === operation);
+    await this.#put(file, await this.find(file.id));
+    if (!held) return;
+    const { description, protected: keep } = detailsOf(held).work!;
+    if (held.id !== file.id && moved) await this.remove(held.id);
+    else if (held.id !== file.id) await this.operationFailed(held.id, operation);
+    await this.update(file.id, {
+      ...(description === null ? {} : { description }),
+      ...(keep === null ? {} : { protected: Number(keep) }),
+    });
+  }
+
+  /** Writes a file as it lies on its pool. A different file that the catalogue had at this place is gone. */
+  async #put(file: BackupFile, before: FileRow | undefined): Promise<void> {
+    const row = rowOfFile(file, before, this.#domainOf(file.domainId), new Date().toISOString());
     const { id, ...columns } = row;
     await this.#db.transaction().execute(async trx => {
       await trx
@@ -164,10 +164,7 @@ export class Catalogue {
    */
   async scanned(poolId: string, files: BackupFile[], began: Date): Promise<void> {
     const found = new Set(files.map(file => file.id));
-    for (const file of files) {
-      const present = await this.find(file.id);
-      if (!present || !['DELETING', 'UPDATING'].includes(present.status)) await this.seen(file);
-    }
+    for (const file of files) await this.seen(file);
     const rows = await this.#db
       .selectFrom('files')
       .selectAll()
@@ -177,6 +174,31 @@ export class Catalogue {
     for (const row of rows) {
       if (!found.has(row.id) && row.created < began.toISOString()) await this.setStatus(row.id, 'MISSING');
     }
+  }
+
+  /**
+   * An operation begins to change or remove the file.
+   * @throws file_busy when another one has it in work.
+   */
+  async begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
+    const row = await this.get(id);
+    const record_json = JSON.stringify({ ...detailsOf(row), work });
+    const { numUpdatedRows } = await this.#db
+      .updateTable('files')
+      .set({ status, record_json, modified: new Date().toISOString() })
+      .where('id', '=', id)
+      .where('status', 'not in', IN_WORK)
+      .executeTakeFirst();
+    if (Number(numUpdatedRows) === 0) throw busy(await this.get(id));
+    this.#tell(id, 'changed');
+  }
+
+  /** The file, when nothing makes, changes or removes it. @throws file_not_found, file_busy. */
+  async idle(id: string): Promise<FileRow> {
+    const row = await this.get(id);
+    if (row.status === 'MISSING') throw new VirtkeepError('file_not_found', { id });
+    if (IN_WORK.includes(row.status as FileStatus)) throw busy(row);
+    return row;
   }
 
   async setStatus(id: string, status: FileStatus): Promise<void> {
@@ -202,8 +224,14 @@ export class Catalogue {
     const problems = found.problems.map(problem => `${problem.member}: ${problem.reason}`).join('; ');
     details.failed_verification = !found.ok;
     details.damage = found.ok ? '' : problems || 'the verification failed';
-    const known = details.hash_sum ?? { algorithm: 'SHA-256' as const, value: null };
-    details.hash_sum = { ...known, verified_at: found.verifiedAt, ok: found.ok };
+    details.hash_sum = {
+      ...UNVERIFIED,
+      ...details.hash_sum,
+      verified_at: found.verifiedAt,
+      ok: found.ok,
+      problems: found.problems,
+      restorable_states: found.restorableStates,
+    };
     await this.#setDetails(row, found.ok ? 'ACTIVE' : 'DAMAGED', JSON.stringify(details));
   }
 
@@ -223,18 +251,19 @@ export class Catalogue {
   }
 
   /** An operation on the file has failed: what was being made never came to be, anything else is what it was. */
-  async operationFailed(id: string): Promise<void> {
+  async operationFailed(id: string, operation: string): Promise<void> {
     const row = await this.find(id);
     if (row?.status === 'CREATING') return this.remove(id);
-    if (row?.status === 'DELETING' || row?.status === 'UPDATING') {
-      await this.setStatus(id, detailsOf(row).damage === '' ? 'ACTIVE' : 'DAMAGED');
-    }
+    if (row?.status !== 'DELETING' && row?.status !== 'UPDATING') return;
+    const details = detailsOf(row);
+    if (details.work !== null && details.work.operation !== operation) return;
+    const status = details.damage === '' ? 'ACTIVE' : 'DAMAGED';
+    await this.#setDetails(row, status, JSON.stringify({ ...details, work: null }));
   }
 
   /** Files that an operation is making, changing or removing. */
   inWork(): Promise<FileRow[]> {
-    const states: FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
-    return this.#db.selectFrom('files').selectAll().where('status', 'in', states).execute();
+    return this.#db.selectFrom('files').selectAll().where('status', 'in', IN_WORK).execute();
   }
 
   /** No node has these pools any more. */
@@ -258,4 +287,11 @@ export class Catalogue {
       .execute();
     this.#tell(row.id, 'changed');
   }
+}
+
+/** What refuses a second operation on a file in work. */
+export function busy(row: FileRow): VirtkeepError {
+  const kind = { CREATING: 'backup', DELETING: 'delete_backup' }[row.status] ?? 'update';
+  const operation = detailsOf(row).work?.operation ?? row.id;
+  return new VirtkeepError('file_busy', { file: row.verbose_name, operation, kind });
 }

@@ -32,12 +32,22 @@ const allowed = (part: Partial<Domain>, where = context()) =>
 
 describe('permissions', () => {
   test('follow the power state', () => {
-    expect(allowed({})).toEqual(['shutdown', 'reboot', 'suspend', 'reset', 'update', 'remove', 'backup']);
+    expect(allowed({})).toEqual([
+      'shutdown',
+      'reboot',
+      'suspend',
+      'reset',
+      'update',
+      'remove',
+      'snapshot',
+      'backup',
+    ]);
     expect(allowed({ powerState: PowerState.OFF })).toEqual([
       'start',
       'update',
       'template',
       'remove',
+      'snapshot',
       'backup',
     ]);
     expect(allowed({ powerState: PowerState.SUSPENDED })).toContain('resume');

@@ -129,6 +129,7 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
     update: may('domain.manage'),
     template: may('domain.manage') && free && is(OFF),
     remove: may('domain.manage') && free,
+    snapshot: may('snapshot.manage') && free,
     backup: may('backup.create') && free && (domain.mdevs.length === 0 || is(OFF)),
   };
 }

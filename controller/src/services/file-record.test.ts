@@ -17,25 +17,25 @@ const file = (part: Partial<BackupFile> = {}) =>
 
 describe('a file seen on its pool', () => {
   test('keeps what only the controller knows', () => {
-    const before = { ...rowOfFile(file(), undefined, NOW), protected: 1, description: 'mine' };
-    const after = rowOfFile(file({ size: 20n }), before, NOW);
+    const before = { ...rowOfFile(file(), undefined, undefined, NOW), protected: 1, description: 'mine' };
+    const after = rowOfFile(file({ size: 20n }), before, undefined, NOW);
     expect(after).toMatchObject({ protected: 1, description: 'mine', size: 20, status: 'ACTIVE' });
   });
 
   test('stays damaged after a failed verification until it changes', () => {
-    const fresh = rowOfFile(file({ hashed: true }), undefined, NOW);
+    const fresh = rowOfFile(file({ hashed: true }), undefined, undefined, NOW);
     const details = { ...detailsOf(fresh), failed_verification: true, damage: 'a: hash' };
     const before = { ...fresh, status: 'DAMAGED', record_json: JSON.stringify(details) };
-    const same = rowOfFile(file({ hashed: true }), before, NOW);
+    const same = rowOfFile(file({ hashed: true }), before, undefined, NOW);
     expect(same.status).toBe('DAMAGED');
     expect(detailsOf(same).damage).toBe('a: hash');
-    expect(rowOfFile(file({ hashed: true, size: 11n }), before, NOW).status).toBe('ACTIVE');
+    expect(rowOfFile(file({ hashed: true, size: 11n }), before, undefined, NOW).status).toBe('ACTIVE');
   });
 
   test('is damaged when it cannot be read, and knows no original when it has none', () => {
-    const row = rowOfFile(file({ damage: 'cut short' }), undefined, NOW);
+    const row = rowOfFile(file({ damage: 'cut short' }), undefined, undefined, NOW);
     expect(row).toMatchObject({ status: 'DAMAGED', domain_id: null });
-    expect(fileRecord(row, undefined)).toMatchObject({
+    expect(fileRecord(row, undefined, undefined)).toMatchObject({
       domain: null,
       additional_flags: { can_be_domained: false },
       datapool: { id: 'p', verbose_name: '' },
@@ -43,7 +43,7 @@ describe('a file seen on its pool', () => {
   });
 
   test('shows no path before it is published', () => {
-    const row = { ...rowOfFile(file(), undefined, NOW), path: unpublishedPath('f') };
-    expect(fileRecord(row, undefined).path).toBe('');
+    const row = { ...rowOfFile(file(), undefined, undefined, NOW), path: unpublishedPath('f') };
+    expect(fileRecord(row, undefined, undefined).path).toBe('');
   });
 });

@@ -1,7 +1,9 @@
 /** Backup files as the REST contract tells of them, and how a file seen on a pool becomes a row. Pure. */
 import { type BackupConfiguration, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../store/schema.ts';
+import { type ExtensionFacts, whyNotExtendable } from './incremental.ts';
 
 export const FILE_STATUSES = [
   'CREATING',
@@ -16,7 +18,12 @@ export type FileStatus = (typeof FILE_STATUSES)[number];
 export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF'] as const;
 export type FileType = (typeof FILE_TYPES)[number];
 
+/** Statuses in which a file can be extended; UPDATING only waits. */
+export const EXTENDABLE_STATUSES: readonly FileStatus[] = ['ACTIVE', 'UPDATING'];
+
 export interface FileState {
+  /** In the archive, from 1; restores name it. */
+  number: number;
   name: string;
   created: string | null;
   memory: boolean;
@@ -30,6 +37,22 @@ export interface HashSum {
   verified_at: string | null;
   /** Null before the first verification. */
   ok: boolean | null;
+  /** What the last verification found damaged, and the numbers of the states that can be restored all the same. */
+  problems: FileProblem[];
+  restorable_states: number[] | null;
+}
+
+export interface FileProblem {
+  member: string;
+  reason: string;
+}
+
+/** The operation that has a file in work (UPDATING, DELETING), and what its user wants of the file that comes of it. */
+export interface FileWork {
+  operation: string;
+  /** Null: as it is. */
+  description: string | null;
+  protected: boolean | null;
 }
 
 /** What `record_json` holds. */
@@ -43,6 +66,10 @@ export interface FileDetails {
   failed_verification: boolean;
   template_id: string | null;
   is_template: boolean;
+  /** Made with the capability to be extended, and the saved states its VM must still have for that. */
+  capable: boolean;
+  required_states: string[];
+  work: FileWork | null;
   information: FileInformation | null;
   /** The last `ShowBackupResponse` of the newest state as JSON, without the file; for when no node sees the file. */
   shown: object | null;
@@ -75,6 +102,8 @@ export interface FileRecord {
   type: FileType;
   compressed: boolean;
   can_be_incremental: boolean;
+  /** Why it cannot be extended; empty when it can. */
+  not_incremental_reason: string;
   datapool: { id: string; verbose_name: string; type: string };
   domain: { id: string; verbose_name: string } | null;
   verbose_name: string;
@@ -96,6 +125,9 @@ export const NO_DETAILS: FileDetails = {
   failed_verification: false,
   template_id: null,
   is_template: false,
+  capable: false,
+  required_states: [],
+  work: null,
   information: null,
   shown: null,
 };
@@ -104,12 +136,34 @@ export function detailsOf(row: FileRow): FileDetails {
   return { ...NO_DETAILS, ...(JSON.parse(row.record_json) as Partial<FileDetails>) };
 }
 
+function extensionFacts(details: FileDetails): ExtensionFacts {
+  const lastState = details.states.at(-1)?.created ?? null;
+  return { capable: details.capable, lastState, requiredStates: details.required_states };
+}
+
+/** What the column `can_be_incremental` holds: whether the VM allows an extension, whatever the file's status. */
+export function extendable(row: FileRow, domain: Domain | undefined): boolean {
+  return whyNotExtendable(extensionFacts(detailsOf(row)), domain) === '';
+}
+
+/** Why the file cannot be extended; empty when it can. @param domain undefined: no node has it. */
+export function notIncrementalReason(row: FileRow, domain: Domain | undefined): string {
+  const reason = whyNotExtendable(extensionFacts(detailsOf(row)), domain);
+  if (reason !== '' || EXTENDABLE_STATUSES.includes(row.status as FileStatus)) return reason;
+  return row.status === 'MISSING' ? 'it is missing from its data pool' : `it is ${row.status.toLowerCase()}`;
+}
+
 /** Before its file is published a backup has no path; the column must be unique all the same. */
 export const unpublishedPath = (fileId: string): string => `unpublished:${fileId}`;
 
-/** The record of the REST contract. @param pool undefined when no row of it is left. */
-export function fileRecord(row: FileRow, pool: PoolRow | undefined): FileRecord {
+/**
+ * The record of the REST contract.
+ * @param pool undefined when no row of it is left.
+ * @param domain the VM it is a backup of; undefined when no node has it.
+ */
+export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Domain | undefined): FileRecord {
   const details = detailsOf(row);
+  const notIncremental = notIncrementalReason(row, domain);
   return {
     id: row.id,
     filename: row.filename,
@@ -119,7 +173,8 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined): FileRecord 
     assignment_type: 'backup',
     type: row.type as FileType,
     compressed: row.compressed === 1,
-    can_be_incremental: row.can_be_incremental === 1,
+    can_be_incremental: notIncremental === '',
+    not_incremental_reason: notIncremental,
     datapool: { id: row.pool_id, verbose_name: pool?.verbose_name ?? '', type: pool?.type ?? '' },
     domain: row.domain_id === null ? null : { id: row.domain_id, verbose_name: row.domain_name ?? '' },
     verbose_name: row.verbose_name,
@@ -141,12 +196,18 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined): FileRecord 
  * The row of a file that was seen on a pool. What only the controller knows (protection, description, verification,
  * information) is kept from the row it had, unless the file itself has changed since.
  */
-export function rowOfFile(file: BackupFile, before: FileRow | undefined, now: string): FileRow {
+export function rowOfFile(
+  file: BackupFile,
+  before: FileRow | undefined,
+  domain: Domain | undefined,
+  now: string,
+): FileRow {
   const kept = before && detailsOf(before);
   const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
   const failedVerification = same && (kept?.failed_verification ?? false);
   const details: FileDetails = {
-    states: file.states.map(state => ({
+    states: file.states.map((state, index) => ({
+      number: state.number || index + 1,
       name: state.name,
       created: state.created?.toISOString() ?? null,
       memory: state.memory,
@@ -158,10 +219,13 @@ export function rowOfFile(file: BackupFile, before: FileRow | undefined, now: st
     failed_verification: failedVerification,
     template_id: file.templateId || null,
     is_template: file.isTemplate,
+    capable: file.canBeIncremental,
+    required_states: file.requiredStates,
+    work: null,
     information: same ? (kept?.information ?? null) : null,
     shown: same ? (kept?.shown ?? null) : null,
   };
-  return {
+  const row: FileRow = {
     id: file.id,
     pool_id: file.poolId,
     path: file.path,
@@ -172,7 +236,7 @@ export function rowOfFile(file: BackupFile, before: FileRow | undefined, now: st
     status: file.damage !== '' || failedVerification ? 'DAMAGED' : 'ACTIVE',
     type: file.type,
     compressed: Number(file.compressed),
-    can_be_incremental: Number(file.canBeIncremental),
+    can_be_incremental: 0,
     protected: before?.protected ?? 0,
     domain_id: file.domainId || null,
     domain_name: file.domainName || null,
@@ -180,11 +244,22 @@ export function rowOfFile(file: BackupFile, before: FileRow | undefined, now: st
     record_json: JSON.stringify(details),
     modified: now,
   };
+  return { ...row, can_be_incremental: Number(extendable(row, domain)) };
 }
+
+/** Hashes are recorded, and were not compared yet. */
+export const UNVERIFIED: HashSum = {
+  algorithm: 'SHA-256',
+  value: null,
+  verified_at: null,
+  ok: null,
+  problems: [],
+  restorable_states: null,
+};
 
 function hashSum(file: BackupFile, before: HashSum | null): HashSum | null {
   if (!file.hashed) return before;
-  return before ?? { algorithm: 'SHA-256', value: null, verified_at: null, ok: null };
+  return before ?? UNVERIFIED;
 }
 
 export function rememberedShow(shown: ShowBackupResponse): object {

@@ -40,16 +40,29 @@ export type InventoryChange = {
   action: 'created' | 'changed' | 'removed';
 };
 
+/** Waited for before a change of a domain counts as taken over; `undefined`: it was not there, or is gone. */
+export type DomainWatcher = (
+  id: string,
+  before: Domain | undefined,
+  after: Domain | undefined,
+) => Promise<void>;
+
 export class Inventory {
   readonly nodes = new Map<string, NodeEntry>();
   readonly domains = new Map<string, DomainEntry>();
   readonly pools = new Map<string, PoolEntry>();
   readonly #store: InventoryStore;
   readonly #tell: (change: InventoryChange) => void;
+  #watcher: DomainWatcher = async () => {};
 
   constructor(db: Database, tell: (change: InventoryChange) => void) {
     this.#store = new InventoryStore(db);
     this.#tell = tell;
+  }
+
+  /** Set once at start. */
+  setDomainWatcher(watcher: DomainWatcher): void {
+    this.#watcher = watcher;
   }
 
   /** Reads what was known before the restart. */
@@ -165,6 +178,7 @@ export class Inventory {
     for (const [id, entry] of this.domains) {
       if (entry.nodeId !== nodeId) continue;
       this.domains.delete(id);
+      await this.#watcher(id, entry.domain, undefined);
       this.#tell({ kind: 'domain', id, action: 'removed' });
     }
     const orphaned: string[] = [];
@@ -184,14 +198,17 @@ export class Inventory {
     const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified: now };
     await this.#store.putDomain(entry);
     this.domains.set(domain.id, entry);
+    await this.#watcher(domain.id, present?.domain, domain);
     this.#tell({ kind: 'domain', id: domain.id, action: present ? 'changed' : 'created' });
   }
 
   /** The node no longer has the domain; one that another node has by now stays. */
   async domainRemoved(nodeId: string, id: string): Promise<void> {
-    if (this.domains.get(id)?.nodeId !== nodeId) return;
+    const present = this.domains.get(id);
+    if (present?.nodeId !== nodeId) return;
     await this.#store.removeDomain(id);
     this.domains.delete(id);
+    await this.#watcher(id, present.domain, undefined);
     this.#tell({ kind: 'domain', id, action: 'removed' });
   }
 

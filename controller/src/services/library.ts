@@ -3,7 +3,8 @@ import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { NodeLinks } from '../agents/links.ts';
 import type { FileRow } from '../store/schema.ts';
-import type { Catalogue, FileFilter } from './catalogue.ts';
+import type { Catalogue } from './catalogue.ts';
+import type { FileFilter } from './file-list.ts';
 import { detailsOf, type FileRecord, fileRecord } from './file-record.ts';
 import type { Inventory } from './inventory.ts';
 import type { NodeTasks } from './node-tasks.ts';
@@ -45,7 +46,8 @@ export class LibraryService {
   }
 
   record(row: FileRow): FileRecord {
-    return fileRecord(row, this.#inventory.pools.get(row.pool_id)?.row);
+    const domain = this.#inventory.domains.get(row.domain_id ?? '')?.domain;
+    return fileRecord(row, this.#inventory.pools.get(row.pool_id)?.row, domain);
   }
 
   /** @throws file_not_found. */
@@ -107,11 +109,13 @@ export class LibraryService {
     return shown;
   }
 
-  /** Compares the whole archive with its checksums and hashes, as a task. @throws file_not_found, file_not_backup. */
+  /**
+   * Compares the whole archive with its checksums and hashes, as a task.
+   * @throws file_not_found, file_busy, file_not_backup.
+   */
   async verify(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.published(id);
-    if (row.type !== 'tar')
-      throw new VirtkeepError('file_not_backup', { file: row.filename, type: row.type, action: 'verify' });
+    const row = await this.#catalogue.idle(id);
+    assertArchive(row, 'verify');
     return this.#nodeTasks.start({
       taskId,
       name: 'file_verify',
@@ -125,6 +129,48 @@ export class LibraryService {
   }
 
   /**
+   * Turns a plain archive into a compressed one or back, as a task; in place, or into another pool.
+   * @param options level: zstd, 1 to 9.
+   * @throws file_not_found, file_busy, file_not_backup, compression_same, pool_not_found, pool_not_active,
+   * pool_read_only, pool_outside.
+   */
+  async recompress(
+    id: string,
+    compress: boolean,
+    options: { datapool?: string; level?: number },
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
+    const row = await this.#catalogue.idle(id);
+    assertArchive(row, compress ? 'compress' : 'unpack');
+    if (compress === (row.compressed === 1)) {
+      const format = compress ? 'compressed' : 'plain';
+      throw new VirtkeepError('compression_same', { file: row.filename, format });
+    }
+    const nodeId = this.#pools.nodeFor(row.pool_id, options.datapool);
+    this.#pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
+    const request = {
+      fileId: id,
+      file: refOf(row),
+      compress,
+      compressionLevel: options.level ?? 0,
+      poolId: options.datapool ?? '',
+    };
+    const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
+    return this.#nodeTasks.start({
+      taskId,
+      name: compress ? 'file_compress' : 'file_unpack',
+      verboseName: `${compress ? 'Compress' : 'Unpack'} ${row.filename}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'file' }],
+      prepare: () => this.#catalogue.begin(id, 'UPDATING', work),
+      send: (clients, operationId, signal) =>
+        clients.backups.recompress({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /**
    * Removes a file, as a task. One that is missing is only forgotten.
    * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
    */
@@ -132,9 +178,10 @@ export class LibraryService {
     const row = await this.#catalogue.get(id);
     if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
     if (row.status === 'MISSING') return this.#forget(row, user, taskId);
-    await this.published(id);
+    await this.#catalogue.idle(id);
     const nodeId = this.#pools.nodeFor(row.pool_id);
     this.#pools.writable(row.pool_id, nodeId, 'file');
+    const work = { operation: taskId, description: null, protected: null };
     return this.#nodeTasks.start({
       taskId,
       name: 'file_remove',
@@ -142,7 +189,7 @@ export class LibraryService {
       user,
       nodeId,
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#catalogue.setStatus(id, 'DELETING'),
+      prepare: () => this.#catalogue.begin(id, 'DELETING', work),
       send: (clients, operationId, signal) =>
         clients.backups.delete({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -165,13 +212,14 @@ export class LibraryService {
   /** A file that lies on its pool and is not being made or removed. @throws file_not_found, file_busy. */
   async published(id: string): Promise<FileRow> {
     const row = await this.#catalogue.get(id);
-    if (row.status === 'MISSING') throw new VirtkeepError('file_not_found', { id });
-    if (row.status === 'CREATING' || row.status === 'DELETING') {
-      const kind = row.status === 'CREATING' ? 'backup' : 'delete_backup';
-      throw new VirtkeepError('file_busy', { file: row.verbose_name, operation: id, kind });
-    }
-    return row;
+    return row.status === 'UPDATING' ? row : this.#catalogue.idle(id);
   }
+}
+
+/** @throws file_not_backup for anything but an archive of this service. */
+export function assertArchive(row: FileRow, action: string): void {
+  if (row.type === 'tar') return;
+  throw new VirtkeepError('file_not_backup', { file: row.filename, type: row.type, action });
 }
 
 /** How the agents name a file. */

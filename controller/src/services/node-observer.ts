@@ -6,6 +6,7 @@
 
 import { hasKey } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
   type Operation,
@@ -20,11 +21,13 @@ import type { LinkObserver } from '../agents/link.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { DomainService } from './domains.ts';
 import type { EventService } from './events.ts';
+import { detailsOf } from './file-record.ts';
 import type { Inventory } from './inventory.ts';
 import type { LibraryService } from './library.ts';
 import type { NodeTasks, OperationListener } from './node-tasks.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
+import type { SnapshotService } from './snapshots.ts';
 import { isFinal } from './task-record.ts';
 import type { TaskService, TaskState } from './tasks.ts';
 
@@ -36,6 +39,7 @@ export interface ObserverDeps {
   domains: DomainService;
   pools: PoolService;
   library: LibraryService;
+  snapshots: SnapshotService;
   events: EventService;
   log: Logger;
   /** How long a node may be away before its tasks count as lost. */
@@ -92,15 +96,17 @@ export class NodeObserver implements LinkObserver, OperationListener {
     const { catalogue, tasks, nodeTasks } = this.#d;
     const ordering = { field: 'created', descending: true } as const;
     for (const file of await catalogue.inWork()) {
-      const { tasks: found } = await tasks.list({ entity: file.id, ordering, limit: 1, offset: 0 });
-      const task = found[0];
+      const { work } = detailsOf(file);
+      const { tasks: newest } = await tasks.list({ entity: file.id, ordering, limit: 1, offset: 0 });
+      const task = work === null ? newest[0] : await tasks.find(work.operation);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
       const operation = await clients.operations.get({ id: task.row.id }).catch((error: unknown) => {
         if (hasKey(error, 'operation_not_found')) return undefined;
         throw error;
       });
       if (operation?.state === OperationState.SUCCEEDED) await nodeTasks.apply(nodeId, operation);
-      else if (operation?.state !== OperationState.RUNNING) await catalogue.operationFailed(file.id);
+      else if (operation?.state !== OperationState.RUNNING)
+        await catalogue.operationFailed(file.id, task.row.id);
     }
   }
 
@@ -185,16 +191,22 @@ export class NodeObserver implements LinkObserver, OperationListener {
   async succeeded(nodeId: string, operation: Operation, result: unknown): Promise<unknown> {
     const { catalogue, library, domains } = this.#d;
     switch (operation.kind) {
-      case 'backup': {
-        const { file } = result as { file: unknown };
-        await catalogue.seen(BackupFile.fromJSON(file));
-        return library.get(entityOf(operation, EntityClass.FILE));
+      case 'backup':
+        return this.#backedUp(nodeId, operation, result);
+      case 'recompress': {
+        const file = BackupFile.fromJSON((result as { file: unknown }).file);
+        await catalogue.made(file, operation.id, true);
+        return library.get(file.id);
       }
       case 'verify': {
         const id = entityOf(operation, EntityClass.FILE);
-        const { ok, problems, verified_at, hashed } = result as VerifyResult;
-        await catalogue.verified(id, { ok, problems, verifiedAt: verified_at, hashed });
-        return library.get(id);
+        const { verified_at, restorable_states = null, ...found } = result as VerifyResult;
+        await catalogue.verified(id, {
+          ...found,
+          verifiedAt: verified_at,
+          restorableStates: restorable_states,
+        });
+        return { ...(await library.get(id)), ...found, verified_at, restorable_states };
       }
       case 'delete_backup':
         await catalogue.remove(entityOf(operation, EntityClass.FILE));
@@ -206,6 +218,12 @@ export class NodeObserver implements LinkObserver, OperationListener {
         await catalogue.scanned(id, files.map(BackupFile.fromJSON), began);
         return this.#d.pools.get(id);
       }
+      case 'create_snapshot':
+        return this.#snapshotMade(nodeId, operation, result);
+      case 'remove_snapshot':
+        await this.#refreshDomain(nodeId, entityOf(operation, EntityClass.DOMAIN));
+        return result;
+      case 'revert_snapshot':
       case 'restore':
       case 'power': {
         const id = entityOf(operation, EntityClass.DOMAIN);
@@ -223,7 +241,41 @@ export class NodeObserver implements LinkObserver, OperationListener {
   /** Sets the file right that the task was making or changing: its first entity. */
   async failed(_nodeId: string, task: TaskState): Promise<void> {
     const [made] = task.entities;
-    if (made?.class === 'file') await this.#d.catalogue.operationFailed(made.id);
+    if (made?.class === 'file') await this.#d.catalogue.operationFailed(made.id, task.row.id);
+  }
+
+  /**
+   * The file that the result names: a new archive, the extended one, or a new one because that could not be extended;
+   * then it takes the first place among the task's entities. The VM's new saved state is heard of first, since it is
+   * what the archive can be extended from.
+   */
+  async #backedUp(nodeId: string, operation: Operation, result: unknown): Promise<unknown> {
+    const { catalogue, library, tasks, log } = this.#d;
+    const file = BackupFile.fromJSON((result as { file: unknown }).file);
+    await this.#refreshDomain(nodeId, file.domainId).catch((error: unknown) =>
+      log.warn('the VM was not looked at after its backup', { operation: operation.id, error }),
+    );
+    await catalogue.made(file, operation.id);
+    const task = await tasks.find(operation.id);
+    if (task && task.entities[0]?.id !== file.id) {
+      const others = task.entities.filter(entity => entity.id !== file.id);
+      await tasks.update(operation.id, { entities: [{ id: file.id, class: 'file' }, ...others] });
+    }
+    return library.get(file.id);
+  }
+
+  /** The state's id is known only now; it is what the task made. */
+  async #snapshotMade(nodeId: string, operation: Operation, result: unknown): Promise<unknown> {
+    const { snapshots, tasks } = this.#d;
+    const domainId = entityOf(operation, EntityClass.DOMAIN);
+    const { id } = SavedState.fromJSON((result as { snapshot: unknown }).snapshot);
+    await this.#refreshDomain(nodeId, domainId);
+    const entities = [
+      { id, class: 'snapshot' },
+      { id: domainId, class: 'domain' },
+    ];
+    await tasks.update(operation.id, { entities });
+    return snapshots.get(domainId, id);
   }
 
   /** The inventory stream may come after the operation's end; whoever waited for the task must see the change. */
@@ -239,6 +291,8 @@ interface VerifyResult {
   problems: { member: string; reason: string }[];
   verified_at: string;
   hashed: boolean;
+  /** Agents of the version before this do not tell. */
+  restorable_states?: number[];
 }
 
 function entityOf(operation: Operation, entityClass: EntityClass): string {

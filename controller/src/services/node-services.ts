@@ -5,9 +5,13 @@ import { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
 import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
 import { BackupService } from './backups.ts';
-import { Catalogue } from './catalogue.ts';
+import { Catalogue, type FileTold } from './catalogue.ts';
 import { CertificateRenewer } from './certificates.ts';
 import { DomainService } from './domains.ts';
+import { DownloadService } from './downloads.ts';
+import { ExtensionChooser } from './extension.ts';
+import { changesExtension } from './incremental.ts';
+import { IncrementalFiles } from './incremental-files.ts';
 import { Inventory } from './inventory.ts';
 import { LibraryService } from './library.ts';
 import { NodeObserver } from './node-observer.ts';
@@ -15,12 +19,15 @@ import { NodeTasks } from './node-tasks.ts';
 import { NodeService } from './nodes.ts';
 import { PoolService } from './pools.ts';
 import type { CoreServices } from './services.ts';
+import { SnapshotService } from './snapshots.ts';
 
 export interface NodeServices {
   nodes: NodeService;
   pools: PoolService;
   domains: DomainService;
   library: LibraryService;
+  downloads: DownloadService;
+  snapshots: SnapshotService;
   backups: BackupService;
   /** Reads what was known and begins to connect to the nodes. */
   startNodes(): Promise<void>;
@@ -46,18 +53,37 @@ export function createNodeServices(
   const inventory = new Inventory(db, ({ kind, id: entityId, action }) =>
     changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) }),
   );
-  const catalogue = new Catalogue(db, (entityId, action) =>
-    changes.publish({ kind: 'file', entityId, action }),
-  );
+  const domainOf = (id: string) => inventory.domains.get(id)?.domain;
+  const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
+  const catalogue = new Catalogue(db, fileTold, domainOf);
+  const incrementals = new IncrementalFiles(db, fileTold, events, domainOf);
+  inventory.setDomainWatcher(async (id, before, after) => {
+    if (changesExtension(before, after)) await incrementals.judge(id);
+  });
   const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
   const domains = new DomainService(inventory, links, nodeTasks);
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
-  const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks);
+  const downloads = new DownloadService(library, links, pools);
+  const snapshots = new SnapshotService(inventory, nodeTasks);
+  const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
+  const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks, extensions);
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
   const nodes = new NodeService({ db, ca, links, inventory, catalogue, tasks, events, enrolmentLifetimeMs });
   const graceMs = config.agents.lost_after_s * 1000;
-  observer.attach({ inventory, catalogue, tasks, nodeTasks, domains, pools, library, events, log, graceMs });
+  observer.attach({
+    inventory,
+    catalogue,
+    tasks,
+    nodeTasks,
+    domains,
+    pools,
+    library,
+    snapshots,
+    events,
+    log,
+    graceMs,
+  });
   /** What the stream tells of a change; of pools and files only that they changed. */
   const render = (kind: string, id: string, viewer: Principal): unknown => {
     if (kind === 'domain') return domains.find(id, viewer) ?? null;
@@ -71,9 +97,12 @@ export function createNodeServices(
     pools,
     domains,
     library,
+    downloads,
+    snapshots,
     backups,
     async startNodes() {
       await inventory.load();
+      await incrementals.judgeAll();
       await nodeTasks.failInterrupted();
       for (const { row } of inventory.nodes.values()) {
         observer.startLossTimer(row.id);

@@ -132,7 +132,11 @@ export class NodeService {
       throw new VirtkeepError('node_has_tasks', { node: row.verbose_name });
     await links.remove(id);
     const error = new VirtkeepError('outcome_unknown', { node: row.verbose_name });
-    for (const task of open) await tasks.finish(task.row.id, { status: 'FAILED', error });
+    for (const { row: task, entities } of open) {
+      const [made] = entities;
+      if (made?.class === 'file') await catalogue.operationFailed(made.id, task.id);
+      await tasks.finish(task.id, { status: 'FAILED', error });
+    }
     await catalogue.poolsGone(await inventory.removeNode(id));
     const message = `Node ${row.verbose_name} was removed`;
     await events.record({ type: 'warning', message, user: username, entities: [{ id, class: 'node' }] });

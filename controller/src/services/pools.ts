@@ -1,5 +1,5 @@
 /** The data pools: one record for each uuid, whatever the number of nodes that have it. */
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
 import type { NodeLinks } from '../agents/links.ts';
@@ -113,15 +113,21 @@ export class PoolService {
   }
 
   /**
-   * A connected node on which the pool can be used, preferring one that is not in service mode.
+   * A connected node on which the pool can be used, preferring one that can use the other pool too, then one that is
+   * not in service mode.
    * @throws pool_not_found; pool_not_active when the nodes that have it cannot use it; node_unreachable.
    */
-  nodeFor(id: string): string {
+  nodeFor(id: string, otherId?: string): string {
     const { row, views } = this.#inventory.pool(id);
     const connected = [...views].filter(([nodeId]) => this.#links.isConnected(nodeId));
     const usable = connected.filter(([, pool]) => isUsable(pool)).map(([nodeId]) => nodeId);
-    const free = usable.find(nodeId => this.#inventory.node(nodeId).row.service_mode === 0);
-    const found = free ?? usable[0];
+    const others = otherId === undefined ? undefined : this.#inventory.pools.get(otherId)?.views;
+    const rank = (nodeId: string) => {
+      const other = others?.get(nodeId);
+      const inService = this.#inventory.node(nodeId).row.service_mode === 1;
+      return (other && isUsable(other) ? 0 : 2) + Number(inService);
+    };
+    const [found] = usable.sort((a, b) => rank(a) - rank(b));
     if (found !== undefined) return found;
     const [nodeId] = views.keys();
     const node = this.#inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
@@ -151,6 +157,17 @@ export class PoolService {
     if (pool.outside || row.outside === 1)
       throw new VirtkeepError('pool_outside', { pool: pool.name, field });
     return pool;
+  }
+
+  /** True when `writable` would not refuse it. */
+  isWritable(poolId: string, nodeId: string): boolean {
+    try {
+      this.writable(poolId, nodeId, 'datapool');
+      return true;
+    } catch (error) {
+      if (hasKey(error)) return false;
+      throw error;
+    }
   }
 
   /** Starts scans of a returned node's pools; their results come as those of any operation, without a task. */

@@ -25,6 +25,8 @@ export interface ShownConfiguration {
 export interface ShownBackup {
   file: FileRecord;
   configuration: ShownConfiguration | null;
+  /** What the archive holds, by the names that a download takes; empty for other files and while no node sees it. */
+  members: { name: string; kind: string; size: number }[];
   warnings: { key: string; text: string }[];
   xml: string;
 }
@@ -33,9 +35,21 @@ export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownB
   return {
     file,
     configuration: shown.configuration ? shownConfiguration(shown.configuration) : null,
+    members: membersOf(shown.file?.manifestJson ?? ''),
     warnings: shown.warnings.map(({ key, text }) => ({ key, text })),
     xml: shown.xml,
   };
+}
+
+/** The newest manifest names every member but itself; it is a text of the node's, and may be of a later version. */
+function membersOf(manifestJson: string): ShownBackup['members'] {
+  if (manifestJson === '') return [];
+  const { members } = JSON.parse(manifestJson) as { members?: Record<string, unknown>[] };
+  return (members ?? []).map(({ name, kind, sizeBytes }) => ({
+    name: String(name),
+    kind: String(kind),
+    size: Number(sizeBytes),
+  }));
 }
 
 function shownConfiguration(configuration: BackupConfiguration): ShownConfiguration {

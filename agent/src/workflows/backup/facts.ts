@@ -1,8 +1,10 @@
 /** Everything about a VM that a backup decides on, read once at its start. */
+import { stat } from 'node:fs/promises';
 import { type Domain, DomainStateCode, DomainXml } from '@virtkeep/node-libvirt';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists } from '@virtkeep/shared/files';
 import type { Manifest } from '../../archive/index.ts';
-import { diskId } from '../../disks/index.ts';
+import { diskId, readLayers } from '../../disks/index.ts';
 import { type DomainConfig, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
 import { backupSourceRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import {
@@ -10,7 +12,9 @@ import {
   type ChainFile,
   diskStates,
   isNoDomain,
+  keptOf,
   loadStates,
+  presentBranch,
   readDiskFiles,
   type SavedState,
 } from '../../snapshots/index.ts';
@@ -42,7 +46,10 @@ export interface BackupFacts {
 export async function readFacts(
   dependencies: WorkflowDependencies,
   domainId: string,
-  options: ContentOptions,
+  options: ContentOptions & {
+    /** A saved state is going to stay, so that the backup can be extended. */
+    incremental: boolean;
+  },
   pools: PoolRecord[],
 ): Promise<BackupFacts> {
   const domain = await findDomain(dependencies, domainId);
@@ -52,7 +59,12 @@ export async function readFacts(
   const parsed = parseDomain(xml, domain.name);
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
   if (power !== 'off') await refuseBlockJobs(domain);
-  const states = await loadStates(domain);
+  const all = await loadStates(domain);
+  const { present: states, left } = presentBranch(all);
+  if (left.length > 0)
+    warnings.push(
+      `Not in the backup, because the VM was reverted and left their branch: ${left.join(', ')}.`,
+    );
   const template = await readTemplate(dependencies, config);
   const files = await readAllFiles(config);
   const split = new Map([...files].map(([target, chain]) => [target, splitOwn(chain, template, config)]));
@@ -66,14 +78,17 @@ export async function readFacts(
     {
       domain: config.name,
       running: power !== 'off',
-      hasStates: states.length > 0,
+      hasStates: all.length > 0 || options.incremental,
       mdevs: config.hostdevs.filter(device => device.type === 'mdev').map(device => device.address ?? ''),
       disks: content.disks.map(disk => disk.config),
     },
     pools,
   );
   if (refusal) throw refusal;
-  const chains = chainsOf(config, content, files, split, states, template);
+  const chains = await withTimes(
+    content,
+    chainsOf(config, content, files, split, states, template, await detachedFiles(files, states)),
+  );
   return {
     domain,
     power,
@@ -200,6 +215,29 @@ function splitOwn(files: ChainFile[], template: Template | null, config: DomainC
   };
 }
 
+/**
+ * What states keep of disks that the VM has no more: neither these files nor any below them are below an active one. A
+ * file that stands on one of the VM's is on a branch that it left, and is not meant.
+ */
+async function detachedFiles(
+  files: ReadonlyMap<string, ChainFile[]>,
+  states: SavedState[],
+): Promise<Set<string>> {
+  const present = new Set([...files.values()].flatMap(chain => chain.map(({ path }) => path)));
+  const found = new Set<string>();
+  for (const state of states) {
+    for (const [target, kept] of Object.entries(keptOf(state))) {
+      if (present.has(kept)) continue;
+      // one that cannot be read was removed with its disk
+      const below = (await exists(kept))
+        ? await readLayers(kept, state.frozenFormats?.[target] ?? 'qcow2')
+        : [];
+      if (!below.some(({ path }) => present.has(path))) found.add(kept);
+    }
+  }
+  return found;
+}
+
 function chainsOf(
   config: DomainConfig,
   content: ContentPlan,
@@ -207,14 +245,32 @@ function chainsOf(
   split: Map<string, ReturnType<typeof splitOwn>>,
   states: SavedState[],
   template: Template | null,
+  detached: ReadonlySet<string>,
 ): Map<string, OwnChain> {
   const targets = content.disks.map(disk => disk.config.targetDev);
   const wanted = targets.map(targetDev => ({ targetDev, files: files.get(targetDev)! }));
-  const chain = buildChain(config.name, wanted, states);
+  const chain = buildChain(config.name, wanted, states, detached);
   return new Map(
     chain.disks.map(({ targetDev, layers }) => {
       const { own, base } = split.get(targetDev)!;
       return [targetDev, { layers: layers.slice(layers.length - own.length), base: template ? base : null }];
     }),
   );
+}
+
+/** Layers of disks that the VM cannot write to, with their times: no saved state tells whether they are the same. */
+async function withTimes(
+  content: ContentPlan,
+  chains: Map<string, OwnChain>,
+): Promise<Map<string, OwnChain>> {
+  for (const { writable, config } of content.disks) {
+    if (writable) continue;
+    for (const layer of chains.get(config.targetDev)!.layers) {
+      const { mtime } = await stat(layer.path).catch(error => {
+        throw fromIoError(error, 'reading', layer.path);
+      });
+      layer.modified = mtime.toISOString();
+    }
+  }
+  return chains;
 }

@@ -33,14 +33,18 @@ export function safeFileStem(name: string): string {
  * publishes over an existing file.
  * @throws VirtkeepError file_exists when a hundred backups of one second exist
  */
-export async function newArchivePath(
+export function newArchivePath(
   directory: string,
   vmName: string,
   time: Date,
   compressed: boolean,
 ): Promise<string> {
   const stem = `${safeFileStem(vmName)}_${timeStamp(time)}`;
-  const ending = compressed ? '.tar.zst' : '.tar';
+  return freePath(directory, stem, compressed ? '.tar.zst' : '.tar');
+}
+
+/** The stem with the ending, or with `_2`, `_3`… between when that is taken. @throws VirtkeepError file_exists */
+export async function freePath(directory: string, stem: string, ending: string): Promise<string> {
   for (let count = 1; count <= MAX_SAME_SECOND; count += 1) {
     const path = join(directory, `${stem}${count === 1 ? '' : `_${count}`}${ending}`);
     const exists = await access(path).then(

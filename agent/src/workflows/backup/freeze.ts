@@ -2,38 +2,67 @@
 import { dirname } from 'node:path';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Manifest } from '../../archive/index.ts';
+import { readLayers } from '../../disks/index.ts';
 import { probeAgent } from '../../guest/index.ts';
 import {
   type AutomaticState,
   createAutomaticState,
+  createState,
+  incrementTag,
   planAutomaticState,
+  planState,
   type StateMode,
   type StatePlan,
 } from '../../snapshots/index.ts';
 import type { EffectHandle, OperationContext } from '../context.ts';
 import type { BackupFacts } from './facts.ts';
+import { timeStamp } from './file-name.ts';
 
 export interface FrozenInstant {
   consistency: Manifest['states'][number]['consistency'];
   /** Null when no state was needed: the VM is off, or nothing of it that is copied can be written. */
-  automatic: { handle: EffectHandle; memoryPath: string | null } | null;
+  automatic: {
+    handle: EffectHandle;
+    /** Name of a state that stays; null for one that goes when the backup ends. */
+    name: string | null;
+    memoryPath: string | null;
+  } | null;
   time: Date;
+}
+
+/** A state that stays on the VM, so that the backup can be extended from it. */
+export interface LastingState {
+  backupId: string;
+  /** Of the state in the archive. */
+  number: number;
+}
+
+export interface FreezeOptions {
+  requireConsistency: boolean;
+  spareDirectory: string;
+  /** Null: the state goes when the backup ends. */
+  lasting: LastingState | null;
 }
 
 /** How long a guest that will not thaw may hold the operation; afterwards the clean-up goes on trying. */
 const THAW_TIMEOUT_MS = 120_000;
 
 /**
- * How the VM's disks are to be frozen, by the rules of the specification (2.7, 3.2): off → not at all (null); running
- * with an answering agent → quiesced, without memory; otherwise → with memory, while the guest runs on.
+ * How the VM's disks are to be frozen, by the rules of the specification (2.7, 3.2): off → not at all (null), or the
+ * disks alone when the state stays; running with an answering agent → quiesced, without memory; otherwise → with memory,
+ * while the guest runs on.
  *
  * A paused guest writes nothing, so its disks alone are frozen. Its memory is not saved: QEMU then gives up its disks
  * until the guest runs again (block-commit answers "Block node is read-only", measured), so the state could not be
  * merged back without letting the guest run.
  * @throws VirtkeepError consistency_unavailable when it is required and the guest cannot be quiesced
  */
-export async function chooseMode(facts: BackupFacts, requireConsistency: boolean): Promise<StateMode | null> {
-  if (facts.power === 'off' || !facts.content.disks.some(disk => disk.writable)) return null;
+export async function chooseMode(
+  facts: BackupFacts,
+  { requireConsistency, lasting }: { requireConsistency: boolean; lasting: boolean },
+): Promise<StateMode | null> {
+  if (!facts.content.disks.some(disk => disk.writable)) return null;
+  if (facts.power === 'off') return lasting ? 'disks' : null;
   const refusal = facts.power === 'paused' ? 'the VM is paused' : await whyNotQuiesced(facts);
   if (refusal !== null && requireConsistency) throw unavailable(facts, refusal);
   if (facts.power === 'paused') return 'disks';
@@ -49,12 +78,13 @@ export async function freeze(
   context: OperationContext,
   facts: BackupFacts,
   mode: StateMode | null,
-  options: { requireConsistency: boolean; spareDirectory: string },
+  options: FreezeOptions,
 ): Promise<FrozenInstant> {
   if (mode === null) return { consistency: 'off', automatic: null, time: new Date() };
-  if (mode === 'disks') context.warn('The VM is paused; the backup is as after a power cut at that moment.');
+  if (mode === 'disks' && facts.power === 'paused')
+    context.warn('The VM is paused; the backup is as after a power cut at that moment.');
   try {
-    return await attempt(context, facts, mode, options.spareDirectory);
+    return await attempt(context, facts, mode, options);
   } catch (error) {
     const next = nextMode(mode, facts);
     if (!hasKey(error, 'snapshot_failed') || next === null) throw error;
@@ -62,9 +92,7 @@ export async function freeze(
     if (options.requireConsistency) throw unavailable(facts, reason, error);
     if (next === 'memory') context.warn(`The guest could not be quiesced (${reason}); its memory was saved.`);
     else context.warn(`The memory could not be saved (${reason}); the backup is as after a power cut.`);
-    return next === 'memory'
-      ? freeze(context, facts, next, options)
-      : attempt(context, facts, next, options.spareDirectory);
+    return next === 'memory' ? freeze(context, facts, next, options) : attempt(context, facts, next, options);
   }
 }
 
@@ -87,28 +115,66 @@ async function attempt(
   context: OperationContext,
   facts: BackupFacts,
   mode: StateMode,
-  spareDirectory: string,
+  options: FreezeOptions,
 ): Promise<FrozenInstant> {
-  const plan = planFor(context.id, facts, mode, spareDirectory);
-  const handle = context.effects.begin({ type: 'automatic_state', ...asState(plan, facts) }, 'always');
+  const { lasting } = options;
+  const plan = planFor(context.id, facts, mode, options);
+  const effect = { type: 'automatic_state' as const, ...asState(plan, facts) };
+  const handle = context.effects.begin(effect, lasting ? 'failure' : 'always');
   try {
-    if (mode === 'quiesced') await quiesced(context, facts, plan);
-    else await createAutomaticState(facts.domain, plan, context.signal, context.progress);
+    if (mode === 'quiesced') await quiesced(context, facts, plan, lasting);
+    else await create(context, facts, plan, lasting);
   } catch (error) {
     if (hasKey(error, 'snapshot_failed')) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
     throw error;
   }
-  const consistency = mode === 'disks' ? 'crash' : mode;
-  return { consistency, automatic: { handle, memoryPath: plan.memoryPath }, time: new Date() };
+  await refuseOtherLayers(facts, plan);
+  const consistency = facts.power === 'off' ? 'off' : mode === 'disks' ? 'crash' : mode;
+  const { memoryPath } = plan;
+  return { consistency, automatic: { handle, name: lasting && plan.name, memoryPath }, time: new Date() };
+}
+
+function create(
+  context: OperationContext,
+  { domain }: BackupFacts,
+  plan: StatePlan,
+  lasting: LastingState | null,
+): Promise<void> {
+  const { signal, progress } = context;
+  if (!lasting) return createAutomaticState(domain, plan, signal, progress);
+  return createState(domain, plan, incrementTag(lasting.backupId, lasting.number), signal, progress);
 }
 
 /** libvirt freezes and thaws within the one call; what it leaves frozen when it dies in between, we thaw. */
-async function quiesced(context: OperationContext, facts: BackupFacts, plan: StatePlan): Promise<void> {
+async function quiesced(
+  context: OperationContext,
+  facts: BackupFacts,
+  plan: StatePlan,
+  lasting: LastingState | null,
+): Promise<void> {
   const frozen = context.effects.begin({ type: 'frozen_guest', domainId: facts.config.uuid }, 'always');
   try {
-    await createAutomaticState(facts.domain, plan, context.signal, context.progress);
+    await create(context, facts, plan, lasting);
   } finally {
     await frozen.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
+  }
+}
+
+/**
+ * Somebody may have changed the layers (by virsh) after they were looked at. What the state froze must be what is going
+ * to be copied: the next increment starts from it.
+ */
+async function refuseOtherLayers(facts: BackupFacts, plan: StatePlan): Promise<void> {
+  for (const { targetDev, overlayPath } of plan.disks) {
+    const expected = facts.chains.get(targetDev)?.layers.at(-1)?.path;
+    if (overlayPath === null || expected === undefined) continue;
+    const frozen = (await readLayers(overlayPath, 'qcow2'))[1]?.path;
+    if (frozen === expected) continue;
+    throw new VirtkeepError('power_state_conflict', {
+      domain: facts.config.name,
+      state: `not what it was (${targetDev} got another layer)`,
+      action: 'backed up while its disks change; start the backup again',
+    });
   }
 }
 
@@ -122,7 +188,7 @@ function planFor(
   operationId: string,
   facts: BackupFacts,
   mode: StateMode,
-  spareDirectory: string,
+  { spareDirectory, lasting }: FreezeOptions,
 ): StatePlan {
   const copied = new Map(facts.content.disks.map(disk => [disk.config.targetDev, disk]));
   const disks = facts.config.disks.map(disk => {
@@ -134,7 +200,19 @@ function planFor(
       wanted: plan?.writable ?? false,
     };
   });
-  return planAutomaticState(facts.config.name, operationId, mode, disks, spareDirectory);
+  const { name } = facts.config;
+  if (!lasting) return planAutomaticState(name, operationId, mode, disks, spareDirectory);
+  const state = { name: lastingName(facts, new Date()), operationId, mode };
+  return planState(name, state, disks, spareDirectory);
+}
+
+/** "backup_20261120T232700Z", with "_2" and so on when the VM has a state of that name. */
+function lastingName({ states }: BackupFacts, time: Date): string {
+  const wanted = `backup_${timeStamp(time)}`;
+  const taken = new Set(states.map(({ name }) => name));
+  let name = wanted;
+  for (let count = 2; taken.has(name); count += 1) name = `${wanted}_${count}`;
+  return name;
 }
 
 function asState(plan: StatePlan, facts: BackupFacts): AutomaticState {

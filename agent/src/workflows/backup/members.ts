@@ -9,15 +9,13 @@ import {
   memberNames,
 } from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
-import type { DiskChain, SavedState } from '../../snapshots/index.ts';
+import type { Layer, SavedState } from '../../snapshots/index.ts';
+import type { ContinuedDisk } from '../extend/proof.ts';
 import type { ContentPlan, DiskPlan, ImagePlan } from './plan.ts';
 
 /** Header, pax record and alignment before a member's data: at most. */
 const HEADER_BYTES = 8192;
 const UNKNOWN_SIZE: FileSize = { fileSize: 0, allocatedSize: 0 };
-
-/** A full backup has one state of its own, so all its numbers are this one. */
-export const STATE_NUMBER = 1;
 
 export type MemberPlan =
   | { name: string; kind: MemberKind; from: 'bytes'; bytes: Buffer; formerPath?: string }
@@ -28,6 +26,15 @@ export type MemberPlan =
 export interface FileSize {
   fileSize: number;
   allocatedSize: number;
+  /** Time of the last change of the content, RFC 3339. */
+  modified?: string;
+}
+
+/** The archive that is extended; what it has already does not go in again. */
+export interface Continuation {
+  manifest: Manifest;
+  /** By the disk's target on the VM now. */
+  disks: ReadonlyMap<string, ContinuedDisk>;
 }
 
 /** Everything the manifest says of the VM besides its members. */
@@ -45,11 +52,14 @@ export interface BackupPicture {
   consistency: Manifest['states'][number]['consistency'];
   /** Sizes of the files that are not disks (images, memory files). */
   sizes: ReadonlyMap<string, FileSize>;
+  /** Null for a new archive. */
+  continued: Continuation | null;
 }
 
 /** A disk's own layers, bottom to top, and what they stand on when that is a template's. */
 export interface OwnChain {
-  layers: DiskChain['layers'];
+  /** `modified` (RFC 3339) only of disks that the VM cannot write to. */
+  layers: (Layer & { modified?: string })[];
   base: { path: string; format: string; diskId: string | null } | null;
 }
 
@@ -85,23 +95,24 @@ export type ManifestBody = Pick<
 
 /** Plans members in the order of docs/archive-format.md: disks, memory, images, firmware state, XML. */
 export function planArchive(picture: BackupPicture): ArchivePlan {
-  const collect = new MemberCollector();
+  const number = stateNumberOf(picture.continued);
+  const collect = new MemberCollector(picture.continued?.manifest ?? null, number);
   const { config, states } = picture;
   const disks = picture.content.disks.map(disk => diskEntry(collect, picture, disk));
   const memoryMember = automaticMemory(collect, picture);
   const stateMemory = states.map(state => memoryOf(collect, picture, state));
   const isos = picture.content.images.map(image => imageEntry(collect, picture, image));
   const nvram = picture.nvram && {
-    member: collect.bytes(memberNames.nvram(STATE_NUMBER), 'nvram', picture.nvram.bytes, picture.nvram.path),
+    member: collect.bytes(memberNames.nvram(number), 'nvram', picture.nvram.bytes, picture.nvram.path),
     formerPath: picture.nvram.path,
     format: null,
   };
   const tpm = picture.tpm && {
-    member: collect.bytes(memberNames.tpm(STATE_NUMBER), 'tpm', picture.tpm),
+    member: collect.bytes(memberNames.tpm(number), 'tpm', picture.tpm),
     formerPath: null,
     format: 'tar',
   };
-  const xmlName = memberNames.domainXml(STATE_NUMBER, config.name);
+  const xmlName = memberNames.domainXml(number, config.name);
   const xmlMember = collect.bytes(xmlName, 'domain_xml', picture.xml);
   const snapshots = states.map((state, index) => stateEntry(collect, state, stateMemory[index]!));
   return {
@@ -125,7 +136,7 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
         reason: disk.reason,
       })),
       state: {
-        number: STATE_NUMBER,
+        number,
         name: picture.automatic?.label ?? null,
         consistency: picture.consistency,
         xmlMember,
@@ -137,22 +148,42 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
   };
 }
 
-/** The whole manifest, once the members' records are known. */
-export function fullManifest(
+/** Number of the state that is made: 1 in a new archive. */
+export function stateNumberOf(continued: Continuation | null): number {
+  return (continued?.manifest.states.at(-1)?.number ?? 0) + 1;
+}
+
+/** What is known of a backup besides its members. */
+export interface BackupRecord {
+  backupId: string;
+  toolVersion: string;
+  /** When the state was made, RFC 3339. */
+  created: string;
+  options: Record<string, unknown>;
+  warnings: string[];
+  incremental: boolean;
+  fallbackReason: string | null;
+}
+
+/**
+ * The whole manifest, once the members' records are known. An extended archive keeps its id, its age and its states; all
+ * else is as of now.
+ */
+export function manifestOf(
   body: ManifestBody,
   members: MemberRecord[],
-  rest: Pick<Manifest, 'backupId' | 'toolVersion' | 'created' | 'options' | 'warnings'>,
+  record: BackupRecord,
+  former: Manifest | null,
 ): Manifest {
   const { state, ...vm } = body;
-  return {
-    formatVersion: 1,
-    ...rest,
-    ...vm,
-    incremental: false,
-    states: [{ ...state, created: rest.created }],
-    members,
-    fallbackReason: null,
+  const states = [...(former?.states ?? []), { ...state, created: record.created }];
+  const kept = former && {
+    backupId: former.backupId,
+    created: former.created,
+    incremental: former.incremental,
+    fallbackReason: former.fallbackReason,
   };
+  return { formatVersion: 1, ...record, ...vm, ...kept, states, members };
 }
 
 function diskEntry(
@@ -160,19 +191,20 @@ function diskEntry(
   picture: BackupPicture,
   disk: DiskPlan,
 ): Manifest['disks'][number] {
-  const chain = picture.chains.get(disk.config.targetDev)!;
-  const { layers, base } = chain;
-  const members = layers.map((layer, index) => {
-    const first = index === 0 && base === null;
+  const { layers, base } = picture.chains.get(disk.config.targetDev)!;
+  const known = picture.continued?.disks.get(disk.config.targetDev);
+  const from = known?.from ?? 0;
+  const added = layers.slice(from).map((layer, index) => {
+    const first = from + index === 0 && base === null;
     const name = first
       ? memberNames.disk(disk.id)
-      : memberNames.layer(disk.id, layer.madeBy ?? `layer${index}`);
-    const kind = first ? 'disk' : 'layer';
+      : memberNames.layer(disk.id, layer.madeBy ?? `layer${from + index}`);
     const member =
       layer.format === 'raw'
         ? collect.raw(name, layer.path, layer.virtualSize, layer)
-        : collect.file(name, kind, layer.path, layer);
-    return { member, stateNumber: STATE_NUMBER, frozenBy: layer.frozenBy, formerPath: layer.path };
+        : collect.file(name, first ? 'disk' : 'layer', layer.path, layer);
+    const { frozenBy, path: formerPath, modified } = layer;
+    return { member, stateNumber: collect.stateNumber, frozenBy, formerPath, ...(modified && { modified }) };
   });
   return {
     id: disk.id,
@@ -180,13 +212,18 @@ function diskEntry(
     bus: disk.config.bus || null,
     virtualSizeBytes: layers.at(-1)!.virtualSize,
     format: 'qcow2',
-    formerFormat: layers[0]!.format,
+    formerFormat: formerFormatOf(picture, known) ?? layers[0]!.format,
     formerPath: disk.path,
     poolId: disk.pool?.id ?? null,
     poolName: disk.pool?.name ?? null,
-    layers: members,
+    layers: [...(known?.layers ?? []), ...added],
     base,
   };
+}
+
+/** The first layer that the archive has decides what a restored disk may become; it may be gone from the node. */
+function formerFormatOf({ continued }: BackupPicture, known: ContinuedDisk | undefined): string | undefined {
+  return known && continued?.manifest.disks.find(({ id }) => id === known.id)?.formerFormat;
 }
 
 function automaticMemory(collect: MemberCollector, { automatic, sizes }: BackupPicture): string | null {
@@ -198,7 +235,12 @@ function automaticMemory(collect: MemberCollector, { automatic, sizes }: BackupP
 function memoryOf(collect: MemberCollector, picture: BackupPicture, state: SavedState): string | null {
   const { memoryPath } = state;
   if (memoryPath === null) return null;
-  return collect.file(memberNames.memory(state.name), 'memory', memoryPath, picture.sizes.get(memoryPath));
+  const size = picture.sizes.get(memoryPath);
+  const known = collect.former?.members.find(
+    member =>
+      member.kind === 'memory' && member.formerPath === memoryPath && member.sizeBytes === size?.fileSize,
+  );
+  return known?.name ?? collect.file(memberNames.memory(state.name), 'memory', memoryPath, size);
 }
 
 function imageEntry(
@@ -209,12 +251,26 @@ function imageEntry(
   const size = picture.sizes.get(image.path);
   return {
     target: image.targetDev,
-    member: image.included ? collect.file(memberNames.iso(image.path), 'iso', image.path, size) : null,
+    member: image.included ? imageMember(collect, image.path, size) : null,
     formerPath: image.path,
     sizeBytes: size?.fileSize ?? 0,
+    modified: size?.modified ?? null,
     poolId: image.pool?.id ?? null,
     poolName: image.pool?.name ?? null,
   };
+}
+
+/** An image is in the archive already when its path, size and time are those of the image there. */
+function imageMember(collect: MemberCollector, path: string, size: FileSize | undefined): string {
+  const known = collect.former?.isos.find(
+    iso =>
+      iso.member !== null &&
+      iso.formerPath === path &&
+      iso.sizeBytes === size?.fileSize &&
+      size.modified !== undefined &&
+      iso.modified === size.modified,
+  );
+  return known?.member ?? collect.file(memberNames.iso(path), 'iso', path, size);
 }
 
 function stateEntry(
@@ -222,7 +278,7 @@ function stateEntry(
   state: SavedState,
   memoryMember: string | null,
 ): Manifest['snapshots'][number] {
-  const xmlName = memberNames.stateXml(STATE_NUMBER, state.name);
+  const xmlName = memberNames.stateXml(collect.stateNumber, state.name);
   return {
     name: state.name,
     parent: state.parent,
@@ -243,8 +299,17 @@ class MemberCollector {
   readonly sources: string[] = [];
   totalBytes = 0;
   neededBytes = 0;
+  /** Newest manifest of the archive that is extended. */
+  readonly former: Manifest | null;
+  readonly stateNumber: number;
   readonly #byPath = new Map<string, string>();
-  readonly #names = new Set<string>();
+  readonly #names: Set<string>;
+
+  constructor(former: Manifest | null, stateNumber: number) {
+    this.former = former;
+    this.stateNumber = stateNumber;
+    this.#names = new Set(former?.members.map(({ name }) => name));
+  }
 
   bytes(wanted: string, kind: MemberKind, content: string | Buffer, formerPath?: string): string {
     const name = this.#unique(wanted);

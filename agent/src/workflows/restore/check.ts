@@ -15,12 +15,15 @@ import { resolveVolumes } from '../volumes.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { attachableDevices } from './devices.ts';
 import { chooseIdentity } from './identity.ts';
-import { type Placement, placeFiles, restoredName } from './placement.ts';
+import { type DiskShape, type Placement, placeFiles, restoredName } from './placement.ts';
 import type { FoundFile, OpenedBackup } from './source.ts';
+import { type RestoredState, readStates } from './states.ts';
 
 export interface RestorePlan extends DefinitionInput {
   /** Per target the template's file a thin clone's first layer stands on. */
   bases: Map<string, { path: string; format: string }>;
+  /** The saved states that come back, parents before children. */
+  states: RestoredState[];
   warnings: string[];
 }
 
@@ -30,17 +33,24 @@ export async function checkRestore(
   request: StartRestoreRequest,
   pools: PoolRecord[],
   file: FoundFile,
-  { manifest, xml }: OpenedBackup,
+  backup: OpenedBackup,
+  signal: AbortSignal,
 ): Promise<RestorePlan> {
+  const { manifest, state, xml } = backup;
   const libvirt = dependencies.libvirt();
   const config = parseDomain(xml, file.filename);
-  if (request.startOn && manifest.isTemplate)
+  if ((request.startOn || request.instant) && manifest.isTemplate)
     throw new VirtkeepError('template_not_startable', { domain: config.name });
   const identity = await chooseIdentity(libvirt, request, config, dependencies.nodeName);
   const bases = await findBases(libvirt, manifest, file.filename);
   const chosen = chosenPool(pools, request.poolId);
+  const shape = shapeOf(request);
+  const saved = shape === 'chain' ? await readStates(backup, signal) : { states: [], warnings: [] };
+  const memories = [state.memoryMember, ...saved.states.map(({ record }) => record.memoryMember)];
   const placement = placeFiles({
     manifest,
+    shape,
+    memoryMembers: memories.filter(member => member !== null),
     pools,
     chosen,
     backupPool: file.pool,
@@ -52,7 +62,8 @@ export async function checkRestore(
   });
   await refusePathsThatLeaveTheirPool(placement);
   const attachable = await attachableDevices(libvirt, config);
-  const warnings = [...placement.warnings, ...missingDevices(config, manifest, attachable)];
+  const missing = missingDevices(config, manifest, attachable);
+  const warnings = [...placement.warnings, ...saved.warnings, ...missing];
   const emulator = emulatorOf(xml);
   const otherEmulator = emulator !== undefined && !(await isExecutable(emulator));
   if (otherEmulator) warnings.push(`The emulator ${emulator} is not on this node; its own one is used.`);
@@ -64,9 +75,16 @@ export async function checkRestore(
     nvramPath: null,
     attachable,
     otherEmulator,
+    inPlace: request.keepIdentity,
     bases,
+    states: saved.states,
     warnings,
   };
+}
+
+function shapeOf(request: StartRestoreRequest): DiskShape {
+  if (request.instant) return 'overlay';
+  return request.flatten ? 'flat' : 'chain';
 }
 
 async function isExecutable(path: string): Promise<boolean> {
@@ -137,7 +155,10 @@ async function freeSpace(pools: PoolRecord[]): Promise<Map<string, number>> {
 
 /** A link inside a pool must not lead a restored file out of it. */
 async function refusePathsThatLeaveTheirPool(placement: Placement): Promise<void> {
-  for (const { pool, path } of [...placement.disks.flatMap(disk => disk.layers), ...placement.images])
+  for (const { pool, path } of [
+    ...placement.disks.flatMap(disk => [...disk.layers, ...disk.merged]),
+    ...placement.images,
+  ])
     await resolveInPool(pool, relative(pool.path!, path));
 }
 

@@ -4,6 +4,7 @@ import { attr, child, children, childrenAt, remove, text } from '../../domain-xm
 import {
   applySource,
   type DomainConfig,
+  type DomainMetadata,
   editSnapshot,
   type Identity,
   parseDomain,
@@ -18,7 +19,9 @@ import {
   setNvram,
   stripBackingStore,
 } from '../../domain-xml/index.ts';
-import type { Placement } from './placement.ts';
+import { parseIncrementTag } from '../../snapshots/index.ts';
+import type { DiskPlacement, Placement } from './placement.ts';
+import type { RestoredState } from './states.ts';
 
 export interface DefinitionInput {
   config: DomainConfig;
@@ -31,6 +34,8 @@ export interface DefinitionInput {
   attachable: ReadonlySet<string>;
   /** The emulator of the definition does not exist here: libvirt's own choice is taken. */
   otherEmulator: boolean;
+  /** In place of a lost VM: then nothing may go on extending the backups that were made of that one. */
+  inPlace: boolean;
 }
 
 /** The definition: the archived one with identity, paths and nothing that was not restored. */
@@ -47,7 +52,24 @@ export function restoredDefinition(xml: string, input: DefinitionInput): string 
   }
   if (config.nvram) next = setNvram(next, nvramPath);
   if (input.otherEmulator) next = withoutEmulator(next);
-  return setMetadata(next, { ...config.metadata, attachments: [] });
+  return setMetadata(next, restoredMetadata(config.metadata, input.inPlace));
+}
+
+/**
+ * What was attached, deleted or half merged was so on the original alone. In its place, the restored VM is as after a
+ * revert: no archive of before goes on.
+ */
+function restoredMetadata(
+  { template, templateVersion, parent }: DomainMetadata,
+  inPlace: boolean,
+): DomainMetadata {
+  return {
+    template,
+    templateVersion,
+    ...(parent ? { parent } : {}),
+    ...(inPlace ? { statesDeleted: new Date() } : {}),
+    attachments: [],
+  };
 }
 
 function withoutEmulator(xml: string): string {
@@ -72,8 +94,9 @@ export function movedPaths(
   memoryPaths: ReadonlyMap<string, string>,
 ): Map<string, string> {
   const paths = new Map(memoryPaths);
-  for (const { disk, layers } of input.placement.disks) {
-    for (const [index, { path }] of layers.entries()) paths.set(disk.layers[index]!.formerPath!, path);
+  for (const placed of input.placement.disks) {
+    for (const [index, { formerPath }] of placed.disk.layers.entries())
+      if (formerPath !== null) paths.set(formerPath, layerPath(placed, index));
   }
   for (const iso of input.manifest.isos) {
     const path = input.placement.drives.get(iso.target);
@@ -84,37 +107,63 @@ export function movedPaths(
   return paths;
 }
 
+/** Where the content of a layer of the archive is: its own file, or the one it was merged into. */
+function layerPath({ layers }: DiskPlacement, index: number): string {
+  return (layers[index] ?? layers.at(-1)!).path;
+}
+
 /**
  * A saved state's XML for the restored VM. Layers that were raw are qcow2 now, so the frozen disks are written anew and
- * not only their paths; disks that did not come back are taken out.
+ * not only their paths; disks that did not come back are taken out. What a disk kept is told by the plan: the path in the
+ * XML may be that of a file into which later layers were merged.
  */
 export function restoredState(
-  xml: string,
+  state: RestoredState,
   input: DefinitionInput,
   paths: ReadonlyMap<string, string>,
 ): string {
-  const edited = editSnapshot(xml, { identity: input.identity, paths });
+  const edited = editSnapshot(state.xml, { identity: input.identity, paths, parent: state.parent });
   const { root } = parseXml(edited, 'domainsnapshot', 'the saved state to be restored');
-  const restored = new Set(input.placement.disks.map(({ disk }) => disk.target));
-  const layerPaths = new Set(input.placement.disks.flatMap(({ layers }) => layers.map(({ path }) => path)));
+  const placed = new Map(input.placement.disks.map(disk => [disk.disk.target, disk]));
   for (const name of ['domain', 'inactiveDomain']) {
     const domain = child(root, name);
     if (!domain) continue;
     if (input.otherEmulator) dropEmulator(domain);
     for (const disk of childrenAt(domain, 'devices/disk')) {
       const target = attr(child(disk, 'target'), 'dev') ?? '';
-      const source = child(disk, 'source');
-      const path = attr(source, 'file') ?? attr(source, 'dev');
       if ((attr(disk, 'device') ?? 'disk') !== 'disk') continue;
-      if (path !== undefined && layerPaths.has(path)) applySource(disk, { path, format: 'qcow2' });
-      else if (!restored.has(target) && !input.attachable.has(target)) remove(disk);
+      const kept = state.frozen.get(target);
+      if (kept) applySource(disk, { path: layerPath(placed.get(kept.disk)!, kept.index), format: 'qcow2' });
+      else if (!input.attachable.has(target)) remove(disk);
     }
   }
   for (const disk of childrenAt(root, 'disks/disk')) {
-    if (attr(disk, 'snapshot') === 'external' && !restored.has(attr(disk, 'name') ?? '')) remove(disk);
+    const target = attr(disk, 'name') ?? '';
+    if (attr(disk, 'snapshot') !== 'external') continue;
+    const kept = state.frozen.get(target);
+    if (kept) applyOverlay(disk, layerPath(placed.get(kept.disk)!, kept.index + 1));
+    else remove(disk);
   }
   dropForeignEntries(root);
+  dropTag(root);
   return serializeXml(root);
+}
+
+/** The overlay that a state made on a disk. */
+function applyOverlay(disk: Parameters<typeof child>[0], path: string): void {
+  disk.setAttribute('type', 'file');
+  const source = child(disk, 'source');
+  if (!source) return;
+  source.removeAttribute('dev');
+  source.setAttribute('file', path);
+}
+
+/** A state of a restored VM belongs to no archive: none may be extended from it. */
+function dropTag(root: Parameters<typeof child>[0]): void {
+  const description = child(root, 'description');
+  const lines = (description?.textContent ?? '').split('\n');
+  const kept = lines.filter(line => parseIncrementTag(line.trim()) === null);
+  if (description && kept.length < lines.length) description.textContent = kept.join('\n').trim();
 }
 
 /** `<disks>` may only name disks of the domain in the same XML. */
@@ -129,21 +178,43 @@ function dropForeignEntries(root: Parameters<typeof child>[0]): void {
 }
 
 /**
- * The XML inside a memory file: the devices stay as they were (the memory knows them), files and identity are new. It
- * names the layers that were current when the memory was saved.
+ * The XML inside a memory file: the devices stay as they were (the memory knows them), files and identity are new.
+ * @param diskPaths per target the layer that was current when the memory was saved
  */
 export function restoredMemoryXml(
   xml: string,
   input: DefinitionInput,
+  diskPaths: ReadonlyMap<string, string>,
   paths: ReadonlyMap<string, string>,
 ): string {
-  const restored = new Set(input.placement.disks.map(({ disk }) => disk.target));
   let next = setIdentity(stripBackingStore(xml), input.identity);
   for (const disk of parseDomain(xml, 'a saved memory').disks) {
-    const path = paths.get(disk.path ?? '');
-    if (restored.has(disk.targetDev) && path)
+    const path = diskPaths.get(disk.targetDev);
+    if (path !== undefined && disk.device === 'disk')
       next = setDiskSource(next, disk.targetDev, { path, format: 'qcow2' });
   }
   next = replacePaths(next, paths);
   return input.otherEmulator ? withoutEmulator(next) : next;
+}
+
+/** Targets of a memory's disks that did not come back: with them it would use the files of another VM. */
+export function foreignDisks(xml: string, input: DefinitionInput): string[] {
+  const restored = new Set(input.placement.disks.map(({ disk }) => disk.target));
+  return parseDomain(xml, 'a saved memory')
+    .disks.filter(disk => disk.device === 'disk' || disk.device === 'lun')
+    .map(disk => disk.targetDev)
+    .filter(target => !restored.has(target) && !input.attachable.has(target));
+}
+
+/** Per target, as it was then, the layer that a saved state keeps. */
+export function keptPaths(state: RestoredState, placement: Placement): Map<string, string> {
+  const placed = new Map(placement.disks.map(disk => [disk.disk.target, disk]));
+  return new Map(
+    [...state.frozen].map(([target, { disk, index }]) => [target, layerPath(placed.get(disk)!, index)]),
+  );
+}
+
+/** Per target the file that the restored VM writes to. */
+export function topPaths(placement: Placement): Map<string, string> {
+  return new Map(placement.disks.map(({ disk, layers }) => [disk.target, layers.at(-1)!.path]));
 }

@@ -1,64 +1,83 @@
 /** Writing the files of a restore; each one is declared before it appears. */
-import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
-import { assertSelfContained, checkImage, readImageHeader, rebaseUnsafe } from '../../disks/index.ts';
-import { editMemoryFile } from '../../snapshots/index.ts';
+import { mapLimited } from '@virtkeep/shared/limit';
+import {
+  assertSelfContained,
+  checkImage,
+  qemuImg,
+  readImageHeader,
+  rebaseUnsafe,
+} from '../../disks/index.ts';
+import { editMemoryFile, memoryFileXml } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
-import { movedPaths, restoredMemoryXml } from './definition.ts';
+import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
+import type { DiskShape } from './placement.ts';
 import type { OpenedBackup } from './source.ts';
+import type { RestoredState } from './states.ts';
 
 /** UEFI variables are at most a few MiB. */
 const MAX_NVRAM_BYTES = 16 * 1024 * 1024;
 
+/** Programs that look at layers side by side. */
+const CHECKS_AT_ONCE = 2;
+
 export interface ExtractedMemory {
-  /** Old → new path of the saved states' memory files. */
-  moved: Map<string, string>;
-  /** Memory of the backup's own instant, to resume from; null when it has none. */
+  /** Memory files of the saved states that come back. */
+  saved: { state: RestoredState; path: string }[];
+  /** Memory of the restored state's own instant, to resume from; null when it has none. */
   resume: string | null;
 }
 
+interface WantedFile {
+  member: string;
+  path: string;
+  keep: boolean;
+}
+
 /**
- * Extracts disks, images and memory files.
+ * Extracts disks, images and memory files. Of a disk that is to stand on the archive nothing is extracted.
  * @throws VirtkeepError file_exists, disk_full, hash_mismatch, archive_damaged, canceled
  */
 export async function extractFiles(
   context: OperationContext,
-  { archive, manifest, state }: OpenedBackup,
-  { placement, identity }: RestorePlan,
+  { archive, state }: OpenedBackup,
+  { placement, identity, states }: RestorePlan,
+  shape: DiskShape,
 ): Promise<ExtractedMemory> {
-  const moved = new Map<string, string>();
-  const wanted = [...placement.disks.flatMap(disk => disk.layers), ...placement.images].map(file => ({
-    ...file,
-    keep: true,
-  }));
+  const { disks, images } = placement;
   const memoryPath = (name: string) => join(placement.memory.directory, `${identity.uuid}.${name}.memory`);
-  for (const [index, snapshot] of manifest.snapshots.entries()) {
-    if (snapshot.memoryMember === null) continue;
+  const wanted: WantedFile[] = [];
+  if (shape !== 'overlay')
+    for (const { layers, merged } of disks) {
+      wanted.push(...layers.map(layer => ({ ...layer, keep: true })));
+      wanted.push(...merged.map(layer => ({ ...layer, keep: false })));
+    }
+  wanted.push(...images.map(image => ({ ...image, keep: true })));
+  const saved: ExtractedMemory['saved'] = [];
+  for (const [index, restored] of states.entries()) {
+    const { memoryMember } = restored.record;
+    if (memoryMember === null) continue;
     const path = memoryPath(`state${index + 1}`);
-    if (snapshot.formerMemoryPath !== null) moved.set(snapshot.formerMemoryPath, path);
-    wanted.push({
-      member: snapshot.memoryMember,
-      path,
-      pool: placement.memory.pool,
-      sizeBytes: 0,
-      keep: true,
-    });
+    saved.push({ state: restored, path });
+    wanted.push({ member: memoryMember, path, keep: true });
   }
   const resume = state.memoryMember === null ? null : memoryPath('resume');
-  if (resume !== null)
-    wanted.push({
-      member: state.memoryMember!,
-      path: resume,
-      pool: placement.memory.pool,
-      sizeBytes: 0,
-      keep: false,
-    });
+  if (resume !== null) wanted.push({ member: state.memoryMember!, path: resume, keep: false });
+  await extractAll(context, archive, wanted);
+  return { saved, resume };
+}
 
+async function extractAll(
+  context: OperationContext,
+  archive: OpenedBackup['archive'],
+  wanted: WantedFile[],
+): Promise<void> {
   const sizes = new Map(archive.members.map(member => [member.name, member.sizeBytes]));
   context.progress.total(wanted.reduce((sum, file) => sum + (sizes.get(file.member) ?? 0), 0));
   let doneBytes = 0;
@@ -71,11 +90,10 @@ export async function extractFiles(
     });
     doneBytes += sizes.get(member) ?? 0;
   }
-  return { moved, resume };
 }
 
 /** Declares a file that must not exist yet; what is missing of its directory is made and declared too. */
-async function declareNewFile(context: OperationContext, path: string, keep: boolean): Promise<void> {
+export async function declareNewFile(context: OperationContext, path: string, keep: boolean): Promise<void> {
   if (await exists(path)) throw new VirtkeepError('file_exists', { path });
   let missing: string | undefined;
   for (let directory = dirname(path); !(await exists(directory)); directory = dirname(directory))
@@ -89,38 +107,104 @@ async function declareNewFile(context: OperationContext, path: string, keep: boo
 
 /**
  * Joins the layers of each disk and judges every image before anything opens it in earnest: its header may name other
- * files of the host, which QEMU would read for it.
- * @throws VirtkeepError archive_damaged, qemu_img_failed, canceled
+ * files of the host, which QEMU would read for it. Then merges the layers that are to be one image.
+ * @throws VirtkeepError archive_damaged, qemu_img_failed, disk_full, canceled
  */
 export async function joinLayers(context: OperationContext, path: string, plan: RestorePlan): Promise<void> {
   const { signal } = context;
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
-  for (const { disk, layers } of plan.placement.disks) {
-    let below = plan.bases.get(disk.target) ?? null;
-    for (const layer of layers) {
+  const { disks } = plan.placement;
+  const mergedBytes = disks.flatMap(disk => disk.merged).reduce((sum, layer) => sum + layer.sizeBytes, 0);
+  context.progress.total(mergedBytes);
+  let doneBytes = 0;
+  for (const { disk, layers, merged } of disks) {
+    const stack = [...layers, ...merged];
+    // all headers first: a check opens the layers below, too
+    await mapLimited([...stack.keys()], CHECKS_AT_ONCE, async index => {
+      const layer = stack[index]!;
       const header = await readImageHeader(layer.path);
       if (header.format !== 'qcow2') throw damaged(`${layer.member} is not a qcow2 image`);
       if (header.dataFile || header.unknownFeatures)
         throw damaged(`${layer.member} names another file, or uses features that are not known`);
+      const below =
+        index > 0 ? { path: stack[index - 1]!.path, format: 'qcow2' } : (plan.bases.get(disk.target) ?? null);
       if (below) await rebaseUnsafe(layer.path, below, { signal });
       await assertSelfContained(layer.path, { signal, ...(below ? { allowedBacking: below.path } : {}) });
+    });
+    await mapLimited(stack, CHECKS_AT_ONCE, async layer => {
       const found = await checkImage(layer.path, { signal, format: 'qcow2', untrusted: true });
       if (!found.ok) throw damaged(`${layer.member} has ${found.corruptions} errors in its metadata`);
-      below = { path: layer.path, format: 'qcow2' };
-    }
-    const top = await readImageHeader(layers.at(-1)!.path);
+    });
+    const top = await readImageHeader([...layers, ...merged].at(-1)!.path);
     if (top.virtualSize !== disk.virtualSizeBytes)
       throw damaged(
         `the disk ${disk.target} has ${top.virtualSize} bytes, ${disk.virtualSizeBytes} are recorded`,
       );
+    const bytes = merged.reduce((sum, layer) => sum + layer.sizeBytes, 0);
+    await mergeLayers(layers[0]!.path, merged, disk.virtualSizeBytes, signal, share =>
+      context.progress.done(doneBytes + share * bytes),
+    );
+    doneBytes += bytes;
   }
 }
 
-/** Gives the memory files the new domain's XML, so that libvirt accepts them for it. */
-export async function patchMemory(plan: RestorePlan, memory: ExtractedMemory): Promise<void> {
-  const paths = movedPaths(plan, memory.moved);
-  for (const path of [...memory.moved.values(), ...(memory.resume ? [memory.resume] : [])])
-    await editMemoryFile(path, xml => restoredMemoryXml(xml, plan, paths));
+/**
+ * Merges upper layers into the first one: what they hold is written once more, the first layer not at all. They are
+ * removed at once, for the space they take.
+ */
+async function mergeLayers(
+  path: string,
+  merged: { path: string }[],
+  virtualSize: number,
+  signal: AbortSignal,
+  onProgress: (share: number) => void,
+): Promise<void> {
+  const top = merged.at(-1);
+  if (top) {
+    const onPercent = (percent: number) => onProgress(percent / 100);
+    await qemuImg('commit', ['-d', '-f', 'qcow2', '-b', path, top.path], { signal, onProgress: onPercent });
+    for (const layer of merged) await rm(layer.path, { force: true });
+    const { virtualSize: found } = await readImageHeader(path);
+    if (found !== virtualSize)
+      await qemuImg('resize', ['-q', '--shrink', '-f', 'qcow2', path, String(virtualSize)], { signal });
+  }
+}
+
+/**
+ * Gives the memory files the new domain's XML, so that libvirt accepts them for it.
+ * @returns the memory to resume from, or null when there is none or it needs disks that did not come back
+ */
+export async function patchMemory(
+  context: OperationContext,
+  plan: RestorePlan,
+  memory: ExtractedMemory,
+): Promise<string | null> {
+  const paths = movedPaths(plan, memoryPaths(memory));
+  for (const { state, path } of memory.saved) {
+    const disks = keptPaths(state, plan.placement);
+    await editMemoryFile(path, xml => restoredMemoryXml(xml, plan, disks, paths));
+  }
+  if (memory.resume === null) return null;
+  const foreign = foreignDisks(await memoryFileXml(memory.resume), plan);
+  if (foreign.length > 0) {
+    context.warn(
+      `The saved memory is not used, since ${foreign.join(', ')} did not come back; the VM starts as after a power cut.`,
+    );
+    return null;
+  }
+  const tops = topPaths(plan.placement);
+  await editMemoryFile(memory.resume, xml => restoredMemoryXml(xml, plan, tops, paths));
+  return memory.resume;
+}
+
+/** Old → new path of the saved states' memory files. */
+export function memoryPaths(memory: ExtractedMemory): Map<string, string> {
+  const moved = new Map<string, string>();
+  for (const { state, path } of memory.saved) {
+    const { formerMemoryPath } = state.record;
+    if (formerMemoryPath !== null) moved.set(formerMemoryPath, path);
+  }
+  return moved;
 }
 
 /** UEFI variables and TPM state, where libvirt looks for them. @returns path of the variables, null when there are none */

@@ -61,6 +61,8 @@ function manifestOf(former = '/pools/fast/a.qcow2', isoPath?: string): Manifest 
 
 const input = (change: Partial<PlacementInput> = {}): PlacementInput => ({
   manifest: manifestOf(),
+  shape: 'chain',
+  memoryMembers: [],
   pools: [fast, slow],
   chosen: null,
   backupPool: slow,

@@ -7,8 +7,17 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Manifest, ManifestDisk } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 
+/**
+ * What a restored disk consists of: `chain`, its layers as they are in the archive; `flat`, one image into which they
+ * are merged; `overlay`, one image that stands on the archive until its data are pulled in.
+ */
+export type DiskShape = 'chain' | 'flat' | 'overlay';
+
 export interface PlacementInput {
   manifest: Manifest;
+  shape: DiskShape;
+  /** Memory files that are extracted: of the state itself and of the saved states that come back. */
+  memoryMembers: string[];
   pools: PoolRecord[];
   /** The pool asked for; null: former paths. */
   chosen: PoolRecord | null;
@@ -34,8 +43,10 @@ export interface FilePlacement {
 export interface DiskPlacement {
   disk: ManifestDisk;
   pool: PoolRecord;
-  /** Bottom to top. */
+  /** Bottom to top; one when the disk is not restored as a chain. */
   layers: FilePlacement[];
+  /** With `flat`: the upper layers, extracted beside the image, merged into it and removed. */
+  merged: FilePlacement[];
 }
 
 export interface Placement {
@@ -87,10 +98,7 @@ function placeIn(input: PlacementInput, pool: PoolRecord | null): Placement {
     memory: {
       directory: first ? dirname(first.path) : memoryPool.path!,
       pool: memoryPool,
-      sizeBytes: memoryMembers(input.manifest).reduce(
-        (sum, name) => sum + memberBytes(input.manifest, name),
-        0,
-      ),
+      sizeBytes: input.memoryMembers.reduce((sum, name) => sum + memberBytes(input.manifest, name), 0),
     },
     poolChanged: moved,
     warnings,
@@ -112,13 +120,9 @@ function placeDisk(
     );
     return inDirectory(input, disk, target, target.path!);
   }
-  const taken = disk.layers.map(layer => layer.formerPath!).find(path => input.existing.has(path));
-  if (taken === undefined)
-    return {
-      disk,
-      pool: former,
-      layers: disk.layers.map(layer => place(input, layer.member, layer.formerPath!, former)),
-    };
+  const paths = ownLayers(input, disk).map(layer => layer.formerPath!);
+  const taken = paths.find(path => input.existing.has(path));
+  if (taken === undefined) return placeLayers(input, disk, former, paths);
   // beside the original, which uses these very files
   if (!input.keepIdentity && input.originalFiles.has(taken))
     return inDirectory(input, disk, former, dirname(disk.formerPath));
@@ -149,14 +153,32 @@ function inDirectory(
   directory: string,
 ): DiskPlacement {
   const nameOf = (id: string, index: number) => join(directory, restoredName(disk, id, index));
-  const kept =
-    input.keepIdentity && disk.layers.every((_, index) => !input.existing.has(nameOf(disk.id, index)));
+  const layers = ownLayers(input, disk);
+  const kept = input.keepIdentity && layers.every((_, index) => !input.existing.has(nameOf(disk.id, index)));
   const id = kept ? disk.id : input.newId();
-  return {
-    disk,
-    pool,
-    layers: disk.layers.map((layer, index) => place(input, layer.member, nameOf(id, index), pool)),
-  };
+  const paths = layers.map((_, index) => nameOf(id, index));
+  return placeLayers(input, disk, pool, paths);
+}
+
+/** The layers that become a file each; merged ones become part of the first, which bears the disk's id. */
+function ownLayers({ shape }: PlacementInput, disk: ManifestDisk): ManifestDisk['layers'] {
+  return shape === 'chain' ? disk.layers : disk.layers.slice(0, 1);
+}
+
+function placeLayers(
+  input: PlacementInput,
+  disk: ManifestDisk,
+  pool: PoolRecord,
+  paths: string[],
+): DiskPlacement {
+  const layers = paths.map((path, index) => place(input, disk.layers[index]!.member, path, pool));
+  if (input.shape === 'chain') return { disk, pool, layers, merged: [] };
+  const upper = disk.layers
+    .slice(1)
+    .map((layer, index) => place(input, layer.member, `${paths[0]}.layer${index + 1}`, pool));
+  const [first] = layers as [FilePlacement];
+  const sizeBytes = upper.reduce((sum, layer) => sum + layer.sizeBytes, first.sizeBytes);
+  return { disk, pool, layers: [{ ...first, sizeBytes }], merged: input.shape === 'flat' ? upper : [] };
 }
 
 /**
@@ -211,11 +233,6 @@ function place(input: PlacementInput, member: string, path: string, pool: PoolRe
   return { member, path, pool, sizeBytes: memberBytes(input.manifest, member) };
 }
 
-/** Members with memory: of the backup itself and of the VM's saved states. */
-export function memoryMembers(manifest: Manifest): string[] {
-  return [...manifest.states, ...manifest.snapshots].flatMap(entry => entry.memoryMember ?? []);
-}
-
 /** Bytes a member takes when it is restored: without its holes, where they are known. */
 export function memberBytes(manifest: Manifest, name: string): number {
   const member = manifest.members.find(candidate => candidate.name === name);
@@ -225,7 +242,8 @@ export function memberBytes(manifest: Manifest, name: string): number {
 /** Params of `pool_no_space` for the first pool that has not enough, or undefined. */
 function shortOfSpace(placement: Placement, free: ReadonlyMap<string, number>) {
   const needed = new Map<PoolRecord, number>();
-  const files = [...placement.disks.flatMap(disk => disk.layers), ...placement.images, placement.memory];
+  const disks = placement.disks.flatMap(disk => [...disk.layers, ...disk.merged]);
+  const files = [...disks, ...placement.images, placement.memory];
   for (const { pool, sizeBytes } of files) needed.set(pool, (needed.get(pool) ?? 0) + sizeBytes);
   for (const [pool, bytes] of needed) {
     const available = free.get(pool.id) ?? 0;

@@ -1,12 +1,17 @@
 import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
-import { follow, type Started } from '../follow.ts';
-import { bytes, print, printFields, printJson, printTable } from '../output.ts';
+import { follow, madeBy, type Started } from '../follow.ts';
+import { bytes, clean, note, print, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve, resolveFile } from '../resolve.ts';
+import { addFileActions } from './backup-files.ts';
 
 interface BackupOptions {
   pool?: string;
+  incremental?: boolean;
+  extend?: string;
+  increment?: boolean;
+  hold?: boolean;
   compress?: boolean;
   hash?: boolean;
   iso: boolean;
@@ -17,12 +22,16 @@ interface BackupOptions {
   wait: boolean;
 }
 
-/** `backup <vm>`: makes a full backup and follows it. */
+/** `backup <vm>`: makes a backup, or an increment of one, and follows it. */
 export function addBackup(program: Command): void {
   program
     .command('backup <vm>')
     .description('back up a VM, running or off')
     .option('--pool <pool>', "data pool for the file (default: the node's base data pool)")
+    .option('--incremental', 'make a backup that can be extended later')
+    .option('--extend <backup>', 'extend this backup with what has changed since')
+    .option('--increment', 'extend the newest backup that can be extended, else make a new one')
+    .option('--hold', 'keep all saved states of increments on the VM, not the latest only')
     .option('--compress', 'compress with zstd')
     .option('--hash', 'record a SHA-256 of every member')
     .option('--no-iso', 'leave the mounted ISO images out')
@@ -36,24 +45,34 @@ export function addBackup(program: Command): void {
       await withClient(async client => {
         const domain = await resolve(client, 'domains', word);
         const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
+        const extended = options.extend ? await resolveFile(client, options.extend) : undefined;
+        const body = backupBody(domain.id, options);
         const started = await client.post<Started>(
           '/api/domains/backup/',
-          backupBody(domain.id, pool?.id, options),
+          {
+            ...body,
+            ...(pool ? { datapool: pool.id } : {}),
+            ...(extended ? { backup: extended.id } : {}),
+          },
           { async: 1 },
         );
         if (!options.wait) return json ? printJson(started) : print(started._task.id);
-        await follow(client, started._task.id, json);
-        const file = await client.get<Named>(`/api/library/${started.entity}/`);
-        if (json) printJson(file);
-        else print(`${file.filename}  ${bytes(file.size)}  ${file.id}`);
+        const task = await follow(client, started._task.id, json);
+        const file = await client.get<Named>(`/api/library/${madeBy(task, 'file')}/`);
+        if (json) return printJson(file);
+        const isNew = (file.states as Json[]).length === 1;
+        if (isNew && file.fallback_reason) note(`not an increment: ${clean(file.fallback_reason)}`);
+        print(`${file.filename}  ${bytes(file.size)}  ${file.id}`);
       });
     });
 }
 
-function backupBody(domain: string, datapool: string | undefined, options: BackupOptions): Json {
+function backupBody(domain: string, options: BackupOptions): Json {
   return {
     domain,
-    ...(datapool ? { datapool } : {}),
+    ...(options.incremental ? { can_be_incremental: true } : {}),
+    ...(options.increment ? { increment: true } : {}),
+    ...(options.hold ? { hold_states: true } : {}),
     ...(options.compress ? { compress: true } : {}),
     ...(options.hash ? { hash_sum: true } : {}),
     ...(options.iso ? {} : { exclude_iso: true }),
@@ -64,7 +83,13 @@ function backupBody(domain: string, datapool: string | undefined, options: Backu
   };
 }
 
-/** `backups`: list, show, verify, remove, scan. */
+interface ListOptions {
+  vm?: string;
+  pool?: string;
+  extendable?: boolean;
+}
+
+/** `backups`: list, show, and what may be done with a file. */
 export function addBackups(program: Command): void {
   const backups = program.command('backups').description('list the backup files, or act on one');
   backups
@@ -72,20 +97,24 @@ export function addBackups(program: Command): void {
     .description('list the backup files')
     .option('--vm <vm>', 'only those of one VM')
     .option('--pool <pool>', 'only those on one data pool')
-    .action(async (options: { vm?: string; pool?: string }, command: Command) => {
+    .option('--extendable', 'only those that can be extended')
+    .action(async (options: ListOptions, command: Command) => {
       const files = await withClient(async client => {
         const domain = options.vm ? (await resolve(client, 'domains', options.vm)).id : undefined;
         const datapool = options.pool ? (await resolve(client, 'data-pools', options.pool)).id : undefined;
-        return client.all('/api/library/', { domain, datapool, ordering: '-created' });
+        const can_be_incremental = options.extendable ? 1 : undefined;
+        return client.all('/api/library/', { domain, datapool, can_be_incremental, ordering: '-created' });
       });
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(files);
       printTable(
-        ['FILE', 'VM', 'TYPE', 'SIZE', 'STATUS', 'POOL', 'CREATED', 'ID'],
+        ['FILE', 'VM', 'TYPE', 'SIZE', 'STATES', 'EXTENDABLE', 'STATUS', 'POOL', 'CREATED', 'ID'],
         files.map(file => [
           file.filename,
           (file.domain as Named | null)?.verbose_name,
           file.type,
           bytes(file.size),
+          (file.states as Json[]).length,
+          file.can_be_incremental ? 'yes' : '',
           file.status,
           (file.datapool as Named).verbose_name,
           file.created,
@@ -96,14 +125,27 @@ export function addBackups(program: Command): void {
   backups
     .command('show <backup>')
     .description('show the configuration of the VM that a backup would restore')
-    .action(async (word: string, _options, command: Command) => {
+    .option('--state <state>', 'number or name of the state (default: the newest)')
+    .option('--members', 'list the members of the file, by the names that download takes')
+    .action(async (word: string, options: { state?: string; members?: boolean }, command: Command) => {
       const shown = await withClient(async client =>
-        client.post('/api/domains/show-backup/', { file: (await resolveFile(client, word)).id }),
+        client.post('/api/domains/show-backup/', {
+          file: (await resolveFile(client, word)).id,
+          ...(options.state ? { state: options.state } : {}),
+        }),
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(shown);
-      printShown(shown);
+      if (options.members) printMembers(shown.members as Json[]);
+      else printShown(shown);
     });
   addFileActions(backups);
+}
+
+function printMembers(members: Json[]): void {
+  printTable(
+    ['MEMBER', 'KIND', 'SIZE'],
+    members.map(member => [member.name, member.kind, bytes(member.size)]),
+  );
 }
 
 function printShown(shown: Json): void {
@@ -115,47 +157,10 @@ function printShown(shown: Json): void {
   for (const disk of (configuration.disks ?? configuration.vdisks ?? []) as Json[]) {
     print(`disk ${disk.target_dev}  ${bytes(disk.virtual_size)}  ${disk.path ?? ''}`);
   }
+  const file = (shown.file ?? {}) as Json;
+  for (const state of (file.states ?? []) as Json[])
+    print(`state ${state.number}  ${state.created}  ${clean(state.consistency)}  ${clean(state.name)}`);
+  if (file.can_be_incremental) print('it can be extended');
+  else if (file.not_incremental_reason) print(`it cannot be extended: ${clean(file.not_incremental_reason)}`);
   for (const warning of (shown.warnings ?? []) as Json[]) print(`warning: ${warning.text ?? warning.detail}`);
-}
-
-function addFileActions(backups: Command): void {
-  backups
-    .command('verify <backup>')
-    .description('read the whole file and compare its checksums and hashes')
-    .action(async (word: string, _options, command: Command) => {
-      const { json } = command.optsWithGlobals<GlobalOptions>();
-      await withClient(async client => {
-        const file = await resolveFile(client, word);
-        const started = await client.post<Started>(`/api/library/${file.id}/verify/`, {}, { async: 1 });
-        const task = await follow(client, started._task.id, json);
-        if (json) printJson(task);
-        else print(`${file.filename}: verified`);
-      });
-    });
-  backups
-    .command('remove <backup>')
-    .description('delete a backup file')
-    .action(async (word: string, _options, command: Command) => {
-      const { json } = command.optsWithGlobals<GlobalOptions>();
-      await withClient(async client => {
-        const file = await resolveFile(client, word);
-        const started = await client.post<Started>(`/api/library/${file.id}/remove/`, {}, { async: 1 });
-        const task = await follow(client, started._task.id, json);
-        if (json) printJson(task);
-        else print(`${file.filename}: removed`);
-      });
-    });
-  backups
-    .command('scan <pool>')
-    .description('find the backup files on a data pool')
-    .action(async (word: string, _options, command: Command) => {
-      const { json } = command.optsWithGlobals<GlobalOptions>();
-      await withClient(async client => {
-        const pool = await resolve(client, 'data-pools', word);
-        const started = await client.post<Started>(`/api/data-pools/${pool.id}/scan/`, {}, { async: 1 });
-        const task = await follow(client, started._task.id, json);
-        if (json) printJson(task);
-        else print(`${pool.verbose_name}: scanned`);
-      });
-    });
 }

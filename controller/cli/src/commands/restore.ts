@@ -3,6 +3,7 @@ import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { follow, type Started } from '../follow.ts';
+import { bandwidth } from '../options.ts';
 import { print, printJson } from '../output.ts';
 import { type Named, resolve, resolveFile } from '../resolve.ts';
 
@@ -13,6 +14,9 @@ interface RestoreOptions {
   state?: string;
   keepIdentity?: boolean;
   start?: boolean;
+  flatten?: boolean;
+  instant?: boolean;
+  bandwidth?: number;
   wait: boolean;
 }
 
@@ -27,6 +31,13 @@ export function addRestore(program: Command): void {
     .option('--state <state>', 'number or name of the state (default: the newest)')
     .option('--keep-identity', 'in place of the lost original: same name, uuid and MACs')
     .option('--start', 'start the VM when it is restored')
+    .option('--flatten', "without the VM's saved states: every disk becomes one image")
+    .option('--instant', 'start the VM at once and bring its data over while it runs (plain backups)')
+    .option(
+      '--bandwidth <bytes>',
+      'most bytes per second and disk of an instant restore, e.g. 50M',
+      bandwidth,
+    )
     .option('--no-wait', 'print the task and return at once')
     .action(async (word: string, options: RestoreOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
@@ -70,5 +81,8 @@ function restoreBody(
     ...(options.state ? { state: options.state } : {}),
     ...(options.keepIdentity ? { keep_identity: true } : {}),
     ...(options.start ? { start_on: true } : {}),
+    ...(options.flatten ? { flatten: true } : {}),
+    ...(options.instant ? { instant: true } : {}),
+    ...(options.bandwidth === undefined ? {} : { bandwidth: options.bandwidth }),
   };
 }

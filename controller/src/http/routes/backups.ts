@@ -3,7 +3,7 @@ import { shownBackup } from '../../services/show-record.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { AsyncQuery, body, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import { AsyncQuery, Bandwidth, body, Name, ref, Text, Uuid } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -11,18 +11,28 @@ import { taskAnswers } from '../schemas/task.ts';
 const tags = ['backups'];
 const MAX_EXCLUDED = 256;
 const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
-const LATER = 'not available in this version';
 
 const BackupBody = body({
   domain: Uuid,
   exclude_iso: flag('leave ISO images out'),
-  can_be_incremental: flag(`it can be extended later; ${LATER}`),
-  backup: Type.Optional(Type.String({ ...Uuid, description: `backup file to extend; ${LATER}` })),
-  increment: flag(`extend the latest; ${LATER}`),
-  datapool: Type.Optional(Type.String({ ...Uuid, description: "default: the node's base data pool" })),
+  can_be_incremental: flag('it can be extended later: its saved state stays on the VM'),
+  backup: Type.Optional(
+    Type.String({
+      ...Uuid,
+      description: 'backup file to extend, in its pool and format; it is refused when that is not possible',
+    }),
+  ),
+  increment: flag(
+    'extend the newest backup that can be extended, else make a new one that can, with a fallback_reason',
+  ),
+  datapool: Type.Optional(
+    Type.String({ ...Uuid, description: "default: the node's base data pool; with increment: of any pool" }),
+  ),
   hash_sum: flag('record a SHA-256 of every member'),
   compress: flag('zstd'),
-  hold_states: flag(`keep incremental saved states; ${LATER}`),
+  hold_states: flag(
+    'with can_be_incremental, increment or backup: keep all states that increments made on the VM, not the latest only',
+  ),
   exclude_vdisks: Type.Optional(
     Type.Array(Uuid, { maxItems: MAX_EXCLUDED, description: 'disks to leave out' }),
   ),
@@ -45,7 +55,13 @@ const RestoreBody = body({
   verbose_name: Type.Optional(Name),
   keep_identity: flag('in place of a lost VM: its name, uuid and MACs'),
   start_on: flag('start it when it is restored'),
-  flatten: flag(LATER),
+  flatten: flag("without the VM's saved states: every disk becomes one image"),
+  instant: flag(
+    'start it at once from a plain archive and bring the data over while it runs; implies start_on and flatten',
+  ),
+  bandwidth: Type.Optional(
+    Type.Integer({ ...Bandwidth, description: 'most bytes per second and disk of an instant restore' }),
+  ),
 });
 
 export const backupRoutes: RouteModule = (app, services) => {
@@ -55,7 +71,7 @@ export const backupRoutes: RouteModule = (app, services) => {
       config: { access: 'backup.create', ...LONG_ACTION },
       schema: {
         tags,
-        summary: 'Back up a VM without stopping it',
+        summary: 'Back up a VM without stopping it: a new file, or an increment of one',
         querystring: AsyncQuery,
         body: BackupBody,
         response: taskAnswers(ref(FileSchema)),

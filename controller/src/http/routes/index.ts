@@ -4,10 +4,12 @@ import { auditRoutes } from './audit.ts';
 import { authRoutes } from './auth.ts';
 import { backupRoutes } from './backups.ts';
 import { domainRoutes } from './domains.ts';
+import { downloadRoutes } from './download.ts';
 import { eventRoutes } from './events.ts';
 import { libraryRoutes } from './library.ts';
 import { nodeRoutes } from './nodes.ts';
 import { poolRoutes } from './pools.ts';
+import { snapshotRoutes } from './snapshots.ts';
 import { systemRoutes } from './system.ts';
 import { taskRoutes } from './tasks.ts';
 import { tokenRoutes } from './tokens.ts';
@@ -24,6 +26,8 @@ export const ROUTES: readonly RouteModule[] = [
   nodeRoutes,
   poolRoutes,
   domainRoutes,
+  snapshotRoutes,
   backupRoutes,
   libraryRoutes,
+  downloadRoutes,
 ];

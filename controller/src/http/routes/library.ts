@@ -18,7 +18,7 @@ import {
   Text,
   Uuid,
 } from '../schemas/common.ts';
-import { FileSchema } from '../schemas/file.ts';
+import { FileSchema, VerifiedFileSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['library'];
@@ -82,7 +82,43 @@ export const libraryRoutes: RouteModule = (app, services) => {
   fileTask(app, services, 'refresh', 'Read the information of a backup file anew');
   fileTask(app, services, 'verify', 'Compare a backup file with its checksums and hashes');
   fileTask(app, services, 'remove', 'Remove a backup file; a protected one is refused');
+  conversion(app, services, 'compress');
+  conversion(app, services, 'unpack');
 };
+
+const Target = Type.Optional(
+  Type.String({ ...Uuid, description: 'pool of the new file; default: in place of the old one' }),
+);
+const Level = Type.Optional(Type.Integer({ minimum: 1, maximum: 9, description: 'of zstd; default 3' }));
+const CONVERSIONS = {
+  compress: { summary: 'Compress a plain backup with zstd', body: body({ datapool: Target, level: Level }) },
+  unpack: { summary: 'Make a plain backup of a compressed one', body: body({ datapool: Target }) },
+};
+const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
+
+function conversion(app: App, services: Services, action: 'compress' | 'unpack'): void {
+  app.post(
+    `/api/library/:id/${action}/`,
+    {
+      config: { access: 'library.manage', ...LONG_ACTION },
+      schema: {
+        tags,
+        ...CONVERSIONS[action],
+        params: IdParams,
+        querystring: AsyncQuery,
+        response: taskAnswers(ref(FileSchema)),
+      },
+    },
+    (request, reply) => {
+      const { id } = request.params as { id: string };
+      const options = request.body as { datapool?: string; level?: number };
+      const user = principalOf(request);
+      return runTask(services, request, reply, {
+        start: taskId => services.library.recompress(id, action === 'compress', options, user, taskId),
+      });
+    },
+  );
+}
 
 function fileTask(
   app: App,
@@ -100,7 +136,7 @@ function fileTask(
         params: IdParams,
         querystring: AsyncQuery,
         body: body({}),
-        response: taskAnswers(action === 'remove' ? undefined : ref(FileSchema)),
+        response: taskAnswers(ANSWERS[action]),
       },
     },
     (request, reply) => {

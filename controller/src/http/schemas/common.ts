@@ -46,6 +46,9 @@ export function body<P extends TProperties>(properties: P) {
 /** Path parameters with one id. */
 export const IdParams = Type.Object({ id: Uuid }, { additionalProperties: false });
 
+/** A limit of speed in a body; leaving it out is no limit. */
+export const Bandwidth = Type.Integer({ minimum: 1, maximum: 1e12, description: 'bytes per second' });
+
 /** Query of an action that is a task. */
 export const AsyncQuery = Type.Object(
   { async: Type.Optional(Type.Integer({ minimum: 0, maximum: 1, description: '1: answer 202 at once' })) },

@@ -5,6 +5,11 @@ import { BackupDiskSchema, BackupImageSchema, BackupSizesSchema } from './domain
 
 const closed = { additionalProperties: false } as const;
 
+const Problems = Type.Array(Type.Object({ member: Type.String(), reason: Type.String() }, closed));
+const Restorable = nullable(
+  Type.Array(Type.Integer(), { description: 'numbers of the states that can be restored; null: not known' }),
+);
+
 export const FileSchema = record('BackupFile', {
   id: Uuid,
   filename: Type.String(),
@@ -14,7 +19,8 @@ export const FileSchema = record('BackupFile', {
   assignment_type: oneOf(['backup'] as const),
   type: oneOf(FILE_TYPES),
   compressed: Type.Boolean(),
-  can_be_incremental: Type.Boolean(),
+  can_be_incremental: Type.Boolean({ description: 'it can be extended now' }),
+  not_incremental_reason: Type.String({ description: 'why it cannot; empty when it can' }),
   datapool: Type.Object({ id: Uuid, verbose_name: Type.String(), type: Type.String() }, closed),
   domain: nullable(Type.Object({ id: Uuid, verbose_name: Type.String() }, closed)),
   verbose_name: Type.String(),
@@ -26,6 +32,8 @@ export const FileSchema = record('BackupFile', {
         value: nullable(Type.String()),
         verified_at: nullable(Time),
         ok: nullable(Type.Boolean()),
+        problems: Problems,
+        restorable_states: Restorable,
       },
       closed,
     ),
@@ -33,6 +41,7 @@ export const FileSchema = record('BackupFile', {
   states: Type.Array(
     Type.Object(
       {
+        number: Type.Integer({ minimum: 1, description: 'by which a restore names it' }),
         name: Type.String(),
         created: nullable(Time),
         memory: Type.Boolean(),
@@ -57,6 +66,16 @@ export const FileSchema = record('BackupFile', {
   protected: Type.Boolean(),
   description: Type.String(),
   fallback_reason: Type.String(),
+});
+
+/** The answer of a verification: the file as it counts now, and what was found. */
+export const VerifiedFileSchema = record('VerifiedFile', {
+  ...FileSchema.properties,
+  verified_at: Time,
+  ok: Type.Boolean(),
+  hashed: Type.Boolean({ description: 'SHA-256 was compared too, not only the checksums' }),
+  problems: Problems,
+  restorable_states: Restorable,
 });
 
 export const ShownBackupSchema = record('ShownBackup', {
@@ -85,6 +104,9 @@ export const ShownBackupSchema = record('ShownBackup', {
       closed,
     ),
   ),
+  members: Type.Array(Type.Object({ name: Type.String(), kind: Type.String(), size: Bytes }, closed), {
+    description: 'what the archive holds, by the names that a download takes',
+  }),
   warnings: Type.Array(Type.Object({ key: Type.String(), text: Type.String() }, closed)),
   xml: Type.String({ description: 'the domain XML of the state' }),
 });

@@ -5,9 +5,10 @@ import { IssuedTokenSchema, NewTokenSchema, TokenSchema, UserSchema } from './ac
 import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
-import { FileSchema, ShownBackupSchema } from './file.ts';
+import { FileSchema, ShownBackupSchema, VerifiedFileSchema } from './file.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from './node.ts';
 import { PoolSchema } from './pool.ts';
+import { SnapshotSchema } from './snapshot.ts';
 import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
 
 const SCHEMAS: readonly TSchema[] = [
@@ -27,7 +28,9 @@ const SCHEMAS: readonly TSchema[] = [
   PoolSchema,
   DomainSchema,
   FileSchema,
+  VerifiedFileSchema,
   ShownBackupSchema,
+  SnapshotSchema,
 ];
 
 export function registerSchemas(app: App): void {

@@ -31,6 +31,26 @@ export interface StartBackupRequest {
   description: string;
   /** zstd level, 1 to 9; 0 means 3. */
   compressionLevel: number;
+  /**
+   * Create with increment capability: the saved state stays on the domain, the archive can be extended. An increment
+   * keeps the capability whatever this says.
+   */
+  canBeIncremental: boolean;
+  /** The archive to extend; unset: a new archive. Its pool, compression and hashes are those it was made with. */
+  extend:
+    | BackupFileRef
+    | undefined;
+  /** Id of the archive to extend. */
+  extendFileId: string;
+  /**
+   * When the archive cannot be extended: make a new full one with increment capability under file_id, in pool_id, with
+   * the reason recorded. Without it such a request fails with not_extendable.
+   */
+  fallbackFull: boolean;
+  /** Why the caller asks for a full backup although an increment was wanted; recorded. */
+  fallbackReason: string;
+  /** Keep all increment-made saved states on the domain; without it the two latest before the current one stay. */
+  holdStates: boolean;
 }
 
 /** A backup file is named by its pool and path inside the pool's `backups/`. */
@@ -118,6 +138,37 @@ export interface DeleteBackupRequest {
   fileId: string;
 }
 
+export interface RecompressBackupRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+  /** True: to .tar.zst; false: to .tar. */
+  compress: boolean;
+  /** zstd level, 1 to 9; 0 means 3. */
+  compressionLevel: number;
+  /** Pool of the new file; empty: where the file is, in its place. */
+  poolId: string;
+}
+
+export interface DownloadBackupRequest {
+  file:
+    | BackupFileRef
+    | undefined;
+  /** A member of the archive, uncompressed; empty: the whole file as it is stored. */
+  member: string;
+  /** Bytes to leave out at the beginning. */
+  offset: bigint;
+  /** Bytes wanted; 0: to the end. */
+  length: bigint;
+}
+
+export interface DownloadBackupChunk {
+  /** Whole size of the file or member; in the first chunk. */
+  size: bigint;
+  /** At most 1 MiB. */
+  data: Buffer;
+}
+
 function createBaseStartBackupRequest(): StartBackupRequest {
   return {
     operationId: "",
@@ -131,6 +182,12 @@ function createBaseStartBackupRequest(): StartBackupRequest {
     requireConsistency: false,
     description: "",
     compressionLevel: 0,
+    canBeIncremental: false,
+    extend: undefined,
+    extendFileId: "",
+    fallbackFull: false,
+    fallbackReason: "",
+    holdStates: false,
   };
 }
 
@@ -168,6 +225,24 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     }
     if (message.compressionLevel !== 0) {
       writer.uint32(88).uint32(message.compressionLevel);
+    }
+    if (message.canBeIncremental !== false) {
+      writer.uint32(96).bool(message.canBeIncremental);
+    }
+    if (message.extend !== undefined) {
+      BackupFileRef.encode(message.extend, writer.uint32(106).fork()).join();
+    }
+    if (message.extendFileId !== "") {
+      writer.uint32(114).string(message.extendFileId);
+    }
+    if (message.fallbackFull !== false) {
+      writer.uint32(120).bool(message.fallbackFull);
+    }
+    if (message.fallbackReason !== "") {
+      writer.uint32(130).string(message.fallbackReason);
+    }
+    if (message.holdStates !== false) {
+      writer.uint32(136).bool(message.holdStates);
     }
     return writer;
   },
@@ -273,6 +348,54 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
             message.compressionLevel = reader.uint32();
             continue;
           }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.canBeIncremental = reader.bool();
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.extend = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.extendFileId = reader.string();
+            continue;
+          }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.fallbackFull = reader.bool();
+            continue;
+          }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.fallbackReason = reader.string();
+            continue;
+          }
+          case 17: {
+            if (tag !== 136) {
+              break;
+            }
+
+            message.holdStates = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -334,6 +457,32 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
         : isSet(object.compression_level)
         ? globalThis.Number(object.compression_level)
         : 0,
+      canBeIncremental: isSet(object.canBeIncremental)
+        ? globalThis.Boolean(object.canBeIncremental)
+        : isSet(object.can_be_incremental)
+        ? globalThis.Boolean(object.can_be_incremental)
+        : false,
+      extend: isSet(object.extend) ? BackupFileRef.fromJSON(object.extend) : undefined,
+      extendFileId: isSet(object.extendFileId)
+        ? globalThis.String(object.extendFileId)
+        : isSet(object.extend_file_id)
+        ? globalThis.String(object.extend_file_id)
+        : "",
+      fallbackFull: isSet(object.fallbackFull)
+        ? globalThis.Boolean(object.fallbackFull)
+        : isSet(object.fallback_full)
+        ? globalThis.Boolean(object.fallback_full)
+        : false,
+      fallbackReason: isSet(object.fallbackReason)
+        ? globalThis.String(object.fallbackReason)
+        : isSet(object.fallback_reason)
+        ? globalThis.String(object.fallback_reason)
+        : "",
+      holdStates: isSet(object.holdStates)
+        ? globalThis.Boolean(object.holdStates)
+        : isSet(object.hold_states)
+        ? globalThis.Boolean(object.hold_states)
+        : false,
     };
   },
 
@@ -372,6 +521,24 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     if (message.compressionLevel !== 0) {
       obj.compressionLevel = Math.round(message.compressionLevel);
     }
+    if (message.canBeIncremental !== false) {
+      obj.canBeIncremental = message.canBeIncremental;
+    }
+    if (message.extend !== undefined) {
+      obj.extend = BackupFileRef.toJSON(message.extend);
+    }
+    if (message.extendFileId !== "") {
+      obj.extendFileId = message.extendFileId;
+    }
+    if (message.fallbackFull !== false) {
+      obj.fallbackFull = message.fallbackFull;
+    }
+    if (message.fallbackReason !== "") {
+      obj.fallbackReason = message.fallbackReason;
+    }
+    if (message.holdStates !== false) {
+      obj.holdStates = message.holdStates;
+    }
     return obj;
   },
 
@@ -391,6 +558,14 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     message.requireConsistency = object.requireConsistency ?? false;
     message.description = object.description ?? "";
     message.compressionLevel = object.compressionLevel ?? 0;
+    message.canBeIncremental = object.canBeIncremental ?? false;
+    message.extend = (object.extend !== undefined && object.extend !== null)
+      ? BackupFileRef.fromPartial(object.extend)
+      : undefined;
+    message.extendFileId = object.extendFileId ?? "";
+    message.fallbackFull = object.fallbackFull ?? false;
+    message.fallbackReason = object.fallbackReason ?? "";
+    message.holdStates = object.holdStates ?? false;
     return message;
   },
 };
@@ -1685,13 +1860,396 @@ export const DeleteBackupRequest: MessageFns<DeleteBackupRequest> = {
   },
 };
 
+function createBaseRecompressBackupRequest(): RecompressBackupRequest {
+  return { operationId: "", file: undefined, fileId: "", compress: false, compressionLevel: 0, poolId: "" };
+}
+
+export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
+  encode(message: RecompressBackupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    if (message.compress !== false) {
+      writer.uint32(32).bool(message.compress);
+    }
+    if (message.compressionLevel !== 0) {
+      writer.uint32(40).uint32(message.compressionLevel);
+    }
+    if (message.poolId !== "") {
+      writer.uint32(50).string(message.poolId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RecompressBackupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRecompressBackupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.compress = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.compressionLevel = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RecompressBackupRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+      compress: isSet(object.compress) ? globalThis.Boolean(object.compress) : false,
+      compressionLevel: isSet(object.compressionLevel)
+        ? globalThis.Number(object.compressionLevel)
+        : isSet(object.compression_level)
+        ? globalThis.Number(object.compression_level)
+        : 0,
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+    };
+  },
+
+  toJSON(message: RecompressBackupRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    if (message.compress !== false) {
+      obj.compress = message.compress;
+    }
+    if (message.compressionLevel !== 0) {
+      obj.compressionLevel = Math.round(message.compressionLevel);
+    }
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RecompressBackupRequest>): RecompressBackupRequest {
+    return RecompressBackupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RecompressBackupRequest>): RecompressBackupRequest {
+    const message = createBaseRecompressBackupRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    message.compress = object.compress ?? false;
+    message.compressionLevel = object.compressionLevel ?? 0;
+    message.poolId = object.poolId ?? "";
+    return message;
+  },
+};
+
+function createBaseDownloadBackupRequest(): DownloadBackupRequest {
+  return { file: undefined, member: "", offset: 0n, length: 0n };
+}
+
+export const DownloadBackupRequest: MessageFns<DownloadBackupRequest> = {
+  encode(message: DownloadBackupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(10).fork()).join();
+    }
+    if (message.member !== "") {
+      writer.uint32(18).string(message.member);
+    }
+    if (message.offset !== 0n) {
+      if (BigInt.asUintN(64, message.offset) !== message.offset) {
+        throw new globalThis.Error("value provided for field message.offset of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.offset);
+    }
+    if (message.length !== 0n) {
+      if (BigInt.asUintN(64, message.length) !== message.length) {
+        throw new globalThis.Error("value provided for field message.length of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.length);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DownloadBackupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDownloadBackupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.member = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.offset = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.length = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): DownloadBackupRequest {
+    return {
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      member: isSet(object.member) ? globalThis.String(object.member) : "",
+      offset: isSet(object.offset) ? BigInt(object.offset) : 0n,
+      length: isSet(object.length) ? BigInt(object.length) : 0n,
+    };
+  },
+
+  toJSON(message: DownloadBackupRequest): unknown {
+    const obj: any = {};
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.member !== "") {
+      obj.member = message.member;
+    }
+    if (message.offset !== 0n) {
+      obj.offset = message.offset.toString();
+    }
+    if (message.length !== 0n) {
+      obj.length = message.length.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<DownloadBackupRequest>): DownloadBackupRequest {
+    return DownloadBackupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DownloadBackupRequest>): DownloadBackupRequest {
+    const message = createBaseDownloadBackupRequest();
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.member = object.member ?? "";
+    message.offset = (object.offset !== undefined && object.offset !== null) ? BigInt(object.offset) : 0n;
+    message.length = (object.length !== undefined && object.length !== null) ? BigInt(object.length) : 0n;
+    return message;
+  },
+};
+
+function createBaseDownloadBackupChunk(): DownloadBackupChunk {
+  return { size: 0n, data: Buffer.alloc(0) };
+}
+
+export const DownloadBackupChunk: MessageFns<DownloadBackupChunk> = {
+  encode(message: DownloadBackupChunk, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.size !== 0n) {
+      if (BigInt.asUintN(64, message.size) !== message.size) {
+        throw new globalThis.Error("value provided for field message.size of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.size);
+    }
+    if (message.data.length !== 0) {
+      writer.uint32(18).bytes(message.data);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DownloadBackupChunk {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDownloadBackupChunk();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.size = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.data = Buffer.from(reader.bytes());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): DownloadBackupChunk {
+    return {
+      size: isSet(object.size) ? BigInt(object.size) : 0n,
+      data: isSet(object.data) ? Buffer.from(bytesFromBase64(object.data)) : Buffer.alloc(0),
+    };
+  },
+
+  toJSON(message: DownloadBackupChunk): unknown {
+    const obj: any = {};
+    if (message.size !== 0n) {
+      obj.size = message.size.toString();
+    }
+    if (message.data.length !== 0) {
+      obj.data = base64FromBytes(message.data);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<DownloadBackupChunk>): DownloadBackupChunk {
+    return DownloadBackupChunk.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DownloadBackupChunk>): DownloadBackupChunk {
+    const message = createBaseDownloadBackupChunk();
+    message.size = (object.size !== undefined && object.size !== null) ? BigInt(object.size) : 0n;
+    message.data = object.data ?? Buffer.alloc(0);
+    return message;
+  },
+};
+
 /** Backups: making, inspecting, verifying and deleting archives. */
 export type BackupServiceDefinition = typeof BackupServiceDefinition;
 export const BackupServiceDefinition = {
   name: "BackupService",
   fullName: "virtkeep.agent.v1.BackupService",
   methods: {
-    /** Starts a full backup of a domain. Result: {"file": BackupFile as JSON}. */
+    /**
+     * Starts a backup of a domain: a full one, or an increment appended to an archive of it.
+     * Result: {"file": BackupFile as JSON, "state": number of the state that was made}.
+     */
     start: {
       name: "Start",
       requestType: StartBackupRequest as typeof StartBackupRequest,
@@ -1711,7 +2269,8 @@ export const BackupServiceDefinition = {
     },
     /**
      * Starts an operation that reads the whole archive and compares checksums and hashes.
-     * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool}.
+     * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
+     * "restorable_states":[number,…]}.
      */
     verify: {
       name: "Verify",
@@ -1730,35 +2289,92 @@ export const BackupServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /**
+     * Starts an operation that turns a plain archive into a compressed one or back, in place or into another pool. The
+     * old file goes when the new one is good. Result: {"file": BackupFile as JSON}.
+     */
+    recompress: {
+      name: "Recompress",
+      requestType: RecompressBackupRequest as typeof RecompressBackupRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
+    /** The bytes of an archive or of one of its members, from an offset on. */
+    download: {
+      name: "Download",
+      requestType: DownloadBackupRequest as typeof DownloadBackupRequest,
+      requestStream: false,
+      responseType: DownloadBackupChunk as typeof DownloadBackupChunk,
+      responseStream: true,
+      options: {},
+    },
   },
 } as const;
 
 export interface BackupServiceImplementation<CallContextExt = {}> {
-  /** Starts a full backup of a domain. Result: {"file": BackupFile as JSON}. */
+  /**
+   * Starts a backup of a domain: a full one, or an increment appended to an archive of it.
+   * Result: {"file": BackupFile as JSON, "state": number of the state that was made}.
+   */
   start(request: StartBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** Reads an archive: configuration of the VM to be restored, with warnings; not tied to this node. */
   show(request: ShowBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ShowBackupResponse>>;
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
-   * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool}.
+   * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
+   * "restorable_states":[number,…]}.
    */
   verify(request: VerifyBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** Starts an operation that removes an archive and its hash file. Result: {}. */
   delete(request: DeleteBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /**
+   * Starts an operation that turns a plain archive into a compressed one or back, in place or into another pool. The
+   * old file goes when the new one is good. Result: {"file": BackupFile as JSON}.
+   */
+  recompress(request: RecompressBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /** The bytes of an archive or of one of its members, from an offset on. */
+  download(
+    request: DownloadBackupRequest,
+    context: CallContext & CallContextExt,
+  ): ServerStreamingMethodResult<DeepPartial<DownloadBackupChunk>>;
 }
 
 export interface BackupServiceClient<CallOptionsExt = {}> {
-  /** Starts a full backup of a domain. Result: {"file": BackupFile as JSON}. */
+  /**
+   * Starts a backup of a domain: a full one, or an increment appended to an archive of it.
+   * Result: {"file": BackupFile as JSON, "state": number of the state that was made}.
+   */
   start(request: DeepPartial<StartBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** Reads an archive: configuration of the VM to be restored, with warnings; not tied to this node. */
   show(request: DeepPartial<ShowBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<ShowBackupResponse>;
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
-   * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool}.
+   * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
+   * "restorable_states":[number,…]}.
    */
   verify(request: DeepPartial<VerifyBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** Starts an operation that removes an archive and its hash file. Result: {}. */
   delete(request: DeepPartial<DeleteBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
+  /**
+   * Starts an operation that turns a plain archive into a compressed one or back, in place or into another pool. The
+   * old file goes when the new one is good. Result: {"file": BackupFile as JSON}.
+   */
+  recompress(request: DeepPartial<RecompressBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
+  /** The bytes of an archive or of one of its members, from an offset on. */
+  download(
+    request: DeepPartial<DownloadBackupRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): AsyncIterable<DownloadBackupChunk>;
+}
+
+function bytesFromBase64(b64: string): Uint8Array {
+  return Uint8Array.from(globalThis.Buffer.from(b64, "base64"));
+}
+
+function base64FromBytes(arr: Uint8Array): string {
+  return globalThis.Buffer.from(arr).toString("base64");
 }
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
@@ -1773,6 +2389,8 @@ export type DeepPartial<T> = T extends bigint ? string | number | bigint
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;
 }
+
+export type ServerStreamingMethodResult<Response> = { [Symbol.asyncIterator](): AsyncIterator<Response, void> };
 
 export interface MessageFns<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;

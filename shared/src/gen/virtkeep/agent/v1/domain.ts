@@ -7,6 +7,7 @@
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import type { CallContext, CallOptions } from "nice-grpc-common";
+import { Timestamp } from "../../../google/protobuf/timestamp.ts";
 import { Operation } from "./operation.ts";
 
 export const protobufPackage = "virtkeep.agent.v1";
@@ -279,6 +280,27 @@ export interface Domain {
   persistent: boolean;
   /** Operation that holds the domain; empty when none does. */
   lockedBy: string;
+  /** The saved states, parents before children. */
+  savedStates: SavedState[];
+  /** When a saved state was last deleted or reverted to, by whomever; no archive of before can be extended. Unset: never. */
+  statesDeleted: Date | undefined;
+}
+
+export interface SavedState {
+  /** Stable: uuid v5 of the domain's UUID, the state's name and its time. */
+  id: string;
+  name: string;
+  /** Name of the state it was made after; empty for a first one. */
+  parent: string;
+  created: Date | undefined;
+  current: boolean;
+  /** It holds the memory. */
+  memory: boolean;
+  description: string;
+  /** Id of the archive whose increment made it; empty for a state made by hand. */
+  backupId: string;
+  /** Targets of the disks it holds. */
+  targets: string[];
 }
 
 export interface Disk {
@@ -381,6 +403,8 @@ function createBaseDomain(): Domain {
     osVersion: "",
     persistent: false,
     lockedBy: "",
+    savedStates: [],
+    statesDeleted: undefined,
   };
 }
 
@@ -442,6 +466,12 @@ export const Domain: MessageFns<Domain> = {
     }
     if (message.lockedBy !== "") {
       writer.uint32(146).string(message.lockedBy);
+    }
+    for (const v of message.savedStates) {
+      SavedState.encode(v!, writer.uint32(154).fork()).join();
+    }
+    if (message.statesDeleted !== undefined) {
+      Timestamp.encode(toTimestamp(message.statesDeleted), writer.uint32(162).fork()).join();
     }
     return writer;
   },
@@ -603,6 +633,22 @@ export const Domain: MessageFns<Domain> = {
             message.lockedBy = reader.string();
             continue;
           }
+          case 19: {
+            if (tag !== 154) {
+              break;
+            }
+
+            message.savedStates.push(SavedState.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.statesDeleted = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -673,6 +719,16 @@ export const Domain: MessageFns<Domain> = {
         : isSet(object.locked_by)
         ? globalThis.String(object.locked_by)
         : "",
+      savedStates: globalThis.Array.isArray(object?.savedStates)
+        ? object.savedStates.map((e: any) => SavedState.fromJSON(e))
+        : globalThis.Array.isArray(object?.saved_states)
+        ? object.saved_states.map((e: any) => SavedState.fromJSON(e))
+        : [],
+      statesDeleted: isSet(object.statesDeleted)
+        ? fromJsonTimestamp(object.statesDeleted)
+        : isSet(object.states_deleted)
+        ? fromJsonTimestamp(object.states_deleted)
+        : undefined,
     };
   },
 
@@ -732,6 +788,12 @@ export const Domain: MessageFns<Domain> = {
     if (message.lockedBy !== "") {
       obj.lockedBy = message.lockedBy;
     }
+    if (message.savedStates?.length) {
+      obj.savedStates = message.savedStates.map((e) => SavedState.toJSON(e));
+    }
+    if (message.statesDeleted !== undefined) {
+      obj.statesDeleted = message.statesDeleted.toISOString();
+    }
     return obj;
   },
 
@@ -760,6 +822,219 @@ export const Domain: MessageFns<Domain> = {
     message.osVersion = object.osVersion ?? "";
     message.persistent = object.persistent ?? false;
     message.lockedBy = object.lockedBy ?? "";
+    message.savedStates = object.savedStates?.map((e) => SavedState.fromPartial(e)) || [];
+    message.statesDeleted = object.statesDeleted ?? undefined;
+    return message;
+  },
+};
+
+function createBaseSavedState(): SavedState {
+  return {
+    id: "",
+    name: "",
+    parent: "",
+    created: undefined,
+    current: false,
+    memory: false,
+    description: "",
+    backupId: "",
+    targets: [],
+  };
+}
+
+export const SavedState: MessageFns<SavedState> = {
+  encode(message: SavedState, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.parent !== "") {
+      writer.uint32(26).string(message.parent);
+    }
+    if (message.created !== undefined) {
+      Timestamp.encode(toTimestamp(message.created), writer.uint32(34).fork()).join();
+    }
+    if (message.current !== false) {
+      writer.uint32(40).bool(message.current);
+    }
+    if (message.memory !== false) {
+      writer.uint32(48).bool(message.memory);
+    }
+    if (message.description !== "") {
+      writer.uint32(58).string(message.description);
+    }
+    if (message.backupId !== "") {
+      writer.uint32(66).string(message.backupId);
+    }
+    for (const v of message.targets) {
+      writer.uint32(74).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SavedState {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSavedState();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.parent = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.created = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.current = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.memory = reader.bool();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.description = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.backupId = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.targets.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): SavedState {
+    return {
+      id: isSet(object.id) ? globalThis.String(object.id) : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      parent: isSet(object.parent) ? globalThis.String(object.parent) : "",
+      created: isSet(object.created) ? fromJsonTimestamp(object.created) : undefined,
+      current: isSet(object.current) ? globalThis.Boolean(object.current) : false,
+      memory: isSet(object.memory) ? globalThis.Boolean(object.memory) : false,
+      description: isSet(object.description) ? globalThis.String(object.description) : "",
+      backupId: isSet(object.backupId)
+        ? globalThis.String(object.backupId)
+        : isSet(object.backup_id)
+        ? globalThis.String(object.backup_id)
+        : "",
+      targets: globalThis.Array.isArray(object?.targets) ? object.targets.map((e: any) => globalThis.String(e)) : [],
+    };
+  },
+
+  toJSON(message: SavedState): unknown {
+    const obj: any = {};
+    if (message.id !== "") {
+      obj.id = message.id;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.parent !== "") {
+      obj.parent = message.parent;
+    }
+    if (message.created !== undefined) {
+      obj.created = message.created.toISOString();
+    }
+    if (message.current !== false) {
+      obj.current = message.current;
+    }
+    if (message.memory !== false) {
+      obj.memory = message.memory;
+    }
+    if (message.description !== "") {
+      obj.description = message.description;
+    }
+    if (message.backupId !== "") {
+      obj.backupId = message.backupId;
+    }
+    if (message.targets?.length) {
+      obj.targets = message.targets;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<SavedState>): SavedState {
+    return SavedState.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SavedState>): SavedState {
+    const message = createBaseSavedState();
+    message.id = object.id ?? "";
+    message.name = object.name ?? "";
+    message.parent = object.parent ?? "";
+    message.created = object.created ?? undefined;
+    message.current = object.current ?? false;
+    message.memory = object.memory ?? false;
+    message.description = object.description ?? "";
+    message.backupId = object.backupId ?? "";
+    message.targets = object.targets?.map((e) => e) || [];
     return message;
   },
 };
@@ -2104,6 +2379,28 @@ export type DeepPartial<T> = T extends bigint ? string | number | bigint
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
+
+function toTimestamp(date: Date): Timestamp {
+  const seconds = BigInt(Math.trunc(date.getTime() / 1_000));
+  const nanos = (date.getTime() % 1_000) * 1_000_000;
+  return { seconds, nanos };
+}
+
+function fromTimestamp(t: Timestamp): Date {
+  let millis = (globalThis.Number(t.seconds.toString()) || 0) * 1_000;
+  millis += (t.nanos || 0) / 1_000_000;
+  return new globalThis.Date(millis);
+}
+
+function fromJsonTimestamp(o: any): Date {
+  if (o instanceof globalThis.Date) {
+    return o;
+  } else if (typeof o === "string") {
+    return new globalThis.Date(o);
+  } else {
+    return fromTimestamp(Timestamp.fromJSON(o));
+  }
+}
 
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;

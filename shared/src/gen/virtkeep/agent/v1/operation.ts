@@ -97,7 +97,10 @@ export function operationStateToNumber(object: OperationState): number {
 export interface Operation {
   /** UUID chosen by the caller. */
   id: string;
-  /** "backup", "restore", "verify", "delete_backup", "scan_pool", "power", "remove_domain". */
+  /**
+   * "backup", "restore", "verify", "delete_backup", "recompress", "scan_pool", "power", "remove_domain",
+   * "create_snapshot", "remove_snapshot", "revert_snapshot".
+   */
   kind: string;
   state: OperationState;
   /** What it makes or changes; the thing made comes first. */

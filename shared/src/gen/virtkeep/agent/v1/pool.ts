@@ -59,6 +59,10 @@ export interface BackupFile {
   /** SHA-256 of each member is recorded. */
   hashed: boolean;
   states: BackupState[];
+  /**
+   * Made with the capability to be extended. Whether it still can be is a matter of the domain: it must have all
+   * required_states, its states_deleted must be older than the last state, and the proof at the extension decides.
+   */
   canBeIncremental: boolean;
   fallbackReason: string;
   /** Empty, or what is wrong with it (it cannot be read). */
@@ -68,6 +72,8 @@ export interface BackupFile {
   isTemplate: boolean;
   /** The archive's newest manifest, JSON; empty for other kinds. */
   manifestJson: string;
+  /** Saved states that must still be on the domain for an extension, the archive's own last one first. */
+  requiredStates: string[];
 }
 
 export interface BackupState {
@@ -76,6 +82,8 @@ export interface BackupState {
   memory: boolean;
   /** "quiesced", "memory", "crash", "off". */
   consistency: string;
+  /** Number in the archive, from 1; restores name it. */
+  number: number;
 }
 
 export interface ListPoolsRequest {
@@ -524,6 +532,7 @@ function createBaseBackupFile(): BackupFile {
     templateId: "",
     isTemplate: false,
     manifestJson: "",
+    requiredStates: [],
   };
 }
 
@@ -585,6 +594,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     }
     if (message.manifestJson !== "") {
       writer.uint32(146).string(message.manifestJson);
+    }
+    for (const v of message.requiredStates) {
+      writer.uint32(154).string(v!);
     }
     return writer;
   },
@@ -746,6 +758,14 @@ export const BackupFile: MessageFns<BackupFile> = {
             message.manifestJson = reader.string();
             continue;
           }
+          case 19: {
+            if (tag !== 154) {
+              break;
+            }
+
+            message.requiredStates.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -812,6 +832,11 @@ export const BackupFile: MessageFns<BackupFile> = {
         : isSet(object.manifest_json)
         ? globalThis.String(object.manifest_json)
         : "",
+      requiredStates: globalThis.Array.isArray(object?.requiredStates)
+        ? object.requiredStates.map((e: any) => globalThis.String(e))
+        : globalThis.Array.isArray(object?.required_states)
+        ? object.required_states.map((e: any) => globalThis.String(e))
+        : [],
     };
   },
 
@@ -871,6 +896,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     if (message.manifestJson !== "") {
       obj.manifestJson = message.manifestJson;
     }
+    if (message.requiredStates?.length) {
+      obj.requiredStates = message.requiredStates;
+    }
     return obj;
   },
 
@@ -897,12 +925,13 @@ export const BackupFile: MessageFns<BackupFile> = {
     message.templateId = object.templateId ?? "";
     message.isTemplate = object.isTemplate ?? false;
     message.manifestJson = object.manifestJson ?? "";
+    message.requiredStates = object.requiredStates?.map((e) => e) || [];
     return message;
   },
 };
 
 function createBaseBackupState(): BackupState {
-  return { name: "", created: undefined, memory: false, consistency: "" };
+  return { name: "", created: undefined, memory: false, consistency: "", number: 0 };
 }
 
 export const BackupState: MessageFns<BackupState> = {
@@ -918,6 +947,9 @@ export const BackupState: MessageFns<BackupState> = {
     }
     if (message.consistency !== "") {
       writer.uint32(34).string(message.consistency);
+    }
+    if (message.number !== 0) {
+      writer.uint32(40).uint32(message.number);
     }
     return writer;
   },
@@ -967,6 +999,14 @@ export const BackupState: MessageFns<BackupState> = {
             message.consistency = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.number = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -985,6 +1025,7 @@ export const BackupState: MessageFns<BackupState> = {
       created: isSet(object.created) ? fromJsonTimestamp(object.created) : undefined,
       memory: isSet(object.memory) ? globalThis.Boolean(object.memory) : false,
       consistency: isSet(object.consistency) ? globalThis.String(object.consistency) : "",
+      number: isSet(object.number) ? globalThis.Number(object.number) : 0,
     };
   },
 
@@ -1002,6 +1043,9 @@ export const BackupState: MessageFns<BackupState> = {
     if (message.consistency !== "") {
       obj.consistency = message.consistency;
     }
+    if (message.number !== 0) {
+      obj.number = Math.round(message.number);
+    }
     return obj;
   },
 
@@ -1014,6 +1058,7 @@ export const BackupState: MessageFns<BackupState> = {
     message.created = object.created ?? undefined;
     message.memory = object.memory ?? false;
     message.consistency = object.consistency ?? "";
+    message.number = object.number ?? 0;
     return message;
   },
 };

@@ -33,6 +33,15 @@ export interface StartRestoreRequest {
   keepIdentity: boolean;
   /** Start the domain when it is restored. */
   startOn: boolean;
+  /** Without the VM's saved states: every disk becomes one image. */
+  flatten: boolean;
+  /**
+   * Start the domain at once from the uncompressed archive and pull the data in while it runs. Implies start_on and
+   * flatten.
+   */
+  instant: boolean;
+  /** Most bytes per second and disk that an instant restore pulls; 0: no limit. */
+  bandwidth: bigint;
 }
 
 function createBaseStartRestoreRequest(): StartRestoreRequest {
@@ -46,6 +55,9 @@ function createBaseStartRestoreRequest(): StartRestoreRequest {
     name: "",
     keepIdentity: false,
     startOn: false,
+    flatten: false,
+    instant: false,
+    bandwidth: 0n,
   };
 }
 
@@ -77,6 +89,18 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     }
     if (message.startOn !== false) {
       writer.uint32(72).bool(message.startOn);
+    }
+    if (message.flatten !== false) {
+      writer.uint32(80).bool(message.flatten);
+    }
+    if (message.instant !== false) {
+      writer.uint32(88).bool(message.instant);
+    }
+    if (message.bandwidth !== 0n) {
+      if (BigInt.asUintN(64, message.bandwidth) !== message.bandwidth) {
+        throw new globalThis.Error("value provided for field message.bandwidth of type uint64 too large");
+      }
+      writer.uint32(96).uint64(message.bandwidth);
     }
     return writer;
   },
@@ -166,6 +190,30 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
             message.startOn = reader.bool();
             continue;
           }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.flatten = reader.bool();
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.instant = reader.bool();
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.bandwidth = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -213,6 +261,9 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
         : isSet(object.start_on)
         ? globalThis.Boolean(object.start_on)
         : false,
+      flatten: isSet(object.flatten) ? globalThis.Boolean(object.flatten) : false,
+      instant: isSet(object.instant) ? globalThis.Boolean(object.instant) : false,
+      bandwidth: isSet(object.bandwidth) ? BigInt(object.bandwidth) : 0n,
     };
   },
 
@@ -245,6 +296,15 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     if (message.startOn !== false) {
       obj.startOn = message.startOn;
     }
+    if (message.flatten !== false) {
+      obj.flatten = message.flatten;
+    }
+    if (message.instant !== false) {
+      obj.instant = message.instant;
+    }
+    if (message.bandwidth !== 0n) {
+      obj.bandwidth = message.bandwidth.toString();
+    }
     return obj;
   },
 
@@ -264,6 +324,9 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     message.name = object.name ?? "";
     message.keepIdentity = object.keepIdentity ?? false;
     message.startOn = object.startOn ?? false;
+    message.flatten = object.flatten ?? false;
+    message.instant = object.instant ?? false;
+    message.bandwidth = (object.bandwidth !== undefined && object.bandwidth !== null) ? BigInt(object.bandwidth) : 0n;
     return message;
   },
 };
@@ -275,7 +338,7 @@ export const RestoreServiceDefinition = {
   fullName: "virtkeep.agent.v1.RestoreService",
   methods: {
     /**
-     * Starts a restore. Nothing of it is left after a failure or a cancel.
+     * Starts a restore of one state. A state with memory resumes where the guest was when start_on is set. Nothing of it is left after a failure or a cancel.
      * Result: {"domain_id","name","disks":[{"id","path","pool_id","target_dev"}],"warnings":[…],"pool_changed":bool}.
      */
     start: {
@@ -291,7 +354,7 @@ export const RestoreServiceDefinition = {
 
 export interface RestoreServiceImplementation<CallContextExt = {}> {
   /**
-   * Starts a restore. Nothing of it is left after a failure or a cancel.
+   * Starts a restore of one state. A state with memory resumes where the guest was when start_on is set. Nothing of it is left after a failure or a cancel.
    * Result: {"domain_id","name","disks":[{"id","path","pool_id","target_dev"}],"warnings":[…],"pool_changed":bool}.
    */
   start(request: StartRestoreRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
@@ -299,7 +362,7 @@ export interface RestoreServiceImplementation<CallContextExt = {}> {
 
 export interface RestoreServiceClient<CallOptionsExt = {}> {
   /**
-   * Starts a restore. Nothing of it is left after a failure or a cancel.
+   * Starts a restore of one state. A state with memory resumes where the guest was when start_on is set. Nothing of it is left after a failure or a cancel.
    * Result: {"domain_id","name","disks":[{"id","path","pool_id","target_dev"}],"warnings":[…],"pool_changed":bool}.
    */
   start(request: DeepPartial<StartRestoreRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;

@@ -1,0 +1,210 @@
+import { createHash } from 'node:crypto';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { type Access, type Inspection, inspect } from './inspect.ts';
+import { DATA_ALIGN, END_BYTES } from './layout.ts';
+import type { Manifest, MemberRecord } from './manifest.ts';
+import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
+import { type Output, ZstdOutput } from './output.ts';
+import { PlainOutput } from './plain-output.ts';
+import { entriesOf } from './seek-table.ts';
+import { replaceHashes } from './sidecar.ts';
+import { saveTail, tailNames, undoAppend } from './tail.ts';
+import type {
+  AppenderOptions,
+  ArchiveFormat,
+  ArchiveMember,
+  FinishedArchive,
+  FinishOptions,
+} from './types.ts';
+
+/** Where new members go: at the end-of-archive blocks, or at their frame. */
+interface End {
+  /** Offset in the file. */
+  offset: number;
+  sizeBytes: number;
+  /** Seek table entries of the frames before, for a compressed archive. */
+  entries: Buffer | null;
+}
+
+/**
+ * Extends an archive in place, at the cost of what is added: the end-of-archive blocks (and the seek table) are
+ * replaced, everything before stays untouched, the old manifest too.
+ *
+ * open → begin → add… → finish, or abort. Whoever calls it holds the file exclusively, has declared the effect
+ * `appended_archive` before `begin`, and removes the tail file once the extension is committed, never before: an effect
+ * `file` that is due on success does that, also after a crash.
+ */
+export class ArchiveAppender extends MemberWriter {
+  readonly path: string;
+  readonly format: ArchiveFormat;
+  /** Newest manifest before the extension. */
+  readonly manifest: Manifest;
+  /** Members before the extension, in file order, the manifests included. */
+  readonly members: readonly ArchiveMember[];
+  readonly #options: AppenderOptions;
+  readonly #inspection: Inspection;
+  readonly #end: End;
+  readonly #level: number;
+  #tailPath: string | undefined;
+  #state: 'open' | 'begun' | 'finished' | 'closed' = 'open';
+  /** Threads run and the file is open for writing. */
+  #writing = false;
+
+  private constructor(options: AppenderOptions, inspection: Inspection, known: Known) {
+    const { signal, onProgress } = options;
+    const { tarOffset, members, hash } = known;
+    const tailPath = () => this.#tailPath ?? options.path;
+    super({
+      file: options.path,
+      get spare() {
+        return tailNames.spare(tailPath());
+      },
+      hash,
+      signal,
+      members,
+      tarOffset,
+      ...(onProgress && { onProgress }),
+    });
+    this.path = options.path;
+    this.format = inspection.access.kind === 'plain' ? 'tar' : 'tar.zst';
+    this.manifest = known.manifest;
+    this.members = inspection.members;
+    this.#options = options;
+    this.#inspection = inspection;
+    this.#end = known.end;
+    this.#level = known.level;
+  }
+
+  /**
+   * Reads an archive and changes nothing.
+   * @throws VirtkeepError archive_damaged (a torn tail too), archive_unsupported (not ours), invalid_field (level),
+   *   io_failed, canceled
+   */
+  static async open(options: AppenderOptions): Promise<ArchiveAppender> {
+    const level = checkedLevel(options.level);
+    const inspection = await inspect(options.path, options.signal);
+    try {
+      if (inspection.fault !== undefined) throw inspection.fault;
+      return new ArchiveAppender(options, inspection, { ...(await knownOf(options, inspection)), level });
+    } catch (error) {
+      await inspection.file.handle.close();
+      throw error;
+    }
+  }
+
+  /**
+   * Saves the old end and the hash file to `tailPath`, durably, before a byte is overwritten. Call it once, after the
+   * effect was declared and before anything is added.
+   * @throws VirtkeepError archive_damaged when the file was changed since, and what writing can raise
+   */
+  async begin(tailPath: string): Promise<void> {
+    throwIfAborted(this.#options.signal);
+    if (this.#state !== 'open') throw new Error('an extension begins once');
+    const { offset, sizeBytes } = this.#end;
+    const { handle } = this.#inspection.file;
+    this.#tailPath = tailPath;
+    this.#state = 'begun';
+    // The threads start meanwhile; they write nothing before something is added.
+    const output = this.#output();
+    output.catch(() => {});
+    try {
+      await saveTail(handle, this.path, { offset: floorAlign(offset), sizeBytes }, tailPath);
+    } catch (error) {
+      await output.then(opened => opened.close()).catch(() => {});
+      throw error;
+    }
+    this.attach(await output);
+    this.#writing = true;
+  }
+
+  /**
+   * Writes the new manifest and the end, makes all durable, then replaces the hash file. `options.manifest` gets the
+   * records of all members of the file in order, the old manifests included. The tail file stays.
+   * @throws VirtkeepError what writing can raise; abort() is to be called then
+   */
+  async finish(options: FinishOptions): Promise<FinishedArchive> {
+    const { manifest, sizeBytes } = await this.writeEnd(options);
+    await this.#close();
+    await checkSize(this.path, sizeBytes);
+    throwIfAborted(this.#options.signal);
+    const hashed = this.records.some(({ sha256 }) => sha256 !== null);
+    const temporary = tailNames.sidecar(this.#tailPath!);
+    const sha256Path = hashed ? await replaceHashes(this.path, this.records, temporary) : null;
+    this.#state = 'finished';
+    return { path: this.path, sizeBytes, sha256Path, manifest };
+  }
+
+  /**
+   * Puts the old end back when the extension was begun and not finished, and removes the tail file; harmless after
+   * finish and when repeated. @throws VirtkeepError io_failed, disk_full: the effect will be undone later
+   */
+  async abort(): Promise<void> {
+    await this.#close();
+    const begun = this.#state === 'begun';
+    if (begun) await undoAppend(this.path, this.#tailPath!);
+    if (this.#state !== 'finished') this.#state = 'closed';
+  }
+
+  async #close(): Promise<void> {
+    if (this.#writing) {
+      this.#writing = false;
+      await this.output.close();
+    }
+    await this.#inspection.file.handle.close();
+  }
+
+  async #output(): Promise<Output> {
+    const { offset, entries } = this.#end;
+    const output = { path: this.path, workers: this.#options.workers, signal: this.#options.signal };
+    if (entries === null) return await PlainOutput.append(output, offset);
+    const start = floorAlign(offset);
+    const head = await this.#inspection.file.read(start, offset - start);
+    return await ZstdOutput.append(output, this.#level, { offset, resume: { head, entries } });
+  }
+}
+
+/** O_DIRECT output begins at a multiple of 4096. */
+const floorAlign = (offset: number): number => offset - (offset % DATA_ALIGN);
+
+interface Known {
+  manifest: Manifest;
+  end: End;
+  members: MemberRecord[];
+  tarOffset: number;
+  hash: boolean;
+  level: number;
+}
+
+async function knownOf(options: AppenderOptions, inspection: Inspection): Promise<Omit<Known, 'level'>> {
+  const { access, manifest, file } = inspection;
+  const unsupported = (reason: string) =>
+    new VirtkeepError('archive_unsupported', { path: options.path, reason });
+  if (manifest === null) throw unsupported('it was not written by this service and cannot be extended');
+  if (access.kind === 'stream') throw unsupported('it has no seek table and cannot be extended');
+  const tarOffset = access.source.tarBytes - END_BYTES;
+  const end = { ...(await endOf(access, inspection, unsupported)), sizeBytes: file.sizeBytes };
+  const hash = options.hash === true || manifest.members.some(({ sha256 }) => sha256 !== null);
+  const { name, sizeBytes, dataOffset } = inspection.members.at(-1)!;
+  const bytes = await access.source.read(dataOffset, sizeBytes);
+  const sha256 = hash ? createHash('sha256').update(bytes).digest('hex') : null;
+  const own: MemberRecord = { name, kind: 'manifest', sizeBytes, dataOffset, sha256, formerPath: null };
+  return { manifest, end, members: [...structuredClone(manifest.members), own], tarOffset, hash };
+}
+
+async function endOf(
+  access: Exclude<Access, { kind: 'stream' }>,
+  { file }: Inspection,
+  unsupported: (reason: string) => VirtkeepError,
+): Promise<{ offset: number; entries: Buffer | null }> {
+  if (access.kind === 'plain') return { offset: access.source.tarBytes - END_BYTES, entries: null };
+  const { frameCount, fileOffsets, rawOffsets } = access.table;
+  const last = frameCount - 1;
+  if (rawOffsets[frameCount]! - rawOffsets[last]! !== END_BYTES)
+    throw unsupported('its end-of-archive blocks are no frame of their own');
+  const tableOffset = fileOffsets[frameCount]!;
+  const table = await file.read(tableOffset, file.sizeBytes - tableOffset);
+  const entries = entriesOf(table, last);
+  if (entries === undefined) throw unsupported('its seek table has no checksums');
+  return { offset: fileOffsets[last]!, entries };
+}

@@ -1,0 +1,193 @@
+import { createHash } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { type Inspection, inspect } from './inspect.ts';
+import { DATA_ALIGN, END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
+import { MAX_MANIFEST_BYTES, type MemberRecord } from './manifest.ts';
+import { framesOf } from './member-frames.ts';
+import { checkSize } from './member-writer.ts';
+import { partialPathOf } from './names.ts';
+import type { Output } from './output.ts';
+import { writeHashes } from './sidecar.ts';
+import { decodeHeader } from './tar-format.ts';
+import type { TarSource } from './tar-source.ts';
+import type { ArchiveMember, FinishedArchive, WriterOptions } from './types.ts';
+import { createOutput, publishWithHashes } from './writer.ts';
+
+/** Members up to this size go through memory, like the XML and manifests they mostly are. */
+const SMALL_BYTES = 64 * 1024;
+/** Most that stands before a member's data: its header, a pax header with a name or a comment. */
+const MAX_HEADER_BYTES = 64 * 1024;
+
+export interface ConvertOptions extends Pick<WriterOptions, 'compression' | 'workers' | 'signal'> {
+  /** The archive to be read; it stays. */
+  from: string;
+  /** Where the new one is published; must not exist. */
+  path: string;
+  /** Bytes of the members done. */
+  onProgress?: (bytesDone: number) => void;
+}
+
+/**
+ * Writes the other form of an archive: the same tar content, byte for byte, plain or compressed. So every member,
+ * manifest and offset stays what it is, and the hash file, too. Hashes and frame checksums of the old file are
+ * compared on the way: damage is not carried over.
+ *
+ * write → publish, or abort, as with a writer.
+ */
+export class ArchiveConverter {
+  readonly path: string;
+  readonly partialPath: string;
+  readonly backupId: string;
+  /** Bytes of the members, and how many of them are not holes. */
+  readonly sizeBytes: number;
+  readonly allocatedBytes: number;
+  readonly #options: ConvertOptions;
+  readonly #inspection: Inspection;
+  readonly #source: TarSource;
+  #output: Output | undefined;
+  #writtenBytes = 0;
+
+  private constructor(options: ConvertOptions, inspection: Inspection, source: TarSource, backupId: string) {
+    this.path = options.path;
+    this.partialPath = partialPathOf(options.path, backupId);
+    this.backupId = backupId;
+    this.#options = options;
+    this.#inspection = inspection;
+    this.#source = source;
+    const members = inspection.manifest?.members ?? [];
+    this.sizeBytes = inspection.members.reduce((sum, member) => sum + member.sizeBytes, 0);
+    this.allocatedBytes = members.reduce(
+      (sum, member) => sum + (member.allocatedBytes ?? member.sizeBytes),
+      0,
+    );
+  }
+
+  /** Opens the old archive. @throws VirtkeepError archive_damaged, archive_unsupported (not ours), io_failed, canceled */
+  static async open(options: ConvertOptions): Promise<ArchiveConverter> {
+    const inspection = await inspect(options.from, options.signal);
+    const { access, manifest, fault } = inspection;
+    if (fault === undefined && manifest !== null && access.kind !== 'stream')
+      return new ArchiveConverter(options, inspection, access.source, manifest.backupId);
+    await inspection.file.handle.close();
+    const reason = 'it was not written by this service and cannot be converted';
+    throw fault ?? new VirtkeepError('archive_unsupported', { path: options.from, reason });
+  }
+
+  /**
+   * Copies all members into the partial file and makes it durable.
+   * @throws VirtkeepError file_exists, invalid_field (level), archive_damaged, hash_mismatch, disk_full, io_failed,
+   *   canceled; call abort() then
+   */
+  async write(): Promise<void> {
+    const output = await createOutput(this.#options, this.partialPath);
+    this.#output = output;
+    let done = 0;
+    let end = 0;
+    for (const member of this.#inspection.members) {
+      await this.#copy(member, end, output, bytes => this.#options.onProgress?.(done + bytes));
+      done += member.sizeBytes;
+      end = member.dataOffset + roundUp(member.sizeBytes, TAR_BLOCK);
+      this.#options.onProgress?.(done);
+    }
+    await output.bytes(new Uint8Array(END_BYTES));
+    this.#writtenBytes = await output.end();
+    await output.close();
+    await checkSize(this.partialPath, this.#writtenBytes);
+  }
+
+  /** Gives the new archive its name, with its hash file. @throws VirtkeepError file_exists, io_failed */
+  async publish(): Promise<FinishedArchive> {
+    throwIfAborted(this.#options.signal);
+    const manifest = this.#inspection.manifest!;
+    const hashed = manifest.members.some(({ sha256 }) => sha256 !== null);
+    const sha256Path = hashed ? await writeHashes(this.path, await this.#records()) : null;
+    await publishWithHashes(this.partialPath, this.path, sha256Path);
+    return { path: this.path, sizeBytes: this.#writtenBytes, sha256Path, manifest };
+  }
+
+  /** Stops the threads and removes the partial file; harmless after publish and when repeated. */
+  async abort(): Promise<void> {
+    const output = this.#output;
+    this.#output = undefined;
+    await output?.close();
+    await this.#inspection.file.handle.close();
+    await rm(this.partialPath, { force: true });
+  }
+
+  /** Header blocks, data and padding of one member. */
+  async #copy(
+    member: ArchiveMember,
+    start: number,
+    output: Output,
+    onProgress: (bytesDone: number) => void,
+  ): Promise<void> {
+    throwIfAborted(this.#options.signal);
+    const { dataOffset, sizeBytes } = member;
+    await output.bytes(await this.#header(member, start));
+    if (sizeBytes === 0) return;
+    if (sizeBytes <= SMALL_BYTES || dataOffset % DATA_ALIGN !== 0)
+      await output.bytes(await this.#smallData(member));
+    else await this.#bigData(member, output, onProgress);
+  }
+
+  async #header(member: ArchiveMember, start: number): Promise<Buffer> {
+    const { name, dataOffset, sizeBytes } = member;
+    if (dataOffset - start > MAX_HEADER_BYTES) throw this.#damaged(`the header of "${name}" is too long`);
+    const bytes = await this.#source.read(start, dataOffset - start);
+    const header = decodeHeader(bytes.subarray(-TAR_BLOCK));
+    if (typeof header === 'string') throw this.#damaged(`the member "${name}": ${header}`);
+    if (!header.isFile || header.sizeBytes !== sizeBytes)
+      throw this.#damaged(`the header of the member "${name}" does not agree with the manifest`);
+    return bytes;
+  }
+
+  async #smallData({ name, dataOffset, sizeBytes, sha256 }: ArchiveMember): Promise<Buffer> {
+    if (sizeBytes > MAX_MANIFEST_BYTES)
+      throw new VirtkeepError('archive_unsupported', {
+        path: this.#options.from,
+        reason: `the data of "${name}" does not start at a multiple of ${DATA_ALIGN}`,
+      });
+    const bytes = await this.#source.read(dataOffset, roundUp(sizeBytes, TAR_BLOCK));
+    const content = bytes.subarray(0, sizeBytes);
+    if (sha256 !== null && createHash('sha256').update(content).digest('hex') !== sha256)
+      throw this.#mismatch(name);
+    return bytes;
+  }
+
+  async #bigData(
+    { name, dataOffset, sizeBytes, sha256 }: ArchiveMember,
+    output: Output,
+    onProgress: (bytesDone: number) => void,
+  ): Promise<void> {
+    const { access, file } = this.#inspection;
+    const source = { fd: file.handle.fd, offset: dataOffset, lengthBytes: sizeBytes };
+    const frames = access.kind === 'seekable' ? framesOf(access.table, dataOffset, sizeBytes) : undefined;
+    if (access.kind === 'seekable' && frames === undefined)
+      throw new VirtkeepError('archive_unsupported', {
+        path: this.#options.from,
+        reason: `the frames of "${name}" are not those of this service`,
+      });
+    const hash = sha256 !== null;
+    const job = { source, srcPath: this.#options.from, hash, onProgress, ...(frames && { frames }) };
+    const result = await output.data(job);
+    if (hash && result.sha256 !== sha256) throw this.#mismatch(name);
+  }
+
+  /** The members for the hash file, the newest manifest included. */
+  async #records(): Promise<MemberRecord[]> {
+    const own = this.#inspection.members.at(-1)!;
+    const bytes = await this.#source.read(own.dataOffset, own.sizeBytes);
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    return [...this.#inspection.manifest!.members, { ...own, sha256 }];
+  }
+
+  #damaged(reason: string): VirtkeepError {
+    return new VirtkeepError('archive_damaged', { path: this.#options.from, reason });
+  }
+
+  #mismatch(member: string): VirtkeepError {
+    return new VirtkeepError('hash_mismatch', { member, path: this.#options.from });
+  }
+}

@@ -1,0 +1,117 @@
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { foreignMember } from './foreign-member.ts';
+import { walkFrames } from './frames.ts';
+import type { Access, Inspection } from './inspect.ts';
+import { MAX_MANIFEST_BYTES, type Manifest, parseManifest } from './manifest.ts';
+import { isManifestName } from './names.ts';
+import { type WalkEnd, type WalkedMember, walkTar } from './tar-format.ts';
+import { readerOf, SeekableSource, type TarSource } from './tar-source.ts';
+import type { ArchiveMember } from './types.ts';
+
+/** What is left of an archive of ours whose newest manifest or end is gone. */
+export interface Salvaged {
+  /** Members behind the last readable manifest: of a state that is lost. */
+  lost: ArchiveMember[];
+  /** The unreadable manifest among them, when the tar itself ends as it must. */
+  unreadable: string | null;
+  /** The last of the lost ones, when the file ends inside it. */
+  cut: string | null;
+}
+
+type Reachable = Exclude<Access, { kind: 'stream' }>;
+
+/**
+ * Looks for the last manifest that can be read, by walking the headers (and the frames, when the seek table is gone),
+ * and takes the archive as it was then: all states up to that one. Undefined when there is none, or when it describes
+ * another tar (one that was unpacked and packed again).
+ * @throws VirtkeepError io_failed, canceled
+ */
+export async function salvage(
+  inspection: Inspection,
+  signal: AbortSignal,
+): Promise<(Inspection & { fault: VirtkeepError; salvaged: Salvaged }) | undefined> {
+  const { file } = inspection;
+  const access = await reachable(inspection, signal);
+  if (access === undefined) return undefined;
+  const walked: WalkedMember[] = [];
+  const end = await walkAll(access.source, walked, signal);
+  const found = await lastManifest(access.source, walked, file.path);
+  if (found === undefined) return undefined;
+  const { manifest, at } = found;
+  const members = [
+    ...manifest.members.map(memberOf),
+    { ...memberOf(walked[at]!), kind: 'manifest' as const },
+  ];
+  const lost = walked.slice(at + 1).map(foreignMember);
+  const last = lost.at(-1);
+  const cut = last !== undefined && last.dataOffset + last.sizeBytes > access.source.tarBytes;
+  const damagedLast = end.fault === undefined && last !== undefined && isManifestName(last.name);
+  const salvaged: Salvaged = {
+    lost,
+    unreadable: damagedLast ? last.name : null,
+    cut: cut ? last.name : null,
+  };
+  const fault = inspection.fault ?? tornTail(file.path, 'what follows its last manifest is not complete');
+  return { ...inspection, access, manifest, members, fault, salvaged };
+}
+
+const tornTail = (path: string, what: string) =>
+  new VirtkeepError('archive_damaged', { path, reason: `torn tail: ${what}` });
+
+/** A way to the members that needs no seek table. */
+async function reachable({ access, file }: Inspection, signal: AbortSignal): Promise<Reachable | undefined> {
+  if (access.kind !== 'stream') return access;
+  const table = await walkFrames(file, signal);
+  if (table.frameCount === 0) return undefined;
+  return { kind: 'seekable', table, source: new SeekableSource(file, table) };
+}
+
+async function walkAll(source: TarSource, walked: WalkedMember[], signal: AbortSignal): Promise<WalkEnd> {
+  try {
+    return await walkTar(readerOf(source, signal), walked);
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;
+    return { endOffset: 0, fault: error.params.reason ?? error.message };
+  }
+}
+
+/** The last member that is a manifest and describes exactly the members before it. */
+async function lastManifest(
+  source: TarSource,
+  walked: readonly WalkedMember[],
+  path: string,
+): Promise<{ manifest: Manifest; at: number } | undefined> {
+  for (let at = walked.length - 1; at >= 0; at--) {
+    if (!isManifestName(walked[at]!.name)) continue;
+    const manifest = await readManifest(source, walked[at]!, path);
+    if (manifest !== undefined && describes(manifest, walked.slice(0, at))) return { manifest, at };
+  }
+  return undefined;
+}
+
+const describes = ({ members }: Manifest, walked: readonly WalkedMember[]): boolean =>
+  members.length === walked.length &&
+  members.every(({ name, dataOffset, sizeBytes }, index) => {
+    const there = walked[index]!;
+    return there.name === name && there.dataOffset === dataOffset && there.sizeBytes === sizeBytes;
+  });
+
+/** A manifest in the middle or at the end of the tar; undefined when it cannot be read. */
+export async function readManifest(
+  source: TarSource,
+  { dataOffset, sizeBytes }: Pick<ArchiveMember, 'dataOffset' | 'sizeBytes'>,
+  path: string,
+): Promise<Manifest | undefined> {
+  if (sizeBytes > MAX_MANIFEST_BYTES || dataOffset + sizeBytes > source.tarBytes) return undefined;
+  try {
+    return parseManifest(await source.read(dataOffset, sizeBytes), path);
+  } catch (error) {
+    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return undefined;
+    throw error;
+  }
+}
+
+function memberOf(member: Partial<ArchiveMember> & Pick<ArchiveMember, 'name' | 'sizeBytes' | 'dataOffset'>) {
+  const { name, kind = 'other', sizeBytes, dataOffset, sha256 = null, formerPath = null } = member;
+  return { name, kind, sizeBytes, dataOffset, sha256, formerPath };
+}

@@ -1,0 +1,176 @@
+import { createHash } from 'node:crypto';
+import { constants } from 'node:fs';
+import { type FileHandle, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { z } from 'zod';
+import { sha256PathOf } from './names.ts';
+
+/**
+ * The tail file: all that is needed to make an archive again what it was before it was extended. One line of JSON,
+ * then the saved bytes. It appears under its name only when it is whole and durable; until then nothing of the
+ * archive is overwritten.
+ */
+const headerSchema = z.object({
+  version: z.literal(1),
+  /** The archive's size. */
+  sizeBytes: z.int().nonnegative(),
+  /** Where in the archive the saved bytes stood; they reach to its end. */
+  offset: z.int().nonnegative(),
+  tailBytes: z.int().nonnegative(),
+  /** Size of the hash file, null when there was none. */
+  sidecarBytes: z.int().nonnegative().nullable(),
+  /** Of everything behind this line. */
+  sha256: z.string(),
+});
+/** Longest first line. */
+const MAX_HEADER_BYTES = 1024;
+
+interface SavedTail {
+  sizeBytes: number;
+  offset: number;
+  tail: Buffer;
+  sidecar: Buffer | null;
+}
+
+/** Names beside the archive that an extension uses for a while; all of them go with the tail file. */
+export const tailNames = {
+  unfinished: (tailPath: string): string => `${tailPath}.new`,
+  /** A raw disk under conversion. */
+  spare: (tailPath: string): string => `${tailPath}.qcow2`,
+  /** The new hash file. */
+  sidecar: (tailPath: string): string => `${tailPath}.sha256`,
+};
+
+/**
+ * Saves the bytes of the archive from `offset` to its end, and its hash file.
+ * @throws VirtkeepError io_failed, disk_full, archive_damaged when the archive is not `sizeBytes` long any more
+ */
+export async function saveTail(
+  archive: FileHandle,
+  path: string,
+  { offset, sizeBytes }: { offset: number; sizeBytes: number },
+  tailPath: string,
+): Promise<void> {
+  const unfinished = tailNames.unfinished(tailPath);
+  try {
+    if ((await archive.stat()).size !== sizeBytes)
+      throw new VirtkeepError('archive_damaged', {
+        path,
+        reason: 'it was changed by somebody else meanwhile',
+      });
+    const tail = Buffer.alloc(sizeBytes - offset);
+    await archive.read(tail, 0, tail.length, offset);
+    const sidecar = await readFile(sha256PathOf(path)).catch(absentAs(null));
+    const saved = encode({ sizeBytes, offset, tail, sidecar });
+    await writeFile(unfinished, saved, { mode: 0o600, flush: true });
+    await rename(unfinished, tailPath);
+    await syncDirectoryOf(tailPath);
+  } catch (error) {
+    throw fromIoError(error, 'writing', tailPath);
+  }
+}
+
+/**
+ * Puts back the end an archive had before it was extended, as `tailPath` keeps it, with its hash file, and removes
+ * that file: the archive is byte for byte what it was. Idempotent; without the tail file nothing was overwritten yet.
+ * @throws VirtkeepError io_failed, disk_full (then the tail file stays, and it is to be tried again),
+ *   archive_damaged when tail file or archive are not what they must be
+ */
+export async function undoAppend(path: string, tailPath: string): Promise<void> {
+  try {
+    const bytes = await readFile(tailPath).catch(absentAs(null));
+    if (bytes !== null) {
+      const saved = decode(bytes, tailPath);
+      await putBack(path, saved);
+      await putSidecarBack(path, tailPath, saved.sidecar);
+    }
+    // A pool that is not mounted has neither tail file nor directory: that is an error, and not "nothing to do".
+    await stat(dirname(tailPath));
+    const { unfinished, spare, sidecar } = tailNames;
+    for (const name of [unfinished(tailPath), spare(tailPath), sidecar(tailPath), tailPath])
+      await rm(name, { force: true });
+    await syncDirectoryOf(tailPath);
+  } catch (error) {
+    throw fromIoError(error, 'putting back the end of', path);
+  }
+}
+
+const absentAs =
+  <T>(value: T) =>
+  (error: unknown): T => {
+    if (errnoOf(error) === 'ENOENT') return value;
+    throw error;
+  };
+
+function encode({ sizeBytes, offset, tail, sidecar }: SavedTail): Buffer {
+  const body = Buffer.concat([tail, sidecar ?? Buffer.alloc(0)]);
+  const header: z.infer<typeof headerSchema> = {
+    version: 1,
+    sizeBytes,
+    offset,
+    tailBytes: tail.length,
+    sidecarBytes: sidecar === null ? null : sidecar.length,
+    sha256: sha256(body),
+  };
+  return Buffer.concat([Buffer.from(`${JSON.stringify(header)}\n`), body]);
+}
+
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+
+function decode(bytes: Buffer, tailPath: string): SavedTail {
+  const lineEnd = bytes.subarray(0, MAX_HEADER_BYTES).indexOf('\n');
+  try {
+    const header = headerSchema.parse(JSON.parse(bytes.toString('utf8', 0, Math.max(0, lineEnd))));
+    const body = bytes.subarray(lineEnd + 1);
+    const { sizeBytes, offset, tailBytes, sidecarBytes } = header;
+    const whole = body.length === tailBytes + (sidecarBytes ?? 0) && offset + tailBytes === sizeBytes;
+    if (!whole || sha256(body) !== header.sha256) throw new Error('its bytes are not those that were saved');
+    const sidecar = sidecarBytes === null ? null : body.subarray(tailBytes);
+    return { sizeBytes, offset, tail: body.subarray(0, tailBytes), sidecar };
+  } catch (error) {
+    const reason = `the saved end of an archive cannot be read (${(error as Error).message.slice(0, 200)})`;
+    throw new VirtkeepError('archive_damaged', { path: tailPath, reason });
+  }
+}
+
+async function putBack(path: string, { sizeBytes, offset, tail }: SavedTail): Promise<void> {
+  const file = await open(path, constants.O_RDWR).catch(absentAs(null));
+  // Somebody removed the archive meanwhile: there is nothing to put back to.
+  if (file === null) return;
+  try {
+    if ((await file.stat()).size < offset)
+      throw new VirtkeepError('archive_damaged', { path, reason: 'it is shorter than before its extension' });
+    try {
+      await writeAt(file, tail, offset);
+    } catch (error) {
+      // Overwriting needs room where blocks are shared (btrfs, XFS after a reflink): what was added makes it.
+      if (errnoOf(error) !== 'ENOSPC') throw error;
+      await file.truncate(offset);
+      await writeAt(file, tail, offset);
+    }
+    await file.truncate(sizeBytes);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+async function writeAt(file: FileHandle, bytes: Buffer, offset: number): Promise<void> {
+  for (let done = 0; done < bytes.length; )
+    done += (await file.write(bytes, done, bytes.length - done, offset + done)).bytesWritten;
+}
+
+async function putSidecarBack(path: string, tailPath: string, sidecar: Buffer | null): Promise<void> {
+  const name = sha256PathOf(path);
+  const now = await readFile(name).catch(absentAs(null));
+  if (sidecar === null) {
+    if (now !== null) await rm(name, { force: true });
+    return;
+  }
+  if (now?.equals(sidecar)) return;
+  const unfinished = tailNames.sidecar(tailPath);
+  await writeFile(unfinished, sidecar, { mode: 0o600, flush: true });
+  await rename(unfinished, name);
+}

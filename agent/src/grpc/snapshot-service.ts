@@ -1,0 +1,97 @@
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import type { OperationRunner } from '../operations/runner.ts';
+import { fromLibvirt, isNoDomain, loadStates, savedStateMessage } from '../snapshots/index.ts';
+import type { Lock, Workflow } from '../workflows/context.ts';
+import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { checkStateName, createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
+import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
+import { revertSnapshotWorkflow } from '../workflows/snapshot/revert.ts';
+import { requireUuid } from './fields.ts';
+
+/** More would be a mistake of units. */
+const MAX_BANDWIDTH = 2n ** 40n;
+
+export function snapshotService(
+  runner: OperationRunner,
+  dependencies: WorkflowDependencies,
+): SnapshotServiceImplementation {
+  return {
+    async list({ domainId }) {
+      requireUuid('domain_id', domainId);
+      const states = await asked(domainId, async () => {
+        return loadStates(await dependencies.libvirt().domainByUuid(domainId));
+      });
+      return { snapshots: states.map(state => savedStateMessage(domainId, state)) };
+    },
+
+    async create(request) {
+      const known = runner.replay(request.operationId, 'create_snapshot', request);
+      if (known) return known;
+      checkStateName(request);
+      const workflow = createSnapshotWorkflow(dependencies, request);
+      return start(runner, dependencies, 'create_snapshot', request, workflow, 'always');
+    },
+
+    async remove(request) {
+      const known = runner.replay(request.operationId, 'remove_snapshot', request);
+      if (known) return known;
+      requireUuid('snapshot_id', request.snapshotId);
+      if (request.bandwidth > MAX_BANDWIDTH)
+        throw new VirtkeepError('invalid_field', {
+          field: 'bandwidth',
+          reason: `is more than ${MAX_BANDWIDTH}`,
+        });
+      const workflow = removeSnapshotWorkflow(dependencies, request);
+      // a running guest may be shut down while its layers are merged; one that is off must not start under qemu-img
+      return start(runner, dependencies, 'remove_snapshot', request, workflow, 'when_off');
+    },
+
+    async revert(request) {
+      const known = runner.replay(request.operationId, 'revert_snapshot', request);
+      if (known) return known;
+      requireUuid('snapshot_id', request.snapshotId);
+      const workflow = revertSnapshotWorkflow(dependencies, request);
+      return start(runner, dependencies, 'revert_snapshot', request, workflow, 'always');
+    },
+  };
+}
+
+/** @param power whether nobody may start or stop the domain meanwhile */
+async function start(
+  runner: OperationRunner,
+  dependencies: WorkflowDependencies,
+  kind: string,
+  request: { operationId: string; domainId: string },
+  workflow: Workflow,
+  power: 'always' | 'when_off',
+): Promise<Operation> {
+  const { domainId } = request;
+  requireUuid('domain_id', domainId);
+  const isRunning = await asked(domainId, async () => {
+    return (await dependencies.libvirt().domainByUuid(domainId)).isActive();
+  });
+  const disks: Lock = { kind: 'domain', id: domainId, mode: 'exclusive' };
+  const locks: Lock[] = power === 'always' || !isRunning ? [disks, { ...disks, kind: 'power' }] : [disks];
+  return runner.start({
+    id: request.operationId,
+    kind,
+    request,
+    entities: [{ id: domainId, entityClass: EntityClass.DOMAIN }],
+    locks,
+    cancellable: true,
+    workflow,
+  });
+}
+
+/** @throws VirtkeepError domain_not_found, libvirt_failed */
+async function asked<T>(id: string, call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
+    throw fromLibvirt(error, 'virDomainSnapshot');
+  }
+}

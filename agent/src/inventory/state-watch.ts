@@ -1,0 +1,104 @@
+/**
+ * Notices that saved states were deleted or reverted to without us (by virsh, say) and records when: no archive of before
+ * can be extended then (specification 3.2). What was seen last is kept durably, so it is noticed after a stop of the
+ * agent too.
+ *
+ * What virtkeep itself takes away it announces in the domain's metadata before (`removedStates`), and it records
+ * deletions and reverts of its own there (`statesDeleted`); neither is taken for somebody else's.
+ */
+import { type Domain, DomainXml } from '@virtkeep/node-libvirt';
+import type { Logger } from '@virtkeep/shared/log';
+import { parseDomain } from '../domain-xml/index.ts';
+import type { Settings } from '../pools/index.ts';
+import { AUTOMATIC_PREFIX, savedStateId, writeMetadata } from '../snapshots/index.ts';
+import type { DomainFacts } from './domain-facts.ts';
+
+/** What a look saw of a domain's states. */
+export interface SeenStates {
+  /** Ids. */
+  states: string[];
+  /** Id of the current one. */
+  current: string | null;
+  /** The record of the last deletion, RFC 3339. */
+  deleted: string | null;
+}
+
+export function seenStates({ uuid, savedStates, config }: DomainFacts): SeenStates {
+  const lasting = savedStates.filter(({ name }) => !name.startsWith(AUTOMATIC_PREFIX));
+  const current = lasting.find(state => state.current);
+  return {
+    states: lasting.map(state => savedStateId(uuid, state)),
+    current: current ? savedStateId(uuid, current) : null,
+    deleted: config?.metadata.statesDeleted?.toISOString() ?? null,
+  };
+}
+
+/** Whether somebody else deleted a state, or reverted to one, between two looks. */
+export function happenedWithoutUs(
+  before: SeenStates,
+  now: SeenStates,
+  removedStates: readonly string[],
+): boolean {
+  if (before.deleted !== now.deleted) return false;
+  const isGone = before.states.some(id => !now.states.includes(id) && !removedStates.includes(id));
+  const isReverted =
+    before.current !== null &&
+    now.current !== null &&
+    before.current !== now.current &&
+    now.states.includes(before.current) &&
+    before.states.includes(now.current);
+  return isGone || isReverted;
+}
+
+const keyOf = (domainId: string) => `states.${domainId}`;
+
+export class StateWatch {
+  readonly #settings: Settings;
+  readonly #log: Logger;
+
+  constructor(settings: Settings, log: Logger) {
+    this.#settings = settings;
+    this.#log = log;
+  }
+
+  /**
+   * Compares a domain with how it was. Not to be called while an operation holds the domain: its states come and go then.
+   * @returns true when a deletion was recorded, so the domain is to be read again
+   * @throws LibvirtError, VirtkeepError journal_failed
+   */
+  async look(domain: Domain, facts: DomainFacts, isHeld: () => boolean): Promise<boolean> {
+    if (isHeld() || !facts.config) return false;
+    const before = this.#before(facts.uuid);
+    const now = seenStates(facts);
+    if (before && JSON.stringify(before) === JSON.stringify(now)) return false;
+    const removed = facts.config.metadata.removedStates ?? [];
+    const isOther = before !== null && happenedWithoutUs(before, now, removed);
+    if (isOther && !(await this.#record(domain, before, now, isHeld))) return false;
+    if (before || now.states.length > 0) this.#settings.set(keyOf(facts.uuid), now);
+    return isOther;
+  }
+
+  #before(domainId: string): SeenStates | null {
+    const stored = this.#settings.get(keyOf(domainId)) as Partial<SeenStates> | null | undefined;
+    if (!stored || !Array.isArray(stored.states)) return null;
+    return { states: stored.states, current: stored.current ?? null, deleted: stored.deleted ?? null };
+  }
+
+  /** The metadata is read once more: an operation may have announced the deletion since. */
+  async #record(
+    domain: Domain,
+    before: SeenStates,
+    now: SeenStates,
+    isHeld: () => boolean,
+  ): Promise<boolean> {
+    const { metadata, name } = parseDomain(
+      await domain.xml((await domain.isActive()) ? 0 : DomainXml.INACTIVE),
+    );
+    const deleted = metadata.statesDeleted?.toISOString() ?? null;
+    if (!happenedWithoutUs(before, { ...now, deleted }, metadata.removedStates ?? [])) return true;
+    if (isHeld()) return false;
+    this.#log.warn('a saved state was deleted or reverted to by somebody else', { domain: name });
+    await writeMetadata(domain, { ...metadata, statesDeleted: new Date() });
+    return true;
+  }
+}

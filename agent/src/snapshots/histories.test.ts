@@ -1,0 +1,295 @@
+/**
+ * Random histories of a domain against an oracle: disks are maps of blocks, merges and reverts are carried out on them as
+ * the planners say, each step may be the last one before a crash, and after every step the domain, each state and each
+ * detached disk must read what they did.
+ */
+import { describe, expect, test } from '@jest/globals';
+import type { DomainMetadata } from '../domain-xml/index.ts';
+import type { SavedState } from './chain.ts';
+import { type MergeStep, nextMergeStep, removalRefusal } from './merge-plan.ts';
+import type { ChainPicture, LiveTop } from './picture.ts';
+import { isUnused, planRevert, revertRefusal } from './revert-plan.ts';
+
+interface File {
+  backing: string | null;
+  blocks: Map<number, number>;
+  size: number;
+}
+
+/** Numbers that look random, the same for the same seed. */
+function randomOf(seed: number): (below: number) => number {
+  let state = seed * 2_654_435_761 + 12_345;
+  return below => {
+    state = (Math.imul(state ^ (state >>> 15), 2_246_822_519) + 3_266_489_917) | 0;
+    return ((state ^ (state >>> 13)) >>> 0) % below;
+  };
+}
+
+class FakeNode {
+  readonly files = new Map<string, File>();
+  readonly tops = new Map<string, string>();
+  readonly jobs = new Map<string, { above: string; layer: string; active: boolean; ready: boolean }>();
+  readonly detached = new Set<string>();
+  states: SavedState[] = [];
+  metadata: DomainMetadata = { template: false, templateVersion: 0, attachments: [] };
+  running = false;
+  #names = 0;
+
+  picture(): ChainPicture {
+    const live = [...this.tops].map(([target, path]): [string, LiveTop] => {
+      const job = this.jobs.get(target);
+      const mirror = job?.active ? { job: 'active-commit', ready: job.ready } : null;
+      return [target, { path, mirror, job: job !== undefined }];
+    });
+    return {
+      domainId: '11111111-2222-4333-8444-555555555555',
+      power: this.running ? 'running' : 'off',
+      live: new Map(this.running ? live : []),
+      config: this.tops,
+      states: this.states,
+      files: new Map([...this.files].map(([path, file]) => [path, file.backing])),
+      metadata: this.metadata,
+      foreign: new Map(),
+    };
+  }
+
+  /** What is read from a file with all below it. */
+  content(path: string): string {
+    const blocks = new Map<number, number>();
+    for (let at: string | null = path; at !== null; ) {
+      const file: File | undefined = this.files.get(at);
+      if (!file) throw new Error(`${at} is missing`);
+      for (const [block, value] of file.blocks) if (!blocks.has(block)) blocks.set(block, value);
+      at = file.backing;
+    }
+    return JSON.stringify([this.files.get(path)!.size, [...blocks].sort(([a], [b]) => a - b)]);
+  }
+
+  add(target: string): void {
+    const path = `/d/${target}${this.#names++}`;
+    this.files.set(path, { backing: null, blocks: new Map(), size: 10 });
+    this.tops.set(target, path);
+  }
+
+  create(name: string): void {
+    const overlays: Record<string, string> = {};
+    const frozen = Object.fromEntries(this.tops);
+    for (const [target, top] of this.tops) overlays[target] = this.#overlay(target, top);
+    const parent = this.states.find(({ current }) => current)?.name ?? null;
+    for (const state of this.states) state.current = false;
+    const frozenFormats = Object.fromEntries([...this.tops.keys()].map(target => [target, 'qcow2']));
+    this.states.push({
+      name, parent, current: true, description: '', createdUnix: this.#names, memory: 'no', memoryPath: null,
+      overlays, frozen, frozenFormats, internalDisks: [], deleting: false, xml: '',
+    }); // biome-ignore format: one record
+  }
+
+  #overlay(target: string, backing: string): string {
+    const path = `/d/${target}${this.#names++}`;
+    this.files.set(path, { backing, blocks: new Map(), size: this.files.get(backing)!.size });
+    this.tops.set(target, path);
+    return path;
+  }
+
+  revert(state: SavedState): void {
+    const { overlays, unused } = planRevert(this.picture(), state, String(this.#names++));
+    for (const target of [...this.tops.keys()]) this.tops.delete(target);
+    for (const { targetDev, backing } of overlays)
+      state.overlays[targetDev] = this.#overlay(targetDev, backing.path);
+    for (const other of this.states) other.current = other === state;
+    for (const path of unused) if (isUnused(this.picture(), path)) this.files.delete(path);
+  }
+
+  /** @param isWhole false: the step is cut off in its middle, where it has one */
+  act(step: MergeStep, isWhole: boolean): unknown {
+    switch (step.do) {
+      case 'note':
+        this.metadata = step.metadata;
+        return;
+      case 'reparent':
+        for (const state of this.states)
+          if (step.states.includes(state.name)) {
+            state.parent = step.parent;
+            if (!isWhole) return;
+          }
+        return;
+      case 'forget':
+        return this.#forget(step.name);
+      case 'commit_active':
+      case 'commit_middle':
+        this.jobs.set(step.targetDev, { ...step, active: step.do === 'commit_active', ready: false });
+        return this.#merge(step.above, step.layer, isWhole);
+      case 'wait':
+        return this.#proceed(step.targetDev);
+      case 'pivot':
+        this.tops.set(step.targetDev, this.jobs.get(step.targetDev)!.layer);
+        this.jobs.delete(step.targetDev);
+        return;
+      case 'commit_offline':
+        this.#merge(step.above, step.layer, isWhole);
+        if (!isWhole) return;
+        this.#move(step.readers, step.above, step.layer, true);
+        return this.#rename(step);
+      case 'move_readers':
+        return this.#move(step.readers, step.above, step.layer, isWhole);
+      case 'rename':
+        return this.#rename(step);
+      case 'remove_file':
+        this.files.delete(step.path);
+        return;
+      default:
+        throw new Error(step.do);
+    }
+  }
+
+  #rename({ above, layer }: { above: string; layer: string }): void {
+    for (const state of this.states)
+      for (const [target, path] of Object.entries(state.frozen))
+        if (path === above) state.frozen[target] = layer;
+  }
+
+  #forget(name: string): void {
+    expect(this.states.some(({ parent }) => parent === name)).toBe(false);
+    const gone = this.states.find(state => state.name === name)!;
+    this.states = this.states.filter(state => state !== gone);
+    const parent = this.states.find(state => state.name === gone.parent);
+    if (gone.current && parent) parent.current = true;
+  }
+
+  #merge(above: string, layer: string, isWhole: boolean): void {
+    const [from, to] = [this.files.get(above)!, this.files.get(layer)!];
+    expect(from.backing).toBe(layer);
+    for (const [block, value] of from.blocks) {
+      to.blocks.set(block, value);
+      if (!isWhole) return;
+    }
+    to.size = Math.max(to.size, from.size);
+  }
+
+  #move(readers: string[], above: string, layer: string, isWhole: boolean): void {
+    for (const reader of readers) {
+      this.files.get(reader)!.backing = layer;
+      if (!isWhole) return;
+    }
+    for (const [target, top] of this.tops) if (top === above) this.tops.set(target, layer);
+  }
+
+  /** A running job gets on: what was cut off before is merged from the start. */
+  #proceed(target: string): void {
+    const job = this.jobs.get(target)!;
+    this.#merge(job.above, job.layer, true);
+    if (job.active) {
+      job.ready = true;
+      return;
+    }
+    // QEMU moves what is in the running chain, and nothing else
+    for (const [, top] of this.tops)
+      for (let at: string | null = top; at !== null; at = this.files.get(at)!.backing)
+        if (this.files.get(at)!.backing === job.above) this.files.get(at)!.backing = job.layer;
+    this.jobs.delete(target);
+  }
+
+  /** What everything reads, the states of that name left out. */
+  reading(without: string | null = null): Record<string, string> {
+    const found: Record<string, string> = {};
+    for (const [target, top] of this.tops) found[`now ${target}`] = this.content(top);
+    for (const path of this.detached) found[`detached ${path}`] = this.content(path);
+    for (const { name, overlays, frozen } of this.states)
+      if (name !== without)
+        for (const target of Object.keys(overlays))
+          found[`${name} ${target}`] = this.content(frozen[target]!);
+    return found;
+  }
+}
+
+const NOW = new Date(0);
+
+function remove(node: FakeNode, name: string, random: (below: number) => number): void {
+  const before = node.reading(name);
+  let isCrashed = false;
+  for (let steps = 0; ; steps++) {
+    expect(steps).toBeLessThan(400);
+    const isNamed = !isCrashed || node.states.some(state => state.name === name);
+    const goal = { name: isNamed ? name : null, countsAsDeletion: true };
+    const step = nextMergeStep(node.picture(), goal, NOW);
+    if (step.do === 'done') break;
+    const isWhole = random(5) > 0;
+    node.act(step, isWhole);
+    expect({ step, reading: node.reading(name) }).toEqual({ step, reading: before });
+    if (!isWhole) {
+      isCrashed = true;
+      // the guest may have been stopped or started while nobody looked; its jobs die with it
+      if (random(3) === 0) {
+        node.running = !node.running;
+        node.jobs.clear();
+      }
+    }
+  }
+  expect(node.states.some(state => state.name === name)).toBe(false);
+}
+
+function live(node: FakeNode, random: (below: number) => number, steps: number): void {
+  const pick = <T>(items: T[]): T | undefined => items[random(items.length || 1)];
+  for (let step = 0; step < steps; step++) {
+    const target = pick([...node.tops.keys()]);
+    const state = pick(node.states);
+    const top = target === undefined ? undefined : node.files.get(node.tops.get(target)!)!;
+    switch (random(10)) {
+      case 0:
+      case 1:
+        node.create(`s${step}`);
+        break;
+      case 2:
+      case 3:
+        if (state && removalRefusal(node.picture(), state) === null) remove(node, state.name, random);
+        break;
+      case 4:
+        if (state && revertRefusal(node.picture(), state) === null) revert(node, state);
+        break;
+      case 5:
+        if (node.tops.size < 3) node.add(`v${'abcdefghij'[step % 10]}`);
+        break;
+      case 6:
+        if (target && node.tops.size > 1) {
+          node.detached.add(node.tops.get(target)!);
+          node.tops.delete(target);
+        }
+        break;
+      case 7:
+        if (top) top.size += 1;
+        break;
+      case 8:
+        node.running = !node.running;
+        break;
+      default:
+        top?.blocks.set(random(10), step + 1);
+    }
+    if (top && random(2)) top.blocks.set(random(10), step + 1);
+  }
+}
+
+function revert(node: FakeNode, state: SavedState): void {
+  const others = Object.entries(node.reading()).filter(([what]) => !what.startsWith('now '));
+  node.revert(state);
+  const after = node.reading();
+  expect(after).toMatchObject(Object.fromEntries(others));
+  for (const target of Object.keys(state.overlays))
+    expect(after[`now ${target}`]).toBe(after[`${state.name} ${target}`]);
+}
+
+describe('random histories', () => {
+  test.each(Array.from({ length: 150 }, (_none, seed) => seed))('seed %i', seed => {
+    const random = randomOf(seed + 1);
+    const node = new FakeNode();
+    node.add('vda');
+    node.add('vdb');
+    live(node, random, 60);
+    for (const name of node.states.map(state => state.name)) remove(node, name, random);
+    // each disk is one file again, but for what detached disks stand on
+    for (const top of node.tops.values()) {
+      const below = node.files.get(top)!.backing;
+      const readers = [...node.files.values()].filter(file => file.backing === below).length;
+      if (below !== null) expect(readers).toBeGreaterThan(1);
+    }
+  });
+});

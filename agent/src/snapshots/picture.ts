@@ -1,0 +1,70 @@
+/**
+ * What merging decides upon: the files of a domain's disks as they stand on each other, who asks for which, and what is
+ * known of deleted states. Plain data and questions to it; nothing here talks to libvirt.
+ */
+import type { DomainMetadata } from '../domain-xml/index.ts';
+import type { SavedState } from './chain.ts';
+
+/** The top of a running domain's disk. */
+export interface LiveTop {
+  path: string;
+  /** An active commit or copy that runs or waits for its pivot. */
+  mirror: { job: string; ready: boolean } | null;
+  /** A block job of any kind runs. */
+  job: boolean;
+}
+
+export interface ChainPicture {
+  domainId: string;
+  power: 'running' | 'off';
+  /** Per target what the running domain writes to; empty when it is off. */
+  live: ReadonlyMap<string, LiveTop>;
+  /** Per target what the next start would write to; empty for a transient domain. */
+  config: ReadonlyMap<string, string>;
+  states: readonly SavedState[];
+  /** The files that exist, with the one that each stands on; null for a bottom one. */
+  files: ReadonlyMap<string, string | null>;
+  metadata: DomainMetadata;
+  /** Files that somebody else uses, and who. */
+  foreign: ReadonlyMap<string, string>;
+}
+
+/** Files that stand right on this one. */
+export function readersOf(picture: ChainPicture, path: string): string[] {
+  return [...picture.files].filter(([, below]) => below === path).map(([reader]) => reader);
+}
+
+/** The running or the next domain writes to it. */
+export function isTop(picture: ChainPicture, path: string): boolean {
+  return (
+    [...picture.live.values()].some(top => top.path === path) || [...picture.config.values()].includes(path)
+  );
+}
+
+/** States that keep this file. */
+export function keepersOf(picture: ChainPicture, path: string): SavedState[] {
+  return picture.states.filter(state => keptFiles(state).some(kept => kept.path === path));
+}
+
+/** What an external state froze, per disk. */
+export function keptFiles(state: SavedState): { targetDev: string; path: string }[] {
+  return Object.keys(state.overlays).flatMap(targetDev => {
+    const path = state.frozen[targetDev];
+    return path === undefined ? [] : [{ targetDev, path }];
+  });
+}
+
+/** A file and all that it stands on. */
+export function filesFrom(picture: ChainPicture, top: string): string[] {
+  const found: string[] = [];
+  for (let path: string | null | undefined = top; path && !found.includes(path); ) {
+    found.push(path);
+    path = picture.files.get(path);
+  }
+  return found;
+}
+
+/** The disk of the running domain whose chain holds the file. */
+export function liveDiskOf(picture: ChainPicture, path: string): string | undefined {
+  return [...picture.live].find(([, top]) => filesFrom(picture, top.path).includes(path))?.[0];
+}

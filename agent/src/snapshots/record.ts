@@ -1,0 +1,30 @@
+import { SavedState as SavedStateMessage } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { SavedState } from './chain.ts';
+import { parseIncrementTag } from './increment-tag.ts';
+import { savedStateId } from './state-id.ts';
+
+/** What a record needs of a state. */
+export type StateFacts = Pick<
+  SavedState,
+  'name' | 'parent' | 'createdUnix' | 'current' | 'memory' | 'description' | 'overlays' | 'internalDisks'
+>;
+
+/** A saved state in the words of the gRPC contract. */
+export function savedStateMessage(domainId: string, state: StateFacts): SavedStateMessage {
+  return {
+    id: savedStateId(domainId, state),
+    name: state.name,
+    parent: state.parent ?? '',
+    created: new Date(state.createdUnix * 1000),
+    current: state.current,
+    memory: state.memory !== 'no',
+    description: state.description,
+    backupId: parseIncrementTag(state.description)?.backupId ?? '',
+    targets: [...Object.keys(state.overlays), ...state.internalDisks].sort(),
+  };
+}
+
+/** The same as JSON, for the result of an operation. */
+export function savedStateRecord(domainId: string, state: StateFacts): unknown {
+  return SavedStateMessage.toJSON(savedStateMessage(domainId, state));
+}

@@ -1,0 +1,69 @@
+/**
+ * Bringing a domain back to a saved state, decided without doing it. libvirt refuses external states, so it is done by
+ * hand: a fresh overlay on each file that the state keeps, the definition that the state holds on these overlays, and
+ * the state told of them. What the state keeps is never written to, so the way back stays open until the very end.
+ */
+import { basename, dirname, extname, join } from 'node:path';
+import type { SavedState } from './chain.ts';
+import { blockJobOf } from './merge-plan.ts';
+import { type ChainPicture, isTop, keepersOf, keptFiles, readersOf } from './picture.ts';
+
+export interface RevertPlan {
+  overlays: { targetDev: string; path: string; backing: { path: string; format: string } }[];
+  /** What is written to now and belongs to no state: lost by the revert. */
+  unused: string[];
+}
+
+/**
+ * @param operationId makes the names of the overlays
+ * @throws nothing; ask `revertRefusal` before
+ */
+export function planRevert(picture: ChainPicture, state: SavedState, operationId: string): RevertPlan {
+  const overlays = keptFiles(state).map(({ targetDev, path }) => {
+    const directory = dirname(state.overlays[targetDev]!);
+    const stem = basename(path, extname(path)).replace(/\.[a-z]+\.state-[0-9a-f-]{36}$/, '');
+    const format = state.frozenFormats?.[targetDev] ?? 'raw';
+    const name = `${stem.slice(0, 100)}.${targetDev}.state-${operationId}.qcow2`;
+    return { targetDev, path: join(directory, name), backing: { path, format } };
+  });
+  return { overlays, unused: topsOf(picture).filter(top => isLost(picture, top)) };
+}
+
+/** Why the domain cannot be reverted now, or null. */
+export function revertRefusal(picture: ChainPicture, state: SavedState): string | null {
+  if (state.deleting) return `the deletion of "${state.name}" was interrupted; delete it again`;
+  if (picture.config.size === 0 && picture.power === 'running' && picture.live.size > 0)
+    return 'the VM is transient';
+  const missing = keptFiles(state).find(({ path }) => !picture.files.has(path));
+  if (missing) return `${missing.path}, which "${state.name}" keeps, is missing`;
+  const { memoryPath } = state;
+  if (memoryPath !== null && !picture.files.has(memoryPath))
+    return `its memory file ${memoryPath} is missing`;
+  for (const top of topsOf(picture)) {
+    const user = isLost(picture, top) && picture.foreign.get(top);
+    if (user) return `${top} is used by ${user}`;
+  }
+  return blockJobOf(picture);
+}
+
+function topsOf(picture: ChainPicture): string[] {
+  return [...new Set([...[...picture.live.values()].map(top => top.path), ...picture.config.values()])];
+}
+
+/** An overlay on a frozen file that no state keeps. A disk's first file was in no state: it is left to its owner. */
+function isLost(picture: ChainPicture, top: string): boolean {
+  const below = picture.files.get(top);
+  if (typeof below !== 'string' || keepersOf(picture, top).length > 0) return false;
+  const loose = picture.metadata.looseLayers ?? [];
+  return keepersOf(picture, below).length > 0 || loose.some(layer => layer.path === below);
+}
+
+/** Nobody writes to it, stands on it or keeps it. */
+export function isUnused(picture: ChainPicture, path: string): boolean {
+  return (
+    !isTop(picture, path) &&
+    readersOf(picture, path).length === 0 &&
+    keepersOf(picture, path).length === 0 &&
+    !picture.foreign.has(path)
+  );
+}

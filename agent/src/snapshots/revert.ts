@@ -1,0 +1,192 @@
+/** Brings a domain back to a saved state, and back from there when that fails. */
+import { rm, stat } from 'node:fs/promises';
+import {
+  type Domain,
+  DomainXml,
+  isLibvirtError,
+  type Libvirt,
+  SaveRestore,
+  SnapshotCreate,
+  SnapshotXml,
+} from '@virtkeep/node-libvirt';
+import { fromIoError } from '@virtkeep/shared/errors';
+import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
+import type { Logger } from '@virtkeep/shared/log';
+import { createImage, qemuImg, readImageHeader } from '../disks/index.ts';
+import { type DomainMetadata, parseDomain, setMetadata, stripRuntime } from '../domain-xml/index.ts';
+import type { SavedState } from './chain.ts';
+import { isNoDomain, patiently } from './failures.ts';
+import { foreignFiles, lookAt } from './look.ts';
+import { isUnused, type RevertPlan } from './revert-plan.ts';
+import { diskStates, domainsOfState, withOverlays, withSources } from './state-xml.ts';
+
+const OPERATION_INVALID = 55;
+
+/** Makes the overlays of a plan. @throws VirtkeepError qemu_img_failed, io_failed */
+export async function makeOverlays({ overlays }: RevertPlan, signal: AbortSignal): Promise<void> {
+  for (const { path, backing } of overlays) {
+    const header = await readImageHeader(backing.path);
+    // a raw file's first bytes are the guest's
+    const virtualSize = backing.format === 'raw' ? header.fileSize : header.virtualSize;
+    await createImage(path, { format: 'qcow2', backing, virtualSize, signal });
+    await syncDirectoryOf(path);
+  }
+}
+
+export interface Reverted {
+  /** The definition of the next start. */
+  definition: string;
+  /** What the memory is restored with; null for a state of the disks alone. */
+  live: string | null;
+}
+
+/**
+ * The domain as the state holds it, on the plan's overlays, with what the domain's own metadata says now.
+ * @throws VirtkeepError xml_invalid when the state holds no definition
+ */
+export function revertedDomain(state: SavedState, plan: RevertPlan, metadata: DomainMetadata): Reverted {
+  const sources = Object.fromEntries(
+    plan.overlays.map(({ targetDev, path }) => [targetDev, { path, format: 'qcow2', block: false }]),
+  );
+  const onOverlays = (xml: string) => {
+    const next = withSources(stripRuntime(xml), sources);
+    const attached = new Set(parseDomain(next).disks.map(disk => disk.path));
+    const attachments = metadata.attachments.filter(({ path }) => attached.has(path));
+    return setMetadata(next, { ...metadata, attachments });
+  };
+  const { domain, inactive } = domainsOfState(state.xml);
+  return {
+    definition: onOverlays(inactive ?? domain),
+    live: state.memory === 'external' ? onOverlays(domain) : null,
+  };
+}
+
+/** Takes the domain's power. One that ended by itself meanwhile is as good. @throws LibvirtError */
+export async function stopDomain(domain: Domain): Promise<void> {
+  try {
+    if (await domain.isActive()) await domain.destroy();
+  } catch (error) {
+    if (!(isLibvirtError(error) && error.is(OPERATION_INVALID))) throw error;
+  }
+}
+
+/** Defines the domain as the state holds it, and tells the state of its new overlays. @throws LibvirtError */
+export async function defineReverted(
+  libvirt: Libvirt,
+  domain: Domain,
+  state: SavedState,
+  plan: RevertPlan,
+  { definition }: Reverted,
+): Promise<void> {
+  await libvirt.defineDomain(definition);
+  if (await domain.hasManagedSave()) await domain.removeManagedSave();
+  const overlays = Object.fromEntries(plan.overlays.map(({ targetDev, path }) => [targetDev, path]));
+  await redefine(domain, state.name, overlays, true);
+}
+
+/**
+ * Lets the reverted domain run when it ran before, or when the state holds its memory.
+ * @returns whether it runs
+ * @throws LibvirtError
+ */
+export async function startReverted(
+  libvirt: Libvirt,
+  domain: Domain,
+  state: SavedState,
+  { live }: Reverted,
+  wasRunning: boolean,
+): Promise<boolean> {
+  // without this XML the memory file's own would write to the frozen files
+  if (live !== null)
+    await libvirt.restoreDomain(state.memoryPath!, live, SaveRestore.RUNNING, { timeoutMs: 0 });
+  else if (wasRunning) await domain.create(0, { timeoutMs: 0 });
+  return live !== null || wasRunning;
+}
+
+export interface RevertToUndo {
+  domainId: string;
+  state: string;
+  overlays: { targetDev: string; path: string }[];
+  formerOverlays: Record<string, string>;
+  formerDefinition: string;
+  formerCurrent: string | null;
+  wasRunning: boolean;
+}
+
+/**
+ * Undoes a revert at any point of it: the domain has its former definition, disks and states again; one that ran, and was
+ * stopped, is started. Idempotent.
+ */
+export async function undoRevert(
+  libvirt: Libvirt,
+  revert: RevertToUndo,
+  { signal, log }: { signal: AbortSignal; log: Logger },
+): Promise<void> {
+  await patiently(signal, () => putBack(libvirt, revert, log));
+  for (const { path } of revert.overlays) await removeLayer(path, signal);
+}
+
+async function putBack(libvirt: Libvirt, revert: RevertToUndo, log: Logger): Promise<void> {
+  const domain = libvirt.domain(revert.domainId);
+  try {
+    const added = new Set(revert.overlays.map(({ path }) => path));
+    if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stopDomain(domain);
+    if (writesTo(await domain.xml(DomainXml.INACTIVE), added))
+      await libvirt.defineDomain(revert.formerDefinition);
+    await redefine(domain, revert.state, revert.formerOverlays, false);
+    if (revert.formerCurrent !== null) await redefine(domain, revert.formerCurrent, {}, true);
+    if (revert.wasRunning && !(await domain.isActive()))
+      await domain.create().catch(error => {
+        log.error('the domain could not be started again after a failed revert', { error });
+      });
+  } catch (error) {
+    if (!isNoDomain(error)) throw error;
+  }
+}
+
+function writesTo(domainXml: string, paths: ReadonlySet<string>): boolean {
+  return [...diskStates(domainXml).values()].some(
+    disk => disk.sourcePath !== null && paths.has(disk.sourcePath),
+  );
+}
+
+/** Tells a state of the overlays that stand on what it keeps; libvirt's own deletion asks for them later. */
+async function redefine(
+  domain: Domain,
+  name: string,
+  overlays: Record<string, string>,
+  current: boolean,
+): Promise<void> {
+  const snapshot = await domain.findSnapshot(name);
+  if (!snapshot) return;
+  const xml = withOverlays(await snapshot.xml(SnapshotXml.SECURE), overlays);
+  await domain.createSnapshot(xml, SnapshotCreate.REDEFINE | (current ? SnapshotCreate.CURRENT : 0));
+}
+
+/**
+ * Removes overlays that a revert left behind, as far as nothing writes to them, stands on them or keeps them. Idempotent.
+ * @throws VirtkeepError io_failed, qemu_img_failed while some process uses one
+ */
+export async function removeUnusedLayers(
+  libvirt: Libvirt,
+  { domainId, paths }: { domainId: string; paths: readonly string[] },
+  signal: AbortSignal,
+): Promise<void> {
+  const look = await patiently(signal, async () =>
+    lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId)),
+  );
+  if (!look) return;
+  for (const path of paths) if (isUnused(look.picture, path)) await removeLayer(path, signal);
+}
+
+async function removeLayer(path: string, signal: AbortSignal): Promise<void> {
+  try {
+    if (!(await exists(path))) return;
+    // refused by QEMU's locks while any process writes to it
+    if ((await stat(path)).size > 0) await qemuImg('info', ['-f', 'qcow2', path], { signal });
+    await rm(path, { force: true });
+    await syncDirectoryOf(path);
+  } catch (error) {
+    throw fromIoError(error, 'removing', path);
+  }
+}

@@ -1,0 +1,98 @@
+/** What a backup reads, how much that is, and the writing of it. */
+import { readFile, stat } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { MiB } from '@virtkeep/shared/units';
+import type { ArchiveAppender, ArchiveWriter } from '../../archive/index.ts';
+import { requireSpace } from '../../pools/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { packTpmState } from '../tpm-state.ts';
+import type { BackupFacts } from './facts.ts';
+import { timeStamp } from './file-name.ts';
+import { type FrozenInstant, spareDirectoryOf } from './freeze.ts';
+import type { BackupJob } from './job.ts';
+import { type ArchivePlan, type FileSize, planArchive } from './members.ts';
+import { changedSource, type SourceMark } from './source-guard.ts';
+
+/** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
+const COMPRESSED_SHARE = 0.5;
+
+/** Asks for the space before anything is touched. What is not known yet (saved memory) counts with its upper bound. */
+export async function estimate(dependencies: WorkflowDependencies, job: BackupJob): Promise<void> {
+  const { facts, target, mode } = job;
+  const plan = await planCopy(dependencies, job, { automatic: null, consistency: 'off', time: new Date() });
+  const share = job.compressed ? COMPRESSED_SHARE : 1;
+  const memoryBytes = mode === 'memory' ? facts.config.memoryMiB * MiB : 0;
+  await requireSpace(target, (plan.neededBytes + memoryBytes) * share);
+  const spare = spareDirectoryOf(facts, target.path!);
+  if (memoryBytes > 0) await requireSpace({ name: spare, path: spare }, memoryBytes);
+}
+
+export async function planCopy(
+  dependencies: WorkflowDependencies,
+  { facts, base }: BackupJob,
+  { automatic, consistency, time }: FrozenInstant,
+): Promise<ArchivePlan> {
+  const memoryPath = automatic?.memoryPath ?? null;
+  const label = automatic?.name ?? `backup_${timeStamp(time)}`;
+  return planArchive({
+    ...facts,
+    ...(await readSideFiles(dependencies, facts)),
+    automatic: automatic && { label, memoryPath },
+    consistency,
+    sizes: await sizesOf(otherFiles(facts, memoryPath)),
+    continued: base,
+  });
+}
+
+/** NVRAM and the TPM's state are small, written rarely, and read whole right after the disks were frozen. */
+async function readSideFiles(dependencies: WorkflowDependencies, { config }: BackupFacts) {
+  const path = config.nvram?.path;
+  const bytes = path === undefined ? null : await readFile(path).catch(() => null);
+  const tpm =
+    config.tpm?.backend === 'emulator' ? await packTpmState(dependencies.swtpmDirectory, config.uuid) : null;
+  return { nvram: path !== undefined && bytes !== null ? { path, bytes } : null, tpm };
+}
+
+function otherFiles(facts: BackupFacts, memoryPath: string | null): string[] {
+  const images = facts.content.images.map(image => image.path);
+  const memories = [memoryPath, ...facts.states.map(state => state.memoryPath)];
+  return [...images, ...memories.filter(path => path !== null)];
+}
+
+async function sizesOf(paths: string[]): Promise<Map<string, FileSize>> {
+  const sizes = new Map<string, FileSize>();
+  for (const path of paths) {
+    const found = await stat(path).catch(error => {
+      throw fromIoError(error, 'reading', path);
+    });
+    const { size: fileSize, mtime } = found;
+    sizes.set(path, { fileSize, allocatedSize: found.blocks * 512, modified: mtime.toISOString() });
+  }
+  return sizes;
+}
+
+export async function writeMembers(
+  writer: ArchiveWriter | ArchiveAppender,
+  plan: ArchivePlan,
+): Promise<void> {
+  for (const member of plan.members) {
+    if (member.from === 'bytes')
+      await writer.addBytes(member.name, member.kind, member.bytes, { formerPath: member.formerPath });
+    else if (member.from === 'file')
+      await writer.addFile(member.name, member.kind, member.path, { formerPath: member.path });
+    else await writer.addRaw(member.name, member.path, member.virtualSize, { formerPath: member.path });
+  }
+}
+
+/** An off VM that was started, or anybody else who wrote to a file meanwhile: the copy is worth nothing. */
+export async function refuseChanged(facts: BackupFacts, marks: SourceMark[]): Promise<void> {
+  const changed = await changedSource(marks);
+  const started = facts.power === 'off' && (await facts.domain.isActive());
+  if (!started && changed === undefined) return;
+  throw new VirtkeepError('power_state_conflict', {
+    domain: facts.config.name,
+    state: started ? 'running' : `not what it was (${basename(changed!)} was written to)`,
+    action: 'backed up while its disks change; start the backup again',
+  });
+}

@@ -1,0 +1,158 @@
+/** What a request comes to, decided before anything is touched: a new archive, or an increment of one. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Manifest } from '../../archive/index.ts';
+import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
+import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
+import type { OperationContext } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { type BaseArchive, fallbackReason, notExtendable, readBase } from '../extend/base.ts';
+import { completeMerges } from '../extend/hold.ts';
+import { type ContinuedDisk, proveExtension } from '../extend/proof.ts';
+import { type BackupFacts, readFacts } from './facts.ts';
+import { chooseMode } from './freeze.ts';
+
+export interface BackupJob {
+  target: PoolRecord;
+  facts: BackupFacts;
+  /** How the disks are going to be frozen; null: not at all. */
+  mode: StateMode | null;
+  /** The archive to be extended, proved to be extendable; null: a new one is made. */
+  base: ExtendedArchive | null;
+  /** Id of the archive. */
+  backupId: string;
+  /** The state stays on the VM. */
+  incremental: boolean;
+  /** Why it is a new archive although an increment was wanted. */
+  fallbackReason: string | null;
+  compressed: boolean;
+}
+
+export interface ExtendedArchive extends BaseArchive {
+  id: string;
+  manifest: Manifest;
+  disks: Map<string, ContinuedDisk>;
+}
+
+/**
+ * @throws VirtkeepError domain_not_found, pool_not_found and the refusals of the specification's 2.3 and 8;
+ *   not_extendable and what else is wrong with the archive to be extended, unless a full backup may stand in
+ */
+export async function checkBackup(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+): Promise<BackupJob> {
+  await removeLeftovers(dependencies, request.domainId, context.signal);
+  await completeMerges(dependencies, context, request.domainId);
+  const pools = await dependencies.pools(context.signal);
+  const job = request.extend
+    ? await extensionOr(dependencies, request, context, pools)
+    : await fullBackup(dependencies, request, pools, request.fallbackReason || null);
+  for (const warning of job.facts.warnings) context.warn(warning);
+  if (job.fallbackReason !== null)
+    context.warn(`A full backup is made instead of an increment: ${job.fallbackReason}.`);
+  return job;
+}
+
+async function extensionOr(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  pools: PoolRecord[],
+): Promise<BackupJob> {
+  try {
+    return await extension(dependencies, request, context, pools);
+  } catch (error) {
+    const reason = fallbackReason(error);
+    if (!request.fallbackFull || reason === null) throw error;
+    return fullBackup(dependencies, request, pools, reason.replace(/\.$/, ''));
+  }
+}
+
+async function extension(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  pools: PoolRecord[],
+): Promise<BackupJob> {
+  const base = await readBase(request, pools, dependencies.nodeName, context.signal);
+  const facts = await factsOf(dependencies, request, pools, true);
+  const { config, states, chains, template } = facts;
+  const { statesDeleted } = config.metadata;
+  const proof = proveExtension(base.manifest, {
+    domainId: config.uuid,
+    statesDeleted,
+    states,
+    chains,
+    template,
+  });
+  if ('reason' in proof) throw notExtendable(base.filename, proof.reason);
+  for (const disk of facts.content.disks) disk.id = proof.disks.get(disk.config.targetDev)?.id ?? disk.id;
+  const { requireConsistency } = request;
+  const mode = await chooseMode(facts, { requireConsistency, lasting: true });
+  if (mode === null) throw notExtendable(base.filename, 'the VM has no disk left that it writes to');
+  return {
+    target: base.pool,
+    facts,
+    mode,
+    base: { ...base, id: base.pool.id, disks: proof.disks },
+    backupId: base.manifest.backupId,
+    incremental: true,
+    fallbackReason: null,
+    compressed: base.path.endsWith('.zst'),
+  };
+}
+
+async function fullBackup(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  pools: PoolRecord[],
+  reason: string | null,
+): Promise<BackupJob> {
+  const target = targetPool(pools, request.poolId, dependencies.nodeName);
+  const wanted = request.canBeIncremental || request.extend !== undefined;
+  const facts = await factsOf(dependencies, request, pools, wanted);
+  const { requireConsistency } = request;
+  const mode = await chooseMode(facts, { requireConsistency, lasting: wanted });
+  const incremental = wanted && mode !== null;
+  if (wanted && !incremental)
+    facts.warnings.push('The VM has no disk that it writes to; the backup cannot be extended.');
+  const { fileId: backupId, compress: compressed } = request;
+  return { target, facts, mode, base: null, backupId, incremental, fallbackReason: reason, compressed };
+}
+
+function factsOf(
+  dependencies: WorkflowDependencies,
+  { domainId, excludeIso, excludeVdisks }: StartBackupRequest,
+  pools: PoolRecord[],
+  incremental: boolean,
+): Promise<BackupFacts> {
+  return readFacts(dependencies, domainId, { excludeIso, excludeVdisks, incremental }, pools);
+}
+
+/**
+ * Whoever holds a VM finds automatic states on it only when the journal that knew them is lost: an operation keeps its
+ * lock until its own are removed.
+ */
+async function removeLeftovers(
+  dependencies: WorkflowDependencies,
+  domainId: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const libvirt = dependencies.libvirt();
+  for (const state of await leftoverStates(libvirt, domainId)) {
+    dependencies.log.warn('an automatic state without an operation is removed', { state: state.name });
+    await removeAutomaticState(libvirt, state, { signal, log: dependencies.log });
+  }
+}
+
+/** The chosen pool, or the node's base pool. @throws VirtkeepError pool_not_found and the refusals of 2.3 rule 7 */
+function targetPool(pools: PoolRecord[], poolId: string, nodeName: string): PoolRecord {
+  const pool = pools.find(candidate => (poolId === '' ? candidate.isBase : candidate.id === poolId));
+  if (!pool)
+    throw new VirtkeepError('pool_not_found', { id: poolId || 'of the node (no base data pool is set)' });
+  const refusal = backupTargetRefusal(pool, nodeName);
+  if (refusal) throw refusal;
+  return pool;
+}

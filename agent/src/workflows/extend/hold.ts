@@ -1,0 +1,101 @@
+/** Which of the states that increments made stay on the VM (specification 3.2). */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { parseDomain } from '../../domain-xml/index.ts';
+import {
+  foreignFiles,
+  fromLibvirt,
+  isNoDomain,
+  loadStates,
+  lookAt,
+  type MergeRequest,
+  mergeState,
+  parseIncrementTag,
+  removalRefusal,
+  type SavedState,
+} from '../../snapshots/index.ts';
+import type { OperationContext } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+
+/** Of the states before the current one so many stay when they are not held. */
+const KEPT_BEFORE_CURRENT = 2;
+
+/**
+ * Names of the states that an archive's increments made and that are to be merged, oldest first: all but the current one
+ * and the two latest before it. Those of other archives, and those made by hand, are nobody's business here.
+ */
+export function statesToMerge(states: readonly SavedState[], backupId: string): string[] {
+  return states
+    .flatMap(({ name, description }) => {
+      const tag = parseIncrementTag(description);
+      return tag?.backupId === backupId ? [{ name, number: tag.state }] : [];
+    })
+    .toSorted((a, b) => a.number - b.number)
+    .slice(0, -(KEPT_BEFORE_CURRENT + 1))
+    .map(({ name }) => name);
+}
+
+/**
+ * Merges what is not to stay. It is not counted as a deletion: the last state of each archive keeps its own layer. What a
+ * stop of the agent interrupts is completed by its next run; what fails or cannot be merged now is left to the next
+ * increment.
+ * @throws VirtkeepError snapshot_remove_failed, canceled
+ */
+export async function mergeOldStates(
+  dependencies: WorkflowDependencies,
+  context: OperationContext,
+  domainId: string,
+  backupId: string,
+): Promise<void> {
+  const libvirt = dependencies.libvirt();
+  try {
+    for (const name of statesToMerge(await loadStates(libvirt.domain(domainId)), backupId)) {
+      const look = await lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId));
+      const state = look?.picture.states.find(candidate => candidate.name === name);
+      if (!look || !state) continue;
+      const refusal = removalRefusal(look.picture, state);
+      if (refusal !== null) {
+        context.warn(`The saved state "${name}" stays on the VM for now: ${refusal}.`);
+        return;
+      }
+      await merge(dependencies, context, { domainId, name, countsAsDeletion: false });
+    }
+  } catch (error) {
+    throw fromLibvirt(error, 'merging saved states');
+  }
+}
+
+async function merge(
+  dependencies: WorkflowDependencies,
+  { effects, signal, log, progress }: OperationContext,
+  goal: MergeRequest & { name: string },
+): Promise<void> {
+  const handle = effects.begin({ type: 'removed_state', ...goal }, 'always');
+  const bandwidthMiB = dependencies.mergeBandwidthMiB;
+  try {
+    await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB, progress });
+    handle.keep();
+  } catch (error) {
+    if (!signal.aborted) handle.keep();
+    throw error;
+  }
+}
+
+/** Completes merges that were interrupted, so that no block job and no half-merged layer is in a backup's way. */
+export async function completeMerges(
+  dependencies: WorkflowDependencies,
+  context: OperationContext,
+  domainId: string,
+): Promise<void> {
+  const { signal, log } = context;
+  const domain = dependencies.libvirt().domain(domainId);
+  try {
+    const { metadata } = parseDomain(await domain.xml(), domainId);
+    if (!metadata.looseLayers?.length) return;
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId });
+    throw error;
+  }
+  const bandwidthMiB = dependencies.mergeBandwidthMiB;
+  const goal = { domainId, name: null, countsAsDeletion: false };
+  await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB });
+}

@@ -1,0 +1,121 @@
+/**
+ * Instant restore: the VM is started at once, on images whose data are still in the archive, and pulls them in while it
+ * runs (or by qemu-img, when it is switched off meanwhile).
+ *
+ * check → extract → overlay → define → start, then the point of no return, then pull. Until the VM runs a failure, a
+ * cancel or a crash leaves nothing. From then on the VM is the user's: a cancel is refused, and the pull goes on through
+ * errors and restarts of the agent until no disk refers to the archive. So long the archive is held shared, so that it
+ * can be neither deleted nor extended, and the VM's disks are held, so that no saved state can be put on them; its power
+ * is not held.
+ *
+ * The archive is opened by QEMU for reading only; nothing ever commits into it.
+ */
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { fromLibvirt, memoryFileXml } from '../snapshots/index.ts';
+import type { Effect, OperationContext, Workflow } from './context.ts';
+import type { WorkflowDependencies } from './dependencies.ts';
+import { allowReading } from './instant/access.ts';
+import { withArchiveChain } from './instant/chain.ts';
+import { instantDisks, makeOverlays } from './instant/prepare.ts';
+import { pullIn } from './instant/pull.ts';
+import { checkRestore, type RestorePlan } from './restore/check.ts';
+import { restoredDefinition } from './restore/definition.ts';
+import { extractFiles, patchMemory, writeFirmwareState } from './restore/files.ts';
+import { findBackupFile, type OpenedBackup, openBackup } from './restore/source.ts';
+import { defineRestored, startRestored } from './restore/start.ts';
+import { resultOf } from './restore.ts';
+
+/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+export const INSTANT_STEPS = ['check', 'extract', 'overlay', 'define', 'start', 'pull'] as const;
+
+type PullEffect = Extract<Effect, { type: 'instant_pull' }>;
+
+export function instantRestoreWorkflow(
+  dependencies: WorkflowDependencies,
+  request: StartRestoreRequest,
+): Workflow {
+  return async context => {
+    try {
+      const pull = await start(dependencies, request, context);
+      await context.step('pull', () => pullToTheEnd(dependencies, context, pull));
+    } catch (error) {
+      throwIfAborted(context.signal);
+      throw fromLibvirt(error, 'restore');
+    }
+  };
+}
+
+/** A started VM, and what is to be pulled in. */
+interface Started {
+  effect: PullEffect;
+  /** Strikes the effect from the journal. */
+  finished(): void;
+}
+
+async function start(
+  dependencies: WorkflowDependencies,
+  request: StartRestoreRequest,
+  context: OperationContext,
+): Promise<Started> {
+  const libvirt = dependencies.libvirt();
+  const pools = await dependencies.pools(context.signal);
+  const file = await findBackupFile(pools, request.file);
+  const backup = await openBackup(file.path, request.state, context.signal);
+  try {
+    const { plan, disks } = await context.step('check', async () => {
+      const checked = await checkRestore(dependencies, request, pools, file, backup, context.signal);
+      const found = await instantDisks(backup, file, checked, context.signal);
+      await allowReading(context, libvirt, file.path, file.filename);
+      return { plan: checked, disks: found };
+    });
+    for (const warning of plan.warnings) context.warn(warning);
+    const effect: PullEffect = {
+      type: 'instant_pull',
+      domainId: plan.identity.uuid,
+      archivePath: file.path,
+      bandwidth: Number(request.bandwidth),
+      disks,
+    };
+    const handle = context.effects.begin(effect, 'always');
+    const memory = await context.step('extract', () => extractFiles(context, backup, plan, 'overlay'));
+    const { whole, resume } = await context.step('overlay', async () => {
+      await makeOverlays(context, plan, disks);
+      const nvramPath = await writeFirmwareState(context, dependencies, backup, plan);
+      const complete = { ...plan, nvramPath };
+      return { whole: complete, resume: await patchMemory(context, complete, memory) };
+    });
+    const onArchive = (xml: string) => withArchiveChain(xml, file.path, disks);
+    const domain = await context.step('define', () =>
+      defineRestored(dependencies, context, whole, memory, onArchive(definitionOf(backup, whole))),
+    );
+    await context.step('start', async () => {
+      const resumeXml = resume && onArchive(await memoryFileXml(resume));
+      await startRestored(dependencies, context, domain, { resume, resumeXml, startOn: true });
+    });
+    context.commit(resultOf(plan));
+    return { effect, finished: () => handle.keep() };
+  } finally {
+    await backup.archive.close();
+  }
+}
+
+const definitionOf = (backup: OpenedBackup, plan: RestorePlan): string =>
+  restoredDefinition(backup.xml, plan);
+
+async function pullToTheEnd(
+  dependencies: WorkflowDependencies,
+  context: OperationContext,
+  { effect, finished }: Started,
+): Promise<void> {
+  const { signal, log } = context;
+  await pullIn(dependencies.libvirt(), effect, {
+    signal,
+    log,
+    onProgress: (done, total) => {
+      context.progress.total(total);
+      context.progress.done(done);
+    },
+  });
+  finished();
+}

@@ -1,0 +1,138 @@
+/**
+ * Turns a backup file into its other form, plain or compressed, in place or in another pool (specification 2.3).
+ *
+ * check → copy → publish → remove. The new file is complete, durable and compared with the old one's hashes and
+ * checksums before it gets its name; the old one goes only when the operation is committed. Whatever stops it before that
+ * leaves the old file alone and no other; whatever stops it later is finished by the next agent.
+ */
+import { mkdir } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { ArchiveConverter, type FinishedArchive, sha256PathOf } from '../archive/index.ts';
+import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../pools/index.ts';
+import { freePath } from './backup/file-name.ts';
+import { backupFileOf } from './backup-file.ts';
+import type { OperationContext, Workflow } from './context.ts';
+import type { WorkflowDependencies } from './dependencies.ts';
+import type { FoundFile } from './restore/source.ts';
+
+/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+export const RECOMPRESS_STEPS = ['check', 'copy', 'publish', 'remove'] as const;
+
+/** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
+const COMPRESSED_SHARE = 0.5;
+const ENDING = /\.tar(\.zst)?$/i;
+/** Removing two files, on a pool that may be slow. */
+const REMOVE_TIMEOUT_MS = 600_000;
+
+export interface RecompressPlan {
+  source: FoundFile;
+  target: PoolRecord;
+  /** Directory of the new file, below the target's `backups/`. */
+  directory: string;
+}
+
+/**
+ * What is to be converted into what; looks at nothing but the pools and the name.
+ * @throws VirtkeepError compression_same, pool_not_found, and the refusals of pools
+ */
+export function planRecompress(
+  request: RecompressBackupRequest,
+  source: FoundFile,
+  pools: PoolRecord[],
+  nodeName: string,
+): RecompressPlan {
+  const compressed = source.filename.toLowerCase().endsWith('.zst');
+  if (compressed === request.compress) {
+    const format = compressed ? 'compressed' : 'plain';
+    throw new VirtkeepError('compression_same', { file: source.filename, format });
+  }
+  const target =
+    request.poolId === '' ? source.pool : pools.find(candidate => candidate.id === request.poolId);
+  if (!target) throw new VirtkeepError('pool_not_found', { id: request.poolId });
+  for (const pool of [source.pool, target]) {
+    const refusal = backupTargetRefusal(pool, nodeName);
+    if (refusal) throw refusal;
+  }
+  const inPlace = target.id === source.pool.id;
+  const directory = inPlace ? dirname(source.path) : join(target.path!, BACKUPS_DIR);
+  return { source, target, directory };
+}
+
+export function recompressWorkflow(
+  dependencies: WorkflowDependencies,
+  request: RecompressBackupRequest,
+  plan: RecompressPlan,
+): Workflow {
+  return async context => {
+    const converter = await context.step('check', () => check(dependencies, request, plan, context));
+    const { source, target } = plan;
+    let removals: { undo(signal: AbortSignal): Promise<void> }[];
+    try {
+      await context.step('copy', () => copy(converter, context));
+      const finished = await context.step('publish', () => converter.publish());
+      // Newest first: the archive goes before its hash file.
+      removals = [sha256PathOf(source.path), source.path].map(path =>
+        context.effects.begin({ type: 'file', path }, 'success'),
+      );
+      context.commit({ file: recordOf(finished, target) });
+    } finally {
+      await converter.abort();
+    }
+    dependencies.filesChanged(target.id);
+    await context.step('remove', async () => {
+      const signal = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
+      for (const removal of removals.toReversed()) await removal.undo(signal);
+    });
+    dependencies.filesChanged(source.pool.id);
+  };
+}
+
+/** Opens the old file, chooses the new one's name and asks for the space. */
+async function check(
+  dependencies: WorkflowDependencies,
+  request: RecompressBackupRequest,
+  { source, target, directory }: RecompressPlan,
+  context: OperationContext,
+): Promise<ArchiveConverter> {
+  const { compress, compressionLevel } = request;
+  const stem = basename(source.path).replace(ENDING, '');
+  const converter = await ArchiveConverter.open({
+    from: source.path,
+    path: await freePath(await made(directory), stem, compress ? '.tar.zst' : '.tar'),
+    compression: compress ? (compressionLevel === 0 ? {} : { level: compressionLevel }) : null,
+    signal: context.signal,
+    onProgress: bytes => context.progress.done(bytes),
+    ...(dependencies.compressionWorkers !== undefined && { workers: dependencies.compressionWorkers }),
+  });
+  try {
+    await requireSpace(target, converter.allocatedBytes * (compress ? COMPRESSED_SHARE : 1));
+    return converter;
+  } catch (error) {
+    await converter.abort();
+    throw error;
+  }
+}
+
+async function made(directory: string): Promise<string> {
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o755 });
+    return directory;
+  } catch (error) {
+    throw fromIoError(error, 'making', directory);
+  }
+}
+
+async function copy(converter: ArchiveConverter, context: OperationContext): Promise<void> {
+  const { backupId, partialPath, path } = converter;
+  context.effects.begin({ type: 'archive', backupId, partialPath, finalPath: path }, 'failure');
+  context.progress.total(converter.sizeBytes);
+  await converter.write();
+}
+
+function recordOf({ path, sizeBytes, manifest }: FinishedArchive, pool: PoolRecord): unknown {
+  const filename = path.slice(join(pool.path!, BACKUPS_DIR).length + 1);
+  return BackupFile.toJSON(backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest));
+}

@@ -1,0 +1,63 @@
+/** Making the restored domain known to libvirt, and starting it. */
+import { type Domain, SaveRestore, SnapshotCreate } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { reasonOf } from '@virtkeep/shared/errors';
+import type { OperationContext } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import type { RestorePlan } from './check.ts';
+import { movedPaths, restoredState } from './definition.ts';
+import { type ExtractedMemory, memoryPaths } from './files.ts';
+
+/** Defines the domain and its saved states, parents first; the one that was current is current again. */
+export async function defineRestored(
+  dependencies: WorkflowDependencies,
+  context: OperationContext,
+  plan: RestorePlan,
+  memory: ExtractedMemory,
+  xml: string,
+): Promise<Domain> {
+  context.effects.begin({ type: 'domain', domainId: plan.identity.uuid }, 'failure');
+  const domain = await dependencies.libvirt().defineDomain(xml);
+  const paths = movedPaths(plan, memoryPaths(memory));
+  for (const state of plan.states) {
+    throwIfAborted(context.signal);
+    const flags = SnapshotCreate.REDEFINE | (state.current ? SnapshotCreate.CURRENT : 0);
+    await domain.createSnapshot(restoredState(state, plan, paths), flags);
+  }
+  return domain;
+}
+
+export interface StartOptions {
+  /** Memory to resume from; null: the guest boots. */
+  resume: string | null;
+  /** The definition to resume with; null: the one in the memory file. */
+  resumeXml: string | null;
+  startOn: boolean;
+}
+
+/**
+ * A backup with memory is consistent only together with it, so the VM resumes where it was: at once when it is to be
+ * started, else at its first start (libvirt's managed save). A memory that this node cannot load is not worth the VM.
+ */
+export async function startRestored(
+  dependencies: WorkflowDependencies,
+  context: OperationContext,
+  domain: Domain,
+  { resume, resumeXml, startOn }: StartOptions,
+): Promise<void> {
+  if (resume !== null) {
+    try {
+      const flags = startOn ? SaveRestore.RUNNING : SaveRestore.PAUSED;
+      await dependencies.libvirt().restoreDomain(resume, resumeXml, flags, { timeoutMs: 0 });
+      if (!startOn) await domain.managedSave(SaveRestore.RUNNING, { timeoutMs: 0 });
+      return;
+    } catch (error) {
+      throwIfAborted(context.signal);
+      if (await domain.isActive()) await domain.destroy();
+      context.warn(
+        `The saved memory cannot be used here (${reasonOf(error)}); the VM starts as after a power cut.`,
+      );
+    }
+  }
+  if (startOn) await domain.create(0, { timeoutMs: 0 });
+}

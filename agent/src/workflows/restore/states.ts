@@ -1,0 +1,227 @@
+/**
+ * Which saved states a restored VM bears, and what each of them keeps.
+ *
+ * A state of an archive has the saved states that the VM had at that moment, and those that earlier increments made and
+ * that were merged away on the VM since: their layers are still apart in the archive. What a saved state keeps is told
+ * by the layers and not by the paths in its XML, since merges change what lies at a path.
+ */
+import { hasKey, reasonOf } from '@virtkeep/shared/errors';
+import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
+import { parseSnapshot } from '../../domain-xml/index.ts';
+import { manifestOfState, type OpenedBackup } from './source.ts';
+
+export interface RestoredState {
+  record: ManifestSavedState;
+  /** As it is in the archive. */
+  xml: string;
+  parent: string | null;
+  current: boolean;
+  /** Per target, as it was then, the layer it keeps. A disk that is not here is not part of it. */
+  frozen: ReadonlyMap<string, KeptLayer>;
+}
+
+/** A disk may be on another target now than when the saved state was made. */
+export interface KeptLayer {
+  /** Target of the disk in the restored VM. */
+  disk: string;
+  /** Index in the disk's `layers`. */
+  index: number;
+}
+
+export interface StatesPlan {
+  /** Parents before children. */
+  states: RestoredState[];
+  warnings: string[];
+}
+
+/** A saved state that may come back. */
+export interface StateCandidate {
+  record: ManifestSavedState;
+  xml: string;
+  /** Made by an increment of this archive and not on the VM any more when the state was made. */
+  merged: boolean;
+}
+
+/** @throws VirtkeepError archive_damaged, xml_invalid, io_failed, canceled */
+export async function readStates(backup: OpenedBackup, signal: AbortSignal): Promise<StatesPlan> {
+  const { archive, manifest, state } = backup;
+  const warnings: string[] = [];
+  const records = [
+    ...manifest.snapshots.map(record => ({ record, merged: false })),
+    ...(await mergedRecords(backup, signal, warnings)).map(record => ({ record, merged: true })),
+  ];
+  const candidates: StateCandidate[] = [];
+  for (const { record, merged } of records) {
+    const xml = (await archive.readMember(record.xmlMember, signal)).toString('utf8');
+    candidates.push({ record, xml, merged });
+  }
+  const plan = planStates(manifest.disks, candidates, state.name);
+  return { ...plan, warnings: [...warnings, ...plan.warnings] };
+}
+
+/** Records of states that earlier increments made and that the state's own manifest does not list. */
+async function mergedRecords(
+  { archive, manifest, state }: OpenedBackup,
+  signal: AbortSignal,
+  warnings: string[],
+): Promise<ManifestSavedState[]> {
+  const present = new Set(manifest.snapshots.map(record => record.name));
+  const found: ManifestSavedState[] = [];
+  for (const earlier of manifest.states) {
+    const { name, number } = earlier;
+    if (number >= state.number || name === null || present.has(name)) continue;
+    for (const at of [number, number + 1].filter(candidate => candidate < state.number)) {
+      const record = (await savedStatesAt(archive, at, signal, warnings)).find(
+        snapshot => snapshot.name === name,
+      );
+      if (!record) continue;
+      found.push(record);
+      break;
+    }
+  }
+  return found;
+}
+
+/** Damage of what an earlier state alone needs costs no more than the saved states told there. */
+async function savedStatesAt(
+  archive: OpenedBackup['archive'],
+  stateNumber: number,
+  signal: AbortSignal,
+  warnings: string[],
+): Promise<ManifestSavedState[]> {
+  try {
+    return (await manifestOfState(archive, stateNumber, signal)).snapshots;
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged')) throw error;
+    warnings.push(`Saved states of state ${stateNumber} are left out: ${reasonOf(error)}`);
+    return [];
+  }
+}
+
+/**
+ * Decides which candidates can come back: those of which the archive holds both what they keep and what was written
+ * above. The state that is being restored is what the disks show, so it is none of them.
+ */
+export function planStates(
+  disks: ManifestDisk[],
+  candidates: StateCandidate[],
+  ownName: string | null,
+): StatesPlan {
+  const warnings: string[] = [];
+  const kept: (StateCandidate & { frozen: Map<string, KeptLayer> })[] = [];
+  for (const candidate of candidates) {
+    const frozen = frozenLayers(disks, candidate);
+    if (frozen) kept.push({ ...candidate, frozen });
+    else if (candidate.record.name !== ownName)
+      warnings.push(
+        `The saved state "${candidate.record.name}" is left out: the backup does not hold its disks.`,
+      );
+  }
+  const all = new Map(candidates.map(({ record }) => [record.name, record]));
+  const names = new Set(kept.map(({ record }) => record.name));
+  const nearest = (name: string | null): string | null => {
+    let at = name;
+    for (let steps = 0; at !== null && !names.has(at) && steps <= all.size; steps += 1)
+      at = all.get(at)?.parent ?? null;
+    return at !== null && names.has(at) ? at : null;
+  };
+  const parents = parentsOf(kept, nearest);
+  const current = currentOf(candidates, kept, nearest, parents);
+  const states = kept.map(({ record, xml, frozen }) => ({
+    record,
+    xml,
+    frozen,
+    parent: parents.get(record.name) ?? null,
+    current: record.name === current,
+  }));
+  return { states: parentsFirst(states), warnings };
+}
+
+/** Per target the layer a state keeps; null when the archive holds none of its external disks. */
+function frozenLayers(disks: ManifestDisk[], { record, xml }: StateCandidate): Map<string, KeptLayer> | null {
+  const config = parseSnapshot(xml, record.xmlMember);
+  const frozen = new Map<string, KeptLayer>();
+  const external = config.disks.filter(disk => disk.mode === 'external');
+  for (const { name, path } of external) {
+    const made = path === undefined ? undefined : layerAt(disks, path);
+    if (made && made.index > 0) frozen.set(name, { ...made, index: made.index - 1 });
+  }
+  // none of its files is known: all were moved since, and the layers tell by name who froze them
+  if (frozen.size === 0)
+    for (const { name } of external) {
+      const kept = layerFrozenBy(disks, record.name, name);
+      if (kept) frozen.set(name, kept);
+    }
+  const held = external.filter(({ name }) => disks.some(disk => disk.target === name));
+  if (frozen.size === 0 && held.length > 0) return null;
+  for (const { targetDev, path } of config.domain?.disks ?? []) {
+    if (path === undefined || external.some(({ name }) => name === targetDev)) continue;
+    const same = layerAt(disks, path);
+    if (same) frozen.set(targetDev, same);
+  }
+  return frozen;
+}
+
+/** A layer that a state froze and on which another stands. */
+function layerFrozenBy(disks: ManifestDisk[], state: string, target: string): KeptLayer | undefined {
+  const layers = disks.find(disk => disk.target === target)?.layers ?? [];
+  const index = layers.findIndex(layer => layer.frozenBy === state);
+  return index >= 0 && index < layers.length - 1 ? { disk: target, index } : undefined;
+}
+
+function layerAt(disks: ManifestDisk[], path: string): KeptLayer | undefined {
+  for (const { target, layers } of disks) {
+    const index = layers.findIndex(layer => layer.formerPath === path);
+    if (index >= 0) return { disk: target, index };
+  }
+  return undefined;
+}
+
+/** A merged state goes back between its parent and the state that was made after it. */
+function parentsOf(
+  kept: (StateCandidate & { frozen: Map<string, KeptLayer> })[],
+  nearest: (name: string | null) => string | null,
+): Map<string, string | null> {
+  const parents = new Map(kept.map(({ record }) => [record.name, nearest(record.parent)]));
+  for (const { record } of kept.filter(candidate => candidate.merged)) {
+    const parent = parents.get(record.name)!;
+    const later = kept
+      .filter(other => other.record.name !== record.name && parents.get(other.record.name) === parent)
+      .filter(other => timeOf(other.record) >= timeOf(record))
+      .filter(other => !other.merged || timeOf(other.record) > timeOf(record));
+    const next = later.toSorted((a, b) => timeOf(a.record) - timeOf(b.record))[0];
+    if (next) parents.set(next.record.name, record.name);
+  }
+  return parents;
+}
+
+function currentOf(
+  candidates: StateCandidate[],
+  kept: StateCandidate[],
+  nearest: (name: string | null) => string | null,
+  parents: ReadonlyMap<string, string | null>,
+): string | null {
+  const flagged = candidates.find(({ record, merged }) => record.current && !merged)?.record.name ?? null;
+  const wanted = nearest(flagged);
+  if (flagged !== null && wanted === flagged) return wanted;
+  // merged states stand between the one that was current and what is left of its ancestors
+  const merged = kept.filter(candidate => candidate.merged).map(({ record }) => record.name);
+  const tip = merged.find(name => ![...parents.values()].includes(name));
+  return tip ?? wanted;
+}
+
+function timeOf(record: ManifestSavedState): number {
+  return record.created === null ? 0 : Date.parse(record.created) || 0;
+}
+
+function parentsFirst(states: RestoredState[]): RestoredState[] {
+  const sorted: RestoredState[] = [];
+  const placed = new Set<string | null>([null]);
+  while (sorted.length < states.length) {
+    const ready = states.filter(({ record, parent }) => !placed.has(record.name) && placed.has(parent));
+    if (ready.length === 0) break; // a cycle: libvirt never makes one
+    for (const state of ready) placed.add(state.record.name);
+    sorted.push(...ready);
+  }
+  return sorted;
+}

@@ -1,0 +1,218 @@
+/** Makes a saved state by hand: all disks at one instant, with memory or quiesced. What fails leaves nothing. */
+import { dirname } from 'node:path';
+import { DomainStateCode } from '@virtkeep/node-libvirt';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import type { CreateSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { MiB } from '@virtkeep/shared/units';
+import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { probeAgent } from '../../guest/index.ts';
+import { requireSpace } from '../../pools/index.ts';
+import {
+  AUTOMATIC_PREFIX,
+  blockJobOf,
+  createState,
+  type DiskToFreeze,
+  fromLibvirt,
+  loadStates,
+  planState,
+  type StateMode,
+  type StatePlan,
+  savedStateRecord,
+} from '../../snapshots/index.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { resolveVolumes } from '../volumes.ts';
+import { asTargetError, findTarget, type Target } from './target.ts';
+
+/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;
+
+/** How long a guest that will not thaw may hold the operation; afterwards the clean-up goes on trying. */
+const THAW_TIMEOUT_MS = 120_000;
+const MAX_NAME = 128;
+const MAX_DESCRIPTION = 4_096;
+
+/** The workflow. Result: `{"snapshot": SavedState as JSON}`. */
+export function createSnapshotWorkflow(
+  dependencies: WorkflowDependencies,
+  request: CreateSnapshotRequest,
+): Workflow {
+  return context =>
+    run(dependencies, request, context).catch(error => {
+      context.signal.throwIfAborted();
+      throw fromLibvirt(asTargetError(error, request.domainId), 'create_snapshot');
+    });
+}
+
+/** @throws VirtkeepError invalid_field, for what no state can be named or described like */
+export function checkStateName({ name, description }: { name: string; description: string }): void {
+  const refuse = (field: string, reason: string) => new VirtkeepError('invalid_field', { field, reason });
+  if (name === '' || name.length > MAX_NAME) throw refuse('name', `must have 1 to ${MAX_NAME} characters`);
+  // libvirt keeps a file of that name
+  if (name.startsWith('.') || name.includes('/') || !/^\P{Cc}*$/u.test(name))
+    throw refuse('name', 'must not begin with a dot, nor contain "/" or control characters');
+  if (name.startsWith(AUTOMATIC_PREFIX))
+    throw refuse('name', `must not begin with "${AUTOMATIC_PREFIX}": such states are removed`);
+  if (description.length > MAX_DESCRIPTION)
+    throw refuse('description', `is longer than ${MAX_DESCRIPTION} characters`);
+}
+
+async function run(
+  dependencies: WorkflowDependencies,
+  request: CreateSnapshotRequest,
+  context: OperationContext,
+): Promise<void> {
+  const checked = await context.step('check', () => check(dependencies, request, context));
+  await context.step('create', async () => {
+    await make(request, context, checked);
+    const { domain } = checked.target;
+    const made = (await loadStates(domain)).find(({ name }) => name === request.name);
+    if (!made) throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason: 'it is not there' });
+    context.commit({ snapshot: savedStateRecord(request.domainId, made) });
+  });
+}
+
+interface Checked {
+  target: Target;
+  mode: StateMode;
+  disks: DiskToFreeze[];
+  spareDirectory: string;
+}
+
+async function check(
+  dependencies: WorkflowDependencies,
+  request: CreateSnapshotRequest,
+  context: OperationContext,
+): Promise<Checked> {
+  checkStateName(request);
+  const target = await findTarget(dependencies, request.domainId, context.signal);
+  const { domain, picture } = target;
+  if (picture.states.some(({ name }) => name === request.name))
+    throw new VirtkeepError('snapshot_name_taken', { domain: domain.name, name: request.name });
+  const busy = blockJobOf(picture);
+  if (busy !== null) throw new VirtkeepError('snapshot_in_use', { domain: domain.name, reason: busy });
+  const parsed = parseDomain(await domain.xml(), domain.name);
+  const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
+  const disks = disksToFreeze(config);
+  const mode = await chooseMode(target, config, request, context);
+  const beside = disks.find(disk => disk.wanted && !disk.block);
+  const base = (await dependencies.pools(context.signal)).find(pool => pool.isBase)?.path;
+  const spareDirectory = beside ? dirname(beside.path) : base;
+  if (!spareDirectory)
+    throw new VirtkeepError('snapshot_failed', {
+      domain: config.name,
+      reason: 'there is no directory for its files; set a base data pool',
+    });
+  if (mode === 'memory')
+    await requireSpace({ name: spareDirectory, path: spareDirectory }, config.memoryMiB * MiB);
+  return { target, mode, disks, spareDirectory };
+}
+
+/** @throws VirtkeepError snapshot_failed for a disk that can be written and not frozen */
+function disksToFreeze({ name, disks }: DomainConfig): DiskToFreeze[] {
+  return disks.map(disk => {
+    const wanted = disk.device === 'disk' && !disk.readonly && !disk.shareable && !disk.transient;
+    const format = disk.format ?? 'raw';
+    const known = disk.path !== undefined && (disk.type === 'file' || disk.type === 'block');
+    if (wanted && (!known || (format !== 'qcow2' && format !== 'raw')))
+      throw new VirtkeepError('snapshot_failed', {
+        domain: name,
+        reason: `its disk ${disk.targetDev} (${disk.source}) is neither a file nor a device`,
+      });
+    return { targetDev: disk.targetDev, path: disk.path ?? '', block: disk.type === 'block', wanted };
+  });
+}
+
+/** @throws VirtkeepError power_state_conflict, consistency_unavailable */
+async function chooseMode(
+  { domain }: Target,
+  config: DomainConfig,
+  { memory, requireConsistency }: CreateSnapshotRequest,
+  context: OperationContext,
+): Promise<StateMode> {
+  const { state } = await domain.state();
+  const isRunning = state === DomainStateCode.RUNNING || state === DomainStateCode.BLOCKED;
+  if (memory) {
+    if (isRunning) return 'memory';
+    const power = state === DomainStateCode.PAUSED ? 'suspended' : 'off';
+    throw new VirtkeepError('power_state_conflict', {
+      domain: config.name,
+      state: power,
+      action: 'saved with its memory',
+    });
+  }
+  if (state === DomainStateCode.SHUTOFF || state === DomainStateCode.CRASHED) return 'disks';
+  const refusal = isRunning ? await whyNotQuiesced(domain, config) : 'the VM is not running';
+  if (refusal === null) return 'quiesced';
+  if (requireConsistency)
+    throw new VirtkeepError('consistency_unavailable', { domain: config.name, reason: refusal });
+  warnOfCrash(context, refusal);
+  return 'disks';
+}
+
+async function whyNotQuiesced(domain: Target['domain'], config: DomainConfig): Promise<string | null> {
+  if (config.agentChannel === 'absent') return 'the VM has no channel for an agent';
+  const probe = await probeAgent(domain);
+  return probe.answers ? null : probe.reason;
+}
+
+function warnOfCrash(context: OperationContext, reason: string): void {
+  context.warn(`The guest could not be quiesced (${reason}); the state is as after a power cut.`);
+}
+
+async function make(
+  request: CreateSnapshotRequest,
+  context: OperationContext,
+  checked: Checked,
+): Promise<void> {
+  const { mode, target } = checked;
+  try {
+    await attempt(request, context, checked);
+  } catch (error) {
+    if (mode !== 'quiesced' || context.signal.aborted) throw error;
+    const reason = reasonOf(error);
+    if (request.requireConsistency)
+      throw new VirtkeepError(
+        'consistency_unavailable',
+        { domain: target.domain.name, reason },
+        { cause: error },
+      );
+    warnOfCrash(context, reason);
+    await attempt(request, context, { ...checked, mode: 'disks' });
+  }
+}
+
+async function attempt(
+  { name, description }: CreateSnapshotRequest,
+  context: OperationContext,
+  { target: { domain }, mode, disks, spareDirectory }: Checked,
+): Promise<void> {
+  const plan = planState(domain.name, { name, operationId: context.id, mode }, disks, spareDirectory);
+  const handle = context.effects.begin(
+    { type: 'automatic_state', ...effectOf(domain.uuid, plan) },
+    'failure',
+  );
+  const frozen =
+    mode === 'quiesced'
+      ? context.effects.begin({ type: 'frozen_guest', domainId: domain.uuid }, 'always')
+      : undefined;
+  try {
+    await createState(domain, plan, description, context.signal, context.progress);
+  } catch (error) {
+    if (!context.signal.aborted) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
+    throw error;
+  } finally {
+    await frozen?.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
+  }
+}
+
+function effectOf(domainId: string, plan: StatePlan) {
+  return {
+    domainId,
+    name: plan.name,
+    overlays: plan.disks.flatMap(({ targetDev, overlayPath }) =>
+      overlayPath === null ? [] : [{ targetDev, path: overlayPath }],
+    ),
+    ...(plan.memoryPath === null ? {} : { memoryPath: plan.memoryPath }),
+  };
+}

@@ -1,0 +1,76 @@
+/** Deletes a saved state and merges what it kept (specification 2.3, 3.2: no backup of before can be extended then). */
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { MiB } from '@virtkeep/shared/units';
+import { fromLibvirt, mergeState, removalRefusal } from '../../snapshots/index.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { asTargetError, findTarget, stateById } from './target.ts';
+
+/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+export const REMOVE_SNAPSHOT_STEPS = ['check', 'merge'] as const;
+
+/** The workflow. Result: `{}`. */
+export function removeSnapshotWorkflow(
+  dependencies: WorkflowDependencies,
+  request: RemoveSnapshotRequest,
+): Workflow {
+  return context =>
+    run(dependencies, request, context).catch(error => {
+      context.signal.throwIfAborted();
+      throw fromLibvirt(asTargetError(error, request.domainId), 'remove_snapshot');
+    });
+}
+
+async function run(
+  dependencies: WorkflowDependencies,
+  request: RemoveSnapshotRequest,
+  context: OperationContext,
+): Promise<void> {
+  const name = await context.step('check', () => check(dependencies, request, context));
+  await context.step('merge', () => merge(dependencies, request, name, context));
+}
+
+/**
+ * @returns the state's name; null when it is deleted already and only its merge is left to be done
+ * @throws VirtkeepError snapshot_not_found, snapshot_in_use
+ */
+async function check(
+  dependencies: WorkflowDependencies,
+  { domainId, snapshotId }: RemoveSnapshotRequest,
+  context: OperationContext,
+): Promise<string | null> {
+  const { domain, picture } = await findTarget(dependencies, domainId, context.signal);
+  const state = stateById(picture, snapshotId);
+  if (!state) {
+    const { removedStates = [], looseLayers = [] } = picture.metadata;
+    if (removedStates.includes(snapshotId) && looseLayers.length > 0) return null;
+    throw new VirtkeepError('snapshot_not_found', { domain: domain.name, id: snapshotId });
+  }
+  const reason = removalRefusal(picture, state);
+  if (reason !== null) throw new VirtkeepError('snapshot_in_use', { domain: domain.name, reason });
+  return state.name;
+}
+
+/**
+ * A crash is completed by the next run of the agent. After a cancel or a failure the merge stays where it is, since
+ * completing it at once would be what the user did not want, or what has just failed: the next deletion goes on with it.
+ */
+async function merge(
+  dependencies: WorkflowDependencies,
+  { domainId, bandwidth }: RemoveSnapshotRequest,
+  name: string | null,
+  context: OperationContext,
+): Promise<void> {
+  const { signal, log, progress } = context;
+  const goal = { domainId, name, countsAsDeletion: true };
+  const handle = context.effects.begin({ type: 'removed_state', ...goal }, 'always');
+  const bandwidthMiB = Number(bandwidth) / MiB || dependencies.mergeBandwidthMiB;
+  try {
+    await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB, progress });
+    context.commit({});
+  } catch (error) {
+    if (!hasKey(signal.reason, 'interrupted')) handle.keep();
+    throw error;
+  }
+}

@@ -1,0 +1,131 @@
+/**
+ * Brings a domain back to a saved state: what came after on its disks is lost, other states stay.
+ *
+ * check → prepare → stop → define → start → clean. Until the commit, when it runs again, everything can be taken back,
+ * also by the next run of the agent: a crash or a cancel ends in the world before, the guest started anew. After it, in
+ * the one of the state; only unused overlays are left to be removed.
+ */
+import { DomainXml } from '@virtkeep/node-libvirt';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import type { RevertSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import {
+  defineReverted,
+  fromLibvirt,
+  makeOverlays,
+  planRevert,
+  type RevertPlan,
+  revertedDomain,
+  revertRefusal,
+  type SavedState,
+  startReverted,
+  stopDomain,
+  writeMetadata,
+} from '../../snapshots/index.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { asTargetError, findTarget, requireState, type Target } from './target.ts';
+
+/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'stop', 'define', 'start', 'clean'] as const;
+
+const CLEAN_TIMEOUT_MS = 120_000;
+
+/** The workflow. Result: `{"power_state":"running|off"}`. */
+export function revertSnapshotWorkflow(
+  dependencies: WorkflowDependencies,
+  request: RevertSnapshotRequest,
+): Workflow {
+  return context =>
+    run(dependencies, request, context).catch(error => {
+      context.signal.throwIfAborted();
+      throw fromLibvirt(asTargetError(error, request.domainId), 'revert_snapshot');
+    });
+}
+
+async function run(
+  dependencies: WorkflowDependencies,
+  request: RevertSnapshotRequest,
+  context: OperationContext,
+): Promise<void> {
+  const { target, state } = await context.step('check', () => check(dependencies, request, context));
+  if (state.internalDisks.length > 0 || state.memory === 'internal')
+    return context.step('start', () => revertInternal(target, state, context));
+  const plan = planRevert(target.picture, state, context.id);
+  const leftover = { type: 'unused_layers', domainId: request.domainId, paths: plan.unused } as const;
+  const unused = context.effects.begin(leftover, 'always');
+  await context.step('prepare', () => prepare(target, state, plan, context));
+  await exchange(dependencies, target, state, plan, context).catch(error => {
+    throw hasKey(error, 'canceled', 'interrupted') ? error : failed(target.domain.name, state, error);
+  });
+  await context.step('clean', () => unused.undo(AbortSignal.timeout(CLEAN_TIMEOUT_MS)));
+}
+
+async function check(
+  dependencies: WorkflowDependencies,
+  { domainId, snapshotId }: RevertSnapshotRequest,
+  context: OperationContext,
+): Promise<{ target: Target; state: SavedState }> {
+  const target = await findTarget(dependencies, domainId, context.signal);
+  const state = requireState(target, snapshotId);
+  const reason = revertRefusal(target.picture, state);
+  if (reason !== null) throw new VirtkeepError('snapshot_in_use', { domain: target.domain.name, reason });
+  return { target, state };
+}
+
+/** Declares how everything was, then makes the overlays. */
+async function prepare(
+  { domain, picture }: Target,
+  state: SavedState,
+  plan: RevertPlan,
+  context: OperationContext,
+): Promise<void> {
+  const former = {
+    domainId: domain.uuid,
+    state: state.name,
+    overlays: plan.overlays.map(({ targetDev, path }) => ({ targetDev, path })),
+    formerOverlays: state.overlays,
+    formerDefinition: await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE),
+    formerCurrent: picture.states.find(({ current }) => current)?.name ?? null,
+    wasRunning: picture.power === 'running',
+  };
+  context.effects.begin({ type: 'revert', ...former }, 'failure');
+  await makeOverlays(plan, context.signal);
+}
+
+async function exchange(
+  dependencies: WorkflowDependencies,
+  { domain, picture }: Target,
+  state: SavedState,
+  plan: RevertPlan,
+  context: OperationContext,
+): Promise<void> {
+  const libvirt = dependencies.libvirt();
+  const metadata = { ...picture.metadata, statesDeleted: new Date() };
+  const reverted = revertedDomain(state, plan, metadata);
+  await context.step('stop', () => stopDomain(domain));
+  await context.step('define', () => defineReverted(libvirt, domain, state, plan, reverted));
+  await context.step('start', async () => {
+    const runs = await startReverted(libvirt, domain, state, reverted, picture.power === 'running');
+    context.commit({ power_state: runs ? 'running' : 'off' });
+  });
+}
+
+/** libvirt reverts internal states itself, in one call. */
+async function revertInternal(
+  { domain, picture }: Target,
+  state: SavedState,
+  context: OperationContext,
+): Promise<void> {
+  try {
+    await domain.snapshot(state.name).revert(0, { timeoutMs: 0 });
+    await writeMetadata(domain, { ...picture.metadata, statesDeleted: new Date() });
+    context.commit({ power_state: (await domain.isActive()) ? 'running' : 'off' });
+  } catch (error) {
+    throw failed(domain.name, state, error);
+  }
+}
+
+function failed(domain: string, state: SavedState, error: unknown): VirtkeepError {
+  const params = { domain, state: state.name, reason: reasonOf(error) };
+  return new VirtkeepError('revert_failed', params, { cause: error });
+}

@@ -1,0 +1,56 @@
+/** The domain of a saved-state operation: found, free of an earlier backup's leftovers, and looked at. */
+import type { Domain } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import {
+  type ChainPicture,
+  foreignFiles,
+  isNoDomain,
+  leftoverStates,
+  lookAt,
+  removeAutomaticState,
+  type SavedState,
+  savedStateId,
+} from '../../snapshots/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+
+export interface Target {
+  domain: Domain;
+  picture: ChainPicture;
+}
+
+/**
+ * @throws VirtkeepError domain_not_found, merge_failed
+ */
+export async function findTarget(
+  { libvirt, log }: WorkflowDependencies,
+  domainId: string,
+  signal: AbortSignal,
+): Promise<Target> {
+  const connection = libvirt();
+  // whoever holds a VM finds automatic states on it only when the journal that knew them is lost
+  for (const state of await leftoverStates(connection, domainId)) {
+    log.warn('an automatic state without an operation is removed', { state: state.name });
+    await removeAutomaticState(connection, state, { signal, log });
+  }
+  const look = await lookAt(connection, domainId, await foreignFiles(connection, domainId));
+  if (!look) throw new VirtkeepError('domain_not_found', { id: domainId });
+  return look;
+}
+
+/** @throws VirtkeepError snapshot_not_found */
+export function requireState({ domain, picture }: Target, id: string): SavedState {
+  const state = stateById(picture, id);
+  if (!state) throw new VirtkeepError('snapshot_not_found', { domain: domain.name, id });
+  return state;
+}
+
+export function stateById(picture: ChainPicture, id: string): SavedState | undefined {
+  return picture.states.find(state => savedStateId(picture.domainId, state) === id);
+}
+
+/** Says the error that libvirt's own "no such domain" means. */
+export function asTargetError(error: unknown, domainId: string): unknown {
+  return isNoDomain(error)
+    ? new VirtkeepError('domain_not_found', { id: domainId }, { cause: error })
+    : error;
+}

@@ -1,0 +1,108 @@
+import type { Command } from 'commander';
+import type { Json } from '../client.ts';
+import { type GlobalOptions, withClient } from '../context.ts';
+import { CliError } from '../exit-codes.ts';
+import { runAction } from '../follow.ts';
+import { level } from '../options.ts';
+import { bytes, clean, print, printJson } from '../output.ts';
+import { resolve, resolveFile } from '../resolve.ts';
+import { addDownload } from './download.ts';
+
+interface Verified {
+  ok: boolean;
+  hashed: boolean;
+  problems: { member: string; reason: string }[];
+  restorable_states: number[] | null;
+}
+
+/** `backups verify|compress|unpack|download|remove|scan`. */
+export function addFileActions(backups: Command): void {
+  addVerify(backups);
+  addConversions(backups);
+  addDownload(backups);
+  backups
+    .command('remove <backup>')
+    .description('delete a backup file')
+    .action(async (word: string, _options, command: Command) => {
+      const { json } = command.optsWithGlobals<GlobalOptions>();
+      await withClient(async client => {
+        const file = await resolveFile(client, word);
+        const task = await runAction(client, `/api/library/${file.id}/remove/`, {}, json);
+        if (json) printJson(task);
+        else print(`${file.filename}: removed`);
+      });
+    });
+  backups
+    .command('scan <pool>')
+    .description('find the backup files on a data pool')
+    .action(async (word: string, _options, command: Command) => {
+      const { json } = command.optsWithGlobals<GlobalOptions>();
+      await withClient(async client => {
+        const pool = await resolve(client, 'data-pools', word);
+        const task = await runAction(client, `/api/data-pools/${pool.id}/scan/`, {}, json);
+        if (json) printJson(task);
+        else print(`${pool.verbose_name}: scanned`);
+      });
+    });
+}
+
+function addVerify(backups: Command): void {
+  backups
+    .command('verify <backup>')
+    .description('read the whole file and compare its checksums and hashes')
+    .action(async (word: string, _options, command: Command) => {
+      const { json } = command.optsWithGlobals<GlobalOptions>();
+      await withClient(async client => {
+        const file = await resolveFile(client, word);
+        const task = await runAction(client, `/api/library/${file.id}/verify/`, {}, json);
+        const { response } = await client.get<{ response: Verified }>(`/api/tasks/${task.id}/response/`);
+        if (json) printJson({ ...task, response });
+        else if (response.ok) print(`${file.filename}: verified`);
+        if (!response.ok) throw new CliError(damageText(file.filename, response));
+      });
+    });
+}
+
+/** What is wrong, member by member, and what can be restored all the same. */
+function damageText(filename: string, { problems, restorable_states: states }: Verified): string {
+  const lines = problems.map(({ member, reason }) => `  ${clean(member)}: ${clean(reason)}`);
+  const restorable =
+    states === null || states.length === 0
+      ? 'No state is known to be restorable.'
+      : `States that can be restored: ${states.join(', ')}.`;
+  return [`${filename} is damaged:`, ...lines, restorable].join('\n');
+}
+
+function addConversions(backups: Command): void {
+  const convert = async (
+    action: string,
+    word: string,
+    options: Json & { pool?: string },
+    command: Command,
+  ) => {
+    const { json } = command.optsWithGlobals<GlobalOptions>();
+    await withClient(async client => {
+      const file = await resolveFile(client, word);
+      const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
+      const body = {
+        ...(pool ? { datapool: pool.id } : {}),
+        ...(options.level ? { level: options.level } : {}),
+      };
+      const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, json);
+      const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
+      if (json) printJson(response);
+      else print(`${response.filename}  ${bytes(response.size)}  ${response.id}`);
+    });
+  };
+  backups
+    .command('compress <backup>')
+    .description('compress a plain backup with zstd')
+    .option('--pool <pool>', 'data pool for the new file (default: in place of the old one)')
+    .option('--level <level>', '1 to 9', level)
+    .action((word: string, options, command: Command) => convert('compress', word, options, command));
+  backups
+    .command('unpack <backup>')
+    .description('make a plain backup of a compressed one')
+    .option('--pool <pool>', 'data pool for the new file (default: in place of the old one)')
+    .action((word: string, options, command: Command) => convert('unpack', word, options, command));
+}

@@ -1,0 +1,17 @@
+import { InvalidArgumentError } from 'commander';
+import { parseBytes } from './output.ts';
+
+/** The argument of a limit of speed. */
+export function bandwidth(text: string): number {
+  const value = parseBytes(text);
+  if (value === undefined || value < 1)
+    throw new InvalidArgumentError('It is bytes per second: 500000, 20M, 1.5G.');
+  return value;
+}
+
+/** A zstd level. */
+export function level(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1 || value > 9) throw new InvalidArgumentError('It is 1 to 9.');
+  return value;
+}

@@ -1,0 +1,76 @@
+/** The backups that were made to be extended, and the word to people when one no longer can be. */
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Database, FileRow } from '../store/schema.ts';
+import type { FileTold } from './catalogue.ts';
+import type { EventService } from './events.ts';
+import { detailsOf, extendable, notIncrementalReason } from './file-record.ts';
+
+export class IncrementalFiles {
+  readonly #db: Database;
+  readonly #tell: FileTold;
+  readonly #events: EventService;
+  readonly #domainOf: (id: string) => Domain | undefined;
+
+  /** @param domainOf the VM of this id, while a known node has it. */
+  constructor(
+    db: Database,
+    tell: FileTold,
+    events: EventService,
+    domainOf: (id: string) => Domain | undefined,
+  ) {
+    this.#db = db;
+    this.#tell = tell;
+    this.#events = events;
+    this.#domainOf = domainOf;
+  }
+
+  /** The archives of a VM that were made to be extended, newest first. */
+  async archivesOf(domainId: string): Promise<FileRow[]> {
+    const rows = await this.#db
+      .selectFrom('files')
+      .selectAll()
+      .where('domain_id', '=', domainId)
+      .where('type', '=', 'tar')
+      .where('status', 'not in', ['CREATING', 'DELETING'])
+      .execute();
+    const age = (row: FileRow) => detailsOf(row).states[0]?.created ?? row.created;
+    return rows.filter(row => detailsOf(row).capable).sort((a, b) => (age(a) < age(b) ? 1 : -1));
+  }
+
+  /** After a start: a stop between the change of a VM and that of its backups is made good. */
+  async judgeAll(): Promise<void> {
+    const rows = await this.#db
+      .selectFrom('files')
+      .select('domain_id')
+      .distinct()
+      .where('domain_id', 'is not', null)
+      .execute();
+    for (const { domain_id: id } of rows) await this.judge(id ?? '');
+  }
+
+  /** The saved states of a VM have changed, or it has come or gone. */
+  async judge(domainId: string): Promise<void> {
+    const domain = this.#domainOf(domainId);
+    const rows = await this.#db.selectFrom('files').selectAll().where('domain_id', '=', domainId).execute();
+    for (const row of rows) {
+      const can_be_incremental = Number(extendable(row, domain));
+      if (can_be_incremental === row.can_be_incremental) continue;
+      await this.#db.updateTable('files').set({ can_be_incremental }).where('id', '=', row.id).execute();
+      this.#tell(row.id, 'changed');
+      await this.#record(row, notIncrementalReason(row, domain));
+    }
+  }
+
+  /** Files in work say nothing: what comes of their operation does. */
+  async #record(row: FileRow, reason: string): Promise<void> {
+    if (row.status === 'UPDATING' || row.status === 'MISSING') return;
+    const entities = [{ id: row.id, class: 'file' }];
+    if (row.domain_id !== null) entities.push({ id: row.domain_id, class: 'domain' });
+    await this.#events.record({
+      type: reason === '' ? 'info' : 'warning',
+      message: `The backup ${row.filename} can ${reason === '' ? 'be extended again' : 'no longer be extended'}`,
+      detailMessage: reason,
+      entities,
+    });
+  }
+}

@@ -1,0 +1,36 @@
+import { describe, expect, test } from '@jest/globals';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { changesExtension, whyNotExtendable } from './incremental.ts';
+
+const MADE = '2026-01-02T03:04:05.000Z';
+const facts = { capable: true, lastState: MADE, requiredStates: ['b', 'a'] };
+const domain = (names: string[], statesDeleted?: string) =>
+  Domain.fromPartial({
+    savedStates: names.map(name => ({ name })),
+    ...(statesDeleted ? { statesDeleted: new Date(statesDeleted) } : {}),
+  });
+
+describe('a backup can be extended', () => {
+  test('while its VM has the states it stands on', () => {
+    expect(whyNotExtendable(facts, domain(['a', 'b', 'later']))).toBe('');
+    expect(whyNotExtendable(facts, domain(['a']))).toContain('no longer has the saved state b');
+    expect(whyNotExtendable(facts, undefined)).toContain('on no known node');
+  });
+
+  test('not after any state was deleted, but after one was deleted before', () => {
+    expect(whyNotExtendable(facts, domain(['a', 'b'], '2026-01-02T03:04:06Z'))).toContain('deleted');
+    expect(whyNotExtendable(facts, domain(['a', 'b'], '2026-01-02T03:04:04Z'))).toBe('');
+  });
+
+  test('only when it was made so', () => {
+    expect(whyNotExtendable({ ...facts, capable: false }, domain(['a', 'b']))).toContain('without');
+  });
+});
+
+test('only states and their deletion matter to it', () => {
+  const before = domain(['a']);
+  expect(changesExtension(before, { ...before, memoryCount: 7n })).toBe(false);
+  expect(changesExtension(before, domain(['a', 'b']))).toBe(true);
+  expect(changesExtension(before, domain(['a'], MADE))).toBe(true);
+  expect(changesExtension(before, undefined)).toBe(true);
+});

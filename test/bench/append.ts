@@ -1,0 +1,164 @@
+/**
+ * Extending an archive, against its size, against recompressing it and against writing the same bytes:
+ * `node test/bench/append.ts [--quick] [--rounds N] [--warm] [--only plain|zstd]…`.
+ *
+ * Every time ends with fdatasync. Each append is undone before the next one, untimed, so all meet the same archive. Works
+ * in .cache/bench (about 30 GiB) and cleans up after itself.
+ */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DENSE, writeImage } from './archive-data.ts';
+import {
+  alternate,
+  type BenchCase,
+  type BenchRow,
+  benchOptions,
+  command,
+  dropCached,
+  measuredNode,
+  median,
+  printTable,
+  quietDisks,
+} from './lib.ts';
+
+const MiB = 1024 * 1024;
+const { quick, rounds, warm, only } = benchOptions();
+const formats = (['plain', 'zstd'] as const).filter(format => only.length === 0 || only.includes(format));
+/** Sizes of the two archives' disks, and of the increments. */
+const ARCHIVES_MIB = quick ? [128, 512] : [2048, 8192];
+const INCREMENTS_MIB = quick ? [16] : [55, 219];
+const root = join(import.meta.dirname, '../../.cache/bench/append');
+const runner = join(import.meta.dirname, 'archive-run.ts');
+const at = (name: string) => join(root, name);
+const peaks: number[] = [];
+
+type Format = (typeof formats)[number];
+const ending = (format: Format) => (format === 'plain' ? 'tar' : 'tar.zst');
+const archiveOf = (sizeMiB: number, format: Format) => at(`${sizeMiB}.${ending(format)}`);
+const sourceOf = (sizeMiB: number) => at(`${sizeMiB}.increment`);
+
+async function ours(...args: string[]): Promise<number> {
+  const measured = await measuredNode(runner, args);
+  peaks.push(measured.peakRssBytes);
+  return measured.elapsedMs;
+}
+
+/** The archives of all sizes and forms; each image is removed when its archives are written. */
+async function makeArchives(): Promise<void> {
+  for (const sizeMiB of ARCHIVES_MIB) {
+    const image = at('disk.qcow2');
+    writeImage(image, sizeMiB * MiB);
+    for (const format of formats) await ours('write', image, archiveOf(sizeMiB, format), format);
+    rmSync(image);
+  }
+  for (const sizeMiB of INCREMENTS_MIB) writeImage(sourceOf(sizeMiB), sizeMiB * MiB, DENSE);
+}
+
+/** What is measured for one increment: appending it to every archive, and writing its bytes alone. */
+function casesOf(incrementMiB: number): BenchCase[] {
+  const source = sourceOf(incrementMiB);
+  const prepare = async () => {
+    rmSync(at('copy'), { force: true });
+    await command('sync', []);
+    await quietDisks();
+    if (!warm) await dropCached(source);
+  };
+  const appends = formats.flatMap(format =>
+    ARCHIVES_MIB.map(sizeMiB => ({
+      name: `${format} ${sizeMiB}`,
+      prepare,
+      run: () => ours('append', archiveOf(sizeMiB, format), source),
+    })),
+  );
+  const dd = ['bs=4M', 'conv=fdatasync', 'status=none', `if=${source}`, `of=${at('copy')}`];
+  const write = async (): Promise<undefined> => await command('dd', dd).then(() => undefined);
+  const squeeze = ['-c', `zstd -q -f -T0 -3 -o "${at('copy')}" "${source}" && sync -d "${at('copy')}"`];
+  const compressed = async (): Promise<undefined> => await command('bash', squeeze).then(() => undefined);
+  return [
+    ...appends,
+    { name: 'dd conv=fdatasync', prepare, run: write },
+    { name: 'zstd -T0 -3; sync', prepare, run: compressed },
+  ];
+}
+
+/** The program that writes the same bytes in the same form, and makes them durable. */
+const WRITERS: Record<Format, string> = { plain: 'dd conv=fdatasync', zstd: 'zstd -T0 -3; sync' };
+
+type Times = Map<string, number[]>;
+const middle = (times: Times, name: string): number => median(times.get(name)!);
+const note = (mine: number, theirs: number) => `${mine.toFixed(0)} ms against ${theirs.toFixed(0)} ms`;
+
+function row(name: string, mine: number, theirs: number, target?: number): BenchRow {
+  return { name, value: mine / theirs, unit: '×', note: note(mine, theirs), ...(target && { target }) };
+}
+
+/** The old way: everything decompressed, extended and compressed again. */
+async function recompression(sizeMiB: number): Promise<number> {
+  const archive = archiveOf(sizeMiB, 'zstd');
+  const target = at('again.tar.zst');
+  await command('sync', []);
+  const start = performance.now();
+  await command('bash', ['-o', 'pipefail', '-c', `zstd -dc "${archive}" | zstd -q -f -T0 -3 -o "${target}"`]);
+  await command('sync', ['-d', target]);
+  const elapsedMs = performance.now() - start;
+  rmSync(target);
+  return elapsedMs;
+}
+
+async function incrementRows(incrementMiB: number, recompressed: number | undefined): Promise<BenchRow[]> {
+  const times = await alternate(rounds, casesOf(incrementMiB));
+  const [small, large] = ARCHIVES_MIB as [number, number];
+  return formats.flatMap(format => {
+    const [inSmall, inLarge] = [middle(times, `${format} ${small}`), middle(times, `${format} ${large}`)];
+    const name = `${incrementMiB} MiB to .${ending(format)}`;
+    const rows = [
+      row(`${name}: ${large} MiB archive / ${small} MiB archive`, inLarge, inSmall, 1.2),
+      row(`${name} / ${WRITERS[format]}`, inLarge, middle(times, WRITERS[format]), 1.5),
+    ];
+    if (recompressed !== undefined) rows.push(row(`${name} / recompressing it`, inLarge, recompressed, 0.1));
+    return rows;
+  });
+}
+
+/** One small run that counts nowhere: like the agent's, the code of the runs is compiled and cached before. */
+async function warmUp(): Promise<void> {
+  const [source, target] = [at('small'), at('small.tar.zst')];
+  writeFileSync(source, Buffer.alloc(MiB, 1));
+  await measuredNode(runner, ['write', source, target, 'zstd']);
+  await measuredNode(runner, ['append', target, source]);
+  for (const path of [source, target]) rmSync(path);
+}
+
+async function main(): Promise<boolean> {
+  rmSync(root, { recursive: true, force: true });
+  mkdirSync(root, { recursive: true });
+  try {
+    await warmUp();
+    await makeArchives();
+    const large = ARCHIVES_MIB.at(-1)!;
+    const recompressed = formats.includes('zstd') ? await recompression(large) : undefined;
+    const rows: BenchRow[] = [];
+    for (const incrementMiB of INCREMENTS_MIB)
+      rows.push(...(await incrementRows(incrementMiB, recompressed)));
+    if (formats.includes('zstd')) {
+      const listed = await alternate(rounds, [
+        { name: 'list', run: () => ours('list', archiveOf(large, 'zstd')) },
+      ]);
+      const name = `manifest and XML of the ${large} MiB .tar.zst`;
+      rows.push({ name, value: middle(listed, 'list'), unit: 'ms', target: 30 });
+    }
+    rows.push({
+      name: 'peak memory of any of our runs',
+      value: Math.max(...peaks) / MiB,
+      unit: 'MiB',
+      target: 200,
+    });
+    const title = `append: increments to archives of ${ARCHIVES_MIB.join(' and ')} MiB, median of ${rounds} alternating rounds, ${warm ? 'warm' : 'cold'} source, fdatasync included`;
+    return printTable(title, rows);
+  } finally {
+    rmSync(root, { recursive: true, force: true });
+  }
+}
+
+const met = await main();
+process.exitCode = met || quick ? 0 : 1;

@@ -1,0 +1,276 @@
+/**
+ * Increments, restores and instant restores of a running VM against virtnbdbackup and virtnbdrestore:
+ * `node test/bench/increments.ts [--quick] [--rounds N]`.
+ *
+ * Two guests of the same disk, one for each program, because each keeps marks of its own in the VM; both write the same
+ * amount before each increment. Every time ends with the data on the disk. The CPU is that of the program and of the VM's
+ * QEMU process, which serves the peer's reads.
+ */
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
+import { newId } from '../../shared/src/ids.ts';
+import { AgentAlone } from '../e2e/agent-alone.ts';
+import { Guest } from '../lab/guest.ts';
+import { run } from '../lab/run.ts';
+import { writeImage } from './archive-data.ts';
+import { alternate, type BenchRow, benchOptions, command, median, printTable, quietDisks } from './lib.ts';
+
+const MiB = 1024 * 1024;
+const { quick, rounds } = benchOptions();
+const imageBytes = quick ? 256 * MiB : 2048 * MiB;
+const changeMiB = quick ? 8 : 55;
+const LONG_MS = 900_000;
+/** What the kernel counts process times in, a second. */
+const TICKS = 100;
+
+interface Bench {
+  lab: AgentAlone;
+  ours: Guest;
+  theirs: Guest;
+  /** Per form the archive that grows. */
+  archives: Map<string, { id: string; filename: string }>;
+  peer: string;
+  cpu: Map<string, number[]>;
+}
+
+/** Two guests that write into a disk of their own, on copies of one image. */
+async function startGuests(lab: AgentAlone): Promise<[Guest, Guest]> {
+  const { world } = lab;
+  const [raw, image] = [join(world.dir, 'image.raw'), join(world.dir, 'image.qcow2')];
+  writeImage(raw, imageBytes);
+  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, image], { timeoutMs: LONG_MS });
+  rmSync(raw);
+  const guests: Guest[] = [];
+  for (const name of ['ours', 'theirs']) {
+    const disk = join(world.node.pool(0).path, `${name}.qcow2`);
+    cpSync(image, disk);
+    const guest = await world.defineTiny({ name, disks: [{ path: disk, format: 'qcow2' }] });
+    guests.push(await (await guest.start()).waitForAgent());
+  }
+  rmSync(image);
+  return guests as [Guest, Guest];
+}
+
+/** New random data at a random place of the disk, on the disk when it returns. */
+async function change(guest: Guest): Promise<void> {
+  const seek = Math.floor(Math.random() * (imageBytes / MiB - changeMiB));
+  const where = `bs=1048576 count=${changeMiB} seek=${seek} conv=notrunc,fsync`;
+  await guest.sh(`dd if=/dev/urandom of=/dev/vda ${where} 2>/dev/null`, LONG_MS);
+}
+
+async function succeeded(lab: AgentAlone, id: string) {
+  const operation = await lab.ended(id, LONG_MS);
+  if (operation.state !== OperationState.SUCCEEDED)
+    throw new Error(operation.error?.detail ?? String(operation.state));
+  return JSON.parse(operation.resultJson) as { file: { id: string; filename: string } };
+}
+
+async function begin(bench: Bench): Promise<void> {
+  for (const [form, compress] of [
+    ['.tar', false],
+    ['.tar.zst', true],
+  ] as const) {
+    const started = await bench.lab.startBackup(bench.ours, { canBeIncremental: true, compress });
+    bench.archives.set(form, (await succeeded(bench.lab, started)).file);
+  }
+  await virtnbdbackup(bench, 'full');
+}
+
+async function increment(bench: Bench, form: string): Promise<void> {
+  const { id, filename } = bench.archives.get(form)!;
+  const extend = { poolId: bench.lab.world.node.pool(1).uuid, filename };
+  const request = { fileId: newId(), extend, extendFileId: id, holdStates: true };
+  const started = await bench.lab.startBackup(bench.ours, request);
+  await succeeded(bench.lab, started);
+}
+
+async function virtnbdbackup(bench: Bench, level: 'full' | 'inc'): Promise<number> {
+  const script = 'TIMEFORMAT="cpu %U %S"; time virtnbdbackup "$@"';
+  const options = ['-d', bench.theirs.name, '-l', level, '-o', bench.peer];
+  const { stderr } = await bench.lab.world.node.runInside(['bash', '-c', script, 'bash', ...options], {
+    timeoutMs: LONG_MS,
+  });
+  await command('sync', ['-f', bench.peer]);
+  const [, user, system] = stderr.match(/cpu ([\d.]+) ([\d.]+)/)!;
+  return (Number(user) + Number(system)) * 1000;
+}
+
+/** CPU time of a process so far, ms. */
+function cpuOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
+  return ((Number(fields[11]) + Number(fields[12])) * 1000) / TICKS;
+}
+
+/** Runs the work and notes the CPU it and the guest's QEMU took. @returns ms of the clock */
+async function timed(
+  bench: Bench,
+  name: string,
+  guest: Guest,
+  work: () => Promise<number | undefined>,
+): Promise<number> {
+  const pids = [guest.qemuPid()!, bench.lab.agent.daemon.pid!];
+  const before = pids.map(cpuOf);
+  const start = performance.now();
+  const own = await work();
+  const elapsed = performance.now() - start;
+  const [qemu, agent] = pids.map((pid, index) => cpuOf(pid) - before[index]!) as [number, number];
+  bench.cpu.set(name, [...(bench.cpu.get(name) ?? []), qemu + (own ?? agent)]);
+  return elapsed;
+}
+
+async function incrementRows(bench: Bench): Promise<BenchRow[]> {
+  const quiet = async (guest: Guest) => {
+    await change(guest);
+    await command('sync', []);
+    await quietDisks();
+  };
+  const mine = (form: string) => ({
+    name: form,
+    prepare: () => quiet(bench.ours),
+    run: () =>
+      timed(bench, form, bench.ours, async () => {
+        await increment(bench, form);
+        return undefined;
+      }),
+  });
+  const times = await alternate(rounds, [
+    {
+      name: 'virtnbdbackup',
+      prepare: () => quiet(bench.theirs),
+      run: () => timed(bench, 'virtnbdbackup', bench.theirs, () => virtnbdbackup(bench, 'inc')),
+    },
+    mine('.tar'),
+    mine('.tar.zst'),
+  ]);
+  return ['.tar', '.tar.zst'].flatMap(form => [
+    faster(`increment, ${form} faster than virtnbdbackup by`, times, form, 'virtnbdbackup', 4),
+    {
+      name: `increment, CPU of ${form} / virtnbdbackup`,
+      value: median(bench.cpu.get(form)!) / median(bench.cpu.get('virtnbdbackup')!),
+      unit: '×',
+      target: 1,
+    },
+  ]);
+}
+
+function faster(
+  name: string,
+  times: Map<string, number[]>,
+  mine: string,
+  theirs: string,
+  target?: number,
+): BenchRow {
+  const [own, other] = [median(times.get(mine)!), median(times.get(theirs)!)];
+  return {
+    name,
+    value: other / own,
+    unit: '×',
+    sense: 'at least',
+    note: `${own.toFixed(0)} ms against ${other.toFixed(0)} ms`,
+    ...(target === undefined ? {} : { target }),
+  };
+}
+
+/** Takes away restored domains and everything else that was not in the pool before. */
+async function clear(bench: Bench, keep: ReadonlySet<string>): Promise<void> {
+  const { node } = bench.lab.world;
+  for (const name of (await node.virsh('list', '--all', '--name')).split('\n').map(line => line.trim())) {
+    if (!name.startsWith('restored')) continue;
+    await node.virsh('destroy', name).catch(() => {});
+    await node.virsh('undefine', name, '--snapshots-metadata', '--nvram');
+  }
+  const { path } = node.pool(1);
+  for (const file of readdirSync(path))
+    if (!keep.has(file)) rmSync(join(path, file), { recursive: true, force: true });
+  await command('sync', []);
+  await quietDisks();
+}
+
+async function restore(bench: Bench, form: string, request: object): Promise<void> {
+  const { filename } = bench.archives.get(form)!;
+  const poolId = bench.lab.world.node.pool(1).uuid;
+  await succeeded(
+    bench.lab,
+    await bench.lab.startRestore(filename, { name: 'restored', poolId, ...request }),
+  );
+}
+
+async function restoreRows(bench: Bench): Promise<BenchRow[]> {
+  const { node } = bench.lab.world;
+  const keep = new Set(readdirSync(node.pool(1).path));
+  const target = join(node.pool(1).path, 'peer-restore');
+  const prepare = () => clear(bench, keep);
+  const answered = async (request: object) => {
+    const started = bench.lab.startRestore(bench.archives.get('.tar')!.filename, {
+      name: 'restored',
+      poolId: node.pool(1).uuid,
+      startOn: true,
+      ...request,
+    });
+    const start = performance.now();
+    const id = await started;
+    const guest = new Guest(node, 'restored');
+    while (!(await guest.agent('guest-ping', undefined, 3).then(Boolean, () => false)));
+    const elapsed = performance.now() - start;
+    await succeeded(bench.lab, id);
+    return elapsed;
+  };
+  const times = await alternate(rounds, [
+    {
+      name: 'virtnbdrestore',
+      prepare,
+      run: async () => {
+        mkdirSync(target);
+        await node.runInside(['virtnbdrestore', '-i', bench.peer, '-o', target], { timeoutMs: LONG_MS });
+        await command('sync', ['-f', target]);
+        return undefined;
+      },
+    },
+    { name: 'restore .tar', prepare, run: () => restore(bench, '.tar', {}).then(() => undefined) },
+    { name: 'restore .tar.zst', prepare, run: () => restore(bench, '.tar.zst', {}).then(() => undefined) },
+    { name: 'full, to the ping', prepare, run: () => answered({ flatten: true }) },
+    { name: 'instant, to the ping', prepare, run: () => answered({ instant: true }) },
+  ]);
+  await prepare();
+  return [
+    faster('full restore, .tar faster than virtnbdrestore by', times, 'restore .tar', 'virtnbdrestore', 3),
+    faster(
+      'full restore, .tar.zst faster than virtnbdrestore by',
+      times,
+      'restore .tar.zst',
+      'virtnbdrestore',
+      3,
+    ),
+    faster(
+      'instant restore, call to guest-ping sooner by',
+      times,
+      'instant, to the ping',
+      'full, to the ping',
+    ),
+  ];
+}
+
+async function main(): Promise<boolean> {
+  const lab = await AgentAlone.start();
+  try {
+    const [ours, theirs] = await startGuests(lab);
+    const bench: Bench = {
+      lab,
+      ours,
+      theirs,
+      archives: new Map(),
+      peer: join(lab.world.dir, 'peer'),
+      cpu: new Map(),
+    };
+    mkdirSync(bench.peer);
+    await begin(bench);
+    const rows = [...(await incrementRows(bench)), ...(await restoreRows(bench))];
+    const title = `increments of ${changeMiB} MiB and restores, VM of ${imageBytes / MiB} MiB, median of ${rounds} alternating rounds`;
+    return printTable(title, rows);
+  } finally {
+    await lab.stop();
+  }
+}
+
+process.exitCode = (await main()) ? 0 : 1;

@@ -1,0 +1,109 @@
+// The merge of old states after an increment: slow, cut off by kill -9 of the agent or of libvirtd, and completed.
+import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
+import { newId } from '../../shared/src/ids.ts';
+import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archive-tools.ts';
+import type { Guest } from '../lab/guest.ts';
+import { run, waitFor } from '../lab/run.ts';
+import { AgentAlone, fileOf } from './agent-alone.ts';
+
+let alone: AgentAlone;
+let guest: Guest;
+let settings: string;
+let archive: { filename: string; path: string; id: string };
+let texts: string[];
+
+beforeAll(async () => {
+  alone = await AgentAlone.start();
+  settings = join(alone.agent.dir, 'agent.yaml');
+});
+afterAll(() => alone?.stop());
+
+beforeEach(async () => {
+  guest = await alone.world.defineTiny({ dataDisks: [{ sizeMiB: 64 }] });
+  await (await guest.start()).waitForAgent();
+  const id = newId();
+  texts = [];
+  await write();
+  const first = await alone.ended(await alone.startBackup(guest, { fileId: id, canBeIncremental: true }));
+  archive = { ...fileOf(first), id };
+  for (let count = 0; count < 2; count += 1) await extend();
+});
+afterEach(() => guest.destroy());
+
+/** Notes something, beside so much data that its merge lasts. */
+async function write(): Promise<void> {
+  const text = `note ${newId()}`;
+  await guest.sh(`echo '${text}' > /mnt/vda/note; dd if=/dev/urandom of=/mnt/vda/big bs=1M count=6; sync`);
+  texts.push(text);
+}
+
+async function start(): Promise<string> {
+  const { filename, id } = archive;
+  const extend = { poolId: alone.world.node.pool(1).uuid, filename };
+  await write();
+  return alone.startBackup(guest, { extend, extendFileId: id, fileId: newId() });
+}
+
+async function extend(): Promise<Operation> {
+  const operation = await alone.ended(await start(), 240_000);
+  expect(operation.error).toBeUndefined();
+  return operation;
+}
+
+/** Runs the agent with a bound of merges, MiB/s, and faults. */
+async function withMerge(bandwidth: number, faults = ''): Promise<void> {
+  const kept = readFileSync(settings, 'utf8').replace(/^limits:[\s\S]*$/m, '');
+  writeFileSync(settings, kept);
+  appendFileSync(settings, `limits:\n  merge_bandwidth_mib: ${bandwidth}\n`);
+  await alone.restart(faults);
+}
+
+/** All states of the archive are whole, the guest goes on with its newest data, three states are left. */
+async function expectSound(): Promise<void> {
+  expect(await guest.snapshots()).toHaveLength(3);
+  expect((await guest.sh('cat /mnt/vda/note')).trim()).toBe(texts.at(-1));
+  const [top] = Object.values(await guest.disks()).filter(path => path?.startsWith('/'));
+  await run(['qemu-img', 'check', '-q', '-U', top!]);
+  const directory = await untar(archive.path, join(alone.world.dir, 'unpacked'));
+  for (const [index, text] of texts.entries()) {
+    const name = `${String(index + 1).padStart(4, '0')}_manifest.json`;
+    const manifest = JSON.parse(readFileSync(join(directory, name), 'utf8')) as {
+      disks: { layers: { member: string }[] }[];
+    };
+    const members = manifest.disks[0]!.layers.map(({ member }) => member);
+    const image = await joinLayers(directory, members);
+    await checkFileSystem(image);
+    expect((await fileInside(image, 'note')).trim()).toBe(text);
+  }
+}
+
+test.each(['agent', 'libvirtd', 'both'])('kill -9 of %s in the middle of a merge', async victim => {
+  const pause = alone.pauseFile(`merge-${victim}`);
+  await withMerge(1, `backup.merge.mid=pause:${pause}`);
+  const id = await start();
+  await alone.whilePaused(pause, async () => {
+    if (victim !== 'libvirtd') await alone.agent.daemon.kill();
+    if (victim !== 'agent') await alone.world.node.killLibvirtd();
+    if (victim !== 'agent') await alone.world.node.startLibvirtd();
+  });
+  if (victim !== 'libvirtd') await withMerge(0);
+  expect((await alone.ended(id, 240_000)).state).toBe(OperationState.SUCCEEDED);
+  await withMerge(0);
+  await extend();
+  await expectSound();
+});
+
+test('SIGTERM in the middle of a merge does not lose the increment', async () => {
+  const pause = alone.pauseFile('merge-term');
+  await withMerge(1, `backup.merge.mid=pause:${pause}`);
+  const id = await start();
+  await waitFor('the merge', () => existsSync(`${pause}.reached`), 180_000, 20);
+  await alone.agent.daemon.stop();
+  await withMerge(0);
+  expect((await alone.ended(id)).state).toBe(OperationState.SUCCEEDED);
+  await extend();
+  await expectSound();
+});
