@@ -2,9 +2,9 @@
  * Increments, restores and instant restores of a running VM against virtnbdbackup and virtnbdrestore:
  * `node test/bench/increments.ts [--quick] [--rounds N]`.
  *
- * Two guests of the same disk, one for each program, because each keeps marks of its own in the VM; both write the same
- * amount before each increment. Every time ends with the data on the disk. The CPU is that of the program and of the VM's
- * QEMU process, which serves the peer's reads.
+ * Three guests of the same disk, one for each form of ours and one for the peer, because each keeps marks of its own in the
+ * VM and takes what changed since its own last one; all write the same amount before each increment. Every time ends with
+ * the data on the disk. The CPU is that of the program and of the VM's QEMU process, which serves the peer's reads.
  */
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -24,32 +24,36 @@ const LONG_MS = 900_000;
 /** What the kernel counts process times in, a second. */
 const TICKS = 100;
 
+/** The forms of archives. */
+const FORMS = ['.tar', '.tar.zst'] as const;
+type Form = (typeof FORMS)[number];
+
 interface Bench {
   lab: AgentAlone;
-  ours: Guest;
+  ours: Record<Form, Guest>;
   theirs: Guest;
   /** Per form the archive that grows. */
-  archives: Map<string, { id: string; filename: string }>;
+  archives: Map<Form, { id: string; filename: string }>;
   peer: string;
   cpu: Map<string, number[]>;
 }
 
-/** Two guests that write into a disk of their own, on copies of one image. */
-async function startGuests(lab: AgentAlone): Promise<[Guest, Guest]> {
+/** Guests that write into a disk of their own, on copies of one image. */
+async function startGuests(lab: AgentAlone): Promise<[Guest, Guest, Guest]> {
   const { world } = lab;
   const [raw, image] = [join(world.dir, 'image.raw'), join(world.dir, 'image.qcow2')];
   writeImage(raw, imageBytes);
   await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, image], { timeoutMs: LONG_MS });
   rmSync(raw);
   const guests: Guest[] = [];
-  for (const name of ['ours', 'theirs']) {
+  for (const name of ['plain', 'compressed', 'theirs']) {
     const disk = join(world.node.pool(0).path, `${name}.qcow2`);
     cpSync(image, disk);
     const guest = await world.defineTiny({ name, disks: [{ path: disk, format: 'qcow2' }] });
     guests.push(await (await guest.start()).waitForAgent());
   }
   rmSync(image);
-  return guests as [Guest, Guest];
+  return guests as [Guest, Guest, Guest];
 }
 
 /** New random data at a random place of the disk, on the disk when it returns. */
@@ -60,28 +64,29 @@ async function change(guest: Guest): Promise<void> {
 }
 
 async function succeeded(lab: AgentAlone, id: string) {
-  const operation = await lab.ended(id, LONG_MS);
+  // the stream tells the end at once, as the controller hears it
+  for await (const { operation } of lab.operations.watch({ operationId: id, afterSequence: 0n }))
+    if (operation?.finished) break;
+  const operation = await lab.operations.get({ id });
   if (operation.state !== OperationState.SUCCEEDED)
     throw new Error(operation.error?.detail ?? String(operation.state));
   return JSON.parse(operation.resultJson) as { file: { id: string; filename: string } };
 }
 
 async function begin(bench: Bench): Promise<void> {
-  for (const [form, compress] of [
-    ['.tar', false],
-    ['.tar.zst', true],
-  ] as const) {
-    const started = await bench.lab.startBackup(bench.ours, { canBeIncremental: true, compress });
+  for (const form of FORMS) {
+    const request = { canBeIncremental: true, compress: form === '.tar.zst' };
+    const started = await bench.lab.startBackup(bench.ours[form], request);
     bench.archives.set(form, (await succeeded(bench.lab, started)).file);
   }
   await virtnbdbackup(bench, 'full');
 }
 
-async function increment(bench: Bench, form: string): Promise<void> {
+async function increment(bench: Bench, form: Form): Promise<void> {
   const { id, filename } = bench.archives.get(form)!;
   const extend = { poolId: bench.lab.world.node.pool(1).uuid, filename };
   const request = { fileId: newId(), extend, extendFileId: id, holdStates: true };
-  const started = await bench.lab.startBackup(bench.ours, request);
+  const started = await bench.lab.startBackup(bench.ours[form], request);
   await succeeded(bench.lab, started);
 }
 
@@ -125,11 +130,11 @@ async function incrementRows(bench: Bench): Promise<BenchRow[]> {
     await command('sync', []);
     await quietDisks();
   };
-  const mine = (form: string) => ({
+  const mine = (form: Form) => ({
     name: form,
-    prepare: () => quiet(bench.ours),
+    prepare: () => quiet(bench.ours[form]),
     run: () =>
-      timed(bench, form, bench.ours, async () => {
+      timed(bench, form, bench.ours[form], async () => {
         await increment(bench, form);
         return undefined;
       }),
@@ -140,10 +145,9 @@ async function incrementRows(bench: Bench): Promise<BenchRow[]> {
       prepare: () => quiet(bench.theirs),
       run: () => timed(bench, 'virtnbdbackup', bench.theirs, () => virtnbdbackup(bench, 'inc')),
     },
-    mine('.tar'),
-    mine('.tar.zst'),
+    ...FORMS.map(mine),
   ]);
-  return ['.tar', '.tar.zst'].flatMap(form => [
+  return FORMS.flatMap(form => [
     faster(`increment, ${form} faster than virtnbdbackup by`, times, form, 'virtnbdbackup', 4),
     {
       name: `increment, CPU of ${form} / virtnbdbackup`,
@@ -187,7 +191,7 @@ async function clear(bench: Bench, keep: ReadonlySet<string>): Promise<void> {
   await quietDisks();
 }
 
-async function restore(bench: Bench, form: string, request: object): Promise<void> {
+async function restore(bench: Bench, form: Form, request: object): Promise<void> {
   const { filename } = bench.archives.get(form)!;
   const poolId = bench.lab.world.node.pool(1).uuid;
   await succeeded(
@@ -254,10 +258,10 @@ async function restoreRows(bench: Bench): Promise<BenchRow[]> {
 async function main(): Promise<boolean> {
   const lab = await AgentAlone.start();
   try {
-    const [ours, theirs] = await startGuests(lab);
+    const [plain, compressed, theirs] = await startGuests(lab);
     const bench: Bench = {
       lab,
-      ours,
+      ours: { '.tar': plain, '.tar.zst': compressed },
       theirs,
       archives: new Map(),
       peer: join(lab.world.dir, 'peer'),
