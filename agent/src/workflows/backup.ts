@@ -20,6 +20,7 @@ import { backupFileRecord } from './backup-file.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { mergeOldStates } from './extend/hold.ts';
+import { keepFirmwareOfState } from './state-firmware.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'merge'] as const;
@@ -47,9 +48,12 @@ async function run(
   const spareDirectory = spareDirectoryOf(facts, target.path!);
   const lasting = job.incremental ? { backupId, number } : null;
   const { requireConsistency } = request;
-  const instant = await context.step('state', () =>
-    freeze(context, facts, mode, { requireConsistency, spareDirectory, lasting }),
-  );
+  const instant = await context.step('state', async () => {
+    const frozen = await freeze(context, facts, mode, { requireConsistency, spareDirectory, lasting });
+    const name = frozen.automatic?.name ?? null;
+    if (name !== null) await keepFirmwareOfState(dependencies, facts.domain, name);
+    return frozen;
+  });
   const draft: { destination: Destination | undefined } = { destination: undefined };
   try {
     const finish = await context.step('copy', async () => {

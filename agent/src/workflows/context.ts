@@ -8,6 +8,7 @@
  */
 import type { Logger } from '@virtkeep/shared/log';
 import type { InstantDisk } from './instant/chain.ts';
+import type { FormerFirmware } from './state-firmware.ts';
 
 /**
  * When an effect is undone: `always` at the operation's end, only on `failure` (error, cancel, crash before commit), or
@@ -70,6 +71,8 @@ export interface Revert {
   /** Name of the current state before. */
   formerCurrent: string | null;
   wasRunning: boolean;
+  /** The firmware's state before; absent in a journal of an earlier version. */
+  firmware?: FormerFirmware;
 }
 
 export interface EffectHandle {

@@ -22,6 +22,7 @@ import type { WorkflowDependencies } from './dependencies.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullIn } from './instant/pull.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
+import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
 
 type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
 
@@ -47,14 +48,20 @@ async function undoEffect(
       return ensureThawed(dependencies.libvirt().domain(effect.domainId), signal, log);
     case 'automatic_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      return removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      await removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'removed_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      return mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      await mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'revert':
-      return undoRevert(dependencies.libvirt(), effect, { signal, log });
+      return undoRevert(dependencies.libvirt(), effect, {
+        signal,
+        log,
+        beforeDefinition: async () => effect.firmware && putBackFirmware(dependencies, effect.firmware),
+      });
     case 'unused_layers':
       return removeUnusedLayers(dependencies.libvirt(), effect, signal);
     case 'appended_archive':

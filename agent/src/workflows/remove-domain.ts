@@ -13,6 +13,7 @@ import type { PoolRecord } from '../pools/index.ts';
 import { isNoDomain } from '../snapshots/index.ts';
 import type { Workflow } from './context.ts';
 import { removableFiles, usedByOthers } from './removable-files.ts';
+import { keptFirmwareFiles } from './state-firmware.ts';
 
 export interface RemoveRequest {
   domainId: string;
@@ -25,6 +26,8 @@ export interface RemoveRequest {
 export interface RemoveDependencies {
   libvirt(): Libvirt;
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  /** As in `WorkflowDependencies`. */
+  nvramDirectory: string;
 }
 
 /** The workflow. Result: `{"removed":["/path",…]}`. */
@@ -36,7 +39,10 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
     try {
       await step('check', () => check(domain, request));
       const files = request.full
-        ? await step('list', async () => removableFiles(libvirt, domain, await dependencies.pools(signal)))
+        ? await step('list', async () => [
+            ...(await removableFiles(libvirt, domain, await dependencies.pools(signal))),
+            ...(await keptFirmwareFiles(dependencies, request.domainId)),
+          ])
         : [];
       if (files.length > 0) {
         effects.begin({ type: 'orphaned_files', domainId: request.domainId, paths: files }, 'always');

@@ -15,6 +15,7 @@ import {
 } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { pruneFirmware } from '../state-firmware.ts';
 
 /** Of the states before the current one so many stay when they are not held. */
 const KEPT_BEFORE_CURRENT = 2;
@@ -59,6 +60,7 @@ export async function mergeOldStates(
       }
       await merge(dependencies, context, { domainId, name, countsAsDeletion: false });
     }
+    await pruneFirmware(dependencies, domainId);
   } catch (error) {
     throw fromLibvirt(error, 'merging saved states');
   }

@@ -11,9 +11,11 @@ import {
   readImageHeader,
   rebaseUnsafe,
 } from '../../disks/index.ts';
-import { editMemoryFile, memoryFileXml } from '../../snapshots/index.ts';
+import { parseSnapshot } from '../../domain-xml/index.ts';
+import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { keepFirmware, keptFirmwarePaths } from '../state-firmware.ts';
 import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
 import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
@@ -207,14 +209,19 @@ export function memoryPaths(memory: ExtractedMemory): Map<string, string> {
   return moved;
 }
 
-/** UEFI variables and TPM state, where libvirt looks for them. @returns path of the variables, null when there are none */
+/**
+ * UEFI variables and TPM state, where libvirt looks for them, and the copies that the saved states have of both.
+ * @returns path of the variables, null when there are none
+ */
 export async function writeFirmwareState(
   context: OperationContext,
   dependencies: WorkflowDependencies,
-  { archive, state }: OpenedBackup,
-  { identity }: RestorePlan,
+  backup: OpenedBackup,
+  { identity, states }: RestorePlan,
 ): Promise<string | null> {
   const { signal } = context;
+  const { archive, state } = backup;
+  for (const saved of states) await writeKeptFirmware(context, dependencies, backup, identity.uuid, saved);
   if (state.tpm) {
     const bytes = await archive.readMember(state.tpm.member, signal, MAX_TPM_STATE_BYTES);
     const path = join(dependencies.swtpmDirectory, identity.uuid);
@@ -234,4 +241,28 @@ export async function writeFirmwareState(
     throw fromIoError(error, 'writing', path);
   }
   return path;
+}
+
+/** A state that an increment made is one of the archive's own, and its firmware stands there. */
+async function writeKeptFirmware(
+  context: OperationContext,
+  dependencies: WorkflowDependencies,
+  { archive, manifest }: OpenedBackup,
+  domainId: string,
+  { record, xml }: RestoredState,
+): Promise<void> {
+  const own = manifest.states.find(({ name }) => name === record.name);
+  const [nvram, tpm] = [record.nvram ?? own?.nvram, record.tpm ?? own?.tpm];
+  if (!nvram && !tpm) return;
+  const { name, creationTime: createdUnix } = parseSnapshot(xml, record.xmlMember);
+  const key = savedStateId(domainId, { name, createdUnix });
+  const read = async (member: string | undefined, limit: number) =>
+    member === undefined ? undefined : archive.readMember(member, context.signal, limit);
+  const firmware = {
+    nvram: await read(nvram?.member, MAX_NVRAM_BYTES),
+    tpm: await read(tpm?.member, MAX_TPM_STATE_BYTES),
+  };
+  for (const path of Object.values(keptFirmwarePaths(dependencies, domainId, key)))
+    context.effects.begin({ type: 'file', path }, 'failure');
+  await keepFirmware(dependencies, domainId, key, firmware);
 }

@@ -21,6 +21,7 @@ import {
 } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';
 import { asTargetError, findTarget, type Target } from './target.ts';
 
@@ -66,6 +67,7 @@ async function run(
   await context.step('create', async () => {
     await make(request, context, checked);
     const { domain } = checked.target;
+    await keepFirmwareOfState(dependencies, domain, request.name);
     const made = (await loadStates(domain)).find(({ name }) => name === request.name);
     if (!made) throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason: 'it is not there' });
     context.commit({ snapshot: savedStateRecord(request.domainId, made) });

@@ -5,6 +5,7 @@ import { MiB } from '@virtkeep/shared/units';
 import { fromLibvirt, mergeState, removalRefusal } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { pruneFirmware } from '../state-firmware.ts';
 import { asTargetError, findTarget, stateById } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
@@ -68,6 +69,7 @@ async function merge(
   const bandwidthMiB = Number(bandwidth) / MiB || dependencies.mergeBandwidthMiB;
   try {
     await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB, progress });
+    await pruneFirmware(dependencies, domainId);
     context.commit({});
   } catch (error) {
     if (!hasKey(signal.reason, 'interrupted')) handle.keep();

@@ -17,12 +17,19 @@ import {
   revertedDomain,
   revertRefusal,
   type SavedState,
+  savedStateId,
   startReverted,
   stopDomain,
   writeMetadata,
 } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import {
+  definedFirmware,
+  exchangeFirmware,
+  type FormerFirmware,
+  keptFirmwarePaths,
+} from '../state-firmware.ts';
 import { asTargetError, findTarget, requireState, type Target } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
@@ -53,8 +60,8 @@ async function run(
   const plan = planRevert(target.picture, state, context.id);
   const leftover = { type: 'unused_layers', domainId: request.domainId, paths: plan.unused } as const;
   const unused = context.effects.begin(leftover, 'always');
-  await context.step('prepare', () => prepare(target, state, plan, context));
-  await exchange(dependencies, target, state, plan, context).catch(error => {
+  const firmware = await context.step('prepare', () => prepare(dependencies, target, state, plan, context));
+  await exchange(dependencies, target, { state, plan, firmware }, context).catch(error => {
     throw hasKey(error, 'canceled', 'interrupted') ? error : failed(target.domain.name, state, error);
   });
   await context.step('clean', () => unused.undo(AbortSignal.timeout(CLEAN_TIMEOUT_MS)));
@@ -74,11 +81,13 @@ async function check(
 
 /** Declares how everything was, then makes the overlays. */
 async function prepare(
+  dependencies: WorkflowDependencies,
   { domain, picture }: Target,
   state: SavedState,
   plan: RevertPlan,
   context: OperationContext,
-): Promise<void> {
+): Promise<FormerFirmware> {
+  const firmware = { ...(await definedFirmware(domain)), key: context.id };
   const former = {
     domainId: domain.uuid,
     state: state.name,
@@ -87,23 +96,31 @@ async function prepare(
     formerDefinition: await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE),
     formerCurrent: picture.states.find(({ current }) => current)?.name ?? null,
     wasRunning: picture.power === 'running',
+    firmware,
   };
+  for (const path of Object.values(keptFirmwarePaths(dependencies, firmware.domainId, firmware.key)))
+    context.effects.begin({ type: 'file', path }, 'always');
   context.effects.begin({ type: 'revert', ...former }, 'failure');
   await makeOverlays(plan, context.signal);
+  return firmware;
 }
 
 async function exchange(
   dependencies: WorkflowDependencies,
   { domain, picture }: Target,
-  state: SavedState,
-  plan: RevertPlan,
+  { state, plan, firmware }: { state: SavedState; plan: RevertPlan; firmware: FormerFirmware },
   context: OperationContext,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   const metadata = { ...picture.metadata, statesDeleted: new Date() };
-  const reverted = revertedDomain(state, plan, metadata);
+  const reverted = revertedDomain(state, plan, metadata, firmware.nvramPath);
   await context.step('stop', () => stopDomain(domain));
-  await context.step('define', () => defineReverted(libvirt, domain, state, plan, reverted));
+  await context.step('define', async () => {
+    await defineReverted(libvirt, domain, state, plan, reverted);
+    // after the definition: the undo takes it for the sign that the firmware's state may be another one
+    const unknown = await exchangeFirmware(dependencies, firmware, savedStateId(domain.uuid, state));
+    if (unknown !== null) context.warn(unknown);
+  });
   await context.step('start', async () => {
     const runs = await startReverted(libvirt, domain, state, reverted, picture.power === 'running');
     context.commit({ power_state: runs ? 'running' : 'off' });
