@@ -273,6 +273,7 @@ export class Inventory {
         pools,
         disks: this.#model.disksOf(facts.uuid),
         templateFiles: this.#model.templateFiles(facts),
+        ownerOf: diskId => this.#model.lenderOf(diskId, facts.uuid),
         lockedBy: lockedBy(facts.uuid) ?? '',
       }),
     );

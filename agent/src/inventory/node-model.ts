@@ -74,6 +74,13 @@ export class NodeModel {
     return parent?.config && new Set(parent.config.disks.flatMap(disk => pathOf(disk, this.#pools) ?? []));
   }
 
+  /** The domain whose metadata says that it lends the disk to that borrower. */
+  lenderOf(diskId: string, borrowerId: string): string | undefined {
+    return this.domains.find(({ config }) =>
+      config?.metadata.loans?.some(loan => loan.diskId === diskId && loan.borrowerId === borrowerId),
+    )?.uuid;
+  }
+
   /** Domains, pools and file systems; the backup files are read by `readAllFiles`. @throws LibvirtError */
   async readAll(): Promise<void> {
     await this.readPools();

@@ -10,6 +10,9 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 /** Names of automatic states start so; whatever bears such a name without a running operation is a leftover. */
 export const AUTOMATIC_PREFIX = 'virtkeep-tmp-';
 
+/** Name of the state that keeps the instant of all disks that a domain lends (specification 3.1). */
+export const LENDING_STATE = 'vdisks_attached_to_another_domains';
+
 export const automaticStateName = (operationId: string): string => `${AUTOMATIC_PREFIX}${operationId}`;
 
 /** A disk as the planner needs it. */
