@@ -13,6 +13,8 @@ import { powerNumber } from './inventory-store.ts';
 export interface DomainContext {
   node: { id: string; verbose_name: string; connected: boolean; service: boolean };
   parentName: string | null;
+  /** Thin clones stand on its disks. */
+  hasClones: boolean;
   viewer: Principal | null;
 }
 
@@ -110,15 +112,21 @@ function vdiskOf(disk: Disk) {
   };
 }
 
-/** What this user could do with the domain right now: his role, the node's presence and the domain's state allow it. */
+/**
+ * What this user could do with the domain right now: his role, the node's presence and the domain's state allow it.
+ * While its disks are attached to other domains, or thin clones stand on them, what would change them is refused
+ * (specification 3.1, 4.7).
+ */
 export function domainPermissions(domain: Domain, context: DomainContext): Record<string, boolean> {
   const { node, viewer } = context;
   const ready = node.connected && !node.service;
   const may = (permission: Permission) => ready && viewer !== null && roleAllows(viewer.role, permission);
   const free = domain.lockedBy === '';
+  const fixed = domain.loans.length > 0 || context.hasClones;
   const is = (...states: PowerState[]) => states.includes(domain.powerState);
   const { OFF, RUNNING, SUSPENDED } = PowerState;
   const power = may('domain.power') && free;
+  const manage = may('domain.manage') && free;
   return {
     start: power && is(OFF) && !domain.template,
     shutdown: power && is(RUNNING, SUSPENDED),
@@ -127,9 +135,18 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
     resume: power && is(SUSPENDED),
     reset: power && is(RUNNING, SUSPENDED),
     update: may('domain.manage'),
-    template: may('domain.manage') && free && is(OFF),
-    remove: may('domain.manage') && free,
-    snapshot: may('snapshot.manage') && free,
-    backup: may('backup.create') && free && (domain.mdevs.length === 0 || is(OFF)),
+    template: manage && is(OFF) && !fixed,
+    clone: manage && is(OFF),
+    change_template: manage && is(OFF) && domain.parentId !== '' && !fixed,
+    remove: manage && !fixed,
+    snapshot: may('snapshot.manage') && free && !fixed,
+    backup: may('backup.create') && free && isBackupPossible(domain),
+    attach_vdisk: may('vdisk.attach') && free,
+    detach_vdisk: may('vdisk.attach') && free && domain.attachments.length > 0,
   };
+}
+
+/** Mediated devices need it off; a running VM gets a new saved state, which must not be made while its disks are lent. */
+function isBackupPossible(domain: Domain): boolean {
+  return domain.powerState === PowerState.OFF || (domain.mdevs.length === 0 && domain.loans.length === 0);
 }

@@ -9,12 +9,19 @@
 import { sleep } from '@virtkeep/shared/abort';
 import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
 import type { Inventory } from './inventory.ts';
 import { KeyedQueue } from './keyed-queue.ts';
+import {
+  errorOf,
+  isUncertain,
+  parseResult,
+  START_ATTEMPTS,
+  START_PAUSE_MS,
+  START_TIMEOUT_MS,
+} from './node-operation.ts';
 import { isFinal, type TaskEntity } from './task-record.ts';
 import type { NewTask, TaskOutcome, TaskService, TaskState } from './tasks.ts';
 
@@ -34,11 +41,13 @@ export interface OperationListener {
   succeeded(nodeId: string, operation: Operation, result: unknown): Promise<unknown>;
   /** It failed, was cancelled, or is unknown to the node. */
   failed(nodeId: string, task: TaskState): Promise<void>;
+  /**
+   * What still belongs to the task on another node when its own operation has ended; the task ends when this does, with
+   * the outcome that it tells. Must be repeatable: a restart in between begins it again. Undefined: nothing.
+   */
+  followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined;
 }
 
-const START_ATTEMPTS = 3;
-const START_TIMEOUT_MS = 15_000;
-const START_PAUSE_MS = 300;
 const ASK_TIMEOUT_MS = 10_000;
 
 export class NodeTasks {
@@ -48,6 +57,8 @@ export class NodeTasks {
   readonly #log: Logger;
   /** Tasks whose start call is under way; the node need not know them yet. */
   readonly #starting = new Set<string>();
+  /** Tasks whose operation has ended and that still have something to do on another node. */
+  readonly #following = new Set<string>();
   /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
   readonly #turns = new KeyedQueue();
   readonly #draining: AbortSignal;
@@ -79,17 +90,41 @@ export class NodeTasks {
    * node_not_found, node_unreachable, node_in_service, draining.
    */
   async start(action: NodeAction): Promise<TaskState> {
+    await this.#create(action);
+    await this.#launch(action);
+    return this.#tasks.get(action.taskId);
+  }
+
+  /**
+   * As `start`, but answers as soon as the task is on disk, since `prepare` may take its time; what is refused then is
+   * the task's failure. It can be cancelled once its own operation runs.
+   */
+  async begin(action: NodeAction): Promise<TaskState> {
+    const task = await this.#create({ ...action, cancellable: false });
+    // A refusal stands in the task already.
+    void this.#launch(action).catch(() => {});
+    return task;
+  }
+
+  async #create(action: NodeAction): Promise<TaskState> {
     this.assertReady(action.nodeId);
-    const { taskId, nodeId, prepare, send, ...task } = action;
+    const { taskId, nodeId, prepare: _prepare, send: _send, ...task } = action;
     this.#starting.add(taskId);
     try {
-      await this.#tasks.create({ ...task, id: taskId, nodeId });
+      return await this.#tasks.create({ ...task, id: taskId, nodeId });
+    } catch (error) {
+      this.#starting.delete(taskId);
+      throw error;
+    }
+  }
+
+  async #launch({ taskId, nodeId, prepare, send }: NodeAction): Promise<void> {
+    try {
       await prepare?.().catch(error => this.#refused(taskId, error));
       await this.#send(taskId, nodeId, send);
     } finally {
       this.#starting.delete(taskId);
     }
-    return this.#tasks.get(taskId);
   }
 
   /** @throws node_not_found, node_unreachable, node_in_service, draining. */
@@ -168,7 +203,24 @@ export class NodeTasks {
     if (!task) return;
     if (operation.progress) await this.#progress(operation);
     const message = operation.warnings.join(' ');
-    await this.#tasks.finish(operation.id, { status: 'SUCCESS', result: made ?? told, message });
+    await this.#end(task, { status: 'SUCCESS', result: made ?? told, message });
+  }
+
+  /** Gives a task its outcome, or lets it go on with what follows its operation. */
+  async #end(task: TaskState, outcome: TaskOutcome): Promise<void> {
+    const { id } = task.row;
+    if (this.#following.has(id)) return;
+    const rest = this.#listener?.followUp(task, outcome);
+    if (rest === undefined) return this.#tasks.finish(id, outcome);
+    this.#following.add(id);
+    void rest
+      .catch((error: unknown) => {
+        this.#log.error('could not do all that follows an operation', { task: id, error });
+        return outcome;
+      })
+      .then(last => this.#tasks.finish(id, last))
+      .catch((error: unknown) => this.#log.error('could not end a task', { task: id, error }))
+      .finally(() => this.#following.delete(id));
   }
 
   #fail(id: string, error: VirtkeepError): Promise<void> {
@@ -184,7 +236,7 @@ export class NodeTasks {
       .catch((error: unknown) =>
         this.#log.error('could not clear up after a task', { task: task.row.id, error }),
       );
-    await this.#tasks.finish(task.row.id, outcome);
+    await this.#end(task, outcome);
   }
 
   async #progress(operation: Operation): Promise<void> {
@@ -278,29 +330,11 @@ export class NodeTasks {
   }
 }
 
-/** Errors after which it is not known whether the node took the call. */
-function isUncertain(error: unknown): boolean {
-  const aborted =
-    typeof error === 'object' && error !== null && 'name' in error && error.name === 'AbortError';
-  return aborted || hasKey(error, 'node_unreachable', 'timed_out', 'canceled');
-}
-
 function failure(operation: Operation): TaskOutcome {
   if (operation.state === OperationState.CANCELED) return { status: 'CANCELED' };
-  const error = operation.error
-    ? fromErrorMessage(operation.error)
-    : new VirtkeepError('internal', { request_id: operation.id });
-  return { status: 'FAILED', error };
+  return { status: 'FAILED', error: errorOf(operation) };
 }
 
 function percent(done: bigint, total: bigint): number {
   return total === 0n ? 0 : Math.min(99, Number((done * 100n) / total));
-}
-
-function parseResult(json: string): unknown {
-  try {
-    return json === '' ? {} : JSON.parse(json);
-  } catch {
-    return {};
-  }
 }

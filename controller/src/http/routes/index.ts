@@ -12,8 +12,10 @@ import { poolRoutes } from './pools.ts';
 import { snapshotRoutes } from './snapshots.ts';
 import { systemRoutes } from './system.ts';
 import { taskRoutes } from './tasks.ts';
+import { templateRoutes } from './templates.ts';
 import { tokenRoutes } from './tokens.ts';
 import { userRoutes } from './users.ts';
+import { vdiskRoutes } from './vdisks.ts';
 
 export const ROUTES: readonly RouteModule[] = [
   systemRoutes,
@@ -27,6 +29,8 @@ export const ROUTES: readonly RouteModule[] = [
   poolRoutes,
   domainRoutes,
   snapshotRoutes,
+  vdiskRoutes,
+  templateRoutes,
   backupRoutes,
   libraryRoutes,
   downloadRoutes,

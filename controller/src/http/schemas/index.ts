@@ -10,6 +10,7 @@ import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from './node.ts';
 import { PoolSchema } from './pool.ts';
 import { SnapshotSchema } from './snapshot.ts';
 import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
+import { AttachedVdiskSchema, ChangedTemplateSchema, DetachedVdiskSchema, VdiskSchema } from './vdisk.ts';
 
 const SCHEMAS: readonly TSchema[] = [
   ErrorBody,
@@ -31,6 +32,10 @@ const SCHEMAS: readonly TSchema[] = [
   VerifiedFileSchema,
   ShownBackupSchema,
   SnapshotSchema,
+  VdiskSchema,
+  AttachedVdiskSchema,
+  DetachedVdiskSchema,
+  ChangedTemplateSchema,
 ];
 
 export function registerSchemas(app: App): void {
