@@ -38,19 +38,20 @@ export interface StartOptions {
 /**
  * A backup with memory is consistent only together with it, so the VM resumes where it was: at once when it is to be
  * started, else at its first start (libvirt's managed save). A memory that this node cannot load is not worth the VM.
+ * @returns whether the guest goes on from its memory
  */
 export async function startRestored(
   dependencies: WorkflowDependencies,
   context: OperationContext,
   domain: Domain,
   { resume, resumeXml, startOn }: StartOptions,
-): Promise<void> {
+): Promise<boolean> {
   if (resume !== null) {
     try {
       const flags = startOn ? SaveRestore.RUNNING : SaveRestore.PAUSED;
       await dependencies.libvirt().restoreDomain(resume, resumeXml, flags, { timeoutMs: 0 });
       if (!startOn) await domain.managedSave(SaveRestore.RUNNING, { timeoutMs: 0 });
-      return;
+      return startOn;
     } catch (error) {
       throwIfAborted(context.signal);
       if (await domain.isActive()) await domain.destroy();
@@ -60,4 +61,5 @@ export async function startRestored(
     }
   }
   if (startOn) await domain.create(0, { timeoutMs: 0 });
+  return false;
 }

@@ -22,6 +22,7 @@ import {
   stopDomain,
   writeMetadata,
 } from '../../snapshots/index.ts';
+import { setResumedClock } from '../clock.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import {
@@ -64,7 +65,10 @@ async function run(
   await exchange(dependencies, target, { state, plan, firmware }, context).catch(error => {
     throw hasKey(error, 'canceled', 'interrupted') ? error : failed(target.domain.name, state, error);
   });
-  await context.step('clean', () => unused.undo(AbortSignal.timeout(CLEAN_TIMEOUT_MS)));
+  await context.step('clean', async () => {
+    await unused.undo(AbortSignal.timeout(CLEAN_TIMEOUT_MS));
+    if (state.memory === 'external') await setResumedClock(context, target.domain);
+  });
 }
 
 async function check(
