@@ -9,11 +9,12 @@ import {
   SnapshotDelete,
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { fromIoError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { qemuImg, readLayers } from '../disks/index.ts';
 import { isNoDomain, patiently } from './failures.ts';
+import { requireRoomToMerge } from './merge-room.ts';
 import { AUTOMATIC_PREFIX, nextRemovalStep, type RemovalStep, type RemovalView } from './plan.ts';
 import { diskStates, savedStateOf, withSources } from './state-xml.ts';
 
@@ -35,6 +36,8 @@ export interface RemoveOptions {
 const POLL_MS = 150;
 /** A view that does not change through so many steps means that we would turn in circles. */
 const MAX_STEPS_WITHOUT_CHANGE = 20;
+/** Merges of one disk that break off, before it is told. */
+const MAX_MERGES = 3;
 
 /**
  * Removes the state, whatever has become of it: never made, made in part, merged in part, the guest running or off.
@@ -49,6 +52,7 @@ export async function removeAutomaticState(
 ): Promise<void> {
   let last = '';
   let repeated = 0;
+  const begun = new Map<string, number>();
   for (;;) {
     const { step, domain } = await patiently(options.signal, () => look(libvirt, state));
     if (step.do === 'done') return;
@@ -56,13 +60,18 @@ export async function removeAutomaticState(
     repeated = seen === last && step.do !== 'wait' ? repeated + 1 : 0;
     last = seen;
     if (repeated > MAX_STEPS_WITHOUT_CHANGE) throw failed(state, `"${step.do}" has no effect`);
+    const uppers = uppersOf(state, step);
+    // a block job that breaks off is seen only by its being gone: merges count when they begin anew
+    if (uppers.length > 0) begun.set(seen, (begun.get(seen) ?? 0) + 1);
+    if (begun.get(seen)! > MAX_MERGES) throw failed(state, `merging ${uppers[0]} breaks off again and again`);
     if (step.do !== 'wait') options.log.info('removing the automatic state', { state: state.name, step });
     try {
+      await requireRoomToMerge(uppers, [], options.signal);
       await act(libvirt, domain, state, step, options);
     } catch (error) {
       options.signal.throwIfAborted();
       // the guest may have been stopped, or the daemon restarted, between looking and acting: look again, a few times
-      if (repeated >= 3) throw failed(state, reasonOf(error), error);
+      if (repeated >= 3 || hasKey(error, 'pool_no_space')) throw failed(state, reasonOf(error), error);
       options.log.warn('a step of the removal failed, looking again', { state: state.name, step, error });
       last = seen;
       repeated += 1;
@@ -71,8 +80,23 @@ export async function removeAutomaticState(
   }
 }
 
+/** The files that the step merges into the ones below them. */
+function uppersOf(state: AutomaticState, step: RemovalStep): string[] {
+  const targets =
+    step.do === 'commit' || step.do === 'commit_middle'
+      ? [step.targetDev]
+      : step.do === 'commit_offline'
+        ? step.targetDevs
+        : [];
+  return overlaysOf(state, targets).map(({ path }) => path);
+}
+
 function failed(state: AutomaticState, reason: string, cause?: unknown): VirtkeepError {
-  return new VirtkeepError('merge_failed', { state: state.name, domain: state.domainId, reason }, { cause });
+  return new VirtkeepError(
+    'merge_failed',
+    { state: state.name, domain: state.domainId, reason: reason.replace(/\.$/, '') },
+    { cause },
+  );
 }
 
 async function look(
