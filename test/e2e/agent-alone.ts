@@ -69,7 +69,8 @@ export class AgentAlone {
   /** Starts the agent; the faults are those of VIRTKEEP_FAULTS. */
   async up(faults = ''): Promise<void> {
     const seen = this.agent.daemon.log().length;
-    await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: faults });
+    writeFileSync(this.#faultsFile, faults);
+    await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: `@${this.#faultsFile}` });
     const says = (text: string) => this.agent.daemon.log().slice(seen).includes(text);
     await waitFor('the agent', () => says('agent is serving') && says('connected to libvirt'), 120_000, 50);
     this.#channel?.close();
@@ -80,6 +81,16 @@ export class AgentAlone {
       Buffer.from(certificate.chainPem),
     );
     this.#channel = createChannel(`localhost:${this.agent.port}`, credentials);
+  }
+
+  /** Gives the agent other faults; one that has died is started. */
+  async arm(faults: string): Promise<void> {
+    if (this.agent.daemon.pid === undefined) return this.up(faults);
+    writeFileSync(this.#faultsFile, faults);
+  }
+
+  get #faultsFile(): string {
+    return join(this.agent.dir, 'faults');
   }
 
   async restart(faults = ''): Promise<void> {
@@ -177,6 +188,12 @@ export class AgentAlone {
     return file;
   }
 }
+
+/** The moments around each step at which something is different: the end of one is the beginning of the next. */
+export const momentsOf = (steps: readonly string[]): string[] => [
+  `${steps[0]}.before`,
+  ...steps.map(step => `${step}.after`),
+];
 
 export const fileOf = (operation: Operation): { filename: string; path: string } =>
   (JSON.parse(operation.resultJson) as { file: { filename: string; path: string } }).file;
