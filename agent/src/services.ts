@@ -6,6 +6,7 @@ import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { backupService } from './grpc/backup-service.ts';
 import { domainService } from './grpc/domain-service.ts';
 import { nodeService } from './grpc/node-service.ts';
@@ -14,6 +15,7 @@ import { poolService } from './grpc/pool-service.ts';
 import { restoreService } from './grpc/restore-service.ts';
 import { type Service, service } from './grpc/server.ts';
 import { snapshotService } from './grpc/snapshot-service.ts';
+import { templateService } from './grpc/template-service.ts';
 import type { Parts } from './parts.ts';
 
 export function agentServices(parts: Parts): Service[] {
@@ -26,5 +28,6 @@ export function agentServices(parts: Parts): Service[] {
     service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),
     service(BackupServiceDefinition, backupService(runner, workflows)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),
+    service(TemplateServiceDefinition, templateService(runner, workflows)),
   ];
 }

@@ -241,6 +241,7 @@ export const ERRORS = {
     '40956',
     'The running domain {domain} has no free slot for another disk. Attach it while the domain is off, or add pcie-root-port controllers.',
   ),
+  clone_refused: fixed('40957', 'The domain {domain} cannot be cloned: {reason}.'),
 
   // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),

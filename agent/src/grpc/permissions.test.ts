@@ -6,6 +6,7 @@ import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { mayCall, PERMISSIONS } from './permissions.ts';
 
 test.each([
@@ -16,6 +17,7 @@ test.each([
   PoolServiceDefinition,
   RestoreServiceDefinition,
   SnapshotServiceDefinition,
+  TemplateServiceDefinition,
 ])('the table knows exactly the methods of $name', definition => {
   const methods = Object.values(definition.methods).map(method => method.name);
   expect(Object.keys(PERMISSIONS[definition.fullName] ?? {}).sort()).toEqual(methods.sort());

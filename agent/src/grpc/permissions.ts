@@ -53,6 +53,10 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
   'virtkeep.agent.v1.RestoreService': {
     Start: 'operator',
   },
+  'virtkeep.agent.v1.TemplateService': {
+    Clone: 'controller',
+    Change: 'controller',
+  },
   'grpc.health.v1.Health': { Check: 'reader', Watch: 'reader' },
   'grpc.reflection.v1.ServerReflection': { ServerReflectionInfo: 'reader' },
   'grpc.reflection.v1alpha.ServerReflection': { ServerReflectionInfo: 'reader' },

@@ -9,6 +9,7 @@
 import type { Logger } from '@virtkeep/shared/log';
 import type { InstantDisk } from './instant/chain.ts';
 import type { FormerFirmware } from './state-firmware.ts';
+import type { TemplateChange } from './template/switch.ts';
 
 /**
  * When an effect is undone: `always` at the operation's end, only on `failure` (error, cancel, crash before commit), or
@@ -27,6 +28,19 @@ export type Effect =
       name: string;
       overlays: { targetDev: string; path: string }[];
       memoryPath?: string;
+    }
+  /**
+   * A disk lent to another domain: its loan ends, unless the borrower still has the disk. With `unplug` the borrower's
+   * guest is asked for it first; one that does not let go keeps it, and the keeper of loans goes on.
+   */
+  | {
+      type: 'loan';
+      ownerId: string;
+      diskId: string;
+      borrowerId: string;
+      unplug: boolean;
+      /** Its clone (on zfs) stays. */
+      keepClone: boolean;
     }
   /** A saved state being deleted, and what earlier deletions left to be merged: complete it. Name null: only the latter. */
   | { type: 'removed_state'; domainId: string; name: string | null; countsAsDeletion: boolean }
@@ -55,6 +69,8 @@ export type Effect =
   | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
   /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
   | { type: 'archive_access'; path: string; gid: number; mode: number }
+  /** A template that was changed: new files take the place of the former ones, and its version is noted. */
+  | ({ type: 'template_change' } & TemplateChange)
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 

@@ -21,8 +21,10 @@ import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullIn } from './instant/pull.ts';
+import { undoLoan } from './lend/loan.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
 import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
+import { switchTemplate } from './template/switch.ts';
 
 type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
 
@@ -51,6 +53,8 @@ async function undoEffect(
       await removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
+    case 'loan':
+      return patiently(signal, () => undoLoan(dependencies, effect, { signal, log }));
     case 'removed_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
       await mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
@@ -78,6 +82,8 @@ async function undoEffect(
       return pullIn(dependencies.libvirt(), effect, { signal, log });
     case 'archive_access':
       return restoreAccess(effect);
+    case 'template_change':
+      return switchTemplate(dependencies.libvirt(), effect, signal);
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal));
   }

@@ -11,7 +11,7 @@ import {
   readImageHeader,
   rebaseUnsafe,
 } from '../../disks/index.ts';
-import { parseSnapshot } from '../../domain-xml/index.ts';
+import { type Identity, parseSnapshot } from '../../domain-xml/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -222,20 +222,35 @@ export async function writeFirmwareState(
   const { signal } = context;
   const { archive, state } = backup;
   for (const saved of states) await writeKeptFirmware(context, dependencies, backup, identity.uuid, saved);
-  if (state.tpm) {
-    const bytes = await archive.readMember(state.tpm.member, signal, MAX_TPM_STATE_BYTES);
-    const path = join(dependencies.swtpmDirectory, identity.uuid);
+  return writeFirmware(context, dependencies, identity, {
+    tpm: state.tpm && (await archive.readMember(state.tpm.member, signal, MAX_TPM_STATE_BYTES)),
+    nvram: state.nvram && (await archive.readMember(state.nvram.member, signal, MAX_NVRAM_BYTES)),
+  });
+}
+
+/**
+ * Writes UEFI variables and TPM state of a new domain; each is declared before it appears.
+ * @returns path of the variables, null when there are none
+ * @throws VirtkeepError file_exists, disk_full, archive_damaged for a TPM state that is none
+ */
+export async function writeFirmware(
+  context: OperationContext,
+  { nvramDirectory, swtpmDirectory }: Pick<WorkflowDependencies, 'nvramDirectory' | 'swtpmDirectory'>,
+  identity: Identity,
+  { nvram, tpm }: { nvram: Buffer | null; tpm: Buffer | null },
+): Promise<string | null> {
+  if (tpm) {
+    const path = join(swtpmDirectory, identity.uuid);
     if (await exists(path)) throw new VirtkeepError('file_exists', { path });
     context.effects.begin({ type: 'directory', path }, 'failure');
-    await unpackTpmState(bytes, dependencies.swtpmDirectory, identity.uuid);
+    await unpackTpmState(tpm, swtpmDirectory, identity.uuid);
   }
-  if (!state.nvram) return null;
-  const bytes = await archive.readMember(state.nvram.member, signal, MAX_NVRAM_BYTES);
-  const named = join(dependencies.nvramDirectory, `${identity.name}_VARS.fd`);
-  const path = (await exists(named)) ? join(dependencies.nvramDirectory, `${identity.uuid}_VARS.fd`) : named;
+  if (!nvram) return null;
+  const named = join(nvramDirectory, `${identity.name}_VARS.fd`);
+  const path = (await exists(named)) ? join(nvramDirectory, `${identity.uuid}_VARS.fd`) : named;
   await declareNewFile(context, path, true);
   try {
-    await writeFile(path, bytes, { flag: 'wx', flush: true, mode: 0o600 });
+    await writeFile(path, nvram, { flag: 'wx', flush: true, mode: 0o600 });
     await chmod(path, 0o600);
   } catch (error) {
     throw fromIoError(error, 'writing', path);
