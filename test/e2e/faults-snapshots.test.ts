@@ -137,7 +137,7 @@ describe('deleting a state', () => {
     },
   );
 
-  test('cancelled in the middle: the state is gone, the guest sound, and the next deletion goes on', async () => {
+  test('cancelled in the middle: the state is gone, the guest sound, and the next backup goes on', async () => {
     const before = await whole();
     await alone.restart();
     await succeeds(create('s1'));
@@ -148,9 +148,15 @@ describe('deleting a state', () => {
     const moves = async () => Number((await alone.operations.get({ id })).progress?.bytesDone ?? 0) > 0;
     await waitFor('the merge', moves, 120_000, 20);
     await alone.operations.cancel({ id });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    expect(await alone.ended(id)).toMatchObject({
+      state: OperationState.CANCELED,
+      warnings: [expect.stringMatching(/deleted already.*goes on with the next backup/)],
+    });
     expect(await guest.snapshots()).toEqual(['s2']);
     expect(await alone.world.node.virsh('blockjob', guest.name, 'vda')).not.toContain('Commit');
+    expect(files().length).toBeGreaterThan(2 * before.files.length);
+    await succeeds(alone.startBackup(guest));
+    expect(files()).toHaveLength(2 * before.files.length);
     await succeeds(remove('s2'));
     expect(await read()).toBe('cancelled');
     expect(await whole()).toEqual(before);

@@ -2,7 +2,7 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { MiB } from '@virtkeep/shared/units';
-import { fromLibvirt, mergeState, removalRefusal } from '../../snapshots/index.ts';
+import { fromLibvirt, lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { pruneFirmware } from '../state-firmware.ts';
@@ -72,7 +72,25 @@ async function merge(
     await pruneFirmware(dependencies, domainId);
     context.commit({});
   } catch (error) {
-    if (!hasKey(signal.reason, 'interrupted')) handle.keep();
+    if (hasKey(signal.reason, 'interrupted')) throw error;
+    handle.keep();
+    await tellWhatIsLeft(dependencies, domainId, name, context).catch(() => {});
     throw error;
   }
+}
+
+/** A cancelled deletion is no state that is still there: from the first merged byte on its content is gone. */
+async function tellWhatIsLeft(
+  dependencies: WorkflowDependencies,
+  domainId: string,
+  name: string | null,
+  context: OperationContext,
+): Promise<void> {
+  const { picture } = (await lookAt(dependencies.libvirt(), domainId, new Map())) ?? {};
+  const isThere = picture?.states.some(state => state.name === name) ?? true;
+  if (isThere || !picture?.metadata.looseLayers?.length) return;
+  context.warn(
+    'The saved state is deleted already; what it kept is not yet merged. The merge goes on with the next backup of ' +
+      'the VM, the next deletion of one of its saved states, or this deletion when it is repeated.',
+  );
 }
