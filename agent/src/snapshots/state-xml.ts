@@ -20,6 +20,7 @@ export function savedStateOf(xml: string, current: boolean): SavedState {
     current,
     description: config.description,
     createdUnix: config.creationTime,
+    ...(config.domain?.metadata.statesDeleted ? { deletedBefore: config.domain.metadata.statesDeleted } : {}),
     memory: config.memory.mode,
     memoryPath: config.memory.path ?? null,
     overlays: Object.fromEntries(external.map(disk => [disk.name, disk.path!])),

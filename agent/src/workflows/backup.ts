@@ -109,17 +109,17 @@ async function copy(
   };
 }
 
-/** Takes away the state of a backup that cannot be extended, or the old ones of an archive that was. */
+/** Takes away the state of a backup that cannot be extended, or the old ones that no archive needs to be extended. */
 async function mergeStates(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  { base, backupId }: BackupJob,
+  { incremental, backupId }: BackupJob,
   { automatic }: FrozenInstant,
 ): Promise<void> {
   if (automatic && automatic.name === null)
     await context.step('merge', () => automatic.handle.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
-  else if (base && !request.holdStates)
+  else if (incremental && !request.holdStates)
     await context.step('merge', () => mergeOldStates(dependencies, context, request.domainId, backupId));
 }
 

@@ -1,4 +1,5 @@
 /** Which of the states that increments made stay on the VM (specification 3.2). */
+import type { Domain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
 import {
@@ -10,6 +11,7 @@ import {
   type MergeRequest,
   mergeState,
   parseIncrementTag,
+  presentBranch,
   removalRefusal,
   type SavedState,
 } from '../../snapshots/index.ts';
@@ -36,6 +38,29 @@ export function statesToMerge(states: readonly SavedState[], backupId: string): 
 }
 
 /**
+ * Names of the states of other archives that can never be extended again, because a state was deleted or reverted to after
+ * the newest of theirs; oldest first. Nothing needs them any more, and no increment of theirs will ever merge them. Those on
+ * branches that the VM left stay: merging one would end the way back there.
+ * @param statesDeleted the domain's record of deletions
+ */
+export function abandonedStates(
+  states: readonly SavedState[],
+  statesDeleted: Date | undefined,
+  backupId: string,
+): string[] {
+  const tagged = presentBranch([...states]).present.flatMap(state => {
+    const tag = parseIncrementTag(state.description);
+    return tag && tag.backupId !== backupId ? [{ state, tag }] : [];
+  });
+  const extendable = new Set(
+    tagged
+      .filter(({ state }) => state.deletedBefore?.getTime() === statesDeleted?.getTime())
+      .map(({ tag }) => tag.backupId),
+  );
+  return tagged.filter(({ tag }) => !extendable.has(tag.backupId)).map(({ state }) => state.name);
+}
+
+/**
  * Merges what is not to stay. It is not counted as a deletion: the last state of each archive keeps its own layer. What a
  * stop of the agent interrupts is completed by its next run; what fails or cannot be merged now is left to the next
  * increment.
@@ -49,7 +74,7 @@ export async function mergeOldStates(
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   try {
-    for (const name of statesToMerge(await loadStates(libvirt.domain(domainId)), backupId)) {
+    for (const name of await namesToMerge(libvirt.domain(domainId), backupId)) {
       const look = await lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId));
       const state = look?.picture.states.find(candidate => candidate.name === name);
       if (!look || !state) continue;
@@ -64,6 +89,12 @@ export async function mergeOldStates(
   } catch (error) {
     throw fromLibvirt(error, 'merging saved states');
   }
+}
+
+async function namesToMerge(domain: Domain, backupId: string): Promise<string[]> {
+  const states = await loadStates(domain);
+  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  return [...statesToMerge(states, backupId), ...abandonedStates(states, metadata.statesDeleted, backupId)];
 }
 
 async function merge(
