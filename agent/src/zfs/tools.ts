@@ -77,6 +77,9 @@ function runProgram(argv: readonly string[], command: string, signal: AbortSigna
     const stop = (why: VirtkeepError) => {
       stopped ??= why;
       child.kill('SIGTERM');
+      // what it started may hold the pipes; nobody reads them any more
+      child.stdout.destroy();
+      child.stderr.destroy();
       killTimer ??= setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
     };
     const onAbort = () => stop(abortReason(signal));
