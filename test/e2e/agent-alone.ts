@@ -6,6 +6,8 @@ import { createChannel, createClientFactory, Status } from 'nice-grpc';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { BackupServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/backup.ts';
+import { DiskServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/disk.ts';
+import { DomainServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
 import {
   type Operation,
   OperationServiceDefinition,
@@ -108,6 +110,14 @@ export class AgentAlone {
 
   get snapshots() {
     return createClientFactory().create(SnapshotServiceDefinition, this.#channel!);
+  }
+
+  get disks() {
+    return createClientFactory().create(DiskServiceDefinition, this.#channel!);
+  }
+
+  get domains() {
+    return createClientFactory().create(DomainServiceDefinition, this.#channel!);
   }
 
   get operations() {
