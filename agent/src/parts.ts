@@ -9,6 +9,7 @@ import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
 import { Inventory } from './inventory/index.ts';
+import { LendingKeeper } from './lending/keeper.ts';
 import { LibvirtLink } from './libvirt-link.ts';
 import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
@@ -28,6 +29,7 @@ export interface Parts {
   inventory: Inventory;
   workflows: WorkflowDependencies;
   runner: OperationRunner;
+  lending: LendingKeeper;
   credentials: ReloadableCredentials;
   renewal: CertificateRenewal;
 }
@@ -76,9 +78,10 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     concurrentOperations: config.limits.concurrent_operations,
     locksChanged: () => inventory.locksChanged(),
   });
+  const lending = new LendingKeeper({ link, runner, workflows, log });
   const credentials = new ReloadableCredentials(identity);
   const renewal = new CertificateRenewal({ directory: config.tls.dir, identity, credentials, log });
-  return { journal, link, status, catalogue, inventory, workflows, runner, credentials, renewal };
+  return { journal, link, status, catalogue, inventory, workflows, runner, lending, credentials, renewal };
 }
 
 function openLink(config: AgentConfig, log: Logger): LibvirtLink {

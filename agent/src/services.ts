@@ -1,5 +1,6 @@
 /** The services of the agent: one line each. The rights of their methods stand in grpc/permissions.ts. */
 import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
@@ -8,6 +9,7 @@ import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { backupService } from './grpc/backup-service.ts';
+import { diskService } from './grpc/disk-service.ts';
 import { domainService } from './grpc/domain-service.ts';
 import { nodeService } from './grpc/node-service.ts';
 import { operationService } from './grpc/operation-service.ts';
@@ -25,6 +27,7 @@ export function agentServices(parts: Parts): Service[] {
     service(NodeServiceDefinition, nodeService(parts)),
     service(DomainServiceDefinition, domainService(parts)),
     service(SnapshotServiceDefinition, snapshotService(runner, workflows)),
+    service(DiskServiceDefinition, diskService(parts)),
     service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),
     service(BackupServiceDefinition, backupService(runner, workflows)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),

@@ -52,7 +52,11 @@ describe('a lent disk', () => {
 
   test('a definition is freed of lent disks alone', () => {
     const before = xml.parseDomain(LIVE_XML).disks;
-    expect(xml.parseDomain(xml.removeLentDisks(withDisk(xml.lentDiskXml(lent)))).disks).toEqual(before);
+    const text = withDisk(xml.lentDiskXml(lent));
+    expect(xml.parseDomain(xml.removeLentDisks(text)).disks).toEqual(before);
+    expect(xml.parseDomain(xml.removeLentDisks(text, path => path === lent.path)).disks).toHaveLength(
+      before.length + 1,
+    );
   });
 });
 
@@ -68,6 +72,7 @@ describe('loans and attachments in the metadata', () => {
         targetDev: 'vdz',
         path: '/pool/frozen.qcow2',
         thinClone: false,
+        clone: true,
         detaching: true,
         keepClone: true,
       },

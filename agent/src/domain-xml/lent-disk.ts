@@ -4,9 +4,10 @@
  */
 import { DOMParser } from '@xmldom/xmldom';
 import type { DiskConfig } from './config.ts';
-import { attr, child, childrenAt, remove } from './dom.ts';
+import { childrenAt, remove } from './dom.ts';
 import { editDomain } from './edit.ts';
-import type { DomainMetadata } from './metadata.ts';
+import { type DomainMetadata, readMetadata } from './metadata.ts';
+import { parseDisk } from './parse-disk.ts';
 import { serializeXml } from './safe-xml.ts';
 
 const ALIAS_PREFIX = 'ua-virtkeep-';
@@ -72,22 +73,17 @@ export function lentDiskXml({ diskId, path, format, block, targetDev }: LentDisk
 }
 
 /**
- * A definition without the disks of other domains: what a backup, a clone or a state of the domain must not bring back.
- * @param metadata whose attachments count, beside the aliases
+ * A definition without the disks of other domains, known by their aliases or by its own metadata: what a state, a clone
+ * or an archive of the domain must not bring back.
+ * @param isKept of one with this path: it is still attached
  * @throws VirtkeepError xml_invalid
  */
-export function removeLentDisks(
-  xml: string,
-  metadata: Pick<DomainMetadata, 'attachments'> = { attachments: [] },
-): string {
+export function removeLentDisks(xml: string, isKept: (path: string) => boolean = () => false): string {
   return editDomain(xml, domain => {
-    for (const disk of childrenAt(domain, 'devices/disk')) {
-      const alias = attr(child(disk, 'alias'), 'name');
-      const source = child(disk, 'source');
-      const path = attr(source, 'file') ?? attr(source, 'dev');
-      const readonly = child(disk, 'readonly') !== undefined;
-      if (isLent({ readonly, ...(alias ? { alias } : {}), ...(path ? { path } : {}) }, metadata))
-        remove(disk);
+    const metadata = readMetadata(domain);
+    for (const element of childrenAt(domain, 'devices/disk')) {
+      const disk = parseDisk(element);
+      if (disk && isLent(disk, metadata) && !isKept(disk.path ?? '')) remove(element);
     }
   });
 }

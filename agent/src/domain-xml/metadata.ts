@@ -61,7 +61,9 @@ export interface Attachment {
   thinClone: boolean;
   /** It was asked to go, and the guest did not let go yet. */
   detaching?: true;
-  /** Its clone (on zfs) is to stay when it goes: it was named by the clone's id. */
+  /** The attached object is a clone (on zfs) with an id of its own, which detaching by that id keeps. */
+  clone?: true;
+  /** Its clone is to stay when it goes: it was named by the clone's id. */
   keepClone?: true;
 }
 
@@ -176,6 +178,7 @@ function fill(own: Element, metadata: DomainMetadata, make: (name: string) => El
     element.setAttribute('target', attachment.targetDev);
     element.setAttribute('path', attachment.path);
     if (attachment.thinClone) element.setAttribute('thin-clone', 'yes');
+    if (attachment.clone) element.setAttribute('clone', 'yes');
     if (attachment.detaching) element.setAttribute('detaching', 'yes');
     if (attachment.keepClone) element.setAttribute('keep-clone', 'yes');
     own.appendChild(element);
@@ -220,6 +223,7 @@ function readAttachment(element: Element): Attachment[] {
       targetDev,
       path,
       thinClone: attr(element, 'thin-clone') === 'yes',
+      ...(attr(element, 'clone') === 'yes' ? { clone: true } : {}),
       ...(attr(element, 'detaching') === 'yes' ? { detaching: true } : {}),
       ...(attr(element, 'keep-clone') === 'yes' ? { keepClone: true } : {}),
     },

@@ -18,6 +18,7 @@ import {
   parseDomain,
 } from '../domain-xml/index.ts';
 import { asLibvirtFailure, type Inventory } from '../inventory/index.ts';
+import { type LoanNames, refuseWhileLent } from '../lending/guard.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
@@ -118,7 +119,9 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
     const reason = `is longer than ${MAX_DESCRIPTION} characters`;
     throw new VirtkeepError('invalid_field', { field: 'description', reason });
   }
-  await asked(options.workflows, domainId, target => writeMetadata(target, description, template));
+  await asked(options.workflows, domainId, target =>
+    writeMetadata(target, description, template, { domain: id => nameOf(options.inventory, id) }),
+  );
   await options.inventory.refreshDomain(domainId);
   return options.inventory.domain(domainId);
 }
@@ -127,6 +130,7 @@ async function writeMetadata(
   domain: LibvirtDomain,
   description: string | undefined,
   template: boolean | undefined,
+  names: LoanNames,
 ): Promise<void> {
   const active = await domain.isActive();
   const flags = (active ? Affect.LIVE : 0) | ((await domain.isPersistent()) ? Affect.CONFIG : 0);
@@ -138,6 +142,8 @@ async function writeMetadata(
       action: 'made a template',
     });
   }
+  if (template !== undefined && template !== metadata.template)
+    refuseWhileLent(metadata, name, template ? 'made a template' : 'unmarked as a template', names);
   if (description !== undefined) {
     await domain.setMetadata(MetadataType.DESCRIPTION, description || null, null, null, flags);
   }
@@ -145,6 +151,10 @@ async function writeMetadata(
     const element = metadataElement(withTemplate(metadata, template));
     await domain.setMetadata(MetadataType.ELEMENT, element, METADATA_PREFIX, METADATA_NAMESPACE, flags);
   }
+}
+
+function nameOf(inventory: Inventory, id: string): string | undefined {
+  return inventory.domains().find(domain => domain.id === id)?.name;
 }
 
 /** A template has a version from the first time on; unmarked, it keeps the number, so that its clones can be told. */

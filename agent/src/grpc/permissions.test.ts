@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
@@ -11,6 +12,7 @@ import { mayCall, PERMISSIONS } from './permissions.ts';
 
 test.each([
   BackupServiceDefinition,
+  DiskServiceDefinition,
   DomainServiceDefinition,
   NodeServiceDefinition,
   OperationServiceDefinition,

@@ -35,6 +35,12 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     Remove: 'controller',
     Revert: 'controller',
   },
+  'virtkeep.agent.v1.DiskService': {
+    Attach: 'operator',
+    Detach: 'operator',
+    Lend: 'controller',
+    Return: 'controller',
+  },
   'virtkeep.agent.v1.PoolService': {
     List: 'reader',
     Get: 'reader',

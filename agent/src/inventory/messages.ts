@@ -52,7 +52,7 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
       .filter(state => !state.name.startsWith(AUTOMATIC_PREFIX))
       .map(state => savedStateMessage(facts.uuid, state)),
     attachments: config
-      ? attachmentsOf(config, scope.ownerOf).map(({ hasAlias, detaching = false, ...attachment }) => ({
+      ? attachmentsOf(config, scope.ownerOf).map(({ detaching = false, ...attachment }) => ({
           ...attachment,
           detaching,
         }))

@@ -8,12 +8,6 @@ import {
   lentDiskIdOf,
 } from '../domain-xml/index.ts';
 
-/** An attachment that is really there. */
-export interface LiveAttachment extends Attachment {
-  /** The device bears our alias; one without was attached by hand, or edited. */
-  hasAlias: boolean;
-}
-
 /**
  * The disks of other domains in this definition. One that the metadata does not know (it was lost) is known by its alias;
  * its owner then is unknown, an empty text, unless `ownerOf` knows it.
@@ -22,19 +16,18 @@ export interface LiveAttachment extends Attachment {
 export function attachmentsOf(
   { disks, metadata }: Pick<DomainConfig, 'disks' | 'metadata'>,
   ownerOf: (diskId: string) => string | undefined = () => undefined,
-): LiveAttachment[] {
+): Attachment[] {
   return disks
     .filter(disk => isLent(disk, metadata))
     .flatMap(disk => {
       const record = recordOf(disk, metadata.attachments);
-      const hasAlias = lentDiskIdOf(disk.alias) !== undefined;
-      if (record) return [{ ...record, targetDev: disk.targetDev, path: disk.path ?? record.path, hasAlias }];
+      if (record) return [{ ...record, targetDev: disk.targetDev, path: disk.path ?? record.path }];
       const diskId = lentDiskIdOf(disk.alias);
       if (diskId === undefined || disk.path === undefined) return [];
       const { targetDev, path } = disk;
       const ownerId = ownerOf(diskId) ?? '';
       const attachedId = attachedIdOf(diskId, undefined, path);
-      return [{ diskId, ownerId, attachedId, targetDev, path, thinClone: false, hasAlias }];
+      return [{ diskId, ownerId, attachedId, targetDev, path, thinClone: false }];
     });
 }
 

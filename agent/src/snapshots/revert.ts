@@ -16,6 +16,7 @@ import { createImage, qemuImg, readImageHeader } from '../disks/index.ts';
 import {
   type DomainMetadata,
   parseDomain,
+  removeLentDisks,
   setMetadata,
   setNvram,
   stripRuntime,
@@ -61,7 +62,9 @@ export function revertedDomain(
     plan.overlays.map(({ targetDev, path }) => [targetDev, { path, format: 'qcow2', block: false }]),
   );
   const onOverlays = (xml: string) => {
-    const onDisks = withSources(stripRuntime(xml), sources);
+    const current = new Set(metadata.attachments.map(({ path }) => path));
+    const own = removeLentDisks(stripRuntime(xml), path => current.has(path));
+    const onDisks = withSources(own, sources);
     const { disks, nvram } = parseDomain(onDisks);
     const next = nvram && nvramPath !== null ? setNvram(onDisks, nvramPath) : onDisks;
     const attached = new Set(disks.map(disk => disk.path));

@@ -8,10 +8,12 @@ import { type Domain, DomainUndefine, ErrorCode, isLibvirtError, type Libvirt } 
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { parseDomain } from '../domain-xml/index.ts';
 import { asLibvirtFailure } from '../inventory/index.ts';
 import type { PoolRecord } from '../pools/index.ts';
 import { isNoDomain } from '../snapshots/index.ts';
 import type { Workflow } from './context.ts';
+import { refuseLent } from './lend/refuse.ts';
 import { removableFiles, usedByOthers } from './removable-files.ts';
 import { keptFirmwareFiles } from './state-firmware.ts';
 
@@ -37,7 +39,7 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
     const libvirt = dependencies.libvirt();
     const domain = libvirt.domain(request.domainId);
     try {
-      await step('check', () => check(domain, request));
+      await step('check', () => check(libvirt, domain, request));
       const files = request.full
         ? await step('list', async () => [
             ...(await removableFiles(libvirt, domain, await dependencies.pools(signal))),
@@ -80,18 +82,15 @@ export async function removeOrphanedFiles(
   }
 }
 
-async function check(domain: Domain, { full, force }: RemoveRequest): Promise<void> {
-  const [active, snapshots, xmlName] = await Promise.all([
+async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRequest): Promise<void> {
+  const [active, snapshots, { name: xmlName, metadata }] = await Promise.all([
     domain.isActive(),
     domain.snapshots(),
-    nameOf(domain),
+    domain.xml().then(xml => parseDomain(xml, domain.uuid)),
   ]);
+  await refuseLent(libvirt, metadata, xmlName, 'removed');
   if (active && !force) throw new VirtkeepError('domain_running', { domain: xmlName });
   if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
-}
-
-async function nameOf(domain: Domain): Promise<string> {
-  return /<name>([^<]*)<\/name>/.exec(await domain.xml())?.[1] ?? domain.uuid;
 }
 
 async function stop(domain: Domain): Promise<void> {

@@ -5,7 +5,7 @@ import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import type { Manifest } from '../../archive/index.ts';
 import { diskId, readLayers } from '../../disks/index.ts';
-import { type DomainConfig, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
+import { type DomainConfig, isLent, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
 import { backupSourceRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import {
   buildChain,
@@ -19,6 +19,7 @@ import {
   type SavedState,
 } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { refuseLent } from '../lend/refuse.ts';
 import { resolveVolumes } from '../volumes.ts';
 import type { OwnChain } from './members.ts';
 import { type ContentOptions, type ContentPlan, planContent } from './plan.ts';
@@ -41,7 +42,7 @@ export interface BackupFacts {
 
 /**
  * @throws VirtkeepError domain_not_found; the refusals of the specification's section 8; power_state_conflict while
- *   the VM shuts down; domain_in_service while a block job runs
+ *   the VM shuts down; domain_in_service while a block job runs; vdisk_attached_elsewhere when a state would be needed
  */
 export async function readFacts(
   dependencies: WorkflowDependencies,
@@ -58,6 +59,14 @@ export async function readFacts(
   const xml = await definitionOf(domain, power, warnings);
   const parsed = parseDomain(xml, domain.name);
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
+  // what is lent stays at its instant: no state may be made or merged (specification 3.1)
+  if (power !== 'off' || options.incremental)
+    await refuseLent(
+      dependencies.libvirt(),
+      config.metadata,
+      config.name,
+      'backed up with a new saved state',
+    );
   if (power !== 'off') await refuseBlockJobs(domain);
   const all = await loadStates(domain);
   const { present: states, left } = presentBranch(all);
@@ -188,7 +197,8 @@ async function readAllFiles(config: DomainConfig): Promise<Map<string, ChainFile
     const format = disk.format ?? 'raw';
     const readable =
       (disk.type === 'file' || disk.type === 'block') && (format === 'qcow2' || format === 'raw');
-    if (disk.device !== 'disk' || !readable || disk.path === undefined) continue;
+    if (disk.device !== 'disk' || isLent(disk, config.metadata)) continue;
+    if (!readable || disk.path === undefined) continue;
     found.set(disk.targetDev, await readDiskFiles(config.name, disk.path, format));
   }
   return found;

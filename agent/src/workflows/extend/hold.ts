@@ -2,6 +2,7 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
+import { isLending } from '../../lending/guard.ts';
 import {
   foreignFiles,
   fromLibvirt,
@@ -94,6 +95,8 @@ export async function mergeOldStates(
 async function namesToMerge(domain: Domain, backupId: string): Promise<string[]> {
   const states = await loadStates(domain);
   const { metadata } = parseDomain(await domain.xml(), domain.name);
+  // lent since: what is lent stays as it is, and the next increment merges
+  if (isLending(metadata)) return [];
   return [...statesToMerge(states, backupId), ...abandonedStates(states, metadata.statesDeleted, backupId)];
 }
 

@@ -5,6 +5,7 @@ import { MiB } from '@virtkeep/shared/units';
 import { fromLibvirt, lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { refuseLent } from '../lend/refuse.ts';
 import { pruneFirmware } from '../state-firmware.ts';
 import { asTargetError, findTarget, stateById } from './target.ts';
 
@@ -34,7 +35,7 @@ async function run(
 
 /**
  * @returns the state's name; null when it is deleted already and only its merge is left to be done
- * @throws VirtkeepError snapshot_not_found, snapshot_in_use
+ * @throws VirtkeepError snapshot_not_found, snapshot_in_use, vdisk_attached_elsewhere
  */
 async function check(
   dependencies: WorkflowDependencies,
@@ -42,6 +43,7 @@ async function check(
   context: OperationContext,
 ): Promise<string | null> {
   const { domain, picture } = await findTarget(dependencies, domainId, context.signal);
+  await refuseLent(dependencies.libvirt(), picture.metadata, domain.name, 'freed of a saved state');
   const state = stateById(picture, snapshotId);
   if (!state) {
     const { removedStates = [], looseLayers = [] } = picture.metadata;
