@@ -168,7 +168,7 @@ export function withSources(domainXml: string, sources: Record<string, DiskSourc
 
 function setSource(disk: Parameters<typeof child>[0], { path, format, block }: DiskSource): void {
   const source = ensureChild(disk, 'source', child(disk, 'target'));
-  for (const name of ['file', 'dev', 'index']) source.removeAttribute(name);
+  for (const name of ['file', 'dev', 'pool', 'volume', 'mode', 'index']) source.removeAttribute(name);
   source.setAttribute(block ? 'dev' : 'file', path);
   disk.setAttribute('type', block ? 'block' : 'file');
   child(disk, 'driver')?.setAttribute('type', format);
