@@ -8,12 +8,14 @@ import { addPower } from './commands/power.ts';
 import { addRestore } from './commands/restore.ts';
 import { addSnapshots } from './commands/snapshots.ts';
 import { addTasks } from './commands/tasks.ts';
+import { addTemplates } from './commands/templates.ts';
+import { addVdisks } from './commands/vdisks.ts';
 import { CliError, ExitCode } from './exit-codes.ts';
 import { note } from './output.ts';
 
 function buildProgram(): Command {
   const program = new Command('virtkeep')
-    .description('Back up, inspect and restore KVM virtual machines')
+    .description('Back up, restore, lend and clone the disks of KVM virtual machines')
     .option('--json', 'print JSON, as the REST API has it')
     .exitOverride()
     .showHelpAfterError('(run with --help for the options)');
@@ -21,6 +23,8 @@ function buildProgram(): Command {
   addLists(program);
   addPower(program);
   addSnapshots(program);
+  addVdisks(program);
+  addTemplates(program);
   addBackup(program);
   addBackups(program);
   addRestore(program);

@@ -42,6 +42,19 @@ export async function resolveSnapshot(client: Client, domainId: string, word: st
   );
 }
 
+/**
+ * A disk by its id (which nobody need know), or by its exact name, which is looked for among those of one VM when given.
+ */
+export async function resolveVdisk(client: Client, word: string, domainId?: string): Promise<{ id: string }> {
+  if (UUID.test(word)) return { id: word };
+  const disks = await client.all<Named>('/api/vdisks/', { name: word, domain: domainId });
+  return single(
+    disks.filter(disk => disk.verbose_name === word),
+    'disks',
+    word,
+  );
+}
+
 function single<T extends { id: string }>(found: T[], collection: string, word: string): T {
   const [first, second] = found;
   if (!first)

@@ -169,8 +169,11 @@ export class LendingKeeper {
   }
 }
 
+/** An attachment whose owner the node does not know any more (the metadata was lost) may be that of any. */
 function hasDisk(borrower: Domain, ownerId: string, diskId: string): boolean {
-  return borrower.attachments.some(one => one.ownerId === ownerId && one.diskId === diskId);
+  return borrower.attachments.some(
+    one => one.diskId === diskId && (one.ownerId === ownerId || one.ownerId === ''),
+  );
 }
 
 function keyOf({ owner, loan }: FoundLoan): string {

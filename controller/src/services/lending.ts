@@ -12,6 +12,7 @@ import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation
 import { uuidV5 } from '@virtkeep/shared/ids';
 import type { NodeLinks } from '../agents/links.ts';
 import type { DomainEntry, Inventory } from './inventory.ts';
+import { LendableDisks, type LentDisk } from './lendable-disks.ts';
 import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LendingKeeper } from './lending-keeper.ts';
 import {
   type AttachedRecord,
@@ -23,19 +24,10 @@ import {
 } from './lending-record.ts';
 import { runOperation } from './node-operation.ts';
 import type { NodeAction, NodeTasks } from './node-tasks.ts';
-import { isUsable } from './pool-record.ts';
 import type { Actor } from './pools.ts';
 import type { TaskEntity } from './task-record.ts';
 import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
 import type { OwnedDisk, VdiskService } from './vdisks.ts';
-
-/** Which disk is meant. */
-export interface LentDisk {
-  /** Id of the original. */
-  vdisk: string;
-  /** The thin clone whose state is meant. */
-  thin_clone?: string | null;
-}
 
 const REFRESH_TIMEOUT_MS = 10_000;
 
@@ -44,7 +36,7 @@ export class LendingService {
   readonly #links: NodeLinks;
   readonly #nodeTasks: NodeTasks;
   readonly #tasks: TaskService;
-  readonly #vdisks: VdiskService;
+  readonly #lendable: LendableDisks;
   readonly #keeper: LendingKeeper;
 
   constructor(
@@ -59,7 +51,7 @@ export class LendingService {
     this.#links = links;
     this.#nodeTasks = nodeTasks;
     this.#tasks = tasks;
-    this.#vdisks = vdisks;
+    this.#lendable = new LendableDisks(inventory, vdisks);
     this.#keeper = keeper;
   }
 
@@ -70,7 +62,7 @@ export class LendingService {
    */
   async attach(borrowerId: string, lent: LentDisk, user: Actor, taskId: string): Promise<TaskState> {
     const borrower = this.#inventory.domain(borrowerId);
-    const owner = this.#ownerOf(lent);
+    const owner = this.#lendable.ownerOf(lent);
     const thinCloneId = lent.thin_clone ?? '';
     const request = { domainId: borrowerId, diskId: lent.vdisk, thinCloneId };
     const action = {
@@ -95,7 +87,7 @@ export class LendingService {
     borrower: DomainEntry,
   ): Promise<TaskState> {
     const ownerNode = owner.entry.nodeId;
-    this.#assertReachable(owner, borrower.nodeId);
+    this.#lendable.assertReachable(owner, borrower.nodeId);
     this.#nodeTasks.assertReady(ownerNode);
     let source: DiskSource | undefined;
     return this.#nodeTasks.begin({
@@ -123,7 +115,7 @@ export class LendingService {
     const known = this.#inventory.domains.get(borrowerId);
     if (known === undefined) return this.#endStrayLoan(borrowerId, lent, user, taskId);
     const { domain, nodeId } = known;
-    const { diskId, thinCloneId, ownerId } = this.#attached(known, lent);
+    const { diskId, thinCloneId, ownerId } = this.#lendable.attachedAs(known, lent);
     const owner = this.#inventory.domains.get(ownerId)?.domain.name ?? 'another VM';
     return this.#nodeTasks.start({
       taskId,
@@ -226,74 +218,6 @@ export class LendingService {
     await this.#refresh([borrowerId, ownerId]);
     await this.#keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
     return outcome;
-  }
-
-  /** The owner: the thin clone that was named, else whose disk it is; of a thin clone's own disk its template. */
-  #ownerOf({ vdisk, thin_clone }: LentDisk): OwnedDisk {
-    if (thin_clone) return this.#thinClonesDisk(vdisk, thin_clone);
-    const found = this.#vdisks.find(vdisk);
-    if (found === undefined) throw this.#unknownDisk(vdisk);
-    const template = this.#inventory.domains.get(found.entry.domain.parentId);
-    if (template === undefined) return found;
-    const below = template.domain.disks.find(disk => found.disk.backingChain.includes(disk.path));
-    return below === undefined ? found : { disk: below, entry: template };
-  }
-
-  #thinClonesDisk(vdisk: string, id: string): OwnedDisk {
-    const entry = this.#inventory.domains.get(id);
-    const refuse = (reason: string) =>
-      new VirtkeepError('invalid_thin_clone', { id, reason, field: 'thin_clone' });
-    if (entry === undefined) throw refuse('does not exist');
-    if (entry.domain.parentId === '') throw refuse('is not a thin clone');
-    const base = this.#vdisks.find(vdisk);
-    if (base === undefined) throw this.#unknownDisk(vdisk);
-    const disk = entry.domain.disks.find(
-      one => one.id === vdisk || one.backingChain.includes(base.disk.path),
-    );
-    if (disk === undefined) throw refuse(`has no disk ${vdisk}`);
-    return { disk, entry };
-  }
-
-  #unknownDisk(id: string): VirtkeepError {
-    for (const { domain } of this.#inventory.domains.values()) {
-      const attachment = domain.attachments.find(one => one.attachedId === id);
-      if (attachment === undefined) continue;
-      return new VirtkeepError('attached_object_given', {
-        value: id,
-        disk: attachment.diskId,
-        field: 'vdisk',
-      });
-    }
-    return new VirtkeepError('vdisk_not_found', { id, field: 'vdisk' });
-  }
-
-  /** What the borrower has under this id: a thin clone's disk may be named by its own id or by its template's. */
-  #attached({ domain }: DomainEntry, { vdisk, thin_clone }: LentDisk) {
-    const fitting = domain.attachments.filter(
-      one =>
-        (one.diskId === vdisk || this.#vdisks.original(one)?.disk.id === vdisk) &&
-        (!thin_clone || one.ownerId === thin_clone),
-    );
-    const found = fitting.find(one => one.thinClone === Boolean(thin_clone)) ?? fitting[0];
-    if (found === undefined) return { diskId: vdisk, thinCloneId: thin_clone ?? '', ownerId: '' };
-    return {
-      diskId: found.diskId,
-      thinCloneId: found.thinClone ? found.ownerId : '',
-      ownerId: found.ownerId,
-    };
-  }
-
-  #assertReachable({ disk, entry }: OwnedDisk, nodeId: string): void {
-    const pool = this.#inventory.pools.get(disk.poolId);
-    const view = pool?.views.get(nodeId);
-    if (view && isUsable(view)) return;
-    const node = this.#inventory.node(nodeId).row.verbose_name;
-    const ownNode = this.#inventory.node(entry.nodeId).row.verbose_name;
-    const reason =
-      pool === undefined
-        ? `its VM is on the node ${ownNode} and it lies in no data pool`
-        : `its VM is on the node ${ownNode} and its data pool ${pool.row.verbose_name} cannot be used here`;
-    throw new VirtkeepError('vdisk_unreachable', { disk: disk.id, node, reason, field: 'vdisk' });
   }
 
   /** The inventory streams may come after the operation's end; whoever waited for the task must see the change. */
