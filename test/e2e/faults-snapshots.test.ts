@@ -1,6 +1,7 @@
 // kill -9 and cancel at each step of making, deleting and reverting to a saved state: the disks read what they should, and
 // nothing is left over.
-import { readdirSync } from 'node:fs';
+import { copyFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { CREATE_SNAPSHOT_STEPS } from '../../agent/src/workflows/snapshot/create.ts';
 import { REVERT_SNAPSHOT_STEPS } from '../../agent/src/workflows/snapshot/revert.ts';
@@ -109,6 +110,56 @@ describe('making a state', () => {
       expect(await look()).toEqual(before);
     },
   );
+});
+
+describe('making a state with memory', () => {
+  let hold: string;
+
+  beforeAll(async () => {
+    // libvirt's writer of memory files, made to wait before its first byte as long as a file exists
+    const [writer, own] = ['/usr/lib/libvirt/libvirt_iohelper', join(alone.world.dir, 'iohelper')];
+    hold = join(alone.world.dir, 'hold-memory');
+    copyFileSync(writer, own);
+    const script = `#!/bin/sh\nwhile [ -e ${hold} ]; do sleep 0.05; done\nexec ${own} "$@"\n`;
+    writeFileSync(`${own}.sh`, script, { mode: 0o755 });
+    await alone.world.node.runInside(['mount', '--bind', `${own}.sh`, writer]);
+  });
+
+  /** Nothing of it is left, the guest runs on, and the next one works. */
+  async function expectNothingOf(before: Before, pid: number | undefined): Promise<void> {
+    expect(await look()).toEqual(before);
+    expect(guest.qemuPid()).toBe(pid);
+    expect(await guest.state()).toBe('running');
+    expect(await guest.agent('guest-ping')).toEqual({});
+    await succeeds(create('m2', { memory: true }));
+    await succeeds(remove('m2'));
+    expect(await look()).toEqual(before);
+  }
+
+  test('killed in the middle of the memory: libvirt does not go on with it', async () => {
+    const [before, pid] = [await look(), guest.qemuPid()];
+    writeFileSync(hold, '');
+    await alone.restart('create_snapshot.create.mid=kill');
+    const id = await create('m1', { memory: true });
+    await alone.died();
+    await alone.up();
+    await waitFor('the abort', () => alone.agent.daemon.log().includes('abort_save'), 120_000, 20);
+    rmSync(hold);
+    expect(await alone.ended(id)).toMatchObject({ error: { msgKey: 'interrupted' } });
+    await expectNothingOf(before, pid);
+  });
+
+  test('cancelled in the middle of the memory', async () => {
+    const [before, pid] = [await look(), guest.qemuPid()];
+    writeFileSync(hold, '');
+    const id = await create('m1', { memory: true });
+    const moves = async () => Number((await alone.operations.get({ id })).progress?.bytesDone ?? 0) > 0;
+    await waitFor('the memory', moves, 120_000, 20);
+    await alone.operations.cancel({ id });
+    rmSync(hold);
+    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    await expectNothingOf(before, pid);
+  });
 });
 
 describe('deleting a state', () => {

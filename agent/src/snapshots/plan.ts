@@ -133,9 +133,15 @@ export interface RemovalView {
     isJobRunning: boolean;
   }[];
   memoryFile: string | null;
+  /** libvirt is making a state: it goes on with one although whoever asked for it is gone. */
+  isSnapshotting: boolean;
 }
 
 export type RemovalStep =
+  /** Ends libvirt's job that saves the memory into our file; the overlays come only after it. */
+  | { do: 'abort_save' }
+  /** libvirt is making a state without memory, perhaps ours; that takes no longer than the freezing of the guest. */
+  | { do: 'wait_for_state' }
   /** libvirt's own deletion: merges when later states stand on this one. Not cancellable. */
   | { do: 'native_delete' }
   | { do: 'commit'; targetDev: string }
@@ -159,6 +165,7 @@ export function nextRemovalStep(view: RemovalView): RemovalStep {
   // the overlays of a domain that somebody undefined hold its newest data: they are not ours to delete
   if (view.domain === 'gone')
     return memory.length > 0 ? { do: 'remove_files', paths: memory } : { do: 'done' };
+  if (view.isSnapshotting) return { do: memory.length > 0 ? 'abort_save' : 'wait_for_state' };
   if (view.state && (view.state.hasChildren || view.state.deleting)) return { do: 'native_delete' };
   const below = view.overlays.find(overlay => overlay.isBelow && !overlay.isLiveTop);
   if (below) {
