@@ -29,6 +29,7 @@ import {
 } from '../domain-xml/index.ts';
 import { patiently } from './failures.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
+import { firstShrunk, fitLower } from './merge-fit.ts';
 import { type MergeGoal, type MergeStep, nextMergeStep, uppersOf } from './merge-plan.ts';
 import { requireRoomToMerge } from './merge-room.ts';
 import { type DiskSource, diskStates, withKeptFile, withSources } from './state-xml.ts';
@@ -87,7 +88,7 @@ export async function mergeState(
       log.debug('merging a saved state', { domain: domainId, state: request.name, step: step.do });
       if (step.do !== 'wait') failures = 0;
     }
-    if (last === '') await requireRoomToMerge(...uppersOf(look!.picture, request), signal);
+    if (last === '') await requireMergeable(look!, request, signal);
     last = seen;
     if (repeats > MAX_REPEATS) throw failed(request, look!.domain, `"${step.do}" has no effect`);
     if (isMerge(step)) {
@@ -108,6 +109,19 @@ export async function mergeState(
       await sleep(500, signal);
     }
   }
+}
+
+/** @throws VirtkeepError pool_no_space, snapshot_remove_failed for a disk that was made smaller, of a running guest */
+async function requireMergeable(
+  { domain, picture }: Look,
+  request: MergeRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const [uppers, freed] = uppersOf(picture, request);
+  await requireRoomToMerge(uppers, freed, signal);
+  const shrunk = picture.power === 'running' ? await firstShrunk(uppers) : undefined;
+  if (shrunk !== undefined)
+    throw failed(request, domain, `${shrunk} is smaller than what it stands on; switch the VM off for it`);
 }
 
 type Merge = Extract<MergeStep, { do: 'commit_active' | 'commit_middle' | 'commit_offline' }>;
@@ -226,6 +240,7 @@ async function commitOffline(
     signal,
     onProgress: percent => progress?.done(Math.round((total * percent) / 100)),
   });
+  await fitLower(above, signal);
 }
 
 /** Lets the files that stand on the upper one, and the definition when it writes to it, use the lower one. */
