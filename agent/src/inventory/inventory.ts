@@ -177,6 +177,7 @@ export class Inventory {
 
   /** An operation took or gave back its locks. */
   locksChanged(): void {
+    for (const id of this.#model.lendingFromZfs) this.#refresher.request(`domain ${id}`);
     this.#show();
   }
 
@@ -274,6 +275,7 @@ export class Inventory {
         disks: this.#model.disksOf(facts.uuid),
         templateFiles: this.#model.templateFiles(facts),
         ownerOf: diskId => this.#model.lenderOf(diskId, facts.uuid),
+        lentState: this.#model.lentStateOf(facts.uuid),
         lockedBy: lockedBy(facts.uuid) ?? '',
       }),
     );

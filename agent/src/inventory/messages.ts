@@ -6,7 +6,7 @@ import { diskId } from '../disks/index.ts';
 import { type AgentChannel, type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
 import { attachmentsOf } from '../lending/attachments.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../pools/index.ts';
-import { AUTOMATIC_PREFIX, savedStateMessage } from '../snapshots/index.ts';
+import { AUTOMATIC_PREFIX, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
 import { type DiskFacts, firstOwnLayer, pathOf } from './disk-facts.ts';
 import type { DomainFacts } from './domain-facts.ts';
 
@@ -17,6 +17,8 @@ export interface DomainScope {
   templateFiles?: ReadonlySet<string>;
   /** The domain of this node that lends a disk to this one, when the metadata here does not tell. */
   ownerOf?: (diskId: string) => string | undefined;
+  /** The state of disks lent from zfs, of which libvirt knows nothing. */
+  lentState?: StateFacts;
   /** Operation that holds the domain. */
   lockedBy: string;
 }
@@ -47,8 +49,8 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
       .filter(disk => disk.device === 'lun')
       .map(disk => ({ targetDev: disk.targetDev, source: disk.source })),
     mdevs: config?.hostdevs.flatMap(device => (device.type === 'mdev' ? (device.address ?? []) : [])) ?? [],
-    snapshots: facts.savedStates.map(state => state.name),
-    savedStates: facts.savedStates
+    snapshots: [...facts.savedStates, ...(scope.lentState ? [scope.lentState] : [])].map(({ name }) => name),
+    savedStates: [...facts.savedStates, ...(scope.lentState ? [scope.lentState] : [])]
       .filter(state => !state.name.startsWith(AUTOMATIC_PREFIX))
       .map(state => savedStateMessage(facts.uuid, state)),
     attachments: config

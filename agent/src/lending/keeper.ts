@@ -13,8 +13,10 @@ import { LENDING_STATE } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { keepLoansWorkflow } from '../workflows/lend/upkeep.ts';
+import { ZfsDriver } from '../zfs/index.ts';
 import { attachmentsOfParty, readParty } from './lender.ts';
 import { type LoanAction, type PartyView, planUpkeep } from './upkeep.ts';
+import { releasableOwners } from './zfs-instants.ts';
 
 export interface KeeperOptions {
   link: {
@@ -33,6 +35,7 @@ export interface KeeperOptions {
 
 const SETTLE_MS = 300;
 const RETRY_MS = 60_000;
+const LOOK_TIMEOUT_MS = 120_000;
 const BUSY_RETRY_MS = 2_000;
 
 export class LendingKeeper {
@@ -109,7 +112,7 @@ export class LendingKeeper {
   async #settle(): Promise<number> {
     const { link, runner, retryMs = RETRY_MS } = this.#options;
     if (!link.connected || runner.draining) return retryMs;
-    const views = await readViews(link.get());
+    const views = await readViews(link.get(), AbortSignal.timeout(LOOK_TIMEOUT_MS));
     let isBusy = false;
     for (const actions of togetherOf(planUpkeep(views))) {
       const there = new Set(views.map(({ id }) => id));
@@ -145,13 +148,14 @@ export class LendingKeeper {
   }
 }
 
-async function readViews(libvirt: Libvirt): Promise<PartyView[]> {
+async function readViews(libvirt: Libvirt, signal: AbortSignal): Promise<PartyView[]> {
   const views: PartyView[] = [];
+  const onZfs = await releasableOwners(new ZfsDriver(), signal);
   for (const { uuid } of await libvirt.domains()) {
     const party = await readParty(libvirt, uuid);
     if (!party) continue;
     const { domain, name, active, metadata } = party;
-    const hasInstant = (await domain.findSnapshot(LENDING_STATE)) !== null;
+    const hasInstant = onZfs.has(uuid) || (await domain.findSnapshot(LENDING_STATE)) !== null;
     const attachments = attachmentsOfParty(party);
     const { attachments: noted, loans = [] } = metadata;
     views.push({ id: uuid, name, running: active, attachments, noted, loans, hasInstant });

@@ -21,6 +21,8 @@ export type UndoWhen = 'always' | 'failure' | 'success';
 export type Effect =
   /** Guest file systems are frozen by us: thaw them. */
   | { type: 'frozen_guest'; domainId: string }
+  /** A guest is suspended by us for a moment: let it go on. */
+  | { type: 'paused_guest'; domainId: string }
   /** A temporary saved state, or one that is not meant to stay: merge its overlays back, delete its memory file and metadata. */
   | {
       type: 'automatic_state';

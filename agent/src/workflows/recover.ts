@@ -8,6 +8,7 @@ import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureThawed } from '../guest/index.ts';
+import { ensureResumed } from '../guest/resume.ts';
 import {
   fromLibvirt,
   isNoDomain,
@@ -48,6 +49,8 @@ async function undoEffect(
   switch (effect.type) {
     case 'frozen_guest':
       return ensureThawed(dependencies.libvirt().domain(effect.domainId), signal, log);
+    case 'paused_guest':
+      return patiently(signal, () => ensureResumed(dependencies.libvirt().domain(effect.domainId)));
     case 'automatic_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
       await removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });

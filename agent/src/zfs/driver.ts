@@ -8,7 +8,7 @@
 import { posix } from 'node:path';
 import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { mountOf, mountPointOf } from './mounts.ts';
+import { hasDatasets, mountOf, mountPointOf } from './mounts.ts';
 import { poolOf, requireDataset, requireSnapshot } from './names.ts';
 import { localTools, type ZfsAnswer, type ZfsTools } from './tools.ts';
 
@@ -54,6 +54,12 @@ export class ZfsDriver {
 
   constructor(tools: ZfsTools = localTools()) {
     this.#tools = tools;
+  }
+
+  /** Whether this node has zfs at all: a mounted dataset, or the kernel's device. @throws VirtkeepError io_failed */
+  async isPresent(): Promise<boolean> {
+    if ((await this.#tools.realPath('/dev/zfs')) !== null) return true;
+    return hasDatasets(await this.#tools.mountInfo());
   }
 
   /**
@@ -142,6 +148,17 @@ export class ZfsDriver {
     const set = ['-o', 'readonly=on', ...mount, ...options(properties)];
     await this.#read(['clone', ...set, requireSnapshot(snapshot), requireDataset(dataset)], signal);
     return this.#patiently('clone', `${dataset} does not appear`, signal, () => this.pathIn(dataset, like));
+  }
+
+  /**
+   * Path in a clone that exists already, mounted if it is not.
+   * @throws VirtkeepError zfs_failed
+   */
+  async open(dataset: string, like: ZfsPlace, signal: AbortSignal): Promise<string> {
+    const path = await this.pathIn(dataset, like);
+    if (path !== null) return path;
+    if (like.kind === 'filesystem') await this.#read(['mount', requireDataset(dataset)], signal);
+    return this.#patiently('mount', `${dataset} does not appear`, signal, () => this.pathIn(dataset, like));
   }
 
   /** Path in a clone of what the original is; null while the clone is not mounted, or its device is not there. */

@@ -39,6 +39,11 @@ export function mountPointOf(mountInfo: string, dataset: string): string | null 
   return own?.mountPoint ?? null;
 }
 
+/** Whether any dataset is mounted. */
+export function hasDatasets(mountInfo: string): boolean {
+  return parseMounts(mountInfo).some(mount => ZFS_TYPES.has(mount.type));
+}
+
 function covers(mountPoint: string, path: string): boolean {
   return mountPoint === '/' || path === mountPoint || path.startsWith(`${mountPoint}/`);
 }

@@ -1,10 +1,11 @@
 import type { DiskFreezer, FreezerOptions, Lender } from '../../lending/freezer.ts';
+import { zfsFreezer } from '../../lending/zfs-freezer.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { stateFreezer } from './state-freezer.ts';
 
 /** All kinds, in the order in which they are asked; the last one serves everything. */
 function freezers(dependencies: WorkflowDependencies): DiskFreezer[] {
-  return [stateFreezer(dependencies)];
+  return [zfsFreezer(dependencies), stateFreezer(dependencies)];
 }
 
 /** The one that holds the disks of this domain at an instant. */
