@@ -69,6 +69,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     swtpmDirectory: config.libvirt.swtpm_dir,
     mergeBandwidthMiB: config.limits.merge_bandwidth_mib,
     compressionWorkers: config.limits.compression_workers,
+    settings: journal.settings,
   };
   const runner = new OperationRunner({
     journal,

@@ -1,4 +1,10 @@
-import { Affect, DomainXml, type Domain as LibvirtDomain, MetadataType } from '@virtkeep/node-libvirt';
+import {
+  Affect,
+  DomainXml,
+  type Libvirt,
+  type Domain as LibvirtDomain,
+  MetadataType,
+} from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
@@ -24,6 +30,7 @@ import { isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
+import { refuseWithClones } from '../workflows/template/family.ts';
 
 export interface DomainServiceOptions {
   inventory: Inventory;
@@ -120,16 +127,23 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
     throw new VirtkeepError('invalid_field', { field: 'description', reason });
   }
   await asked(options.workflows, domainId, target =>
-    writeMetadata(target, description, template, { domain: id => nameOf(options.inventory, id) }),
+    writeMetadata(
+      options.workflows.libvirt(),
+      target,
+      { description, template },
+      {
+        domain: id => nameOf(options.inventory, id),
+      },
+    ),
   );
   await options.inventory.refreshDomain(domainId);
   return options.inventory.domain(domainId);
 }
 
 async function writeMetadata(
+  libvirt: Libvirt,
   domain: LibvirtDomain,
-  description: string | undefined,
-  template: boolean | undefined,
+  { description, template }: { description: string | undefined; template: boolean | undefined },
   names: LoanNames,
 ): Promise<void> {
   const active = await domain.isActive();
@@ -144,6 +158,7 @@ async function writeMetadata(
   }
   if (template !== undefined && template !== metadata.template)
     refuseWhileLent(metadata, name, template ? 'made a template' : 'unmarked as a template', names);
+  if (template === false) await refuseWithClones(libvirt, { uuid: domain.uuid, name, metadata }, 'unmarked');
   if (description !== undefined) {
     await domain.setMetadata(MetadataType.DESCRIPTION, description || null, null, null, flags);
   }

@@ -16,6 +16,7 @@ import type { Workflow } from './context.ts';
 import { refuseLent } from './lend/refuse.ts';
 import { removableFiles, usedByOthers } from './removable-files.ts';
 import { keptFirmwareFiles } from './state-firmware.ts';
+import { refuseWithClones } from './template/family.ts';
 
 export interface RemoveRequest {
   domainId: string;
@@ -89,6 +90,7 @@ async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRe
     domain.xml().then(xml => parseDomain(xml, domain.uuid)),
   ]);
   await refuseLent(libvirt, metadata, xmlName, 'removed');
+  if (!force) await refuseWithClones(libvirt, { uuid: domain.uuid, name: xmlName, metadata }, 'removed');
   if (active && !force) throw new VirtkeepError('domain_running', { domain: xmlName });
   if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
 }

@@ -63,7 +63,7 @@ export interface BackupPicture {
 export interface OwnChain {
   /** `modified` (RFC 3339) only of disks that the VM cannot write to. */
   layers: (Layer & { modified?: string })[];
-  base: { path: string; format: string; diskId: string | null } | null;
+  base: { path: string; format: string; diskId: string | null; fingerprint?: string } | null;
 }
 
 export interface ArchivePlan {

@@ -1,7 +1,8 @@
 /** Making the restored domain known to libvirt, and starting it. */
 import { type Domain, SaveRestore, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { reasonOf } from '@virtkeep/shared/errors';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { changedSource } from '../backup/source-guard.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { RestorePlan } from './check.ts';
@@ -16,6 +17,13 @@ export async function defineRestored(
   memory: ExtractedMemory,
   xml: string,
 ): Promise<Domain> {
+  const changed = await changedSource(plan.baseMarks);
+  if (changed !== undefined)
+    throw new VirtkeepError('template_mismatch', {
+      template: plan.manifest.template?.name ?? plan.templateId ?? '',
+      file: plan.manifest.vm.name,
+      reason: `${changed} was changed meanwhile`,
+    });
   context.effects.begin({ type: 'domain', domainId: plan.identity.uuid }, 'failure');
   const domain = await dependencies.libvirt().defineDomain(xml);
   const paths = movedPaths(plan, memoryPaths(memory));

@@ -25,7 +25,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';
-import { asTargetError, findTarget, type Target } from './target.ts';
+import { asTargetError, findTarget, refuseForClones, type Target } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;
@@ -71,6 +71,7 @@ async function run(
     const prepared = await prepareState(dependencies, request, context);
     const { domain, picture } = prepared.target;
     await refuseLent(dependencies.libvirt(), picture.metadata, domain.name, 'given a saved state');
+    await refuseForClones(dependencies, prepared.target, 'given a saved state');
     return prepared;
   });
   await context.step('create', async () => {

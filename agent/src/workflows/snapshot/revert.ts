@@ -32,7 +32,7 @@ import {
   type FormerFirmware,
   keptFirmwarePaths,
 } from '../state-firmware.ts';
-import { asTargetError, findTarget, requireState, type Target } from './target.ts';
+import { asTargetError, findTarget, refuseForClones, requireState, type Target } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'stop', 'define', 'start', 'clean'] as const;
@@ -79,6 +79,7 @@ async function check(
 ): Promise<{ target: Target; state: SavedState }> {
   const target = await findTarget(dependencies, domainId, context.signal);
   await refuseLent(dependencies.libvirt(), target.picture.metadata, target.domain.name, 'reverted');
+  await refuseForClones(dependencies, target, 'reverted');
   const state = requireState(target, snapshotId);
   const reason = revertRefusal(target.picture, state);
   if (reason !== null) throw new VirtkeepError('snapshot_in_use', { domain: target.domain.name, reason });

@@ -1,7 +1,7 @@
 /** A template and its thin clones: who they are, and what a template must not do while it has some. */
 import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { type DomainConfig, type DomainMetadata, parseDomain } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../snapshots/index.ts';
 
 export interface Relative {
@@ -35,15 +35,16 @@ export async function thinClonesOf(libvirt: Libvirt, templateId: string): Promis
 }
 
 /**
- * Refuses what would break the thin clones of a template (specification 4.7).
+ * Refuses what would break the thin clones of a template (specification 4.7); nothing when the domain never was one.
  * @param action completes "it cannot be …": "unmarked", "removed"
  * @throws VirtkeepError template_has_clones; LibvirtError
  */
 export async function refuseWithClones(
   libvirt: Libvirt,
-  { uuid, name }: Pick<DomainConfig, 'uuid' | 'name'>,
+  { uuid, name, metadata }: { uuid: string; name: string; metadata: DomainMetadata },
   action: string,
 ): Promise<void> {
+  if (!metadata.template && metadata.templateVersion === 0) return;
   const names = (await thinClonesOf(libvirt, uuid)).map(({ config }) => config.name);
   if (names.length > 0)
     throw new VirtkeepError('template_has_clones', { domain: name, clones: named(names), action });
