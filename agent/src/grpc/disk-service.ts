@@ -1,3 +1,4 @@
+import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
@@ -10,6 +11,7 @@ import type {
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { Inventory } from '../inventory/index.ts';
+import { KEEP_LOANS } from '../lending/keeper.ts';
 import { attachmentsOfParty, readParty } from '../lending/lender.ts';
 import { whichAttachment, whichDisk } from '../lending/which-disk.ts';
 import type { OperationRunner } from '../operations/runner.ts';
@@ -26,6 +28,9 @@ export interface DiskServiceOptions {
   runner: OperationRunner;
   workflows: WorkflowDependencies;
 }
+
+const KEEPER_PATIENCE_MS = 20_000;
+const KEEPER_POLL_MS = 50;
 
 export function diskService(options: DiskServiceOptions): DiskServiceImplementation {
   return {
@@ -139,7 +144,7 @@ async function ownerLocks({ workflows }: DiskServiceOptions, owner: Domain): Pro
   return isActive || owner.template ? [disks] : [disks, { ...disks, kind: 'power' }];
 }
 
-function start(
+async function start(
   { runner }: DiskServiceOptions,
   kind: string,
   request: { operationId: string },
@@ -147,10 +152,18 @@ function start(
   locks: Lock[],
   workflow: Workflow,
   cancellable: boolean,
-): Operation {
+): Promise<Operation> {
   const entities = ids.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN }));
   const { operationId: id } = request;
+  await letKeeperEnd(runner, locks);
   return runner.start({ id, kind, request, entities, locks, cancellable, heavy: false, workflow });
+}
+
+/** The keeper of loans holds domains for a moment, unasked; whoever asks is not told that they are busy, but waits for it. */
+async function letKeeperEnd(runner: OperationRunner, locks: readonly Lock[]): Promise<void> {
+  const until = performance.now() + KEEPER_PATIENCE_MS;
+  const isKept = () => locks.some(({ kind, id }) => runner.holderOf(kind, id)?.kind === KEEP_LOANS);
+  while (isKept() && performance.now() < until) await sleep(KEEPER_POLL_MS);
 }
 
 /** @throws VirtkeepError domain_not_found, libvirt_failed */

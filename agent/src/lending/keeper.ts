@@ -4,7 +4,7 @@
  * never at what it remembers, so a stop of the agent costs nothing; what it does are operations like any other.
  */
 import { randomUUID } from 'node:crypto';
-import type { Libvirt } from '@virtkeep/node-libvirt';
+import { DomainStateCode, type Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Logger } from '@virtkeep/shared/log';
@@ -32,6 +32,9 @@ export interface KeeperOptions {
   /** A look without an event, and another try of what was held by an operation, ms. */
   retryMs?: number;
 }
+
+/** Kind of the keeper's operations. */
+export const KEEP_LOANS = 'keep_loans';
 
 const SETTLE_MS = 300;
 const RETRY_MS = 60_000;
@@ -131,7 +134,7 @@ export class LendingKeeper {
       const id = randomUUID();
       runner.start({
         id,
-        kind: 'keep_loans',
+        kind: KEEP_LOANS,
         request: { id },
         entities: domains.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN })),
         locks,
@@ -154,11 +157,12 @@ async function readViews(libvirt: Libvirt, signal: AbortSignal): Promise<PartyVi
   for (const { uuid } of await libvirt.domains()) {
     const party = await readParty(libvirt, uuid);
     if (!party) continue;
-    const { domain, name, active, metadata } = party;
+    const { domain, name, metadata } = party;
     const hasInstant = onZfs.has(uuid) || (await domain.findSnapshot(LENDING_STATE)) !== null;
     const attachments = attachmentsOfParty(party);
     const { attachments: noted, loans = [] } = metadata;
-    views.push({ id: uuid, name, running: active, attachments, noted, loans, hasInstant });
+    const running = (await domain.state()).state === DomainStateCode.RUNNING;
+    views.push({ id: uuid, name, running, attachments, noted, loans, hasInstant });
   }
   return views;
 }

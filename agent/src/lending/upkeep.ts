@@ -7,6 +7,7 @@ import type { Attachment, Loan } from '../domain-xml/index.ts';
 export interface PartyView {
   id: string;
   name: string;
+  /** Its guest can be asked for a disk: it is neither off nor suspended. */
   running: boolean;
   /** Disks of others that it really has. */
   attachments: Attachment[];
