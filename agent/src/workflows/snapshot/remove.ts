@@ -2,12 +2,15 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { MiB } from '@virtkeep/shared/units';
+import { releaseZfs } from '../../lending/zfs-freezer.ts';
+import { type ZfsInstant, zfsInstants } from '../../lending/zfs-instants.ts';
 import { fromLibvirt, lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
+import { ZfsDriver } from '../../zfs/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { pruneFirmware } from '../state-firmware.ts';
-import { asTargetError, findTarget, stateById } from './target.ts';
+import { asTargetError, findTarget, refuseForClones, stateById } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const REMOVE_SNAPSHOT_STEPS = ['check', 'merge'] as const;
@@ -29,21 +32,45 @@ async function run(
   request: RemoveSnapshotRequest,
   context: OperationContext,
 ): Promise<void> {
-  const name = await context.step('check', () => check(dependencies, request, context));
-  await context.step('merge', () => merge(dependencies, request, name, context));
+  const found = await context.step('check', () => check(dependencies, request, context));
+  if (found !== null && typeof found === 'object')
+    return context.step('merge', () => removeLent(found, context));
+  await context.step('merge', () => merge(dependencies, request, found, context));
+}
+
+/** The state of disks lent from zfs: nothing is merged. A crash leaves it to the keeper, since no loan is left. */
+async function removeLent({ name, instant }: LentFromZfs, context: OperationContext): Promise<void> {
+  await releaseZfs(new ZfsDriver(), name, instant, context);
+  context.commit({});
+}
+
+/** The state of disks lent from zfs, with the name of its domain. */
+interface LentFromZfs {
+  name: string;
+  instant: ZfsInstant;
 }
 
 /**
- * @returns the state's name; null when it is deleted already and only its merge is left to be done
+ * @returns the state's name; null when it is deleted already and only its merge is left to be done; the one of lent disks
+ *   on zfs, which libvirt does not know
  * @throws VirtkeepError snapshot_not_found, snapshot_in_use, vdisk_attached_elsewhere
  */
 async function check(
   dependencies: WorkflowDependencies,
   { domainId, snapshotId }: RemoveSnapshotRequest,
   context: OperationContext,
-): Promise<string | null> {
-  const { domain, picture } = await findTarget(dependencies, domainId, context.signal);
+): Promise<string | null | LentFromZfs> {
+  const target = await findTarget(dependencies, domainId, context.signal);
+  const { domain, picture } = target;
+  const instant = (await zfsInstants(new ZfsDriver(), context.signal)).get(domainId);
+  if (instant?.id === snapshotId) {
+    // kept clones have an error of their own, that names the clone
+    const loans = picture.metadata.loans?.filter(loan => !loan.cloneKept) ?? [];
+    await refuseLent(dependencies.libvirt(), { loans }, domain.name, 'freed of a saved state');
+    return { name: domain.name, instant };
+  }
   await refuseLent(dependencies.libvirt(), picture.metadata, domain.name, 'freed of a saved state');
+  await refuseForClones(dependencies, target, 'freed of a saved state');
   const state = stateById(picture, snapshotId);
   if (!state) {
     const { removedStates = [], looseLayers = [] } = picture.metadata;
