@@ -24,7 +24,7 @@ export interface FoundLoan {
   loan: Loan;
 }
 
-const ROUND_MS = 15_000;
+const ROUND_MS = 5_000;
 const REFRESH_TIMEOUT_MS = 10_000;
 
 export interface KeeperDeps {

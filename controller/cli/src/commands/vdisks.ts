@@ -101,7 +101,8 @@ async function lend(
   await withClient(async client => {
     const domain = await resolve(client, 'domains', vm);
     const clone = thinClone === undefined ? undefined : await resolve(client, 'domains', thinClone);
-    const disk = await resolveVdisk(client, word, clone?.id);
+    const likely = action === 'detach' ? { another_domain: domain.id } : { domain: clone?.id };
+    const disk = await resolveVdisk(client, word, likely);
     const body = { vdisk: disk.id, ...(clone ? { thin_clone: clone.id } : {}) };
     const task = await runAction(client, `/api/domains/${domain.id}/${action}-vdisk/`, body, json);
     if (json) return printJson(task);
