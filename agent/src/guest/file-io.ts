@@ -7,11 +7,9 @@ import { nameOf } from './failures.ts';
 import { nonsense } from './programs.ts';
 import { guestCommand } from './session.ts';
 
-/** Bytes of one answer or request. In base64, with a margin, well below the 3 MB that libvirt takes. */
-export const MAX_PIECE_BYTES = MiB;
 const READ_BYTES = 512 * KiB;
-/** The agent takes long requests slowly, and other commands wait meanwhile. */
-const WRITE_BYTES = 64 * KiB;
+/** In base64, within what a request may have. */
+export const WRITE_BYTES = 64 * KiB;
 /** Default bound of a whole file. */
 const MAX_FILE_BYTES = 16 * MiB;
 

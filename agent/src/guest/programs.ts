@@ -24,8 +24,10 @@ export interface ProgramSpec {
 
 export interface StartedProgram {
   pid: number;
-  /** Output is captured, up to so many bytes of each stream; 0: the guest offers no way to bound it. */
+  /** Output is captured, up to so many bytes of each stream. */
   capturedBytes: number;
+  /** Output was wanted and is not captured: the guest offers no way to bound it. */
+  isDropped: boolean;
 }
 
 /** How a program ended, or that it has not. */
@@ -57,13 +59,15 @@ export async function startProgram(
   if (spec.capture !== 'none') {
     try {
       const wrapped = await wrappedRequest(domain, spec, options.signal);
-      return { pid: await start(domain, wrapped, options), capturedBytes: spec.maxOutputBytes };
+      const pid = await start(domain, wrapped, options);
+      return { pid, capturedBytes: spec.maxOutputBytes, isDropped: false };
     } catch (error) {
       if (!isWithoutShell(error)) throw error;
     }
   }
   const plain = { path: spec.path, arg: spec.args, ...(spec.env ? { env: spec.env } : {}), ...inputOf(spec) };
-  return { pid: await start(domain, plain, options), capturedBytes: 0 };
+  const pid = await start(domain, plain, options);
+  return { pid, capturedBytes: 0, isDropped: spec.capture !== 'none' };
 }
 
 async function wrappedRequest(
@@ -122,11 +126,12 @@ function isWithoutShell(error: unknown): boolean {
  */
 export async function askStatus(
   domain: Domain,
-  { pid, capturedBytes }: StartedProgram,
+  program: StartedProgram,
   options: CommandOptions = {},
 ): Promise<ProgramStatus> {
+  const { pid } = program;
   try {
-    return statusOf(await guestCommand(domain, 'guest-exec-status', { pid }, options), capturedBytes);
+    return statusOf(await guestCommand(domain, 'guest-exec-status', { pid }, options), program);
   } catch (error) {
     if (!hasKey(error, 'guest_agent_failed') || !/'pid'|not found/i.test(error.params.reason ?? ''))
       throw error;
@@ -135,7 +140,10 @@ export async function askStatus(
 }
 
 /** Reads an answer of guest-exec-status; what is not as it should be counts as absent. */
-export function statusOf(answer: unknown, capturedBytes: number): ProgramStatus {
+export function statusOf(
+  answer: unknown,
+  { capturedBytes, isDropped }: Omit<StartedProgram, 'pid'>,
+): ProgramStatus {
   const told = (typeof answer === 'object' && answer !== null ? answer : {}) as Record<string, unknown>;
   const number = (name: string) => (typeof told[name] === 'number' ? (told[name] as number) : undefined);
   const stream = (name: string) => {
@@ -150,8 +158,8 @@ export function statusOf(answer: unknown, capturedBytes: number): ProgramStatus 
     ...(signal === undefined ? {} : { signal }),
     out: out.bytes,
     err: err.bytes,
-    outTruncated: out.isCut || told['out-truncated'] === true,
-    errTruncated: err.isCut || told['err-truncated'] === true,
+    outTruncated: isDropped || out.isCut || told['out-truncated'] === true,
+    errTruncated: isDropped || err.isCut || told['err-truncated'] === true,
   };
 }
 
