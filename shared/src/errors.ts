@@ -122,6 +122,10 @@ export const ERRORS = {
     '40909',
     'The domain {domain} has saved states and disks on a zfs pool ({pool}); such a backup is not supported. Delete the saved states first.',
   ),
+  zfs_incremental: fixed(
+    '40958',
+    'Incremental backup of {domain} is not supported: it has disks on a zfs pool ({pool}). Make a backup without increments.',
+  ),
   mdev_running: fixed(
     '40910',
     'The domain {domain} has mediated devices and can be backed up only while it is off. Shut it down first.',

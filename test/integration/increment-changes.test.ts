@@ -354,7 +354,7 @@ describe('an archive that cannot be extended', () => {
   test('with a disk on zfs', async () => {
     const guest = await offGuest(['qcow2']);
     lab.poolChanges.set('fast', { kind: 'zfs' });
-    await expect(firstBackup(lab, guest)).rejects.toMatchObject({ msgKey: 'zfs_with_states' });
+    await expect(firstBackup(lab, guest)).rejects.toMatchObject({ msgKey: 'zfs_incremental' });
     lab.poolChanges.clear();
     const made = await firstBackup(lab, guest);
     lab.poolChanges.set('bulk', { readonly: true });

@@ -72,7 +72,7 @@ export class ZfsDriver {
       return { kind: 'volume', dataset: requireDataset(path.slice(VOLUMES.length)) };
     const real = (await this.#tools.realPath(path)) ?? path;
     if (/^\/dev\/zd\d+$/.test(real)) return this.#volumeOf(real, signal);
-    const mount = mountOf(await this.#tools.mountInfo(), real);
+    const mount = await this.#mountOf(real);
     if (!mount) return null;
     const inside = posix.join(mount.root, posix.relative(mount.mountPoint, real));
     return {
@@ -81,6 +81,15 @@ export class ZfsDriver {
       mountPoint: mount.mountPoint,
       inside: inside.slice(1),
     };
+  }
+
+  /** Name of the dataset that holds a file, or null; asks the table of mounts only. @throws VirtkeepError io_failed */
+  async datasetOf(path: string): Promise<string | null> {
+    return (await this.#mountOf((await this.#tools.realPath(path)) ?? path))?.dataset ?? null;
+  }
+
+  async #mountOf(real: string) {
+    return mountOf(await this.#tools.mountInfo(), real);
   }
 
   async #volumeOf(device: string, signal: AbortSignal): Promise<ZfsPlace | null> {

@@ -18,6 +18,7 @@ import {
   readDiskFiles,
   type SavedState,
 } from '../../snapshots/index.ts';
+import { ZfsDriver } from '../../zfs/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { resolveVolumes } from '../volumes.ts';
@@ -87,7 +88,9 @@ export async function readFacts(
     {
       domain: config.name,
       running: power !== 'off',
-      hasStates: all.length > 0 || options.incremental,
+      hasStates: all.length > 0,
+      incremental: options.incremental,
+      datasets: await datasetsOf(content),
       mdevs: config.hostdevs.filter(device => device.type === 'mdev').map(device => device.address ?? ''),
       disks: content.disks.map(disk => disk.config),
     },
@@ -283,4 +286,12 @@ async function withTimes(
     }
   }
   return chains;
+}
+
+/** Names of the zfs datasets that hold files of the disks to be copied: a pool of libvirt may be a directory of one. */
+async function datasetsOf({ disks }: ContentPlan): Promise<string[]> {
+  const driver = new ZfsDriver();
+  const files = disks.filter(disk => !disk.block);
+  const places = await Promise.all(files.map(({ path }) => driver.datasetOf(path)));
+  return places.filter(dataset => dataset !== null);
 }
