@@ -15,6 +15,7 @@ import {
 } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { RestoreServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/restore.ts';
 import { SnapshotServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/snapshot.ts';
+import { TemplateServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/template.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { issue, newAuthority } from '../contract/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
@@ -120,6 +121,10 @@ export class AgentAlone {
     return createClientFactory().create(DomainServiceDefinition, this.#channel!);
   }
 
+  get templates() {
+    return createClientFactory().create(TemplateServiceDefinition, this.#channel!);
+  }
+
   get operations() {
     return createClientFactory().create(OperationServiceDefinition, this.#channel!);
   }
@@ -199,10 +204,14 @@ export class AgentAlone {
   }
 }
 
-/** The moments around each step at which something is different: the end of one is the beginning of the next. */
-export const momentsOf = (steps: readonly string[]): string[] => [
+/**
+ * The moments around the steps at which something is different: the end of one is the beginning of the next.
+ * @param others moments in a step, and beginnings that have the commit before them
+ */
+export const momentsOf = (steps: readonly string[], ...others: string[]): string[] => [
   `${steps[0]}.before`,
   ...steps.map(step => `${step}.after`),
+  ...others,
 ];
 
 export const fileOf = (operation: Operation): { filename: string; path: string } =>

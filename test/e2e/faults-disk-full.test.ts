@@ -77,7 +77,7 @@ async function succeeded(id: string): Promise<Operation> {
 /** Starts it in an agent that waits at the point, leaves so much room, and lets it go on. */
 async function withRoomAt(point: string, roomMiB: number, start: () => Promise<string>): Promise<Operation> {
   const file = alone.pauseFile(point);
-  await alone.restart(`${point}=pause:${file}`);
+  await alone.arm(`${point}=pause:${file}`);
   const id = await start();
   await alone.whilePaused(file, async () => small.fill(roomMiB));
   const operation = await alone.ended(id);

@@ -9,7 +9,7 @@ import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation
 import { newId } from '../../shared/src/ids.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
-import { AgentAlone, lostAnswer } from './agent-alone.ts';
+import { AgentAlone, lostAnswer, momentsOf } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -67,7 +67,7 @@ const look = async (): Promise<Before> => ({
 
 /** Starts the operation in an agent that dies at the point; the next agent settles it. */
 async function killedAt(point: string, start: () => Promise<string>) {
-  await alone.restart(`${point}=kill`);
+  await alone.arm(`${point}=kill`);
   const id = await start();
   await alone.died();
   await alone.up();
@@ -76,7 +76,7 @@ async function killedAt(point: string, start: () => Promise<string>) {
 
 async function canceledAt(point: string, start: () => Promise<string>) {
   const file = alone.pauseFile(point);
-  await alone.restart(`${point}=pause:${file}`);
+  await alone.arm(`${point}=pause:${file}`);
   const id = await start();
   await alone.whilePaused(file, async () => {
     await alone.operations.cancel({ id });
@@ -85,7 +85,7 @@ async function canceledAt(point: string, start: () => Promise<string>) {
 }
 
 describe('making a state', () => {
-  const moments = CREATE_SNAPSHOT_STEPS.flatMap(step => [`${step}.before`, `${step}.after`]);
+  const moments = momentsOf(CREATE_SNAPSHOT_STEPS);
 
   test.each(moments)('killed at %s: it is there as a whole or not at all', async moment => {
     const before = await look();
@@ -139,7 +139,7 @@ describe('making a state with memory', () => {
   test('killed in the middle of the memory: libvirt does not go on with it', async () => {
     const [before, pid] = [await look(), guest.qemuPid()];
     writeFileSync(hold, '');
-    await alone.restart('create_snapshot.create.mid=kill');
+    await alone.arm('create_snapshot.create.mid=kill');
     const id = await create('m1', { memory: true });
     await alone.died();
     await alone.up();
@@ -170,7 +170,7 @@ describe('deleting a state', () => {
     async moment => {
       const before = await whole();
       await write('early');
-      await alone.restart();
+      await alone.arm('');
       await succeeds(create('s1'));
       await write('between');
       await guest.sh('dd if=/dev/urandom of=/mnt/vda/big bs=64k count=48; sync');
@@ -190,7 +190,7 @@ describe('deleting a state', () => {
 
   test('cancelled in the middle: the state is gone, the guest sound, and the next backup goes on', async () => {
     const before = await whole();
-    await alone.restart();
+    await alone.arm('');
     await succeeds(create('s1'));
     await guest.sh('dd if=/dev/urandom of=/mnt/vda/big bs=64k count=64; sync');
     await succeeds(create('s2'));
@@ -215,13 +215,13 @@ describe('deleting a state', () => {
 });
 
 describe('reverting', () => {
-  const moments = REVERT_SNAPSHOT_STEPS.flatMap(step => [`${step}.before`, `${step}.after`]);
+  const moments = momentsOf(REVERT_SNAPSHOT_STEPS);
   const isDone = (moment: string) => moment === 'start.after' || moment.startsWith('clean');
 
   async function prepared(moment: string): Promise<Before> {
     if ((await guest.state()) !== 'running') await guest.start();
     await guest.waitForAgent();
-    await alone.restart();
+    await alone.arm('');
     await write('then');
     await succeeds(create('s1'));
     await write(`now${moment}`);
