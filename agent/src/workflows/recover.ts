@@ -20,6 +20,7 @@ import {
 } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import { commitOverlays } from './guest/offline.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullIn } from './instant/pull.ts';
 import { undoLoan } from './lend/loan.ts';
@@ -85,6 +86,8 @@ async function undoEffect(
       return pullIn(dependencies.libvirt(), effect, { signal, log });
     case 'archive_access':
       return restoreAccess(effect);
+    case 'changed_disks':
+      return commitOverlays(effect.paths, signal);
     case 'template_change':
       return switchTemplate(dependencies.libvirt(), effect, signal);
     case 'orphaned_files':
