@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import type { Daemon } from '../lab/daemon.ts';
 import { makeDataDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
 import type { LabNode } from '../lab/node.ts';
@@ -124,23 +125,32 @@ test('goes back although its node was away when it was detached', async () => {
   await sound();
 });
 
-test('is attached or not, never half, when the controller is killed at any moment of it', async () => {
-  for (const delayMs of [0, 60, 150, 300, 600]) {
-    const { taskId } = await rest.begin(attachPath(), { vdisk: disk });
-    await new Promise(resolve => setTimeout(resolve, delayMs));
-    await world.controller.daemon.kill();
-    await world.controller.daemon.start();
-    for (const agent of world.agents) await world.connected(agent);
-    const task = await rest.waitTask(taskId);
-    if (task.status === 'SUCCESS') {
-      expect(await listed()).toEqual([disk]);
-      const end = await rest.begin(detachPath(), { vdisk: disk });
-      await new Promise(resolve => setTimeout(resolve, delayMs));
-      await world.controller.daemon.kill();
-      await world.controller.daemon.start();
-      for (const agent of world.agents) await world.connected(agent);
-      expect((await rest.waitTask(end.taskId)).status).toBe('SUCCESS');
-    }
+/** Ends a process without a word at some moment of a task, and starts it again. @returns the task's outcome */
+async function killed(daemon: Daemon, path: string, delayMs: number): Promise<string> {
+  const { taskId } = await rest.begin(path, { vdisk: disk });
+  await new Promise(resolve => setTimeout(resolve, delayMs));
+  await daemon.kill();
+  await daemon.start();
+  for (const agent of world.agents) await world.connected(agent);
+  return (await rest.waitTask(taskId, PATIENCE_MS)).status;
+}
+
+/** Whatever became of it: the disk is there and the loan too, or none of both. */
+async function settled(): Promise<boolean> {
+  const [there, states] = [(await listed()).length > 0, await owner.snapshots()];
+  return there === states.length > 0;
+}
+
+const VICTIMS = ['the controller', 'the agent of its VM', 'the agent of the other VM'] as const;
+
+test.each(VICTIMS)('is attached or not, never half, when %s is killed at any moment', async victim => {
+  const [own, others] = world.agents.map(agent => agent.daemon) as [Daemon, Daemon];
+  const daemon = { [VICTIMS[0]]: world.controller.daemon, [VICTIMS[1]]: own, [VICTIMS[2]]: others }[victim]!;
+  for (const delayMs of [0, 150, 400]) {
+    const attached = await killed(daemon, attachPath(), delayMs);
+    await waitFor('an end of both sides', settled, PATIENCE_MS, 500);
+    if (attached === 'SUCCESS') expect(await listed()).toEqual([disk]);
+    while ((await listed()).length > 0) await killed(daemon, detachPath(), delayMs);
     await freed();
     expect(await listed()).toEqual([]);
   }

@@ -220,14 +220,20 @@ export class LendingService {
     return outcome;
   }
 
-  /** The inventory streams may come after the operation's end; whoever waited for the task must see the change. */
+  /**
+   * The inventory streams may come after the operation's end; whoever waited for the task must see the change. What cannot
+   * be asked now (a VM was removed meanwhile, its node went away) is heard of later.
+   */
   async #refresh(ids: readonly string[]): Promise<void> {
     for (const id of new Set(ids)) {
       const nodeId = this.#inventory.domains.get(id)?.nodeId;
       if (nodeId === undefined || !this.#links.isConnected(nodeId)) continue;
       const signal = AbortSignal.timeout(REFRESH_TIMEOUT_MS);
-      const domain = await this.#links.clients(nodeId).domains.get({ id }, { signal });
-      await this.#inventory.domainChanged(nodeId, domain);
+      const domain = await this.#links
+        .clients(nodeId)
+        .domains.get({ id }, { signal })
+        .catch(() => undefined);
+      if (domain) await this.#inventory.domainChanged(nodeId, domain);
     }
   }
 }
