@@ -2,43 +2,32 @@
  * Lending from zfs, on zfs-fuse: the rows and rules of the specification for zfs pools (3.1, 4.1, 4.2, 8). The agent is a
  * process of its own inside the node, where the datasets are mounted.
  */
-import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { RemoveDomainRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { LENDING_STATE } from '../../agent/src/snapshots/index.ts';
-import { AgentAlone, lostAnswer } from '../e2e/agent-alone.ts';
-import { makeDataDisk } from '../lab/disks.ts';
-import type { DiskSpec } from '../lab/domain-xml.ts';
+import { lostAnswer } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
-import { run, waitFor } from '../lab/run.ts';
-import { startZfsFuse, type ZfsFuse, zfsFuseMissing } from '../lab/zfs-fuse.ts';
+import { waitFor } from '../lab/run.ts';
+import { zfsFuseMissing } from '../lab/zfs-fuse.ts';
 import { onLent } from './lend-lab.ts';
+import { ZfsLab } from './zfs-lab.ts';
 
 const missing = await zfsFuseMissing();
 if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here: ${missing}\n`);
 
 (missing ? describe.skip : describe)('lending from zfs', () => {
-  let lab: AgentAlone;
-  let fuse: ZfsFuse;
-  let tank: string;
+  let lab: ZfsLab;
   let owner: Guest;
   let reader: Guest;
   let disks: string[];
 
   beforeAll(async () => {
-    lab = await AgentAlone.start();
-    fuse = await startZfsFuse(lab.world.node);
-    tank = await fuse.createPool('tank');
-    for (const name of ['vm', 'more']) await fuse.zfs('create', `tank/${name}`);
-    process.env.PATH = `${fuse.bin}:${process.env.PATH}`;
-    await lab.restart();
-    owner = await lab.world.defineTiny({
-      name: 'owner',
-      disks: [await diskOn('vm', 'qcow2'), await diskOn('more', 'raw')],
-    });
-    reader = await lab.world.defineTiny({ name: 'reader', dataDisks: [] });
+    lab = await ZfsLab.start();
+    const { world } = lab.alone;
+    const own = [await lab.diskOn('vm', 'qcow2'), await lab.diskOn('more', 'raw')];
+    owner = await world.defineTiny({ name: 'owner', disks: own });
+    reader = await world.defineTiny({ name: 'reader', dataDisks: [] });
     for (const guest of [owner, reader]) await guest.start();
     for (const guest of [owner, reader]) await guest.waitForAgent();
     disks = (await known(owner)).disks.map(({ id }) => id);
@@ -49,26 +38,11 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
   });
 
   beforeEach(async () => {
-    expect(await zfsNames('snapshot')).toEqual([]);
-    expect(await clones()).toEqual([]);
+    expect(await lab.names('snapshot')).toEqual([]);
+    expect(await lab.clones()).toEqual([]);
   });
 
-  /** A disk with an ext4 file system on a dataset: made outside of the node, where nothing is mounted. */
-  async function diskOn(dataset: string, format: 'qcow2' | 'raw'): Promise<DiskSpec> {
-    const name = `${newId()}.${format}`;
-    const made = await makeDataDisk(join(lab.world.dir, name), { sizeMiB: 32, format });
-    const path = join(tank, dataset, name);
-    await lab.world.node.runInside(['cp', '--sparse=always', made, path]);
-    await run(['rm', made]);
-    return { path, format };
-  }
-
-  const zfsNames = (type: string): Promise<string[]> =>
-    fuse.zfs('list', '-H', '-o', 'name', '-t', type).then(
-      ({ stdout }) => stdout.split('\n').filter(Boolean),
-      () => [],
-    );
-  const clones = async () => (await zfsNames('filesystem')).filter(name => name.includes('virtkeep-'));
+  const known = (guest: Guest) => lab.known(guest);
   const ids = async (guest: Guest, diskId: string) => ({
     operationId: newId(),
     domainId: await guest.uuid(),
@@ -76,34 +50,21 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
     thinCloneId: '',
   });
 
-  async function result(started: Promise<Operation>): Promise<Record<string, unknown>> {
-    const { state, error, resultJson } = await lab.ended((await started).id, 240_000);
-    if (state === OperationState.SUCCEEDED) return JSON.parse(resultJson) as Record<string, unknown>;
-    throw Object.assign(new Error(error?.detail), { msgKey: error?.msgKey });
-  }
-
   interface Attached {
     attached: { id: string; path: string; target_dev: string };
     snapshot: { id: string; name: string };
     warnings: string[];
   }
   const attach = async (guest: Guest, diskId: string) =>
-    (await result(lab.disks.attach(await ids(guest, diskId)))) as unknown as Attached;
-  const detach = async (guest: Guest, diskId: string) => result(lab.disks.detach(await ids(guest, diskId)));
-  const known = async (guest: Guest) => {
-    const id = await guest.uuid();
-    return waitFor(
-      `the inventory's knowledge of ${guest.name}`,
-      async () => (await lab.domains.list({})).domains.find(domain => domain.id === id),
-      120_000,
-    );
-  };
+    lab.result<Attached>(lab.alone.disks.attach(await ids(guest, diskId)));
+  const detach = async (guest: Guest, diskId: string) =>
+    lab.result(lab.alone.disks.detach(await ids(guest, diskId)));
   /** An agent that has just begun knows nothing yet. */
   const knownAgain = async () => {
     for (const guest of [owner, reader]) await known(guest);
   };
   const states = async (guest: Guest) =>
-    (await lab.snapshots.list({ domainId: await guest.uuid() })).snapshots.map(({ name, id }) => ({
+    (await lab.alone.snapshots.list({ domainId: await guest.uuid() })).snapshots.map(({ name, id }) => ({
       name,
       id,
     }));
@@ -111,7 +72,7 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
   const read = (guest: Guest, diskId: string) =>
     guest.sh(onLent(diskId, 'cat $M/mark')).then(text => text.trim());
   const released = () =>
-    waitFor('the end of the state', async () => (await zfsNames('snapshot')).length === 0, 180_000);
+    waitFor('the end of the state', async () => (await lab.names('snapshot')).length === 0, 180_000);
 
   test('what is attached is a clone with an id of its own, at one instant of all disks; the last detach removes the state', async () => {
     await write('vda', 'a1');
@@ -129,8 +90,8 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
     expect([await read(reader, disks[0]!), await read(reader, disks[1]!)]).toEqual(['a1', 'b1']);
     expect(await owner.sh('cat /mnt/vda/mark /mnt/vdb/mark')).toBe('a2\nb2\n');
     expect(await owner.snapshots()).toEqual([]);
-    expect((await zfsNames('snapshot')).map(name => name.split('@')[0])).toEqual(['tank/more', 'tank/vm']);
-    expect(await clones()).toHaveLength(2);
+    expect((await lab.names('snapshot')).map(name => name.split('@')[0])).toEqual(['tank/more', 'tank/vm']);
+    expect(await lab.clones()).toHaveLength(2);
 
     expect(await states(owner)).toEqual([{ name: LENDING_STATE, id: first.snapshot.id }]);
     await waitFor(
@@ -145,10 +106,10 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
     );
 
     await detach(reader, disks[0]!);
-    expect(await clones()).toHaveLength(1);
+    expect(await lab.clones()).toHaveLength(1);
     expect(await states(owner)).toHaveLength(1);
     await detach(reader, disks[1]!);
-    expect(await clones()).toEqual([]);
+    expect(await lab.clones()).toEqual([]);
     expect(await states(owner)).toEqual([]);
     await waitFor(
       'the inventory without the state',
@@ -162,27 +123,32 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
     const { attached, snapshot } = await attach(reader, disks[0]!);
     await detach(reader, attached.id);
     expect((await known(reader)).attachments).toEqual([]);
-    expect(await clones()).toHaveLength(1);
-    const [clone] = await clones();
+    expect(await lab.clones()).toHaveLength(1);
+    const [clone] = await lab.clones();
     expect(await states(owner)).toEqual([{ name: LENDING_STATE, id: snapshot.id }]);
 
     const domainId = await owner.uuid();
     const remove = () =>
-      result(
-        lab.snapshots.remove({ operationId: newId(), domainId, snapshotId: snapshot.id, bandwidth: 0n }),
+      lab.result(
+        lab.alone.snapshots.remove({
+          operationId: newId(),
+          domainId,
+          snapshotId: snapshot.id,
+          bandwidth: 0n,
+        }),
       );
     await expect(remove()).rejects.toMatchObject({
       msgKey: 'zfs_clone_exists',
       message: expect.stringContaining(clone!),
     });
     const create = { operationId: newId(), domainId, name: 'mine', description: '', memory: false };
-    await expect(result(lab.snapshots.create(create))).rejects.toMatchObject({
+    await expect(lab.result(lab.alone.snapshots.create(create))).rejects.toMatchObject({
       msgKey: 'vdisk_attached_elsewhere',
     });
 
-    await fuse.zfs('destroy', clone!);
+    await lab.fuse.destroy(clone!);
     // the keeper looks once a minute, and when the agent starts
-    await lab.restart();
+    await lab.alone.restart();
     await released();
     await waitFor('the end of the loan', async () => (await known(owner)).loans.length === 0, 120_000);
     expect(await states(owner)).toEqual([]);
@@ -192,41 +158,35 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
     const { snapshot } = await attach(reader, disks[1]!);
     const domainId = await owner.uuid();
     const request = { operationId: newId(), domainId, snapshotId: snapshot.id, bandwidth: 0n };
-    await expect(result(lab.snapshots.remove(request))).rejects.toMatchObject({
+    await expect(lab.result(lab.alone.snapshots.remove(request))).rejects.toMatchObject({
       msgKey: 'vdisk_attached_elsewhere',
     });
     const create = { operationId: newId(), domainId, name: 'mine', description: '', memory: false };
-    await expect(result(lab.snapshots.create(create))).rejects.toMatchObject({
+    await expect(lab.result(lab.alone.snapshots.create(create))).rejects.toMatchObject({
       msgKey: 'vdisk_attached_elsewhere',
     });
-    await expect(lab.startBackup(owner).then(id => result(lab.operations.get({ id })))).rejects.toMatchObject(
-      {
-        msgKey: 'vdisk_attached_elsewhere',
-      },
-    );
+    await expect(
+      lab.alone.startBackup(owner).then(id => lab.result(lab.alone.operations.get({ id }))),
+    ).rejects.toMatchObject({
+      msgKey: 'vdisk_attached_elsewhere',
+    });
     await detach(reader, disks[1]!);
   });
 
   test('a clone that somebody made by hand holds the state, and nothing else', async () => {
     await attach(reader, disks[0]!);
-    const [snapshot] = (await zfsNames('snapshot')).filter(name => name.startsWith('tank/vm@'));
-    await fuse.zfs('clone', snapshot!, 'tank/mine');
+    const [snapshot] = (await lab.names('snapshot')).filter(name => name.startsWith('tank/vm@'));
+    await lab.fuse.zfs('clone', snapshot!, 'tank/mine');
     await detach(reader, disks[0]!);
     const [state] = await states(owner);
     expect(state?.name).toBe(LENDING_STATE);
     const domainId = await owner.uuid();
     const request = { operationId: newId(), domainId, snapshotId: state!.id, bandwidth: 0n };
-    await expect(result(lab.snapshots.remove(request))).rejects.toMatchObject({ msgKey: 'zfs_clone_exists' });
-    await waitFor(
-      'the unmounting of the clone',
-      () =>
-        fuse.zfs('destroy', 'tank/mine').then(
-          () => true,
-          () => false,
-        ),
-      120_000,
-    );
-    await result(lab.snapshots.remove({ ...request, operationId: newId() })).catch(error => {
+    await expect(lab.result(lab.alone.snapshots.remove(request))).rejects.toMatchObject({
+      msgKey: 'zfs_clone_exists',
+    });
+    await lab.fuse.destroy('tank/mine');
+    await lab.result(lab.alone.snapshots.remove({ ...request, operationId: newId() })).catch(error => {
       // the keeper was faster
       if (error.msgKey !== 'snapshot_not_found') throw error;
     });
@@ -234,7 +194,7 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
   });
 
   test('the second VM is deleted: clones and state go', async () => {
-    const short = await lab.world.defineTiny({ name: 'short', dataDisks: [] });
+    const short = await lab.alone.world.defineTiny({ name: 'short', dataDisks: [] });
     await known(short);
     await attach(short, disks[0]!);
     await attach(short, disks[1]!);
@@ -243,50 +203,76 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
       domainId: await short.uuid(),
       full: true,
     });
-    await result(lab.domains.remove(request));
+    await lab.result(lab.alone.domains.remove(request));
     await released();
-    expect(await clones()).toEqual([]);
+    expect(await lab.clones()).toEqual([]);
   });
 
   test('the agent is killed at every step of attaching and detaching: nothing is left, nothing is lost', async () => {
     for (const step of ['freeze.after', 'note.after', 'plug.before']) {
-      await lab.restart(`attach_disk.${step}=kill`);
+      await lab.alone.restart(`attach_disk.${step}=kill`);
       await knownAgain();
-      await lab.disks.attach(await ids(reader, disks[0]!)).catch(lostAnswer);
-      await lab.died();
-      await lab.up();
+      await lab.alone.disks.attach(await ids(reader, disks[0]!)).catch(lostAnswer);
+      await lab.alone.died();
+      await lab.alone.up();
       await released();
-      expect(await clones()).toEqual([]);
+      expect(await lab.clones()).toEqual([]);
       expect(await owner.state()).toBe('running');
     }
     await knownAgain();
     await write('vda', 'alive');
     await attach(reader, disks[0]!);
-    await lab.restart('detach_disk.unplug.after=kill');
+    await lab.alone.restart('detach_disk.unplug.after=kill');
     await knownAgain();
-    await lab.disks.detach(await ids(reader, disks[0]!)).catch(lostAnswer);
-    await lab.died();
-    await lab.up();
+    await lab.alone.disks.detach(await ids(reader, disks[0]!)).catch(lostAnswer);
+    await lab.alone.died();
+    await lab.alone.up();
     await released();
     expect(await owner.sh('cat /mnt/vda/mark')).toBe('alive\n');
   });
 
+  test('the agent is killed while the guest is frozen and suspended: it goes on, and the state goes', async () => {
+    await write('vda', 'before');
+    const request = await ids(reader, disks[0]!);
+    await lab.fuse.whileHeld(
+      'snapshot',
+      () => lab.alone.disks.attach(request),
+      async () => {
+        expect(await owner.state()).toBe('paused');
+        await lab.alone.agent.daemon.kill();
+      },
+    );
+    // a program that nobody waits for any more may have made its snapshot all the same
+    const id = await owner.uuid();
+    const marks = ['-o', `virtkeep:owner=${id}`, '-o', 'virtkeep:created=1'];
+    await lab.fuse.zfs('snapshot', ...marks, `tank/vm@${LENDING_STATE}-${id}`);
+    await lab.alone.up();
+    await waitFor('the guest', async () => (await owner.state()) === 'running', 120_000);
+    await released();
+    await write('vda', 'after');
+    expect(await owner.sh('cat /mnt/vda/mark')).toBe('after\n');
+    await knownAgain();
+  });
+
   test('owners and borrowers that are off; two owners in one dataset', async () => {
-    const second = await lab.world.defineTiny({ name: 'second', disks: [await diskOn('vm', 'qcow2')] });
-    const cold = await lab.world.defineTiny({ name: 'cold', dataDisks: [] });
+    const second = await lab.alone.world.defineTiny({
+      name: 'second',
+      disks: [await lab.diskOn('vm', 'qcow2')],
+    });
+    const cold = await lab.alone.world.defineTiny({ name: 'cold', dataDisks: [] });
     const [disk] = (await known(second)).disks;
     await known(cold);
     await attach(cold, disk!.id);
     await attach(reader, disks[0]!);
-    expect(await zfsNames('snapshot')).toHaveLength(3);
+    expect(await lab.names('snapshot')).toHaveLength(3);
     await detach(cold, disk!.id);
-    expect(await zfsNames('snapshot')).toHaveLength(2);
+    expect(await lab.names('snapshot')).toHaveLength(2);
     await detach(reader, disks[0]!);
   });
 
   test('after a restart of the agent loans are known, and can be ended', async () => {
     const { attached } = await attach(reader, disks[0]!);
-    await lab.restart();
+    await lab.alone.restart();
     await waitFor(
       'the attachment',
       async () => (await known(reader)).attachments.some(({ attachedId }) => attachedId === attached.id),

@@ -4,7 +4,7 @@
  * push the tools of a real ZFS aside.
  */
 import type { ChildProcess } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { unpackedPackage } from './apt-files.ts';
@@ -12,7 +12,7 @@ import type { LabNode } from './node.ts';
 import { type RunResult, run, waitFor } from './run.ts';
 
 /** Directories of the machine of which the daemon gets its own; its socket is in the first one. */
-const PRIVATE = { run: '/run/zfs', etc: '/etc/zfs', lib: '/var/lib/zfs' };
+const PRIVATE = { run: '/run/zfs', lock: '/run/lock/zfs', etc: '/etc/zfs', lib: '/var/lib/zfs' };
 const POOL_MIB = 512;
 
 /** Why zfs-fuse cannot run on this machine, or null. */
@@ -91,6 +91,33 @@ export class ZfsFuse {
     return at;
   }
 
+  /** Destroys a dataset without the product; zfs-fuse unmounts in the background, so it may be busy at first. */
+  async destroy(name: string): Promise<void> {
+    const destroyed = () =>
+      this.zfs('destroy', name).then(
+        () => true,
+        error => {
+          if (/busy/.test(String(error))) return false;
+          throw error;
+        },
+      );
+    await waitFor(`the end of ${name}`, destroyed, 120_000);
+  }
+
+  /** Holds the next `zfs <command>`, whoever runs it, while `work` is done; `work` begins when it is held. */
+  async whileHeld(command: string, begin: () => Promise<unknown>, work: () => Promise<void>): Promise<void> {
+    const [hold, held] = ['hold', 'held'].map(word => join(this.#dir, `${word}-${command}`));
+    writeFileSync(hold!, '');
+    try {
+      await begin();
+      await waitFor(`zfs ${command}`, () => existsSync(held!), 120_000, 20);
+      await work();
+    } finally {
+      rmSync(hold!, { force: true });
+      rmSync(held!, { force: true });
+    }
+  }
+
   async destroyPool(name: string): Promise<void> {
     await this.node.runInside([join(this.bin, 'zpool'), 'destroy', '-f', name]);
   }
@@ -108,9 +135,8 @@ export async function startZfsFuse(node: LabNode): Promise<ZfsFuse> {
   }
   for (const name of ['zfs', 'zpool', 'zfs-fuse']) {
     const path = `LD_LIBRARY_PATH='${libraries.join(':')}'`;
-    writeFileSync(join(dir, 'bin', name), `#!/bin/sh\n${path} exec '${join(directory, name)}' "$@"\n`, {
-      mode: 0o755,
-    });
+    const script = `#!/bin/sh\n${holdScript(dir)}${path} exec '${join(directory, name)}' "$@"\n`;
+    writeFileSync(join(dir, 'bin', name), script, { mode: 0o755 });
   }
   const daemon = node.spawnInside(
     [
@@ -127,6 +153,11 @@ export async function startZfsFuse(node: LabNode): Promise<ZfsFuse> {
   const fuse = new ZfsFuse(node, dir, daemon);
   await waitFor('zfs-fuse', () => answers(fuse), 120_000);
   return fuse;
+}
+
+/** Holds `zfs <command>` while the file `hold-<command>` exists, and says so in `held-<command>`. */
+function holdScript(dir: string): string {
+  return `if [ -e '${dir}'/hold-"$1" ]; then : > '${dir}'/held-"$1"; while [ -e '${dir}'/hold-"$1" ]; do sleep 0.1; done; fi\n`;
 }
 
 function answers(fuse: ZfsFuse): Promise<boolean> {
