@@ -8,6 +8,7 @@ import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
+import { Guests } from './guest/index.ts';
 import { Inventory } from './inventory/index.ts';
 import { LendingKeeper } from './lending/keeper.ts';
 import { LibvirtLink } from './libvirt-link.ts';
@@ -27,6 +28,7 @@ export interface Parts {
   status: NodeStatus;
   catalogue: Catalogue;
   inventory: Inventory;
+  guests: Guests;
   workflows: WorkflowDependencies;
   runner: OperationRunner;
   lending: LendingKeeper;
@@ -55,8 +57,20 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     catalogue,
     lockedBy: domainId =>
       (runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId))?.operationId,
+    guestInfo: domainId => guests.info(domainId),
     log,
     defaultBase: config.base_data_pool,
+  });
+  const guests: Guests = new Guests({
+    link,
+    domains: () => inventory.domains(),
+    settings: journal.settings,
+    isHeld: domainId => runner.holderOf('domain', domainId) !== undefined,
+    changed: () => inventory.guestsChanged(),
+    log,
+    freezeLimitMs: config.guest.freeze_limit_seconds * 1000,
+    fileIdleMs: config.guest.file_idle_seconds * 1000,
+    infoRefreshMs: config.guest.info_refresh_seconds * 1000,
   });
   const workflows: WorkflowDependencies = {
     libvirt: () => link.get(),
@@ -82,7 +96,19 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const lending = new LendingKeeper({ link, runner, workflows, log });
   const credentials = new ReloadableCredentials(identity);
   const renewal = new CertificateRenewal({ directory: config.tls.dir, identity, credentials, log });
-  return { journal, link, status, catalogue, inventory, workflows, runner, lending, credentials, renewal };
+  return {
+    journal,
+    link,
+    status,
+    catalogue,
+    inventory,
+    guests,
+    workflows,
+    runner,
+    lending,
+    credentials,
+    renewal,
+  };
 }
 
 function openLink(config: AgentConfig, log: Logger): LibvirtLink {

@@ -2,6 +2,7 @@
 import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { GuestServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
@@ -11,6 +12,7 @@ import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v
 import { backupService } from './grpc/backup-service.ts';
 import { diskService } from './grpc/disk-service.ts';
 import { domainService } from './grpc/domain-service.ts';
+import { guestService } from './grpc/guest-service.ts';
 import { nodeService } from './grpc/node-service.ts';
 import { operationService } from './grpc/operation-service.ts';
 import { poolService } from './grpc/pool-service.ts';
@@ -32,5 +34,12 @@ export function agentServices(parts: Parts): Service[] {
     service(BackupServiceDefinition, backupService(runner, workflows)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),
     service(TemplateServiceDefinition, templateService(runner, workflows)),
+    service(GUEST_QUERIES, guestService(parts)),
   ];
 }
+
+const { listCommands, runCommand, getInfo, listSshKeys } = GuestServiceDefinition.methods;
+const GUEST_QUERIES = {
+  ...GuestServiceDefinition,
+  methods: { listCommands, runCommand, getInfo, listSshKeys },
+} as const;

@@ -24,6 +24,8 @@ export interface FreezeWatchOptions {
 /** How long one attempt to thaw asks; then comes the next. */
 const THAW_MS = 60_000;
 const RETRY_MS = 5_000;
+/** What is seen of a domain may be so old. */
+const SEEN_LATE_MS = 30_000;
 /** An operation freezes a guest for seconds; what lasts longer is not its freeze. */
 const MAX_HELD_MS = 120_000;
 
@@ -70,6 +72,12 @@ export class FreezeWatch {
     clearTimeout(this.#timers.get(domainId));
     this.#timers.delete(domainId);
     changed();
+  }
+
+  /** The domain was seen off. One that was started and frozen since is not meant. */
+  off(domainId: string): void {
+    const sinceMs = this.#options.records.frozen()[domainId];
+    if (sinceMs !== undefined && Date.now() - sinceMs > SEEN_LATE_MS) this.thawed(domainId);
   }
 
   /** The guest was asked. What an operation has frozen is its own. */

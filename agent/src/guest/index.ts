@@ -6,14 +6,11 @@
 export { ensureThawed, isFrozen, probeAgent } from './agent.ts';
 export { correctGuestClock } from './clock.ts';
 export { type ProgramResult, type RunOptions, runProgram } from './exec.ts';
-export { FileHandles } from './file-handles.ts';
 export { readGuestFile, writeGuestFile } from './file-io.ts';
-export { FreezeWatch } from './freeze-watch.ts';
+export { Guests, type GuestsOptions } from './guests.ts';
 export { offeredCommands } from './info.ts';
-export { InfoKeeper } from './info-keeper.ts';
 export { isWindows, type OsInfo, osInfo } from './os.ts';
 export { MAX_OUTPUT_BYTES } from './programs.ts';
-export { GuestRecords } from './records.ts';
 export { ensureResumed } from './resume.ts';
-export { GuestCommands } from './run-command.ts';
 export { type CommandOptions, guestCommand } from './session.ts';
+export { listSshKeys } from './ssh-keys.ts';

@@ -6,7 +6,7 @@
  */
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { reasonOf } from '@virtkeep/shared/errors';
-import type { GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { AgentState, type GuestInfo, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Logger } from '@virtkeep/shared/log';
 import type { FreezeWatch } from './freeze-watch.ts';
 import { askInfo, type ToldInfo } from './info.ts';
@@ -18,8 +18,8 @@ export interface InfoKeeperOptions {
     get(): Libvirt;
     onChange(listener: (connected: boolean) => void): () => void;
   };
-  /** The domains of this node as last seen; `asked`: it runs and its agent is connected. */
-  domains(): { id: string; asked: boolean }[];
+  /** The domains of this node as last seen. */
+  domains(): { id: string; powerState: PowerState; agentState: AgentState }[];
   freezes: FreezeWatch;
   /** Called when there is something new to show. */
   changed(): void;
@@ -33,6 +33,7 @@ export interface InfoKeeperOptions {
 /** Guests asked at a time: half of the threads that libvirt's agent calls have. */
 const WIDTH = 2;
 const LOOK_MS = 5_000;
+const FROZEN_REFRESH_MS = 15_000;
 /** A refresh does not queue behind a user's long command. */
 const WAIT_MS = 2_000;
 
@@ -103,12 +104,16 @@ export class InfoKeeper {
 
   /** Asks the guests whose turn it is, and forgets those that are not there any more. */
   look(nowMs: number): void {
-    const { link, domains, refreshMs } = this.#options;
+    const { link, domains, freezes, refreshMs } = this.#options;
     if (!link.connected) return;
     const present = domains();
-    for (const { id, asked } of present) {
+    for (const { id, powerState, agentState } of present) {
+      if (powerState === PowerState.OFF) freezes.off(id);
+      if (powerState !== PowerState.RUNNING || agentState !== AgentState.CONNECTED) continue;
       const { triedMs } = this.#known.get(id) ?? {};
-      if (asked && (triedMs === undefined || nowMs - triedMs >= refreshMs)) this.request(id);
+      // the end of a freeze is to be noticed, whoever ends it
+      const ageMs = freezes.since(id) ? Math.min(FROZEN_REFRESH_MS, refreshMs) : refreshMs;
+      if (triedMs === undefined || nowMs - triedMs >= ageMs) this.request(id);
     }
     const ids = new Set(present.map(({ id }) => id));
     // before the node was looked at nobody is there

@@ -6,7 +6,7 @@
 import type { Libvirt, LibvirtEvents } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Domain, type GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type {
   InventoryEvent,
   Inventory as InventoryMessage,
@@ -40,6 +40,8 @@ export interface InventoryOptions {
   catalogue: Catalogue;
   /** Id of the operation that holds a domain, from the operations' locks. */
   lockedBy: (domainId: string) => string | undefined;
+  /** What a guest told of itself last. */
+  guestInfo?: (domainId: string) => GuestInfo | undefined;
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
   defaultBase?: string;
@@ -181,6 +183,11 @@ export class Inventory {
     this.#show();
   }
 
+  /** What is known of a guest is different from before. */
+  guestsChanged(): void {
+    if (!this.#stopping.signal.aborted) this.#showSoon();
+  }
+
   #onConnected(): void {
     const libvirt = this.#options.link.get();
     if (this.#subscribedTo !== libvirt) {
@@ -277,6 +284,7 @@ export class Inventory {
         ownerOf: diskId => this.#model.lenderOf(diskId, facts.uuid),
         lentState: this.#model.lentStateOf(facts.uuid),
         lockedBy: lockedBy(facts.uuid) ?? '',
+        guestInfo: this.#options.guestInfo?.(facts.uuid),
       }),
     );
     this.#shownDomains.replace(domains);

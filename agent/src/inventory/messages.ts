@@ -1,6 +1,11 @@
 // Facts → the messages of the contract. Pure.
 import { basename } from 'node:path';
-import { AgentState, type Disk, type Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  AgentState,
+  type Disk,
+  type Domain,
+  type GuestInfo,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { diskId } from '../disks/index.ts';
 import { type AgentChannel, type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
@@ -19,6 +24,8 @@ export interface DomainScope {
   ownerOf?: (diskId: string) => string | undefined;
   /** The state of disks lent from zfs, of which libvirt knows nothing. */
   lentState?: StateFacts;
+  /** What its guest told of itself. */
+  guestInfo?: GuestInfo | undefined;
   /** Operation that holds the domain. */
   lockedBy: string;
 }
@@ -66,7 +73,7 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
     })),
     templateVersion: config?.metadata.templateVersion ?? 0,
     parentVersion: config?.metadata.parent?.version ?? 0,
-    guestInfo: undefined,
+    guestInfo: scope.guestInfo,
     statesDeleted: config?.metadata.statesDeleted,
     osType: config?.os.type ?? 'Other',
     osVersion: config?.os.version ?? '',
