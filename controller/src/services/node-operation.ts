@@ -1,9 +1,11 @@
 /** Operations of a node: how a start call is repeated, how its end is waited for and read. */
 import { sleep } from '@virtkeep/shared/abort';
-import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
+import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../agents/clients.ts';
+import type { TaskOutcome, TaskPatch } from './tasks.ts';
 
 export const START_ATTEMPTS = 3;
 export const START_TIMEOUT_MS = 15_000;
@@ -85,5 +87,46 @@ export function parseResult(json: string): unknown {
     return json === '' ? {} : JSON.parse(json);
   } catch {
     return {};
+  }
+}
+
+/** The end of a task whose operation failed or was cancelled. */
+export function failureOf(operation: Operation): TaskOutcome {
+  if (operation.state === OperationState.CANCELED) return { status: 'CANCELED' };
+  return { status: 'FAILED', error: errorOf(operation) };
+}
+
+/** What a task tells of its running operation. */
+export function progressOf(operation: Operation): TaskPatch {
+  const { phase = '', bytesDone = 0n, bytesTotal = 0n, rate = 0n, message = '' } = operation.progress ?? {};
+  return {
+    progress: percent(bytesDone, bytesTotal),
+    cancellable: operation.cancellable,
+    detail: {
+      phase,
+      bytes_done: Number(bytesDone),
+      bytes_total: Number(bytesTotal),
+      rate: Number(rate),
+      message,
+    },
+  };
+}
+
+function percent(done: bigint, total: bigint): number {
+  return total === 0n ? 0 : Math.min(99, Number((done * 100n) / total));
+}
+
+/** The end of a task that is work of the controller itself; what is not in the error table is logged. */
+export async function outcomeOf(
+  taskId: string,
+  work: () => Promise<unknown>,
+  log: Logger,
+): Promise<TaskOutcome> {
+  try {
+    return { status: 'SUCCESS', result: await work() };
+  } catch (error) {
+    if (isVirtkeepError(error)) return { status: 'FAILED', error };
+    log.error('task failed', { task: taskId, error });
+    return { status: 'FAILED', error: new VirtkeepError('internal', { request_id: taskId }) };
   }
 }

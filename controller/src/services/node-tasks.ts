@@ -15,9 +15,11 @@ import type { NodeLinks } from '../agents/links.ts';
 import type { Inventory } from './inventory.ts';
 import { KeyedQueue } from './keyed-queue.ts';
 import {
-  errorOf,
+  failureOf,
   isUncertain,
+  outcomeOf,
   parseResult,
+  progressOf,
   START_ATTEMPTS,
   START_PAUSE_MS,
   START_TIMEOUT_MS,
@@ -184,7 +186,7 @@ export class NodeTasks {
         return this.#succeeded(nodeId, operation, task);
       case OperationState.FAILED:
       case OperationState.CANCELED:
-        if (task) await this.#failNow(task, failure(operation));
+        if (task) await this.#failNow(task, failureOf(operation));
         return;
       case OperationState.RUNNING:
         if (task) await this.#progress(operation);
@@ -240,18 +242,7 @@ export class NodeTasks {
   }
 
   async #progress(operation: Operation): Promise<void> {
-    const { phase = '', bytesDone = 0n, bytesTotal = 0n, rate = 0n, message = '' } = operation.progress ?? {};
-    await this.#tasks.update(operation.id, {
-      progress: percent(bytesDone, bytesTotal),
-      cancellable: operation.cancellable,
-      detail: {
-        phase,
-        bytes_done: Number(bytesDone),
-        bytes_total: Number(bytesTotal),
-        rate: Number(rate),
-        message,
-      },
-    });
+    await this.#tasks.update(operation.id, progressOf(operation));
   }
 
   /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
@@ -303,22 +294,10 @@ export class NodeTasks {
   ): Promise<TaskState> {
     const { taskId, ...rest } = task;
     const created = await this.#tasks.create({ ...rest, id: taskId, cancellable: false });
-    void this.#work(taskId, work);
-    return created;
-  }
-
-  async #work(taskId: string, work: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
-    let outcome: TaskOutcome;
-    try {
-      outcome = { status: 'SUCCESS', result: await work(this.#draining) };
-    } catch (error) {
-      if (!isVirtkeepError(error)) this.#log.error('task failed', { task: taskId, error });
-      const failed = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: taskId });
-      outcome = { status: 'FAILED', error: failed };
-    }
-    await this.#tasks
-      .finish(taskId, outcome)
+    void outcomeOf(taskId, () => work(this.#draining), this.#log)
+      .then(outcome => this.#tasks.finish(taskId, outcome))
       .catch((error: unknown) => this.#log.error('could not end a task', { task: taskId, error }));
+    return created;
   }
 
   /** After a restart: work of the controller itself that was under way is over. */
@@ -328,13 +307,4 @@ export class NodeTasks {
       await this.#fail(task.row.id, new VirtkeepError('interrupted'));
     }
   }
-}
-
-function failure(operation: Operation): TaskOutcome {
-  if (operation.state === OperationState.CANCELED) return { status: 'CANCELED' };
-  return { status: 'FAILED', error: errorOf(operation) };
-}
-
-function percent(done: bigint, total: bigint): number {
-  return total === 0n ? 0 : Math.min(99, Number((done * 100n) / total));
 }
