@@ -200,6 +200,15 @@ describe('attaching a disk of another VM', () => {
     expect(results[0]).toMatchObject({ action: 'POST /api/domains/:id/attach-vdisk/', status: 202 });
   });
 
+  test('is done once for an idempotency key', async () => {
+    const body = { vdisk: first().id, idempotency_key: randomUUID() };
+    const before = agent.operations.size;
+    const answers = [await attach(body), await attach(body)];
+    expect(answers.map(answer => answer.status)).toEqual([200, 200]);
+    expect(answers[0]!.body).toEqual(answers[1]!.body);
+    expect(agent.operations.size).toBe(before + 1);
+  });
+
   test('names what is wrong with the disk that was given', async () => {
     await attach({ vdisk: first().id });
     const { attachedId } = agent.domains.get(borrower.id)!.attachments[0]!;
