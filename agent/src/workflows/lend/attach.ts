@@ -66,7 +66,9 @@ async function run(
   const { borrowerId, ownerId, diskId, source } = request;
   for (const warning of request.warnings) warn(warning);
   const borrower = await step('check', () => checkBorrower(dependencies, request));
-  effects.begin({ type: 'loan', ownerId, diskId, borrowerId, unplug: true, keepClone: false }, 'failure');
+  // the owner's side of a loan from another node is not ours to end
+  const loan = { ownerId: source ? '' : ownerId, diskId, borrowerId };
+  effects.begin({ type: 'loan', ...loan, unplug: true, keepClone: false }, 'failure');
   const held = await step('freeze', () =>
     source ? fromAfar(dependencies, source, context.signal) : hold(dependencies, request, context),
   );
