@@ -47,7 +47,9 @@ export interface MergeOptions {
   progress?: { total(bytes: number): void; done(bytes: number): void };
 }
 
-const POLL_MS = 150;
+/** A merge is looked at soon at first, since most are small, then ever more rarely. */
+const FIRST_POLL_MS = 10;
+const POLL_MS = 160;
 /** The same step so many times in a row means that we would turn in circles. */
 const MAX_REPEATS = 20;
 /**
@@ -77,13 +79,14 @@ export async function mergeState(
   const foreign = await patiently(signal, () => foreignFiles(libvirt, domainId));
   const now = new Date();
   const begun = new Map<string, number>();
-  let [last, repeats, failures] = ['', 0, 0];
+  let [last, repeats, failures, pollMs] = ['', 0, 0, 0];
   for (;;) {
     const look = await patiently(signal, () => lookAt(libvirt, domainId, foreign));
     const step: MergeStep = look ? nextMergeStep(look.picture, request, now) : { do: 'done' };
     if (step.do === 'done') return look && begun.size > 0 ? resumeStopped(look.domain, log) : undefined;
     const seen = JSON.stringify(step);
     repeats = seen === last && step.do !== 'wait' ? repeats + 1 : 0;
+    pollMs = seen === last ? Math.min(2 * pollMs, POLL_MS) : FIRST_POLL_MS;
     if (seen !== last) {
       log.debug('merging a saved state', { domain: domainId, state: request.name, step: step.do });
       if (step.do !== 'wait') failures = 0;
@@ -98,7 +101,7 @@ export async function mergeState(
     }
     try {
       if (isMerge(step)) await requireRoomToMerge([step.above], [], signal);
-      await act(libvirt, look!, step, options);
+      await act(libvirt, look!, step, options, pollMs);
     } catch (error) {
       if (signal.aborted) await stopJob(look!.domain, step);
       signal.throwIfAborted();
@@ -163,6 +166,7 @@ async function act(
   { domain }: Look,
   step: MergeStep,
   options: MergeOptions,
+  pollMs: number,
 ): Promise<void> {
   const { signal } = options;
   const bytesPerSecond = Math.round((options.bandwidthMiB ?? 0) * MiB);
@@ -191,7 +195,7 @@ async function act(
         BlockCommit.BANDWIDTH_BYTES,
       );
     case 'wait':
-      await sleep(POLL_MS, signal);
+      await sleep(pollMs, signal);
       return report(domain, step.targetDev, options);
     case 'pivot':
       return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);

@@ -1,6 +1,6 @@
 /** Which of the states that increments made stay on the VM (specification 3.2). */
 import type { Domain } from '@virtkeep/node-libvirt';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { isLending } from '../../lending/guard.ts';
 import {
@@ -84,7 +84,13 @@ export async function mergeOldStates(
         context.warn(`The saved state "${name}" stays on the VM for now: ${refusal}.`);
         return;
       }
-      await merge(dependencies, context, { domainId, name, countsAsDeletion: false });
+      try {
+        await merge(dependencies, context, { domainId, name, countsAsDeletion: false });
+      } catch (error) {
+        if (!hasKey(error, 'pool_no_space')) throw error;
+        context.warn(`The saved state "${name}" stays on the VM for now: ${reasonOf(error)}`);
+        return;
+      }
     }
     await pruneFirmware(dependencies, domainId);
   } catch (error) {
