@@ -16,8 +16,8 @@ import { runGuestfs } from './guestfs.ts';
 export interface OfflineImages {
   /** Runs a program of libguestfs on them. @returns its output @throws VirtkeepError guestfs_failed, timed_out, canceled */
   run(program: string, args: readonly string[]): Promise<string>;
-  /** A file of the guest; null when there is none. */
-  read(path: string): Promise<string | null>;
+  /** Files of the guest, one after the other; null when one of them is not there. */
+  read(...paths: string[]): Promise<string | null>;
   /** A directory for files that the programs are given; it goes at the operation's end. */
   readonly directory: string;
 }
@@ -90,8 +90,8 @@ function imagesOf(
   return {
     directory,
     run,
-    read: path =>
-      run('virt-cat', [path]).catch(error => {
+    read: (...paths) =>
+      run('virt-cat', paths).catch(error => {
         if (/No such file or directory/.test(String(error?.params?.reason))) return null;
         throw error;
       }),

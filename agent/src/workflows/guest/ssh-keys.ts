@@ -92,13 +92,13 @@ export function changeSshKeysOffline(
         requireOff(operations, domain, action, context.signal),
       );
       const { name } = config;
-      const left = await changeOffline(operations, context, { domain, name, disks, action }, async images => {
-        const file = await keysFile(images, name, change, user);
+      const target = { domain, name, disks, action };
+      const left = await changeOffline(operations, context, target, async images => {
         if (change === 'add') await addOffline(images, user, keys);
-        else if ((await images.read(file)) !== null) await removeOffline(images, file, keys);
-        const found = keyLines((await images.read(file)) ?? '');
-        requireChanged({ name }, change, keys, found);
-        return found;
+        else await removeOffline(images, await readOffline(images, name, change, user), keys);
+        const { lines } = await readOffline(images, name, change, user);
+        requireChanged({ name }, change, keys, lines);
+        return lines;
       });
       context.commit({ keys: left, method: 'offline' });
     });
@@ -171,18 +171,34 @@ function asUser(
   return mustRun(guest, operation, { path: 'runuser', args, input });
 }
 
-/** Where a user's keys are, by the guest's own list of users. */
-async function keysFile(
+interface KeyFile {
+  path: string;
+  lines: string[];
+}
+
+/**
+ * Keys of a user by the disks alone: where they are says the guest's list of users. Each look costs a start of the appliance,
+ * so both are asked at once, for the directory that the user most likely has.
+ */
+async function readOffline(
   images: OfflineImages,
   domain: string,
   change: KeyChange,
   user: string,
-): Promise<string> {
-  const home = homeIn((await images.read('/etc/passwd')) ?? '', user);
+): Promise<KeyFile> {
+  const guess = keysPath(user === 'root' ? '/root' : `/home/${user}`);
+  const both = await images.read('/etc/passwd', guess);
+  const home = homeIn(both ?? (await images.read('/etc/passwd')) ?? '', user);
   if (home === undefined)
     throw operationFailed({ name: domain }, OPERATIONS[change], `it has no user ${user}`);
-  return join(home, '.ssh', 'authorized_keys');
+  const path = keysPath(home);
+  const text = path === guess ? both : await images.read(path);
+  return { path, lines: keyLines(text ?? '').filter(line => !IS_USER.test(line)) };
 }
+
+const keysPath = (home: string) => join(home, '.ssh', 'authorized_keys');
+/** A line of /etc/passwd: no key has such a beginning. */
+const IS_USER = /^[^:\s]+:[^:]*:\d+:\d+:/;
 
 /** The home directory of a user in the text of /etc/passwd; undefined without one. */
 export function homeIn(passwd: string, user: string): string | undefined {
@@ -206,7 +222,9 @@ async function addOffline(images: OfflineImages, user: string, keys: SshKey[]): 
 }
 
 /** Lines with these keys go; owner, permissions and label of the file stay. Base64 needs no quoting in Perl. */
-async function removeOffline(images: OfflineImages, file: string, keys: SshKey[]): Promise<void> {
-  const edits = keys.flatMap(({ blob }) => ['--edit', `${file}:$_ = "" if index($_, q(${blob})) >= 0`]);
+async function removeOffline(images: OfflineImages, { path, lines }: KeyFile, keys: SshKey[]): Promise<void> {
+  const present = keys.filter(({ blob }) => lines.some(line => hasBlob(line, blob)));
+  if (present.length === 0) return;
+  const edits = present.flatMap(({ blob }) => ['--edit', `${path}:$_ = "" if index($_, q(${blob})) >= 0`]);
   await images.run('virt-customize', edits);
 }
