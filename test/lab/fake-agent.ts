@@ -14,7 +14,7 @@ export type Answer =
   | { return: unknown }
   | { error: { class: string; desc: string } }
   | { raw: string }
-  | { late: Answer; ms: number }
+  | { after: Promise<void>; then: Answer }
   | 'hang'
   | 'die';
 
@@ -94,7 +94,7 @@ export class FakeAgent {
   #give(socket: Socket, answer: Answer): void {
     if (answer === 'hang') return;
     if (answer === 'die') this.die();
-    else if ('late' in answer) setTimeout(() => this.#give(socket, answer.late), answer.ms).unref();
+    else if ('after' in answer) void answer.after.then(() => this.#give(socket, answer.then));
     else if ('raw' in answer) socket.write(answer.raw);
     else socket.write(`${JSON.stringify(answer)}\n`);
   }

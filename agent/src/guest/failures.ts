@@ -19,7 +19,7 @@ export interface Asked {
 }
 
 const LOST =
-  /End of file from agent socket|No complete agent response|cannot parse json|not connected|due to an error|disappeared/i;
+  /End of file from agent socket|No complete agent response|cannot parse json|Unknown JSON reply|not connected|due to an error|disappeared/i;
 const AGENT_ERROR = /unable to execute QEMU agent command '[^']*': (.*)$/s;
 
 /** The name for error texts. */

@@ -55,6 +55,11 @@ export class Guests {
     this.#freezes.stop();
   }
 
+  /** Closes the files in guests that nobody has used for long. Never rejects. */
+  closeAbandoned(nowMs: number): Promise<void> {
+    return this.#files.sweep(nowMs);
+  }
+
   /** What the guest told last; undefined when it never told anything. */
   info(domainId: string): GuestInfo | undefined {
     return this.#infos.get(domainId);

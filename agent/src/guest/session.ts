@@ -6,6 +6,7 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { abortReason } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { parseExact } from '@virtkeep/shared/exact-json';
 import { KiB } from '@virtkeep/shared/units';
 import { guestFailure, nameOf } from './failures.ts';
 import { inLine } from './line.ts';
@@ -113,9 +114,9 @@ function longest(args: Record<string, unknown>): string {
   return Object.keys(args).reduce((first, name) => (length(name) > length(first) ? name : first), '');
 }
 
-/** libvirt has parsed the answer before, and knows that it is one. */
+/** libvirt has parsed the answer before, and knows that it is one. Times are in nanoseconds, which no double holds. */
 function returnOf(answer: string): unknown {
-  return (JSON.parse(answer) as { return: unknown }).return;
+  return (parseExact(answer) as { return: unknown }).return;
 }
 
 /** A command whose success is that nothing comes. The agent is asked for a sign of life before, so silence is consent. */
