@@ -2,7 +2,7 @@
  * The contract of the zfs driver against OpenZFS, with volumes: in a Debian guest, since this machine's kernel has no zfs.
  * Asked for by VIRTKEEP_ZVOL=1: the first run builds the guest, which takes several minutes (test/lab/zvol-guest.ts).
  */
-import { copyFileSync } from 'node:fs';
+import { copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { throwIfAborted } from '@virtkeep/shared/abort';
@@ -10,6 +10,7 @@ import { ZfsDriver } from '../../agent/src/zfs/index.ts';
 import { DEBIAN_CMDLINE } from '../lab/debian-guest.ts';
 import { makePlainDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
+import { ROOT } from '../lab/paths.ts';
 import { startWorld, type World } from '../lab/world.ts';
 import { zvolGuest } from '../lab/zvol-guest.ts';
 import { type Ground, zfsDriverContract } from './zfs-driver-contract.ts';
@@ -17,6 +18,8 @@ import { type Ground, zfsDriverContract } from './zfs-driver-contract.ts';
 const isWanted = process.env.VIRTKEEP_ZVOL === '1';
 if (!isWanted) process.stderr.write('SKIPPED, volumes of zfs are tested with VIRTKEEP_ZVOL=1 only\n');
 
+/** As the agent runs it (agent/src/zfs/tools.ts). */
+const RUN = ['--quiet', '--collect', '--wait', '--pipe'];
 const BUILD_TIMEOUT_MS = 3_600_000;
 const MiB = 1024 * 1024;
 
@@ -78,6 +81,25 @@ const MiB = 1024 * 1024;
 
   afterAll(async () => {
     await world?.stop();
+  });
+
+  test('the unit of the agent cannot run zfs itself, and can have systemd run it', async () => {
+    const unit = readFileSync(join(ROOT, 'packaging', 'systemd', 'virtkeep-agent.service'), 'utf8');
+    const limits = unit
+      .split('\n')
+      .filter(line => /^(Capability|NoNew|Private|Protect|Restrict|Device|SystemCall|Lock)\w+=./.test(line))
+      .flatMap(line => ['-p', line]);
+    const inUnit = (...argv: string[]) =>
+      guest.exec('/usr/bin/systemd-run', [...RUN, ...limits, '--', ...argv]);
+    const denied = await inUnit('zfs', 'snapshot', 'tank/vm@unit');
+    expect(denied.exitCode).not.toBe(0);
+    const made = await inUnit('systemd-run', ...RUN, '--', 'zfs', 'snapshot', 'tank/vm@unit');
+    expect(made).toMatchObject({ exitCode: 0, stderr: '' });
+    expect(await files.zfs('list', '-H', '-o', 'name', '-t', 'snapshot')).toBe('tank/vm@unit\n');
+    const clone = ['zfs', 'clone', '-o', 'mountpoint=/tank/unit', 'tank/vm@unit', 'tank/unit'];
+    expect(await inUnit('systemd-run', ...RUN, '--', ...clone)).toMatchObject({ exitCode: 0 });
+    expect(await guest.sh('cat /proc/self/mountinfo')).toContain(' /tank/unit ');
+    await guest.sh('zfs destroy tank/unit && zfs destroy tank/vm@unit');
   });
 
   describe('with files on datasets', () => zfsDriverContract(files));

@@ -1,4 +1,4 @@
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
@@ -32,8 +32,12 @@ export function snapshotService(
       const states: StateFacts[] = await asked(domainId, async () => {
         return loadStates(await dependencies.libvirt().domainByUuid(domainId));
       });
-      const onZfs = (await zfsInstants(new ZfsDriver(), signal)).get(domainId);
-      if (onZfs) states.push(asSavedState(onZfs));
+      const onZfs = await zfsInstants(new ZfsDriver(), signal).catch((error: unknown) => {
+        dependencies.log.warn('zfs cannot be read', { reason: reasonOf(error) });
+        return null;
+      });
+      const lent = onZfs?.get(domainId);
+      if (lent) states.push(asSavedState(lent));
       return { snapshots: states.map(state => savedStateMessage(domainId, state)) };
     },
 

@@ -16,7 +16,7 @@ import { keepLoansWorkflow } from '../workflows/lend/upkeep.ts';
 import { ZfsDriver } from '../zfs/index.ts';
 import { attachmentsOfParty, readParty } from './lender.ts';
 import { type LoanAction, type PartyView, planUpkeep } from './upkeep.ts';
-import { releasableOwners } from './zfs-instants.ts';
+import { type ZfsHoldings, zfsHoldings } from './zfs-instants.ts';
 
 export interface KeeperOptions {
   link: {
@@ -39,7 +39,10 @@ export const KEEP_LOANS = 'keep_loans';
 const SETTLE_MS = 300;
 const RETRY_MS = 60_000;
 const LOOK_TIMEOUT_MS = 120_000;
+/** Another try of what an operation holds; doubles up to the time of a look without an event, ms. */
 const BUSY_RETRY_MS = 2_000;
+/** A guest that does not let go is asked by itself so often beside the events after which it may, ms. */
+const ASK_AGAIN_MS = 600_000;
 
 export class LendingKeeper {
   readonly #options: KeeperOptions;
@@ -49,6 +52,10 @@ export class LendingKeeper {
   #due = Number.POSITIVE_INFINITY;
   #looking: Promise<void> | undefined;
   #stopped = false;
+  /** Something happened since the last look, so that guests may let go. */
+  #isNews = false;
+  #lastAskMs = Number.NEGATIVE_INFINITY;
+  #busyMs = BUSY_RETRY_MS;
 
   constructor(options: KeeperOptions) {
     this.#options = options;
@@ -72,7 +79,10 @@ export class LendingKeeper {
     if (this.#subscribedTo !== libvirt) {
       this.#subscribedTo = libvirt;
       const { settleMs = SETTLE_MS } = this.#options;
-      const look = () => this.#lookIn(settleMs);
+      const look = () => {
+        this.#isNews = true;
+        this.#lookIn(settleMs);
+      };
       this.#unsubscribe.push(
         libvirt.on('lifecycle', look),
         libvirt.on('reboot', look),
@@ -80,6 +90,7 @@ export class LendingKeeper {
         libvirt.on('agentLifecycle', ({ state }) => state === 'connected' && look()),
       );
     }
+    this.#isNews = true;
     this.#lookIn(0);
   }
 
@@ -115,13 +126,23 @@ export class LendingKeeper {
   async #settle(): Promise<number> {
     const { link, runner, retryMs = RETRY_MS } = this.#options;
     if (!link.connected || runner.draining) return retryMs;
-    const views = await readViews(link.get(), AbortSignal.timeout(LOOK_TIMEOUT_MS));
+    const views = await readViews(link.get(), await this.#zfs());
     let isBusy = false;
     for (const actions of togetherOf(planUpkeep(views))) {
       const there = new Set(views.map(({ id }) => id));
       if (!this.#begin(actions, there)) isBusy = true;
     }
-    return isBusy ? Math.min(BUSY_RETRY_MS, retryMs) : retryMs;
+    this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
+    if (isBusy) this.#isNews ||= isAsking;
+    return isBusy ? this.#busyMs : retryMs;
+  }
+
+  /** zfs that does not answer is no reason to leave the other loans alone: nothing on it counts as gone then. */
+  #zfs(): Promise<ZfsHoldings> {
+    return zfsHoldings(new ZfsDriver(), AbortSignal.timeout(LOOK_TIMEOUT_MS)).catch((error: unknown) => {
+      this.#options.log.warn('zfs cannot be read', { reason: reasonOf(error) });
+      return { releasable: new Set(), hasClone: () => true };
+    });
   }
 
   /** @returns false when an operation holds one of the domains */
@@ -151,16 +172,19 @@ export class LendingKeeper {
   }
 }
 
-async function readViews(libvirt: Libvirt, signal: AbortSignal): Promise<PartyView[]> {
+async function readViews(libvirt: Libvirt, onZfs: ZfsHoldings): Promise<PartyView[]> {
   const views: PartyView[] = [];
-  const onZfs = await releasableOwners(new ZfsDriver(), signal);
   for (const { uuid } of await libvirt.domains()) {
     const party = await readParty(libvirt, uuid);
     if (!party) continue;
     const { domain, name, metadata } = party;
-    const hasInstant = onZfs.has(uuid) || (await domain.findSnapshot(LENDING_STATE)) !== null;
+    const hasInstant = onZfs.releasable.has(uuid) || (await domain.findSnapshot(LENDING_STATE)) !== null;
     const attachments = attachmentsOfParty(party);
-    const { attachments: noted, loans = [] } = metadata;
+    const { attachments: noted } = metadata;
+    // a clone that was kept and is still there needs nothing
+    const loans = (metadata.loans ?? []).filter(
+      ({ diskId, borrowerId, cloneKept }) => !cloneKept || !onZfs.hasClone(uuid, diskId, borrowerId),
+    );
     const running = (await domain.state()).state === DomainStateCode.RUNNING;
     views.push({ id: uuid, name, running, attachments, noted, loans, hasInstant });
   }

@@ -11,14 +11,19 @@ import { LENDING_STATE } from '../snapshots/index.ts';
 import type { OperationContext } from '../workflows/context.ts';
 import { type Clone, cloneIdOf, cloneNameFor, ZfsDriver, type ZfsPlace } from '../zfs/index.ts';
 import type { DiskFreezer, FreezerOptions, Lender, LenderDisk } from './freezer.ts';
-import { instantProperties, snapshotNameOf, type ZfsInstant, zfsInstants } from './zfs-instants.ts';
+import {
+  CLONE_KEYS,
+  instantProperties,
+  snapshotNameOf,
+  type ZfsInstant,
+  zfsInstants,
+} from './zfs-instants.ts';
 
 /** How long a guest that will not thaw or go on may hold the operation; afterwards the clean-up goes on trying. */
 const UNDO_TIMEOUT_MS = 120_000;
 /** How long the guest's agent may take to freeze its file systems; a hanging agent must not hang the loan. */
 const FREEZE_TIMEOUT_SEC = 60;
 const AGENT_BLOCK = -2;
-const CLONE_KEYS = ['owner', 'disk', 'borrower'];
 
 export interface ZfsFreezerOptions {
   libvirt(): Libvirt;
@@ -36,10 +41,11 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
 
     async serves(lender, options) {
       if (lender.template || !(await driver.isPresent())) return false;
-      if ((await find(lender, options)) !== null) return true;
       const written = lender.disks.filter(disk => !disk.readonly);
       const places = await Promise.all(written.map(({ path }) => driver.placeOf(path, options.signal)));
-      if (places.length === 0 || places.includes(null)) return false;
+      if (places.every(place => place === null)) return false;
+      if ((await find(lender, options)) !== null) return true;
+      if (places.includes(null)) return false;
       // what was lent before the disks came to zfs is given back the way it was lent
       const domain = await libvirt().domainByUuid(lender.id);
       return (await domain.findSnapshot(LENDING_STATE)) === null;

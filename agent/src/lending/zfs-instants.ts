@@ -16,6 +16,8 @@ export interface ZfsInstant extends Instant {
 }
 
 const KEYS = ['owner', 'created', 'targets'];
+/** What is written on the clones. */
+export const CLONE_KEYS = ['owner', 'disk', 'borrower'];
 const SEPARATOR = ':';
 
 /** The part of a snapshot's name after the "@". */
@@ -42,16 +44,28 @@ export async function zfsInstants(driver: ZfsDriver, signal: AbortSignal): Promi
   return found;
 }
 
-/**
- * The domains with an instant that nothing stands on any more, so that it can go as soon as no loan is left.
- * @throws VirtkeepError zfs_failed, io_failed
- */
-export async function releasableOwners(driver: ZfsDriver, signal: AbortSignal): Promise<Set<string>> {
+/** What the keeper of loans needs to know of zfs. */
+export interface ZfsHoldings {
+  /** Domains with an instant that nothing stands on any more, so that it can go as soon as no loan is left. */
+  releasable: ReadonlySet<string>;
+  /** Whether the clone of a disk for a borrower exists. */
+  hasClone(ownerId: string, diskId: string, borrowerId: string): boolean;
+}
+
+/** @throws VirtkeepError zfs_failed, io_failed */
+export async function zfsHoldings(driver: ZfsDriver, signal: AbortSignal): Promise<ZfsHoldings> {
   const instants = await zfsInstants(driver, signal);
-  if (instants.size === 0) return new Set();
-  const origins = new Set((await driver.clones([], signal)).map(({ origin }) => origin));
+  const clones = instants.size > 0 ? await driver.clones(CLONE_KEYS, signal) : [];
+  const origins = new Set(clones.map(({ origin }) => origin));
   const free = [...instants].filter(([, { snapshots }]) => !snapshots.some(name => origins.has(name)));
-  return new Set(free.map(([owner]) => owner));
+  return {
+    releasable: new Set(free.map(([owner]) => owner)),
+    hasClone: (owner, disk, borrower) =>
+      clones.some(
+        ({ properties }) =>
+          properties.owner === owner && properties.disk === disk && properties.borrower === borrower,
+      ),
+  };
 }
 
 function add(found: Map<string, ZfsInstant>, owner: string, { name, properties }: Snapshot): void {

@@ -62,7 +62,9 @@ async function check(
 ): Promise<string | null | LentFromZfs> {
   const target = await findTarget(dependencies, domainId, context.signal);
   const { domain, picture } = target;
-  const instant = (await zfsInstants(new ZfsDriver(), context.signal)).get(domainId);
+  const instant = stateById(picture, snapshotId)
+    ? undefined
+    : (await zfsInstants(new ZfsDriver(), context.signal)).get(domainId);
   if (instant?.id === snapshotId) {
     // kept clones have an error of their own, that names the clone
     const loans = picture.metadata.loans?.filter(loan => !loan.cloneKept) ?? [];
