@@ -126,9 +126,13 @@ export class LendingKeeper {
   async #settle(): Promise<number> {
     const { link, runner, retryMs = RETRY_MS } = this.#options;
     if (!link.connected || runner.draining) return retryMs;
+    const isAsking = this.#isNews || performance.now() - this.#lastAskMs >= ASK_AGAIN_MS;
+    this.#isNews = false;
+    if (isAsking) this.#lastAskMs = performance.now();
     const views = await readViews(link.get(), await this.#zfs());
+    const due = planUpkeep(views).filter(action => isAsking || action.do !== 'take_back');
     let isBusy = false;
-    for (const actions of togetherOf(planUpkeep(views))) {
+    for (const actions of togetherOf(due)) {
       const there = new Set(views.map(({ id }) => id));
       if (!this.#begin(actions, there)) isBusy = true;
     }
