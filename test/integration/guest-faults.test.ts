@@ -59,7 +59,7 @@ describe('an agent that', () => {
 
   test("takes long over a command lets its time run out; its late answer is nobody else's", async () => {
     const late = Promise.withResolvers<void>();
-    agent.on('guest-fstrim', () => ({ after: late.promise, then: { return: { paths: ['late'] } } }));
+    agent.on('guest-fstrim', () => ({ after: late.promise, answer: { return: { paths: ['late'] } } }));
     await expect(lab.run(guest, 'guest-fstrim', {}, 1)).rejects.toMatchObject({
       msgKey: 'guest_command_timed_out',
       params: { command: 'guest-fstrim', seconds: '1' },
@@ -76,7 +76,7 @@ describe('an agent that', () => {
     let isAsked = false;
     agent.on('guest-fstrim', () => {
       isAsked = true;
-      return { after: free.promise, then: { return: {} } };
+      return { after: free.promise, answer: { return: {} } };
     });
     const trimming = lab.run(guest, 'guest-fstrim', {}, 60);
     await waitFor('the first command', () => isAsked, 60_000, 20);

@@ -14,7 +14,7 @@ export type Answer =
   | { return: unknown }
   | { error: { class: string; desc: string } }
   | { raw: string }
-  | { after: Promise<void>; then: Answer }
+  | { after: Promise<void>; answer: Answer }
   | 'hang'
   | 'die';
 
@@ -94,7 +94,7 @@ export class FakeAgent {
   #give(socket: Socket, answer: Answer): void {
     if (answer === 'hang') return;
     if (answer === 'die') this.die();
-    else if ('after' in answer) void answer.after.then(() => this.#give(socket, answer.then));
+    else if ('after' in answer) void answer.after.then(() => this.#give(socket, answer.answer));
     else if ('raw' in answer) socket.write(answer.raw);
     else socket.write(`${JSON.stringify(answer)}\n`);
   }
