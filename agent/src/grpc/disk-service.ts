@@ -21,6 +21,7 @@ import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { attachDiskWorkflow } from '../workflows/lend/attach.ts';
 import { detachDiskWorkflow } from '../workflows/lend/detach.ts';
 import { lendDiskWorkflow, returnDiskWorkflow } from '../workflows/lend/lend.ts';
+import { ZfsDriver } from '../zfs/index.ts';
 import { requireUuid } from './fields.ts';
 
 export interface DiskServiceOptions {
@@ -120,9 +121,14 @@ function requireIds(request: { diskId: string; thinCloneId: string; domainId?: s
 
 /** The disk that is meant. Its owner is looked at now: it may have changed a moment ago. */
 async function choose({ inventory }: DiskServiceOptions, request: { diskId: string; thinCloneId: string }) {
-  const chosen = whichDisk(inventory.domains(), request);
+  const path = inventory
+    .domains()
+    .flatMap(({ disks }) => disks)
+    .find(({ id }) => id === request.diskId)?.path;
+  const isOnZfs = path !== undefined && (await new ZfsDriver().datasetOf(path)) !== null;
+  const chosen = whichDisk(inventory.domains(), request, isOnZfs);
   await inventory.refreshDomain(chosen.owner.id);
-  return whichDisk(inventory.domains(), request);
+  return whichDisk(inventory.domains(), request, isOnZfs);
 }
 
 /** @throws VirtkeepError domain_not_found, libvirt_unreachable, libvirt_failed */

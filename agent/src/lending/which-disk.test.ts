@@ -40,6 +40,14 @@ describe('whichDisk', () => {
     expect(chosen.warnings[0]).toContain('clone');
   });
 
+  test('on zfs it is its own, with thin_clone and without', () => {
+    for (const thinClone of ['', 'c']) {
+      const chosen = whichDisk(all, ask('c1', thinClone), true);
+      expect(chosen).toMatchObject({ owner: { id: 'c' }, disk: { id: 'c1' }, thinClone: true, warnings: [] });
+    }
+    expect(whichDisk(all, ask('p1'), true)).toMatchObject({ owner: { id: 'p' }, thinClone: false });
+  });
+
   test.each([
     ['x', '', 'vdisk_not_found'],
     ['p1', 'c', 'vdisk_not_found'],

@@ -19,10 +19,13 @@ export interface ChosenDisk {
 
 /**
  * @param domains all domains of the node
+ * @param isOnZfs whether the disk of that id lies on zfs: there a thin clone's disk is its own, asked for either way
  * @throws VirtkeepError vdisk_not_found; domain_not_found and not_thin_clone for the thin clone
  */
-export function whichDisk(domains: readonly Domain[], request: DiskRequest): ChosenDisk {
-  return request.thinCloneId === '' ? plainDisk(domains, request.diskId) : cloneDisk(domains, request);
+export function whichDisk(domains: readonly Domain[], request: DiskRequest, isOnZfs = false): ChosenDisk {
+  return request.thinCloneId === ''
+    ? plainDisk(domains, request.diskId, isOnZfs)
+    : cloneDisk(domains, request);
 }
 
 /** With a thin clone: its disk, named by its own id or by that of the template's disk that it stands on. */
@@ -37,13 +40,14 @@ function cloneDisk(domains: readonly Domain[], { diskId, thinCloneId }: DiskRequ
 }
 
 /** Without one: a thin clone's disk means the one of its template, with the template's state. */
-function plainDisk(domains: readonly Domain[], diskId: string): ChosenDisk {
+function plainDisk(domains: readonly Domain[], diskId: string, isOnZfs: boolean): ChosenDisk {
   const owner = domains.find(domain => domain.disks.some(disk => disk.id === diskId));
   const disk = owner?.disks.find(own => own.id === diskId);
   if (!owner || !disk) throw new VirtkeepError('vdisk_not_found', { id: diskId });
   const template = templateOf(domains, owner);
   const below = template?.disks.find(other => disk.backingChain.includes(other.path));
   if (!template || !below) return { owner, disk, thinClone: false, warnings: [] };
+  if (isOnZfs) return { owner, disk, thinClone: true, warnings: [] };
   const warning =
     `The disk ${diskId} is that of the thin clone ${owner.name}, which was not given as thin_clone: the disk ` +
     `${below.id} of its template ${template.name} was taken, with the template's state.`;
