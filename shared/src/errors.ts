@@ -96,6 +96,10 @@ export const ERRORS = {
     '40938',
     'The backup file {file} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
   ),
+  idempotency_answer_gone: fixed(
+    '40959',
+    'This request was carried out before under this idempotency key; its answer is not stored, and no longer at hand. Use a new key to carry it out again.',
+  ),
   idempotency_conflict: fixed('40902', 'This idempotency key was used with another request. Use a new key.'),
   pool_kind_unsupported: fixed(
     '40903',

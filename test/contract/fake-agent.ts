@@ -22,9 +22,16 @@ import {
   Domain,
   DomainServiceDefinition,
   type DomainServiceImplementation,
+  GuestInfo,
   PowerState,
   SavedState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  type GuestCommand,
+  GuestServiceDefinition,
+  type GuestServiceImplementation,
+  type RunGuestCommandRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import {
   type InventoryEvent,
   NodeInfo,
@@ -89,6 +96,14 @@ export class FakeAgent {
   whenStarted: (call: StartedCall) => void = () => {};
   /** Runs after a start call was taken and before it is answered: a lost answer is a throw here. */
   afterStart: (call: StartedCall) => Promise<void> | void = () => {};
+  /** What the agents in all guests offer. */
+  guestCommands: GuestCommand[] = [];
+  /** Runs a guest's command; its value as JSON. */
+  runGuestCommand: (request: RunGuestCommandRequest, signal: AbortSignal) => Promise<string> = async () =>
+    '{}';
+  /** What the guests tell when they are asked now, and the keys they have, by user. */
+  freshGuestInfo: GuestInfo | undefined;
+  readonly sshKeys = new Map<string, string[]>();
   show: ShowBackupResponse | undefined;
   /** The bytes of files, by file name; of members, by `<file name>#<member>`. */
   readonly contents = new Map<string, Buffer>();
@@ -140,6 +155,7 @@ export class FakeAgent {
     server.add(RestoreServiceDefinition, this.#restoreService());
     server.add(DiskServiceDefinition, this.#diskService());
     server.add(TemplateServiceDefinition, this.#templateService());
+    server.add(GuestServiceDefinition, this.#guestService());
     server.add(OperationServiceDefinition, this.#operationService());
     const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
     const credentials = ServerCredentials.createSsl(Buffer.from(tls.caPem), [pair], true);
@@ -468,6 +484,29 @@ export class FakeAgent {
     return {
       clone: async request => this.#start('clone_domain', request, domain(request.newDomainId)),
       change: async request => this.#start('change_template', request, domain(request.domainId)),
+    };
+  }
+
+  #guestService(): GuestServiceImplementation {
+    const start = (kind: string) => async (request: { operationId: string; domainId: string }) =>
+      this.#start(kind, request, [{ id: request.domainId, entityClass: EntityClass.DOMAIN }]);
+    return {
+      listCommands: async () => ({ commands: this.guestCommands }),
+      runCommand: async (request, { signal }) => ({
+        resultJson: await this.runGuestCommand(request, signal),
+      }),
+      getInfo: async ({ domainId }) =>
+        this.freshGuestInfo ?? this.domains.get(domainId)?.guestInfo ?? GuestInfo.fromPartial({}),
+      listSshKeys: async ({ user }) => ({ keys: this.sshKeys.get(user) ?? [] }),
+      setHostname: start('set_hostname'),
+      joinDirectory: start('join_directory'),
+      leaveDirectory: start('leave_directory'),
+      addSshKeys: start('add_ssh_keys'),
+      removeSshKeys: start('remove_ssh_keys'),
+      sysprep: start('sysprep'),
+      prepare: start('prepare'),
+      attachTools: start('attach_guest_tools'),
+      detachTools: start('detach_guest_tools'),
     };
   }
 

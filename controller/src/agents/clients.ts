@@ -12,6 +12,10 @@ import {
   type DomainServiceClient,
   DomainServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  type GuestServiceClient,
+  GuestServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import { type NodeServiceClient, NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
   type OperationServiceClient,
@@ -45,6 +49,7 @@ export interface AgentClients {
   snapshots: SnapshotServiceClient;
   disks: DiskServiceClient;
   templates: TemplateServiceClient;
+  guests: GuestServiceClient;
   operations: OperationServiceClient;
 }
 
@@ -120,6 +125,7 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
       snapshots: factory.create(SnapshotServiceDefinition, channel),
       disks: factory.create(DiskServiceDefinition, channel),
       templates: factory.create(TemplateServiceDefinition, channel),
+      guests: factory.create(GuestServiceDefinition, channel),
       operations: factory.create(OperationServiceDefinition, channel),
     },
     peer: () => peer,

@@ -42,6 +42,8 @@ declare module 'fastify' {
     idempotent: IdempotentRequest | null;
     /** Task made or met by this request, for the audit log. */
     taskId: string | null;
+    /** What was asked for in particular (a guest's command), for the audit log. */
+    auditDetail: string | null;
     /** Key of the error answered, for the audit log. */
     errorKey: string | null;
   }

@@ -30,7 +30,7 @@ function writeRecord(services: Services, request: FastifyRequest, reply: Fastify
     address: request.ip,
     method: request.method,
     path: request.url,
-    action: `${request.method} ${request.routeOptions.url ?? ''}`,
+    action: [request.method, request.routeOptions.url ?? '', request.auditDetail ?? ''].join(' ').trimEnd(),
     entityId: entityOf(request),
     status: reply.statusCode,
     errorKey: request.errorKey,

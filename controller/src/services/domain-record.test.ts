@@ -42,6 +42,8 @@ describe('permissions', () => {
       'remove',
       'snapshot',
       'backup',
+      'guest_command',
+      'guest_operation',
       'attach_vdisk',
     ]);
     expect(allowed({ powerState: PowerState.OFF })).toEqual([
@@ -52,6 +54,7 @@ describe('permissions', () => {
       'remove',
       'snapshot',
       'backup',
+      'guest_operation',
       'attach_vdisk',
     ]);
     expect(allowed({ powerState: PowerState.SUSPENDED })).toContain('resume');
@@ -65,7 +68,16 @@ describe('permissions', () => {
 
   test('while its disks are lent nothing may change them', () => {
     const loans = [{ diskId: 'k', borrowerId: 'b', borrowerNodeId: '' }];
-    expect(allowed({ loans })).toEqual(['shutdown', 'reboot', 'suspend', 'reset', 'update', 'attach_vdisk']);
+    expect(allowed({ loans })).toEqual([
+      'shutdown',
+      'reboot',
+      'suspend',
+      'reset',
+      'update',
+      'guest_command',
+      'guest_operation',
+      'attach_vdisk',
+    ]);
     const off = allowed({ loans, powerState: PowerState.OFF });
     expect(off).toEqual(['start', 'update', 'clone', 'backup', 'attach_vdisk']);
   });
@@ -85,7 +97,7 @@ describe('permissions', () => {
   });
 
   test('a held domain, an absent node and service mode allow nothing that changes it', () => {
-    expect(allowed({ lockedBy: 'task' })).toEqual(['update']);
+    expect(allowed({ lockedBy: 'task' })).toEqual(['update', 'guest_command']);
     expect(allowed({}, context({ connected: false }))).toEqual([]);
     expect(allowed({}, context({ service: true }))).toEqual([]);
   });

@@ -7,6 +7,7 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type Permission, roleAllows } from '../auth/permissions.ts';
 import type { Principal } from '../auth/principal.ts';
+import { type GuestInfoRecord, guestInfoRecord, guestUtils } from './guest-record.ts';
 import type { DomainEntry } from './inventory.ts';
 import { powerNumber } from './inventory-store.ts';
 
@@ -35,7 +36,9 @@ export interface DomainRecord {
   cpu_count: number;
   os_type: string;
   os_version: string;
-  guest_utils: { qemu_state: boolean; version: string | null; hostname: string | null; ipv4: string[] };
+  guest_utils: ReturnType<typeof guestUtils>;
+  /** Only in the whole record. */
+  guest_info?: GuestInfoRecord;
   vdisks?: { id: string; verbose_name: string; target_dev: string; target_bus: string; size: number }[];
   cdroms?: { target_dev: string; path: string; datapool: string | null }[];
   luns?: { target_dev: string; source: string }[];
@@ -63,6 +66,7 @@ export function domainRecord(entry: DomainEntry, context: DomainContext): Domain
     })),
     luns: domain.luns.map(lun => ({ target_dev: lun.targetDev, source: lun.source })),
     mdev_devices: domain.mdevs,
+    guest_info: guestInfoRecord(domain, domain.guestInfo, context.node.connected),
   };
 }
 
@@ -85,12 +89,7 @@ export function shortDomainRecord(entry: DomainEntry, context: DomainContext): D
     cpu_count: domain.cpuCount,
     os_type: domain.osType || 'Other',
     os_version: domain.osVersion,
-    guest_utils: {
-      qemu_state: node.connected && domain.agentState === AgentState.CONNECTED,
-      version: null,
-      hostname: null,
-      ipv4: [],
-    },
+    guest_utils: guestUtils(domain, node.connected, domain.powerState === PowerState.RUNNING),
     vdisks_count: domain.disks.length,
     tags: [],
     hints: 0,
@@ -127,6 +126,7 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
   const { OFF, RUNNING, SUSPENDED } = PowerState;
   const power = may('domain.power') && free;
   const manage = may('domain.manage') && free;
+  const answers = is(RUNNING) && domain.agentState === AgentState.CONNECTED;
   return {
     start: power && is(OFF) && !domain.template,
     shutdown: power && is(RUNNING, SUSPENDED),
@@ -141,6 +141,8 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
     remove: manage && !fixed,
     snapshot: may('snapshot.manage') && free && !fixed,
     backup: may('backup.create') && free && isBackupPossible(domain),
+    guest_command: may('guest.read') && answers,
+    guest_operation: may('guest.execute') && free && (answers || (is(OFF) && !fixed)),
     attach_vdisk: may('vdisk.attach') && free,
     detach_vdisk: may('vdisk.attach') && free && domain.attachments.length > 0,
   };

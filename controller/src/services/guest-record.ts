@@ -10,7 +10,7 @@ export interface GuestInfoRecord {
   hostname: string | null;
   ipv4: string[];
   ipv6: string[];
-  os: Record<string, string> | null;
+  os: ReturnType<typeof osRecord> | null;
   file_systems: { name: string; mountpoint: string; type: string; used_bytes: number; total_bytes: number }[];
   users: { name: string; login_time: string | null }[];
   /** Since when its file systems are frozen. */
@@ -47,7 +47,7 @@ export function guestInfoRecord(
 }
 
 /** With the names of guest-get-osinfo (specification 2.6). */
-function osRecord(os: NonNullable<GuestInfo['os']>): Record<string, string> {
+function osRecord(os: NonNullable<GuestInfo['os']>) {
   return {
     name: os.name,
     'kernel-release': os.kernelRelease,

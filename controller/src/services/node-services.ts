@@ -10,6 +10,8 @@ import { CertificateRenewer } from './certificates.ts';
 import { DomainService } from './domains.ts';
 import { DownloadService } from './downloads.ts';
 import { ExtensionChooser } from './extension.ts';
+import { GuestOperationService } from './guest-operations.ts';
+import { GuestService } from './guests.ts';
 import { changesExtension } from './incremental.ts';
 import { IncrementalFiles } from './incremental-files.ts';
 import { Inventory } from './inventory.ts';
@@ -37,6 +39,8 @@ export interface NodeServices {
   lending: LendingService;
   lendingKeeper: LendingKeeper;
   templates: TemplateService;
+  guests: GuestService;
+  guestOperations: GuestOperationService;
   /** Reads what was known and begins to connect to the nodes. */
   startNodes(): Promise<void>;
   /** Ends the connections; the nodes keep working. */
@@ -76,6 +80,8 @@ export function createNodeServices(
   const snapshots = new SnapshotService(inventory, nodeTasks);
   const templates = new TemplateService(inventory, nodeTasks, pools);
   const vdisks = new VdiskService(inventory, links);
+  const guests = new GuestService(inventory, links, core.draining);
+  const guestOperations = new GuestOperationService(inventory, nodeTasks);
   const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log });
   const lending = new LendingService(inventory, links, nodeTasks, tasks, vdisks, lendingKeeper);
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
@@ -117,6 +123,8 @@ export function createNodeServices(
     lending,
     lendingKeeper,
     templates,
+    guests,
+    guestOperations,
     async startNodes() {
       await inventory.load();
       await incrementals.judgeAll();

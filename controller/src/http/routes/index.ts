@@ -6,6 +6,8 @@ import { backupRoutes } from './backups.ts';
 import { domainRoutes } from './domains.ts';
 import { downloadRoutes } from './download.ts';
 import { eventRoutes } from './events.ts';
+import { guestOperationRoutes } from './guest-operations.ts';
+import { guestRoutes } from './guests.ts';
 import { libraryRoutes } from './library.ts';
 import { nodeRoutes } from './nodes.ts';
 import { poolRoutes } from './pools.ts';
@@ -31,6 +33,8 @@ export const ROUTES: readonly RouteModule[] = [
   snapshotRoutes,
   vdiskRoutes,
   templateRoutes,
+  guestRoutes,
+  guestOperationRoutes,
   backupRoutes,
   libraryRoutes,
   downloadRoutes,

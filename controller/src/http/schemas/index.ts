@@ -6,6 +6,18 @@ import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
 import { FileSchema, ShownBackupSchema, VerifiedFileSchema } from './file.ts';
+import {
+  AvailableCommandsSchema,
+  ChangedSshKeysSchema,
+  DirectoryJoinedSchema,
+  DirectoryLeftSchema,
+  GuestInfoSchema,
+  GuestPreparedSchema,
+  GuestToolsSchema,
+  HostnameSetSchema,
+  SshKeysSchema,
+  SysprepRunSchema,
+} from './guest.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from './node.ts';
 import { PoolSchema } from './pool.ts';
 import { SnapshotSchema } from './snapshot.ts';
@@ -27,6 +39,7 @@ const SCHEMAS: readonly TSchema[] = [
   EnrolmentSchema,
   NodeCertificateSchema,
   PoolSchema,
+  GuestInfoSchema,
   DomainSchema,
   FileSchema,
   VerifiedFileSchema,
@@ -36,6 +49,15 @@ const SCHEMAS: readonly TSchema[] = [
   AttachedVdiskSchema,
   DetachedVdiskSchema,
   ChangedTemplateSchema,
+  AvailableCommandsSchema,
+  SshKeysSchema,
+  ChangedSshKeysSchema,
+  HostnameSetSchema,
+  DirectoryJoinedSchema,
+  DirectoryLeftSchema,
+  SysprepRunSchema,
+  GuestPreparedSchema,
+  GuestToolsSchema,
 ];
 
 export function registerSchemas(app: App): void {
