@@ -185,8 +185,13 @@ async function readTemplate(
   try {
     const domain = await dependencies.libvirt().domainByUuid(parent.id);
     const template = parseDomain(await domain.xml(DomainXml.INACTIVE));
-    const paths = template.disks.flatMap(disk => disk.path ?? []);
-    const files = new Map(paths.map(path => [path, diskId(path)] as const));
+    const files = new Map<string, string>();
+    for (const { device, path, format } of template.disks) {
+      if (device !== 'disk' || path === undefined) continue;
+      // somebody may have put an overlay on what the clone stands on
+      const layers = await readLayers(path, format ?? 'raw').catch(() => [{ path }]);
+      for (const layer of layers) files.set(layer.path, diskId(layer.path));
+    }
     return { id: parent.id, name: template.name, version: String(parent.version), files };
   } catch (error) {
     if (!isNoDomain(error)) throw error;

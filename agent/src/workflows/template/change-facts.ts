@@ -3,6 +3,7 @@ import { realpath } from 'node:fs/promises';
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { readLayers } from '../../disks/index.ts';
+import { isLent } from '../../domain-xml/index.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import { foreignFiles, loadStates } from '../../snapshots/index.ts';
 import { resolveVolumes } from '../volumes.ts';
@@ -42,12 +43,9 @@ export async function readChangeFacts(
 
 async function factsOf(libvirt: Libvirt, { domain, config }: Relative): Promise<MemberFacts> {
   const disks: MemberDisk[] = [];
-  const attached = new Set(config.metadata.attachments.map(({ targetDev }) => targetDev));
-  for (const { device, type, path, targetDev, format = 'raw' } of await resolveVolumes(
-    libvirt,
-    config.disks,
-  )) {
-    if (device !== 'disk' || path === undefined || attached.has(targetDev)) continue;
+  for (const disk of await resolveVolumes(libvirt, config.disks)) {
+    const { device, type, path, targetDev, format = 'raw' } = disk;
+    if (device !== 'disk' || path === undefined || isLent(disk, config.metadata)) continue;
     if (type !== 'file' && type !== 'block') continue;
     const realPath = await realpath(path).catch(() => path);
     const layers = await readLayers(path, format).catch(() => []);

@@ -95,7 +95,8 @@ test.each([
 });
 
 test('drives stay, disks of other VMs and mediated devices do not', () => {
-  const config = domain(disk({ device: 'cdrom', targetDev: 'sda', path: '/cd.iso' }), disk());
+  const lent = disk({ path: '/x', readonly: true });
+  const config = domain(disk({ device: 'cdrom', targetDev: 'sda', path: '/cd.iso' }), lent);
   const attachment = {
     diskId: 'd',
     ownerId: 'o',

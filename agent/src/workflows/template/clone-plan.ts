@@ -13,7 +13,7 @@
 import { dirname, join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Layer } from '../../disks/index.ts';
-import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
+import { type DiskConfig, type DomainConfig, isLent } from '../../domain-xml/index.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 
 export interface ClonedDisk {
@@ -50,10 +50,10 @@ export interface CloneRules {
 /** @throws VirtkeepError clone_refused; the refusals of a pool that may not be written to */
 export function planClone(config: DomainConfig, rules: CloneRules): ClonePlan {
   const plan: ClonePlan = { disks: [], left: [], warnings: [] };
-  const attached = new Set(config.metadata.attachments.map(({ targetDev }) => targetDev));
   for (const disk of config.disks) {
     if (disk.device === 'cdrom' || disk.device === 'floppy') continue;
-    const reason = attached.has(disk.targetDev) ? 'it is attached from another VM' : whyNotCloned(disk);
+    const lent = isLent(disk, config.metadata);
+    const reason = lent ? 'it is attached from another VM' : whyNotCloned(disk);
     if (reason === null) plan.disks.push(planDisk(config, disk, rules));
     else {
       plan.left.push(disk.targetDev);
