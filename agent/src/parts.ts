@@ -20,6 +20,7 @@ import { type ArchiveSummary, Catalogue } from './pools/index.ts';
 import { AGENT_VERSION } from './version.ts';
 import { summaryOf } from './workflows/backup-file.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
+import type { GuestOperations } from './workflows/guest/domain.ts';
 import { undoEffects } from './workflows/recover.ts';
 
 export interface Parts {
@@ -30,6 +31,7 @@ export interface Parts {
   inventory: Inventory;
   guests: Guests;
   workflows: WorkflowDependencies;
+  guestOperations: GuestOperations;
   runner: OperationRunner;
   lending: LendingKeeper;
   credentials: ReloadableCredentials;
@@ -85,6 +87,14 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     compressionWorkers: config.limits.compression_workers,
     settings: journal.settings,
   };
+  const guestOperations: GuestOperations = {
+    libvirt: workflows.libvirt,
+    pools: workflows.pools,
+    log,
+    scratchDirectory: join(config.state_dir, 'scratch'),
+    forceTcg: config.guestfs.force_tcg,
+    toolsImage: config.guest.tools_image,
+  };
   const runner = new OperationRunner({
     journal,
     log,
@@ -104,6 +114,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     inventory,
     guests,
     workflows,
+    guestOperations,
     runner,
     lending,
     credentials,

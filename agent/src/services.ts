@@ -12,6 +12,7 @@ import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v
 import { backupService } from './grpc/backup-service.ts';
 import { diskService } from './grpc/disk-service.ts';
 import { domainService } from './grpc/domain-service.ts';
+import { guestOperations } from './grpc/guest-operations.ts';
 import { guestService } from './grpc/guest-service.ts';
 import { nodeService } from './grpc/node-service.ts';
 import { operationService } from './grpc/operation-service.ts';
@@ -34,12 +35,9 @@ export function agentServices(parts: Parts): Service[] {
     service(BackupServiceDefinition, backupService(runner, workflows)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),
     service(TemplateServiceDefinition, templateService(runner, workflows)),
-    service(GUEST_QUERIES, guestService(parts)),
+    service(GuestServiceDefinition, {
+      ...guestService(parts),
+      ...guestOperations(runner, parts.guestOperations),
+    }),
   ];
 }
-
-const { listCommands, runCommand, getInfo, listSshKeys } = GuestServiceDefinition.methods;
-const GUEST_QUERIES = {
-  ...GuestServiceDefinition,
-  methods: { listCommands, runCommand, getInfo, listSshKeys },
-} as const;

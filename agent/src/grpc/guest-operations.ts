@@ -10,7 +10,7 @@ import type { OperationRunner } from '../operations/runner.ts';
 import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { joinDirectory, leaveDirectory } from '../workflows/guest/directory.ts';
-import { type GuestOperations, requireRunning } from '../workflows/guest/domain.ts';
+import type { GuestOperations } from '../workflows/guest/domain.ts';
 import { setHostname, setHostnameOffline } from '../workflows/guest/hostname.ts';
 import {
   requireComputerName,
@@ -26,7 +26,6 @@ import {
   changeSshKeys,
   changeSshKeysOffline,
   type KeyChange,
-  listSshKeys,
   requireKeys,
 } from '../workflows/guest/ssh-keys.ts';
 import { MAX_UNATTEND_BYTES, SYSPREP_ACTIONS, SYSPREP_MODES, sysprep } from '../workflows/guest/sysprep.ts';
@@ -38,7 +37,6 @@ export type GuestOperationMethods = Pick<
   | 'setHostname'
   | 'joinDirectory'
   | 'leaveDirectory'
-  | 'listSshKeys'
   | 'addSshKeys'
   | 'removeSshKeys'
   | 'sysprep'
@@ -46,8 +44,6 @@ export type GuestOperationMethods = Pick<
   | 'attachTools'
   | 'detachTools'
 >;
-
-const LIST_TIMEOUT_MS = 60_000;
 
 /** Those methods of the GuestService that change guests. */
 export function guestOperations(runner: OperationRunner, operations: GuestOperations): GuestOperationMethods {
@@ -82,11 +78,6 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
       );
     },
 
-    listSshKeys: async ({ domainId, user }, { signal }) => {
-      requireUuid('domain_id', domainId);
-      requireUser('user', user);
-      return { keys: await keysOf(operations, domainId, user, signal) };
-    },
     addSshKeys: request => changeKeys(service, 'add', request),
     removeSshKeys: request => changeKeys(service, 'remove', request),
 
@@ -168,14 +159,9 @@ async function isRunning({ libvirt }: GuestOperations, domainId: string): Promis
   try {
     return await (await libvirt().domainByUuid(domainId)).isActive();
   } catch (error) {
-    throw asFailure(error, domainId);
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId }, { cause: error });
+    throw fromLibvirt(error, 'guest_operation');
   }
-}
-
-function asFailure(error: unknown, domainId: string): VirtkeepError {
-  return isNoDomain(error)
-    ? new VirtkeepError('domain_not_found', { id: domainId }, { cause: error })
-    : fromLibvirt(error, 'guest_operation');
 }
 
 async function changeKeys(
@@ -192,22 +178,6 @@ async function changeKeys(
       ? running(changeSshKeys(operations, change, wanted))
       : off(changeSshKeysOffline(operations, change, wanted)),
   );
-}
-
-async function keysOf(
-  operations: GuestOperations,
-  domainId: string,
-  user: string,
-  signal: AbortSignal,
-): Promise<string[]> {
-  const bounded = AbortSignal.any([signal, AbortSignal.timeout(LIST_TIMEOUT_MS)]);
-  try {
-    const domain = await operations.libvirt().domainByUuid(domainId);
-    const { guest } = await requireRunning(operations, domain, bounded);
-    return await listSshKeys(guest, user);
-  } catch (error) {
-    throw asFailure(error, domainId);
-  }
 }
 
 function requireOneOf<T extends string>(field: string, value: string, allowed: readonly T[]): T {

@@ -18,6 +18,7 @@ function guestOf(
     osInfo: async () => os,
     run: async program => run(program),
     command: async () => ({}),
+    sshKeys: async () => [],
   };
 }
 

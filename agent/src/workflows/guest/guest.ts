@@ -1,7 +1,7 @@
 /** What an operation in a guest asks of it. Secrets go to a program's standard input, never to its arguments. */
 import type { Domain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { guestCommand, type OsInfo, osInfo, runProgram } from '../../guest/index.ts';
+import { guestCommand, listSshKeys, type OsInfo, osInfo, runProgram } from '../../guest/index.ts';
 
 export interface Program {
   path: string;
@@ -27,6 +27,8 @@ export interface Guest {
   /** Runs a program to its end; any exit code is an answer. */
   run(program: Program): Promise<ProgramResult>;
   command(name: string, args?: Record<string, unknown>): Promise<unknown>;
+  /** The lines of a user's authorized_keys without comments. */
+  sshKeys(user: string): Promise<string[]>;
 }
 
 /** Makes the guest of a domain; tests put a scripted one in its place. */
@@ -40,6 +42,7 @@ export const openGuest: OpenGuest = (domain, name, signal) => ({
   name,
   osInfo: () => osInfo(domain, signal),
   command: (command, args = {}) => guestCommand(domain, command, args, { signal }),
+  sshKeys: user => listSshKeys(domain, user, signal),
   run: async ({ timeoutMs = PROGRAM_TIMEOUT_MS, ...program }) => {
     const options = { ...program, timeoutMs, maxOutputBytes: MAX_OUTPUT_BYTES };
     const { exitCode, out, err } = await runProgram(domain, options, signal);

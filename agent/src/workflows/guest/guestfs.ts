@@ -1,5 +1,7 @@
 /** Runs libguestfs's programs (virt-customize, virt-sysprep, virt-cat) on images that nothing else has open. */
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { abortReason } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
@@ -19,6 +21,8 @@ const KILL_AFTER_MS = 10_000;
 const MAX_OUTPUT_BYTES = 4 * MiB;
 const MAX_ERROR_BYTES = 64 * 1024;
 const MAX_REASON = 600;
+/** What env says of one. */
+const NO_SUCH_PROGRAM = 127;
 
 /** What libguestfs says when its appliance does not come up; the images are untouched then. */
 const LAUNCH_FAILED =
@@ -50,28 +54,47 @@ export async function runGuestfs(
   }
 }
 
-function environment(emulated: boolean): NodeJS.ProcessEnv {
-  const settings = emulated ? { LIBGUESTFS_BACKEND_SETTINGS: 'force_tcg' } : {};
-  // direct: the appliance is a process of ours, and no domain of libvirt's
-  return { ...process.env, LC_ALL: 'C', LIBGUESTFS_BACKEND: 'direct', ...settings };
+interface Command {
+  argv: readonly string[];
+  /** The unit that runs it, when systemd does. */
+  unit: string | null;
 }
 
-function runOnce(
+const CAP_SYS_ADMIN = 1n << 21n;
+
+/**
+ * How a program is run. The agent's own unit has neither the devices nor the system calls that an appliance needs: there
+ * systemd runs the program, as a unit of its own that ends with it.
+ */
+async function commandOf(program: string, args: readonly string[], emulated: boolean): Promise<Command> {
+  // direct: the appliance is a process of ours, and no domain of libvirt's
+  const settings = ['LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'];
+  if (emulated) settings.push('LIBGUESTFS_BACKEND_SETTINGS=force_tcg');
+  const argv = ['env', ...settings, program, ...args];
+  const status = await readFile('/proc/self/status', 'utf8').catch(() => '');
+  const effective = BigInt(`0x${status.match(/^CapEff:\s*([0-9a-f]+)/m)?.[1] ?? '0'}`);
+  if ((effective & CAP_SYS_ADMIN) !== 0n) return { argv, unit: null };
+  const unit = `virtkeep-guestfs-${randomUUID()}.service`;
+  const limit = `--property=RuntimeMaxSec=${TIMEOUT_MS / 1000}`;
+  return {
+    argv: ['systemd-run', '--quiet', '--collect', '--wait', '--pipe', `--unit=${unit}`, limit, '--', ...argv],
+    unit,
+  };
+}
+
+async function runOnce(
   program: string,
   args: readonly string[],
   emulated: boolean,
   { domain, signal }: GuestfsOptions,
 ): Promise<string> {
+  const { argv, unit } = await commandOf(program, args, emulated);
   if (signal.aborted) throw abortReason(signal);
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('guestfs_failed', { program, domain, reason }, { cause });
   return new Promise((resolve, reject) => {
     // a group of its own: its QEMU ends with it
-    const child = spawn(program, args, {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: environment(emulated),
-      detached: true,
-    });
+    const child = spawn(argv[0]!, argv.slice(1), { stdio: ['ignore', 'pipe', 'pipe'], detached: true });
     let stopped: VirtkeepError | undefined;
     let killTimer: NodeJS.Timeout | undefined;
     const signalAll = (name: NodeJS.Signals) => {
@@ -83,7 +106,8 @@ function runOnce(
     };
     const stop = (why: VirtkeepError) => {
       stopped ??= why;
-      signalAll('SIGTERM');
+      if (unit) execFile('systemctl', ['stop', unit], () => {});
+      else signalAll('SIGTERM');
       killTimer ??= setTimeout(() => signalAll('SIGKILL'), KILL_AFTER_MS);
     };
     const onAbort = () => stop(abortReason(signal));
@@ -110,12 +134,14 @@ function runOnce(
     });
     child.once('error', error => {
       release();
-      reject(failed(`it cannot be run (${error.message}); install guestfs-tools on the node`, error));
+      reject(failed(`it cannot be run: ${error.message}`, error));
     });
     child.once('close', (code, signalName) => {
       release();
       if (stopped) reject(stopped);
       else if (code === 0) resolve(Buffer.concat(out).toString('utf8'));
+      else if (code === NO_SUCH_PROGRAM)
+        reject(failed('it is not installed; install guestfs-tools on the node'));
       else reject(failed(reasonIn(errors) || (signalName ? `ended by ${signalName}` : `exit code ${code}`)));
     });
   });

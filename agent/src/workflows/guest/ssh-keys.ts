@@ -25,7 +25,6 @@ export interface KeysRequest {
 export const MAX_KEYS = 64;
 
 const OPERATIONS: Record<KeyChange, string> = { add: 'adding SSH keys', remove: 'removing SSH keys' };
-const READING = 'reading SSH keys';
 
 /** @throws VirtkeepError invalid_field, ssh_key_invalid */
 export function requireKeys(texts: readonly string[]): SshKey[] {
@@ -33,25 +32,6 @@ export function requireKeys(texts: readonly string[]): SshKey[] {
   if (texts.length > MAX_KEYS)
     throw new VirtkeepError('invalid_field', { field: 'keys', reason: `are more than ${MAX_KEYS}` });
   return texts.map(parseSshKey);
-}
-
-/**
- * The lines of a user's authorized_keys in a running guest, without comments.
- * @throws VirtkeepError guest_operation_failed for an unknown user; guest_os_unsupported; those of the agent
- */
-export async function listSshKeys(guest: Guest, user: string): Promise<string[]> {
-  await refuseWindows(guest, READING);
-  try {
-    const answer = (await guest.command('guest-ssh-get-authorized-keys', { username: user })) as {
-      keys?: string[];
-    };
-    return answer.keys ?? [];
-  } catch (error) {
-    // the agent has no word for a user without a file of keys but an error
-    if (isNoFile(error)) return [];
-    if (!isWithoutCommand(error)) throw ownFailure(guest, READING, error);
-    return keyLines(await asUser(guest, READING, user, SCRIPTS.list, ''));
-  }
 }
 
 /** The workflow for a running guest. Result: `{"keys","method":"agent"}`, all keys of the user. */
@@ -70,7 +50,7 @@ export function changeSshKeys(
       });
       await context.step('apply', () => changeRunning(guest, change, user, keys));
       const left = await context.step('verify', async () => {
-        const found = await listSshKeys(guest, user);
+        const found = await keysOf(guest, change, user);
         requireChanged(guest, change, keys, found);
         return found;
       });
@@ -122,7 +102,7 @@ function requireChanged(
 }
 
 async function changeRunning(guest: Guest, change: KeyChange, user: string, keys: SshKey[]): Promise<void> {
-  const present = await listSshKeys(guest, user);
+  const present = await keysOf(guest, change, user);
   // the agent knows a key by its whole line: of the same key with another comment it would add a second line
   const lines =
     change === 'add'
@@ -137,11 +117,14 @@ async function changeRunning(guest: Guest, change: KeyChange, user: string, keys
   }
 }
 
+async function keysOf(guest: Guest, change: KeyChange, user: string): Promise<string[]> {
+  return guest.sshKeys(user).catch(error => {
+    throw ownFailure(guest, OPERATIONS[change], error);
+  });
+}
+
 /** An old agent has no such commands; they may be disabled while programs are not. */
 const isWithoutCommand = (error: unknown) => hasKey(error, 'guest_command_unknown', 'guest_command_disabled');
-
-const isNoFile = (error: unknown) =>
-  hasKey(error, 'guest_agent_failed') && /No such file or directory/i.test(error.params.reason ?? '');
 
 /** What the agent says of a user that is not there, as the operation's failure. */
 function ownFailure(guest: Guest, operation: string, error: unknown): unknown {
@@ -152,7 +135,6 @@ function ownFailure(guest: Guest, operation: string, error: unknown): unknown {
 
 /** They work in the user's directory as the user, who could lead root elsewhere by a link. Keys come on standard input. */
 const SCRIPTS = {
-  list: '[ ! -e ~/.ssh/authorized_keys ] || cat ~/.ssh/authorized_keys',
   add: `umask 077 && mkdir -p ~/.ssh && f=~/.ssh/authorized_keys && touch "$f" &&
 { [ -z "$(tail -c 1 "$f")" ] || echo >>"$f"; } && cat >>"$f" &&
 { ! command -v restorecon >/dev/null || restorecon -R ~/.ssh; }`,

@@ -22,6 +22,7 @@ function guestSaying(result: Partial<ProgramResult>): Guest {
     name: 'win',
     osInfo: async () => ({ id: 'mswindows' }),
     command: async () => ({}),
+    sshKeys: async () => [],
     run: async () => ({ exitCode: 0, out: '', err: '', ...result }),
   };
 }
