@@ -44,8 +44,8 @@ const HOSTS = `127.0.0.1 localhost\n${DIRECTORY.address} dc1.${DIRECTORY.name} d
 /** The provisioned system as a directory; built once, about two minutes, then cached. */
 export async function domainController(): Promise<string> {
   const suite = debianSuite();
-  const recipe = readFileSync(fileURLToPath(import.meta.url));
-  const key = createHash('sha256').update(suite).update(recipe).digest('hex').slice(0, 16);
+  const recipe = JSON.stringify([suite, PACKAGES, HOSTS, PROVISION]);
+  const key = createHash('sha256').update(recipe).digest('hex').slice(0, 16);
   const tree = join(CACHE, 'guest', `ad-dc-${suite}-${key}`);
   if (!existsSync(tree)) await build(suite, tree);
   return tree;
