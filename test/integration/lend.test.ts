@@ -321,7 +321,7 @@ describe('what is lost is found again', () => {
   });
 });
 
-test('24 disks of another VM fit into one that is off, and it starts with them', async () => {
+test('24 disks of another VM fit into one that is off, which starts with them, and into a running one', async () => {
   const { path } = lab.base.world.node.pool(0);
   const specs = [];
   for (let index = 0; index < 24; index += 1) {
@@ -345,6 +345,21 @@ test('24 disks of another VM fit into one that is off, and it starts with them',
   expect((await lab.known(poor)).attachments).toHaveLength(24);
   await (await poor.start()).waitForAgent();
   expect((await poor.sh('ls /sys/block | grep -c vd')).trim()).toBe('25');
+  // and into a running one that has ports for them
+  const devices = "<controller type='pci' model='pcie-root-port'/>".repeat(24);
+  const wide = await lab.base.world.defineTiny({ name: 'wide', dataDisks: [], devices });
+  await lab.known(wide);
+  await (await wide.start()).waitForAgent();
+  for (const id of ids) await lab.attach(wide, id);
+  expect((await lab.known(wide)).attachments).toHaveLength(24);
+  await waitFor(
+    'the disks',
+    async () => (await wide.sh('ls /sys/block | grep -c vd')).trim() === '24',
+    120_000,
+  );
+  expect((await lab.isSound(rich)).lends).toBe(48);
+  await wide.destroy();
+  await lab.base.world.node.virsh('undefine', wide.name);
   await lab.base.power(await poor.uuid(), PowerAction.SHUTDOWN, { force: true });
   await lab.base.world.node.virsh('undefine', poor.name);
   await lab.nothingLent(rich);
