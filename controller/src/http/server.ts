@@ -94,7 +94,6 @@ function decorate(app: App, services: Services): void {
   app.decorateRequest('principal', null);
   app.decorateRequest('idempotent', null);
   app.decorateRequest('taskId', null);
-  app.decorateRequest('auditDetail', null);
   app.decorateRequest('errorKey', null);
   // Answers leave as they are: tests hold them against the document, nothing is silently cut out of them.
   app.setSerializerCompiler(() => data => JSON.stringify(data));

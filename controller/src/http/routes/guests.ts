@@ -9,6 +9,7 @@ import { principalOf } from '../app.ts';
 import { AsyncQuery, IdParams, oneOf, ref } from '../schemas/common.ts';
 import {
   AvailableCommandsSchema,
+  COMMAND_PATTERN,
   GuestCommandAnswer,
   GuestCommandBody,
   GuestInfoSchema,
@@ -17,6 +18,7 @@ import {
 } from '../schemas/guest.ts';
 
 const tags = ['guests'];
+const COMMAND_NAME = new RegExp(COMMAND_PATTERN);
 /** `?refresh` alone says yes. */
 const Flag = oneOf(['', 'true', 'false', '1', '0'] as const, { description: 'ask the guest now' });
 
@@ -49,7 +51,7 @@ function commandRoutes(app: App, services: Services): void {
     '/api/domains/:id/guest-command/',
     {
       // which class of commands it is, is known only with the body; an answer may hold what a file or a program does
-      config: { access: 'login', secretAnswer: true },
+      config: { access: 'login', secretAnswer: true, auditDetail: commandAsked },
       schema: {
         tags,
         summary: 'Run a command of the guest agent and answer its result under its name',
@@ -62,7 +64,6 @@ function commandRoutes(app: App, services: Services): void {
     async (request, reply) => {
       const { fargs: args = {}, timeout = DEFAULT_TIMEOUT_S } = request.body;
       const command = commandOf(request.body);
-      request.auditDetail = command;
       const asked = { command, args, timeout };
       const user = principalOf(request);
       const result = await services.guests.run(request.params.id, asked, user, hungUp(reply));
@@ -125,6 +126,12 @@ function commandOf({ emu_cmd, qemu_cmd }: { emu_cmd?: string; qemu_cmd?: string 
   const command = emu_cmd ?? qemu_cmd;
   if (command === undefined) throw new VirtkeepError('missing_field', { field: 'emu_cmd' });
   return command;
+}
+
+/** For the audit, of whatever was sent. */
+function commandAsked({ emu_cmd, qemu_cmd }: Record<string, unknown>): string {
+  const command = emu_cmd ?? qemu_cmd;
+  return typeof command === 'string' && COMMAND_NAME.test(command) ? command : '';
 }
 
 /** Fires when the client has left: nobody waits for the guest any more. */

@@ -47,7 +47,8 @@ export const GuestInfoSchema = record('GuestInfo', {
   ),
 });
 
-const COMMAND_PATTERN = '^[A-Za-z_][A-Za-z0-9_.-]{0,63}$';
+/** Of the names of commands. */
+export const COMMAND_PATTERN = '^[A-Za-z_][A-Za-z0-9_.-]{0,63}$';
 const Commands = Type.Array(Type.String());
 
 export const AvailableCommandsSchema = record('AvailableGuestCommands', {
