@@ -8,6 +8,7 @@ import type { CertificateAuthority } from '../../controller/src/pki/authority.ts
 import { BackupServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/backup.ts';
 import { DiskServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/disk.ts';
 import { DomainServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
+import { GuestServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/guest.ts';
 import {
   type Operation,
   OperationServiceDefinition,
@@ -43,13 +44,14 @@ export class AgentAlone {
     this.#ca = ca;
   }
 
-  static async start(): Promise<AgentAlone> {
+  /** @param settings further ones of the agent */
+  static async start(settings: Record<string, unknown> = {}): Promise<AgentAlone> {
     const world = await startWorld();
     const ca = await newAuthority();
     const agent = await makeAgent({
       node: world.node,
       dir: join(world.dir, 'agent'),
-      settings: { base_data_pool: world.node.pool(1).name },
+      settings: { base_data_pool: world.node.pool(1).name, ...settings },
     });
     const own = await issue(ca, 'server', [`urn:virtkeep:node:${newId()}`]);
     const keyPem = own.privateKeyPem;
@@ -119,6 +121,10 @@ export class AgentAlone {
 
   get domains() {
     return createClientFactory().create(DomainServiceDefinition, this.#channel!);
+  }
+
+  get guests() {
+    return createClientFactory().create(GuestServiceDefinition, this.#channel!);
   }
 
   get templates() {

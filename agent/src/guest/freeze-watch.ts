@@ -31,6 +31,8 @@ const MAX_HELD_MS = 120_000;
 
 export class FreezeWatch {
   readonly #options: FreezeWatchOptions;
+  /** When a guest was frozen or thawed by hand last, by performance.now(): what was asked before says nothing about it. */
+  readonly #changedMs = new Map<string, number>();
   readonly #timers = new Map<string, NodeJS.Timeout>();
   readonly #stopping = new AbortController();
 
@@ -58,6 +60,7 @@ export class FreezeWatch {
   /** The guest is about to be frozen by hand, or was found so. Known durably when this returns. */
   frozen(domainId: string): void {
     const { records, changed } = this.#options;
+    this.#changedMs.set(domainId, performance.now());
     if (records.frozen()[domainId] !== undefined) return;
     const sinceMs = Date.now();
     records.setFrozen(domainId, sinceMs);
@@ -68,6 +71,7 @@ export class FreezeWatch {
   thawed(domainId: string): void {
     const { records, changed } = this.#options;
     if (records.frozen()[domainId] === undefined) return;
+    this.#changedMs.set(domainId, performance.now());
     records.setFrozen(domainId, undefined);
     clearTimeout(this.#timers.get(domainId));
     this.#timers.delete(domainId);
@@ -80,8 +84,12 @@ export class FreezeWatch {
     if (sinceMs !== undefined && Date.now() - sinceMs > SEEN_LATE_MS) this.thawed(domainId);
   }
 
-  /** The guest was asked. What an operation has frozen is its own. */
-  seen(domainId: string, isFrozen: boolean): void {
+  /**
+   * The guest was asked. What an operation has frozen is its own.
+   * @param askedMs when, by performance.now()
+   */
+  seen(domainId: string, isFrozen: boolean, askedMs: number): void {
+    if (askedMs <= (this.#changedMs.get(domainId) ?? 0)) return;
     if (!isFrozen) this.thawed(domainId);
     else if (!this.#options.isHeld(domainId)) this.frozen(domainId);
   }

@@ -159,8 +159,9 @@ export class InfoKeeper {
     const { freezes, changed, ask = askInfo } = this.#options;
     const { uuid } = domain;
     this.#known.set(uuid, { ...this.#known.get(uuid), triedMs: performance.now() });
+    const askedMs = performance.now();
     const { isFrozen, info } = await ask(domain, options);
-    freezes.seen(uuid, isFrozen);
+    freezes.seen(uuid, isFrozen, askedMs);
     const old = this.#known.get(uuid)?.info ?? EMPTY;
     const triedMs = performance.now();
     this.#known.set(uuid, { info: { ...old, ...info, refreshed: new Date() }, triedMs });

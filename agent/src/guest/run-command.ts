@@ -43,9 +43,11 @@ export class GuestCommands {
       return execStatusCommand(this.#programs, domain, args.pid as number, signal);
     if (command.startsWith('guest-file-')) return this.#options.files.run(domain, command, args, options);
     if (command.startsWith('guest-fsfreeze-freeze')) return this.#freeze(domain, command, args, options);
+    const askedMs = performance.now();
     const result = await guestCommand(domain, command, args, options);
     if (command === 'guest-fsfreeze-thaw') this.#options.freezes.thawed(domain.uuid);
-    if (command === 'guest-fsfreeze-status') this.#options.freezes.seen(domain.uuid, result === 'frozen');
+    if (command === 'guest-fsfreeze-status')
+      this.#options.freezes.seen(domain.uuid, result === 'frozen', askedMs);
     return result;
   }
 
@@ -61,7 +63,7 @@ export class GuestCommands {
     freezes.frozen(domain.uuid);
     try {
       const result = await guestCommand(domain, command, args, options);
-      // a look at the guest from before may have taken it off the list
+      // again: a look at the guest from before may have taken it off the list, or may be about to
       freezes.frozen(domain.uuid);
       return result;
     } catch (error) {

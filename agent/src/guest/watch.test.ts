@@ -103,10 +103,16 @@ describe('a freeze by hand', () => {
 
   test('that ended by itself, or with the VM, is forgotten', async () => {
     const { watch } = watchOf();
+    const beforeMs = performance.now();
     watch.frozen(ID);
-    watch.seen(ID, false);
+    // what was asked before is no news
+    watch.seen(ID, false, beforeMs);
+    expect(watch.since(ID)).toBeDefined();
+    jest.advanceTimersByTime(10);
+    watch.seen(ID, false, performance.now());
     expect(watch.since(ID)).toBeUndefined();
-    watch.seen(ID, true);
+    jest.advanceTimersByTime(10);
+    watch.seen(ID, true, performance.now());
     expect(watch.since(ID)).toBeDefined();
     watch.off(ID);
     expect(watch.since(ID)).toBeDefined();
@@ -118,7 +124,8 @@ describe('a freeze by hand', () => {
   test('is none when an operation has the guest frozen, and an operation is not disturbed', async () => {
     let isHeld = true;
     const { watch, state } = watchOf({ isHeld: () => isHeld });
-    watch.seen(ID, true);
+    jest.advanceTimersByTime(10);
+    watch.seen(ID, true, performance.now());
     expect(watch.since(ID)).toBeUndefined();
     watch.frozen(ID);
     await jest.advanceTimersByTimeAsync(30_000);
