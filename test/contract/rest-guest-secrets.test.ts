@@ -148,7 +148,7 @@ test('each of these stands in the audit, with what it was and how it ended', asy
     fargs: { path: 'passwd', arg: ['root'], 'input-data': '[redacted]', env: '[redacted]' },
     timeout: 5,
   });
-  expect(ofExec.at(-1)!.request).toEqual({ refused_fields: ['emu_cmd', 'fargs', 'other'] });
+  expect(ofExec.at(-1)!.request).toEqual({ refused_fields: ['emu_cmd', 'fargs', 'other', 'timeout'] });
   expect(JSON.stringify(records)).not.toMatch(new RegExp(`${SECRET}|${ENCODED}`));
   const joins = records.filter(record => String(record.action).includes('add-to-ad'));
   expect(joins.map(({ status, request }) => [status, (request as { password: string }).password])).toEqual([

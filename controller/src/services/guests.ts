@@ -36,6 +36,11 @@ export class GuestService {
     this.#draining = draining;
   }
 
+  /** @throws domain_not_found */
+  requireKnown(id: string): void {
+    this.#inventory.domain(id);
+  }
+
   /**
    * The names of the commands that the guest's agent offers and has enabled.
    * @param signal the asker has left

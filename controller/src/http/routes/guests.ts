@@ -50,8 +50,8 @@ function commandRoutes(app: App, services: Services): void {
   app.post(
     '/api/domains/:id/guest-command/',
     {
-      // which class of commands it is, is known only with the body; an answer may hold what a file or a program does
-      config: { access: 'login', secretAnswer: true, auditDetail: commandAsked },
+      // the class of the command is checked with the body; an answer may hold what a file or a program does
+      config: { access: 'guest.read', secretAnswer: true, auditDetail: commandAsked },
       schema: {
         tags,
         summary: 'Run a command of the guest agent and answer its result under its name',
@@ -62,11 +62,13 @@ function commandRoutes(app: App, services: Services): void {
       },
     },
     async (request, reply) => {
+      const { id } = request.params;
+      services.guests.requireKnown(id);
       const { fargs: args = {}, timeout = DEFAULT_TIMEOUT_S } = request.body;
       const command = commandOf(request.body);
       const asked = { command, args, timeout };
       const user = principalOf(request);
-      const result = await services.guests.run(request.params.id, asked, user, hungUp(reply));
+      const result = await services.guests.run(id, asked, user, hungUp(reply));
       return Object.fromEntries([[command, result]]);
     },
   );
