@@ -106,14 +106,14 @@ function readRoutes(app: App, services: Services): void {
         summary: 'The SSH keys that may log in as a user of the guest',
         params: IdParams,
         querystring: Type.Object(
-          { ...AsyncQuery.properties, ssh_user: SshUser },
+          { ...AsyncQuery.properties, ssh_user: Type.Optional(Type.String({ ...SshUser, default: 'root' })) },
           { additionalProperties: false },
         ),
         response: { 200: ref(SshKeysSchema) },
       },
     },
     async (request, reply) => {
-      const { ssh_user } = request.query;
+      const { ssh_user = 'root' } = request.query;
       return { ssh_user, keys: await services.guests.sshKeys(request.params.id, ssh_user, hungUp(reply)) };
     },
   );
