@@ -118,8 +118,7 @@ suite('operations in a Debian guest', () => {
     beforeAll(async () => {
       await guest.start();
       await guest.waitForAgent();
-      await guest.sh(`ip addr add ${ADDRESS}/24 dev eth0 2>/dev/null || ip addr add ${ADDRESS}/24 dev enp1s0 || exit 1
-        for i in /sys/class/net/e*; do ip link set "\${i##*/}" up; done
+      await guest.sh(`dev=$(ls /sys/class/net | grep -vx lo); ip addr add ${ADDRESS}/24 dev $dev; ip link set $dev up
         printf 'search ${DIRECTORY.name}\\nnameserver ${DIRECTORY.address}\\n' > /etc/resolv.conf`);
     });
 

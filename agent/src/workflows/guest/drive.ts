@@ -15,6 +15,12 @@ export interface Drive {
   isMounted: boolean;
 }
 
+/**
+ * Name of a drive that was added to a running domain. libvirt cannot change the medium of such a one (it does not know that it
+ * has a tray), so the drive itself goes with the image.
+ */
+export const ADDED_DRIVE = 'ua-virtkeep-guest-tools';
+
 /** Only these take another drive while the domain runs. */
 const HOT_PLUG_BUSES = ['scsi', 'usb'];
 
@@ -97,7 +103,10 @@ function coldBus({ machine, arch }: DomainConfig): string {
 }
 
 /** The drive's `<disk>`. The image serves many domains: it keeps its owner. */
-export function driveXml({ targetDev, bus }: Pick<Drive, 'targetDev' | 'bus'>, path: string | null): string {
+export function driveXml(
+  { targetDev, bus, live, isNew }: Pick<Drive, 'targetDev' | 'bus' | 'live' | 'isNew'>,
+  path: string | null,
+): string {
   const document = new DOMParser().parseFromString('<disk/>', 'text/xml');
   const disk = document.documentElement!;
   const add = (parent: typeof disk, name: string, attributes: Record<string, string>) => {
@@ -112,5 +121,6 @@ export function driveXml({ targetDev, bus }: Pick<Drive, 'targetDev' | 'bus'>, p
   if (path !== null) add(add(disk, 'source', { file: path }), 'seclabel', { model: 'dac', relabel: 'no' });
   add(disk, 'target', { dev: targetDev, bus });
   add(disk, 'readonly', {});
+  if (live && isNew) add(disk, 'alias', { name: ADDED_DRIVE });
   return serializeXml(disk);
 }

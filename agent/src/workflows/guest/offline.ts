@@ -84,7 +84,7 @@ function imagesOf(
   overlays: string[],
   directory: string,
 ): OfflineImages {
-  const images = overlays.flatMap(path => ['--format', 'qcow2', '-a', path]);
+  const images = overlays.flatMap(path => ['--format=qcow2', '-a', path]);
   const run = (program: string, args: readonly string[]) =>
     runGuestfs(program, [...images, ...args], { domain, signal, forceTcg, log });
   return {

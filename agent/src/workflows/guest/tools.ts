@@ -8,7 +8,7 @@ import { errnoOf, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import type { Workflow } from '../context.ts';
 import { type GuestOperations, inDomain } from './domain.ts';
-import { type Drive, driveXml, freeDrive, holdsImage } from './drive.ts';
+import { ADDED_DRIVE, type Drive, driveXml, freeDrive, holdsImage } from './drive.ts';
 
 /** The workflow. Result: `{"target_dev","path"}`; of an image that is mounted already the same. */
 export function attachTools(operations: GuestOperations, domainId: string): Workflow {
@@ -37,7 +37,7 @@ export function detachTools(operations: GuestOperations, domainId: string): Work
           .flatMap(form => form?.disks ?? [])
           .find(disk => holdsImage(disk, path));
         if (!holding) unavailable('it is not mounted');
-        const { targetDev, bus } = holding;
+        const { targetDev, bus, alias } = holding;
         const has = (form: DomainConfig | null) =>
           form?.disks.some(disk => disk.targetDev === targetDev && holdsImage(disk, path)) ?? false;
         return {
@@ -45,7 +45,7 @@ export function detachTools(operations: GuestOperations, domainId: string): Work
           bus,
           live: has(live),
           definition: has(definition),
-          isNew: false,
+          isNew: alias === ADDED_DRIVE,
           isMounted: true,
         };
       });
@@ -82,18 +82,18 @@ async function formsOf(
   };
 }
 
-/** Puts the image into the drive, or empties it (null), wherever the domain has that drive. */
+/** Puts the image into the drive, or takes it out (null), a drive that was added with it, wherever the domain has that drive. */
 async function place(domain: Domain, drive: Drive, path: string | null): Promise<void> {
   const flags = (drive.live ? Affect.LIVE : 0) | (drive.definition ? Affect.CONFIG : 0);
   const xml = driveXml(drive, path);
   try {
-    if (drive.isNew) await domain.attachDevice(xml, flags);
+    if (drive.isNew)
+      await (path === null ? domain.detachDevice(xml, flags) : domain.attachDevice(xml, flags));
     else await domain.updateDevice(xml, flags);
   } catch (error) {
-    const locked = /tray|lock|eject/i.test(reasonOf(error));
-    unavailable(
-      locked ? `the guest holds the medium of ${drive.targetDev}; eject it there first` : reasonOf(error),
-    );
+    const reason = reasonOf(error);
+    const advice = /tray|lock/i.test(reason) ? '; the guest holds the medium, eject it there first' : '';
+    unavailable(`${reason}${advice}`);
   }
 }
 
