@@ -10,6 +10,7 @@ import { AgentState, type GuestInfo, PowerState } from '@virtkeep/shared/gen/vir
 import type { Logger } from '@virtkeep/shared/log';
 import type { FreezeWatch } from './freeze-watch.ts';
 import { askInfo, type ToldInfo } from './info.ts';
+import type { CommandOptions } from './session.ts';
 
 export interface InfoKeeperOptions {
   link: {
@@ -34,6 +35,9 @@ export interface InfoKeeperOptions {
 const WIDTH = 2;
 const LOOK_MS = 5_000;
 const FROZEN_REFRESH_MS = 15_000;
+const MAX_DOUBLINGS = 4;
+/** Nobody waits for the answer, and a guest that hangs keeps others waiting. */
+const ANSWER_MS = 2_000;
 /** A refresh does not queue behind a user's long command. */
 const WAIT_MS = 2_000;
 
@@ -51,6 +55,8 @@ interface Known {
   /** Undefined: asked, and it never answered. */
   info?: ToldInfo & { refreshed: Date };
   triedMs: number;
+  /** Questions in a row that were not answered: who hangs is asked less and less often, so that the others get their turn. */
+  failures: number;
 }
 
 export class InfoKeeper {
@@ -110,9 +116,11 @@ export class InfoKeeper {
     for (const { id, powerState, agentState } of present) {
       if (powerState === PowerState.OFF) freezes.off(id);
       if (powerState !== PowerState.RUNNING || agentState !== AgentState.CONNECTED) continue;
-      const { triedMs } = this.#known.get(id) ?? {};
+      const { triedMs, failures = 0 } = this.#known.get(id) ?? {};
       // the end of a freeze is to be noticed, whoever ends it
-      const ageMs = freezes.since(id) ? Math.min(FROZEN_REFRESH_MS, refreshMs) : refreshMs;
+      const ageMs = freezes.since(id)
+        ? Math.min(FROZEN_REFRESH_MS, refreshMs)
+        : refreshMs * 2 ** Math.min(failures, MAX_DOUBLINGS);
       if (triedMs === undefined || nowMs - triedMs >= ageMs) this.request(id);
     }
     const ids = new Set(present.map(({ id }) => id));
@@ -148,23 +156,24 @@ export class InfoKeeper {
     const { link, log } = this.#options;
     try {
       const { signal } = this.#stopping;
-      await this.#ask(link.get().domain(id), { signal, waitMs: WAIT_MS });
+      await this.#ask(link.get().domain(id), { signal, waitMs: WAIT_MS, timeoutMs: ANSWER_MS });
     } catch (error) {
       if (this.#stopping.signal.aborted) return;
       log.debug('a guest told nothing of itself', { domain: id, reason: reasonOf(error) });
     }
   }
 
-  async #ask(domain: Domain, options: { signal: AbortSignal; waitMs?: number }): Promise<void> {
+  async #ask(domain: Domain, options: CommandOptions): Promise<void> {
     const { freezes, changed, ask = askInfo } = this.#options;
     const { uuid } = domain;
-    this.#known.set(uuid, { ...this.#known.get(uuid), triedMs: performance.now() });
+    const before = this.#known.get(uuid);
+    this.#known.set(uuid, { ...before, failures: (before?.failures ?? 0) + 1, triedMs: performance.now() });
     const askedMs = performance.now();
     const { isFrozen, info } = await ask(domain, options);
     freezes.seen(uuid, isFrozen, askedMs);
     const old = this.#known.get(uuid)?.info ?? EMPTY;
     const triedMs = performance.now();
-    this.#known.set(uuid, { info: { ...old, ...info, refreshed: new Date() }, triedMs });
+    this.#known.set(uuid, { info: { ...old, ...info, refreshed: new Date() }, triedMs, failures: 0 });
     changed();
   }
 }

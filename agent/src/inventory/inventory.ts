@@ -53,6 +53,8 @@ export interface InventoryOptions {
 const SETTLE_MS = 100;
 /** What is read within this time is shown at once, ms. */
 const SHOW_MS = 20;
+/** What guests tell is less urgent, and comes from many, one after the other, ms. */
+const SHOW_GUESTS_MS = 250;
 const DEFAULT_REFRESH_MS = 30_000;
 /** Events after which a domain is looked at. */
 const DOMAIN_EVENTS = [
@@ -87,6 +89,7 @@ export class Inventory {
   #subscribedTo: Libvirt | undefined;
   #timer: NodeJS.Timeout | undefined;
   #showTimer: NodeJS.Timeout | undefined;
+  #guestTimer: NodeJS.Timeout | undefined;
   #loaded = false;
 
   constructor(options: InventoryOptions) {
@@ -112,6 +115,7 @@ export class Inventory {
     this.#stopping.abort(new VirtkeepError('draining'));
     await this.#refresher.stop();
     clearTimeout(this.#showTimer);
+    clearTimeout(this.#guestTimer);
   }
 
   /** Everything was looked at once. Before it, what is absent from the lists may well exist. */
@@ -185,7 +189,7 @@ export class Inventory {
 
   /** What is known of a guest is different from before. */
   guestsChanged(): void {
-    if (!this.#stopping.signal.aborted) this.#showSoon();
+    if (!this.#stopping.signal.aborted) this.#guestTimer ??= setTimeout(() => this.#show(), SHOW_GUESTS_MS);
   }
 
   #onConnected(): void {
@@ -272,7 +276,9 @@ export class Inventory {
   /** Makes the messages anew and tells the readers what is different. */
   #show(): void {
     clearTimeout(this.#showTimer);
+    clearTimeout(this.#guestTimer);
     this.#showTimer = undefined;
+    this.#guestTimer = undefined;
     const { catalogue, nodeName, lockedBy } = this.#options;
     this.#model.derivePools();
     const { pools } = this.#model;
