@@ -15,6 +15,7 @@ import {
   startDomainController,
 } from '../lab/ad-dc.ts';
 import type { Guest } from '../lab/guest.ts';
+import { guestfsMissing } from '../lab/guestfs.ts';
 import { run, succeeds, waitFor } from '../lab/run.ts';
 import { GuestOperationsLab } from './guestops-lab.ts';
 
@@ -26,10 +27,10 @@ let keys: { path: string; line: string }[];
 const ADDRESS = `${DIRECTORY.prefix}20`;
 
 const missing = await directoryLabMissing();
-const canUseGuestfs = await succeeds(['virt-customize', '--version']);
+const guestfs = await guestfsMissing();
 const suite = missing ? describe.skip : describe;
-const offline = canUseGuestfs ? test : test.skip;
-if (missing) process.stderr.write(`guestops: ${missing}\n`);
+const offline = guestfs ? test.skip : test;
+for (const reason of [missing, guestfs]) if (reason) process.stderr.write(`guestops: ${reason}\n`);
 
 const refusal = (work: Promise<unknown>) =>
   work.then(

@@ -20,7 +20,7 @@ import {
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { debianSuite, debianTree } from './debian-guest.ts';
+import { debianGuest, debianSuite, debianTree } from './debian-guest.ts';
 import { CACHE } from './paths.ts';
 import { isRunning, signalProcess } from './processes.ts';
 import { type RunResult, run, start, succeeds, waitFor } from './run.ts';
@@ -213,10 +213,11 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   );
 }
 
-/** Why no directory can be had on this machine, or null; builds it. */
+/** Why no directory can be had on this machine, or null; builds it, and the guest that can join it. */
 export async function directoryLabMissing(): Promise<string | null> {
-  return domainController().then(
+  const both = Promise.all([domainController(), debianGuest('directory')]);
+  return both.then(
     () => null,
-    error => `a domain controller cannot be built: ${(error as Error).message.slice(0, 300)}`,
+    error => `a domain controller and its guest cannot be built: ${(error as Error).message.slice(0, 300)}`,
   );
 }

@@ -17,8 +17,8 @@ say() { printf 'setup: %s\n' "$*"; }
 
 # libvirt-daemon alone: the -system package would start the machine's own libvirtd, which nothing here needs.
 packages=(
-  ca-certificates cpio e2fsprogs g++ iproute2 kmod libarchive-tools libvirt-clients libvirt-daemon
-  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssl ovmf procps python3 qemu-system-x86 qemu-utils
+  ca-certificates cpio e2fsprogs g++ guestfs-tools iproute2 kmod libarchive-tools libvirt-clients libvirt-daemon
+  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssh-client openssl ovmf procps python3 qemu-system-x86 qemu-utils
   seabios swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
 )
 bench_packages=(virtnbdbackup)
@@ -103,6 +103,8 @@ step_guest() {
   "$node_dir/bin/node" test/lab/tiny-guest.ts
   # ZFS for the tests, unpacked and not installed; where it cannot be had those tests say so and are skipped
   "$node_dir/bin/node" test/lab/zfs-fuse.ts
+  # a domain controller and a guest to join to it, the same
+  "$node_dir/bin/node" test/lab/ad-dc.ts
 }
 
 case "${1:-}" in
