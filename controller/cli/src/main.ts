@@ -2,6 +2,7 @@
 /** The `virtkeep` command: everything goes through the controller's REST API. */
 import { Command, CommanderError } from 'commander';
 import { addBackup, addBackups } from './commands/backup.ts';
+import { addGuests } from './commands/guests.ts';
 import { addLists } from './commands/lists.ts';
 import { addLogin } from './commands/login.ts';
 import { addPower } from './commands/power.ts';
@@ -22,6 +23,7 @@ function buildProgram(): Command {
   addLogin(program);
   addLists(program);
   addPower(program);
+  addGuests(program);
   addSnapshots(program);
   addVdisks(program);
   addTemplates(program);

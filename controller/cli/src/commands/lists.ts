@@ -58,7 +58,7 @@ export function addLists(program: Command): void {
 }
 
 function addVms(program: Command): void {
-  const vms = program.command('vms').description('list the VMs, or act on one');
+  const vms = program.command('vms').alias('vm').description('list the VMs, or act on one');
   vms
     .command('list', { isDefault: true })
     .description('list the VMs')
