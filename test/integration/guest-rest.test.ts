@@ -4,7 +4,8 @@
  * guest by virsh.
  */
 import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { connect } from 'node:tls';
@@ -18,17 +19,28 @@ import { startWorld, type World } from '../lab/world.ts';
 // biome-ignore lint/suspicious/noExplicitAny: JSON of any shape is looked into
 type Json = any;
 
+const EMPTY_DRIVE = "<disk type='file' device='cdrom'><target dev='sdc' bus='scsi'/><readonly/></disk>";
 const SECRET = 'S3cr3t-of-a-real-guest';
+const KEY = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl me@home';
 const base64 = (data: string | Buffer) => Buffer.from(data).toString('base64');
 
 let world: World;
 let guest: Guest;
 let id: string;
 let operator: Rest;
+let images: string;
+let toolsImage: string;
 
 beforeAll(async () => {
-  world = await startWorld({ controller: true, controllerSettings: { api: { emulator_name: 'qemu' } } });
-  guest = await world.defineTiny({ name: 'asked' });
+  images = mkdtempSync(join(tmpdir(), 'virtkeep-tools-'));
+  toolsImage = join(images, 'guest-tools.iso');
+  writeFileSync(toolsImage, Buffer.alloc(1024 * 1024, 1));
+  world = await startWorld({
+    controller: true,
+    agentSettings: { guest: { tools_image: toolsImage } },
+    controllerSettings: { api: { emulator_name: 'qemu' } },
+  });
+  guest = await world.defineTiny({ name: 'asked', devices: EMPTY_DRIVE });
   await guest.start();
   await guest.waitForAgent();
   id = await world.known(guest);
@@ -38,7 +50,10 @@ beforeAll(async () => {
   await world.rest.ok('POST', '/api/users/', user);
   operator = await world.controller.anonymous().login(user.username, user.password);
 });
-afterAll(() => world?.stop());
+afterAll(async () => {
+  await world?.stop();
+  rmSync(images, { recursive: true, force: true });
+});
 
 const record = () => world.rest.get<Json>(`/api/domains/${id}/`);
 const ask = (emu_cmd: string, fargs: object = {}, timeout = 60) =>
@@ -126,8 +141,6 @@ async function may(command: string, fargs: object = {}): Promise<boolean> {
   if (status !== 200) expect(body.errors.map((one: Json) => refusedByAgent(one.msg_key))).toEqual([true]);
   return status === 200;
 }
-
-const KEY = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl me@home';
 
 /** Calls each command and sees its effect. In this order: the last ones end the guest. */
 const EFFECTS: Record<string, () => Promise<void>> = {
@@ -292,21 +305,21 @@ describe('what the guest tells', () => {
   });
 });
 
-describe('the command line', () => {
-  function virtkeep(args: string[], input: string | Buffer = ''): Promise<[number | null, string, string]> {
-    const main = join(ROOT, 'controller', 'cli', 'src', 'main.ts');
-    const env = {
-      PATH: process.env.PATH,
-      VIRTKEEP_URL: world.controller.url,
-      VIRTKEEP_TOKEN: operator.token,
-      VIRTKEEP_CA: world.controller.caFile,
-    };
-    const child = spawn(NODE_BIN, [main, ...args], { env, cwd: world.dir });
-    child.stdin.end(input);
-    const ended = new Promise<number | null>(resolve => child.on('close', resolve));
-    return Promise.all([ended, text(child.stdout), text(child.stderr)]);
-  }
+function virtkeep(args: string[], input: string | Buffer = ''): Promise<[number | null, string, string]> {
+  const main = join(ROOT, 'controller', 'cli', 'src', 'main.ts');
+  const env = {
+    PATH: process.env.PATH,
+    VIRTKEEP_URL: world.controller.url,
+    VIRTKEEP_TOKEN: operator.token,
+    VIRTKEEP_CA: world.controller.caFile,
+  };
+  const child = spawn(NODE_BIN, [main, ...args], { env, cwd: world.dir });
+  child.stdin.end(input);
+  const ended = new Promise<number | null>(resolve => child.on('close', resolve));
+  return Promise.all([ended, text(child.stdout), text(child.stderr)]);
+}
 
+describe('the command line', () => {
   test('vm exec: stdin, both streams, exit code', async () => {
     const script = 'tr a-z A-Z; echo "$1" >&2; exit 41';
     const ran = await virtkeep(['vm', 'exec', 'asked', '--', 'sh', '-c', script, 'sh', '$x y'], 'input é');
@@ -336,6 +349,68 @@ describe('the command line', () => {
   test('vm guest-info', async () => {
     const [code, stdout] = await virtkeep(['vm', 'guest_info', 'asked', '--refresh']);
     expect([code, stdout]).toEqual([0, expect.stringContaining('Tiny test guest')]);
+  });
+});
+
+describe('operations', () => {
+  const act = (path: string, body: object = {}) =>
+    operator.send<Json>('POST', `/api/domains/${id}/${path}/`, body);
+  const refusal = async (path: string, body: object = {}) => {
+    const { status, body: answer } = await act(path, body);
+    return [status, answer.errors?.[0].msg_key];
+  };
+
+  test('set-hostname, to a name and to the one of the VM', async () => {
+    const named = await act('set-hostname', { hostname: 'named-by-rest' });
+    const result = { hostname: 'named-by-rest', method: 'agent', restarted: false };
+    expect([named.status, named.body]).toEqual([200, result]);
+    expect(await guest.sh('hostname')).toContain('named-by-rest');
+    expect(await virtkeep(['vm', 'set-hostname', 'asked'])).toEqual([
+      0,
+      'asked: host name asked\n',
+      expect.any(String),
+    ]);
+    expect(await guest.sh('hostname')).toContain('asked');
+    expect(await refusal('set-hostname', { hostname: '-no-' })).toEqual([400, 'invalid_field']);
+  });
+
+  test('ssh-keys, added, listed and removed', async () => {
+    const added = await act('ssh-keys', { ssh_user: 'root', ssh_key: KEY });
+    expect([added.status, added.body]).toEqual([200, { keys: [KEY], method: 'agent' }]);
+    expect(await guest.sh('cat /root/.ssh/authorized_keys')).toContain(KEY);
+    expect((await virtkeep(['vm', 'ssh-key', 'list', 'asked', 'root']))[1]).toBe(`${KEY}\n`);
+    const [code] = await virtkeep(['vm', 'ssh-key', 'remove', 'asked', 'root', '-'], KEY);
+    expect([code, await guest.sh('cat /root/.ssh/authorized_keys')]).toEqual([
+      0,
+      expect.not.stringContaining(KEY),
+    ]);
+    expect(await refusal('ssh-keys', { ssh_user: 'root', ssh_key: 'garbage' })).toEqual([
+      400,
+      'ssh_key_invalid',
+    ]);
+    const bad = await act('ssh-keys', { ssh_user: 'a b', ssh_key: KEY });
+    expect([bad.status, bad.body.errors[0].field]).toEqual([400, 'ssh_user']);
+  });
+
+  test('the guest tools image is mounted and unmounted', async () => {
+    const mounted = await act('attach-guest-tools-iso');
+    expect([mounted.status, mounted.body]).toEqual([200, { target_dev: 'sdc', path: toolsImage }]);
+    expect(await guest.sh('head -c 4 /dev/sr0 | od -An -tx1')).toContain('01 01 01 01');
+    const [code, stdout] = await virtkeep(['vm', 'guest-tools', 'detach', 'asked']);
+    expect([code, stdout]).toEqual([0, 'asked: guest tools unmounted from sdc\n']);
+    expect(await guest.xml()).not.toContain(toolsImage);
+    expect(await refusal('detach-guest-tools-iso')).toEqual([409, 'guest_tools_unavailable']);
+  });
+
+  test('what this guest cannot do is refused, with nothing of the password kept', async () => {
+    const login = { login: 'Administrator', password: SECRET };
+    const [status, key] = await refusal('add-to-ad', { ...login, domainname: 'ad.example.com' });
+    expect([status, ['guest_packages_missing', 'guest_os_unsupported'].includes(key)]).toEqual([409, true]);
+    expect((await refusal('rm-from-ad', login))[0]).toBeGreaterThanOrEqual(400);
+    const args = ['vm', 'join-domain', 'asked', 'ad.example.com', '--login', 'Administrator'];
+    expect((await virtkeep(args, SECRET))[0]).toBe(5);
+    expect(await refusal('sysprep', { unattend: SECRET })).toEqual([409, 'guest_os_unsupported']);
+    expect((await refusal('prepare'))[0]).toBe(409);
   });
 });
 
