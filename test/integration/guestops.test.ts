@@ -168,7 +168,8 @@ suite('operations in a Debian guest', () => {
       const line = keys[2]!.line;
       await guest.sh('useradd -m alice');
       expect((await old.run('addSshKeys', [line])).keys).toEqual([line]);
-      expect((await old.run('addSshKeys', [keys[1]!.line])).keys).toEqual([line, keys[1]!.line]);
+      const both = (await old.run('addSshKeys', [keys[1]!.line])).keys as string[];
+      expect(both.toSorted()).toEqual([line, keys[1]!.line].toSorted());
       expect(await guest.sh('stat -c "%a %U" ~alice/.ssh ~alice/.ssh/authorized_keys')).toBe(
         '700 alice\n600 alice\n',
       );
@@ -192,16 +193,6 @@ suite('operations in a Debian guest', () => {
         expect(await refusal(join_({ password: 'Wrong.Passw0rd' }))).toBe('directory_login_failed');
         expect(await refusal(join_({ login: 'nobody' }))).toBe('directory_login_failed');
         expect(await dc.computers()).toHaveLength(1);
-      });
-
-      test('is not joined with a part of the packages', async () => {
-        await guest.sh('dpkg --force-depends -r sssd-tools');
-        const error = (await join_().catch(thrown => thrown)) as { msgKey: string; message: string };
-        expect(error.msgKey).toBe('guest_packages_missing');
-        expect(error.message).toContain('sssd-tools');
-        await guest.sh(
-          "sed -i '/^Package: sssd-tools$/,/^$/s/^Status: .*/Status: install ok installed/' /var/lib/dpkg/status",
-        );
       });
 
       test('is joined in a unit, with a new name', async () => {
@@ -230,6 +221,13 @@ suite('operations in a Debian guest', () => {
         expect(await dc.computers()).toHaveLength(1);
         expect((await guest.sh('realm list --name-only')).trim()).toBe('');
         expect(await refusal(leave())).toBe('guest_operation_failed');
+      });
+
+      test('is not joined with a part of the packages', async () => {
+        await guest.sh('dpkg --force-depends -r sssd-tools');
+        const error = (await join_().catch(thrown => thrown)) as { msgKey: string; message: string };
+        expect(error.msgKey).toBe('guest_packages_missing');
+        expect(error.message).toContain('sssd-tools');
       });
     });
 

@@ -17,6 +17,7 @@ const DIRECTORY_PACKAGES = [
   'libnss-sss',
   'libpam-sss',
   'openssh-server',
+  'polkitd',
   'realmd',
   'sssd-ad',
   'sssd-tools',

@@ -124,6 +124,7 @@ async function requireFound(guest: Guest, family: Family, directory: string): Pr
   const result = await guest.run(family.find(directory));
   if (result.exitCode === 0 && result.out.trim() !== '') return;
   const reason = failureText(result);
+  if (/Not authorized/i.test(reason)) throw operationFailed(guest, JOINING, reason);
   throw new VirtkeepError('directory_not_found', { domain: guest.name, directory, reason });
 }
 
@@ -138,7 +139,7 @@ async function verifyJoined(
   const current = await directoryOf(guest, family);
   if (current?.toLowerCase() !== directory.toLowerCase())
     throw operationFailed(guest, JOINING, `it is not in ${directory} afterwards`);
-  const proof = await guest.run(family.proof);
+  const proof = await guest.run(family.proof(directory));
   if (proof.exitCode !== 0)
     throw operationFailed(guest, JOINING, `the directory does not take its account: ${failureText(proof)}`);
   const shown = await guest.run(showComputer(directory, login, password, computer));
@@ -242,7 +243,7 @@ async function provenAgain(
         await requireWindowsIn(guest, directory);
         return [];
       }
-      const proof = await guest.run((await requireFamily(guest, JOINING)).proof);
+      const proof = await guest.run((await requireFamily(guest, JOINING)).proof(directory));
       return proof.exitCode === 0 ? [] : [`After its restart: ${failureText(proof)}`];
     } catch (error) {
       return [`After its restart: ${reasonOf(error)}`];

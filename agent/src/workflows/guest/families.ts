@@ -26,7 +26,10 @@ export interface Family {
   title: string;
   /** `ID` or `ID_LIKE` of /etc/os-release. */
   osIds: readonly string[];
-  /** Needed to join; the specification's lists, for Debian those that realmd itself asks for. */
+  /**
+   * Needed to join; the specification's lists, for Debian those that realmd itself asks for, and polkit, without which it
+   * lets not even root do anything. `a|b`: one of them.
+   */
   packages: readonly string[];
   /** Lists installed packages among the given ones. */
   packageQuery: (packages: readonly string[]) => Program;
@@ -41,7 +44,7 @@ export interface Family {
   current: Program;
   directoryIn: (answer: ProgramResult) => string | null;
   /** Succeeds when the directory knows the guest's own account. */
-  proof: Program;
+  proof: (directory: string) => Program;
 }
 
 /** Joining asks several servers and starts services; slow links and emulated guests take minutes. */
@@ -66,37 +69,57 @@ const rpm = {
 };
 
 const dpkg = {
-  packageQuery: (packages: readonly string[]) =>
-    english('dpkg-query', '-W', '-f', `\${Package} \${db:Status-Status}\\n`, ...packages),
-  missingPackages: (packages: readonly string[], { out }: ProgramResult) =>
-    packages.filter(name => !new RegExp(`^${escaped(name)} installed$`, 'm').test(out)),
+  packageQuery: (packages: readonly string[]) => {
+    const names = packages.flatMap(entry => entry.split('|'));
+    return english('dpkg-query', '-W', '-f', `\${Package} \${db:Status-Status}\\n`, ...names);
+  },
+  missingPackages: (packages: readonly string[], { out }: ProgramResult) => {
+    const isInstalled = (name: string) => new RegExp(`^${escaped(name)} installed$`, 'm').test(out);
+    return packages
+      .filter(entry => !entry.split('|').some(isInstalled))
+      .map(entry => entry.replaceAll('|', ' or '));
+  },
 };
+
+/** The host name need not have the directory's name in it, so that is given. */
+const testJoin = (directory: string) => english('adcli', 'testjoin', `--domain=${directory}`);
+
+function realmJoin({ login, computer, unit, directory }: Join): string[] {
+  const place = unit.length > 0 ? [`--computer-ou=${unitText(unit)}`] : [];
+  return ['--verbose', '--unattended', `--user=${login}`, `--computer-name=${computer}`, ...place, directory];
+}
+
+const realmLeave = ({ login, directory }: Login) => [
+  '--verbose',
+  '--unattended',
+  '--remove',
+  `--user=${login}`,
+  directory,
+];
 
 const realmd = {
   takesUnit: true,
   find: (directory: string) => english('realm', 'discover', '--name-only', directory),
-  join: ({ directory, login, password, computer, unit }: Join) =>
-    withPassword(
-      english(
-        'realm',
-        'join',
-        '--verbose',
-        '--unattended',
-        `--user=${login}`,
-        `--computer-name=${computer}`,
-        ...(unit.length > 0 ? [`--computer-ou=${unitText(unit)}`] : []),
-        directory,
-      ),
-      password,
-    ),
-  leave: ({ directory, login, password }: Login) =>
-    withPassword(
-      english('realm', 'leave', '--verbose', '--unattended', '--remove', `--user=${login}`, directory),
-      password,
-    ),
+  join: (join: Join) => withPassword(english('realm', 'join', ...realmJoin(join)), join.password),
+  leave: (leave: Login) => withPassword(english('realm', 'leave', ...realmLeave(leave)), leave.password),
   current: english('realm', 'list', '--name-only'),
   directoryIn: ({ out }: ProgramResult) => out.trim().split('\n')[0] || null,
-  proof: english('adcli', 'testjoin'),
+  proof: testJoin,
+};
+
+/**
+ * Debian's realmd lets PackageKit look whether its packages are there, and refuses to work where that is not installed. What is
+ * needed was looked at before, so it is told to leave that out; then it leaves out starting sssd too.
+ */
+const DEBIAN_JOIN = 'realm join --install=/ "$@" && systemctl restart sssd';
+const DEBIAN_LEAVE = 'realm leave --install=/ "$@" && { systemctl stop sssd || :; }';
+
+const debian = {
+  ...realmd,
+  join: (join: Join) =>
+    withPassword(english('/bin/sh', '-c', DEBIAN_JOIN, 'sh', ...realmJoin(join)), join.password),
+  leave: (leave: Login) =>
+    withPassword(english('/bin/sh', '-c', DEBIAN_LEAVE, 'sh', ...realmLeave(leave)), leave.password),
 };
 
 /** `system-auth` of Alt takes the password as an argument only; it comes to the shell in secret. */
@@ -119,7 +142,7 @@ const alt = {
     withPassword(english('/bin/sh', '-c', ALT_LEAVE, 'sh', directory, login), password),
   current: english('system-auth', 'status'),
   directoryIn: ({ out }: ProgramResult) => /^ad\s+(\S+)/m.exec(out)?.[1] ?? null,
-  proof: english('adcli', 'testjoin'),
+  proof: testJoin,
 };
 
 const astra = {
@@ -131,7 +154,7 @@ const astra = {
     withPassword(english('astra-ad-sssd-client', '-U', '-u', login, '-y'), password),
   current: english('astra-ad-sssd-client', '-i'),
   directoryIn: ({ out }: ProgramResult) => /(?:domain|домен)\S*\s*[:=]\s*(\S+\.\S+)/i.exec(out)?.[1] ?? null,
-  proof: english('adcli', 'testjoin'),
+  proof: testJoin,
 };
 
 export const FAMILIES: readonly Family[] = [
@@ -185,9 +208,9 @@ export const FAMILIES: readonly Family[] = [
     id: 'debian',
     title: 'Debian',
     osIds: ['debian', 'ubuntu'],
-    packages: ['adcli', 'realmd', 'sssd-ad', 'sssd-tools', 'libnss-sss', 'libpam-sss'],
+    packages: ['adcli', 'realmd', 'sssd-ad', 'sssd-tools', 'libnss-sss', 'libpam-sss', 'polkitd|policykit-1'],
     ...dpkg,
-    ...realmd,
+    ...debian,
   },
 ];
 
