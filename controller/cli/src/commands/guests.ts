@@ -5,7 +5,7 @@ import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { runAction } from '../follow.ts';
-import { bytes, print, printFields, printJson } from '../output.ts';
+import { bytes, clean, print, printFields, printJson } from '../output.ts';
 import { askPassword } from '../prompt.ts';
 import { type Named, resolve } from '../resolve.ts';
 import { addCopy } from './guest-copy.ts';
@@ -38,8 +38,9 @@ async function operate(
     const task = await runAction(client, `/api/domains/${domain.id}/${path}/`, asked, json);
     if (json) return printJson(task);
     const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
-    print(`${domain.verbose_name}: ${tell(response)}`);
-    for (const warning of (response.warnings as string[] | undefined) ?? []) print(`warning: ${warning}`);
+    print(clean(`${domain.verbose_name}: ${tell(response)}`));
+    for (const warning of (response.warnings as string[] | undefined) ?? [])
+      print(clean(`warning: ${warning}`));
   });
 }
 
@@ -107,7 +108,7 @@ function addSshKeys(vms: Command): void {
         return client.get<{ keys: string[] }>(`/api/domains/${id}/ssh-keys/`, { ssh_user: user });
       });
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(found);
-      for (const key of found.keys) print(key);
+      for (const key of found.keys) print(clean(key));
     });
   for (const [action, path, done] of [
     ['add', 'ssh-keys', 'may log in now'],
