@@ -9,8 +9,10 @@ import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone, lostAnswer } from './agent-alone.ts';
 import { randomOf } from './long-history.ts';
 
-const OPERATIONS = Number(process.env.VIRTKEEP_LENDING_OPERATIONS ?? 200);
+/** `make soak` makes 200. */
+const OPERATIONS = Number(process.env.VIRTKEEP_LENDING_OPERATIONS ?? (process.env.VIRTKEEP_SOAK ? 200 : 60));
 const SEED = Number(process.env.VIRTKEEP_LENDING_SEED ?? 1);
+const LONG_MS = 3_600_000;
 const STATE = 'vdisks_attached_to_another_domains';
 
 interface Machine {
@@ -226,32 +228,36 @@ const KINDS: readonly (readonly [number, () => Promise<string>])[] = [
 ];
 const CHOICES = KINDS.flatMap(([weight, kind]) => Array<() => Promise<string>>(weight).fill(kind));
 
-test(`${OPERATIONS} random operations, seed ${SEED}`, async () => {
-  const before = files();
-  const history: string[] = [];
-  try {
-    for (let count = 0; count < OPERATIONS; count += 1) {
-      history.push(await one(CHOICES)());
+test(
+  `${OPERATIONS} random operations, seed ${SEED}`,
+  async () => {
+    const before = files();
+    const history: string[] = [];
+    try {
+      for (let count = 0; count < OPERATIONS; count += 1) {
+        history.push(await one(CHOICES)());
+        await expectWorld();
+      }
+      for (const { disk, borrower } of loans)
+        expect(
+          await outcome(operationId =>
+            alone.disks.detach({ operationId, domainId: borrower.id, diskId: disk }),
+          ),
+        ).toBe('ok');
+      loans = [];
+      for (const machine of machines) while (machine.states.length > 0) await removeState(machine);
       await expectWorld();
+      expect(files()).toEqual(before);
+      for (const { guest } of machines) {
+        expect(await guest.xml()).not.toMatch(/virtkeep:(attachment|loan|loose-layer)/);
+        await guest.destroy();
+        for (const path of Object.values(await guest.disks()).filter(path => path.startsWith('/')))
+          await run(['qemu-img', 'check', path], { timeoutMs: 60_000 });
+      }
+    } catch (error) {
+      process.stderr.write(`the history until then:\n${history.join('\n')}\n`);
+      throw error;
     }
-    for (const { disk, borrower } of loans)
-      expect(
-        await outcome(operationId =>
-          alone.disks.detach({ operationId, domainId: borrower.id, diskId: disk }),
-        ),
-      ).toBe('ok');
-    loans = [];
-    for (const machine of machines) while (machine.states.length > 0) await removeState(machine);
-    await expectWorld();
-    expect(files()).toEqual(before);
-    for (const { guest } of machines) {
-      expect(await guest.xml()).not.toMatch(/virtkeep:(attachment|loan|loose-layer)/);
-      await guest.destroy();
-      for (const path of Object.values(await guest.disks()).filter(path => path.startsWith('/')))
-        await run(['qemu-img', 'check', path], { timeoutMs: 60_000 });
-    }
-  } catch (error) {
-    process.stderr.write(`the history until then:\n${history.join('\n')}\n`);
-    throw error;
-  }
-});
+  },
+  LONG_MS,
+);

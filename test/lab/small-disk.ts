@@ -30,7 +30,12 @@ export class SmallDisk {
   fill(leftMiB: number): void {
     this.free();
     const bytes = this.freeBytes - leftMiB * MiB;
-    if (bytes > 0) writeFileSync(this.#filler, Buffer.alloc(bytes));
+    try {
+      if (bytes > 0) writeFileSync(this.#filler, Buffer.alloc(bytes));
+    } catch (error) {
+      // somebody else took the last of it meanwhile: full it is
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+    }
   }
 
   /** Gives back what `fill` took. */

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { openGuest } from '../../agent/src/workflows/guest/guest.ts';
+import { GuestOperationsLab } from '../integration/guestops-lab.ts';
 import {
   DIRECTORY,
   type DomainController,
@@ -17,7 +18,6 @@ import {
 import type { Guest } from '../lab/guest.ts';
 import { guestfsMissing } from '../lab/guestfs.ts';
 import { run, succeeds, waitFor } from '../lab/run.ts';
-import { GuestOperationsLab } from './guestops-lab.ts';
 
 let lab: GuestOperationsLab;
 let dc: DomainController;
