@@ -17,7 +17,7 @@ export LAB_DIR PORT NODES GUEST
 
 DESTDIR ?=
 
-.PHONY: help setup modules test unit check generate demo lab-up lab-down bench package install clean
+.PHONY: help setup modules test soak unit check generate demo lab-up lab-down bench package install clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -31,6 +31,10 @@ setup: modules ## Installs packages, node modules and the tiny test guest (only 
 
 test: setup ## Runs every test: unit, contract, integration, end to end with real guests
 	@node test/run.ts
+
+soak: setup ## Runs the long tests: 30 increments, 200 random loans, operations in a Debian guest and its directory
+	@test/lab/setup.sh soak
+	@VIRTKEEP_SOAK=1 node test/run.ts soak
 
 unit: modules ## Runs the unit and contract tests only
 	@node test/run.ts unit contract

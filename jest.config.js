@@ -1,4 +1,4 @@
-// Four projects: unit tests stand beside their source; the others under test/.
+// Unit tests stand beside their source, the others under test/. `soak` is what takes long or needs much.
 const base = {
   testEnvironment: 'node',
   extensionsToTreatAsEsm: ['.ts'],
@@ -28,5 +28,13 @@ export default {
       ],
     },
     { ...base, displayName: 'e2e', testMatch: ['<rootDir>/test/e2e/**/*.test.ts'] },
+    {
+      ...base,
+      displayName: 'soak',
+      testMatch: [
+        '<rootDir>/test/soak/**/*.test.ts',
+        '<rootDir>/test/e2e/{lending-random,long-increments}.test.ts',
+      ],
+    },
   ],
 };

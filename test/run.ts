@@ -1,6 +1,6 @@
 /**
  * Runs the tests and prints, as the very last line, how many passed and failed.
- * usage: run.ts [project…]   (unit, contract, integration, e2e; default all)
+ * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
  * Unit and contract tests come first. Those that start hypervisor nodes follow, two files at a time: each has a world of
  * its own, and waits for emulated guests more than it works.
@@ -20,7 +20,8 @@ interface Outcome {
 /** A busy machine makes slow, not wrong: the limits end what hangs, they measure nothing. */
 const PHASES = [
   { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 15 },
-  { projects: ['integration', 'e2e'], flags: ['--maxWorkers=2'], limitMinutes: 60 },
+  { projects: ['integration', 'e2e'], flags: ['--maxWorkers=2'], limitMinutes: 75 },
+  { projects: ['soak'], flags: ['--runInBand'], limitMinutes: 180 },
 ];
 
 /** So long may a test run take to end once its results are written. */
@@ -35,7 +36,8 @@ process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
 
 await reportLeaks('an earlier run left behind, now removed');
 for (const phase of PHASES) {
-  const projects = phase.projects.filter(project => wanted.length === 0 || wanted.includes(project));
+  const isWanted = (project: string) => (wanted.length === 0 ? project !== 'soak' : wanted.includes(project));
+  const projects = phase.projects.filter(isWanted);
   if (projects.length === 0) continue;
   const outcome = await runJest(projects, phase.flags, phase.limitMinutes);
   total.passed += outcome.passed;

@@ -32,7 +32,7 @@ test('an empty file gives the defaults, which are what the example shows', () =>
 
 test('the example with everything switched on is valid and names every key', () => {
   const full = load(readFileSync(EXAMPLE, 'utf8').replace(/^( *)#(\w+:)/gm, '$1$2'));
-  const optional = ['node_id', 'advertise.port', 'base_data_pool'];
+  const optional = ['node_id', 'advertise.port', 'base_data_pool', 'guest.tools_image'];
   expect(keysOf(full).sort()).toEqual([...keysOf(load('')), ...optional].sort());
 });
 

@@ -31,6 +31,13 @@ const agentConfigSchema = section({
     compression_workers: z.int().min(1).max(256).default(Math.min(availableParallelism(), 8)),
     merge_bandwidth_mib: z.int().min(0).max(1_000_000).default(0),
   }),
+  guest: section({
+    freeze_limit_seconds: z.int().min(1).max(86_400).default(300),
+    file_idle_seconds: z.int().min(10).max(86_400).default(600),
+    info_refresh_seconds: z.int().min(5).max(86_400).default(300),
+    tools_image: absolutePath.optional(),
+  }),
+  guestfs: section({ force_tcg: z.boolean().default(false) }),
   operation_retention_days: z.int().min(1).max(3650).default(7),
   shutdown: section({
     drain_timeout_seconds: z.int().min(0).max(86_400).default(30),

@@ -8,7 +8,9 @@ import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
+import { Guests } from './guest/index.ts';
 import { Inventory } from './inventory/index.ts';
+import { LendingKeeper } from './lending/keeper.ts';
 import { LibvirtLink } from './libvirt-link.ts';
 import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
@@ -18,6 +20,7 @@ import { type ArchiveSummary, Catalogue } from './pools/index.ts';
 import { AGENT_VERSION } from './version.ts';
 import { summaryOf } from './workflows/backup-file.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
+import type { GuestOperations } from './workflows/guest/domain.ts';
 import { undoEffects } from './workflows/recover.ts';
 
 export interface Parts {
@@ -26,8 +29,11 @@ export interface Parts {
   status: NodeStatus;
   catalogue: Catalogue;
   inventory: Inventory;
+  guests: Guests;
   workflows: WorkflowDependencies;
+  guestOperations: GuestOperations;
   runner: OperationRunner;
+  lending: LendingKeeper;
   credentials: ReloadableCredentials;
   renewal: CertificateRenewal;
 }
@@ -53,8 +59,20 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     catalogue,
     lockedBy: domainId =>
       (runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId))?.operationId,
+    guestInfo: domainId => guests.info(domainId),
     log,
     defaultBase: config.base_data_pool,
+  });
+  const guests: Guests = new Guests({
+    link,
+    domains: () => inventory.domains(),
+    settings: journal.settings,
+    isHeld: domainId => runner.holderOf('domain', domainId) !== undefined,
+    changed: () => inventory.guestsChanged(),
+    log,
+    freezeLimitMs: config.guest.freeze_limit_seconds * 1000,
+    fileIdleMs: config.guest.file_idle_seconds * 1000,
+    infoRefreshMs: config.guest.info_refresh_seconds * 1000,
   });
   const workflows: WorkflowDependencies = {
     libvirt: () => link.get(),
@@ -67,6 +85,15 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     swtpmDirectory: config.libvirt.swtpm_dir,
     mergeBandwidthMiB: config.limits.merge_bandwidth_mib,
     compressionWorkers: config.limits.compression_workers,
+    settings: journal.settings,
+  };
+  const guestOperations: GuestOperations = {
+    libvirt: workflows.libvirt,
+    pools: workflows.pools,
+    log,
+    scratchDirectory: join(config.state_dir, 'scratch'),
+    forceTcg: config.guestfs.force_tcg,
+    toolsImage: config.guest.tools_image,
   };
   const runner = new OperationRunner({
     journal,
@@ -76,9 +103,23 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     concurrentOperations: config.limits.concurrent_operations,
     locksChanged: () => inventory.locksChanged(),
   });
+  const lending = new LendingKeeper({ link, runner, workflows, log });
   const credentials = new ReloadableCredentials(identity);
   const renewal = new CertificateRenewal({ directory: config.tls.dir, identity, credentials, log });
-  return { journal, link, status, catalogue, inventory, workflows, runner, credentials, renewal };
+  return {
+    journal,
+    link,
+    status,
+    catalogue,
+    inventory,
+    guests,
+    workflows,
+    guestOperations,
+    runner,
+    lending,
+    credentials,
+    renewal,
+  };
 }
 
 function openLink(config: AgentConfig, log: Logger): LibvirtLink {

@@ -54,6 +54,8 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
     if (connected) runner.retryNow();
   });
   inventory.start();
+  parts.guests.start();
+  parts.lending.start();
   void link.open();
   keepHouse(parts, config, log);
   const housekeeping = setInterval(() => keepHouse(parts, config, log), HOUR_MS);
@@ -71,12 +73,14 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
 }
 
 async function close(
-  { runner, inventory, link, journal }: Parts,
+  { runner, inventory, guests, lending, link, journal }: Parts,
   closeServer: () => Promise<void>,
 ): Promise<void> {
   setTimeout(() => process.kill(process.pid, 'SIGKILL'), EXIT_LIMIT_MS).unref();
   runner.close();
+  await lending.stop();
   await closeServer();
+  guests.stop();
   await inventory.stop();
   await link.close();
   journal.close();

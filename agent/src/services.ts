@@ -1,19 +1,26 @@
 /** The services of the agent: one line each. The rights of their methods stand in grpc/permissions.ts. */
 import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { GuestServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { backupService } from './grpc/backup-service.ts';
+import { diskService } from './grpc/disk-service.ts';
 import { domainService } from './grpc/domain-service.ts';
+import { guestOperations } from './grpc/guest-operations.ts';
+import { guestService } from './grpc/guest-service.ts';
 import { nodeService } from './grpc/node-service.ts';
 import { operationService } from './grpc/operation-service.ts';
 import { poolService } from './grpc/pool-service.ts';
 import { restoreService } from './grpc/restore-service.ts';
 import { type Service, service } from './grpc/server.ts';
 import { snapshotService } from './grpc/snapshot-service.ts';
+import { templateService } from './grpc/template-service.ts';
 import type { Parts } from './parts.ts';
 
 export function agentServices(parts: Parts): Service[] {
@@ -23,8 +30,14 @@ export function agentServices(parts: Parts): Service[] {
     service(NodeServiceDefinition, nodeService(parts)),
     service(DomainServiceDefinition, domainService(parts)),
     service(SnapshotServiceDefinition, snapshotService(runner, workflows)),
+    service(DiskServiceDefinition, diskService(parts)),
     service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),
     service(BackupServiceDefinition, backupService(runner, workflows)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),
+    service(TemplateServiceDefinition, templateService(runner, workflows)),
+    service(GuestServiceDefinition, {
+      ...guestService(parts),
+      ...guestOperations(runner, parts.guestOperations),
+    }),
   ];
 }

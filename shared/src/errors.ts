@@ -36,6 +36,17 @@ export const ERRORS = {
     'The enrolment token is not valid, was used already, or has expired. Make a new one on the controller.',
   ),
 
+  attached_object_given: fixed(
+    '40010',
+    'The id {value} is that of the attached object. Pass the id of the original disk, {disk}.',
+  ),
+  invalid_thin_clone: fixed('40011', 'The domain {id} given as thin_clone {reason}.'),
+  guest_argument_invalid: fixed('40012', 'The argument "{field}" of {command} {reason}.'),
+  ssh_key_invalid: fixed(
+    '40013',
+    'This is not an SSH public key: {reason}. Send one line: type, base64 key, comment.',
+  ),
+
   // 401, 403
   login_required: fixed('40100', 'Log in first: send the header "Authorization: jwt <token>".'),
   login_failed: fixed('40101', 'The user name or the password is wrong.'),
@@ -65,6 +76,11 @@ export const ERRORS = {
   state_not_found: fixed('40410', 'The backup {file} has no state {state}.'),
   member_not_found: fixed('40411', 'The archive {path} has no member {member}.'),
   snapshot_not_found: fixed('40412', 'The domain {domain} has no saved state {id}.'),
+  guest_command_unknown: fixed('40413', 'The guest agent of {domain} does not know {command}.'),
+  guest_process_unknown: fixed(
+    '40414',
+    'The guest of {domain} does not know the process {pid}. Results are kept for ten minutes after its end.',
+  ),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
   // 409: the state of the thing refuses it
@@ -72,9 +88,17 @@ export const ERRORS = {
     '40900',
     'The domain {domain} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
   ),
-  file_busy: passing(
+  vdisk_attached_elsewhere: fixed(
     '40901',
+    'Disks of {domain} are attached to other domains: {attachments}. Detach them first; until then it cannot be {action}.',
+  ),
+  file_busy: passing(
+    '40938',
     'The backup file {file} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
+  ),
+  idempotency_answer_gone: fixed(
+    '40959',
+    'This request was carried out before under this idempotency key; its answer is not stored, and no longer at hand. Use a new key to carry it out again.',
   ),
   idempotency_conflict: fixed('40902', 'This idempotency key was used with another request. Use a new key.'),
   pool_kind_unsupported: fixed(
@@ -101,6 +125,10 @@ export const ERRORS = {
   zfs_with_states: fixed(
     '40909',
     'The domain {domain} has saved states and disks on a zfs pool ({pool}); such a backup is not supported. Delete the saved states first.',
+  ),
+  zfs_incremental: fixed(
+    '40958',
+    'Incremental backup of {domain} is not supported: it has disks on a zfs pool ({pool}). Make a backup without increments.',
   ),
   mdev_running: fixed(
     '40910',
@@ -167,6 +195,61 @@ export const ERRORS = {
     '40937',
     'An instant restore of {file} is not possible: {reason}. Restore it in the ordinary way.',
   ),
+  vdisk_attached_already: fixed('40939', 'The disk {disk} is attached to {domain} already, as {target}.'),
+  vdisk_not_attached: fixed('40940', 'The disk {disk} of another domain is not attached to {domain}.'),
+  vdisk_unreachable: fixed(
+    '40941',
+    'The disk {disk} cannot be attached on the node {node}: {reason}. It needs a data pool that both nodes have.',
+  ),
+  template_has_clones: fixed(
+    '40942',
+    'The template {domain} has thin clones ({clones}) and cannot be {action}: it would break them.',
+  ),
+  not_template: fixed('40943', 'The domain {domain} is not a template. Mark it as one first.'),
+  not_thin_clone: fixed('40944', 'The domain {domain} is not a thin clone of a template.'),
+  template_change_refused: fixed(
+    '40945',
+    'The template {domain} cannot be changed now: {reasons}. Nothing was touched.',
+  ),
+  template_mismatch: fixed(
+    '40946',
+    'The template {template} is not the one that the thin clone in {file} stands on: {reason}. Remove the changed template with its disks, restore it from its own backup, then restore the thin clone.',
+  ),
+  zfs_clone_exists: fixed(
+    '40947',
+    'The saved state of {domain} cannot be deleted while its zfs clone {clone} exists. Destroy the clone first.',
+  ),
+  guest_off: fixed(
+    '40948',
+    'The domain {domain} is {state}; its guest agent can be asked only while it runs.',
+  ),
+  guest_no_channel: fixed(
+    '40949',
+    'The domain {domain} has no channel for a guest agent. Add the channel org.qemu.guest_agent.0 to it.',
+  ),
+  guest_agent_busy: passing(
+    '40950',
+    'The guest agent of {domain} is busy with {command}. Try again when it has ended.',
+  ),
+  guest_frozen: passing(
+    '40951',
+    'The file systems of {domain} are frozen, its agent refuses {command}. Thaw them first: guest-fsfreeze-thaw.',
+  ),
+  guest_command_disabled: fixed(
+    '40952',
+    'The guest agent of {domain} has {command} disabled. Allow it in the configuration of the agent in the guest.',
+  ),
+  guest_os_unsupported: fixed('40953', 'The guest of {domain} is {os}; {operation} does not work there.'),
+  guest_packages_missing: fixed(
+    '40954',
+    'The guest of {domain} lacks what {operation} needs: {missing}. Install it in the guest.',
+  ),
+  guest_tools_unavailable: fixed('40955', 'The guest tools image cannot be mounted: {reason}.'),
+  no_free_slot: fixed(
+    '40956',
+    'The running domain {domain} has no free slot for another disk. Attach it while the domain is off, or add pcie-root-port controllers.',
+  ),
+  clone_refused: fixed('40957', 'The domain {domain} cannot be cloned: {reason}.'),
 
   // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),
@@ -225,6 +308,23 @@ export const ERRORS = {
     'The saved state {state} of {domain} could not be deleted: {reason}. What is merged already stays merged.',
   ),
 
+  // the text is the specification's
+  device_did_not_detach: passing(
+    '50215',
+    'Domain {id} device did not detach. Nothing is lost: it goes as soon as the guest lets go, resets or stops, or on another request.',
+  ),
+  zfs_failed: fixed('50216', 'zfs {command} failed: {reason}.'),
+  guest_operation_failed: fixed('50217', '{operation} failed in the guest of {domain}: {reason}.'),
+  directory_login_failed: fixed(
+    '50218',
+    'The directory {directory} refused the login or the password of {login}.',
+  ),
+  directory_not_found: fixed(
+    '50219',
+    'The guest of {domain} does not find the directory {directory}: {reason}. Its name must resolve in the guest.',
+  ),
+  guestfs_failed: fixed('50220', '{program} failed on the disk of {domain}: {reason}.'),
+
   // 503, 504
   node_unreachable: passing(
     '50300',
@@ -242,6 +342,14 @@ export const ERRORS = {
     'The node {node} does not know the operation: the request never reached it, or its journal was lost. Look at the result, then send the request again.',
   ),
   timed_out: passing('50400', '{operation} did not end within {seconds} s.'),
+  guest_command_timed_out: passing(
+    '50402',
+    'The guest agent of {domain} did not end {command} within {seconds} s; it may still be at it.',
+  ),
+  guest_agent_disconnected: passing(
+    '50403',
+    'The guest agent of {domain} is not connected. Install or start qemu-guest-agent in the guest.',
+  ),
   guest_agent_silent: passing('50401', 'The guest agent of {domain} did not answer {command} in time.'),
 
   // 499: ended by the user (never an HTTP status of an answer by itself)

@@ -354,6 +354,93 @@ describe('backup files', () => {
   });
 });
 
+describe('disks of another VM', () => {
+  const disk = {
+    id: FILE,
+    verbose_name: 'web-data',
+    status: 'ACTIVE',
+    size: 1024,
+    virtual_size: 2048,
+    target_dev: 'vdb',
+    target_bus: 'virtio',
+    datapool: { id: TASK, verbose_name: 'fast', type: 'local' },
+    domain: { id: VM, verbose_name: 'web' },
+    snapshots: [],
+  };
+  const others: Script = (_method, path) => {
+    if (path.startsWith(`/api/vdisks/${FILE}/`)) return { body: disk };
+    return path.startsWith('/api/vdisks/') ? page([disk]) : page([{ id: VM, verbose_name: 'web' }]);
+  };
+
+  test('are listed by the VM that has them, and shown', async () => {
+    script = others;
+    const line = `web\tvdb\tweb-data\t2.00 KiB\t1.00 KiB\tfast\tACTIVE\t${FILE}\n`;
+    expect((await run(['vdisks', 'list', '--attached-to', 'web'])).stdout).toBe(line);
+    expect(seen.at(-1)?.path).toContain(`another_domain=${VM}`);
+    expect((await run(['vdisks', 'show', 'web-data'])).stdout).toContain('target        vdb (virtio)');
+    expect((await run(['vdisks', 'show', 'other'])).code).toBe(4);
+  });
+
+  test('are attached and detached, by name or id', async () => {
+    const response = { attached: { target_dev: 'vdc' }, snapshot: { created: 'then' } };
+    script = taskScript(others, response);
+    const attached = await run(['vdisks', 'attach', 'web', 'web-data', '--thin-clone', 'web']);
+    expect(attached).toMatchObject({ code: 0, stdout: 'web: attached as vdc, as of then\n' });
+    expect(posted()).toMatchObject({
+      path: `/api/domains/${VM}/attach-vdisk/?async=1`,
+      body: { vdisk: FILE, thin_clone: VM },
+    });
+    expect((await run(['vdisks', 'detach', 'web', FILE])).stdout).toBe('web: detached\n');
+    expect(seen.findLast(one => one.method === 'POST')).toMatchObject({
+      path: `/api/domains/${VM}/detach-vdisk/?async=1`,
+      body: { vdisk: FILE },
+    });
+  });
+});
+
+describe('templates', () => {
+  const template = {
+    id: VM,
+    verbose_name: 'base',
+    status: 'ACTIVE',
+    node: { verbose_name: 'n1' },
+    parent: null,
+  };
+  const clone = { ...template, id: FILE, verbose_name: 'one', parent: { id: VM, verbose_name: 'base' } };
+  const others: Script = (method, path) => {
+    if (method === 'PUT') return { status: 202, body: { entity: VM, _task: task('IN_PROGRESS') } };
+    if (path.startsWith(`/api/domains/${VM}/`)) return { body: template };
+    return page(
+      path.includes('thin=true') ? [clone] : path.includes('template=true') ? [template] : [template, clone],
+    );
+  };
+
+  test('are listed with their thin clones, marked and unmarked', async () => {
+    script = taskScript(others);
+    expect((await run(['templates'])).stdout).toBe(`base\tACTIVE\tn1\tone\t${VM}\n`);
+    expect((await run(['templates', 'mark', 'base'])).stdout).toBe('base: a template now\n');
+    const put = seen.find(one => one.method === 'PUT');
+    expect(put).toMatchObject({ path: `/api/domains/${VM}/template/?async=1`, body: { template: true } });
+    await run(['templates', 'unmark', 'base']);
+    expect(seen.findLast(one => one.method === 'PUT')?.body).toEqual({ template: false });
+  });
+
+  test('are cloned, and changed by a clone', async () => {
+    script = taskScript(others, { version: 2, clones: [FILE, TASK] });
+    const made = await run(['templates', 'clone', 'base', 'two', '--thin', '--description', 'why']);
+    expect(made).toMatchObject({ code: 0, stdout: `base  ${VM}\n` });
+    expect(posted()).toMatchObject({
+      path: `/api/domains/${VM}/clone/?async=1`,
+      body: { verbose_name: 'two', thin: true, description: 'why' },
+    });
+    const changed = await run(['templates', 'change', 'one']);
+    expect(changed.stdout).toBe('base: version 2, 2 thin clones made anew\n');
+    expect(seen.findLast(one => one.method === 'POST')?.path).toBe(
+      `/api/domains/${FILE}/change-template/?async=1`,
+    );
+  });
+});
+
 describe('download', () => {
   const content = Buffer.from('0123456789'.repeat(1000));
   let cut: number | undefined;

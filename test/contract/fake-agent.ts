@@ -14,13 +14,24 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import {
+  DiskServiceDefinition,
+  type DiskServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
+import {
   AgentState,
   Domain,
   DomainServiceDefinition,
   type DomainServiceImplementation,
+  GuestInfo,
   PowerState,
   SavedState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  type GuestCommand,
+  GuestServiceDefinition,
+  type GuestServiceImplementation,
+  type RunGuestCommandRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import {
   type InventoryEvent,
   NodeInfo,
@@ -48,6 +59,10 @@ import {
   SnapshotServiceDefinition,
   type SnapshotServiceImplementation,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import {
+  TemplateServiceDefinition,
+  type TemplateServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
 import { createServer, type Server } from 'nice-grpc';
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
@@ -77,8 +92,18 @@ export class FakeAgent {
   readonly calls: StartedCall[] = [];
   /** Runs before a start call is taken; may wait, or throw to refuse it. */
   beforeStart: (call: StartedCall) => Promise<void> | void = () => {};
+  /** Runs once for each operation when it has begun; may end it. */
+  whenStarted: (call: StartedCall) => void = () => {};
   /** Runs after a start call was taken and before it is answered: a lost answer is a throw here. */
   afterStart: (call: StartedCall) => Promise<void> | void = () => {};
+  /** What the agents in all guests offer. */
+  guestCommands: GuestCommand[] = [];
+  /** Runs a guest's command; its value as JSON. */
+  runGuestCommand: (request: RunGuestCommandRequest, signal: AbortSignal) => Promise<string> = async () =>
+    '{}';
+  /** What the guests tell when they are asked now, and the keys they have, by user. */
+  freshGuestInfo: GuestInfo | undefined;
+  readonly sshKeys = new Map<string, string[]>();
   show: ShowBackupResponse | undefined;
   /** The bytes of files, by file name; of members, by `<file name>#<member>`. */
   readonly contents = new Map<string, Buffer>();
@@ -128,6 +153,9 @@ export class FakeAgent {
     server.add(BackupServiceDefinition, this.#backupService());
     server.add(SnapshotServiceDefinition, this.#snapshotService());
     server.add(RestoreServiceDefinition, this.#restoreService());
+    server.add(DiskServiceDefinition, this.#diskService());
+    server.add(TemplateServiceDefinition, this.#templateService());
+    server.add(GuestServiceDefinition, this.#guestService());
     server.add(OperationServiceDefinition, this.#operationService());
     const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
     const credentials = ServerCredentials.createSsl(Buffer.from(tls.caPem), [pair], true);
@@ -292,6 +320,7 @@ export class FakeAgent {
       });
       this.operations.set(operation.id, operation);
       this.update(operation.id, {});
+      this.whenStarted(call);
     }
     await this.afterStart(call);
     return this.operations.get(request.operationId)!;
@@ -437,6 +466,47 @@ export class FakeAgent {
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ]),
+    };
+  }
+
+  #diskService(): DiskServiceImplementation {
+    const domain = (id: string): Entities => [{ id, entityClass: EntityClass.DOMAIN }];
+    return {
+      attach: async request => this.#start('attach_disk', request, domain(request.domainId)),
+      detach: async request => this.#start('detach_disk', request, domain(request.domainId)),
+      lend: async request => this.#start('lend_disk', request, domain(request.borrowerId)),
+      return: async request => this.#start('return_disk', request, domain(request.ownerId)),
+    };
+  }
+
+  #templateService(): TemplateServiceImplementation {
+    const domain = (id: string): Entities => [{ id, entityClass: EntityClass.DOMAIN }];
+    return {
+      clone: async request => this.#start('clone_domain', request, domain(request.newDomainId)),
+      change: async request => this.#start('change_template', request, domain(request.domainId)),
+    };
+  }
+
+  #guestService(): GuestServiceImplementation {
+    const start = (kind: string) => async (request: { operationId: string; domainId: string }) =>
+      this.#start(kind, request, [{ id: request.domainId, entityClass: EntityClass.DOMAIN }]);
+    return {
+      listCommands: async () => ({ commands: this.guestCommands }),
+      runCommand: async (request, { signal }) => ({
+        resultJson: await this.runGuestCommand(request, signal),
+      }),
+      getInfo: async ({ domainId }) =>
+        this.freshGuestInfo ?? this.domains.get(domainId)?.guestInfo ?? GuestInfo.fromPartial({}),
+      listSshKeys: async ({ user }) => ({ keys: this.sshKeys.get(user) ?? [] }),
+      setHostname: start('set_hostname'),
+      joinDirectory: start('join_directory'),
+      leaveDirectory: start('leave_directory'),
+      addSshKeys: start('add_ssh_keys'),
+      removeSshKeys: start('remove_ssh_keys'),
+      sysprep: start('sysprep'),
+      prepare: start('prepare'),
+      attachTools: start('attach_guest_tools'),
+      detachTools: start('detach_guest_tools'),
     };
   }
 

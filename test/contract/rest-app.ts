@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createLogger } from '@virtkeep/shared/log';
+import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { TokenSigner } from '../../controller/src/auth/jwt.ts';
 import { ROLES, type Role } from '../../controller/src/auth/permissions.ts';
 import { type ControllerConfig, configSchema } from '../../controller/src/config.ts';
@@ -58,10 +58,18 @@ export interface RestApp {
 /** Nodes that vanish are tried again quickly, so that tests need not wait. */
 const LINK_TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
 
+/** Where a test wants to look itself. */
+export interface RestAppOptions {
+  /** File of the database; in memory when absent. */
+  database?: string;
+  log?: Logger;
+}
+
 /** @param seed writes rows before the services read them. */
 export async function makeRestApp(
   config: object = {},
   seed: (db: Database) => Promise<void> = async () => {},
+  { database = ':memory:', log = createLogger('test', 'error') }: RestAppOptions = {},
 ): Promise<RestApp> {
   const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-rest-'));
   const settings: ControllerConfig = configSchema.parse({
@@ -69,12 +77,12 @@ export async function makeRestApp(
     limits: { requests_per_minute: 1_000_000 },
     ...config,
   });
-  const db = await openDatabase(':memory:');
+  const db = await openDatabase(database);
   const signer = new TokenSigner(Buffer.alloc(64, 7));
   const draining = new AbortController();
   const core = createCoreServices({
     config: settings,
-    log: createLogger('test', 'error'),
+    log,
     db,
     signer,
     draining: draining.signal,

@@ -383,8 +383,9 @@ describe('conversion', () => {
     const target = agent.setPool({});
     await until(async () => (await rest.call('GET', `/api/data-pools/${target.id}/`)).status === 200);
     const convert = async (action: string, body: object, file: Partial<BackupFile>) => {
+      const before = agent.operations.size;
       const answer = rest.call('POST', `/api/library/${id}/${action}/`, { body });
-      await until(async () => (await fileOf(id)).status === 'UPDATING');
+      await until(async () => (await fileOf(id)).status === 'UPDATING' && agent.operations.size > before);
       const { request } = agent.calls.findLast(call => call.kind === 'recompress')!;
       agent.succeed(request.operationId, { file: agent.setFile({ id, poolId: pool.id, ...file }) });
       return { request, record: (await answer).body };

@@ -6,6 +6,9 @@ import { createChannel, createClientFactory, Status } from 'nice-grpc';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { BackupServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/backup.ts';
+import { DiskServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/disk.ts';
+import { DomainServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
+import { GuestServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/guest.ts';
 import {
   type Operation,
   OperationServiceDefinition,
@@ -13,6 +16,7 @@ import {
 } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { RestoreServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/restore.ts';
 import { SnapshotServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/snapshot.ts';
+import { TemplateServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/template.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { issue, newAuthority } from '../contract/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
@@ -40,13 +44,14 @@ export class AgentAlone {
     this.#ca = ca;
   }
 
-  static async start(): Promise<AgentAlone> {
+  /** @param settings further ones of the agent */
+  static async start(settings: Record<string, unknown> = {}): Promise<AgentAlone> {
     const world = await startWorld();
     const ca = await newAuthority();
     const agent = await makeAgent({
       node: world.node,
       dir: join(world.dir, 'agent'),
-      settings: { base_data_pool: world.node.pool(1).name },
+      settings: { base_data_pool: world.node.pool(1).name, ...settings },
     });
     const own = await issue(ca, 'server', [`urn:virtkeep:node:${newId()}`]);
     const keyPem = own.privateKeyPem;
@@ -69,7 +74,8 @@ export class AgentAlone {
   /** Starts the agent; the faults are those of VIRTKEEP_FAULTS. */
   async up(faults = ''): Promise<void> {
     const seen = this.agent.daemon.log().length;
-    await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: faults });
+    writeFileSync(this.#faultsFile, faults);
+    await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: `@${this.#faultsFile}` });
     const says = (text: string) => this.agent.daemon.log().slice(seen).includes(text);
     await waitFor('the agent', () => says('agent is serving') && says('connected to libvirt'), 120_000, 50);
     this.#channel?.close();
@@ -80,6 +86,16 @@ export class AgentAlone {
       Buffer.from(certificate.chainPem),
     );
     this.#channel = createChannel(`localhost:${this.agent.port}`, credentials);
+  }
+
+  /** Gives the agent other faults; one that has died is started. */
+  async arm(faults: string): Promise<void> {
+    if (this.agent.daemon.pid === undefined) return this.up(faults);
+    writeFileSync(this.#faultsFile, faults);
+  }
+
+  get #faultsFile(): string {
+    return join(this.agent.dir, 'faults');
   }
 
   async restart(faults = ''): Promise<void> {
@@ -97,6 +113,22 @@ export class AgentAlone {
 
   get snapshots() {
     return createClientFactory().create(SnapshotServiceDefinition, this.#channel!);
+  }
+
+  get disks() {
+    return createClientFactory().create(DiskServiceDefinition, this.#channel!);
+  }
+
+  get domains() {
+    return createClientFactory().create(DomainServiceDefinition, this.#channel!);
+  }
+
+  get guests() {
+    return createClientFactory().create(GuestServiceDefinition, this.#channel!);
+  }
+
+  get templates() {
+    return createClientFactory().create(TemplateServiceDefinition, this.#channel!);
   }
 
   get operations() {
@@ -177,6 +209,16 @@ export class AgentAlone {
     return file;
   }
 }
+
+/**
+ * The moments around the steps at which something is different: the end of one is the beginning of the next.
+ * @param others moments in a step, and beginnings that have the commit before them
+ */
+export const momentsOf = (steps: readonly string[], ...others: string[]): string[] => [
+  `${steps[0]}.before`,
+  ...steps.map(step => `${step}.after`),
+  ...others,
+];
 
 export const fileOf = (operation: Operation): { filename: string; path: string } =>
   (JSON.parse(operation.resultJson) as { file: { filename: string; path: string } }).file;

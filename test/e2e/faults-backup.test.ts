@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/gl
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
 import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import type { Guest } from '../lab/guest.ts';
-import { AgentAlone, fileOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -34,13 +34,11 @@ afterEach(() => {
   for (const name of alone.files(1)) rmSync(`${alone.world.node.pool(1).path}/backups/${name}`);
 });
 
-const moments = BACKUP_STEPS.flatMap(step =>
-  (step === 'copy' ? ['before', 'mid', 'after'] : ['before', 'after']).map(when => `${step}.${when}`),
-);
+const moments = momentsOf(BACKUP_STEPS, 'copy.mid', 'merge.before');
 
 describe('kill -9 of the agent', () => {
   test.each(moments)('at %s', async moment => {
-    await alone.restart(`backup.${moment}=kill`);
+    await alone.arm(`backup.${moment}=kill`);
     const id = await alone.startBackup(guest);
     await alone.died();
     await alone.up();
@@ -60,7 +58,7 @@ describe('cancel', () => {
     'at %s',
     async moment => {
       const file = alone.pauseFile(`cancel-${moment}`);
-      await alone.restart(`backup.${moment}=pause:${file}`);
+      await alone.arm(`backup.${moment}=pause:${file}`);
       const id = await alone.startBackup(guest);
       await alone.whilePaused(file, async () => {
         await alone.operations.cancel({ id });
@@ -72,7 +70,7 @@ describe('cancel', () => {
 
   test('past the point of no return is refused, and the backup is good', async () => {
     const file = alone.pauseFile('late');
-    await alone.restart(`backup.merge.before=pause:${file}`);
+    await alone.arm(`backup.merge.before=pause:${file}`);
     const id = await alone.startBackup(guest);
     await alone.whilePaused(file, async () => {
       await expect(alone.operations.cancel({ id })).rejects.toThrow();
@@ -86,7 +84,7 @@ describe('cancel', () => {
 describe('libvirtd is killed and restarted', () => {
   test.each(['state.before', 'state.after', 'copy.after', 'merge.before'])('at %s', async moment => {
     const file = alone.pauseFile(`libvirtd-${moment}`);
-    await alone.restart(`backup.${moment}=pause:${file}`);
+    await alone.arm(`backup.${moment}=pause:${file}`);
     const id = await alone.startBackup(guest);
     await alone.whilePaused(file, async () => {
       await alone.world.node.killLibvirtd();
@@ -100,7 +98,7 @@ describe('libvirtd is killed and restarted', () => {
 
   test('and the agent is killed too', async () => {
     const file = alone.pauseFile('both');
-    await alone.restart(`backup.copy.after=pause:${file}`);
+    await alone.arm(`backup.copy.after=pause:${file}`);
     const id = await alone.startBackup(guest);
     await alone.whilePaused(file, async () => {
       await alone.world.node.killLibvirtd();
@@ -118,7 +116,7 @@ describe('libvirtd is killed and restarted', () => {
 describe('SIGTERM', () => {
   test('in the middle of the copy undoes everything before the agent ends', async () => {
     const file = alone.pauseFile('term');
-    await alone.restart(`backup.copy.mid=pause:${file}`);
+    await alone.arm(`backup.copy.mid=pause:${file}`);
     const id = await alone.startBackup(guest);
     await alone.whilePaused(file, () => alone.agent.daemon.stop());
     await expectClean();

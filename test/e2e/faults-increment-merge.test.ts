@@ -2,6 +2,7 @@
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { readLayers } from '../../agent/src/disks/index.ts';
 import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archive-tools.ts';
@@ -65,8 +66,7 @@ async function withMerge(bandwidth: number, faults = ''): Promise<void> {
 async function expectSound(): Promise<void> {
   expect(await guest.snapshots()).toHaveLength(3);
   expect((await guest.sh('cat /mnt/vda/note')).trim()).toBe(texts.at(-1));
-  const [top] = Object.values(await guest.disks()).filter(path => path?.startsWith('/'));
-  await run(['qemu-img', 'check', '-q', '-U', top!]);
+  await expectChainSound();
   const directory = await untar(archive.path, join(alone.world.dir, 'unpacked'));
   for (const [index, text] of texts.entries()) {
     const name = `${String(index + 1).padStart(4, '0')}_manifest.json`;
@@ -77,6 +77,20 @@ async function expectSound(): Promise<void> {
     const image = await joinLayers(directory, members);
     await checkFileSystem(image);
     expect((await fileInside(image, 'note')).trim()).toBe(text);
+  }
+}
+
+/** Every layer that the guest stands on is a sound image, and its own file system is clean. */
+async function expectChainSound(): Promise<void> {
+  const [top] = Object.values(await guest.disks()).filter(path => path?.startsWith('/'));
+  await guest.agent('guest-fsfreeze-freeze');
+  try {
+    for (const { path } of await readLayers(top!)) await run(['qemu-img', 'check', '-q', '-U', path]);
+    const whole = join(alone.world.dir, 'whole.qcow2');
+    await run(['qemu-img', 'convert', '-U', '-f', 'qcow2', '-O', 'qcow2', top!, whole]);
+    await checkFileSystem(whole);
+  } finally {
+    await guest.agent('guest-fsfreeze-thaw');
   }
 }
 

@@ -9,7 +9,7 @@ import { newId } from '../../shared/src/ids.ts';
 import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archive-tools.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
-import { AgentAlone, fileOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -100,9 +100,7 @@ async function remove(archive: Archive): Promise<void> {
   rmSync(`${archive.path}.sha256`, { force: true });
 }
 
-const moments = BACKUP_STEPS.flatMap(step =>
-  (step === 'copy' ? ['before', 'mid', 'after'] : ['before', 'after']).map(when => `${step}.${when}`),
-);
+const moments = momentsOf(BACKUP_STEPS, 'copy.mid', 'merge.before');
 const early = moments.filter(moment => !moment.startsWith('merge'));
 
 describe.each([
@@ -120,7 +118,7 @@ describe.each([
   test.each(moments)('kill -9 of the agent at %s', async moment => {
     const before = await alone.picture(guest);
     const bytes = archive.bytes();
-    await alone.restart(`backup.${moment}=kill`);
+    await alone.arm(`backup.${moment}=kill`);
     await archive.write();
     const id = await archive.start();
     await alone.died();
@@ -139,7 +137,7 @@ describe.each([
     const before = await alone.picture(guest);
     const bytes = archive.bytes();
     const file = alone.pauseFile(`cancel-${moment}`);
-    await alone.restart(`backup.${moment}=pause:${file}`);
+    await alone.arm(`backup.${moment}=pause:${file}`);
     const id = await archive.start();
     await alone.whilePaused(file, async () => {
       await alone.operations.cancel({ id });
@@ -150,7 +148,7 @@ describe.each([
   });
 
   test('afterwards the next increment works, at most three states are left, and every state is whole', async () => {
-    await alone.restart();
+    await alone.arm('');
     await archive.extend();
     await archive.check();
     expect(await guest.snapshots()).toHaveLength(compress ? 6 : 3);

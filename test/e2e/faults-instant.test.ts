@@ -8,7 +8,7 @@ import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/ag
 import { newId } from '../../shared/src/ids.ts';
 import { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
-import { AgentAlone, fileOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -78,15 +78,12 @@ async function expectUnlocked(): Promise<void> {
   expect((await alone.ended(operationId)).error).toBeUndefined();
 }
 
-const beforeTheVmRuns = INSTANT_STEPS.filter(step => step !== 'pull').flatMap(step => [
-  `${step}.before`,
-  `${step}.after`,
-]);
+const beforeTheVmRuns = momentsOf(INSTANT_STEPS.filter(step => step !== 'pull'));
 const whilePulling = ['pull.before', 'pull.mid', 'pull.after'];
 
 describe('kill -9 of the agent', () => {
   test.each(beforeTheVmRuns)('at %s leaves nothing', async moment => {
-    await alone.restart(`restore.${moment}=kill`);
+    await alone.arm(`restore.${moment}=kill`);
     const id = await restore();
     await alone.died();
     await alone.up();
@@ -98,7 +95,7 @@ describe('kill -9 of the agent', () => {
   });
 
   test.each(whilePulling)('at %s: the pull goes on', async moment => {
-    await alone.restart(`restore.${moment}=kill`);
+    await alone.arm(`restore.${moment}=kill`);
     const id = await restore(moment === 'pull.mid' ? 1_000_000n : 0n);
     await alone.died();
     await alone.up();
@@ -108,7 +105,7 @@ describe('kill -9 of the agent', () => {
   });
 
   test('and the VM is switched off before the agent is back: qemu-img ends it', async () => {
-    await alone.restart('restore.pull.before=kill');
+    await alone.arm('restore.pull.before=kill');
     const id = await restore();
     await alone.died();
     const domains = (await alone.world.node.virsh('list', '--name')).split('\n').filter(Boolean);
@@ -123,7 +120,7 @@ describe('kill -9 of the agent', () => {
 describe('cancel', () => {
   test.each(beforeTheVmRuns)('at %s leaves nothing', async moment => {
     const file = alone.pauseFile(`cancel-${moment}`);
-    await alone.restart(`restore.${moment}=pause:${file}`);
+    await alone.arm(`restore.${moment}=pause:${file}`);
     const id = await restore();
     await alone.whilePaused(file, async () => {
       await alone.operations.cancel({ id });
@@ -134,7 +131,7 @@ describe('cancel', () => {
 
   test('is refused when the VM runs', async () => {
     const file = alone.pauseFile('cancel-pull');
-    await alone.restart(`restore.pull.before=pause:${file}`);
+    await alone.arm(`restore.pull.before=pause:${file}`);
     const id = await restore();
     await alone.whilePaused(file, async () => {
       await expect(alone.operations.cancel({ id })).rejects.toThrow(/point where it can be/);
@@ -148,7 +145,7 @@ describe('cancel', () => {
 });
 
 test('libvirtd is killed and restarted while the data are pulled in', async () => {
-  await alone.restart();
+  await alone.arm('');
   const id = await restore(4_000_000n);
   await waitFor(
     'the start of the VM',

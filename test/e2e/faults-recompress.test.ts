@@ -9,7 +9,7 @@ import { RECOMPRESS_STEPS } from '../../agent/src/workflows/recompress.ts';
 import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { waitFor } from '../lab/run.ts';
-import { AgentAlone, fileOf } from './agent-alone.ts';
+import { AgentAlone, fileOf, momentsOf } from './agent-alone.ts';
 
 const MiB = 1024 * 1024;
 const signal = new AbortController().signal;
@@ -88,9 +88,7 @@ afterEach(() => {
         rmSync(join(directory(pool), `${name}${ending}`), { force: true });
 });
 
-const moments = RECOMPRESS_STEPS.flatMap(step =>
-  (step === 'copy' ? ['before', 'mid', 'after'] : ['before', 'after']).map(when => `${step}.${when}`),
-);
+const moments = momentsOf(RECOMPRESS_STEPS, 'copy.mid', 'remove.before');
 const late = (moment: string) => moment.startsWith('remove');
 
 describe.each([
@@ -99,7 +97,7 @@ describe.each([
 ])('%s to %s', (from, to) => {
   test.each(moments)('kill -9 at %s', async moment => {
     await makeArchive(from);
-    await alone.restart(`recompress.${moment}=kill`);
+    await alone.arm(`recompress.${moment}=kill`);
     const id = await convert(from);
     await alone.died();
     await alone.up();
@@ -117,7 +115,7 @@ describe.each([
   test.each(moments.filter(moment => !late(moment)))('cancel at %s', async moment => {
     await makeArchive(from);
     const file = alone.pauseFile(`cancel-${from}-${moment}`);
-    await alone.restart(`recompress.${moment}=pause:${file}`);
+    await alone.arm(`recompress.${moment}=pause:${file}`);
     const id = await convert(from);
     await alone.whilePaused(file, async () => {
       await alone.operations.cancel({ id });
@@ -129,7 +127,7 @@ describe.each([
   test('past the point of no return a cancel is refused', async () => {
     await makeArchive(from);
     const file = alone.pauseFile(`late-${from}`);
-    await alone.restart(`recompress.remove.before=pause:${file}`);
+    await alone.arm(`recompress.remove.before=pause:${file}`);
     const id = await convert(from);
     await alone.whilePaused(file, async () => {
       await expect(alone.operations.cancel({ id })).rejects.toThrow();
@@ -142,7 +140,7 @@ describe.each([
 test('SIGTERM in the middle of the copy leaves the old archive alone', async () => {
   await makeArchive('a.tar');
   const file = alone.pauseFile('term');
-  await alone.restart(`recompress.copy.mid=pause:${file}`);
+  await alone.arm(`recompress.copy.mid=pause:${file}`);
   const id = await convert('a.tar');
   await alone.whilePaused(file, () => alone.agent.daemon.stop());
   await expectOnly('a.tar');
@@ -154,7 +152,7 @@ test.each(['copy.mid', 'publish.after', 'remove.before'])(
   'into another pool, kill -9 at %s',
   async moment => {
     await makeArchive('a.tar');
-    await alone.restart(`recompress.${moment}=kill`);
+    await alone.arm(`recompress.${moment}=kill`);
     const id = await convert('a.tar', { poolId: alone.world.node.pool(0).uuid });
     await alone.died();
     await alone.up();
@@ -166,7 +164,7 @@ test.each(['copy.mid', 'publish.after', 'remove.before'])(
 
 test('a download over the wire holds the file until it is read or given up', async () => {
   const path = await makeArchive('a.tar');
-  await alone.restart();
+  await alone.arm('');
   const ask = { file: { poolId: alone.world.node.pool(1).uuid, filename: 'a.tar' } };
   const hash = createHash('sha256');
   let largest = 0;

@@ -6,7 +6,7 @@ import { RESTORE_STEPS } from '../../agent/src/workflows/restore.ts';
 import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
-import { AgentAlone, fileOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -37,13 +37,11 @@ async function expectClean(): Promise<void> {
 const restore = () =>
   alone.startRestore(archive.filename, { poolId: alone.world.node.pool(1).uuid, startOn: true });
 
-const moments = RESTORE_STEPS.flatMap(step =>
-  (step === 'extract' ? ['before', 'mid', 'after'] : ['before', 'after']).map(when => `${step}.${when}`),
-);
+const moments = momentsOf(RESTORE_STEPS, 'extract.mid');
 
 describe('kill -9 of the agent', () => {
   test.each(moments)('at %s', async moment => {
-    await alone.restart(`restore.${moment}=kill`);
+    await alone.arm(`restore.${moment}=kill`);
     const id = await restore();
     await alone.died();
     await alone.up();
@@ -60,7 +58,7 @@ describe('while layers are merged into one image', () => {
     alone.startRestore(archive.filename, { poolId: alone.world.node.pool(1).uuid, flatten: true });
 
   test.each(['before', 'mid', 'after'])('kill -9 of the agent at join.%s', async when => {
-    await alone.restart(`restore.join.${when}=kill`);
+    await alone.arm(`restore.join.${when}=kill`);
     const id = await flattened();
     await alone.died();
     await alone.up();
@@ -70,7 +68,7 @@ describe('while layers are merged into one image', () => {
 
   test.each(['before', 'after'])('cancel at join.%s', async when => {
     const file = alone.pauseFile(`flatten-${when}`);
-    await alone.restart(`restore.join.${when}=pause:${file}`);
+    await alone.arm(`restore.join.${when}=pause:${file}`);
     const id = await flattened();
     await alone.whilePaused(file, async () => {
       await alone.operations.cancel({ id });
@@ -83,7 +81,7 @@ describe('while layers are merged into one image', () => {
 describe('cancel', () => {
   test.each(moments)('at %s', async moment => {
     const file = alone.pauseFile(`cancel-${moment}`);
-    await alone.restart(`restore.${moment}=pause:${file}`);
+    await alone.arm(`restore.${moment}=pause:${file}`);
     const id = await restore();
     await alone.whilePaused(file, async () => {
       await alone.operations.cancel({ id });
@@ -96,7 +94,7 @@ describe('cancel', () => {
 describe('libvirtd is killed and restarted', () => {
   test.each(['extract.after', 'define.after'])('at %s', async moment => {
     const file = alone.pauseFile(`libvirtd-${moment}`);
-    await alone.restart(`restore.${moment}=pause:${file}`);
+    await alone.arm(`restore.${moment}=pause:${file}`);
     const id = await restore();
     await alone.whilePaused(file, async () => {
       await alone.world.node.killLibvirtd();

@@ -1,6 +1,7 @@
 // kill -9 and cancel at each step of making, deleting and reverting to a saved state: the disks read what they should, and
 // nothing is left over.
-import { readdirSync } from 'node:fs';
+import { copyFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { CREATE_SNAPSHOT_STEPS } from '../../agent/src/workflows/snapshot/create.ts';
 import { REVERT_SNAPSHOT_STEPS } from '../../agent/src/workflows/snapshot/revert.ts';
@@ -8,7 +9,7 @@ import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation
 import { newId } from '../../shared/src/ids.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
-import { AgentAlone, lostAnswer } from './agent-alone.ts';
+import { AgentAlone, lostAnswer, momentsOf } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -66,7 +67,7 @@ const look = async (): Promise<Before> => ({
 
 /** Starts the operation in an agent that dies at the point; the next agent settles it. */
 async function killedAt(point: string, start: () => Promise<string>) {
-  await alone.restart(`${point}=kill`);
+  await alone.arm(`${point}=kill`);
   const id = await start();
   await alone.died();
   await alone.up();
@@ -75,7 +76,7 @@ async function killedAt(point: string, start: () => Promise<string>) {
 
 async function canceledAt(point: string, start: () => Promise<string>) {
   const file = alone.pauseFile(point);
-  await alone.restart(`${point}=pause:${file}`);
+  await alone.arm(`${point}=pause:${file}`);
   const id = await start();
   await alone.whilePaused(file, async () => {
     await alone.operations.cancel({ id });
@@ -84,7 +85,7 @@ async function canceledAt(point: string, start: () => Promise<string>) {
 }
 
 describe('making a state', () => {
-  const moments = CREATE_SNAPSHOT_STEPS.flatMap(step => [`${step}.before`, `${step}.after`]);
+  const moments = momentsOf(CREATE_SNAPSHOT_STEPS);
 
   test.each(moments)('killed at %s: it is there as a whole or not at all', async moment => {
     const before = await look();
@@ -111,6 +112,56 @@ describe('making a state', () => {
   );
 });
 
+describe('making a state with memory', () => {
+  let hold: string;
+
+  beforeAll(async () => {
+    // libvirt's writer of memory files, made to wait before its first byte as long as a file exists
+    const [writer, own] = ['/usr/lib/libvirt/libvirt_iohelper', join(alone.world.dir, 'iohelper')];
+    hold = join(alone.world.dir, 'hold-memory');
+    copyFileSync(writer, own);
+    const script = `#!/bin/sh\nwhile [ -e ${hold} ]; do sleep 0.05; done\nexec ${own} "$@"\n`;
+    writeFileSync(`${own}.sh`, script, { mode: 0o755 });
+    await alone.world.node.runInside(['mount', '--bind', `${own}.sh`, writer]);
+  });
+
+  /** Nothing of it is left, the guest runs on, and the next one works. */
+  async function expectNothingOf(before: Before, pid: number | undefined): Promise<void> {
+    expect(await look()).toEqual(before);
+    expect(guest.qemuPid()).toBe(pid);
+    expect(await guest.state()).toBe('running');
+    expect(await guest.agent('guest-ping')).toEqual({});
+    await succeeds(create('m2', { memory: true }));
+    await succeeds(remove('m2'));
+    expect(await look()).toEqual(before);
+  }
+
+  test('killed in the middle of the memory: libvirt does not go on with it', async () => {
+    const [before, pid] = [await look(), guest.qemuPid()];
+    writeFileSync(hold, '');
+    await alone.arm('create_snapshot.create.mid=kill');
+    const id = await create('m1', { memory: true });
+    await alone.died();
+    await alone.up();
+    await waitFor('the abort', () => alone.agent.daemon.log().includes('abort_save'), 120_000, 20);
+    rmSync(hold);
+    expect(await alone.ended(id)).toMatchObject({ error: { msgKey: 'interrupted' } });
+    await expectNothingOf(before, pid);
+  });
+
+  test('cancelled in the middle of the memory', async () => {
+    const [before, pid] = [await look(), guest.qemuPid()];
+    writeFileSync(hold, '');
+    const id = await create('m1', { memory: true });
+    const moves = async () => Number((await alone.operations.get({ id })).progress?.bytesDone ?? 0) > 0;
+    await waitFor('the memory', moves, 120_000, 20);
+    await alone.operations.cancel({ id });
+    rmSync(hold);
+    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    await expectNothingOf(before, pid);
+  });
+});
+
 describe('deleting a state', () => {
   const whole = async () => ({ files: files(), disks: await guest.disks() });
 
@@ -119,7 +170,7 @@ describe('deleting a state', () => {
     async moment => {
       const before = await whole();
       await write('early');
-      await alone.restart();
+      await alone.arm('');
       await succeeds(create('s1'));
       await write('between');
       await guest.sh('dd if=/dev/urandom of=/mnt/vda/big bs=64k count=48; sync');
@@ -137,9 +188,9 @@ describe('deleting a state', () => {
     },
   );
 
-  test('cancelled in the middle: the state is gone, the guest sound, and the next deletion goes on', async () => {
+  test('cancelled in the middle: the state is gone, the guest sound, and the next backup goes on', async () => {
     const before = await whole();
-    await alone.restart();
+    await alone.arm('');
     await succeeds(create('s1'));
     await guest.sh('dd if=/dev/urandom of=/mnt/vda/big bs=64k count=64; sync');
     await succeeds(create('s2'));
@@ -148,9 +199,15 @@ describe('deleting a state', () => {
     const moves = async () => Number((await alone.operations.get({ id })).progress?.bytesDone ?? 0) > 0;
     await waitFor('the merge', moves, 120_000, 20);
     await alone.operations.cancel({ id });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    expect(await alone.ended(id)).toMatchObject({
+      state: OperationState.CANCELED,
+      warnings: [expect.stringMatching(/deleted already.*goes on with the next backup/)],
+    });
     expect(await guest.snapshots()).toEqual(['s2']);
     expect(await alone.world.node.virsh('blockjob', guest.name, 'vda')).not.toContain('Commit');
+    expect(files().length).toBeGreaterThan(2 * before.files.length);
+    await succeeds(alone.startBackup(guest));
+    expect(files()).toHaveLength(2 * before.files.length);
     await succeeds(remove('s2'));
     expect(await read()).toBe('cancelled');
     expect(await whole()).toEqual(before);
@@ -158,13 +215,13 @@ describe('deleting a state', () => {
 });
 
 describe('reverting', () => {
-  const moments = REVERT_SNAPSHOT_STEPS.flatMap(step => [`${step}.before`, `${step}.after`]);
+  const moments = momentsOf(REVERT_SNAPSHOT_STEPS);
   const isDone = (moment: string) => moment === 'start.after' || moment.startsWith('clean');
 
   async function prepared(moment: string): Promise<Before> {
     if ((await guest.state()) !== 'running') await guest.start();
     await guest.waitForAgent();
-    await alone.restart();
+    await alone.arm('');
     await write('then');
     await succeeds(create('s1'));
     await write(`now${moment}`);

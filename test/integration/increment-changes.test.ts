@@ -2,7 +2,10 @@
 import { utimesSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { newId } from '@virtkeep/shared/ids';
+import { loadStates, savedStateId } from '../../agent/src/snapshots/index.ts';
+import { removeSnapshotWorkflow } from '../../agent/src/workflows/snapshot/remove.ts';
 import { makePlainDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
@@ -228,6 +231,34 @@ describe('several archives and states of the user', () => {
     expect(manifests.get(4)!.disks[0]!.layers.map(layer => layer.frozenBy)).toContain('mine');
   });
 
+  test('what a new archive finds of those that can be extended no more is merged', async () => {
+    const guest = await offGuest(['qcow2']);
+    const lost = await increment(lab, guest, await firstBackup(lab, guest), { holdStates: true });
+    await virsh('snapshot-create-as', guest.name, 'mine', '--disk-only');
+    await virsh('snapshot-create-as', guest.name, 'other', '--disk-only');
+    const domainId = await guest.uuid();
+    const other = (await loadStates(lab.libvirt.domain(domainId))).find(({ name }) => name === 'other')!;
+    const snapshotId = savedStateId(domainId, other);
+    const removal = removeSnapshotWorkflow(
+      lab.dependencies,
+      RemoveSnapshotRequest.fromPartial({ domainId, snapshotId }),
+    );
+    await lab.run('remove_snapshot', removal, [domainId]);
+    await expect(increment(lab, guest, lost)).rejects.toMatchObject(refused(/was deleted or reverted/));
+    await firstBackup(lab, guest, { holdStates: true });
+    expect(await guest.snapshots()).toHaveLength(4);
+    await write(guest);
+    let made = await firstBackup(lab, guest);
+    const wanted = [await diskHashes(lab, guest)];
+    const names = () => made.manifest.states.map(({ name }: { name: string }) => name);
+    expect(await guest.snapshots()).toEqual(expect.arrayContaining(['mine', ...names()]));
+    expect(await guest.snapshots()).toHaveLength(3);
+    await write(guest, 'vda', '2M');
+    made = await increment(lab, guest, made);
+    wanted.push(await diskHashes(lab, guest));
+    await compareStates(lab, made.path, wanted);
+  });
+
   test('a state with memory made by the user goes in, once', async () => {
     const guest = await offGuest(['qcow2']);
     let made = await firstBackup(lab, guest);
@@ -323,7 +354,7 @@ describe('an archive that cannot be extended', () => {
   test('with a disk on zfs', async () => {
     const guest = await offGuest(['qcow2']);
     lab.poolChanges.set('fast', { kind: 'zfs' });
-    await expect(firstBackup(lab, guest)).rejects.toMatchObject({ msgKey: 'zfs_with_states' });
+    await expect(firstBackup(lab, guest)).rejects.toMatchObject({ msgKey: 'zfs_incremental' });
     lab.poolChanges.clear();
     const made = await firstBackup(lab, guest);
     lab.poolChanges.set('bulk', { readonly: true });

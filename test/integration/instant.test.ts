@@ -1,13 +1,13 @@
 // A VM that is started from its archive: it runs at once, ends independent, and the archive is never touched.
 import { createHash } from 'node:crypto';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import { instantRestoreWorkflow } from '../../agent/src/workflows/instant-restore.ts';
 import { makePlainDisk } from '../lab/disks.ts';
-import { Guest } from '../lab/guest.ts';
+import { defineGuest, Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { StateArchive } from './state-archive.ts';
 import { type RestoreResult, WorkflowLab } from './workflow-lab.ts';
@@ -159,6 +159,59 @@ test('a state with memory goes on where the guest was', async () => {
   await expectIndependent(result);
   expect(lab.files(0).filter(name => name.endsWith('resume.memory'))).toEqual([]);
   await remove(result);
+});
+
+test('in place of a lost VM, with its firmware, its TPM and its image', async () => {
+  const image = join(lab.world.node.pool(0).path, 'tools.iso');
+  writeFileSync(image, 'an image');
+  const disk = await makePlainDisk(join(lab.world.node.pool(0).path, `${newId()}.qcow2`), {
+    sizeBytes: 4 << 20,
+    dataBytes: 1 << 20,
+  });
+  const made = await lab.world.defineTiny({
+    uefi: true,
+    tpm: true,
+    agent: false,
+    disks: [{ path: disk }, { path: image, device: 'cdrom' }],
+  });
+  const vars = join(lab.world.dir, 'nvram', `${made.name}_VARS.fd`);
+  const xml = (await made.xml(true)).replace(
+    /<nvram([^>]*)(\/>|>[^<]*<\/nvram>)/,
+    `<nvram$1>${vars}</nvram>`,
+  );
+  const guest = await defineGuest(lab.world.node, made.name, xml);
+  await guest.start(); // makes both
+  await guest.destroy();
+  const domainId = await guest.uuid();
+  const tpm = join(lab.dependencies.swtpmDirectory, domainId, 'tpm2', 'tpm2-00.permall');
+  const firmware = () => [hashOf(vars), hashOf(tpm)];
+  const before = firmware();
+  const { file, path } = await lab.backup(guest);
+  const archive = hashOf(path);
+  await virsh('undefine', guest.name, '--nvram');
+  for (const lost of [disk, image]) rmSync(lost);
+  rmSync(dirname(dirname(tpm)), { recursive: true, force: true });
+
+  const pause = join(lab.world.dir, 'define.pause');
+  lab.inject(`restore.define.before=pause:${pause}`);
+  const id = start('', { keepIdentity: true, domainId, poolId: '' }, file.filename);
+  await waitFor('the firmware', () => existsSync(`${pause}.reached`), 180_000, 20);
+  expect(firmware()).toEqual(before);
+  writeFileSync(pause, '');
+  const result = await committed(id);
+  expect(result).toMatchObject({ domain_id: domainId, name: guest.name, disks: [{ path: disk }] });
+  expect((await lab.ended(id)).warnings).toEqual([]);
+  lab.inject('');
+  const copy = restored(result.name);
+  expect(await copy.state()).toBe('running');
+  expect(await copy.xml()).toContain(`<source file='${image}'`);
+  expect(await copy.xml()).toContain(`>${vars}</nvram>`);
+  expect(await chainOf(disk)).toEqual([disk]);
+  expect([readFileSync(image, 'utf8'), hashOf(path)]).toEqual(['an image', archive]);
+  await copy.destroy();
+  await copy.start();
+  await copy.destroy();
+  await virsh('undefine', result.name, '--nvram');
 });
 
 /** A small file system in a pool's place, for us and for the node, which has mounts of its own. @returns what ends it */

@@ -4,6 +4,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type {
   Domain,
   DomainServiceImplementation,
+  GuestInfo,
   PowerAction,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
@@ -48,6 +49,8 @@ export class InventoryLab {
   readonly domains: DomainServiceImplementation;
   readonly pools: PoolServiceImplementation;
   readonly workflows: WorkflowDependencies;
+  /** What guests told of themselves, when a test has that part of the agent too. */
+  guestInfo: ((domainId: string) => GuestInfo | undefined) | undefined;
 
   private constructor(world: World, refreshMs: number) {
     this.world = world;
@@ -63,6 +66,7 @@ export class InventoryLab {
       settings,
       catalogue: this.catalogue,
       lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
+      guestInfo: id => this.guestInfo?.(id),
       log,
       refreshMs,
     });

@@ -45,7 +45,7 @@ beforeAll(async () => {
   await archive.take();
   await write(3);
   await virsh('snapshot-delete', guest.name, archive.stateName(1));
-  await guest.sh('echo kept > /tmp/in-memory-only');
+  await guest.sh('echo kept > /tmp/in-memory-only; date -s "2001-09-09 01:46:40"');
   bootId = await guest.sh('cat /proc/sys/kernel/random/boot_id');
   await archive.take({ memoryIn: lab.world.node.pool(0).path });
   await guest.sh('echo never archived > /mnt/vda/4; sync');
@@ -139,6 +139,8 @@ describe('a state with memory', () => {
     expect(operation.warnings).toEqual([]);
     const copy = await restored(result.name).waitForAgent();
     expect(await copy.sh('cat /tmp/in-memory-only /mnt/vda/3')).toBe(`kept\n${written(3)}`);
+    const clock = Number(await copy.sh('date +%s'));
+    expect(Math.abs(Date.now() / 1000 - clock)).toBeLessThan(600);
     expect(await copy.sh('cat /proc/sys/kernel/random/boot_id')).toBe(bootId);
     expect(await copy.sh('ls /mnt/vda')).not.toContain('4');
     await remove(copy.name);

@@ -144,7 +144,8 @@ describe('as a new VM', () => {
     await guest.destroy();
     for (const startOn of [true, false]) {
       const { result, operation } = await lab.restore(file, { poolId: poolId(1), startOn });
-      expect(operation.warnings).toEqual([]);
+      // its agent is not there for a while: whoever was started at once may have to keep the old time
+      expect(operation.warnings.filter(text => !(startOn && text.includes("guest's clock")))).toEqual([]);
       const copy = restored(result.name);
       expect(await copy.state()).toBe(startOn ? 'running' : 'shut off');
       if (!startOn) await copy.start();

@@ -100,6 +100,7 @@ describe('reverting', () => {
     await (await guest.start()).waitForAgent();
     await guest.sh('echo then > /run/mark; echo disk > /mnt/vda/mark; sync');
     const boot = await guest.sh('cat /proc/sys/kernel/random/boot_id');
+    await guest.sh('date -s "2001-09-09 01:46:40"');
     const { snapshot } = await lab.create(guest, 'mem', { memory: true });
     expect(snapshot).toMatchObject({ memory: true });
     const atState = await lab.statesContents(guest);
@@ -112,6 +113,8 @@ describe('reverting', () => {
       expect(await guest.sh('cat /run/mark /mnt/vda/mark /proc/sys/kernel/random/boot_id')).toBe(
         `then\ndisk\n${boot}`,
       );
+      const clock = Number(await guest.sh('date +%s'));
+      expect(Math.abs(Date.now() / 1000 - clock)).toBeLessThan(600);
       await guest.sh(`echo ${change} > /mnt/vda/mark; echo ${change} > /run/mark; sync`);
       expect(await lab.statesContents(guest)).toEqual(atState);
     }

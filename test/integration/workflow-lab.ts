@@ -47,6 +47,7 @@ export class WorkflowLab {
       nvramDirectory: join(world.dir, 'nvram'),
       swtpmDirectory: join(world.node.dir, 'lib', 'swtpm'),
       mergeBandwidthMiB: 0,
+      settings: this.journal.settings,
     };
     this.runner = this.#newRunner('');
   }

@@ -11,6 +11,17 @@ import { CACHE } from './paths.ts';
 import { run } from './run.ts';
 
 const PACKAGES = ['systemd-sysv', 'udev', 'dbus', 'qemu-guest-agent', 'iproute2', 'procps'];
+/** What a guest needs beyond that to be logged in to, and to join a directory domain. */
+const DIRECTORY_PACKAGES = [
+  'adcli',
+  'libnss-sss',
+  'libpam-sss',
+  'openssh-server',
+  'polkitd',
+  'realmd',
+  'sssd-ad',
+  'sssd-tools',
+];
 const SIZE_MIB = 1024;
 /** Background work of a server that only costs time in a guest that lives for minutes. */
 const MASKED_UNITS = [
@@ -39,36 +50,27 @@ const MASKED_UNITS = [
 /** Kernel command line with which the tiny guest's initramfs starts the Debian system on vda. */
 export const DEBIAN_CMDLINE = 'switch_root=/dev/vda';
 
+/** `plain`: systemd and the agent; `directory`: also sshd and what joining a directory domain needs. */
+export type DebianVariant = 'plain' | 'directory';
+
 /** The bootable root disk (qcow2, to be copied for each guest). Built once, about half a minute, then cached. */
-export async function debianGuest(): Promise<string> {
-  const suite = hostSuite();
+export async function debianGuest(variant: DebianVariant = 'plain'): Promise<string> {
+  const suite = debianSuite();
   const recipe = readFileSync(fileURLToPath(import.meta.url));
-  const key = createHash('sha256').update(suite).update(recipe).digest('hex').slice(0, 16);
-  const image = join(CACHE, 'guest', `debian-${suite}-${key}.qcow2`);
-  if (!existsSync(image)) await build(suite, image);
+  const key = createHash('sha256').update(suite).update(variant).update(recipe).digest('hex').slice(0, 16);
+  const image = join(CACHE, 'guest', `debian-${suite}-${variant}-${key}.qcow2`);
+  const packages = variant === 'plain' ? PACKAGES : [...PACKAGES, ...DIRECTORY_PACKAGES];
+  if (!existsSync(image)) await build(suite, packages, image);
   return image;
 }
 
-async function build(suite: string, image: string): Promise<void> {
+async function build(suite: string, packages: string[], image: string): Promise<void> {
   mkdirSync(dirname(image), { recursive: true });
   const root = join(CACHE, 'guest', `.debian-root-${process.pid}`);
   const raw = `${image}.${process.pid}.raw`;
   try {
     const slim = ['doc', 'man', 'locale', 'info'].map(name => `--dpkgopt=path-exclude=/usr/share/${name}/*`);
-    await run(
-      [
-        'mmdebstrap',
-        '--quiet',
-        '--mode=root',
-        '--variant=minbase',
-        `--include=${PACKAGES.join(',')}`,
-        ...slim,
-        suite,
-        root,
-        ...(await sources(suite)),
-      ],
-      { timeoutMs: 900_000 },
-    );
+    await debianTree(suite, packages, root, slim);
     customize(root);
     await makeExt4(raw, root, SIZE_MIB, 'root');
     await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, `${image}.${process.pid}`]);
@@ -77,6 +79,27 @@ async function build(suite: string, image: string): Promise<void> {
     rmSync(root, { recursive: true, force: true });
     rmSync(raw, { force: true });
   }
+}
+
+/** Installs a small Debian of this machine's suite, with packages, into a directory that does not exist yet. */
+export async function debianTree(
+  suite: string,
+  packages: string[],
+  root: string,
+  options: string[] = [],
+): Promise<void> {
+  const include = `--include=${packages.join(',')}`;
+  const argv = [
+    'mmdebstrap',
+    '--quiet',
+    '--mode=root',
+    '--variant=minbase',
+    include,
+    ...options,
+    suite,
+    root,
+  ];
+  await run([argv[0]!, ...argv.slice(1), ...(await sources(suite))], { timeoutMs: 900_000 });
 }
 
 function customize(root: string): void {
@@ -93,7 +116,8 @@ function customize(root: string): void {
   for (const unit of MASKED_UNITS) symlinkSync('/dev/null', join(root, 'etc', 'systemd', 'system', unit));
 }
 
-function hostSuite(): string {
+/** Code name of the Debian that this machine runs. */
+export function debianSuite(): string {
   const suite = readFileSync('/etc/os-release', 'utf8').match(/^VERSION_CODENAME=(\w+)/m)?.[1];
   if (!suite)
     throw new Error('this machine does not say which Debian it is (/etc/os-release, VERSION_CODENAME)');

@@ -9,8 +9,14 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { dirname } from 'node:path';
 
-/** What a handler may answer: a value, an agent error, silence, or the end of the agent. */
-export type Answer = { return: unknown } | { error: { class: string; desc: string } } | 'hang' | 'die';
+/** What a handler may answer: a value, an agent error, any bytes, something later, silence, or the end of the agent. */
+export type Answer =
+  | { return: unknown }
+  | { error: { class: string; desc: string } }
+  | { raw: string }
+  | { after: Promise<void>; answer: Answer }
+  | 'hang'
+  | 'die';
 
 export type Handler = (args: Record<string, unknown>) => Answer;
 
@@ -21,6 +27,8 @@ export class FakeAgent {
   /** Every command received, in order. */
   readonly calls: { execute: string; arguments: Record<string, unknown> }[] = [];
   frozen = false;
+  /** It answers nothing at all, like a stopped process. */
+  stopped = false;
   readonly #handlers: Map<string, Handler>;
   readonly #sockets = new Set<Socket>();
   #server: Server | undefined;
@@ -78,10 +86,16 @@ export class FakeAgent {
     const request = JSON.parse(line) as { execute: string; arguments?: Record<string, unknown> };
     const call = { execute: request.execute, arguments: request.arguments ?? {} };
     this.calls.push(call);
+    if (this.stopped) return;
     const handler = this.#handlers.get(call.execute);
-    const answer = handler?.(call.arguments) ?? commandNotFound(call.execute);
+    this.#give(socket, handler?.(call.arguments) ?? commandNotFound(call.execute));
+  }
+
+  #give(socket: Socket, answer: Answer): void {
     if (answer === 'hang') return;
     if (answer === 'die') this.die();
+    else if ('after' in answer) void answer.after.then(() => this.#give(socket, answer.answer));
+    else if ('raw' in answer) socket.write(answer.raw);
     else socket.write(`${JSON.stringify(answer)}\n`);
   }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Brings a fresh Debian 12 or 13 to the point where tests, lab and demo can run. Every step looks first and does
 # nothing when its work is done already. The only shell of the lab: it runs before there is a Node to run anything else.
-# usage: setup.sh packages|modules|guest|bench
+# usage: setup.sh packages|modules|guest|soak|bench
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export DEBIAN_FRONTEND=noninteractive
@@ -18,7 +18,7 @@ say() { printf 'setup: %s\n' "$*"; }
 # libvirt-daemon alone: the -system package would start the machine's own libvirtd, which nothing here needs.
 packages=(
   ca-certificates cpio e2fsprogs g++ iproute2 kmod libarchive-tools libvirt-clients libvirt-daemon
-  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssl ovmf procps python3 qemu-system-x86 qemu-utils
+  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssh-client openssl ovmf procps python3 qemu-system-x86 qemu-utils
   seabios swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
 )
 bench_packages=(virtnbdbackup)
@@ -101,12 +101,21 @@ private_node_loads() {
 
 step_guest() {
   "$node_dir/bin/node" test/lab/tiny-guest.ts
+  # ZFS for the tests, unpacked and not installed; where it cannot be had those tests say so and are skipped
+  "$node_dir/bin/node" test/lab/zfs-fuse.ts
+}
+
+# What only the long tests need: a domain controller, a guest to join to it, libguestfs.
+step_soak() {
+  install_packages guestfs-tools
+  "$node_dir/bin/node" test/lab/ad-dc.ts
 }
 
 case "${1:-}" in
   packages) step_packages ;;
   modules) step_modules ;;
   guest) step_guest ;;
+  soak) step_soak ;;
   bench) install_packages "${bench_packages[@]}" ;;
-  *) echo "usage: setup.sh packages|modules|guest|bench" >&2; exit 2 ;;
+  *) echo "usage: setup.sh packages|modules|guest|soak|bench" >&2; exit 2 ;;
 esac

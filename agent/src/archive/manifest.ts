@@ -53,7 +53,15 @@ const disk = z.looseObject({
   /** Member names, first layer first. */
   layers: z.array(layer).min(1),
   /** Backing file outside the archive (a thin clone's template); null when the chain is complete. */
-  base: z.looseObject({ path: text, format: text, diskId: text.nullable() }).nullable(),
+  base: z
+    .looseObject({
+      path: text,
+      format: text,
+      diskId: text.nullable(),
+      /** Of its content when the backup was made: `sha256:` and hex digits. */
+      fingerprint: text.optional(),
+    })
+    .nullable(),
 });
 
 const sideFile = z.looseObject({ member: memberName, formerPath: text.nullable(), format: text.nullable() });

@@ -1,6 +1,7 @@
 /** Disk images: what they are, what stands below them, and qemu-img's work on them. Knows neither domains nor pools. */
 export { type Layer, readLayers } from './chain.ts';
 export { diskId } from './disk-id.ts';
+export { type FingerprintOptions, type FingerprintStore, fingerprintOf } from './fingerprint.ts';
 export {
   backingChain,
   type CheckResult,

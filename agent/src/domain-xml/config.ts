@@ -56,6 +56,8 @@ export interface DiskConfig {
   transient: boolean;
   cache?: string;
   serial?: string;
+  /** Name that a user gave the device ("ua-…"); libvirt's own ones are left out. */
+  alias?: string;
   /** `snapshot` attribute: "no", "internal", "external", "manual". */
   snapshot?: string;
   /** Layers below the active one as the XML has them, top to bottom; undefined when it does not say. */

@@ -18,8 +18,17 @@ export { editSnapshot, type SnapshotEdit } from './edit-snapshot.ts';
 export type { GuestOs, OsType } from './guest-os.ts';
 export { type Identity, newMacs, setIdentity } from './identity.ts';
 export {
+  isLent,
+  type LentDisk,
+  lentAlias,
+  lentDiskIdOf,
+  lentDiskXml,
+  removeLentDisks,
+} from './lent-disk.ts';
+export {
   type Attachment,
   type DomainMetadata,
+  type Loan,
   type LooseLayer,
   METADATA_NAMESPACE,
   METADATA_PREFIX,

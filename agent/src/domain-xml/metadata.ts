@@ -20,6 +20,8 @@ export interface DomainMetadata {
   parent?: { id: string; version: number };
   /** Disks of other domains attached to this one (spec 4.1). */
   attachments: Attachment[];
+  /** Disks of this domain that others have; one per disk and borrower. */
+  loans?: Loan[];
   /** When a saved state was last deleted or reverted to, by whomever: no archive of before can be extended. */
   statesDeleted?: Date;
   /**
@@ -49,12 +51,31 @@ export interface Attachment {
   diskId: string;
   /** UUID of the domain that owns it. */
   ownerId: string;
+  /** Id of the attached object: a frozen layer, or a clone. */
+  attachedId: string;
   /** Where it is on this domain. */
   targetDev: string;
   /** The file attached: a frozen layer, or a clone. */
   path: string;
   /** Attached as the thin clone's disk, not the template's. */
   thinClone: boolean;
+  /** It was asked to go, and the guest did not let go yet. */
+  detaching?: true;
+  /** The attached object is a clone (on zfs) with an id of its own, which detaching by that id keeps. */
+  clone?: true;
+  /** Its clone is to stay when it goes: it was named by the clone's id. */
+  keepClone?: true;
+}
+
+/** A disk of this domain that another one has. */
+export interface Loan {
+  /** UUID of the original disk. */
+  diskId: string;
+  borrowerId: string;
+  /** Id of the borrower's node when that is another one. */
+  borrowerNodeId?: string;
+  /** The borrower has it no more, but its clone (on zfs) was kept and holds the state. */
+  cloneKept?: true;
 }
 
 export const NO_METADATA: DomainMetadata = { template: false, templateVersion: 0, attachments: [] };
@@ -73,6 +94,7 @@ export function readMetadata(domain: Element): DomainMetadata {
       ? { parent: { id: parentId, version: count(attr(parent, 'version')) } }
       : {}),
     attachments: inner('attachment').flatMap(readAttachment),
+    ...readLoans(inner('loan')),
     ...readStates(own, inner),
   };
 }
@@ -132,6 +154,7 @@ function isEmpty(metadata: DomainMetadata): boolean {
     metadata.templateVersion === 0 &&
     !metadata.parent &&
     metadata.attachments.length === 0 &&
+    !metadata.loans?.length &&
     !metadata.statesDeleted &&
     !metadata.removedStates?.length &&
     !metadata.looseLayers?.length
@@ -151,9 +174,21 @@ function fill(own: Element, metadata: DomainMetadata, make: (name: string) => El
     const element = make('attachment');
     element.setAttribute('disk', attachment.diskId);
     element.setAttribute('owner', attachment.ownerId);
+    element.setAttribute('attached', attachment.attachedId);
     element.setAttribute('target', attachment.targetDev);
     element.setAttribute('path', attachment.path);
     if (attachment.thinClone) element.setAttribute('thin-clone', 'yes');
+    if (attachment.clone) element.setAttribute('clone', 'yes');
+    if (attachment.detaching) element.setAttribute('detaching', 'yes');
+    if (attachment.keepClone) element.setAttribute('keep-clone', 'yes');
+    own.appendChild(element);
+  }
+  for (const { diskId, borrowerId, borrowerNodeId, cloneKept } of metadata.loans ?? []) {
+    const element = make('loan');
+    element.setAttribute('disk', diskId);
+    element.setAttribute('borrower', borrowerId);
+    if (borrowerNodeId) element.setAttribute('borrower-node', borrowerNodeId);
+    if (cloneKept) element.setAttribute('clone-kept', 'yes');
     own.appendChild(element);
   }
   fillStates(own, metadata, make);
@@ -180,7 +215,37 @@ function readAttachment(element: Element): Attachment[] {
   const [diskId, ownerId] = [attr(element, 'disk'), attr(element, 'owner')];
   const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
   if (!diskId || !ownerId || !targetDev || !path) return [];
-  return [{ diskId, ownerId, targetDev, path, thinClone: attr(element, 'thin-clone') === 'yes' }];
+  return [
+    {
+      diskId,
+      ownerId,
+      attachedId: attr(element, 'attached') ?? diskId,
+      targetDev,
+      path,
+      thinClone: attr(element, 'thin-clone') === 'yes',
+      ...(attr(element, 'clone') === 'yes' ? { clone: true } : {}),
+      ...(attr(element, 'detaching') === 'yes' ? { detaching: true } : {}),
+      ...(attr(element, 'keep-clone') === 'yes' ? { keepClone: true } : {}),
+    },
+  ];
+}
+
+function readLoans(elements: Element[]): Pick<DomainMetadata, 'loans'> {
+  const loans = elements.flatMap((element): Loan[] => {
+    const [diskId, borrowerId] = [attr(element, 'disk'), attr(element, 'borrower')];
+    const borrowerNodeId = attr(element, 'borrower-node');
+    if (!diskId || !borrowerId) return [];
+    const kept = attr(element, 'clone-kept') === 'yes';
+    return [
+      {
+        diskId,
+        borrowerId,
+        ...(borrowerNodeId ? { borrowerNodeId } : {}),
+        ...(kept ? { cloneKept: true } : {}),
+      },
+    ];
+  });
+  return loans.length > 0 ? { loans } : {};
 }
 
 function count(value: string | undefined): number {

@@ -28,6 +28,7 @@ export function parseDisk(disk: Element): DiskConfig | undefined {
     transient: child(disk, 'transient') !== undefined,
     cache: attr(driver, 'cache'),
     serial: text(disk, 'serial'),
+    ...userAlias(disk),
     snapshot: attr(disk, 'snapshot'),
     backingChain: backingChain(disk),
     sliced: source !== undefined && child(source, 'slices') !== undefined,
@@ -43,6 +44,12 @@ export function sourcePath(type: string, source: Element | undefined): string | 
   if (type === 'block') return attr(source, 'dev');
   if (type === 'dir') return attr(source, 'dir');
   return undefined;
+}
+
+/** libvirt's own aliases ("virtio-disk0") are made anew at each start and mean nothing. */
+function userAlias(disk: Element): Pick<DiskConfig, 'alias'> {
+  const alias = attr(child(disk, 'alias'), 'name');
+  return alias?.startsWith('ua-') ? { alias } : {};
 }
 
 function deviceOf(disk: Element): DiskDevice {

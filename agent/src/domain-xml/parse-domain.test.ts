@@ -71,6 +71,7 @@ describe('parseDomain', () => {
         {
           diskId: 'bbbbbbbb-2222-4333-8444-555555555555',
           ownerId: 'cccccccc-2222-4333-8444-555555555555',
+          attachedId: 'bbbbbbbb-2222-4333-8444-555555555555',
           targetDev: 'vdb',
           path: '/pool/frozen.qcow2',
           thinClone: true,

@@ -1,4 +1,3 @@
-import { DomainXml } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type {
   BackupServiceImplementation,
@@ -6,8 +5,6 @@ import type {
   StartBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import type { Manifest } from '../archive/index.ts';
-import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { backupTargetRefusal } from '../pools/index.ts';
 import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
@@ -20,7 +17,8 @@ import { downloadChunks } from '../workflows/download.ts';
 import { fallbackReason } from '../workflows/extend/base.ts';
 import { planRecompress, recompressWorkflow } from '../workflows/recompress.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
-import { backupConfiguration, backupWarnings, templateWarnings } from '../workflows/show-backup.ts';
+import { backupConfiguration, backupWarnings } from '../workflows/show-backup.ts';
+import { matchTemplate } from '../workflows/template/match.ts';
 import { verifyWorkflow } from '../workflows/verify.ts';
 import { requireUuid } from './fields.ts';
 
@@ -56,7 +54,9 @@ export function backupService(
       const { archive, manifest, state, xml } = await openBackup(file.path, request.state, signal);
       const { sizeBytes, manifest: newest } = archive;
       await archive.close();
-      const template = await templateOf(dependencies, manifest);
+      const template = await matchTemplate(dependencies, manifest, signal).catch(error => {
+        throw fromLibvirt(error, 'show_backup');
+      });
       const response: ShowBackupResponse = {
         file: backupFileOf(
           { poolId: file.pool.id, filename: file.filename, path: file.path, sizeBytes },
@@ -64,7 +64,7 @@ export function backupService(
         ),
         xml,
         configuration: backupConfiguration(manifest, state, xml),
-        warnings: [...backupWarnings(manifest, state), ...templateWarnings(manifest, template)],
+        warnings: [...backupWarnings(manifest, state), ...template.faults],
       };
       return response;
     },
@@ -189,19 +189,4 @@ function checkLevel(level: number): void {
       field: 'compression_level',
       reason: `must be 1 to ${MAX_COMPRESSION_LEVEL}, or 0 for the default`,
     });
-}
-
-/** The template on this node, as far as libvirt can be asked: information about a file needs no hypervisor. */
-async function templateOf(
-  dependencies: WorkflowDependencies,
-  manifest: Manifest,
-): Promise<DomainConfig | null> {
-  const id = manifest.template?.domainId;
-  if (!id) return null;
-  try {
-    return parseDomain(await dependencies.libvirt().domain(id).xml(DomainXml.INACTIVE));
-  } catch (error) {
-    if (isNoDomain(error)) return null;
-    throw fromLibvirt(error, 'virDomainGetXMLDesc');
-  }
 }

@@ -1,4 +1,10 @@
-import { Affect, DomainXml, type Domain as LibvirtDomain, MetadataType } from '@virtkeep/node-libvirt';
+import {
+  Affect,
+  DomainXml,
+  type Libvirt,
+  type Domain as LibvirtDomain,
+  MetadataType,
+} from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
@@ -18,11 +24,13 @@ import {
   parseDomain,
 } from '../domain-xml/index.ts';
 import { asLibvirtFailure, type Inventory } from '../inventory/index.ts';
+import { type LoanNames, refuseWhileLent } from '../lending/guard.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
+import { refuseWithClones } from '../workflows/template/family.ts';
 
 export interface DomainServiceOptions {
   inventory: Inventory;
@@ -118,15 +126,25 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
     const reason = `is longer than ${MAX_DESCRIPTION} characters`;
     throw new VirtkeepError('invalid_field', { field: 'description', reason });
   }
-  await asked(options.workflows, domainId, target => writeMetadata(target, description, template));
+  await asked(options.workflows, domainId, target =>
+    writeMetadata(
+      options.workflows.libvirt(),
+      target,
+      { description, template },
+      {
+        domain: id => nameOf(options.inventory, id),
+      },
+    ),
+  );
   await options.inventory.refreshDomain(domainId);
   return options.inventory.domain(domainId);
 }
 
 async function writeMetadata(
+  libvirt: Libvirt,
   domain: LibvirtDomain,
-  description: string | undefined,
-  template: boolean | undefined,
+  { description, template }: { description: string | undefined; template: boolean | undefined },
+  names: LoanNames,
 ): Promise<void> {
   const active = await domain.isActive();
   const flags = (active ? Affect.LIVE : 0) | ((await domain.isPersistent()) ? Affect.CONFIG : 0);
@@ -138,6 +156,9 @@ async function writeMetadata(
       action: 'made a template',
     });
   }
+  if (template !== undefined && template !== metadata.template)
+    refuseWhileLent(metadata, name, template ? 'made a template' : 'unmarked as a template', names);
+  if (template === false) await refuseWithClones(libvirt, { uuid: domain.uuid, name, metadata }, 'unmarked');
   if (description !== undefined) {
     await domain.setMetadata(MetadataType.DESCRIPTION, description || null, null, null, flags);
   }
@@ -145,6 +166,10 @@ async function writeMetadata(
     const element = metadataElement(withTemplate(metadata, template));
     await domain.setMetadata(MetadataType.ELEMENT, element, METADATA_PREFIX, METADATA_NAMESPACE, flags);
   }
+}
+
+function nameOf(inventory: Inventory, id: string): string | undefined {
+  return inventory.domains().find(domain => domain.id === id)?.name;
 }
 
 /** A template has a version from the first time on; unmarked, it keeps the number, so that its clones can be told. */

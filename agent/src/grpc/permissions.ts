@@ -35,6 +35,12 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     Remove: 'controller',
     Revert: 'controller',
   },
+  'virtkeep.agent.v1.DiskService': {
+    Attach: 'operator',
+    Detach: 'operator',
+    Lend: 'controller',
+    Return: 'controller',
+  },
   'virtkeep.agent.v1.PoolService': {
     List: 'reader',
     Get: 'reader',
@@ -52,6 +58,25 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
   },
   'virtkeep.agent.v1.RestoreService': {
     Start: 'operator',
+  },
+  'virtkeep.agent.v1.TemplateService': {
+    Clone: 'controller',
+    Change: 'controller',
+  },
+  'virtkeep.agent.v1.GuestService': {
+    ListCommands: 'reader',
+    RunCommand: 'operator',
+    GetInfo: 'reader',
+    SetHostname: 'operator',
+    JoinDirectory: 'operator',
+    LeaveDirectory: 'operator',
+    ListSshKeys: 'reader',
+    AddSshKeys: 'operator',
+    RemoveSshKeys: 'operator',
+    Sysprep: 'controller',
+    Prepare: 'controller',
+    AttachTools: 'operator',
+    DetachTools: 'operator',
   },
   'grpc.health.v1.Health': { Check: 'reader', Watch: 'reader' },
   'grpc.reflection.v1.ServerReflection': { ServerReflectionInfo: 'reader' },

@@ -9,6 +9,7 @@ import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { instantRestoreWorkflow } from '../workflows/instant-restore.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
 import { restoreWorkflow } from '../workflows/restore.ts';
+import { standingDisks } from '../workflows/template/match.ts';
 import { requireUuid } from './fields.ts';
 
 export function restoreService(
@@ -22,6 +23,7 @@ export function restoreService(
       if (request.poolId !== '') requireUuid('pool_id', request.poolId);
       const file = await findBackupFile(await dependencies.pools(signal), request.file);
       const domainId = await domainIdOf(request, file.path, signal);
+      const templateId = await templateIdOf(request, file.path, signal);
       return runner.start({
         id: request.operationId,
         kind: 'restore',
@@ -30,7 +32,7 @@ export function restoreService(
           { id: domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ],
-        locks: locksOf(domainId, file.path, request.instant),
+        locks: [...locksOf(domainId, file.path, request.instant), ...templateLocks(templateId)],
         cancellable: true,
         workflow: request.instant
           ? instantRestoreWorkflow(dependencies, request)
@@ -45,6 +47,26 @@ function locksOf(domainId: string, path: string, instant: boolean): Lock[] {
   const disks: Lock = { kind: 'domain', id: domainId, mode: 'exclusive' };
   const file: Lock = { kind: 'file', id: path, mode: 'shared' };
   return instant ? [disks, file] : [disks, { ...disks, kind: 'power' }, file];
+}
+
+/** What a thin clone is to stand on must not be changed or removed meanwhile. */
+function templateLocks(templateId: string | null): Lock[] {
+  return templateId === null ? [] : [{ kind: 'domain', id: templateId, mode: 'shared' }];
+}
+
+/** Null for what is no thin clone's backup, and for a file that cannot be read: that is the operation's to tell. */
+async function templateIdOf(
+  { state }: StartRestoreRequest,
+  path: string,
+  signal: AbortSignal,
+): Promise<string | null> {
+  try {
+    const { archive, manifest } = await openBackup(path, state, signal);
+    await archive.close();
+    return standingDisks(manifest).length > 0 ? (manifest.template?.domainId ?? null) : null;
+  } catch {
+    return null;
+  }
 }
 
 /** In place of a lost VM the id is the archive's. */

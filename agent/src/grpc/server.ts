@@ -42,6 +42,8 @@ const MAX_REQUEST_BYTES = 4 * MiB;
 const MAX_RESPONSE_BYTES = 64 * MiB;
 /** Unary calls end by then, whatever the client allows; long work is an operation. */
 const UNARY_TIMEOUT_MS = 120_000;
+/** Those that wait for something in a guest bound themselves below this. */
+const LONG_CALLS = new Map([['/virtkeep.agent.v1.GuestService/RunCommand', 660_000]]);
 
 /** Streams that end by themselves at a stop (operations) get so long to send their last events. */
 const LAST_EVENTS_MS = 200;
@@ -116,6 +118,8 @@ function stopMiddleware(stopping: AbortSignal): ServerMiddleware {
 const deadlineMiddleware: ServerMiddleware = async function* (call, context) {
   if (call.requestStream || call.responseStream) return yield* call.next(call.request, context);
   const answer = (signal: AbortSignal) => call.next(call.request, { ...context, signal }).next();
-  const { value } = await withTimeout(call.method.path, UNARY_TIMEOUT_MS, context.signal, answer);
+  const { path } = call.method;
+  const limitMs = LONG_CALLS.get(path) ?? UNARY_TIMEOUT_MS;
+  const { value } = await withTimeout(path, limitMs, context.signal, answer);
   return value as never;
 };

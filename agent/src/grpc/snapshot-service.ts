@@ -1,14 +1,22 @@
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { asSavedState, zfsInstants } from '../lending/zfs-instants.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { fromLibvirt, isNoDomain, loadStates, savedStateMessage } from '../snapshots/index.ts';
+import {
+  fromLibvirt,
+  isNoDomain,
+  loadStates,
+  type StateFacts,
+  savedStateMessage,
+} from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { checkStateName, createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../workflows/snapshot/revert.ts';
+import { ZfsDriver } from '../zfs/index.ts';
 import { requireUuid } from './fields.ts';
 
 /** More would be a mistake of units. */
@@ -19,11 +27,17 @@ export function snapshotService(
   dependencies: WorkflowDependencies,
 ): SnapshotServiceImplementation {
   return {
-    async list({ domainId }) {
+    async list({ domainId }, { signal }) {
       requireUuid('domain_id', domainId);
-      const states = await asked(domainId, async () => {
+      const states: StateFacts[] = await asked(domainId, async () => {
         return loadStates(await dependencies.libvirt().domainByUuid(domainId));
       });
+      const onZfs = await zfsInstants(new ZfsDriver(), signal).catch((error: unknown) => {
+        dependencies.log.warn('zfs cannot be read', { reason: reasonOf(error) });
+        return null;
+      });
+      const lent = onZfs?.get(domainId);
+      if (lent) states.push(asSavedState(lent));
       return { snapshots: states.map(state => savedStateMessage(domainId, state)) };
     },
 

@@ -1,11 +1,11 @@
 /** The guest's agent as a backup needs it: does it answer, are the file systems frozen, thaw them. */
-import { type Domain, isLibvirtError } from '@virtkeep/node-libvirt';
+import { type Domain, ErrorCode, isLibvirtError } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { ABSENT_KEYS } from './failures.ts';
+import { guestCommand } from './session.ts';
 
-/** Time for one answer, seconds. A healthy agent takes 5–20 ms; a busy emulated guest some hundred. */
-const ANSWER_TIMEOUT_SEC = 5;
 const RETRY_MS = 1000;
 
 /** Whether the agent answers a ping now. Never throws: an agent that cannot be asked does not answer. */
@@ -13,16 +13,16 @@ export async function probeAgent(
   domain: Domain,
 ): Promise<{ answers: true } | { answers: false; reason: string }> {
   try {
-    await ask(domain, 'guest-ping');
+    await guestCommand(domain, 'guest-ping');
     return { answers: true };
   } catch (error) {
     return { answers: false, reason: reasonOf(error) };
   }
 }
 
-/** True when the guest's file systems are frozen now. @throws LibvirtError */
-export async function isFrozen(domain: Domain): Promise<boolean> {
-  return (await ask(domain, 'guest-fsfreeze-status')) === 'frozen';
+/** True when the guest's file systems are frozen now. @throws VirtkeepError as `guestCommand` */
+export async function isFrozen(domain: Domain, signal?: AbortSignal): Promise<boolean> {
+  return (await guestCommand(domain, 'guest-fsfreeze-status', {}, { signal })) === 'frozen';
 }
 
 /**
@@ -53,19 +53,6 @@ export async function ensureThawed(domain: Domain, signal: AbortSignal, log: Log
   }
 }
 
-async function ask(domain: Domain, command: string): Promise<unknown> {
-  const answer = await domain.agentCommand(JSON.stringify({ execute: command }), ANSWER_TIMEOUT_SEC);
-  return (JSON.parse(answer) as { return: unknown }).return;
-}
-
-const NO_DOMAIN = 42;
-const OPERATION_INVALID = 55;
-const ARGUMENT_UNSUPPORTED = 74;
-
-/** The domain does not exist, is off (55), or has no agent channel (74: "QEMU guest agent is not configured"). */
 function isGone(error: unknown): boolean {
-  return (
-    isLibvirtError(error) &&
-    (error.is(NO_DOMAIN) || error.is(OPERATION_INVALID) || error.is(ARGUMENT_UNSUPPORTED))
-  );
+  return hasKey(error, ...ABSENT_KEYS) || (isLibvirtError(error) && error.is(ErrorCode.NO_DOMAIN));
 }

@@ -1,6 +1,6 @@
 import { dirname, join } from 'node:path';
 import { type Layer, readLayers } from '../disks/index.ts';
-import type { DiskConfig, DomainConfig } from '../domain-xml/index.ts';
+import { type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
 import { type PoolRecord, poolOfPath } from '../pools/index.ts';
 import type { PathGate } from './path-gate.ts';
 
@@ -20,7 +20,7 @@ export function pathOf(disk: DiskConfig, pools: readonly PoolRecord[]): string |
 }
 
 /**
- * Reads the headers of a domain's disks (not of its drives and LUNs). A disk that cannot be read has no layers; one on a
+ * Reads the headers of a domain's own disks (not of its drives, LUNs, and what others lend it). A disk that cannot be read has no layers; one on a
  * file system that does not answer has those it had before.
  */
 export async function readDiskFacts(
@@ -31,7 +31,8 @@ export async function readDiskFacts(
 ): Promise<DiskFacts> {
   const facts: DiskFacts = new Map();
   for (const disk of config.disks) {
-    const path = disk.device === 'disk' ? pathOf(disk, pools) : undefined;
+    const isOwn = disk.device === 'disk' && !isLent(disk, config.metadata);
+    const path = isOwn ? pathOf(disk, pools) : undefined;
     if (path === undefined) continue;
     const key = poolOfPath(path, pools)?.id ?? dirname(path);
     const layers = await gate.run(key, () => readLayers(path, disk.format).catch(() => []));

@@ -6,7 +6,7 @@
 import type { Libvirt, LibvirtEvents } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Domain, type GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type {
   InventoryEvent,
   Inventory as InventoryMessage,
@@ -40,6 +40,8 @@ export interface InventoryOptions {
   catalogue: Catalogue;
   /** Id of the operation that holds a domain, from the operations' locks. */
   lockedBy: (domainId: string) => string | undefined;
+  /** What a guest told of itself last. */
+  guestInfo?: (domainId: string) => GuestInfo | undefined;
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
   defaultBase?: string;
@@ -51,6 +53,8 @@ export interface InventoryOptions {
 const SETTLE_MS = 100;
 /** What is read within this time is shown at once, ms. */
 const SHOW_MS = 20;
+/** What guests tell is less urgent, and comes from many, one after the other, ms. */
+const SHOW_GUESTS_MS = 250;
 const DEFAULT_REFRESH_MS = 30_000;
 /** Events after which a domain is looked at. */
 const DOMAIN_EVENTS = [
@@ -85,6 +89,7 @@ export class Inventory {
   #subscribedTo: Libvirt | undefined;
   #timer: NodeJS.Timeout | undefined;
   #showTimer: NodeJS.Timeout | undefined;
+  #guestTimer: NodeJS.Timeout | undefined;
   #loaded = false;
 
   constructor(options: InventoryOptions) {
@@ -110,6 +115,7 @@ export class Inventory {
     this.#stopping.abort(new VirtkeepError('draining'));
     await this.#refresher.stop();
     clearTimeout(this.#showTimer);
+    clearTimeout(this.#guestTimer);
   }
 
   /** Everything was looked at once. Before it, what is absent from the lists may well exist. */
@@ -177,7 +183,13 @@ export class Inventory {
 
   /** An operation took or gave back its locks. */
   locksChanged(): void {
+    for (const id of this.#model.lendingFromZfs) this.#refresher.request(`domain ${id}`);
     this.#show();
+  }
+
+  /** What is known of a guest is different from before. */
+  guestsChanged(): void {
+    if (!this.#stopping.signal.aborted) this.#guestTimer ??= setTimeout(() => this.#show(), SHOW_GUESTS_MS);
   }
 
   #onConnected(): void {
@@ -264,7 +276,9 @@ export class Inventory {
   /** Makes the messages anew and tells the readers what is different. */
   #show(): void {
     clearTimeout(this.#showTimer);
+    clearTimeout(this.#guestTimer);
     this.#showTimer = undefined;
+    this.#guestTimer = undefined;
     const { catalogue, nodeName, lockedBy } = this.#options;
     this.#model.derivePools();
     const { pools } = this.#model;
@@ -273,7 +287,10 @@ export class Inventory {
         pools,
         disks: this.#model.disksOf(facts.uuid),
         templateFiles: this.#model.templateFiles(facts),
+        ownerOf: diskId => this.#model.lenderOf(diskId, facts.uuid),
+        lentState: this.#model.lentStateOf(facts.uuid),
         lockedBy: lockedBy(facts.uuid) ?? '',
+        guestInfo: this.#options.guestInfo?.(facts.uuid),
       }),
     );
     this.#shownDomains.replace(domains);

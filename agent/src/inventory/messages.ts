@@ -1,11 +1,17 @@
 // Facts → the messages of the contract. Pure.
 import { basename } from 'node:path';
-import { AgentState, type Disk, type Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  AgentState,
+  type Disk,
+  type Domain,
+  type GuestInfo,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { diskId } from '../disks/index.ts';
-import type { AgentChannel, DiskConfig, DomainConfig } from '../domain-xml/index.ts';
+import { type AgentChannel, type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
+import { attachmentsOf } from '../lending/attachments.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../pools/index.ts';
-import { AUTOMATIC_PREFIX, savedStateMessage } from '../snapshots/index.ts';
+import { AUTOMATIC_PREFIX, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
 import { type DiskFacts, firstOwnLayer, pathOf } from './disk-facts.ts';
 import type { DomainFacts } from './domain-facts.ts';
 
@@ -14,6 +20,12 @@ export interface DomainScope {
   disks: DiskFacts | undefined;
   /** Files of the template's disks, when the domain is a thin clone and its template is on this node. */
   templateFiles?: ReadonlySet<string>;
+  /** The domain of this node that lends a disk to this one, when the metadata here does not tell. */
+  ownerOf?: (diskId: string) => string | undefined;
+  /** The state of disks lent from zfs, of which libvirt knows nothing. */
+  lentState?: StateFacts;
+  /** What its guest told of itself. */
+  guestInfo?: GuestInfo | undefined;
   /** Operation that holds the domain. */
   lockedBy: string;
 }
@@ -32,7 +44,7 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
     cpuCount: config?.vcpus ?? 0,
     template: config?.metadata.template ?? false,
     parentId: config?.metadata.parent?.id ?? '',
-    disks: drives.filter(isDisk).map(disk => diskMessage(disk, config!, scope)),
+    disks: drives.filter(disk => isOwnDisk(disk, config!)).map(disk => diskMessage(disk, config!, scope)),
     cdroms: drives
       .filter(disk => disk.device === 'cdrom')
       .map(disk => ({
@@ -44,10 +56,24 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
       .filter(disk => disk.device === 'lun')
       .map(disk => ({ targetDev: disk.targetDev, source: disk.source })),
     mdevs: config?.hostdevs.flatMap(device => (device.type === 'mdev' ? (device.address ?? []) : [])) ?? [],
-    snapshots: facts.savedStates.map(state => state.name),
-    savedStates: facts.savedStates
+    snapshots: [...facts.savedStates, ...(scope.lentState ? [scope.lentState] : [])].map(({ name }) => name),
+    savedStates: [...facts.savedStates, ...(scope.lentState ? [scope.lentState] : [])]
       .filter(state => !state.name.startsWith(AUTOMATIC_PREFIX))
       .map(state => savedStateMessage(facts.uuid, state)),
+    attachments: config
+      ? attachmentsOf(config, scope.ownerOf).map(({ detaching = false, ...attachment }) => ({
+          ...attachment,
+          detaching,
+        }))
+      : [],
+    loans: (config?.metadata.loans ?? []).map(({ diskId: id, borrowerId, borrowerNodeId = '' }) => ({
+      diskId: id,
+      borrowerId,
+      borrowerNodeId,
+    })),
+    templateVersion: config?.metadata.templateVersion ?? 0,
+    parentVersion: config?.metadata.parent?.version ?? 0,
+    guestInfo: scope.guestInfo,
     statesDeleted: config?.metadata.statesDeleted,
     osType: config?.os.type ?? 'Other',
     osVersion: config?.os.version ?? '',
@@ -56,8 +82,9 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
   };
 }
 
-function isDisk(disk: DiskConfig): boolean {
-  return disk.device === 'disk';
+/** A disk of the domain itself: neither a drive, nor a LUN, nor another domain's. */
+function isOwnDisk(disk: DiskConfig, { metadata }: DomainConfig): boolean {
+  return disk.device === 'disk' && !isLent(disk, metadata);
 }
 
 function diskMessage(disk: DiskConfig, config: DomainConfig, scope: DomainScope): Disk {

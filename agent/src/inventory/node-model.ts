@@ -7,6 +7,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf } from '@virtkeep/shared/errors';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
+import { asSavedState, zfsInstants } from '../lending/zfs-instants.ts';
 import {
   type Catalogue,
   chosenBase,
@@ -16,6 +17,8 @@ import {
   poolMarks,
   type Settings,
 } from '../pools/index.ts';
+import type { StateFacts } from '../snapshots/index.ts';
+import { ZfsDriver } from '../zfs/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
@@ -39,9 +42,12 @@ export class NodeModel {
   readonly #options: ModelOptions;
   readonly #signal: AbortSignal;
   readonly #gate = new PathGate();
+  readonly #zfs = new ZfsDriver();
   readonly #domains = new Map<string, DomainFacts>();
   readonly #disks = new Map<string, DiskFacts>();
   readonly #outsideFacts = new Map<string, FsFacts>();
+  /** What domains lend from zfs, by their ids. */
+  #lentStates: ReadonlyMap<string, StateFacts> = new Map();
   #libvirtPools: PoolRecord[] = [];
   #pools: PoolRecord[] = [];
 
@@ -74,6 +80,23 @@ export class NodeModel {
     return parent?.config && new Set(parent.config.disks.flatMap(disk => pathOf(disk, this.#pools) ?? []));
   }
 
+  /** The domain whose metadata says that it lends the disk to that borrower. */
+  lenderOf(diskId: string, borrowerId: string): string | undefined {
+    return this.domains.find(({ config }) =>
+      config?.metadata.loans?.some(loan => loan.diskId === diskId && loan.borrowerId === borrowerId),
+    )?.uuid;
+  }
+
+  /** The state of disks that a domain lends from zfs. */
+  lentStateOf(domainId: string): StateFacts | undefined {
+    return this.#lentStates.get(domainId);
+  }
+
+  /** Domains whose lent disks are on zfs, as last seen. */
+  get lendingFromZfs(): string[] {
+    return [...this.#lentStates.keys()];
+  }
+
   /** Domains, pools and file systems; the backup files are read by `readAllFiles`. @throws LibvirtError */
   async readAll(): Promise<void> {
     await this.readPools();
@@ -82,6 +105,7 @@ export class NodeModel {
     const present = new Set(refs.map(domain => domain.uuid));
     for (const id of [...this.#domains.keys()]) if (!present.has(id)) await this.readDomain(id);
     await this.#readOutside();
+    await this.#readLentStates();
   }
 
   /** @throws LibvirtError */
@@ -96,6 +120,8 @@ export class NodeModel {
     }
     this.#domains.set(id, facts);
     if (!facts.config) return;
+    // libvirt has no event for what zfs does
+    if (facts.config.metadata.loans || this.#lentStates.has(id)) await this.#readLentStates();
     const disks = await readDiskFacts(facts.config, this.#pools, this.#gate, this.#disks.get(id));
     // it may have been removed while its headers were read
     if (this.#domains.has(id)) this.#disks.set(id, disks);
@@ -145,6 +171,16 @@ export class NodeModel {
       chosenBase: chosenBase(settings),
       defaultBase,
     });
+  }
+
+  /** zfs that does not answer leaves what was seen before. */
+  async #readLentStates(): Promise<void> {
+    try {
+      const instants = await zfsInstants(this.#zfs, this.#signal);
+      this.#lentStates = new Map([...instants].map(([id, instant]) => [id, asSavedState(instant)]));
+    } catch (error) {
+      if (!this.#signal.aborted) this.#options.log.warn('zfs cannot be read', { reason: reasonOf(error) });
+    }
   }
 
   /** Sizes of the file systems of outside pools. */

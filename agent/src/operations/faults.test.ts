@@ -41,6 +41,18 @@ test('pause makes its mark and holds until the file exists or the operation is a
   await held;
 });
 
+test('a file of faults is read at each step', async () => {
+  const list = join(directory, 'faults');
+  writeFileSync(list, '');
+  const faults = Faults.parse(`@${list}`);
+  expect(faults.active).toBe(true);
+  await faults.reach('backup', 'copy', 'before', never);
+  writeFileSync(list, 'backup.copy.before=fail');
+  await expect(faults.reach('backup', 'copy', 'before', never)).rejects.toMatchObject({
+    msgKey: 'io_failed',
+  });
+});
+
 test.each(['x', 'a.b=kill', 'a.b.before=explode', 'a.b.before=pause:relative'])('%s is refused', text => {
   expect(() => Faults.parse(text)).toThrow('VIRTKEEP_FAULTS');
 });

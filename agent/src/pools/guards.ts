@@ -26,6 +26,10 @@ export interface BackupSource {
   running: boolean;
   /** The domain has saved states of its own. */
   hasStates: boolean;
+  /** A state would stay, so that the backup can be extended. */
+  incremental: boolean;
+  /** Names of datasets that hold image files of these disks, whatever their pools are. */
+  datasets: readonly string[];
   /** UUIDs of mediated devices. */
   mdevs: readonly string[];
   /** The disks to be copied: without LUNs, drives, and excluded disks. */
@@ -41,8 +45,11 @@ export function backupSourceRefusal(
   const places = source.disks.map(disk => placeOf(disk, pools));
   const lvm = places.find(place => isLvm(place.kind));
   if (lvm) return new VirtkeepError('pool_kind_unsupported', { kind: lvm.kind, pool: lvm.name });
-  const zfs = source.hasStates ? places.find(place => place.kind === 'zfs') : undefined;
-  if (zfs) return new VirtkeepError('zfs_with_states', { domain, pool: zfs.name });
+  const zfs = places.find(place => place.kind === 'zfs')?.name ?? source.datasets[0];
+  if (zfs !== undefined && source.incremental)
+    return new VirtkeepError('zfs_incremental', { domain, pool: zfs });
+  if (zfs !== undefined && source.hasStates)
+    return new VirtkeepError('zfs_with_states', { domain, pool: zfs });
   if (source.running && source.mdevs.length > 0) return new VirtkeepError('mdev_running', { domain });
   return undefined;
 }

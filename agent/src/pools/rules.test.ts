@@ -99,7 +99,7 @@ describe('backupTargetRefusal', () => {
 
 describe('backupSourceRefusal', () => {
   const source = (change: Partial<BackupSource>): BackupSource => ({
-    domain: 'vm', running: true, hasStates: false, mdevs: [], disks: [file('/pools/a/x.qcow2')], ...change,
+    domain: 'vm', running: true, hasStates: false, incremental: false, datasets: [], mdevs: [], disks: [file('/pools/a/x.qcow2')], ...change,
   }); // biome-ignore format: one record
   const pools = [
     pool('a'),
@@ -126,6 +126,11 @@ describe('backupSourceRefusal', () => {
       'zfs_with_states',
     ],
     ['states', { hasStates: true }, undefined],
+    ['an increment', { incremental: true }, undefined],
+    ['files on a dataset', { datasets: ['tank/vm'] }, undefined],
+    ['files on a dataset with states', { datasets: ['tank/vm'], hasStates: true }, 'zfs_with_states'],
+    ['an increment of files on a dataset', { datasets: ['tank/vm'], incremental: true }, 'zfs_incremental'],
+    ['an increment of a zvol', { disks: [block('/dev/zvol/tank/v')], incremental: true }, 'zfs_incremental'],
     ['an mdev on a running VM', { mdevs: ['m'] }, 'mdev_running'],
     ['an mdev on an off VM', { mdevs: ['m'], running: false }, undefined],
   ] as const)('%s', (_what, change, key) => {

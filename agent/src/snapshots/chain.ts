@@ -36,6 +36,8 @@ export interface SavedState {
   description: string;
   /** Unix time, seconds. */
   createdUnix: number;
+  /** When a state of the domain had last been deleted or reverted to, as the domain said when this one was made. */
+  deletedBefore?: Date;
   memory: 'no' | 'internal' | 'external';
   memoryPath: string | null;
   /** Per target: the overlay file that an external state made. */

@@ -28,6 +28,7 @@ export {
   AUTOMATIC_PREFIX,
   automaticStateName,
   type DiskToFreeze,
+  LENDING_STATE,
   planAutomaticState,
   planState,
   type StateMode,

@@ -1,6 +1,7 @@
 /** Reads what the chain is computed from: libvirt's states and the images' headers. */
 import { type Domain, type Libvirt, SnapshotList, SnapshotXml } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { exists } from '@virtkeep/shared/files';
 import { readLayers } from '../disks/index.ts';
 import type { ChainFile, SavedState } from './chain.ts';
 import { isNoDomain } from './failures.ts';
@@ -15,9 +16,28 @@ export async function loadStates(domain: Domain): Promise<SavedState[]> {
   const states: SavedState[] = [];
   for (const snapshot of snapshots) {
     if (snapshot.name.startsWith(AUTOMATIC_PREFIX)) continue;
-    states.push(savedStateOf(await snapshot.xml(SnapshotXml.SECURE), snapshot.name === current));
+    const state = savedStateOf(await snapshot.xml(SnapshotXml.SECURE), snapshot.name === current);
+    states.push(await withVolumes(state));
   }
   return states;
+}
+
+/**
+ * A disk that was given as a volume has no path in the state's XML. What the state keeps of it is what the overlay that it
+ * made stands on.
+ */
+async function withVolumes(state: SavedState): Promise<SavedState> {
+  const { frozen, frozenFormats } = state;
+  const unknown = Object.entries(state.overlays).filter(([target]) => frozen[target] === undefined);
+  if (unknown.length === 0) return state;
+  const found = { frozen: { ...frozen }, frozenFormats: { ...frozenFormats } };
+  for (const [target, overlay] of unknown) {
+    const below = (await exists(overlay)) ? (await readLayers(overlay, 'qcow2'))[1] : undefined;
+    if (!below) continue;
+    found.frozen[target] = below.path;
+    found.frozenFormats[target] = below.format;
+  }
+  return { ...state, ...found };
 }
 
 /** Automatic states a domain bears, ready to be removed; none when there is no such domain. */

@@ -106,14 +106,14 @@ class Files {
 }
 
 /**
- * Files that other domains use, and which: their disks with all layers, what they have attached, what their saved states
- * keep. Reads the XML of every other domain.
+ * Files that other domains than the given ones use, and which: their disks with all layers, what they have attached, what
+ * their saved states keep. Reads the XML of every other domain.
  * @throws LibvirtError
  */
-export async function foreignFiles(libvirt: Libvirt, domainId: string): Promise<Map<string, string>> {
+export async function foreignFiles(libvirt: Libvirt, ...domainIds: string[]): Promise<Map<string, string>> {
   const found = new Map<string, string>();
   for (const other of await libvirt.domains()) {
-    if (other.uuid === domainId) continue;
+    if (domainIds.includes(other.uuid)) continue;
     const user = `the domain ${other.name}`;
     try {
       for (const xml of new Set([await other.xml(), await other.xml(DomainXml.INACTIVE)])) {

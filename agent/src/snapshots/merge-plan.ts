@@ -62,13 +62,32 @@ export function nextMergeStep(picture: ChainPicture, goal: MergeGoal, now: Date)
   return { do: 'done' };
 }
 
+/**
+ * Before a deletion begins: the files that it will merge into the ones below them, and those that it removes first. Both
+ * are empty when it has begun already.
+ */
+export function uppersOf(
+  picture: ChainPicture,
+  { name }: MergeGoal,
+): [uppers: readonly string[], freed: readonly string[]] {
+  const state = picture.states.find(candidate => candidate.name === name);
+  if (!state || isNative(state)) return [[], []];
+  const readers = keptFiles(state).map(({ path }) => readersOf(picture, path));
+  const uppers = readers.flatMap(found => (found.length === 1 ? found : []));
+  return [uppers, state.memoryPath === null ? [] : [state.memoryPath]];
+}
+
+/** Deleted by libvirt itself. */
+function isNative({ deleting, internalDisks, memory }: SavedState): boolean {
+  return deleting || internalDisks.length > 0 || memory === 'internal';
+}
+
 function stepOfState(picture: ChainPicture, state: SavedState, goal: MergeGoal, now: Date): MergeStep {
-  const isNative = state.deleting || state.internalDisks.length > 0 || state.memory === 'internal';
-  const kept = isNative ? [] : keptFiles(state);
+  const kept = isNative(state) ? [] : keptFiles(state);
   const layers = kept.map(file => ({ ...file, overlay: typeof picture.files.get(file.path) === 'string' }));
   const metadata = withRemoved(picture, state, goal, now, layers);
   if (metadata) return { do: 'note', metadata };
-  if (isNative) return { do: 'native_delete', name: state.name };
+  if (isNative(state)) return { do: 'native_delete', name: state.name };
   const { memoryPath } = state;
   if (memoryPath !== null && picture.files.has(memoryPath)) return { do: 'remove_memory', path: memoryPath };
   // forgetting a state with children, libvirt lets them keep what it kept, as if it had merged (measured on 9.0)

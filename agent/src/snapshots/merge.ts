@@ -5,6 +5,7 @@ import {
   BlockCommit,
   BlockJobAbort,
   type Domain,
+  DomainStateCode,
   DomainXml,
   type Libvirt,
   MetadataType,
@@ -13,7 +14,7 @@ import {
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { fromIoError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
@@ -28,7 +29,9 @@ import {
 } from '../domain-xml/index.ts';
 import { patiently } from './failures.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
-import { type MergeGoal, type MergeStep, nextMergeStep } from './merge-plan.ts';
+import { firstShrunk, fitLower } from './merge-fit.ts';
+import { type MergeGoal, type MergeStep, nextMergeStep, uppersOf } from './merge-plan.ts';
+import { requireRoomToMerge } from './merge-room.ts';
 import { type DiskSource, diskStates, withKeptFile, withSources } from './state-xml.ts';
 
 export interface MergeRequest extends MergeGoal {
@@ -44,11 +47,18 @@ export interface MergeOptions {
   progress?: { total(bytes: number): void; done(bytes: number): void };
 }
 
-const POLL_MS = 150;
+/** A merge is looked at soon at first, since most are small, then ever more rarely. */
+const FIRST_POLL_MS = 10;
+const POLL_MS = 160;
 /** The same step so many times in a row means that we would turn in circles. */
 const MAX_REPEATS = 20;
-/** Failures of one step before it is told: the guest may be stopped, or the daemon restarted, in the middle of it. */
+/**
+ * Failures of one step before it is told: the guest may be stopped, or the daemon restarted, in the middle of it. A block
+ * job that breaks off is seen only by its being gone, so merges count when they begin anew.
+ */
 const MAX_FAILURES = 3;
+/** `virDomainPausedReason`: QEMU stopped the guest because its disk was full, or broken. */
+const PAUSED_BY_IO_ERROR = 5;
 
 /**
  * Deletes an external or internal state of a domain and merges what it kept, at any place of the tree, the domain running
@@ -56,8 +66,8 @@ const MAX_FAILURES = 3;
  * several branches read stays as it is until it has one reader left. When the signal fires, the state may be gone and a
  * merge stays where it is; the domain is sound in every moment.
  *
- * The caller holds the domain's lock and has asked `removalRefusal`.
- * @throws VirtkeepError snapshot_remove_failed, canceled
+ * The caller holds the domain's lock and has asked `removalRefusal`. A merge that has no room is not begun.
+ * @throws VirtkeepError snapshot_remove_failed, canceled; pool_no_space: the state is still there, untouched
  */
 export async function mergeState(
   libvirt: Libvirt,
@@ -68,34 +78,81 @@ export async function mergeState(
   const { signal, log } = options;
   const foreign = await patiently(signal, () => foreignFiles(libvirt, domainId));
   const now = new Date();
-  let [last, repeats, failures] = ['', 0, 0];
+  const begun = new Map<string, number>();
+  let [last, repeats, failures, pollMs] = ['', 0, 0, 0];
   for (;;) {
     const look = await patiently(signal, () => lookAt(libvirt, domainId, foreign));
     const step: MergeStep = look ? nextMergeStep(look.picture, request, now) : { do: 'done' };
-    if (step.do === 'done') return;
+    if (step.do === 'done') return look && begun.size > 0 ? resumeStopped(look.domain, log) : undefined;
     const seen = JSON.stringify(step);
     repeats = seen === last && step.do !== 'wait' ? repeats + 1 : 0;
+    pollMs = seen === last ? Math.min(2 * pollMs, POLL_MS) : FIRST_POLL_MS;
     if (seen !== last) {
       log.debug('merging a saved state', { domain: domainId, state: request.name, step: step.do });
       if (step.do !== 'wait') failures = 0;
     }
+    if (last === '') await requireMergeable(look!, request, signal);
     last = seen;
     if (repeats > MAX_REPEATS) throw failed(request, look!.domain, `"${step.do}" has no effect`);
+    if (isMerge(step)) {
+      begun.set(seen, (begun.get(seen) ?? 0) + 1);
+      const reason = `merging ${step.above} breaks off again and again`;
+      if (begun.get(seen)! > MAX_FAILURES) throw failed(request, look!.domain, reason);
+    }
     try {
-      await act(libvirt, look!, step, options);
+      if (isMerge(step)) await requireRoomToMerge([step.above], [], signal);
+      await act(libvirt, look!, step, options, pollMs);
     } catch (error) {
       if (signal.aborted) await stopJob(look!.domain, step);
       signal.throwIfAborted();
       failures += 1;
-      if (failures > MAX_FAILURES) throw failed(request, look!.domain, reasonOf(error), error);
+      if (failures > MAX_FAILURES || hasKey(error, 'pool_no_space'))
+        throw failed(request, look!.domain, reasonOf(error), error);
       log.warn('a step of a merge failed, looking again', { state: request.name, step: step.do, error });
       await sleep(500, signal);
     }
   }
 }
 
+/** @throws VirtkeepError pool_no_space, snapshot_remove_failed for a disk that was made smaller, of a running guest */
+async function requireMergeable(
+  { domain, picture }: Look,
+  request: MergeRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const [uppers, freed] = uppersOf(picture, request);
+  await requireRoomToMerge(uppers, freed, signal);
+  const shrunk = picture.power === 'running' ? await firstShrunk(uppers) : undefined;
+  if (shrunk !== undefined)
+    throw failed(request, domain, `${shrunk} is smaller than what it stands on; switch the VM off for it`);
+}
+
+type Merge = Extract<MergeStep, { do: 'commit_active' | 'commit_middle' | 'commit_offline' }>;
+
+function isMerge(step: MergeStep): step is Merge {
+  return step.do === 'commit_active' || step.do === 'commit_middle' || step.do === 'commit_offline';
+}
+
+/**
+ * A guest whose disk ran full waits for room, and the merge has made some. QEMU repeats the write that failed: if it fails
+ * again, the guest is where it was.
+ */
+async function resumeStopped(domain: Domain, log: Logger): Promise<void> {
+  try {
+    const { state, reason } = await domain.state();
+    if (state !== DomainStateCode.PAUSED || reason !== PAUSED_BY_IO_ERROR) return;
+    log.warn('the guest was stopped by a write error and is resumed after the merge', {
+      domain: domain.uuid,
+    });
+    await domain.resume();
+  } catch (error) {
+    log.warn('the guest could not be resumed after the merge', { domain: domain.uuid, error });
+  }
+}
+
 function failed(request: MergeRequest, domain: Domain, reason: string, cause?: unknown): VirtkeepError {
-  const params = { state: `"${request.name ?? ''}"`, domain: domain.name, reason };
+  const state = request.name === null ? 'deleted before' : `"${request.name}"`;
+  const params = { state, domain: domain.name, reason: reason.replace(/\.$/, '') };
   return new VirtkeepError('snapshot_remove_failed', params, { cause });
 }
 
@@ -109,6 +166,7 @@ async function act(
   { domain }: Look,
   step: MergeStep,
   options: MergeOptions,
+  pollMs: number,
 ): Promise<void> {
   const { signal } = options;
   const bytesPerSecond = Math.round((options.bandwidthMiB ?? 0) * MiB);
@@ -137,7 +195,7 @@ async function act(
         BlockCommit.BANDWIDTH_BYTES,
       );
     case 'wait':
-      await sleep(POLL_MS, signal);
+      await sleep(pollMs, signal);
       return report(domain, step.targetDev, options);
     case 'pivot':
       return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
@@ -186,6 +244,7 @@ async function commitOffline(
     signal,
     onProgress: percent => progress?.done(Math.round((total * percent) / 100)),
   });
+  await fitLower(above, signal);
 }
 
 /** Lets the files that stand on the upper one, and the definition when it writes to it, use the lower one. */

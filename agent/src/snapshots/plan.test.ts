@@ -17,6 +17,7 @@ const view = (change: Partial<RemovalView>): RemovalView => ({
   state: { hasChildren: false, deleting: false },
   overlays: [overlay()],
   memoryFile: null,
+  isSnapshotting: false,
   ...change,
 });
 
@@ -86,6 +87,12 @@ describe('removal, step by step', () => {
       { domain: 'gone', state: null, memoryFile: '/m' },
       { do: 'remove_files', paths: ['/m'] },
     ],
+    [
+      'libvirt still saves the memory',
+      { state: null, memoryFile: '/m', isSnapshotting: true },
+      { do: 'abort_save' },
+    ],
+    ['libvirt still makes a state', { state: null, isSnapshotting: true }, { do: 'wait_for_state' }],
     ['gone and clean', { domain: 'gone', state: null }, { do: 'done' }],
   ])('%s', (_name, change, step) => {
     expect(nextRemovalStep(view(change))).toEqual(step);

@@ -10,6 +10,9 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 /** Names of automatic states start so; whatever bears such a name without a running operation is a leftover. */
 export const AUTOMATIC_PREFIX = 'virtkeep-tmp-';
 
+/** Name of the state that keeps the instant of all disks that a domain lends (specification 3.1). */
+export const LENDING_STATE = 'vdisks_attached_to_another_domains';
+
 export const automaticStateName = (operationId: string): string => `${AUTOMATIC_PREFIX}${operationId}`;
 
 /** A disk as the planner needs it. */
@@ -130,9 +133,15 @@ export interface RemovalView {
     isJobRunning: boolean;
   }[];
   memoryFile: string | null;
+  /** libvirt is making a state: it goes on with one although whoever asked for it is gone. */
+  isSnapshotting: boolean;
 }
 
 export type RemovalStep =
+  /** Ends libvirt's job that saves the memory into our file; the overlays come only after it. */
+  | { do: 'abort_save' }
+  /** libvirt is making a state without memory, perhaps ours; that takes no longer than the freezing of the guest. */
+  | { do: 'wait_for_state' }
   /** libvirt's own deletion: merges when later states stand on this one. Not cancellable. */
   | { do: 'native_delete' }
   | { do: 'commit'; targetDev: string }
@@ -156,6 +165,7 @@ export function nextRemovalStep(view: RemovalView): RemovalStep {
   // the overlays of a domain that somebody undefined hold its newest data: they are not ours to delete
   if (view.domain === 'gone')
     return memory.length > 0 ? { do: 'remove_files', paths: memory } : { do: 'done' };
+  if (view.isSnapshotting) return { do: memory.length > 0 ? 'abort_save' : 'wait_for_state' };
   if (view.state && (view.state.hasChildren || view.state.deleting)) return { do: 'native_delete' };
   const below = view.overlays.find(overlay => overlay.isBelow && !overlay.isLiveTop);
   if (below) {

@@ -5,15 +5,19 @@ import {
   BlockJobAbort,
   type Domain,
   DomainXml,
+  isLibvirtError,
+  type JobStats,
+  JobType,
   type Libvirt,
   SnapshotDelete,
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { fromIoError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { qemuImg, readLayers } from '../disks/index.ts';
 import { isNoDomain, patiently } from './failures.ts';
+import { requireRoomToMerge } from './merge-room.ts';
 import { AUTOMATIC_PREFIX, nextRemovalStep, type RemovalStep, type RemovalView } from './plan.ts';
 import { diskStates, savedStateOf, withSources } from './state-xml.ts';
 
@@ -33,8 +37,16 @@ export interface RemoveOptions {
 }
 
 const POLL_MS = 150;
+/** `virDomainJobOperation`: a state is being made. */
+const SNAPSHOT_OPERATION = 6;
+const OPERATION_INVALID = 55;
+const NO_JOB: JobStats = { type: JobType.NONE, params: {} };
 /** A view that does not change through so many steps means that we would turn in circles. */
 const MAX_STEPS_WITHOUT_CHANGE = 20;
+/** Merges of one disk that break off, before it is told. */
+const MAX_MERGES = 3;
+/** Steps that are repeated until somebody else is done. */
+const WAITS = new Set<RemovalStep['do']>(['wait', 'wait_for_state', 'abort_save']);
 
 /**
  * Removes the state, whatever has become of it: never made, made in part, merged in part, the guest running or off.
@@ -49,20 +61,28 @@ export async function removeAutomaticState(
 ): Promise<void> {
   let last = '';
   let repeated = 0;
+  const begun = new Map<string, number>();
   for (;;) {
     const { step, domain } = await patiently(options.signal, () => look(libvirt, state));
     if (step.do === 'done') return;
     const seen = JSON.stringify(step);
-    repeated = seen === last && step.do !== 'wait' ? repeated + 1 : 0;
+    const isNew = seen !== last;
+    repeated = !isNew && !WAITS.has(step.do) ? repeated + 1 : 0;
     last = seen;
     if (repeated > MAX_STEPS_WITHOUT_CHANGE) throw failed(state, `"${step.do}" has no effect`);
-    if (step.do !== 'wait') options.log.info('removing the automatic state', { state: state.name, step });
+    const uppers = uppersOf(state, step);
+    // a block job that breaks off is seen only by its being gone: merges count when they begin anew
+    if (uppers.length > 0) begun.set(seen, (begun.get(seen) ?? 0) + 1);
+    if (begun.get(seen)! > MAX_MERGES) throw failed(state, `merging ${uppers[0]} breaks off again and again`);
+    if (isNew && step.do !== 'wait')
+      options.log.info('removing the automatic state', { state: state.name, step });
     try {
+      await requireRoomToMerge(uppers, [], options.signal);
       await act(libvirt, domain, state, step, options);
     } catch (error) {
       options.signal.throwIfAborted();
       // the guest may have been stopped, or the daemon restarted, between looking and acting: look again, a few times
-      if (repeated >= 3) throw failed(state, reasonOf(error), error);
+      if (repeated >= 3 || hasKey(error, 'pool_no_space')) throw failed(state, reasonOf(error), error);
       options.log.warn('a step of the removal failed, looking again', { state: state.name, step, error });
       last = seen;
       repeated += 1;
@@ -71,8 +91,23 @@ export async function removeAutomaticState(
   }
 }
 
+/** The files that the step merges into the ones below them. */
+function uppersOf(state: AutomaticState, step: RemovalStep): string[] {
+  const targets =
+    step.do === 'commit' || step.do === 'commit_middle'
+      ? [step.targetDev]
+      : step.do === 'commit_offline'
+        ? step.targetDevs
+        : [];
+  return overlaysOf(state, targets).map(({ path }) => path);
+}
+
 function failed(state: AutomaticState, reason: string, cause?: unknown): VirtkeepError {
-  return new VirtkeepError('merge_failed', { state: state.name, domain: state.domainId, reason }, { cause });
+  return new VirtkeepError(
+    'merge_failed',
+    { state: state.name, domain: state.domainId, reason: reason.replace(/\.$/, '') },
+    { cause },
+  );
 }
 
 async function look(
@@ -96,7 +131,7 @@ async function findDomain(libvirt: Libvirt, domainId: string): Promise<Domain | 
 async function viewOf(domain: Domain | null, state: AutomaticState): Promise<RemovalView> {
   const memoryFile =
     state.memoryPath !== undefined && (await exists(state.memoryPath)) ? state.memoryPath : null;
-  if (!domain) return { domain: 'gone', state: null, overlays: [], memoryFile };
+  if (!domain) return { domain: 'gone', state: null, overlays: [], memoryFile, isSnapshotting: false };
   const running = await domain.isActive();
   const live = running ? diskStates(await domain.xml(0)) : new Map();
   const config = (await domain.isPersistent()) ? diskStates(await domain.xml(DomainXml.INACTIVE)) : new Map();
@@ -118,7 +153,17 @@ async function viewOf(domain: Domain | null, state: AutomaticState): Promise<Rem
     state: await stateView(domain, state),
     overlays,
     memoryFile,
+    isSnapshotting: running && (await isSnapshotting(domain)),
   };
+}
+
+async function isSnapshotting(domain: Domain): Promise<boolean> {
+  const { type, params } = await domain.jobStats().catch(error => {
+    if (isLibvirtError(error) && error.is(OPERATION_INVALID)) return NO_JOB; // switched off meanwhile
+    throw error;
+  });
+  const runs = type === JobType.BOUNDED || type === JobType.UNBOUNDED;
+  return runs && params.operation === SNAPSHOT_OPERATION;
 }
 
 /** A state of the same name that somebody else made is not the one that was declared. */
@@ -164,7 +209,11 @@ async function act(
       return startCommit(domain, step.targetDev, options);
     case 'commit_middle':
       return startMiddleCommit(domain, step.targetDev, state, options);
+    case 'abort_save':
+      await domain.abortJob();
+      return sleep(POLL_MS, options.signal);
     case 'wait':
+    case 'wait_for_state':
       return sleep(POLL_MS, options.signal);
     case 'pivot':
       return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);

@@ -34,6 +34,8 @@ export function revertRefusal(picture: ChainPicture, state: SavedState): string 
   if (state.deleting) return `the deletion of "${state.name}" was interrupted; delete it again`;
   if (picture.config.size === 0 && picture.power === 'running' && picture.live.size > 0)
     return 'the VM is transient';
+  const unknown = Object.keys(state.overlays).find(targetDev => state.frozen[targetDev] === undefined);
+  if (unknown !== undefined) return `what "${state.name}" keeps of the disk ${unknown} is not known`;
   const missing = keptFiles(state).find(({ path }) => !picture.files.has(path));
   if (missing) return `${missing.path}, which "${state.name}" keeps, is missing`;
   const { memoryPath } = state;

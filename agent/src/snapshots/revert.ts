@@ -13,7 +13,14 @@ import { fromIoError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { createImage, qemuImg, readImageHeader } from '../disks/index.ts';
-import { type DomainMetadata, parseDomain, setMetadata, stripRuntime } from '../domain-xml/index.ts';
+import {
+  type DomainMetadata,
+  parseDomain,
+  removeLentDisks,
+  setMetadata,
+  setNvram,
+  stripRuntime,
+} from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
 import { isNoDomain, patiently } from './failures.ts';
 import { foreignFiles, lookAt } from './look.ts';
@@ -42,15 +49,25 @@ export interface Reverted {
 
 /**
  * The domain as the state holds it, on the plan's overlays, with what the domain's own metadata says now.
+ * @param nvramPath file of the domain's UEFI variables now, which may bear another name than it had then
  * @throws VirtkeepError xml_invalid when the state holds no definition
  */
-export function revertedDomain(state: SavedState, plan: RevertPlan, metadata: DomainMetadata): Reverted {
+export function revertedDomain(
+  state: SavedState,
+  plan: RevertPlan,
+  metadata: DomainMetadata,
+  nvramPath: string | null,
+): Reverted {
   const sources = Object.fromEntries(
     plan.overlays.map(({ targetDev, path }) => [targetDev, { path, format: 'qcow2', block: false }]),
   );
   const onOverlays = (xml: string) => {
-    const next = withSources(stripRuntime(xml), sources);
-    const attached = new Set(parseDomain(next).disks.map(disk => disk.path));
+    const current = new Set(metadata.attachments.map(({ path }) => path));
+    const own = removeLentDisks(stripRuntime(xml), path => current.has(path));
+    const onDisks = withSources(own, sources);
+    const { disks, nvram } = parseDomain(onDisks);
+    const next = nvram && nvramPath !== null ? setNvram(onDisks, nvramPath) : onDisks;
+    const attached = new Set(disks.map(disk => disk.path));
     const attachments = metadata.attachments.filter(({ path }) => attached.has(path));
     return setMetadata(next, { ...metadata, attachments });
   };
@@ -116,23 +133,31 @@ export interface RevertToUndo {
 /**
  * Undoes a revert at any point of it: the domain has its former definition, disks and states again; one that ran, and was
  * stopped, is started. Idempotent.
+ * @param beforeDefinition what else of the domain is to be put back while it is off, until its definition is the former one
  */
 export async function undoRevert(
   libvirt: Libvirt,
   revert: RevertToUndo,
-  { signal, log }: { signal: AbortSignal; log: Logger },
+  options: { signal: AbortSignal; log: Logger; beforeDefinition: () => Promise<void> },
 ): Promise<void> {
-  await patiently(signal, () => putBack(libvirt, revert, log));
+  const { signal } = options;
+  await patiently(signal, () => putBack(libvirt, revert, options));
   for (const { path } of revert.overlays) await removeLayer(path, signal);
 }
 
-async function putBack(libvirt: Libvirt, revert: RevertToUndo, log: Logger): Promise<void> {
+async function putBack(
+  libvirt: Libvirt,
+  revert: RevertToUndo,
+  { log, beforeDefinition }: { log: Logger; beforeDefinition: () => Promise<void> },
+): Promise<void> {
   const domain = libvirt.domain(revert.domainId);
   try {
     const added = new Set(revert.overlays.map(({ path }) => path));
     if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stopDomain(domain);
-    if (writesTo(await domain.xml(DomainXml.INACTIVE), added))
+    if (writesTo(await domain.xml(DomainXml.INACTIVE), added)) {
+      await beforeDefinition();
       await libvirt.defineDomain(revert.formerDefinition);
+    }
     await redefine(domain, revert.state, revert.formerOverlays, false);
     if (revert.formerCurrent !== null) await redefine(domain, revert.formerCurrent, {}, true);
     if (revert.wasRunning && !(await domain.isActive()))

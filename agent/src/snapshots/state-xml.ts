@@ -20,6 +20,7 @@ export function savedStateOf(xml: string, current: boolean): SavedState {
     current,
     description: config.description,
     createdUnix: config.creationTime,
+    ...(config.domain?.metadata.statesDeleted ? { deletedBefore: config.domain.metadata.statesDeleted } : {}),
     memory: config.memory.mode,
     memoryPath: config.memory.path ?? null,
     overlays: Object.fromEntries(external.map(disk => [disk.name, disk.path!])),
@@ -167,7 +168,7 @@ export function withSources(domainXml: string, sources: Record<string, DiskSourc
 
 function setSource(disk: Parameters<typeof child>[0], { path, format, block }: DiskSource): void {
   const source = ensureChild(disk, 'source', child(disk, 'target'));
-  for (const name of ['file', 'dev', 'index']) source.removeAttribute(name);
+  for (const name of ['file', 'dev', 'pool', 'volume', 'mode', 'index']) source.removeAttribute(name);
   source.setAttribute(block ? 'dev' : 'file', path);
   disk.setAttribute('type', block ? 'block' : 'file');
   child(disk, 'driver')?.setAttribute('type', format);

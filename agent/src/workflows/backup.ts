@@ -20,6 +20,7 @@ import { backupFileRecord } from './backup-file.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { mergeOldStates } from './extend/hold.ts';
+import { keepFirmwareOfState } from './state-firmware.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'merge'] as const;
@@ -47,9 +48,12 @@ async function run(
   const spareDirectory = spareDirectoryOf(facts, target.path!);
   const lasting = job.incremental ? { backupId, number } : null;
   const { requireConsistency } = request;
-  const instant = await context.step('state', () =>
-    freeze(context, facts, mode, { requireConsistency, spareDirectory, lasting }),
-  );
+  const instant = await context.step('state', async () => {
+    const frozen = await freeze(context, facts, mode, { requireConsistency, spareDirectory, lasting });
+    const name = frozen.automatic?.name ?? null;
+    if (name !== null) await keepFirmwareOfState(dependencies, facts.domain, name);
+    return frozen;
+  });
   const draft: { destination: Destination | undefined } = { destination: undefined };
   try {
     const finish = await context.step('copy', async () => {
@@ -105,17 +109,17 @@ async function copy(
   };
 }
 
-/** Takes away the state of a backup that cannot be extended, or the old ones of an archive that was. */
+/** Takes away the state of a backup that cannot be extended, or the old ones that no archive needs to be extended. */
 async function mergeStates(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  { base, backupId }: BackupJob,
+  { incremental, backupId }: BackupJob,
   { automatic }: FrozenInstant,
 ): Promise<void> {
   if (automatic && automatic.name === null)
     await context.step('merge', () => automatic.handle.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
-  else if (base && !request.holdStates)
+  else if (incremental && !request.holdStates)
     await context.step('merge', () => mergeOldStates(dependencies, context, request.domainId, backupId));
 }
 

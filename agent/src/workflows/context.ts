@@ -8,6 +8,8 @@
  */
 import type { Logger } from '@virtkeep/shared/log';
 import type { InstantDisk } from './instant/chain.ts';
+import type { FormerFirmware } from './state-firmware.ts';
+import type { TemplateChange } from './template/switch.ts';
 
 /**
  * When an effect is undone: `always` at the operation's end, only on `failure` (error, cancel, crash before commit), or
@@ -19,6 +21,8 @@ export type UndoWhen = 'always' | 'failure' | 'success';
 export type Effect =
   /** Guest file systems are frozen by us: thaw them. */
   | { type: 'frozen_guest'; domainId: string }
+  /** A guest is suspended by us for a moment: let it go on. */
+  | { type: 'paused_guest'; domainId: string }
   /** A temporary saved state, or one that is not meant to stay: merge its overlays back, delete its memory file and metadata. */
   | {
       type: 'automatic_state';
@@ -26,6 +30,19 @@ export type Effect =
       name: string;
       overlays: { targetDev: string; path: string }[];
       memoryPath?: string;
+    }
+  /**
+   * A disk lent to another domain: its loan ends, unless the borrower still has the disk. With `unplug` the borrower's
+   * guest is asked for it first; one that does not let go keeps it, and the keeper of loans goes on.
+   */
+  | {
+      type: 'loan';
+      ownerId: string;
+      diskId: string;
+      borrowerId: string;
+      unplug: boolean;
+      /** Its clone (on zfs) stays. */
+      keepClone: boolean;
     }
   /** A saved state being deleted, and what earlier deletions left to be merged: complete it. Name null: only the latter. */
   | { type: 'removed_state'; domainId: string; name: string | null; countsAsDeletion: boolean }
@@ -54,6 +71,10 @@ export type Effect =
   | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
   /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
   | { type: 'archive_access'; path: string; gid: number; mode: number }
+  /** Changes of an off domain's disks, made in overlays and on their way into its images: complete that. */
+  | { type: 'changed_disks'; paths: string[] }
+  /** A template that was changed: new files take the place of the former ones, and its version is noted. */
+  | ({ type: 'template_change' } & TemplateChange)
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 
@@ -70,6 +91,8 @@ export interface Revert {
   /** Name of the current state before. */
   formerCurrent: string | null;
   wasRunning: boolean;
+  /** The firmware's state before; absent in a journal of an earlier version. */
+  firmware?: FormerFirmware;
 }
 
 export interface EffectHandle {

@@ -1,6 +1,7 @@
 /** What the workflows are given: the node they work on. */
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
+import type { FingerprintStore } from '../disks/index.ts';
 import type { PoolRecord } from '../pools/index.ts';
 
 export interface WorkflowDependencies {
@@ -21,6 +22,8 @@ export interface WorkflowDependencies {
   swtpmDirectory: string;
   /** Bound of merging an automatic state back, MiB/s; 0 = none. */
   mergeBandwidthMiB: number;
+  /** Where fingerprints of templates are kept; undefined: nowhere, they are computed each time. */
+  settings?: FingerprintStore;
   /** Threads that compress for one backup; undefined: the archive's default, by the number of processors. */
   compressionWorkers?: number;
 }

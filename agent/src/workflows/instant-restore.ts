@@ -10,9 +10,11 @@
  *
  * The archive is opened by QEMU for reading only; nothing ever commits into it.
  */
+import type { Domain } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { fromLibvirt, memoryFileXml } from '../snapshots/index.ts';
+import { setResumedClock } from './clock.ts';
 import type { Effect, OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { allowReading } from './instant/access.ts';
@@ -38,7 +40,9 @@ export function instantRestoreWorkflow(
   return async context => {
     try {
       const pull = await start(dependencies, request, context);
+      const clock = pull.resumed && setResumedClock(context, pull.resumed);
       await context.step('pull', () => pullToTheEnd(dependencies, context, pull));
+      await clock;
     } catch (error) {
       throwIfAborted(context.signal);
       throw fromLibvirt(error, 'restore');
@@ -49,6 +53,8 @@ export function instantRestoreWorkflow(
 /** A started VM, and what is to be pulled in. */
 interface Started {
   effect: PullEffect;
+  /** The VM, when its guest goes on from its memory. */
+  resumed: Domain | null;
   /** Strikes the effect from the journal. */
   finished(): void;
 }
@@ -89,12 +95,12 @@ async function start(
     const domain = await context.step('define', () =>
       defineRestored(dependencies, context, whole, memory, onArchive(definitionOf(backup, whole))),
     );
-    await context.step('start', async () => {
+    const resumed = await context.step('start', async () => {
       const resumeXml = resume && onArchive(await memoryFileXml(resume));
-      await startRestored(dependencies, context, domain, { resume, resumeXml, startOn: true });
+      return startRestored(dependencies, context, domain, { resume, resumeXml, startOn: true });
     });
     context.commit(resultOf(plan));
-    return { effect, finished: () => handle.keep() };
+    return { effect, resumed: resumed ? domain : null, finished: () => handle.keep() };
   } finally {
     await backup.archive.close();
   }

@@ -8,6 +8,7 @@ import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureThawed } from '../guest/index.ts';
+import { ensureResumed } from '../guest/resume.ts';
 import {
   fromLibvirt,
   isNoDomain,
@@ -19,9 +20,13 @@ import {
 } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import { commitOverlays } from './guest/offline.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullIn } from './instant/pull.ts';
+import { undoLoan } from './lend/loan.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
+import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
+import { switchTemplate } from './template/switch.ts';
 
 type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
 
@@ -45,16 +50,26 @@ async function undoEffect(
   switch (effect.type) {
     case 'frozen_guest':
       return ensureThawed(dependencies.libvirt().domain(effect.domainId), signal, log);
+    case 'paused_guest':
+      return patiently(signal, () => ensureResumed(dependencies.libvirt().domain(effect.domainId)));
     case 'automatic_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      return removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      await removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
+    case 'loan':
+      return patiently(signal, () => undoLoan(dependencies, effect, { signal, log }));
     case 'removed_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      return mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      await mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'revert':
-      return undoRevert(dependencies.libvirt(), effect, { signal, log });
+      return undoRevert(dependencies.libvirt(), effect, {
+        signal,
+        log,
+        beforeDefinition: async () => effect.firmware && putBackFirmware(dependencies, effect.firmware),
+      });
     case 'unused_layers':
       return removeUnusedLayers(dependencies.libvirt(), effect, signal);
     case 'appended_archive':
@@ -71,6 +86,10 @@ async function undoEffect(
       return pullIn(dependencies.libvirt(), effect, { signal, log });
     case 'archive_access':
       return restoreAccess(effect);
+    case 'changed_disks':
+      return commitOverlays(effect.paths, signal);
+    case 'template_change':
+      return switchTemplate(dependencies.libvirt(), effect, signal);
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal));
   }

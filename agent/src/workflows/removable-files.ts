@@ -3,7 +3,13 @@ import { realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { readLayers } from '../disks/index.ts';
-import { type DiskConfig, type DomainConfig, parseDomain, parseSnapshot } from '../domain-xml/index.ts';
+import {
+  type DiskConfig,
+  type DomainConfig,
+  isLent,
+  parseDomain,
+  parseSnapshot,
+} from '../domain-xml/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
 import { isNoDomain } from '../snapshots/index.ts';
@@ -59,6 +65,8 @@ async function filesOf(
     for (const path of extra) found.files.add(await realOr(path));
     for (const disk of config?.disks ?? []) {
       if (disksOnly && (disk.device !== 'disk' || disk.shareable)) continue;
+      // lent by another domain: its clone goes when the loan ends
+      if (disksOnly && isLent(disk, config!.metadata)) continue;
       const chain = await chainOf(disk, pools);
       for (const path of chain) found.files.add(path);
       if (config?.metadata.parent && chain.length > 1) found.templateBottoms.add(chain.at(-1)!);

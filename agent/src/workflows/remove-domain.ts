@@ -8,11 +8,15 @@ import { type Domain, DomainUndefine, ErrorCode, isLibvirtError, type Libvirt } 
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { parseDomain } from '../domain-xml/index.ts';
 import { asLibvirtFailure } from '../inventory/index.ts';
 import type { PoolRecord } from '../pools/index.ts';
 import { isNoDomain } from '../snapshots/index.ts';
 import type { Workflow } from './context.ts';
+import { refuseLent } from './lend/refuse.ts';
 import { removableFiles, usedByOthers } from './removable-files.ts';
+import { keptFirmwareFiles } from './state-firmware.ts';
+import { refuseWithClones } from './template/family.ts';
 
 export interface RemoveRequest {
   domainId: string;
@@ -25,6 +29,8 @@ export interface RemoveRequest {
 export interface RemoveDependencies {
   libvirt(): Libvirt;
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  /** As in `WorkflowDependencies`. */
+  nvramDirectory: string;
 }
 
 /** The workflow. Result: `{"removed":["/path",…]}`. */
@@ -34,9 +40,12 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
     const libvirt = dependencies.libvirt();
     const domain = libvirt.domain(request.domainId);
     try {
-      await step('check', () => check(domain, request));
+      await step('check', () => check(libvirt, domain, request));
       const files = request.full
-        ? await step('list', async () => removableFiles(libvirt, domain, await dependencies.pools(signal)))
+        ? await step('list', async () => [
+            ...(await removableFiles(libvirt, domain, await dependencies.pools(signal))),
+            ...(await keptFirmwareFiles(dependencies, request.domainId)),
+          ])
         : [];
       if (files.length > 0) {
         effects.begin({ type: 'orphaned_files', domainId: request.domainId, paths: files }, 'always');
@@ -74,18 +83,16 @@ export async function removeOrphanedFiles(
   }
 }
 
-async function check(domain: Domain, { full, force }: RemoveRequest): Promise<void> {
-  const [active, snapshots, xmlName] = await Promise.all([
+async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRequest): Promise<void> {
+  const [active, snapshots, { name: xmlName, metadata }] = await Promise.all([
     domain.isActive(),
     domain.snapshots(),
-    nameOf(domain),
+    domain.xml().then(xml => parseDomain(xml, domain.uuid)),
   ]);
+  await refuseLent(libvirt, metadata, xmlName, 'removed');
+  if (!force) await refuseWithClones(libvirt, { uuid: domain.uuid, name: xmlName, metadata }, 'removed');
   if (active && !force) throw new VirtkeepError('domain_running', { domain: xmlName });
   if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
-}
-
-async function nameOf(domain: Domain): Promise<string> {
-  return /<name>([^<]*)<\/name>/.exec(await domain.xml())?.[1] ?? domain.uuid;
 }
 
 async function stop(domain: Domain): Promise<void> {

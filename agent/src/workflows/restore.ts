@@ -13,6 +13,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { diskId } from '../disks/index.ts';
 import { fromLibvirt } from '../snapshots/index.ts';
+import { setResumedClock } from './clock.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { checkRestore, type RestorePlan } from './restore/check.ts';
@@ -62,10 +63,11 @@ async function run(
     const domain = await context.step('define', () =>
       defineRestored(dependencies, context, plan, memory, restoredDefinition(backup.xml, plan)),
     );
-    await context.step('start', () =>
+    const resumed = await context.step('start', () =>
       startRestored(dependencies, context, domain, { resume, resumeXml: null, startOn: request.startOn }),
     );
     context.commit(resultOf(plan));
+    if (resumed) await setResumedClock(context, domain);
   } finally {
     await backup.archive.close();
   }

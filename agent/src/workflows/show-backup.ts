@@ -1,7 +1,6 @@
 /** The configuration of the VM that a backup would give (specification 2.3), not tied to a node; pure. */
 import type { BackupConfiguration, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Manifest, ManifestState } from '../archive/index.ts';
-import { diskId } from '../disks/index.ts';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
 
 /** @throws VirtkeepError xml_invalid */
@@ -88,36 +87,5 @@ export function backupWarnings(manifest: Manifest, state: ManifestState): Backup
   if (state.memoryMember !== null)
     warn('memory_included', 'The disks were not quiesced; the restored VM resumes from its memory.');
   for (const text of manifest.warnings) warn('made_with_warning', text);
-  return warnings;
-}
-
-/**
- * Warnings of a thin clone's backup: the template is absent, changed, or without a disk that the clone stands on.
- * @param template the template as it is on this node; null when it is not there
- */
-export function templateWarnings(manifest: Manifest, template: DomainConfig | null): BackupWarning[] {
-  const bases = manifest.disks.flatMap(disk => disk.base ?? []);
-  if (bases.length === 0) return [];
-  const name = manifest.template?.name ?? manifest.template?.domainId ?? 'unknown';
-  if (!template)
-    return [{ key: 'template_missing', text: `The template ${name} is not on this node; restore it first.` }];
-  const warnings: BackupWarning[] = [];
-  const wanted = manifest.template?.version;
-  const version = String(template.metadata.templateVersion);
-  if (wanted && wanted !== version)
-    warnings.push({
-      key: 'template_incompatible',
-      text: `The template ${name} has version ${version}; the backup needs ${wanted}. Restore the template from its backup.`,
-    });
-  for (const base of bases) {
-    const there = template.disks.some(
-      disk => disk.path !== undefined && (disk.path === base.path || diskId(disk.path) === base.diskId),
-    );
-    if (!there)
-      warnings.push({
-        key: 'template_disk_mismatch',
-        text: `The template ${name} has no disk ${base.path}.`,
-      });
-  }
   return warnings;
 }

@@ -2,7 +2,7 @@
  * The software TPM's state as one small tar. libvirt keeps it in `<swtpm directory>/<domain uuid>/tpm2/` (or tpm1.2),
  * a few files of some KiB; what else lies there (locks, sockets) is not state.
  */
-import { chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { chown, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { KiB, MiB, roundUp } from '@virtkeep/shared/units';
@@ -56,6 +56,25 @@ export async function unpackTpmState(state: Buffer, swtpmDirectory: string, doma
     if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path: directory });
     throw fromIoError(error, 'writing', directory);
   }
+}
+
+/**
+ * Puts a state in place of the one that the domain has; null: it has none then, and its TPM is made anew.
+ * @throws VirtkeepError as `unpackTpmState`
+ */
+export async function replaceTpmState(
+  state: Buffer | null,
+  swtpmDirectory: string,
+  domainId: string,
+): Promise<void> {
+  if (state) readTar(state);
+  const directory = join(swtpmDirectory, domainId);
+  try {
+    await rm(directory, { recursive: true, force: true });
+  } catch (error) {
+    throw fromIoError(error, 'clearing', directory);
+  }
+  if (state) await unpackTpmState(state, swtpmDirectory, domainId);
 }
 
 async function filesIn(directory: string): Promise<string[]> {

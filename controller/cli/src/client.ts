@@ -3,6 +3,7 @@ import { type ClientRequest, type IncomingMessage, request as requestHttp } from
 import { Agent, request as requestHttps } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { CliError, ExitCode, exitCodeFor } from './exit-codes.ts';
+import { clean } from './output.ts';
 import type { Session } from './session.ts';
 
 export type Json = Record<string, unknown>;
@@ -176,9 +177,9 @@ function errorText(answer: Answer): string {
       errors?: { code: string; detail: string }[];
       detail?: string;
     };
-    const texts = errors?.map(error => `${error.detail} (${error.code})`);
+    const texts = errors?.map(error => `${clean(error.detail)} (${error.code})`);
     if (texts?.length) return texts.join('\n');
-    if (detail) return detail;
+    if (detail) return clean(detail);
   } catch {
     // Not JSON: something between us and the controller answered.
   }

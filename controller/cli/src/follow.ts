@@ -96,7 +96,7 @@ export async function follow(client: Client, id: string, quiet = false): Promise
 }
 
 function endError(task: Task): CliError {
-  const text = task.error ? `${task.error.detail} (${task.error.code})` : task.error_message;
+  const text = task.error ? `${clean(task.error.detail)} (${task.error.code})` : clean(task.error_message);
   if (task.status === 'CANCELED') return new CliError(`${task.verbose_name}: cancelled.`, ExitCode.canceled);
   if (task.status === 'LOST')
     return new CliError(

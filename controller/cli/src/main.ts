@@ -2,25 +2,31 @@
 /** The `virtkeep` command: everything goes through the controller's REST API. */
 import { Command, CommanderError } from 'commander';
 import { addBackup, addBackups } from './commands/backup.ts';
+import { addGuests } from './commands/guests.ts';
 import { addLists } from './commands/lists.ts';
 import { addLogin } from './commands/login.ts';
 import { addPower } from './commands/power.ts';
 import { addRestore } from './commands/restore.ts';
 import { addSnapshots } from './commands/snapshots.ts';
 import { addTasks } from './commands/tasks.ts';
+import { addTemplates } from './commands/templates.ts';
+import { addVdisks } from './commands/vdisks.ts';
 import { CliError, ExitCode } from './exit-codes.ts';
 import { note } from './output.ts';
 
 function buildProgram(): Command {
   const program = new Command('virtkeep')
-    .description('Back up, inspect and restore KVM virtual machines')
+    .description('Back up, restore, lend and clone the disks of KVM virtual machines')
     .option('--json', 'print JSON, as the REST API has it')
     .exitOverride()
     .showHelpAfterError('(run with --help for the options)');
   addLogin(program);
   addLists(program);
   addPower(program);
+  addGuests(program);
   addSnapshots(program);
+  addVdisks(program);
+  addTemplates(program);
   addBackup(program);
   addBackups(program);
   addRestore(program);

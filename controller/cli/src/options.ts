@@ -15,3 +15,10 @@ export function level(text: string): number {
   if (!Number.isInteger(value) || value < 1 || value > 9) throw new InvalidArgumentError('It is 1 to 9.');
   return value;
 }
+
+/** Seconds, in a limit of time. */
+export function seconds(text: string): number {
+  const value = Number(text);
+  if (!Number.isFinite(value) || value <= 0) throw new InvalidArgumentError('It is a number of seconds.');
+  return value;
+}

@@ -1,4 +1,4 @@
-import type { Client, Json } from './client.ts';
+import type { Client, Json, Query } from './client.ts';
 import { CliError, ExitCode } from './exit-codes.ts';
 
 export type Named = Json & { id: string; verbose_name: string };
@@ -40,6 +40,24 @@ export async function resolveSnapshot(client: Client, domainId: string, word: st
     'saved states',
     word,
   );
+}
+
+/**
+ * A disk by its id (which nobody need know), or by its exact name: among the likely ones when it is there, else among all.
+ * @param likely filters of the list
+ */
+export async function resolveVdisk(
+  client: Client,
+  word: string,
+  likely: Query = {},
+): Promise<{ id: string }> {
+  if (UUID.test(word)) return { id: word };
+  const named = async (query: Query) =>
+    (await client.all<Named>('/api/vdisks/', { name: word, ...query })).filter(
+      disk => disk.verbose_name === word,
+    );
+  const found = await named(likely);
+  return single(found.length > 0 ? found : await named({}), 'disks', word);
 }
 
 function single<T extends { id: string }>(found: T[], collection: string, word: string): T {

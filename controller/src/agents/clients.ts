@@ -7,10 +7,15 @@ import {
   type BackupServiceClient,
   BackupServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type DiskServiceClient, DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import {
   type DomainServiceClient,
   DomainServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  type GuestServiceClient,
+  GuestServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import { type NodeServiceClient, NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
   type OperationServiceClient,
@@ -25,6 +30,10 @@ import {
   type SnapshotServiceClient,
   SnapshotServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import {
+  type TemplateServiceClient,
+  TemplateServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { MiB } from '@virtkeep/shared/units';
 import { createChannel, createClientFactory } from 'nice-grpc';
@@ -38,6 +47,9 @@ export interface AgentClients {
   backups: BackupServiceClient;
   restores: RestoreServiceClient;
   snapshots: SnapshotServiceClient;
+  disks: DiskServiceClient;
+  templates: TemplateServiceClient;
+  guests: GuestServiceClient;
   operations: OperationServiceClient;
 }
 
@@ -111,6 +123,9 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
       backups: factory.create(BackupServiceDefinition, channel),
       restores: factory.create(RestoreServiceDefinition, channel),
       snapshots: factory.create(SnapshotServiceDefinition, channel),
+      disks: factory.create(DiskServiceDefinition, channel),
+      templates: factory.create(TemplateServiceDefinition, channel),
+      guests: factory.create(GuestServiceDefinition, channel),
       operations: factory.create(OperationServiceDefinition, channel),
     },
     peer: () => peer,

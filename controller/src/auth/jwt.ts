@@ -2,7 +2,7 @@
  * Login tokens: JWT, HS256 only, with the claims the API family uses (user_id, username, exp, orig_iat, jti). The key
  * never leaves the state directory; another algorithm, another key or another `typ` is refused alike.
  */
-import { randomBytes } from 'node:crypto';
+import { createHmac, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { errors, jwtVerify, SignJWT } from 'jose';
@@ -39,6 +39,11 @@ export class TokenSigner {
       .setJti(claims.jti)
       .setExpirationTime(toSeconds(claims.expiresOn))
       .sign(this.#key);
+  }
+
+  /** A key for another use, which tells nothing of this one. */
+  derivedKey(purpose: string): Uint8Array {
+    return createHmac('sha256', this.#key).update(purpose).digest();
   }
 
   /** @throws token_expired; token_invalid for everything else that is wrong with it. */

@@ -28,6 +28,8 @@ declare module 'fastify' {
     secretAnswer?: boolean;
     /** The handler is made by `longAction`; its task carries the idempotency key. */
     longAction?: boolean;
+    /** What a body asks for in particular (a guest's command); stands in the audit log's action. */
+    auditDetail?: (body: Record<string, unknown>) => string;
     /** No audit record although it is not a GET (logins write their own). */
     unaudited?: boolean;
   }

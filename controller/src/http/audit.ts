@@ -30,14 +30,25 @@ function writeRecord(services: Services, request: FastifyRequest, reply: Fastify
     address: request.ip,
     method: request.method,
     path: request.url,
-    action: `${request.method} ${request.routeOptions.url ?? ''}`,
+    action: actionOf(request),
     entityId: entityOf(request),
     status: reply.statusCode,
     errorKey: request.errorKey,
     taskId: request.taskId,
     requestId: request.id,
-    body: isPlain(request.body) ? request.body : null,
+    body: bodyOf(request, reply),
   });
+}
+
+function actionOf({ method, routeOptions: { url = '', config }, body }: FastifyRequest): string {
+  const detail = isPlain(body) ? config.auditDetail?.(body as Record<string, unknown>) : undefined;
+  return detail ? `${method} ${url} ${detail}` : `${method} ${url}`;
+}
+
+/** Of a request that was refused as malformed only the names: a secret may stand where none is expected. */
+function bodyOf({ body }: FastifyRequest, { statusCode }: FastifyReply): unknown {
+  if (!isPlain(body)) return null;
+  return statusCode === 400 && !Array.isArray(body) ? { refused_fields: Object.keys(body as object) } : body;
 }
 
 /** What the request is about: the path's id, else the VM or file its body names. */

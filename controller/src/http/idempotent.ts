@@ -1,4 +1,5 @@
 /** Hooks that carry the idempotency key of a body through a request; see services/idempotency.ts for the rules. */
+import { parseExact } from '@virtkeep/shared/exact-json';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
@@ -35,7 +36,7 @@ async function settleKey(
   if (keyed === null) return;
   request.idempotent = null;
   if (reply.statusCode >= 400) return services.idempotency.abandon(keyed);
-  const answer: unknown = typeof payload === 'string' && payload !== '' ? JSON.parse(payload) : null;
+  const answer: unknown = typeof payload === 'string' && payload !== '' ? parseExact(payload) : null;
   const store = request.routeOptions.config.secretAnswer !== true;
   await services.idempotency.complete(keyed, reply.statusCode, answer, store);
 }

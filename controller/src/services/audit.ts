@@ -48,7 +48,7 @@ export interface AuditFilter {
 
 const MAX_REQUEST_CHARACTERS = 8192;
 /** What a guest is given to read may be a secret, whatever it is called. */
-const GUEST_CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys']);
+const GUEST_CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys', 'unattend']);
 
 export class AuditService {
   readonly #db: Database;

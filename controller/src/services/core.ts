@@ -35,6 +35,6 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
     tasks: new TaskService(db, changes, events),
     tokens: new TokenService(db, users, signer, config.auth.token_lifetime_s * 1000),
     audit: new AuditService(db),
-    idempotency: new IdempotencyService(db),
+    idempotency: new IdempotencyService(db, signer.derivedKey('idempotency')),
   };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { AgentState, Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { AgentState, Attachment, Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Role } from '../auth/permissions.ts';
 import type { Principal } from '../auth/principal.ts';
 import { type DomainContext, domainPermissions, domainRecord } from './domain-record.ts';
@@ -15,6 +15,7 @@ const viewer = (role: Role): Principal => ({
 const context = (part: Partial<DomainContext['node']> = {}, role: Role = 'administrator'): DomainContext => ({
   node: { id: 'n', verbose_name: 'node', connected: true, service: false, ...part },
   parentName: null,
+  hasClones: false,
   viewer: viewer(role),
 });
 const domain = (part: Partial<Domain> = {}) =>
@@ -41,14 +42,20 @@ describe('permissions', () => {
       'remove',
       'snapshot',
       'backup',
+      'guest_command',
+      'guest_operation',
+      'attach_vdisk',
     ]);
     expect(allowed({ powerState: PowerState.OFF })).toEqual([
       'start',
       'update',
       'template',
+      'clone',
       'remove',
       'snapshot',
       'backup',
+      'guest_operation',
+      'attach_vdisk',
     ]);
     expect(allowed({ powerState: PowerState.SUSPENDED })).toContain('resume');
   });
@@ -59,14 +66,44 @@ describe('permissions', () => {
     expect(allowed({ mdevs: ['m'], powerState: PowerState.OFF })).toContain('backup');
   });
 
+  test('while its disks are lent nothing may change them', () => {
+    const loans = [{ diskId: 'k', borrowerId: 'b', borrowerNodeId: '' }];
+    expect(allowed({ loans })).toEqual([
+      'shutdown',
+      'reboot',
+      'suspend',
+      'reset',
+      'update',
+      'guest_command',
+      'guest_operation',
+      'attach_vdisk',
+    ]);
+    const off = allowed({ loans, powerState: PowerState.OFF });
+    expect(off).toEqual(['start', 'update', 'clone', 'backup', 'attach_vdisk']);
+  });
+
+  test('a VM with a disk of another one may give it back; a lent disk hinders nothing else', () => {
+    const attachments = [Attachment.fromPartial({ diskId: 'k', ownerId: 'o' })];
+    expect(allowed({ attachments })).toEqual([...allowed({}), 'detach_vdisk']);
+  });
+
+  test('a template with thin clones stays as it is; a thin clone can change its template', () => {
+    const template = { powerState: PowerState.OFF, template: true };
+    const withClones = { ...context(), hasClones: true };
+    expect(allowed(template, withClones)).toEqual(['update', 'clone', 'backup', 'attach_vdisk']);
+    expect(allowed(template)).toContain('remove');
+    expect(allowed({ powerState: PowerState.OFF, parentId: 't' })).toContain('change_template');
+    expect(allowed({ parentId: 't' })).not.toContain('change_template');
+  });
+
   test('a held domain, an absent node and service mode allow nothing that changes it', () => {
-    expect(allowed({ lockedBy: 'task' })).toEqual(['update']);
+    expect(allowed({ lockedBy: 'task' })).toEqual(['update', 'guest_command']);
     expect(allowed({}, context({ connected: false }))).toEqual([]);
     expect(allowed({}, context({ service: true }))).toEqual([]);
   });
 
   test('follow the role', () => {
-    expect(allowed({}, context({}, 'backup_service'))).toEqual(['backup']);
+    expect(allowed({}, context({}, 'backup_service'))).toEqual(['backup', 'attach_vdisk']);
     expect(allowed({}, context({}, 'auditor'))).toEqual([]);
   });
 });

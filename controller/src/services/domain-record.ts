@@ -7,12 +7,15 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type Permission, roleAllows } from '../auth/permissions.ts';
 import type { Principal } from '../auth/principal.ts';
+import { type GuestInfoRecord, guestInfoRecord, guestUtils } from './guest-record.ts';
 import type { DomainEntry } from './inventory.ts';
 import { powerNumber } from './inventory-store.ts';
 
 export interface DomainContext {
   node: { id: string; verbose_name: string; connected: boolean; service: boolean };
   parentName: string | null;
+  /** Thin clones stand on its disks. */
+  hasClones: boolean;
   viewer: Principal | null;
 }
 
@@ -33,7 +36,9 @@ export interface DomainRecord {
   cpu_count: number;
   os_type: string;
   os_version: string;
-  guest_utils: { qemu_state: boolean; version: string | null; hostname: string | null; ipv4: string[] };
+  guest_utils: ReturnType<typeof guestUtils>;
+  /** Only in the whole record. */
+  guest_info?: GuestInfoRecord;
   vdisks?: { id: string; verbose_name: string; target_dev: string; target_bus: string; size: number }[];
   cdroms?: { target_dev: string; path: string; datapool: string | null }[];
   luns?: { target_dev: string; source: string }[];
@@ -61,6 +66,7 @@ export function domainRecord(entry: DomainEntry, context: DomainContext): Domain
     })),
     luns: domain.luns.map(lun => ({ target_dev: lun.targetDev, source: lun.source })),
     mdev_devices: domain.mdevs,
+    guest_info: guestInfoRecord(domain, domain.guestInfo, context.node.connected),
   };
 }
 
@@ -83,12 +89,7 @@ export function shortDomainRecord(entry: DomainEntry, context: DomainContext): D
     cpu_count: domain.cpuCount,
     os_type: domain.osType || 'Other',
     os_version: domain.osVersion,
-    guest_utils: {
-      qemu_state: node.connected && domain.agentState === AgentState.CONNECTED,
-      version: null,
-      hostname: null,
-      ipv4: [],
-    },
+    guest_utils: guestUtils(domain, node.connected, domain.powerState === PowerState.RUNNING),
     vdisks_count: domain.disks.length,
     tags: [],
     hints: 0,
@@ -110,15 +111,22 @@ function vdiskOf(disk: Disk) {
   };
 }
 
-/** What this user could do with the domain right now: his role, the node's presence and the domain's state allow it. */
+/**
+ * What this user could do with the domain right now: his role, the node's presence and the domain's state allow it.
+ * While its disks are attached to other domains, or thin clones stand on them, what would change them is refused
+ * (specification 3.1, 4.7).
+ */
 export function domainPermissions(domain: Domain, context: DomainContext): Record<string, boolean> {
   const { node, viewer } = context;
   const ready = node.connected && !node.service;
   const may = (permission: Permission) => ready && viewer !== null && roleAllows(viewer.role, permission);
   const free = domain.lockedBy === '';
+  const fixed = domain.loans.length > 0 || context.hasClones;
   const is = (...states: PowerState[]) => states.includes(domain.powerState);
   const { OFF, RUNNING, SUSPENDED } = PowerState;
   const power = may('domain.power') && free;
+  const manage = may('domain.manage') && free;
+  const answers = is(RUNNING) && domain.agentState === AgentState.CONNECTED;
   return {
     start: power && is(OFF) && !domain.template,
     shutdown: power && is(RUNNING, SUSPENDED),
@@ -127,9 +135,20 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
     resume: power && is(SUSPENDED),
     reset: power && is(RUNNING, SUSPENDED),
     update: may('domain.manage'),
-    template: may('domain.manage') && free && is(OFF),
-    remove: may('domain.manage') && free,
-    snapshot: may('snapshot.manage') && free,
-    backup: may('backup.create') && free && (domain.mdevs.length === 0 || is(OFF)),
+    template: manage && is(OFF) && !fixed,
+    clone: manage && is(OFF),
+    change_template: manage && is(OFF) && domain.parentId !== '' && !fixed,
+    remove: manage && !fixed,
+    snapshot: may('snapshot.manage') && free && !fixed,
+    backup: may('backup.create') && free && isBackupPossible(domain),
+    guest_command: may('guest.read') && answers,
+    guest_operation: may('guest.execute') && free && (answers || (is(OFF) && !fixed)),
+    attach_vdisk: may('vdisk.attach') && free,
+    detach_vdisk: may('vdisk.attach') && free && domain.attachments.length > 0,
   };
+}
+
+/** Mediated devices need it off; a running VM gets a new saved state, which must not be made while its disks are lent. */
+function isBackupPossible(domain: Domain): boolean {
+  return domain.powerState === PowerState.OFF || (domain.mdevs.length === 0 && domain.loans.length === 0);
 }

@@ -56,8 +56,9 @@ export class DomainService {
   /** The records of those that match, on all nodes, also those that are away; short unless `full`. */
   list(filter: DomainFilter, viewer: Principal | null, full: boolean): DomainRecord[] {
     const render = full ? domainRecord : shortDomainRecord;
+    const parents = this.#parents();
     return [...this.#inventory.domains.values()]
-      .map(entry => ({ entry, record: render(entry, this.#context(entry, viewer)) }))
+      .map(entry => ({ entry, record: render(entry, this.#context(entry, viewer, parents)) }))
       .filter(({ entry, record }) => matches(entry, record, filter))
       .map(({ record }) => record);
   }
@@ -65,7 +66,7 @@ export class DomainService {
   /** The whole record. @throws domain_not_found. */
   get(id: string, viewer: Principal | null): DomainRecord {
     const entry = this.#inventory.domain(id);
-    return domainRecord(entry, this.#context(entry, viewer));
+    return domainRecord(entry, this.#context(entry, viewer, this.#parents()));
   }
 
   /** As `get`; undefined when there is none. */
@@ -151,7 +152,12 @@ export class DomainService {
     await this.#inventory.domainChanged(nodeId, domain);
   }
 
-  #context(entry: DomainEntry, viewer: Principal | null): DomainContext {
+  /** The templates that thin clones stand on. */
+  #parents(): Set<string> {
+    return new Set([...this.#inventory.domains.values()].map(({ domain }) => domain.parentId));
+  }
+
+  #context(entry: DomainEntry, viewer: Principal | null, parents: ReadonlySet<string>): DomainContext {
     const node = this.#inventory.nodes.get(entry.nodeId);
     return {
       node: {
@@ -161,6 +167,7 @@ export class DomainService {
         service: node?.row.service_mode === 1,
       },
       parentName: this.#inventory.domains.get(entry.domain.parentId)?.domain.name ?? null,
+      hasClones: parents.has(entry.domain.id),
       viewer,
     };
   }

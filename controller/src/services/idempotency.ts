@@ -5,12 +5,17 @@
  * A long action's task id is reserved with the key, before anything starts. A repetition after a crash finds the id,
  * and where the task was never written it is started under that same id, which the node knows as its operation id.
  * Only good answers are kept: a request that failed before it changed anything may be repeated under its key.
+ *
+ * Nothing of a request is stored but a keyed hash, since it may hold a password. An answer that may hold a secret stays in
+ * memory for a while; later its request is refused instead of being carried out twice.
  */
-import { createHash } from 'node:crypto';
+import { createHmac } from 'node:crypto';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { parseExact } from '@virtkeep/shared/exact-json';
 import { newId } from '@virtkeep/shared/ids';
 import { isUniqueViolation } from '../store/dialect.ts';
 import type { Database, IdempotencyRow } from '../store/schema.ts';
+import { RecentAnswers } from './recent-answers.ts';
 
 export const KEY_LIFETIME_MS = 24 * 3600 * 1000;
 
@@ -37,19 +42,23 @@ export interface KeyedRequest {
 
 export class IdempotencyService {
   readonly #db: Database;
+  readonly #hashKey: Uint8Array;
   readonly #running = new Map<string, Promise<void>>();
+  readonly #secretAnswers = new RecentAnswers();
 
-  constructor(db: Database) {
+  /** @param hashKey without it nobody can try passwords against the stored hashes */
+  constructor(db: Database, hashKey: Uint8Array) {
     this.#db = db;
+    this.#hashKey = hashKey;
   }
 
   /**
    * Takes the key, or finds who took it; waits while an identical request is being worked on here.
    * Each `begin` that returns is followed by one `complete` or `abandon`, whatever happens.
-   * @throws idempotency_conflict when the key stands for another request.
+   * @throws idempotency_conflict when the key stands for another request; idempotency_answer_gone.
    */
   async begin(request: KeyedRequest): Promise<IdempotentRequest> {
-    const slot = `${request.userId} ${request.key}`;
+    const slot = slotOf(request);
     for (let before = this.#running.get(slot); before; before = this.#running.get(slot)) await before;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#running.set(slot, promise);
@@ -65,13 +74,15 @@ export class IdempotencyService {
     }
   }
 
-  /** The request ended well with this answer. Secret answers pass `store: false` and are not repeated. */
+  /** The request ended well with this answer. Secret answers pass `store: false` and are kept in memory only. */
   async complete(request: IdempotentRequest, status: number, body: unknown, store: boolean): Promise<void> {
     try {
-      if (request.answer === null && request.taskId === null && store) {
+      if (request.answer === null && request.taskId === null) {
+        const answer = JSON.stringify(body ?? null);
+        if (!store) this.#secretAnswers.keep(slotOf(request), answer);
         await this.#db
           .updateTable('idempotency')
-          .set({ status, answer_json: JSON.stringify(body ?? null) })
+          .set({ status, answer_json: store ? answer : null })
           .where('user_id', '=', request.userId)
           .where('idempotency_key', '=', request.key)
           .execute();
@@ -103,7 +114,7 @@ export class IdempotencyService {
   }
 
   async #take(request: KeyedRequest, release: () => void): Promise<IdempotentRequest> {
-    const hash = requestHash(request);
+    const hash = requestHash(request, this.#hashKey);
     const found = await this.#find(request);
     if (found === undefined) {
       const taskId = request.longAction ? newId() : null;
@@ -112,9 +123,14 @@ export class IdempotencyService {
       return { userId: request.userId, key: request.key, taskId, answer: null, release };
     }
     if (found.request_hash !== hash) throw new VirtkeepError('idempotency_conflict');
-    const answer =
-      found.status === null ? null : { status: found.status, body: JSON.parse(found.answer_json ?? 'null') };
+    const answer = found.status === null ? null : this.#answerOf(request, found.status, found.answer_json);
     return { userId: request.userId, key: request.key, taskId: found.task_id, answer, release };
+  }
+
+  #answerOf(request: KeyedRequest, status: number, stored: string | null): { status: number; body: unknown } {
+    const text = stored ?? this.#secretAnswers.find(slotOf(request));
+    if (text === undefined) throw new VirtkeepError('idempotency_answer_gone');
+    return { status, body: parseExact(text) };
   }
 
   async #find(request: KeyedRequest): Promise<IdempotencyRow | undefined> {
@@ -157,10 +173,14 @@ export class IdempotencyService {
   }
 }
 
+function slotOf({ userId, key }: { userId: string; key: string }): string {
+  return `${userId} ${key}`;
+}
+
 /** The same request gives the same hash, whatever the order of its fields. */
-function requestHash(request: KeyedRequest): string {
+function requestHash(request: KeyedRequest, hashKey: Uint8Array): string {
   const path = request.path.replace(/\/+$/, '');
-  return createHash('sha256')
+  return createHmac('sha256', hashKey)
     .update(`${request.method} ${path} ${stableJson(request.body)}`)
     .digest('hex');
 }

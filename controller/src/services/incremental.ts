@@ -20,7 +20,7 @@ export function whyNotExtendable(facts: ExtensionFacts, domain: Domain | undefin
   if (!facts.capable) return 'it was made without increment capability';
   if (!domain) return 'its VM is on no known node';
   const deleted = domain.statesDeleted;
-  if (deleted && facts.lastState !== null && deleted.getTime() > Date.parse(facts.lastState))
+  if (deleted && facts.lastState !== null && deleted.getTime() >= Date.parse(facts.lastState))
     return `a saved state of the VM was deleted or reverted to on ${deleted.toISOString()}`;
   const present = new Set(domain.savedStates.map(state => state.name));
   const gone = facts.requiredStates.filter(name => !present.has(name));

@@ -13,6 +13,7 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Database, NodeRow, PoolRow } from '../store/schema.ts';
+import { domainDifference } from './domain-difference.ts';
 import { InventoryStore } from './inventory-store.ts';
 
 export interface NodeEntry {
@@ -193,9 +194,12 @@ export class Inventory {
   async domainChanged(nodeId: string, domain: Domain): Promise<void> {
     const present = this.domains.get(domain.id);
     const now = new Date().toISOString();
-    const before = present && JSON.stringify(Domain.toJSON(present.domain));
-    if (before === JSON.stringify(Domain.toJSON(domain)) && present?.nodeId === nodeId) return;
-    const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified: now };
+    const difference = present?.nodeId === nodeId ? domainDifference(present.domain, domain) : 'domain';
+    if (difference === 'nothing') return;
+    const modified = difference === 'domain' || !present ? now : present.modified;
+    const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified };
+    // not worth a row or a message: the next words of the node bring it anyway
+    if (difference === 'freshness') return void this.domains.set(domain.id, entry);
     await this.#store.putDomain(entry);
     this.domains.set(domain.id, entry);
     await this.#watcher(domain.id, present?.domain, domain);

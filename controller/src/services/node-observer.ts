@@ -23,13 +23,14 @@ import type { DomainService } from './domains.ts';
 import type { EventService } from './events.ts';
 import { detailsOf } from './file-record.ts';
 import type { Inventory } from './inventory.ts';
+import type { LendingService } from './lending.ts';
 import type { LibraryService } from './library.ts';
 import type { NodeTasks, OperationListener } from './node-tasks.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
 import type { SnapshotService } from './snapshots.ts';
 import { isFinal } from './task-record.ts';
-import type { TaskService, TaskState } from './tasks.ts';
+import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
 
 export interface ObserverDeps {
   inventory: Inventory;
@@ -40,6 +41,7 @@ export interface ObserverDeps {
   pools: PoolService;
   library: LibraryService;
   snapshots: SnapshotService;
+  lending: LendingService;
   events: EventService;
   log: Logger;
   /** How long a node may be away before its tasks count as lost. */
@@ -230,12 +232,32 @@ export class NodeObserver implements LinkObserver, OperationListener {
         await this.#refreshDomain(nodeId, id);
         return domains.get(id, null);
       }
+      case 'clone_domain': {
+        const { domain_id: id } = result as { domain_id: string };
+        await this.#refreshDomain(nodeId, id);
+        return domains.get(id, null);
+      }
+      case 'change_template': {
+        const { template_id: id, clones = [] } = result as { template_id: string; clones?: string[] };
+        for (const changed of [id, ...clones]) await this.#refreshDomain(nodeId, changed);
+        return result;
+      }
+      case 'attach_disk':
+        return this.#d.lending.attached(operation, result);
+      case 'detach_disk':
+        return this.#d.lending.detached(result);
+      case 'return_disk':
+        return this.#d.lending.returned(operation);
       case 'remove_domain':
         await this.#d.inventory.domainRemoved(nodeId, entityOf(operation, EntityClass.DOMAIN));
         return result;
       default:
         return undefined;
     }
+  }
+
+  followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
+    return this.#d.lending.followUp(task, outcome);
   }
 
   /** Sets the file right that the task was making or changing: its first entity. */

@@ -10,9 +10,13 @@ import { CertificateRenewer } from './certificates.ts';
 import { DomainService } from './domains.ts';
 import { DownloadService } from './downloads.ts';
 import { ExtensionChooser } from './extension.ts';
+import { GuestOperationService } from './guest-operations.ts';
+import { GuestService } from './guests.ts';
 import { changesExtension } from './incremental.ts';
 import { IncrementalFiles } from './incremental-files.ts';
 import { Inventory } from './inventory.ts';
+import { LendingService } from './lending.ts';
+import { LendingKeeper } from './lending-keeper.ts';
 import { LibraryService } from './library.ts';
 import { NodeObserver } from './node-observer.ts';
 import { NodeTasks } from './node-tasks.ts';
@@ -20,6 +24,8 @@ import { NodeService } from './nodes.ts';
 import { PoolService } from './pools.ts';
 import type { CoreServices } from './services.ts';
 import { SnapshotService } from './snapshots.ts';
+import { TemplateService } from './templates.ts';
+import { VdiskService } from './vdisks.ts';
 
 export interface NodeServices {
   nodes: NodeService;
@@ -29,6 +35,12 @@ export interface NodeServices {
   downloads: DownloadService;
   snapshots: SnapshotService;
   backups: BackupService;
+  vdisks: VdiskService;
+  lending: LendingService;
+  lendingKeeper: LendingKeeper;
+  templates: TemplateService;
+  guests: GuestService;
+  guestOperations: GuestOperationService;
   /** Reads what was known and begins to connect to the nodes. */
   startNodes(): Promise<void>;
   /** Ends the connections; the nodes keep working. */
@@ -66,6 +78,12 @@ export function createNodeServices(
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
   const downloads = new DownloadService(library, links, pools);
   const snapshots = new SnapshotService(inventory, nodeTasks);
+  const templates = new TemplateService(inventory, nodeTasks, pools);
+  const vdisks = new VdiskService(inventory, links);
+  const guests = new GuestService(inventory, links, core.draining);
+  const guestOperations = new GuestOperationService(inventory, nodeTasks);
+  const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log });
+  const lending = new LendingService(inventory, links, nodeTasks, tasks, vdisks, lendingKeeper);
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
   const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks, extensions);
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
@@ -80,6 +98,7 @@ export function createNodeServices(
     pools,
     library,
     snapshots,
+    lending,
     events,
     log,
     graceMs,
@@ -100,6 +119,12 @@ export function createNodeServices(
     downloads,
     snapshots,
     backups,
+    vdisks,
+    lending,
+    lendingKeeper,
+    templates,
+    guests,
+    guestOperations,
     async startNodes() {
       await inventory.load();
       await incrementals.judgeAll();
@@ -110,11 +135,13 @@ export function createNodeServices(
       }
       renewal = setInterval(() => void renewer.round(), RENEWAL_INTERVAL_MS);
       renewal.unref();
+      lendingKeeper.start();
     },
     async stopNodes() {
       clearInterval(renewal);
       observer.stop();
       await links.stop();
+      await lendingKeeper.stop();
     },
   };
 }

@@ -9,12 +9,21 @@
 import { sleep } from '@virtkeep/shared/abort';
 import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
 import type { Inventory } from './inventory.ts';
 import { KeyedQueue } from './keyed-queue.ts';
+import {
+  failureOf,
+  isUncertain,
+  outcomeOf,
+  parseResult,
+  progressOf,
+  START_ATTEMPTS,
+  START_PAUSE_MS,
+  START_TIMEOUT_MS,
+} from './node-operation.ts';
 import { isFinal, type TaskEntity } from './task-record.ts';
 import type { NewTask, TaskOutcome, TaskService, TaskState } from './tasks.ts';
 
@@ -34,11 +43,13 @@ export interface OperationListener {
   succeeded(nodeId: string, operation: Operation, result: unknown): Promise<unknown>;
   /** It failed, was cancelled, or is unknown to the node. */
   failed(nodeId: string, task: TaskState): Promise<void>;
+  /**
+   * What still belongs to the task on another node when its own operation has ended; the task ends when this does, with
+   * the outcome that it tells. Must be repeatable: a restart in between begins it again. Undefined: nothing.
+   */
+  followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined;
 }
 
-const START_ATTEMPTS = 3;
-const START_TIMEOUT_MS = 15_000;
-const START_PAUSE_MS = 300;
 const ASK_TIMEOUT_MS = 10_000;
 
 export class NodeTasks {
@@ -48,6 +59,8 @@ export class NodeTasks {
   readonly #log: Logger;
   /** Tasks whose start call is under way; the node need not know them yet. */
   readonly #starting = new Set<string>();
+  /** Tasks whose operation has ended and that still have something to do on another node. */
+  readonly #following = new Set<string>();
   /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
   readonly #turns = new KeyedQueue();
   readonly #draining: AbortSignal;
@@ -79,17 +92,41 @@ export class NodeTasks {
    * node_not_found, node_unreachable, node_in_service, draining.
    */
   async start(action: NodeAction): Promise<TaskState> {
+    await this.#create(action);
+    await this.#launch(action);
+    return this.#tasks.get(action.taskId);
+  }
+
+  /**
+   * As `start`, but answers as soon as the task is on disk, since `prepare` may take its time; what is refused then is
+   * the task's failure. It can be cancelled once its own operation runs.
+   */
+  async begin(action: NodeAction): Promise<TaskState> {
+    const task = await this.#create({ ...action, cancellable: false });
+    // A refusal stands in the task already.
+    void this.#launch(action).catch(() => {});
+    return task;
+  }
+
+  async #create(action: NodeAction): Promise<TaskState> {
     this.assertReady(action.nodeId);
-    const { taskId, nodeId, prepare, send, ...task } = action;
+    const { taskId, nodeId, prepare: _prepare, send: _send, ...task } = action;
     this.#starting.add(taskId);
     try {
-      await this.#tasks.create({ ...task, id: taskId, nodeId });
+      return await this.#tasks.create({ ...task, id: taskId, nodeId });
+    } catch (error) {
+      this.#starting.delete(taskId);
+      throw error;
+    }
+  }
+
+  async #launch({ taskId, nodeId, prepare, send }: NodeAction): Promise<void> {
+    try {
       await prepare?.().catch(error => this.#refused(taskId, error));
       await this.#send(taskId, nodeId, send);
     } finally {
       this.#starting.delete(taskId);
     }
-    return this.#tasks.get(taskId);
   }
 
   /** @throws node_not_found, node_unreachable, node_in_service, draining. */
@@ -149,7 +186,7 @@ export class NodeTasks {
         return this.#succeeded(nodeId, operation, task);
       case OperationState.FAILED:
       case OperationState.CANCELED:
-        if (task) await this.#failNow(task, failure(operation));
+        if (task) await this.#failNow(task, failureOf(operation));
         return;
       case OperationState.RUNNING:
         if (task) await this.#progress(operation);
@@ -168,7 +205,24 @@ export class NodeTasks {
     if (!task) return;
     if (operation.progress) await this.#progress(operation);
     const message = operation.warnings.join(' ');
-    await this.#tasks.finish(operation.id, { status: 'SUCCESS', result: made ?? told, message });
+    await this.#end(task, { status: 'SUCCESS', result: made ?? told, message });
+  }
+
+  /** Gives a task its outcome, or lets it go on with what follows its operation. */
+  async #end(task: TaskState, outcome: TaskOutcome): Promise<void> {
+    const { id } = task.row;
+    if (this.#following.has(id)) return;
+    const rest = this.#listener?.followUp(task, outcome);
+    if (rest === undefined) return this.#tasks.finish(id, outcome);
+    this.#following.add(id);
+    void rest
+      .catch((error: unknown) => {
+        this.#log.error('could not do all that follows an operation', { task: id, error });
+        return outcome;
+      })
+      .then(last => this.#tasks.finish(id, last))
+      .catch((error: unknown) => this.#log.error('could not end a task', { task: id, error }))
+      .finally(() => this.#following.delete(id));
   }
 
   #fail(id: string, error: VirtkeepError): Promise<void> {
@@ -184,22 +238,11 @@ export class NodeTasks {
       .catch((error: unknown) =>
         this.#log.error('could not clear up after a task', { task: task.row.id, error }),
       );
-    await this.#tasks.finish(task.row.id, outcome);
+    await this.#end(task, outcome);
   }
 
   async #progress(operation: Operation): Promise<void> {
-    const { phase = '', bytesDone = 0n, bytesTotal = 0n, rate = 0n, message = '' } = operation.progress ?? {};
-    await this.#tasks.update(operation.id, {
-      progress: percent(bytesDone, bytesTotal),
-      cancellable: operation.cancellable,
-      detail: {
-        phase,
-        bytes_done: Number(bytesDone),
-        bytes_total: Number(bytesTotal),
-        rate: Number(rate),
-        message,
-      },
-    });
+    await this.#tasks.update(operation.id, progressOf(operation));
   }
 
   /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
@@ -251,22 +294,10 @@ export class NodeTasks {
   ): Promise<TaskState> {
     const { taskId, ...rest } = task;
     const created = await this.#tasks.create({ ...rest, id: taskId, cancellable: false });
-    void this.#work(taskId, work);
-    return created;
-  }
-
-  async #work(taskId: string, work: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
-    let outcome: TaskOutcome;
-    try {
-      outcome = { status: 'SUCCESS', result: await work(this.#draining) };
-    } catch (error) {
-      if (!isVirtkeepError(error)) this.#log.error('task failed', { task: taskId, error });
-      const failed = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: taskId });
-      outcome = { status: 'FAILED', error: failed };
-    }
-    await this.#tasks
-      .finish(taskId, outcome)
+    void outcomeOf(taskId, () => work(this.#draining), this.#log)
+      .then(outcome => this.#tasks.finish(taskId, outcome))
       .catch((error: unknown) => this.#log.error('could not end a task', { task: taskId, error }));
+    return created;
   }
 
   /** After a restart: work of the controller itself that was under way is over. */
@@ -275,32 +306,5 @@ export class NodeTasks {
       if (task.row.node_id !== null || task.row.is_multitask === 1) continue;
       await this.#fail(task.row.id, new VirtkeepError('interrupted'));
     }
-  }
-}
-
-/** Errors after which it is not known whether the node took the call. */
-function isUncertain(error: unknown): boolean {
-  const aborted =
-    typeof error === 'object' && error !== null && 'name' in error && error.name === 'AbortError';
-  return aborted || hasKey(error, 'node_unreachable', 'timed_out', 'canceled');
-}
-
-function failure(operation: Operation): TaskOutcome {
-  if (operation.state === OperationState.CANCELED) return { status: 'CANCELED' };
-  const error = operation.error
-    ? fromErrorMessage(operation.error)
-    : new VirtkeepError('internal', { request_id: operation.id });
-  return { status: 'FAILED', error };
-}
-
-function percent(done: bigint, total: bigint): number {
-  return total === 0n ? 0 : Math.min(99, Number((done * 100n) / total));
-}
-
-function parseResult(json: string): unknown {
-  try {
-    return json === '' ? {} : JSON.parse(json);
-  } catch {
-    return {};
   }
 }

@@ -128,7 +128,8 @@ function stateOf(domain: Domain, id: string): SavedState {
   return state;
 }
 
-function snapshotRecord(state: SavedState, domain: Domain): SnapshotRecord {
+/** Pure. */
+export function snapshotRecord(state: SavedState, domain: Domain): SnapshotRecord {
   const parent = domain.savedStates.find(one => one.name === state.parent);
   return {
     id: state.id,

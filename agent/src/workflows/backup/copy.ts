@@ -1,12 +1,13 @@
 /** What a backup reads, how much that is, and the writing of it. */
-import { readFile, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
 import type { ArchiveAppender, ArchiveWriter } from '../../archive/index.ts';
 import { requireSpace } from '../../pools/index.ts';
+import { savedStateId } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { packTpmState } from '../tpm-state.ts';
+import { type Firmware, firmwarePartsOf, readFirmware, readKeptFirmware } from '../state-firmware.ts';
 import type { BackupFacts } from './facts.ts';
 import { timeStamp } from './file-name.ts';
 import { type FrozenInstant, spareDirectoryOf } from './freeze.ts';
@@ -37,7 +38,8 @@ export async function planCopy(
   const label = automatic?.name ?? `backup_${timeStamp(time)}`;
   return planArchive({
     ...facts,
-    ...(await readSideFiles(dependencies, facts)),
+    ...(await readOwnFirmware(dependencies, facts)),
+    stateFirmware: await readStateFirmware(dependencies, facts),
     automatic: automatic && { label, memoryPath },
     consistency,
     sizes: await sizesOf(otherFiles(facts, memoryPath)),
@@ -46,12 +48,23 @@ export async function planCopy(
 }
 
 /** NVRAM and the TPM's state are small, written rarely, and read whole right after the disks were frozen. */
-async function readSideFiles(dependencies: WorkflowDependencies, { config }: BackupFacts) {
-  const path = config.nvram?.path;
-  const bytes = path === undefined ? null : await readFile(path).catch(() => null);
-  const tpm =
-    config.tpm?.backend === 'emulator' ? await packTpmState(dependencies.swtpmDirectory, config.uuid) : null;
-  return { nvram: path !== undefined && bytes !== null ? { path, bytes } : null, tpm };
+async function readOwnFirmware(dependencies: WorkflowDependencies, { config }: BackupFacts) {
+  const parts = firmwarePartsOf(config);
+  const { nvram, tpm } = await readFirmware(dependencies, parts);
+  return { nvram: nvram ? { path: parts.nvramPath!, bytes: nvram } : null, tpm: tpm ?? null };
+}
+
+/** The same as the VM's saved states have it, by their names. */
+async function readStateFirmware(
+  dependencies: WorkflowDependencies,
+  { config, states }: BackupFacts,
+): Promise<Map<string, Firmware>> {
+  const found = new Map<string, Firmware>();
+  for (const state of states) {
+    const key = savedStateId(config.uuid, state);
+    found.set(state.name, await readKeptFirmware(dependencies, config.uuid, key));
+  }
+  return found;
 }
 
 function otherFiles(facts: BackupFacts, memoryPath: string | null): string[] {

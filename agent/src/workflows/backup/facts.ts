@@ -5,7 +5,7 @@ import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import type { Manifest } from '../../archive/index.ts';
 import { diskId, readLayers } from '../../disks/index.ts';
-import { type DomainConfig, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
+import { type DomainConfig, isLent, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
 import { backupSourceRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import {
   buildChain,
@@ -18,7 +18,9 @@ import {
   readDiskFiles,
   type SavedState,
 } from '../../snapshots/index.ts';
+import { ZfsDriver } from '../../zfs/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { refuseLent } from '../lend/refuse.ts';
 import { resolveVolumes } from '../volumes.ts';
 import type { OwnChain } from './members.ts';
 import { type ContentOptions, type ContentPlan, planContent } from './plan.ts';
@@ -41,7 +43,7 @@ export interface BackupFacts {
 
 /**
  * @throws VirtkeepError domain_not_found; the refusals of the specification's section 8; power_state_conflict while
- *   the VM shuts down; domain_in_service while a block job runs
+ *   the VM shuts down; domain_in_service while a block job runs; vdisk_attached_elsewhere when a state would be needed
  */
 export async function readFacts(
   dependencies: WorkflowDependencies,
@@ -58,6 +60,14 @@ export async function readFacts(
   const xml = await definitionOf(domain, power, warnings);
   const parsed = parseDomain(xml, domain.name);
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
+  // what is lent stays at its instant: no state may be made or merged (specification 3.1)
+  if (power !== 'off' || options.incremental)
+    await refuseLent(
+      dependencies.libvirt(),
+      config.metadata,
+      config.name,
+      'backed up with a new saved state',
+    );
   if (power !== 'off') await refuseBlockJobs(domain);
   const all = await loadStates(domain);
   const { present: states, left } = presentBranch(all);
@@ -78,7 +88,9 @@ export async function readFacts(
     {
       domain: config.name,
       running: power !== 'off',
-      hasStates: all.length > 0 || options.incremental,
+      hasStates: all.length > 0,
+      incremental: options.incremental,
+      datasets: await datasetsOf(content),
       mdevs: config.hostdevs.filter(device => device.type === 'mdev').map(device => device.address ?? ''),
       disks: content.disks.map(disk => disk.config),
     },
@@ -173,8 +185,13 @@ async function readTemplate(
   try {
     const domain = await dependencies.libvirt().domainByUuid(parent.id);
     const template = parseDomain(await domain.xml(DomainXml.INACTIVE));
-    const paths = template.disks.flatMap(disk => disk.path ?? []);
-    const files = new Map(paths.map(path => [path, diskId(path)] as const));
+    const files = new Map<string, string>();
+    for (const { device, path, format } of template.disks) {
+      if (device !== 'disk' || path === undefined) continue;
+      // somebody may have put an overlay on what the clone stands on
+      const layers = await readLayers(path, format ?? 'raw').catch(() => [{ path }]);
+      for (const layer of layers) files.set(layer.path, diskId(layer.path));
+    }
     return { id: parent.id, name: template.name, version: String(parent.version), files };
   } catch (error) {
     if (!isNoDomain(error)) throw error;
@@ -188,7 +205,8 @@ async function readAllFiles(config: DomainConfig): Promise<Map<string, ChainFile
     const format = disk.format ?? 'raw';
     const readable =
       (disk.type === 'file' || disk.type === 'block') && (format === 'qcow2' || format === 'raw');
-    if (disk.device !== 'disk' || !readable || disk.path === undefined) continue;
+    if (disk.device !== 'disk' || isLent(disk, config.metadata)) continue;
+    if (!readable || disk.path === undefined) continue;
     found.set(disk.targetDev, await readDiskFiles(config.name, disk.path, format));
   }
   return found;
@@ -273,4 +291,12 @@ async function withTimes(
     }
   }
   return chains;
+}
+
+/** Names of the zfs datasets that hold files of the disks to be copied: a pool of libvirt may be a directory of one. */
+async function datasetsOf({ disks }: ContentPlan): Promise<string[]> {
+  const driver = new ZfsDriver();
+  const files = disks.filter(disk => !disk.block);
+  const places = await Promise.all(files.map(({ path }) => driver.datasetOf(path)));
+  return places.filter(dataset => dataset !== null);
 }

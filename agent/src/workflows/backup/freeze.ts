@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Manifest } from '../../archive/index.ts';
 import { readLayers } from '../../disks/index.ts';
+import { isLent } from '../../domain-xml/index.ts';
 import { probeAgent } from '../../guest/index.ts';
 import {
   type AutomaticState,
@@ -66,7 +67,13 @@ export async function chooseMode(
   const refusal = facts.power === 'paused' ? 'the VM is paused' : await whyNotQuiesced(facts);
   if (refusal !== null && requireConsistency) throw unavailable(facts, refusal);
   if (facts.power === 'paused') return 'disks';
-  return refusal === null ? 'quiesced' : 'memory';
+  if (refusal === null) return 'quiesced';
+  // a VM goes on from its memory only with the devices that it had, and a disk of another VM does not come with it
+  return borrows(facts) ? 'disks' : 'memory';
+}
+
+function borrows({ config }: BackupFacts): boolean {
+  return config.disks.some(disk => isLent(disk, config.metadata));
 }
 
 /**
@@ -83,6 +90,10 @@ export async function freeze(
   if (mode === null) return { consistency: 'off', automatic: null, time: new Date() };
   if (mode === 'disks' && facts.power === 'paused')
     context.warn('The VM is paused; the backup is as after a power cut at that moment.');
+  else if (mode === 'disks' && facts.power === 'running')
+    context.warn(
+      'The guest could not be quiesced and its memory is not saved while it has disks of other VMs; the backup is as after a power cut.',
+    );
   try {
     return await attempt(context, facts, mode, options);
   } catch (error) {
@@ -97,7 +108,7 @@ export async function freeze(
 }
 
 function nextMode(mode: StateMode, facts: BackupFacts): StateMode | null {
-  if (mode === 'quiesced') return 'memory';
+  if (mode === 'quiesced') return borrows(facts) ? 'disks' : 'memory';
   return mode === 'memory' && facts.config.hostdevs.length > 0 ? 'disks' : null;
 }
 

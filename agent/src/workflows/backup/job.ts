@@ -9,6 +9,8 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { type BaseArchive, fallbackReason, notExtendable, readBase } from '../extend/base.ts';
 import { completeMerges } from '../extend/hold.ts';
 import { type ContinuedDisk, proveExtension } from '../extend/proof.ts';
+import { relativeOf, thinClonesOf } from '../template/family.ts';
+import { noteFingerprints } from '../template/fingerprints.ts';
 import { type BackupFacts, readFacts } from './facts.ts';
 import { chooseMode } from './freeze.ts';
 
@@ -48,7 +50,7 @@ export async function checkBackup(
   const pools = await dependencies.pools(context.signal);
   const job = request.extend
     ? await extensionOr(dependencies, request, context, pools)
-    : await fullBackup(dependencies, request, pools, request.fallbackReason || null);
+    : await fullBackup(dependencies, request, context, pools, request.fallbackReason || null);
   for (const warning of job.facts.warnings) context.warn(warning);
   if (job.fallbackReason !== null)
     context.warn(`A full backup is made instead of an increment: ${job.fallbackReason}.`);
@@ -66,7 +68,7 @@ async function extensionOr(
   } catch (error) {
     const reason = fallbackReason(error);
     if (!request.fallbackFull || reason === null) throw error;
-    return fullBackup(dependencies, request, pools, reason.replace(/\.$/, ''));
+    return fullBackup(dependencies, request, context, pools, reason.replace(/\.$/, ''));
   }
 }
 
@@ -77,7 +79,8 @@ async function extension(
   pools: PoolRecord[],
 ): Promise<BackupJob> {
   const base = await readBase(request, pools, dependencies.nodeName, context.signal);
-  const facts = await factsOf(dependencies, request, pools, true);
+  if (await carriesClones(dependencies, request.domainId)) throw notExtendable(base.filename, NO_STATE);
+  const facts = await factsOf(dependencies, request, context, pools, true);
   const { config, states, chains, template } = facts;
   const { statesDeleted } = config.metadata;
   const proof = proveExtension(base.manifest, {
@@ -107,12 +110,15 @@ async function extension(
 async function fullBackup(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
+  context: OperationContext,
   pools: PoolRecord[],
   reason: string | null,
 ): Promise<BackupJob> {
   const target = targetPool(pools, request.poolId, dependencies.nodeName);
-  const wanted = request.canBeIncremental || request.extend !== undefined;
-  const facts = await factsOf(dependencies, request, pools, wanted);
+  const asked = request.canBeIncremental || request.extend !== undefined;
+  const wanted = asked && !(await carriesClones(dependencies, request.domainId));
+  const facts = await factsOf(dependencies, request, context, pools, wanted);
+  if (asked && !wanted) facts.warnings.push(`The backup cannot be extended: ${NO_STATE}.`);
   const { requireConsistency } = request;
   const mode = await chooseMode(facts, { requireConsistency, lasting: wanted });
   const incremental = wanted && mode !== null;
@@ -122,13 +128,24 @@ async function fullBackup(
   return { target, facts, mode, base: null, backupId, incremental, fallbackReason: reason, compressed };
 }
 
-function factsOf(
+async function factsOf(
   dependencies: WorkflowDependencies,
   { domainId, excludeIso, excludeVdisks }: StartBackupRequest,
+  context: OperationContext,
   pools: PoolRecord[],
   incremental: boolean,
 ): Promise<BackupFacts> {
-  return readFacts(dependencies, domainId, { excludeIso, excludeVdisks, incremental }, pools);
+  const facts = await readFacts(dependencies, domainId, { excludeIso, excludeVdisks, incremental }, pools);
+  await noteFingerprints(dependencies, facts.chains, context);
+  return facts;
+}
+
+const NO_STATE = 'the VM is a template with thin clones, and gets no saved state';
+
+/** What thin clones stand on gets no overlay. */
+async function carriesClones({ libvirt }: WorkflowDependencies, domainId: string): Promise<boolean> {
+  const own = await relativeOf(libvirt(), domainId);
+  return own?.config.metadata.template === true && (await thinClonesOf(libvirt(), domainId)).length > 0;
 }
 
 /**

@@ -9,8 +9,9 @@ import {
   memberNames,
 } from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
-import type { Layer, SavedState } from '../../snapshots/index.ts';
+import { type Layer, parseIncrementTag, type SavedState } from '../../snapshots/index.ts';
 import type { ContinuedDisk } from '../extend/proof.ts';
+import type { Firmware } from '../state-firmware.ts';
 import type { ContentPlan, DiskPlan, ImagePlan } from './plan.ts';
 
 /** Header, pax record and alignment before a member's data: at most. */
@@ -47,6 +48,8 @@ export interface BackupPicture {
   template: Manifest['template'];
   nvram: { path: string; bytes: Buffer } | null;
   tpm: Buffer | null;
+  /** The same of the VM's saved states, by name; what is not known is absent. */
+  stateFirmware: ReadonlyMap<string, Firmware>;
   /** Label and memory file of the state that the backup made; null when it needed none. */
   automatic: { label: string; memoryPath: string | null } | null;
   consistency: Manifest['states'][number]['consistency'];
@@ -60,7 +63,7 @@ export interface BackupPicture {
 export interface OwnChain {
   /** `modified` (RFC 3339) only of disks that the VM cannot write to. */
   layers: (Layer & { modified?: string })[];
-  base: { path: string; format: string; diskId: string | null } | null;
+  base: { path: string; format: string; diskId: string | null; fingerprint?: string } | null;
 }
 
 export interface ArchivePlan {
@@ -114,7 +117,7 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
   };
   const xmlName = memberNames.domainXml(number, config.name);
   const xmlMember = collect.bytes(xmlName, 'domain_xml', picture.xml);
-  const snapshots = states.map((state, index) => stateEntry(collect, state, stateMemory[index]!));
+  const snapshots = states.map((state, index) => stateEntry(collect, picture, state, stateMemory[index]!));
   return {
     members: collect.members,
     sources: collect.sources,
@@ -275,9 +278,11 @@ function imageMember(collect: MemberCollector, path: string, size: FileSize | un
 
 function stateEntry(
   collect: MemberCollector,
+  picture: BackupPicture,
   state: SavedState,
   memoryMember: string | null,
 ): Manifest['snapshots'][number] {
+  const firmware = firmwareEntries(collect, picture, state);
   const xmlName = memberNames.stateXml(collect.stateNumber, state.name);
   return {
     name: state.name,
@@ -288,9 +293,39 @@ function stateEntry(
     xmlMember: collect.bytes(xmlName, 'state_xml', state.xml),
     memoryMember,
     formerMemoryPath: state.memoryPath,
-    nvram: null,
-    tpm: null,
+    ...firmware,
   };
+}
+
+/** A saved state's firmware goes in once, whether it was its own record before or a state of this archive. */
+function firmwareEntries(
+  collect: MemberCollector,
+  { config, stateFirmware }: BackupPicture,
+  state: SavedState,
+): Pick<Manifest['snapshots'][number], 'nvram' | 'tpm'> {
+  const known = knownFirmware(collect.former, state);
+  const { nvram, tpm } = stateFirmware.get(state.name) ?? {};
+  const side = (kind: 'nvram' | 'tpm', bytes: Buffer | null | undefined) => {
+    if (known?.[kind]) return known[kind];
+    if (!bytes) return null;
+    const member = collect.bytes(memberNames[kind](collect.stateNumber, state.name), kind, bytes);
+    return kind === 'nvram'
+      ? { member, formerPath: config.nvram?.path ?? null, format: null }
+      : { member, formerPath: null, format: 'tar' };
+  };
+  return { nvram: side('nvram', nvram), tpm: side('tpm', tpm) };
+}
+
+function knownFirmware(former: Manifest | null, { name, createdUnix, description }: SavedState) {
+  const recorded = former?.snapshots.find(
+    snapshot =>
+      snapshot.name === name &&
+      snapshot.created !== null &&
+      Date.parse(snapshot.created) === createdUnix * 1000,
+  );
+  if (recorded?.nvram || recorded?.tpm) return recorded;
+  const own = former !== null && parseIncrementTag(description)?.backupId === former.backupId;
+  return own ? former.states.find(state => state.name === name) : undefined;
 }
 
 /** Gathers members under unique names; a file that is wanted twice (an image in two drives) goes in once. */

@@ -16,7 +16,7 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { uuidV5 } from '@virtkeep/shared/ids';
-import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
+import { type DiskConfig, type DomainConfig, isLent } from '../../domain-xml/index.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 
 export interface DiskPlan {
@@ -105,7 +105,7 @@ interface DiskScope {
 
 function planDisk(plan: ContentPlan, domain: DomainConfig, disk: DiskConfig, scope: DiskScope): void {
   const { path } = disk;
-  if (domain.metadata.attachments.some(attachment => attachment.targetDev === disk.targetDev)) {
+  if (isLent(disk, domain.metadata)) {
     record(plan, disk, null, 'a disk attached from another VM is not copied');
     return;
   }

@@ -1,6 +1,8 @@
 /** Which of the states that increments made stay on the VM (specification 3.2). */
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Domain } from '@virtkeep/node-libvirt';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
+import { isLending } from '../../lending/guard.ts';
 import {
   foreignFiles,
   fromLibvirt,
@@ -10,11 +12,13 @@ import {
   type MergeRequest,
   mergeState,
   parseIncrementTag,
+  presentBranch,
   removalRefusal,
   type SavedState,
 } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { pruneFirmware } from '../state-firmware.ts';
 
 /** Of the states before the current one so many stay when they are not held. */
 const KEPT_BEFORE_CURRENT = 2;
@@ -35,6 +39,29 @@ export function statesToMerge(states: readonly SavedState[], backupId: string): 
 }
 
 /**
+ * Names of the states of other archives that can never be extended again, because a state was deleted or reverted to after
+ * the newest of theirs; oldest first. Nothing needs them any more, and no increment of theirs will ever merge them. Those on
+ * branches that the VM left stay: merging one would end the way back there.
+ * @param statesDeleted the domain's record of deletions
+ */
+export function abandonedStates(
+  states: readonly SavedState[],
+  statesDeleted: Date | undefined,
+  backupId: string,
+): string[] {
+  const tagged = presentBranch([...states]).present.flatMap(state => {
+    const tag = parseIncrementTag(state.description);
+    return tag && tag.backupId !== backupId ? [{ state, tag }] : [];
+  });
+  const extendable = new Set(
+    tagged
+      .filter(({ state }) => state.deletedBefore?.getTime() === statesDeleted?.getTime())
+      .map(({ tag }) => tag.backupId),
+  );
+  return tagged.filter(({ tag }) => !extendable.has(tag.backupId)).map(({ state }) => state.name);
+}
+
+/**
  * Merges what is not to stay. It is not counted as a deletion: the last state of each archive keeps its own layer. What a
  * stop of the agent interrupts is completed by its next run; what fails or cannot be merged now is left to the next
  * increment.
@@ -48,7 +75,7 @@ export async function mergeOldStates(
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   try {
-    for (const name of statesToMerge(await loadStates(libvirt.domain(domainId)), backupId)) {
+    for (const name of await namesToMerge(libvirt.domain(domainId), backupId)) {
       const look = await lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId));
       const state = look?.picture.states.find(candidate => candidate.name === name);
       if (!look || !state) continue;
@@ -57,11 +84,26 @@ export async function mergeOldStates(
         context.warn(`The saved state "${name}" stays on the VM for now: ${refusal}.`);
         return;
       }
-      await merge(dependencies, context, { domainId, name, countsAsDeletion: false });
+      try {
+        await merge(dependencies, context, { domainId, name, countsAsDeletion: false });
+      } catch (error) {
+        if (!hasKey(error, 'pool_no_space')) throw error;
+        context.warn(`The saved state "${name}" stays on the VM for now: ${reasonOf(error)}`);
+        return;
+      }
     }
+    await pruneFirmware(dependencies, domainId);
   } catch (error) {
     throw fromLibvirt(error, 'merging saved states');
   }
+}
+
+async function namesToMerge(domain: Domain, backupId: string): Promise<string[]> {
+  const states = await loadStates(domain);
+  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  // lent since: what is lent stays as it is, and the next increment merges
+  if (isLending(metadata)) return [];
+  return [...statesToMerge(states, backupId), ...abandonedStates(states, metadata.statesDeleted, backupId)];
 }
 
 async function merge(

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import type { Manifest } from '../../archive/index.ts';
 import { incrementTag, type SavedState } from '../../snapshots/index.ts';
 import type { OwnChain } from '../backup/members.ts';
-import { statesToMerge } from './hold.ts';
+import { abandonedStates, statesToMerge } from './hold.ts';
 import { type ExtensionFacts, proveExtension } from './proof.ts';
 
 const VM = '11111111-1111-4111-8111-111111111111';
@@ -132,6 +132,18 @@ describe('an archive cannot be extended', () => {
     ['another VM', { domainId: OTHER }, {}, /another VM/],
     ['a plain backup', {}, { incremental: false }, /without increment capability/],
     ['a state deleted since', { statesDeleted: new Date('2026-01-03') }, {}, /was deleted or reverted/],
+    [
+      'a state deleted since, whatever the clock says',
+      { statesDeleted: new Date('2026-01-01') },
+      {},
+      /was deleted or reverted/,
+    ],
+    [
+      'its state deleted in the very moment it was made',
+      { states: [], statesDeleted: new Date('2026-01-02') },
+      {},
+      /was deleted or reverted/,
+    ],
     ['its state is gone', { states: [] }, {}, /no saved state "b2"/],
     ['a state of that name', { states: [{ ...last, description: 'mine' }] }, {}, /not the one/],
     [
@@ -155,9 +167,11 @@ describe('an archive cannot be extended', () => {
   });
 
   test('a deletion before the last state does no harm; a smaller disk does', () => {
-    expect(
-      proveExtension(manifest(), facts({ statesDeleted: new Date('2026-01-01T12:00:00Z') })),
-    ).toHaveProperty('disks');
+    // the clock may have been set back since: the state knows what was deleted before it
+    for (const statesDeleted of [new Date('2026-01-01T12:00:00Z'), new Date('2026-01-03')]) {
+      const knowing = { ...last, deletedBefore: statesDeleted };
+      expect(proveExtension(manifest(), facts({ statesDeleted, states: [knowing] }))).toHaveProperty('disks');
+    }
     const chains = new Map([['vda', chain('/a', '/a.1', '/a.2')]]);
     chains.get('vda')!.layers.at(-1)!.virtualSize = 99;
     expect(proveExtension(manifest(), facts({ chains }))).toEqual({
@@ -172,4 +186,31 @@ test('of the states of an archive three stay, the current one among them', () =>
   expect(statesToMerge([...own(1, 2, 3), ...others], ID)).toEqual([]);
   expect(statesToMerge([...others, ...own(3, 1, 4, 2, 5)], ID)).toEqual(['s1', 's2']);
   expect(statesToMerge(others, ID)).toEqual([]);
+});
+
+describe('states of other archives are abandoned', () => {
+  const [before, after] = [new Date('2026-01-01'), new Date('2026-01-05')];
+  const made = (name: string, backupId: string, number: number, deletedBefore: Date | undefined) => ({
+    ...state(name, incrementTag(backupId, number)),
+    ...(deletedBefore ? { deletedBefore } : {}),
+  });
+
+  test('when a deletion came after the newest of them', () => {
+    const states = [made('o1', OTHER, 1, before), made('o2', OTHER, 2, before), made('b1', ID, 1, after)];
+    expect(abandonedStates(states, after, ID)).toEqual(['o1', 'o2']);
+    expect(abandonedStates(states, before, ID)).toEqual([]);
+    expect(abandonedStates([...states, state('mine', '')], undefined, ID)).toEqual(['o1', 'o2']);
+  });
+
+  test('not while one of them is newer, and not on a branch that was left', () => {
+    const states = [made('o1', OTHER, 1, before), made('o2', OTHER, 2, after), made('b1', ID, 1, after)];
+    expect(abandonedStates(states, after, ID)).toEqual([]);
+    const root = state('root', '', { vda: '/a' });
+    const branches = [
+      root,
+      { ...made('o1', OTHER, 1, before), parent: 'root', overlays: { vda: '/b' } },
+      { ...made('b1', ID, 1, after), parent: 'root', overlays: { vda: '/c' }, current: true },
+    ];
+    expect(abandonedStates(branches, after, ID)).toEqual([]);
+  });
 });

@@ -56,8 +56,7 @@ function whyNot(manifest: Manifest, facts: ExtensionFacts, state: SavedState | u
   const last = manifest.states.at(-1)!;
   if (manifest.vm.uuid !== facts.domainId) return 'it is a backup of another VM';
   if (!manifest.incremental || last.name === null) return 'it was made without increment capability';
-  if (facts.statesDeleted && facts.statesDeleted > new Date(last.created))
-    return 'a saved state of the VM was deleted or reverted to since';
+  if (hasLost(facts, last, state)) return 'a saved state of the VM was deleted or reverted to since';
   if (!state) return `the VM has no saved state "${last.name}" any more`;
   const tag = parseIncrementTag(state.description);
   if (tag?.backupId !== manifest.backupId || tag.state !== last.number)
@@ -68,6 +67,19 @@ function whyNot(manifest: Manifest, facts: ExtensionFacts, state: SavedState | u
   if (then?.domainId !== now?.domainId || then?.version !== now?.version)
     return 'the template of the VM is another one, or has changed';
   return null;
+}
+
+/**
+ * The saved state bears the domain's record of deletions as it was when the state was made, so no clock is asked whether
+ * that record is newer. Without the state, the times say which of two reasons to tell.
+ */
+function hasLost(
+  { statesDeleted }: ExtensionFacts,
+  { created }: Manifest['states'][number],
+  state: SavedState | undefined,
+): boolean {
+  if (state) return statesDeleted?.getTime() !== state.deletedBefore?.getTime();
+  return statesDeleted !== undefined && statesDeleted >= new Date(created);
 }
 
 /** States made by increments go away without harm: merging them changes no layer above the archive's last state. */

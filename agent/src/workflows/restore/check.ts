@@ -6,11 +6,12 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import type { Manifest } from '../../archive/index.ts';
-import { diskId } from '../../disks/index.ts';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { fsFacts, type PoolRecord, resolveInPool } from '../../pools/index.ts';
 import { isNoDomain } from '../../snapshots/index.ts';
+import { markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { matchTemplate, requireMatch } from '../template/match.ts';
 import { resolveVolumes } from '../volumes.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { attachableDevices } from './devices.ts';
@@ -22,12 +23,14 @@ import { type RestoredState, readStates } from './states.ts';
 export interface RestorePlan extends DefinitionInput {
   /** Per target the template's file a thin clone's first layer stands on. */
   bases: Map<string, { path: string; format: string }>;
+  /** How those files are now: they must be so when the clone is defined. */
+  baseMarks: SourceMark[];
   /** The saved states that come back, parents before children. */
   states: RestoredState[];
   warnings: string[];
 }
 
-/** @throws VirtkeepError the refusals of spec 2.3, template_missing, template_not_startable */
+/** @throws VirtkeepError the refusals of spec 2.3, template_missing, template_mismatch, template_not_startable */
 export async function checkRestore(
   dependencies: WorkflowDependencies,
   request: StartRestoreRequest,
@@ -42,7 +45,9 @@ export async function checkRestore(
   if ((request.startOn || request.instant) && manifest.isTemplate)
     throw new VirtkeepError('template_not_startable', { domain: config.name });
   const identity = await chooseIdentity(libvirt, request, config, dependencies.nodeName);
-  const bases = await findBases(libvirt, manifest, file.filename);
+  // a thin clone's template must be here as the clone knew it
+  const template = await matchTemplate(dependencies, manifest, signal);
+  requireMatch(manifest, template, file.filename);
   const chosen = chosenPool(pools, request.poolId);
   const shape = shapeOf(request);
   const saved = shape === 'chain' ? await readStates(backup, signal) : { states: [], warnings: [] };
@@ -63,7 +68,8 @@ export async function checkRestore(
   await refusePathsThatLeaveTheirPool(placement);
   const attachable = await attachableDevices(libvirt, config);
   const missing = missingDevices(config, manifest, attachable);
-  const warnings = [...placement.warnings, ...saved.warnings, ...missing];
+  const unchecked = template.faults.map(({ text }) => text);
+  const warnings = [...unchecked, ...placement.warnings, ...saved.warnings, ...missing];
   const emulator = emulatorOf(xml);
   const otherEmulator = emulator !== undefined && !(await isExecutable(emulator));
   if (otherEmulator) warnings.push(`The emulator ${emulator} is not on this node; its own one is used.`);
@@ -76,7 +82,9 @@ export async function checkRestore(
     attachable,
     otherEmulator,
     inPlace: request.keepIdentity,
-    bases,
+    bases: template.bases,
+    templateId: template.templateId,
+    baseMarks: await markSources([...template.bases.values()].map(({ path }) => path)),
     states: saved.states,
     warnings,
   };
@@ -160,48 +168,6 @@ async function refusePathsThatLeaveTheirPool(placement: Placement): Promise<void
     ...placement.images,
   ])
     await resolveInPool(pool, relative(pool.path!, path));
-}
-
-/** A thin clone's template must be here, in the version the clone was made from (spec 2.1 rule 5). */
-async function findBases(
-  libvirt: Libvirt,
-  manifest: Manifest,
-  filename: string,
-): Promise<Map<string, { path: string; format: string }>> {
-  const bases = new Map<string, { path: string; format: string }>();
-  const { template } = manifest;
-  const standing = manifest.disks.flatMap(disk =>
-    disk.base ? [{ target: disk.target, base: disk.base }] : [],
-  );
-  if (standing.length === 0) return bases;
-  const missing = (reason: string) =>
-    new VirtkeepError('template_missing', {
-      file: filename,
-      template: `${template?.name ?? template?.domainId ?? 'unknown'}${reason}`,
-    });
-  const config = await templateConfig(libvirt, template?.domainId ?? null);
-  if (!config) throw missing('');
-  if (template?.version && String(config.metadata.templateVersion) !== template.version)
-    throw missing(` (version ${template.version})`);
-  for (const { target, base } of standing) {
-    const own = config.disks.find(
-      disk => disk.path !== undefined && (disk.path === base.path || diskId(disk.path) === base.diskId),
-    );
-    if (!own) throw missing(` (its disk ${base.path})`);
-    bases.set(target, { path: own.path!, format: own.format ?? 'qcow2' });
-  }
-  return bases;
-}
-
-async function templateConfig(libvirt: Libvirt, id: string | null): Promise<DomainConfig | null> {
-  if (id === null) return null;
-  try {
-    const domain = await libvirt.domainByUuid(id);
-    return parseDomain(await domain.xml(DomainXml.INACTIVE));
-  } catch (error) {
-    if (isNoDomain(error)) return null;
-    throw error;
-  }
 }
 
 function missingDevices(config: DomainConfig, manifest: Manifest, attachable: ReadonlySet<string>): string[] {

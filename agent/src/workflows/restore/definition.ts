@@ -34,6 +34,8 @@ export interface DefinitionInput {
   attachable: ReadonlySet<string>;
   /** The emulator of the definition does not exist here: libvirt's own choice is taken. */
   otherEmulator: boolean;
+  /** The template that a thin clone stands on from now on; null for every other VM. */
+  templateId: string | null;
   /** In place of a lost VM: then nothing may go on extending the backups that were made of that one. */
   inPlace: boolean;
 }
@@ -52,7 +54,7 @@ export function restoredDefinition(xml: string, input: DefinitionInput): string 
   }
   if (config.nvram) next = setNvram(next, nvramPath);
   if (input.otherEmulator) next = withoutEmulator(next);
-  return setMetadata(next, restoredMetadata(config.metadata, input.inPlace));
+  return setMetadata(next, restoredMetadata(config.metadata, input));
 }
 
 /**
@@ -61,12 +63,12 @@ export function restoredDefinition(xml: string, input: DefinitionInput): string 
  */
 function restoredMetadata(
   { template, templateVersion, parent }: DomainMetadata,
-  inPlace: boolean,
+  { inPlace, templateId }: DefinitionInput,
 ): DomainMetadata {
   return {
     template,
     templateVersion,
-    ...(parent ? { parent } : {}),
+    ...(parent ? { parent: { ...parent, id: templateId ?? parent.id } } : {}),
     ...(inPlace ? { statesDeleted: new Date() } : {}),
     attachments: [],
   };

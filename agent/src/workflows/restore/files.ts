@@ -11,9 +11,11 @@ import {
   readImageHeader,
   rebaseUnsafe,
 } from '../../disks/index.ts';
-import { editMemoryFile, memoryFileXml } from '../../snapshots/index.ts';
+import { type Identity, parseSnapshot } from '../../domain-xml/index.ts';
+import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { keepFirmware, keptFirmwarePaths } from '../state-firmware.ts';
 import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
 import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
@@ -207,31 +209,75 @@ export function memoryPaths(memory: ExtractedMemory): Map<string, string> {
   return moved;
 }
 
-/** UEFI variables and TPM state, where libvirt looks for them. @returns path of the variables, null when there are none */
+/**
+ * UEFI variables and TPM state, where libvirt looks for them, and the copies that the saved states have of both.
+ * @returns path of the variables, null when there are none
+ */
 export async function writeFirmwareState(
   context: OperationContext,
   dependencies: WorkflowDependencies,
-  { archive, state }: OpenedBackup,
-  { identity }: RestorePlan,
+  backup: OpenedBackup,
+  { identity, states }: RestorePlan,
 ): Promise<string | null> {
   const { signal } = context;
-  if (state.tpm) {
-    const bytes = await archive.readMember(state.tpm.member, signal, MAX_TPM_STATE_BYTES);
-    const path = join(dependencies.swtpmDirectory, identity.uuid);
+  const { archive, state } = backup;
+  for (const saved of states) await writeKeptFirmware(context, dependencies, backup, identity.uuid, saved);
+  return writeFirmware(context, dependencies, identity, {
+    tpm: state.tpm && (await archive.readMember(state.tpm.member, signal, MAX_TPM_STATE_BYTES)),
+    nvram: state.nvram && (await archive.readMember(state.nvram.member, signal, MAX_NVRAM_BYTES)),
+  });
+}
+
+/**
+ * Writes UEFI variables and TPM state of a new domain; each is declared before it appears.
+ * @returns path of the variables, null when there are none
+ * @throws VirtkeepError file_exists, disk_full, archive_damaged for a TPM state that is none
+ */
+export async function writeFirmware(
+  context: OperationContext,
+  { nvramDirectory, swtpmDirectory }: Pick<WorkflowDependencies, 'nvramDirectory' | 'swtpmDirectory'>,
+  identity: Identity,
+  { nvram, tpm }: { nvram: Buffer | null; tpm: Buffer | null },
+): Promise<string | null> {
+  if (tpm) {
+    const path = join(swtpmDirectory, identity.uuid);
     if (await exists(path)) throw new VirtkeepError('file_exists', { path });
     context.effects.begin({ type: 'directory', path }, 'failure');
-    await unpackTpmState(bytes, dependencies.swtpmDirectory, identity.uuid);
+    await unpackTpmState(tpm, swtpmDirectory, identity.uuid);
   }
-  if (!state.nvram) return null;
-  const bytes = await archive.readMember(state.nvram.member, signal, MAX_NVRAM_BYTES);
-  const named = join(dependencies.nvramDirectory, `${identity.name}_VARS.fd`);
-  const path = (await exists(named)) ? join(dependencies.nvramDirectory, `${identity.uuid}_VARS.fd`) : named;
+  if (!nvram) return null;
+  const named = join(nvramDirectory, `${identity.name}_VARS.fd`);
+  const path = (await exists(named)) ? join(nvramDirectory, `${identity.uuid}_VARS.fd`) : named;
   await declareNewFile(context, path, true);
   try {
-    await writeFile(path, bytes, { flag: 'wx', flush: true, mode: 0o600 });
+    await writeFile(path, nvram, { flag: 'wx', flush: true, mode: 0o600 });
     await chmod(path, 0o600);
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }
   return path;
+}
+
+/** A state that an increment made is one of the archive's own, and its firmware stands there. */
+async function writeKeptFirmware(
+  context: OperationContext,
+  dependencies: WorkflowDependencies,
+  { archive, manifest }: OpenedBackup,
+  domainId: string,
+  { record, xml }: RestoredState,
+): Promise<void> {
+  const own = manifest.states.find(({ name }) => name === record.name);
+  const [nvram, tpm] = [record.nvram ?? own?.nvram, record.tpm ?? own?.tpm];
+  if (!nvram && !tpm) return;
+  const { name, creationTime: createdUnix } = parseSnapshot(xml, record.xmlMember);
+  const key = savedStateId(domainId, { name, createdUnix });
+  const read = async (member: string | undefined, limit: number) =>
+    member === undefined ? undefined : archive.readMember(member, context.signal, limit);
+  const firmware = {
+    nvram: await read(nvram?.member, MAX_NVRAM_BYTES),
+    tpm: await read(tpm?.member, MAX_TPM_STATE_BYTES),
+  };
+  for (const path of Object.values(keptFirmwarePaths(dependencies, domainId, key)))
+    context.effects.begin({ type: 'file', path }, 'failure');
+  await keepFirmware(dependencies, domainId, key, firmware);
 }

@@ -29,17 +29,25 @@ export async function chooseIdentity(
 }
 
 function chooseName(domains: Domain[], request: StartRestoreRequest, oldName: string): string {
-  const taken = new Set(domains.map(domain => domain.name));
-  if (request.name !== '' || request.keepIdentity) {
-    const name = request.name || oldName;
-    checkName(name);
-    if (taken.has(name)) throw new VirtkeepError('name_in_use', { name });
-    return name;
-  }
+  if (request.name !== '' || request.keepIdentity) return requireFreeName(domains, request.name || oldName);
   checkName(oldName);
-  if (!taken.has(oldName)) return oldName;
+  if (!domains.some(domain => domain.name === oldName)) return oldName;
+  return suffixedName(domains, oldName, 'restored');
+}
+
+/** @throws VirtkeepError name_in_use, invalid_name */
+export function requireFreeName(domains: readonly { name: string }[], name: string): string {
+  checkName(name);
+  if (domains.some(domain => domain.name === name)) throw new VirtkeepError('name_in_use', { name });
+  return name;
+}
+
+/** The first free one of `web_restored`, `web_restored_2` … @throws VirtkeepError name_in_use, invalid_name */
+export function suffixedName(domains: readonly { name: string }[], oldName: string, suffix: string): string {
+  const taken = new Set(domains.map(domain => domain.name));
   for (let count = 1; count <= MAX_SUFFIX; count += 1) {
-    const name = `${oldName}_restored${count === 1 ? '' : `_${count}`}`;
+    const name = `${oldName}_${suffix}${count === 1 ? '' : `_${count}`}`;
+    checkName(name);
     if (!taken.has(name)) return name;
   }
   throw new VirtkeepError('name_in_use', { name: oldName });

@@ -1,7 +1,8 @@
 /** Making the restored domain known to libvirt, and starting it. */
 import { type Domain, SaveRestore, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { reasonOf } from '@virtkeep/shared/errors';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { changedSource } from '../backup/source-guard.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { RestorePlan } from './check.ts';
@@ -16,6 +17,13 @@ export async function defineRestored(
   memory: ExtractedMemory,
   xml: string,
 ): Promise<Domain> {
+  const changed = await changedSource(plan.baseMarks);
+  if (changed !== undefined)
+    throw new VirtkeepError('template_mismatch', {
+      template: plan.manifest.template?.name ?? plan.templateId ?? '',
+      file: plan.manifest.vm.name,
+      reason: `${changed} was changed meanwhile`,
+    });
   context.effects.begin({ type: 'domain', domainId: plan.identity.uuid }, 'failure');
   const domain = await dependencies.libvirt().defineDomain(xml);
   const paths = movedPaths(plan, memoryPaths(memory));
@@ -38,19 +46,20 @@ export interface StartOptions {
 /**
  * A backup with memory is consistent only together with it, so the VM resumes where it was: at once when it is to be
  * started, else at its first start (libvirt's managed save). A memory that this node cannot load is not worth the VM.
+ * @returns whether the guest goes on from its memory
  */
 export async function startRestored(
   dependencies: WorkflowDependencies,
   context: OperationContext,
   domain: Domain,
   { resume, resumeXml, startOn }: StartOptions,
-): Promise<void> {
+): Promise<boolean> {
   if (resume !== null) {
     try {
       const flags = startOn ? SaveRestore.RUNNING : SaveRestore.PAUSED;
       await dependencies.libvirt().restoreDomain(resume, resumeXml, flags, { timeoutMs: 0 });
       if (!startOn) await domain.managedSave(SaveRestore.RUNNING, { timeoutMs: 0 });
-      return;
+      return startOn;
     } catch (error) {
       throwIfAborted(context.signal);
       if (await domain.isActive()) await domain.destroy();
@@ -60,4 +69,5 @@ export async function startRestored(
     }
   }
   if (startOn) await domain.create(0, { timeoutMs: 0 });
+  return false;
 }

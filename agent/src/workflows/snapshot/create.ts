@@ -13,16 +13,19 @@ import {
   createState,
   type DiskToFreeze,
   fromLibvirt,
+  LENDING_STATE,
   loadStates,
   planState,
   type StateMode,
   type StatePlan,
   savedStateRecord,
 } from '../../snapshots/index.ts';
-import type { OperationContext, Workflow } from '../context.ts';
+import type { EffectHandle, OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { refuseLent } from '../lend/refuse.ts';
+import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';
-import { asTargetError, findTarget, type Target } from './target.ts';
+import { asTargetError, findTarget, refuseForClones, type Target } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;
@@ -53,6 +56,7 @@ export function checkStateName({ name, description }: { name: string; descriptio
     throw refuse('name', 'must not begin with a dot, nor contain "/" or control characters');
   if (name.startsWith(AUTOMATIC_PREFIX))
     throw refuse('name', `must not begin with "${AUTOMATIC_PREFIX}": such states are removed`);
+  if (name === LENDING_STATE) throw refuse('name', 'is that of the state that lent disks have');
   if (description.length > MAX_DESCRIPTION)
     throw refuse('description', `is longer than ${MAX_DESCRIPTION} characters`);
 }
@@ -62,29 +66,47 @@ async function run(
   request: CreateSnapshotRequest,
   context: OperationContext,
 ): Promise<void> {
-  const checked = await context.step('check', () => check(dependencies, request, context));
+  checkStateName(request);
+  const checked = await context.step('check', async () => {
+    const prepared = await prepareState(dependencies, request, context);
+    const { domain, picture } = prepared.target;
+    await refuseLent(dependencies.libvirt(), picture.metadata, domain.name, 'given a saved state');
+    await refuseForClones(dependencies, prepared.target, 'given a saved state');
+    return prepared;
+  });
   await context.step('create', async () => {
-    await make(request, context, checked);
+    await makeState(request, context, checked);
     const { domain } = checked.target;
+    await keepFirmwareOfState(dependencies, domain, request.name);
     const made = (await loadStates(domain)).find(({ name }) => name === request.name);
     if (!made) throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason: 'it is not there' });
     context.commit({ snapshot: savedStateRecord(request.domainId, made) });
   });
 }
 
-interface Checked {
+/** What a state is made of: of one that a user asked for, or of the one for lent disks. */
+export type StateWish = Pick<
+  CreateSnapshotRequest,
+  'domainId' | 'name' | 'description' | 'memory' | 'requireConsistency'
+>;
+
+export interface PreparedState {
   target: Target;
   mode: StateMode;
   disks: DiskToFreeze[];
   spareDirectory: string;
 }
 
-async function check(
+/**
+ * Looks at the domain and decides how its state is made; changes nothing.
+ * @throws VirtkeepError domain_not_found, snapshot_name_taken, snapshot_in_use, snapshot_failed, power_state_conflict,
+ *   consistency_unavailable, pool_no_space
+ */
+export async function prepareState(
   dependencies: WorkflowDependencies,
-  request: CreateSnapshotRequest,
+  request: StateWish,
   context: OperationContext,
-): Promise<Checked> {
-  checkStateName(request);
+): Promise<PreparedState> {
   const target = await findTarget(dependencies, request.domainId, context.signal);
   const { domain, picture } = target;
   if (picture.states.some(({ name }) => name === request.name))
@@ -127,7 +149,7 @@ function disksToFreeze({ name, disks }: DomainConfig): DiskToFreeze[] {
 async function chooseMode(
   { domain }: Target,
   config: DomainConfig,
-  { memory, requireConsistency }: CreateSnapshotRequest,
+  { memory, requireConsistency }: StateWish,
   context: OperationContext,
 ): Promise<StateMode> {
   const { state } = await domain.state();
@@ -160,14 +182,18 @@ function warnOfCrash(context: OperationContext, reason: string): void {
   context.warn(`The guest could not be quiesced (${reason}); the state is as after a power cut.`);
 }
 
-async function make(
-  request: CreateSnapshotRequest,
+/**
+ * Makes the state, declared in the journal before: undone when the operation fails, unless the handle is kept.
+ * @throws VirtkeepError snapshot_failed, consistency_unavailable, guest_thaw_failed, canceled
+ */
+export async function makeState(
+  request: StateWish,
   context: OperationContext,
-  checked: Checked,
-): Promise<void> {
+  checked: PreparedState,
+): Promise<EffectHandle> {
   const { mode, target } = checked;
   try {
-    await attempt(request, context, checked);
+    return await attempt(request, context, checked);
   } catch (error) {
     if (mode !== 'quiesced' || context.signal.aborted) throw error;
     const reason = reasonOf(error);
@@ -178,15 +204,15 @@ async function make(
         { cause: error },
       );
     warnOfCrash(context, reason);
-    await attempt(request, context, { ...checked, mode: 'disks' });
+    return attempt(request, context, { ...checked, mode: 'disks' });
   }
 }
 
 async function attempt(
-  { name, description }: CreateSnapshotRequest,
+  { name, description }: StateWish,
   context: OperationContext,
-  { target: { domain }, mode, disks, spareDirectory }: Checked,
-): Promise<void> {
+  { target: { domain }, mode, disks, spareDirectory }: PreparedState,
+): Promise<EffectHandle> {
   const plan = planState(domain.name, { name, operationId: context.id, mode }, disks, spareDirectory);
   const handle = context.effects.begin(
     { type: 'automatic_state', ...effectOf(domain.uuid, plan) },
@@ -198,6 +224,7 @@ async function attempt(
       : undefined;
   try {
     await createState(domain, plan, description, context.signal, context.progress);
+    return handle;
   } catch (error) {
     if (!context.signal.aborted) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
     throw error;

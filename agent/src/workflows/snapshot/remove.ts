@@ -2,10 +2,15 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { MiB } from '@virtkeep/shared/units';
-import { fromLibvirt, mergeState, removalRefusal } from '../../snapshots/index.ts';
+import { releaseZfs } from '../../lending/zfs-freezer.ts';
+import { type ZfsInstant, zfsInstants } from '../../lending/zfs-instants.ts';
+import { fromLibvirt, lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
+import { ZfsDriver } from '../../zfs/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { asTargetError, findTarget, stateById } from './target.ts';
+import { refuseLent } from '../lend/refuse.ts';
+import { pruneFirmware } from '../state-firmware.ts';
+import { asTargetError, findTarget, refuseForClones, stateById } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const REMOVE_SNAPSHOT_STEPS = ['check', 'merge'] as const;
@@ -27,20 +32,47 @@ async function run(
   request: RemoveSnapshotRequest,
   context: OperationContext,
 ): Promise<void> {
-  const name = await context.step('check', () => check(dependencies, request, context));
-  await context.step('merge', () => merge(dependencies, request, name, context));
+  const found = await context.step('check', () => check(dependencies, request, context));
+  if (found !== null && typeof found === 'object')
+    return context.step('merge', () => removeLent(found, context));
+  await context.step('merge', () => merge(dependencies, request, found, context));
+}
+
+/** The state of disks lent from zfs: nothing is merged. A crash leaves it to the keeper, since no loan is left. */
+async function removeLent({ name, instant }: LentFromZfs, context: OperationContext): Promise<void> {
+  await releaseZfs(new ZfsDriver(), name, instant, context);
+  context.commit({});
+}
+
+/** The state of disks lent from zfs, with the name of its domain. */
+interface LentFromZfs {
+  name: string;
+  instant: ZfsInstant;
 }
 
 /**
- * @returns the state's name; null when it is deleted already and only its merge is left to be done
- * @throws VirtkeepError snapshot_not_found, snapshot_in_use
+ * @returns the state's name; null when it is deleted already and only its merge is left to be done; the one of lent disks
+ *   on zfs, which libvirt does not know
+ * @throws VirtkeepError snapshot_not_found, snapshot_in_use, vdisk_attached_elsewhere
  */
 async function check(
   dependencies: WorkflowDependencies,
   { domainId, snapshotId }: RemoveSnapshotRequest,
   context: OperationContext,
-): Promise<string | null> {
-  const { domain, picture } = await findTarget(dependencies, domainId, context.signal);
+): Promise<string | null | LentFromZfs> {
+  const target = await findTarget(dependencies, domainId, context.signal);
+  const { domain, picture } = target;
+  const instant = stateById(picture, snapshotId)
+    ? undefined
+    : (await zfsInstants(new ZfsDriver(), context.signal)).get(domainId);
+  if (instant?.id === snapshotId) {
+    // kept clones have an error of their own, that names the clone
+    const loans = picture.metadata.loans?.filter(loan => !loan.cloneKept) ?? [];
+    await refuseLent(dependencies.libvirt(), { loans }, domain.name, 'freed of a saved state');
+    return { name: domain.name, instant };
+  }
+  await refuseLent(dependencies.libvirt(), picture.metadata, domain.name, 'freed of a saved state');
+  await refuseForClones(dependencies, target, 'freed of a saved state');
   const state = stateById(picture, snapshotId);
   if (!state) {
     const { removedStates = [], looseLayers = [] } = picture.metadata;
@@ -68,9 +100,28 @@ async function merge(
   const bandwidthMiB = Number(bandwidth) / MiB || dependencies.mergeBandwidthMiB;
   try {
     await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB, progress });
+    await pruneFirmware(dependencies, domainId);
     context.commit({});
   } catch (error) {
-    if (!hasKey(signal.reason, 'interrupted')) handle.keep();
+    if (hasKey(signal.reason, 'interrupted')) throw error;
+    handle.keep();
+    await tellWhatIsLeft(dependencies, domainId, name, context).catch(() => {});
     throw error;
   }
+}
+
+/** A cancelled deletion is no state that is still there: from the first merged byte on its content is gone. */
+async function tellWhatIsLeft(
+  dependencies: WorkflowDependencies,
+  domainId: string,
+  name: string | null,
+  context: OperationContext,
+): Promise<void> {
+  const { picture } = (await lookAt(dependencies.libvirt(), domainId, new Map())) ?? {};
+  const isThere = picture?.states.some(state => state.name === name) ?? true;
+  if (isThere || !picture?.metadata.looseLayers?.length) return;
+  context.warn(
+    'The saved state is deleted already; what it kept is not yet merged. The merge goes on with the next backup of ' +
+      'the VM, the next deletion of one of its saved states, or this deletion when it is repeated.',
+  );
 }

@@ -17,13 +17,22 @@ import {
   revertedDomain,
   revertRefusal,
   type SavedState,
+  savedStateId,
   startReverted,
   stopDomain,
   writeMetadata,
 } from '../../snapshots/index.ts';
+import { setResumedClock } from '../clock.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { asTargetError, findTarget, requireState, type Target } from './target.ts';
+import { refuseLent } from '../lend/refuse.ts';
+import {
+  definedFirmware,
+  exchangeFirmware,
+  type FormerFirmware,
+  keptFirmwarePaths,
+} from '../state-firmware.ts';
+import { asTargetError, findTarget, refuseForClones, requireState, type Target } from './target.ts';
 
 /** The steps in order, for progress and for the tests that kill the agent at each of them. */
 export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'stop', 'define', 'start', 'clean'] as const;
@@ -53,11 +62,14 @@ async function run(
   const plan = planRevert(target.picture, state, context.id);
   const leftover = { type: 'unused_layers', domainId: request.domainId, paths: plan.unused } as const;
   const unused = context.effects.begin(leftover, 'always');
-  await context.step('prepare', () => prepare(target, state, plan, context));
-  await exchange(dependencies, target, state, plan, context).catch(error => {
+  const firmware = await context.step('prepare', () => prepare(dependencies, target, state, plan, context));
+  await exchange(dependencies, target, { state, plan, firmware }, context).catch(error => {
     throw hasKey(error, 'canceled', 'interrupted') ? error : failed(target.domain.name, state, error);
   });
-  await context.step('clean', () => unused.undo(AbortSignal.timeout(CLEAN_TIMEOUT_MS)));
+  await context.step('clean', async () => {
+    await unused.undo(AbortSignal.timeout(CLEAN_TIMEOUT_MS));
+    if (state.memory === 'external') await setResumedClock(context, target.domain);
+  });
 }
 
 async function check(
@@ -66,6 +78,8 @@ async function check(
   context: OperationContext,
 ): Promise<{ target: Target; state: SavedState }> {
   const target = await findTarget(dependencies, domainId, context.signal);
+  await refuseLent(dependencies.libvirt(), target.picture.metadata, target.domain.name, 'reverted');
+  await refuseForClones(dependencies, target, 'reverted');
   const state = requireState(target, snapshotId);
   const reason = revertRefusal(target.picture, state);
   if (reason !== null) throw new VirtkeepError('snapshot_in_use', { domain: target.domain.name, reason });
@@ -74,11 +88,13 @@ async function check(
 
 /** Declares how everything was, then makes the overlays. */
 async function prepare(
+  dependencies: WorkflowDependencies,
   { domain, picture }: Target,
   state: SavedState,
   plan: RevertPlan,
   context: OperationContext,
-): Promise<void> {
+): Promise<FormerFirmware> {
+  const firmware = { ...(await definedFirmware(domain)), key: context.id };
   const former = {
     domainId: domain.uuid,
     state: state.name,
@@ -87,23 +103,31 @@ async function prepare(
     formerDefinition: await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE),
     formerCurrent: picture.states.find(({ current }) => current)?.name ?? null,
     wasRunning: picture.power === 'running',
+    firmware,
   };
+  for (const path of Object.values(keptFirmwarePaths(dependencies, firmware.domainId, firmware.key)))
+    context.effects.begin({ type: 'file', path }, 'always');
   context.effects.begin({ type: 'revert', ...former }, 'failure');
   await makeOverlays(plan, context.signal);
+  return firmware;
 }
 
 async function exchange(
   dependencies: WorkflowDependencies,
   { domain, picture }: Target,
-  state: SavedState,
-  plan: RevertPlan,
+  { state, plan, firmware }: { state: SavedState; plan: RevertPlan; firmware: FormerFirmware },
   context: OperationContext,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   const metadata = { ...picture.metadata, statesDeleted: new Date() };
-  const reverted = revertedDomain(state, plan, metadata);
+  const reverted = revertedDomain(state, plan, metadata, firmware.nvramPath);
   await context.step('stop', () => stopDomain(domain));
-  await context.step('define', () => defineReverted(libvirt, domain, state, plan, reverted));
+  await context.step('define', async () => {
+    await defineReverted(libvirt, domain, state, plan, reverted);
+    // after the definition: the undo takes it for the sign that the firmware's state may be another one
+    const unknown = await exchangeFirmware(dependencies, firmware, savedStateId(domain.uuid, state));
+    if (unknown !== null) context.warn(unknown);
+  });
   await context.step('start', async () => {
     const runs = await startReverted(libvirt, domain, state, reverted, picture.power === 'running');
     context.commit({ power_state: runs ? 'running' : 'off' });

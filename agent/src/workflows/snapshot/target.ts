@@ -12,6 +12,7 @@ import {
   savedStateId,
 } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { refuseWithClones } from '../template/family.ts';
 
 export interface Target {
   domain: Domain;
@@ -35,6 +36,15 @@ export async function findTarget(
   const look = await lookAt(connection, domainId, await foreignFiles(connection, domainId));
   if (!look) throw new VirtkeepError('domain_not_found', { id: domainId });
   return look;
+}
+
+/** @throws VirtkeepError template_has_clones */
+export async function refuseForClones(
+  { libvirt }: WorkflowDependencies,
+  { domain: { uuid, name }, picture: { metadata } }: Target,
+  action: string,
+): Promise<void> {
+  await refuseWithClones(libvirt(), { uuid, name, metadata }, action);
 }
 
 /** @throws VirtkeepError snapshot_not_found */

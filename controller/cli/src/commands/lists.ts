@@ -4,6 +4,12 @@ import { type GlobalOptions, withClient } from '../context.ts';
 import { bytes, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve } from '../resolve.ts';
 
+interface GuestUtils {
+  qemu_state?: boolean;
+  hostname?: string | null;
+  ipv4?: string[];
+}
+
 const POWER = ['undefined', 'off', 'suspended', 'on'];
 
 function ref(value: unknown): string {
@@ -58,7 +64,7 @@ export function addLists(program: Command): void {
 }
 
 function addVms(program: Command): void {
-  const vms = program.command('vms').description('list the VMs, or act on one');
+  const vms = program.command('vms').alias('vm').description('list the VMs, or act on one');
   vms
     .command('list', { isDefault: true })
     .description('list the VMs')
@@ -87,6 +93,7 @@ function addVms(program: Command): void {
         client.get<Named>(`/api/domains/${(await resolve(client, 'domains', word)).id}/`),
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(domain);
+      const utils = (domain.guest_utils ?? {}) as GuestUtils;
       printFields([
         ['name', domain.verbose_name],
         ['id', domain.id],
@@ -95,6 +102,9 @@ function addVms(program: Command): void {
         ['cpus', domain.cpu_count],
         ['memory', `${domain.memory_count} MiB`],
         ['guest', `${domain.os_type} ${domain.os_version}`],
+        ['agent', utils.qemu_state ? 'connected' : 'not connected'],
+        ['hostname', utils.hostname],
+        ['addresses', (utils.ipv4 ?? []).join(', ')],
         ...(domain.vdisks as Json[]).map((disk): [string, unknown] => [
           `disk ${disk.target_dev}`,
           `${disk.verbose_name} ${bytes(disk.size)} ${disk.id}`,

@@ -1,11 +1,9 @@
-import { readFileSync } from 'node:fs';
 import { resolve as resolvePath } from 'node:path';
-import { createInterface } from 'node:readline';
-import { Writable } from 'node:stream';
 import type { Command } from 'commander';
 import { Client } from '../client.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { note } from '../output.ts';
+import { ask, askPassword } from '../prompt.ts';
 import { forgetSession, saveSession } from '../session.ts';
 
 interface LoginOptions {
@@ -45,28 +43,4 @@ export function addLogin(program: Command): void {
     .command('logout')
     .description('forget the session')
     .action(() => forgetSession());
-}
-
-function askPassword(): Promise<string> {
-  if (!process.stdin.isTTY) return Promise.resolve(readFileSync(0, 'utf8').replace(/\r?\n$/, ''));
-  return ask('Password: ', true);
-}
-
-function ask(question: string, hidden = false): Promise<string> {
-  if (!process.stdin.isTTY)
-    throw new CliError(`${question.trim()} is missing and there is no terminal to ask on.`, ExitCode.usage);
-  process.stderr.write(question);
-  const silent = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const lines = createInterface({
-    input: process.stdin,
-    output: hidden ? silent : process.stderr,
-    terminal: true,
-  });
-  return new Promise(resolve => {
-    lines.question('', answer => {
-      lines.close();
-      if (hidden) process.stderr.write('\n');
-      resolve(answer);
-    });
-  });
 }

@@ -57,7 +57,8 @@ const RestoreBody = body({
   start_on: flag('start it when it is restored'),
   flatten: flag("without the VM's saved states: every disk becomes one image"),
   instant: flag(
-    'start it at once from a plain archive and bring the data over while it runs; implies start_on and flatten',
+    'start it at once from a plain archive and bring the data over while it runs; implies start_on and flatten. ' +
+      'The task ends when all data are there: with async=1 its phase "pull" tells early that the VM runs',
   ),
   bandwidth: Type.Optional(
     Type.Integer({ ...Bandwidth, description: 'most bytes per second and disk of an instant restore' }),

@@ -6,14 +6,18 @@ import { backupRoutes } from './backups.ts';
 import { domainRoutes } from './domains.ts';
 import { downloadRoutes } from './download.ts';
 import { eventRoutes } from './events.ts';
+import { guestOperationRoutes } from './guest-operations.ts';
+import { guestRoutes } from './guests.ts';
 import { libraryRoutes } from './library.ts';
 import { nodeRoutes } from './nodes.ts';
 import { poolRoutes } from './pools.ts';
 import { snapshotRoutes } from './snapshots.ts';
 import { systemRoutes } from './system.ts';
 import { taskRoutes } from './tasks.ts';
+import { templateRoutes } from './templates.ts';
 import { tokenRoutes } from './tokens.ts';
 import { userRoutes } from './users.ts';
+import { vdiskRoutes } from './vdisks.ts';
 
 export const ROUTES: readonly RouteModule[] = [
   systemRoutes,
@@ -27,6 +31,10 @@ export const ROUTES: readonly RouteModule[] = [
   poolRoutes,
   domainRoutes,
   snapshotRoutes,
+  vdiskRoutes,
+  templateRoutes,
+  guestRoutes,
+  guestOperationRoutes,
   backupRoutes,
   libraryRoutes,
   downloadRoutes,

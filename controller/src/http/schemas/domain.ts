@@ -1,5 +1,6 @@
 import Type from 'typebox';
-import { Bytes, nullable, oneOf, record, Time, Uuid } from './common.ts';
+import { Bytes, nullable, oneOf, record, ref, Time, Uuid } from './common.ts';
+import { GuestInfoSchema } from './guest.ts';
 
 const closed = { additionalProperties: false } as const;
 const Named = Type.Object({ id: Uuid, verbose_name: Type.String() }, closed);
@@ -53,6 +54,7 @@ export const DomainSchema = record('Domain', {
   ),
   luns: Type.Optional(Type.Array(Type.Object({ target_dev: Type.String(), source: Type.String() }, closed))),
   mdev_devices: Type.Optional(Type.Array(Type.String())),
+  guest_info: Type.Optional(ref(GuestInfoSchema)),
   vdisks_count: Type.Integer(),
   tags: Type.Array(Type.String()),
   hints: Type.Integer(),
@@ -66,7 +68,7 @@ export const DomainSchema = record('Domain', {
 });
 
 /** Fields that only the whole record has. */
-export const DEVICE_FIELDS = ['vdisks', 'cdroms', 'luns', 'mdev_devices'] as const;
+export const DEVICE_FIELDS = ['vdisks', 'cdroms', 'luns', 'mdev_devices', 'guest_info'] as const;
 
 const Sizes = Type.Object({ stored: Bytes, virtual: Bytes }, closed);
 

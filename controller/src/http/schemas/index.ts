@@ -6,10 +6,23 @@ import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
 import { FileSchema, ShownBackupSchema, VerifiedFileSchema } from './file.ts';
+import {
+  AvailableCommandsSchema,
+  ChangedSshKeysSchema,
+  DirectoryJoinedSchema,
+  DirectoryLeftSchema,
+  GuestInfoSchema,
+  GuestPreparedSchema,
+  GuestToolsSchema,
+  HostnameSetSchema,
+  SshKeysSchema,
+  SysprepRunSchema,
+} from './guest.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from './node.ts';
 import { PoolSchema } from './pool.ts';
 import { SnapshotSchema } from './snapshot.ts';
 import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
+import { AttachedVdiskSchema, ChangedTemplateSchema, DetachedVdiskSchema, VdiskSchema } from './vdisk.ts';
 
 const SCHEMAS: readonly TSchema[] = [
   ErrorBody,
@@ -26,11 +39,25 @@ const SCHEMAS: readonly TSchema[] = [
   EnrolmentSchema,
   NodeCertificateSchema,
   PoolSchema,
+  GuestInfoSchema,
   DomainSchema,
   FileSchema,
   VerifiedFileSchema,
   ShownBackupSchema,
   SnapshotSchema,
+  VdiskSchema,
+  AttachedVdiskSchema,
+  DetachedVdiskSchema,
+  ChangedTemplateSchema,
+  AvailableCommandsSchema,
+  SshKeysSchema,
+  ChangedSshKeysSchema,
+  HostnameSetSchema,
+  DirectoryJoinedSchema,
+  DirectoryLeftSchema,
+  SysprepRunSchema,
+  GuestPreparedSchema,
+  GuestToolsSchema,
 ];
 
 export function registerSchemas(app: App): void {

@@ -283,7 +283,85 @@ export interface Domain {
   /** The saved states, parents before children. */
   savedStates: SavedState[];
   /** When a saved state was last deleted or reverted to, by whomever; no archive of before can be extended. Unset: never. */
-  statesDeleted: Date | undefined;
+  statesDeleted:
+    | Date
+    | undefined;
+  /** Disks of other domains that are attached to this one; they are not among its disks. */
+  attachments: Attachment[];
+  /** Its disks that are attached to other domains. */
+  loans: Loan[];
+  /** Grows with each change of a template's disks; 0: never a template. */
+  templateVersion: number;
+  /** The template's version that a thin clone was made from. */
+  parentVersion: number;
+  /** What the guest told of itself; unset: never. */
+  guestInfo: GuestInfo | undefined;
+}
+
+/** A disk of another domain, attached to this one. */
+export interface Attachment {
+  /** Id of the original disk. */
+  diskId: string;
+  /** The domain that owns it. */
+  ownerId: string;
+  /** Id of the attached object: a frozen layer or a clone. */
+  attachedId: string;
+  targetDev: string;
+  path: string;
+  /** The thin clone's state, not its template's. */
+  thinClone: boolean;
+  /** It was asked to go, and the guest did not let go yet. */
+  detaching: boolean;
+}
+
+/** A disk of this domain that another one has. */
+export interface Loan {
+  /** Id of the original disk. */
+  diskId: string;
+  /** The borrower, and its node when that is another one. */
+  borrowerId: string;
+  borrowerNodeId: string;
+}
+
+/** What a guest told of itself through its agent. */
+export interface GuestInfo {
+  refreshed: Date | undefined;
+  agentVersion: string;
+  hostname: string;
+  ipv4: string[];
+  ipv6: string[];
+  os: GuestOs | undefined;
+  fileSystems: GuestFileSystem[];
+  users: GuestUser[];
+  /** Since when its file systems are frozen; unset: they are not. */
+  frozenSince: Date | undefined;
+}
+
+/** As guest-get-osinfo tells it; what the guest does not know is empty. */
+export interface GuestOs {
+  id: string;
+  name: string;
+  prettyName: string;
+  version: string;
+  versionId: string;
+  variant: string;
+  variantId: string;
+  machine: string;
+  kernelRelease: string;
+  kernelVersion: string;
+}
+
+export interface GuestFileSystem {
+  name: string;
+  mountpoint: string;
+  type: string;
+  usedBytes: bigint;
+  totalBytes: bigint;
+}
+
+export interface GuestUser {
+  name: string;
+  loginTime: Date | undefined;
 }
 
 export interface SavedState {
@@ -405,6 +483,11 @@ function createBaseDomain(): Domain {
     lockedBy: "",
     savedStates: [],
     statesDeleted: undefined,
+    attachments: [],
+    loans: [],
+    templateVersion: 0,
+    parentVersion: 0,
+    guestInfo: undefined,
   };
 }
 
@@ -472,6 +555,21 @@ export const Domain: MessageFns<Domain> = {
     }
     if (message.statesDeleted !== undefined) {
       Timestamp.encode(toTimestamp(message.statesDeleted), writer.uint32(162).fork()).join();
+    }
+    for (const v of message.attachments) {
+      Attachment.encode(v!, writer.uint32(170).fork()).join();
+    }
+    for (const v of message.loans) {
+      Loan.encode(v!, writer.uint32(178).fork()).join();
+    }
+    if (message.templateVersion !== 0) {
+      writer.uint32(184).uint32(message.templateVersion);
+    }
+    if (message.parentVersion !== 0) {
+      writer.uint32(192).uint32(message.parentVersion);
+    }
+    if (message.guestInfo !== undefined) {
+      GuestInfo.encode(message.guestInfo, writer.uint32(202).fork()).join();
     }
     return writer;
   },
@@ -649,6 +747,46 @@ export const Domain: MessageFns<Domain> = {
             message.statesDeleted = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 21: {
+            if (tag !== 170) {
+              break;
+            }
+
+            message.attachments.push(Attachment.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 22: {
+            if (tag !== 178) {
+              break;
+            }
+
+            message.loans.push(Loan.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 23: {
+            if (tag !== 184) {
+              break;
+            }
+
+            message.templateVersion = reader.uint32();
+            continue;
+          }
+          case 24: {
+            if (tag !== 192) {
+              break;
+            }
+
+            message.parentVersion = reader.uint32();
+            continue;
+          }
+          case 25: {
+            if (tag !== 202) {
+              break;
+            }
+
+            message.guestInfo = GuestInfo.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -729,6 +867,27 @@ export const Domain: MessageFns<Domain> = {
         : isSet(object.states_deleted)
         ? fromJsonTimestamp(object.states_deleted)
         : undefined,
+      attachments: globalThis.Array.isArray(object?.attachments)
+        ? object.attachments.map((e: any) => Attachment.fromJSON(e))
+        : [],
+      loans: globalThis.Array.isArray(object?.loans)
+        ? object.loans.map((e: any) => Loan.fromJSON(e))
+        : [],
+      templateVersion: isSet(object.templateVersion)
+        ? globalThis.Number(object.templateVersion)
+        : isSet(object.template_version)
+        ? globalThis.Number(object.template_version)
+        : 0,
+      parentVersion: isSet(object.parentVersion)
+        ? globalThis.Number(object.parentVersion)
+        : isSet(object.parent_version)
+        ? globalThis.Number(object.parent_version)
+        : 0,
+      guestInfo: isSet(object.guestInfo)
+        ? GuestInfo.fromJSON(object.guestInfo)
+        : isSet(object.guest_info)
+        ? GuestInfo.fromJSON(object.guest_info)
+        : undefined,
     };
   },
 
@@ -794,6 +953,21 @@ export const Domain: MessageFns<Domain> = {
     if (message.statesDeleted !== undefined) {
       obj.statesDeleted = message.statesDeleted.toISOString();
     }
+    if (message.attachments?.length) {
+      obj.attachments = message.attachments.map((e) => Attachment.toJSON(e));
+    }
+    if (message.loans?.length) {
+      obj.loans = message.loans.map((e) => Loan.toJSON(e));
+    }
+    if (message.templateVersion !== 0) {
+      obj.templateVersion = Math.round(message.templateVersion);
+    }
+    if (message.parentVersion !== 0) {
+      obj.parentVersion = Math.round(message.parentVersion);
+    }
+    if (message.guestInfo !== undefined) {
+      obj.guestInfo = GuestInfo.toJSON(message.guestInfo);
+    }
     return obj;
   },
 
@@ -824,6 +998,1012 @@ export const Domain: MessageFns<Domain> = {
     message.lockedBy = object.lockedBy ?? "";
     message.savedStates = object.savedStates?.map((e) => SavedState.fromPartial(e)) || [];
     message.statesDeleted = object.statesDeleted ?? undefined;
+    message.attachments = object.attachments?.map((e) => Attachment.fromPartial(e)) || [];
+    message.loans = object.loans?.map((e) => Loan.fromPartial(e)) || [];
+    message.templateVersion = object.templateVersion ?? 0;
+    message.parentVersion = object.parentVersion ?? 0;
+    message.guestInfo = (object.guestInfo !== undefined && object.guestInfo !== null)
+      ? GuestInfo.fromPartial(object.guestInfo)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseAttachment(): Attachment {
+  return { diskId: "", ownerId: "", attachedId: "", targetDev: "", path: "", thinClone: false, detaching: false };
+}
+
+export const Attachment: MessageFns<Attachment> = {
+  encode(message: Attachment, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.diskId !== "") {
+      writer.uint32(10).string(message.diskId);
+    }
+    if (message.ownerId !== "") {
+      writer.uint32(18).string(message.ownerId);
+    }
+    if (message.attachedId !== "") {
+      writer.uint32(26).string(message.attachedId);
+    }
+    if (message.targetDev !== "") {
+      writer.uint32(34).string(message.targetDev);
+    }
+    if (message.path !== "") {
+      writer.uint32(42).string(message.path);
+    }
+    if (message.thinClone !== false) {
+      writer.uint32(48).bool(message.thinClone);
+    }
+    if (message.detaching !== false) {
+      writer.uint32(56).bool(message.detaching);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Attachment {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAttachment();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.diskId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.ownerId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.attachedId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.targetDev = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.thinClone = reader.bool();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.detaching = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Attachment {
+    return {
+      diskId: isSet(object.diskId)
+        ? globalThis.String(object.diskId)
+        : isSet(object.disk_id)
+        ? globalThis.String(object.disk_id)
+        : "",
+      ownerId: isSet(object.ownerId)
+        ? globalThis.String(object.ownerId)
+        : isSet(object.owner_id)
+        ? globalThis.String(object.owner_id)
+        : "",
+      attachedId: isSet(object.attachedId)
+        ? globalThis.String(object.attachedId)
+        : isSet(object.attached_id)
+        ? globalThis.String(object.attached_id)
+        : "",
+      targetDev: isSet(object.targetDev)
+        ? globalThis.String(object.targetDev)
+        : isSet(object.target_dev)
+        ? globalThis.String(object.target_dev)
+        : "",
+      path: isSet(object.path) ? globalThis.String(object.path) : "",
+      thinClone: isSet(object.thinClone)
+        ? globalThis.Boolean(object.thinClone)
+        : isSet(object.thin_clone)
+        ? globalThis.Boolean(object.thin_clone)
+        : false,
+      detaching: isSet(object.detaching) ? globalThis.Boolean(object.detaching) : false,
+    };
+  },
+
+  toJSON(message: Attachment): unknown {
+    const obj: any = {};
+    if (message.diskId !== "") {
+      obj.diskId = message.diskId;
+    }
+    if (message.ownerId !== "") {
+      obj.ownerId = message.ownerId;
+    }
+    if (message.attachedId !== "") {
+      obj.attachedId = message.attachedId;
+    }
+    if (message.targetDev !== "") {
+      obj.targetDev = message.targetDev;
+    }
+    if (message.path !== "") {
+      obj.path = message.path;
+    }
+    if (message.thinClone !== false) {
+      obj.thinClone = message.thinClone;
+    }
+    if (message.detaching !== false) {
+      obj.detaching = message.detaching;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Attachment>): Attachment {
+    return Attachment.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Attachment>): Attachment {
+    const message = createBaseAttachment();
+    message.diskId = object.diskId ?? "";
+    message.ownerId = object.ownerId ?? "";
+    message.attachedId = object.attachedId ?? "";
+    message.targetDev = object.targetDev ?? "";
+    message.path = object.path ?? "";
+    message.thinClone = object.thinClone ?? false;
+    message.detaching = object.detaching ?? false;
+    return message;
+  },
+};
+
+function createBaseLoan(): Loan {
+  return { diskId: "", borrowerId: "", borrowerNodeId: "" };
+}
+
+export const Loan: MessageFns<Loan> = {
+  encode(message: Loan, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.diskId !== "") {
+      writer.uint32(10).string(message.diskId);
+    }
+    if (message.borrowerId !== "") {
+      writer.uint32(18).string(message.borrowerId);
+    }
+    if (message.borrowerNodeId !== "") {
+      writer.uint32(26).string(message.borrowerNodeId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Loan {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLoan();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.diskId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.borrowerId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.borrowerNodeId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Loan {
+    return {
+      diskId: isSet(object.diskId)
+        ? globalThis.String(object.diskId)
+        : isSet(object.disk_id)
+        ? globalThis.String(object.disk_id)
+        : "",
+      borrowerId: isSet(object.borrowerId)
+        ? globalThis.String(object.borrowerId)
+        : isSet(object.borrower_id)
+        ? globalThis.String(object.borrower_id)
+        : "",
+      borrowerNodeId: isSet(object.borrowerNodeId)
+        ? globalThis.String(object.borrowerNodeId)
+        : isSet(object.borrower_node_id)
+        ? globalThis.String(object.borrower_node_id)
+        : "",
+    };
+  },
+
+  toJSON(message: Loan): unknown {
+    const obj: any = {};
+    if (message.diskId !== "") {
+      obj.diskId = message.diskId;
+    }
+    if (message.borrowerId !== "") {
+      obj.borrowerId = message.borrowerId;
+    }
+    if (message.borrowerNodeId !== "") {
+      obj.borrowerNodeId = message.borrowerNodeId;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Loan>): Loan {
+    return Loan.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Loan>): Loan {
+    const message = createBaseLoan();
+    message.diskId = object.diskId ?? "";
+    message.borrowerId = object.borrowerId ?? "";
+    message.borrowerNodeId = object.borrowerNodeId ?? "";
+    return message;
+  },
+};
+
+function createBaseGuestInfo(): GuestInfo {
+  return {
+    refreshed: undefined,
+    agentVersion: "",
+    hostname: "",
+    ipv4: [],
+    ipv6: [],
+    os: undefined,
+    fileSystems: [],
+    users: [],
+    frozenSince: undefined,
+  };
+}
+
+export const GuestInfo: MessageFns<GuestInfo> = {
+  encode(message: GuestInfo, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.refreshed !== undefined) {
+      Timestamp.encode(toTimestamp(message.refreshed), writer.uint32(10).fork()).join();
+    }
+    if (message.agentVersion !== "") {
+      writer.uint32(18).string(message.agentVersion);
+    }
+    if (message.hostname !== "") {
+      writer.uint32(26).string(message.hostname);
+    }
+    for (const v of message.ipv4) {
+      writer.uint32(34).string(v!);
+    }
+    for (const v of message.ipv6) {
+      writer.uint32(42).string(v!);
+    }
+    if (message.os !== undefined) {
+      GuestOs.encode(message.os, writer.uint32(50).fork()).join();
+    }
+    for (const v of message.fileSystems) {
+      GuestFileSystem.encode(v!, writer.uint32(58).fork()).join();
+    }
+    for (const v of message.users) {
+      GuestUser.encode(v!, writer.uint32(66).fork()).join();
+    }
+    if (message.frozenSince !== undefined) {
+      Timestamp.encode(toTimestamp(message.frozenSince), writer.uint32(74).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GuestInfo {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGuestInfo();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.refreshed = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.agentVersion = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.hostname = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.ipv4.push(reader.string());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.ipv6.push(reader.string());
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.os = GuestOs.decode(reader, reader.uint32());
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.fileSystems.push(GuestFileSystem.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.users.push(GuestUser.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.frozenSince = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): GuestInfo {
+    return {
+      refreshed: isSet(object.refreshed) ? fromJsonTimestamp(object.refreshed) : undefined,
+      agentVersion: isSet(object.agentVersion)
+        ? globalThis.String(object.agentVersion)
+        : isSet(object.agent_version)
+        ? globalThis.String(object.agent_version)
+        : "",
+      hostname: isSet(object.hostname) ? globalThis.String(object.hostname) : "",
+      ipv4: globalThis.Array.isArray(object?.ipv4) ? object.ipv4.map((e: any) => globalThis.String(e)) : [],
+      ipv6: globalThis.Array.isArray(object?.ipv6) ? object.ipv6.map((e: any) => globalThis.String(e)) : [],
+      os: isSet(object.os) ? GuestOs.fromJSON(object.os) : undefined,
+      fileSystems: globalThis.Array.isArray(object?.fileSystems)
+        ? object.fileSystems.map((e: any) => GuestFileSystem.fromJSON(e))
+        : globalThis.Array.isArray(object?.file_systems)
+        ? object.file_systems.map((e: any) => GuestFileSystem.fromJSON(e))
+        : [],
+      users: globalThis.Array.isArray(object?.users) ? object.users.map((e: any) => GuestUser.fromJSON(e)) : [],
+      frozenSince: isSet(object.frozenSince)
+        ? fromJsonTimestamp(object.frozenSince)
+        : isSet(object.frozen_since)
+        ? fromJsonTimestamp(object.frozen_since)
+        : undefined,
+    };
+  },
+
+  toJSON(message: GuestInfo): unknown {
+    const obj: any = {};
+    if (message.refreshed !== undefined) {
+      obj.refreshed = message.refreshed.toISOString();
+    }
+    if (message.agentVersion !== "") {
+      obj.agentVersion = message.agentVersion;
+    }
+    if (message.hostname !== "") {
+      obj.hostname = message.hostname;
+    }
+    if (message.ipv4?.length) {
+      obj.ipv4 = message.ipv4;
+    }
+    if (message.ipv6?.length) {
+      obj.ipv6 = message.ipv6;
+    }
+    if (message.os !== undefined) {
+      obj.os = GuestOs.toJSON(message.os);
+    }
+    if (message.fileSystems?.length) {
+      obj.fileSystems = message.fileSystems.map((e) => GuestFileSystem.toJSON(e));
+    }
+    if (message.users?.length) {
+      obj.users = message.users.map((e) => GuestUser.toJSON(e));
+    }
+    if (message.frozenSince !== undefined) {
+      obj.frozenSince = message.frozenSince.toISOString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<GuestInfo>): GuestInfo {
+    return GuestInfo.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GuestInfo>): GuestInfo {
+    const message = createBaseGuestInfo();
+    message.refreshed = object.refreshed ?? undefined;
+    message.agentVersion = object.agentVersion ?? "";
+    message.hostname = object.hostname ?? "";
+    message.ipv4 = object.ipv4?.map((e) => e) || [];
+    message.ipv6 = object.ipv6?.map((e) => e) || [];
+    message.os = (object.os !== undefined && object.os !== null) ? GuestOs.fromPartial(object.os) : undefined;
+    message.fileSystems = object.fileSystems?.map((e) => GuestFileSystem.fromPartial(e)) || [];
+    message.users = object.users?.map((e) => GuestUser.fromPartial(e)) || [];
+    message.frozenSince = object.frozenSince ?? undefined;
+    return message;
+  },
+};
+
+function createBaseGuestOs(): GuestOs {
+  return {
+    id: "",
+    name: "",
+    prettyName: "",
+    version: "",
+    versionId: "",
+    variant: "",
+    variantId: "",
+    machine: "",
+    kernelRelease: "",
+    kernelVersion: "",
+  };
+}
+
+export const GuestOs: MessageFns<GuestOs> = {
+  encode(message: GuestOs, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.prettyName !== "") {
+      writer.uint32(26).string(message.prettyName);
+    }
+    if (message.version !== "") {
+      writer.uint32(34).string(message.version);
+    }
+    if (message.versionId !== "") {
+      writer.uint32(42).string(message.versionId);
+    }
+    if (message.variant !== "") {
+      writer.uint32(50).string(message.variant);
+    }
+    if (message.variantId !== "") {
+      writer.uint32(58).string(message.variantId);
+    }
+    if (message.machine !== "") {
+      writer.uint32(66).string(message.machine);
+    }
+    if (message.kernelRelease !== "") {
+      writer.uint32(74).string(message.kernelRelease);
+    }
+    if (message.kernelVersion !== "") {
+      writer.uint32(82).string(message.kernelVersion);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GuestOs {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGuestOs();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.prettyName = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.version = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.versionId = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.variant = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.variantId = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.machine = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.kernelRelease = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.kernelVersion = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): GuestOs {
+    return {
+      id: isSet(object.id) ? globalThis.String(object.id) : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      prettyName: isSet(object.prettyName)
+        ? globalThis.String(object.prettyName)
+        : isSet(object.pretty_name)
+        ? globalThis.String(object.pretty_name)
+        : "",
+      version: isSet(object.version) ? globalThis.String(object.version) : "",
+      versionId: isSet(object.versionId)
+        ? globalThis.String(object.versionId)
+        : isSet(object.version_id)
+        ? globalThis.String(object.version_id)
+        : "",
+      variant: isSet(object.variant) ? globalThis.String(object.variant) : "",
+      variantId: isSet(object.variantId)
+        ? globalThis.String(object.variantId)
+        : isSet(object.variant_id)
+        ? globalThis.String(object.variant_id)
+        : "",
+      machine: isSet(object.machine) ? globalThis.String(object.machine) : "",
+      kernelRelease: isSet(object.kernelRelease)
+        ? globalThis.String(object.kernelRelease)
+        : isSet(object.kernel_release)
+        ? globalThis.String(object.kernel_release)
+        : "",
+      kernelVersion: isSet(object.kernelVersion)
+        ? globalThis.String(object.kernelVersion)
+        : isSet(object.kernel_version)
+        ? globalThis.String(object.kernel_version)
+        : "",
+    };
+  },
+
+  toJSON(message: GuestOs): unknown {
+    const obj: any = {};
+    if (message.id !== "") {
+      obj.id = message.id;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.prettyName !== "") {
+      obj.prettyName = message.prettyName;
+    }
+    if (message.version !== "") {
+      obj.version = message.version;
+    }
+    if (message.versionId !== "") {
+      obj.versionId = message.versionId;
+    }
+    if (message.variant !== "") {
+      obj.variant = message.variant;
+    }
+    if (message.variantId !== "") {
+      obj.variantId = message.variantId;
+    }
+    if (message.machine !== "") {
+      obj.machine = message.machine;
+    }
+    if (message.kernelRelease !== "") {
+      obj.kernelRelease = message.kernelRelease;
+    }
+    if (message.kernelVersion !== "") {
+      obj.kernelVersion = message.kernelVersion;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<GuestOs>): GuestOs {
+    return GuestOs.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GuestOs>): GuestOs {
+    const message = createBaseGuestOs();
+    message.id = object.id ?? "";
+    message.name = object.name ?? "";
+    message.prettyName = object.prettyName ?? "";
+    message.version = object.version ?? "";
+    message.versionId = object.versionId ?? "";
+    message.variant = object.variant ?? "";
+    message.variantId = object.variantId ?? "";
+    message.machine = object.machine ?? "";
+    message.kernelRelease = object.kernelRelease ?? "";
+    message.kernelVersion = object.kernelVersion ?? "";
+    return message;
+  },
+};
+
+function createBaseGuestFileSystem(): GuestFileSystem {
+  return { name: "", mountpoint: "", type: "", usedBytes: 0n, totalBytes: 0n };
+}
+
+export const GuestFileSystem: MessageFns<GuestFileSystem> = {
+  encode(message: GuestFileSystem, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.mountpoint !== "") {
+      writer.uint32(18).string(message.mountpoint);
+    }
+    if (message.type !== "") {
+      writer.uint32(26).string(message.type);
+    }
+    if (message.usedBytes !== 0n) {
+      if (BigInt.asUintN(64, message.usedBytes) !== message.usedBytes) {
+        throw new globalThis.Error("value provided for field message.usedBytes of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.usedBytes);
+    }
+    if (message.totalBytes !== 0n) {
+      if (BigInt.asUintN(64, message.totalBytes) !== message.totalBytes) {
+        throw new globalThis.Error("value provided for field message.totalBytes of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.totalBytes);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GuestFileSystem {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGuestFileSystem();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.mountpoint = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.type = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.usedBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.totalBytes = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): GuestFileSystem {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      mountpoint: isSet(object.mountpoint) ? globalThis.String(object.mountpoint) : "",
+      type: isSet(object.type) ? globalThis.String(object.type) : "",
+      usedBytes: isSet(object.usedBytes)
+        ? BigInt(object.usedBytes)
+        : isSet(object.used_bytes)
+        ? BigInt(object.used_bytes)
+        : 0n,
+      totalBytes: isSet(object.totalBytes)
+        ? BigInt(object.totalBytes)
+        : isSet(object.total_bytes)
+        ? BigInt(object.total_bytes)
+        : 0n,
+    };
+  },
+
+  toJSON(message: GuestFileSystem): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.mountpoint !== "") {
+      obj.mountpoint = message.mountpoint;
+    }
+    if (message.type !== "") {
+      obj.type = message.type;
+    }
+    if (message.usedBytes !== 0n) {
+      obj.usedBytes = message.usedBytes.toString();
+    }
+    if (message.totalBytes !== 0n) {
+      obj.totalBytes = message.totalBytes.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<GuestFileSystem>): GuestFileSystem {
+    return GuestFileSystem.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GuestFileSystem>): GuestFileSystem {
+    const message = createBaseGuestFileSystem();
+    message.name = object.name ?? "";
+    message.mountpoint = object.mountpoint ?? "";
+    message.type = object.type ?? "";
+    message.usedBytes = (object.usedBytes !== undefined && object.usedBytes !== null) ? BigInt(object.usedBytes) : 0n;
+    message.totalBytes = (object.totalBytes !== undefined && object.totalBytes !== null)
+      ? BigInt(object.totalBytes)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseGuestUser(): GuestUser {
+  return { name: "", loginTime: undefined };
+}
+
+export const GuestUser: MessageFns<GuestUser> = {
+  encode(message: GuestUser, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.loginTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.loginTime), writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GuestUser {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGuestUser();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.loginTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): GuestUser {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      loginTime: isSet(object.loginTime)
+        ? fromJsonTimestamp(object.loginTime)
+        : isSet(object.login_time)
+        ? fromJsonTimestamp(object.login_time)
+        : undefined,
+    };
+  },
+
+  toJSON(message: GuestUser): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.loginTime !== undefined) {
+      obj.loginTime = message.loginTime.toISOString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<GuestUser>): GuestUser {
+    return GuestUser.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GuestUser>): GuestUser {
+    const message = createBaseGuestUser();
+    message.name = object.name ?? "";
+    message.loginTime = object.loginTime ?? undefined;
     return message;
   },
 };

@@ -1,0 +1,183 @@
+import { sleep } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type {
+  AttachDiskRequest,
+  DetachDiskRequest,
+  DiskServiceImplementation,
+  LendDiskRequest,
+  ReturnDiskRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { Inventory } from '../inventory/index.ts';
+import { KEEP_LOANS } from '../lending/keeper.ts';
+import { attachmentsOfParty, readParty } from '../lending/lender.ts';
+import { whichAttachment, whichDisk } from '../lending/which-disk.ts';
+import type { OperationRunner } from '../operations/runner.ts';
+import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import type { Lock, Workflow } from '../workflows/context.ts';
+import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { attachDiskWorkflow } from '../workflows/lend/attach.ts';
+import { detachDiskWorkflow } from '../workflows/lend/detach.ts';
+import { lendDiskWorkflow, returnDiskWorkflow } from '../workflows/lend/lend.ts';
+import { ZfsDriver } from '../zfs/index.ts';
+import { requireUuid } from './fields.ts';
+
+export interface DiskServiceOptions {
+  inventory: Inventory;
+  runner: OperationRunner;
+  workflows: WorkflowDependencies;
+}
+
+const KEEPER_PATIENCE_MS = 20_000;
+const KEEPER_POLL_MS = 50;
+
+export function diskService(options: DiskServiceOptions): DiskServiceImplementation {
+  return {
+    attach: async request => attach(options, request),
+    detach: async request => detach(options, request),
+    lend: async request => lend(options, request),
+    return: async request => giveBack(options, request),
+  };
+}
+
+async function attach(options: DiskServiceOptions, request: AttachDiskRequest): Promise<Operation> {
+  const { runner, workflows } = options;
+  const known = runner.replay(request.operationId, 'attach_disk', request);
+  if (known) return known;
+  const { domainId: borrowerId, source } = request;
+  requireIds(request);
+  await freshDomain(options, borrowerId);
+  const chosen = source ? undefined : await choose(options, request);
+  const disk = chosen
+    ? {
+        ownerId: chosen.owner.id,
+        diskId: chosen.disk.id,
+        thinClone: chosen.thinClone,
+        warnings: chosen.warnings,
+      }
+    : { ownerId: source!.ownerId, diskId: source!.diskId, thinClone: source!.thinClone, warnings: [] };
+  const workflow = attachDiskWorkflow(workflows, { borrowerId, ...disk, ...(source ? { source } : {}) });
+  const ids = [borrowerId, disk.ownerId];
+  const locks = [domainLock(borrowerId), ...(chosen ? await ownerLocks(options, chosen.owner) : [])];
+  return start(options, 'attach_disk', request, ids, locks, workflow, true);
+}
+
+async function detach(options: DiskServiceOptions, request: DetachDiskRequest): Promise<Operation> {
+  const { inventory, runner, workflows } = options;
+  const known = runner.replay(request.operationId, 'detach_disk', request);
+  if (known) return known;
+  const { domainId: borrowerId } = request;
+  requireIds(request);
+  const borrower = await freshDomain(options, borrowerId);
+  const party = await asked(borrowerId, () => readParty(workflows.libvirt(), borrowerId));
+  const noted = party ? attachmentsOfParty(party) : [];
+  const isClone = ({ diskId }: { diskId: string }) =>
+    noted.some(attachment => attachment.diskId === diskId && attachment.clone === true);
+  const chosen = whichAttachment(inventory.domains(), borrower, request, isClone);
+  const { ownerId } = chosen;
+  const owner = inventory.domains().find(({ id }) => id === ownerId);
+  const workflow = detachDiskWorkflow(workflows, { borrowerId, ...chosen });
+  const locks = [domainLock(borrowerId), ...(owner ? await ownerLocks(options, owner) : [])];
+  const ids = [borrowerId, ownerId].filter(id => id !== '');
+  return start(options, 'detach_disk', request, ids, locks, workflow, false);
+}
+
+async function lend(options: DiskServiceOptions, request: LendDiskRequest): Promise<Operation> {
+  const { runner, workflows } = options;
+  const known = runner.replay(request.operationId, 'lend_disk', request);
+  if (known) return known;
+  const { borrowerId, borrowerNodeId } = request;
+  requireIds(request);
+  requireUuid('borrower_id', borrowerId);
+  requireUuid('borrower_node_id', borrowerNodeId);
+  const { owner, disk, thinClone, warnings } = await choose(options, request);
+  const loan = { ownerId: owner.id, diskId: disk.id, borrowerId, borrowerNodeId, thinClone, warnings };
+  const locks = await ownerLocks(options, owner);
+  const workflow = lendDiskWorkflow(workflows, loan);
+  return start(options, 'lend_disk', request, [owner.id], locks, workflow, true);
+}
+
+async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest): Promise<Operation> {
+  const { runner, workflows } = options;
+  const known = runner.replay(request.operationId, 'return_disk', request);
+  if (known) return known;
+  const { ownerId, diskId, borrowerId } = request;
+  requireUuid('owner_id', ownerId);
+  requireUuid('disk_id', diskId);
+  requireUuid('borrower_id', borrowerId);
+  const owner = await freshDomain(options, ownerId);
+  const workflow = returnDiskWorkflow(workflows, { ownerId, diskId, borrowerId });
+  const locks = await ownerLocks(options, owner);
+  return start(options, 'return_disk', request, [ownerId], locks, workflow, false);
+}
+
+function requireIds(request: { diskId: string; thinCloneId: string; domainId?: string }): void {
+  if (request.domainId !== undefined) requireUuid('domain_id', request.domainId);
+  requireUuid('disk_id', request.diskId);
+  if (request.thinCloneId !== '') requireUuid('thin_clone_id', request.thinCloneId);
+}
+
+/** The disk that is meant. Its owner is looked at now: it may have changed a moment ago. */
+async function choose({ inventory }: DiskServiceOptions, request: { diskId: string; thinCloneId: string }) {
+  const path = inventory
+    .domains()
+    .flatMap(({ disks }) => disks)
+    .find(({ id }) => id === request.diskId)?.path;
+  const isOnZfs = path !== undefined && (await new ZfsDriver().datasetOf(path)) !== null;
+  const chosen = whichDisk(inventory.domains(), request, isOnZfs);
+  await inventory.refreshDomain(chosen.owner.id);
+  return whichDisk(inventory.domains(), request, isOnZfs);
+}
+
+/** @throws VirtkeepError domain_not_found, libvirt_unreachable, libvirt_failed */
+async function freshDomain({ inventory }: DiskServiceOptions, id: string): Promise<Domain> {
+  await inventory.refreshDomain(id);
+  return inventory.domain(id);
+}
+
+function domainLock(id: string): Lock {
+  return { kind: 'domain', id, mode: 'exclusive' };
+}
+
+/** A running owner may be shut down meanwhile; one that is off must not start while its state is made or merged. */
+async function ownerLocks({ workflows }: DiskServiceOptions, owner: Domain): Promise<Lock[]> {
+  const isActive = await asked(owner.id, async () =>
+    (await workflows.libvirt().domainByUuid(owner.id)).isActive(),
+  );
+  const disks = domainLock(owner.id);
+  return isActive || owner.template ? [disks] : [disks, { ...disks, kind: 'power' }];
+}
+
+async function start(
+  { runner }: DiskServiceOptions,
+  kind: string,
+  request: { operationId: string },
+  ids: string[],
+  locks: Lock[],
+  workflow: Workflow,
+  cancellable: boolean,
+): Promise<Operation> {
+  const entities = ids.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN }));
+  const { operationId: id } = request;
+  await letKeeperEnd(runner, locks);
+  return runner.start({ id, kind, request, entities, locks, cancellable, heavy: false, workflow });
+}
+
+/** The keeper of loans holds domains for a moment, unasked; whoever asks is not told that they are busy, but waits for it. */
+async function letKeeperEnd(runner: OperationRunner, locks: readonly Lock[]): Promise<void> {
+  const until = performance.now() + KEEPER_PATIENCE_MS;
+  const isKept = () => locks.some(({ kind, id }) => runner.holderOf(kind, id)?.kind === KEEP_LOANS);
+  while (isKept() && performance.now() < until) await sleep(KEEPER_POLL_MS);
+}
+
+/** @throws VirtkeepError domain_not_found, libvirt_failed */
+async function asked<T>(id: string, call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
+    throw fromLibvirt(error, 'virDomainLookupByUUID');
+  }
+}

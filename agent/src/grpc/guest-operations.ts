@@ -1,0 +1,187 @@
+/** The operations inside of guests: what starts them, what they hold, and that their secrets are kept nowhere. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type {
+  ChangeSshKeysRequest,
+  GuestServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { OperationRunner } from '../operations/runner.ts';
+import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import type { Lock, Workflow } from '../workflows/context.ts';
+import { joinDirectory, leaveDirectory } from '../workflows/guest/directory.ts';
+import type { GuestOperations } from '../workflows/guest/domain.ts';
+import { setHostname, setHostnameOffline } from '../workflows/guest/hostname.ts';
+import {
+  requireComputerName,
+  requireDnsName,
+  requireHostname,
+  requireLogin,
+  requirePassword,
+  requireUnit,
+  requireUser,
+} from '../workflows/guest/names.ts';
+import { prepare } from '../workflows/guest/prepare.ts';
+import {
+  changeSshKeys,
+  changeSshKeysOffline,
+  type KeyChange,
+  requireKeys,
+} from '../workflows/guest/ssh-keys.ts';
+import { MAX_UNATTEND_BYTES, SYSPREP_ACTIONS, SYSPREP_MODES, sysprep } from '../workflows/guest/sysprep.ts';
+import { attachTools, detachTools } from '../workflows/guest/tools.ts';
+import { requireUuid } from './fields.ts';
+
+export type GuestOperationMethods = Pick<
+  GuestServiceImplementation,
+  | 'setHostname'
+  | 'joinDirectory'
+  | 'leaveDirectory'
+  | 'addSshKeys'
+  | 'removeSshKeys'
+  | 'sysprep'
+  | 'prepare'
+  | 'attachTools'
+  | 'detachTools'
+>;
+
+/** Those methods of the GuestService that change guests. */
+export function guestOperations(runner: OperationRunner, operations: GuestOperations): GuestOperationMethods {
+  const service = { runner, operations };
+  return {
+    setHostname: async request => {
+      if (request.hostname !== '') requireHostname('hostname', request.hostname);
+      return start(service, 'set_hostname', request, request, isRunning =>
+        isRunning ? running(setHostname(operations, request)) : off(setHostnameOffline(operations, request)),
+      );
+    },
+
+    joinDirectory: async request => {
+      const { password, ...rest } = request;
+      requireDnsName('directory', request.directory);
+      requireLogin('login', request.login);
+      requirePassword('password', password);
+      if (request.computerName !== '') requireComputerName('computer_name', request.computerName);
+      const { organizationalUnit } = request;
+      const unit = organizationalUnit === '' ? [] : requireUnit('organizational_unit', organizationalUnit);
+      const workflow = joinDirectory(operations, { ...request, unit });
+      return start(service, 'join_directory', request, rest, () => running(workflow));
+    },
+
+    leaveDirectory: async request => {
+      const { password, ...rest } = request;
+      requireLogin('login', request.login);
+      requirePassword('password', password);
+      if (request.directory !== '') requireDnsName('directory', request.directory);
+      return start(service, 'leave_directory', request, rest, () =>
+        running(leaveDirectory(operations, request)),
+      );
+    },
+
+    addSshKeys: request => changeKeys(service, 'add', request),
+    removeSshKeys: request => changeKeys(service, 'remove', request),
+
+    sysprep: async request => {
+      const { unattend, ...rest } = request;
+      const mode = requireOneOf('mode', request.mode, SYSPREP_MODES);
+      const action = requireOneOf('action', request.action, SYSPREP_ACTIONS);
+      if (Buffer.byteLength(unattend) > MAX_UNATTEND_BYTES) {
+        const reason = `is longer than ${MAX_UNATTEND_BYTES} bytes`;
+        throw new VirtkeepError('invalid_field', { field: 'unattend', reason });
+      }
+      const workflow = sysprep(operations, { ...request, mode, action });
+      return start(service, 'sysprep', request, rest, () => running(workflow));
+    },
+
+    prepare: async request => {
+      if (request.bootDiskId !== '') requireUuid('boot_disk_id', request.bootDiskId);
+      const workflow = prepare(operations, request);
+      return start(service, 'prepare', request, request, () => off(workflow));
+    },
+
+    attachTools: request => {
+      const workflow = attachTools(operations, request.domainId);
+      return start(service, 'attach_guest_tools', request, request, () => definition(workflow));
+    },
+    detachTools: request => {
+      const workflow = detachTools(operations, request.domainId);
+      return start(service, 'detach_guest_tools', request, request, () => definition(workflow));
+    },
+  };
+}
+
+/** What an operation does, and what it holds. */
+interface Plan {
+  workflow: Workflow;
+  holds: Lock['kind'][];
+  heavy: boolean;
+}
+
+/** Nobody else may stop or start the guest meanwhile; its disks may be backed up. */
+const running = (workflow: Workflow): Plan => ({ workflow, holds: ['power'], heavy: false });
+const off = (workflow: Workflow): Plan => ({ workflow, holds: ['domain', 'power'], heavy: true });
+const definition = (workflow: Workflow): Plan => ({ workflow, holds: ['domain'], heavy: false });
+
+interface Service {
+  runner: OperationRunner;
+  operations: GuestOperations;
+}
+
+/**
+ * Starts an operation on one domain. Only a hash of `remembered` is kept: a repeated call is known by it, so it is the request
+ * without its secrets (a hash of a password beside all else that was asked could be guessed).
+ * @param planOf chooses the way by whether the domain runs
+ */
+async function start(
+  { runner, operations }: Service,
+  kind: string,
+  { operationId, domainId }: { operationId: string; domainId: string },
+  remembered: object,
+  planOf: (isRunning: boolean) => Plan,
+): Promise<Operation> {
+  const known = runner.replay(operationId, kind, remembered);
+  if (known) return known;
+  requireUuid('domain_id', domainId);
+  const { workflow, holds, heavy } = planOf(await isRunning(operations, domainId));
+  return runner.start({
+    id: operationId,
+    kind,
+    request: remembered,
+    entities: [{ id: domainId, entityClass: EntityClass.DOMAIN }],
+    locks: holds.map(lock => ({ kind: lock, id: domainId, mode: 'exclusive' })),
+    cancellable: true,
+    heavy,
+    workflow,
+  });
+}
+
+async function isRunning({ libvirt }: GuestOperations, domainId: string): Promise<boolean> {
+  try {
+    return await (await libvirt().domainByUuid(domainId)).isActive();
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId }, { cause: error });
+    throw fromLibvirt(error, 'guest_operation');
+  }
+}
+
+async function changeKeys(
+  service: Service,
+  change: KeyChange,
+  request: ChangeSshKeysRequest,
+): Promise<Operation> {
+  const { domainId, user } = request;
+  requireUser('user', user);
+  const wanted = { domainId, user, keys: requireKeys(request.keys) };
+  const { operations } = service;
+  return start(service, `${change}_ssh_keys`, request, request, isRunning =>
+    isRunning
+      ? running(changeSshKeys(operations, change, wanted))
+      : off(changeSshKeysOffline(operations, change, wanted)),
+  );
+}
+
+function requireOneOf<T extends string>(field: string, value: string, allowed: readonly T[]): T {
+  const found = allowed.find(candidate => candidate === value);
+  if (found !== undefined) return found;
+  throw new VirtkeepError('invalid_field', { field, reason: `is not one of: ${allowed.join(', ')}` });
+}

@@ -1,0 +1,93 @@
+import { describe, expect, test } from '@jest/globals';
+import { checkArguments, KNOWN_COMMANDS, MAX_PIECE_BYTES } from './commands.ts';
+
+/** The list of the specification, 4.4. */
+const SPECIFIED =
+  `guest-ssh-remove-authorized-keys guest-ssh-add-authorized-keys guest-ssh-get-authorized-keys guest-get-devices
+  guest-get-osinfo guest-get-timezone guest-get-users guest-get-host-name guest-exec guest-exec-status
+  guest-get-memory-block-info guest-set-memory-blocks guest-get-memory-blocks guest-set-user-password guest-get-fsinfo
+  guest-get-disks guest-set-vcpus guest-get-vcpus guest-network-get-interfaces guest-suspend-hybrid guest-suspend-ram
+  guest-suspend-disk guest-fstrim guest-fsfreeze-thaw guest-fsfreeze-freeze-list guest-fsfreeze-freeze
+  guest-fsfreeze-status guest-file-flush guest-file-seek guest-file-write guest-file-read guest-file-close
+  guest-file-open guest-shutdown guest-info guest-set-time guest-get-time guest-ping guest-sync
+  guest-sync-delimited`.split(/\s+/);
+
+test('the arguments of every command of the specification are known', () => {
+  expect([...KNOWN_COMMANDS].sort()).toEqual([...SPECIFIED].sort());
+});
+
+const invalid = (field: string, reason?: string) =>
+  expect.objectContaining({
+    msgKey: 'guest_argument_invalid',
+    params: expect.objectContaining({ field, ...(reason ? { reason } : {}) }),
+  });
+const refusal = (command: string, args: Record<string, unknown>): unknown => {
+  try {
+    checkArguments('vm', command, args);
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+};
+
+describe('accepted', () => {
+  test.each<[string, Record<string, unknown>]>([
+    ['guest-ping', {}],
+    ['guest-exec', { path: '/bin/ls' }],
+    [
+      'guest-exec',
+      { path: 'ls', arg: ['-l', ''], env: ['A=b=c'], 'input-data': 'YQ==', 'capture-output': true },
+    ],
+    ['guest-exec', { path: 'ls', 'capture-output': 'merged' }],
+    ['guest-set-time', {}],
+    ['guest-set-time', { time: 1_800_000_000_000_000_000 }],
+    ['guest-file-seek', { handle: 1, offset: -5, whence: 'end' }],
+    ['guest-file-open', { path: '/x', mode: 'r+' }],
+    ['guest-file-read', { handle: 1000, count: MAX_PIECE_BYTES }],
+    ['guest-set-vcpus', { vcpus: [{ 'logical-id': 1, online: false }] }],
+    ['guest-ssh-add-authorized-keys', { username: 'u', keys: ['k'], reset: true }],
+    ['guest-command-of-next-year', { whatever: [1, { a: null }] }],
+  ])('%s %j', (command, args) => {
+    expect(refusal(command, args)).toBeUndefined();
+  });
+});
+
+describe('refused, naming the argument', () => {
+  test.each<[string, Record<string, unknown>, string]>([
+    ['guest-ping', { verbose: true }, 'verbose'],
+    ['guest-exec', {}, 'path'],
+    ['guest-exec', { path: '' }, 'path'],
+    ['guest-exec', { path: '-c' }, 'path'],
+    ['guest-exec', { path: 7 }, 'path'],
+    ['guest-exec', { path: 'a\0b' }, 'path'],
+    ['guest-exec', { path: 'ls', arg: '-l' }, 'arg'],
+    ['guest-exec', { path: 'ls', arg: [1] }, 'arg'],
+    ['guest-exec', { path: 'ls', args: [] }, 'args'],
+    ['guest-exec', { path: 'ls', env: ['=x'] }, 'env'],
+    ['guest-exec', { path: 'ls', 'input-data': 'not base64' }, 'input-data'],
+    ['guest-exec', { path: 'ls', 'input-data': 'A'.repeat(140_000) }, 'input-data'],
+    ['guest-exec', { path: 'ls', 'capture-output': 'all' }, 'capture-output'],
+    ['guest-exec-status', { pid: '1' }, 'pid'],
+    ['guest-exec-status', { pid: 1.5 }, 'pid'],
+    ['guest-sync', { id: 2 ** 60 }, 'id'],
+    ['guest-file-read', { handle: 1, count: MAX_PIECE_BYTES + 1 }, 'count'],
+    ['guest-file-open', { path: '/x', mode: 'rm' }, 'mode'],
+    ['guest-file-seek', { handle: 1, offset: 0, whence: 3 }, 'whence'],
+    ['guest-shutdown', { mode: 'explode' }, 'mode'],
+    ['guest-set-vcpus', { vcpus: [{ 'logical-id': 1 }] }, 'vcpus'],
+    ['guest-set-vcpus', { vcpus: [{ 'logical-id': 1, online: true, extra: 1 }] }, 'vcpus'],
+    ['guest-set-user-password', { username: 'u', password: 'c2VjcmV0' }, 'crypted'],
+    ['guest-ping', { constructor: 1 }, 'constructor'],
+  ])('%s %j', (command, args, field) => {
+    expect(refusal(command, args)).toEqual(invalid(field));
+  });
+
+  test('without the value, which may be a secret', () => {
+    const args = { username: 'u', password: 'hunter2 is no base64!', crypted: false };
+    expect(String(refusal('guest-set-user-password', args))).not.toContain('hunter2');
+  });
+
+  test('what cannot be a name', () => {
+    expect(refusal('guest ping"', {})).toEqual(expect.objectContaining({ msgKey: 'guest_command_unknown' }));
+  });
+});

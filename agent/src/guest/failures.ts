@@ -1,0 +1,105 @@
+/** What libvirt and the agents say when a command fails, as the product's errors. Texts are those of libvirt 9 and qemu-ga. */
+import {
+  type Domain,
+  DomainStateCode,
+  ErrorCode,
+  isLibvirtError,
+  type LibvirtError,
+} from '@virtkeep/node-libvirt';
+import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+
+/** The command that failed. */
+export interface Asked {
+  domain: Domain;
+  command: string;
+  /** The agent may take long over it, so that no answer does not mean that it hangs. */
+  slow: boolean;
+  /** How long it was waited for, seconds. */
+  seconds: number;
+}
+
+const LOST =
+  /End of file from agent socket|No complete agent response|cannot parse json|Unknown JSON reply|not connected|due to an error|disappeared/i;
+const AGENT_ERROR = /unable to execute QEMU agent command '[^']*': (.*)$/s;
+
+/** The name for error texts. */
+export const nameOf = (domain: Domain): string => domain.name || domain.uuid;
+
+/** The error as the product's. Asks libvirt for the domain's state when that is what refused the command. */
+export async function guestFailure(error: unknown, asked: Asked): Promise<VirtkeepError> {
+  if (isVirtkeepError(error)) return error;
+  if (!isLibvirtError(error)) return otherFailure(error, asked);
+  if (error.is(ErrorCode.NO_DOMAIN))
+    return new VirtkeepError('domain_not_found', { id: asked.domain.uuid }, { cause: error });
+  if (error.is(ErrorCode.OPERATION_INVALID)) return stateFailure(error, asked);
+  return answerFailure(error, asked);
+}
+
+/** The errors that tell that a guest cannot be frozen: there is none, it is off or paused, or it has no channel. */
+export const ABSENT_KEYS = ['domain_not_found', 'guest_off', 'guest_no_channel'] as const;
+
+async function stateFailure(error: LibvirtError, asked: Asked): Promise<VirtkeepError> {
+  const domain = nameOf(asked.domain);
+  const { PAUSED, PMSUSPENDED, RUNNING, BLOCKED } = DomainStateCode;
+  const state = await asked.domain.state().then(
+    found => found.state,
+    () => DomainStateCode.SHUTOFF,
+  );
+  // it came back since: what refused the command is over
+  if (state === RUNNING || state === BLOCKED)
+    return new VirtkeepError('guest_agent_disconnected', { domain }, { cause: error });
+  const isPaused = state === PAUSED || state === PMSUSPENDED;
+  return new VirtkeepError('guest_off', { domain, state: isPaused ? 'paused' : 'off' }, { cause: error });
+}
+
+function answerFailure(error: LibvirtError, asked: Asked): VirtkeepError {
+  const { command, seconds, slow } = asked;
+  const domain = nameOf(asked.domain);
+  const options = { cause: error };
+  if (error.is(ErrorCode.ARGUMENT_UNSUPPORTED))
+    return new VirtkeepError('guest_no_channel', { domain }, options);
+  const text = AGENT_ERROR.exec(error.message)?.[1];
+  if (text !== undefined) return agentsOwn(text, asked, error);
+  if (LOST.test(error.message)) return new VirtkeepError('guest_agent_disconnected', { domain }, options);
+  // another call of libvirt (a saved state being made) holds the guest
+  if (error.is(ErrorCode.OPERATION_TIMEOUT))
+    return new VirtkeepError('guest_agent_busy', { domain, command: 'another operation' }, options);
+  const isSilent = error.is(ErrorCode.AGENT_UNRESPONSIVE) || error.is(ErrorCode.AGENT_UNSYNCED);
+  if (!isSilent && error.kind !== 'timeout') return otherFailure(error, asked);
+  return slow
+    ? new VirtkeepError('guest_command_timed_out', { domain, command, seconds }, options)
+    : new VirtkeepError('guest_agent_silent', { domain, command }, options);
+}
+
+/** What the agent itself answered. */
+function agentsOwn(text: string, asked: Asked, cause: LibvirtError): VirtkeepError {
+  const { command } = asked;
+  const domain = nameOf(asked.domain);
+  if (/frozen state/.test(text)) return new VirtkeepError('guest_frozen', { domain, command }, { cause });
+  if (/^The command \S+ has not been found/.test(text))
+    return new VirtkeepError('guest_command_unknown', { domain, command }, { cause });
+  if (/^Command \S+ has been disabled/.test(text) || /is not allowed/.test(text))
+    return new VirtkeepError('guest_command_disabled', { domain, command }, { cause });
+  const reason = text.replace(/^Guest agent command failed, error was /, '').slice(0, MAX_REASON);
+  return new VirtkeepError('guest_agent_failed', { domain, command, reason }, { cause });
+}
+
+/** A guest chooses its texts. */
+const MAX_REASON = 1000;
+
+function otherFailure(error: unknown, asked: Asked): VirtkeepError {
+  const reason = String((error as Error)?.message ?? error).slice(0, MAX_REASON);
+  if (!isLibvirtError(error)) {
+    const { command } = asked;
+    return new VirtkeepError(
+      'guest_agent_failed',
+      { domain: nameOf(asked.domain), command, reason },
+      { cause: error },
+    );
+  }
+  const { kind } = error;
+  if (kind === 'aborted') return new VirtkeepError('canceled', {}, { cause: error });
+  if (kind === 'connection' || kind === 'closed' || kind === 'busy')
+    return new VirtkeepError('libvirt_unreachable', { uri: 'this node', reason }, { cause: error });
+  return new VirtkeepError('libvirt_failed', { call: error.call, reason }, { cause: error });
+}

@@ -1,0 +1,146 @@
+/**
+ * Files that were opened in guests through the product's interface. Whoever opens one and goes away leaves it open in the
+ * guest until its agent ends, so each is closed when nobody has used it for a while; durably known, also after a crash.
+ */
+import type { Domain } from '@virtkeep/node-libvirt';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { ABSENT_KEYS, nameOf } from './failures.ts';
+import { WRITE_BYTES } from './file-io.ts';
+import { nonsense } from './programs.ts';
+import type { GuestRecords } from './records.ts';
+import { type CommandOptions, guestCommand } from './session.ts';
+
+export interface FileHandleOptions {
+  /** @throws VirtkeepError libvirt_unreachable */
+  domain(id: string): Domain;
+  records: GuestRecords;
+  log: Logger;
+  /** A file that nobody uses for so long is closed, ms. */
+  idleMs: number;
+}
+
+/** Files open at a time in one guest, by this interface. */
+const MAX_OPEN = 16;
+/** A guest that does not answer keeps its files for so long; then they are given up, ms. */
+const GIVEN_UP_MS = 86_400_000;
+const SWEEP_MS = 15_000;
+
+export class FileHandles {
+  readonly #options: FileHandleOptions;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: FileHandleOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => void this.sweep(Date.now()), SWEEP_MS);
+    this.#timer.unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** Runs one of the guest-file commands. @throws VirtkeepError as `guestCommand` */
+  async run(
+    domain: Domain,
+    command: string,
+    args: Record<string, unknown>,
+    options: CommandOptions,
+  ): Promise<unknown> {
+    if (command === 'guest-file-open') return this.#open(domain, args, options);
+    const handle = args.handle as number;
+    this.#used(domain.uuid, handle);
+    const result =
+      command === 'guest-file-write'
+        ? await write(domain, args, options)
+        : await guestCommand(domain, command, args, options);
+    if (command === 'guest-file-close') this.#closed(domain.uuid, handle);
+    return result;
+  }
+
+  /** Closes what nobody uses any more. Never rejects. */
+  async sweep(nowMs: number): Promise<void> {
+    const { records, idleMs } = this.#options;
+    for (const [id, files] of Object.entries(records.files())) {
+      for (const [handle, usedMs] of Object.entries(files)) {
+        if (nowMs - usedMs > idleMs) await this.#abandon(id, Number(handle), nowMs - usedMs > GIVEN_UP_MS);
+      }
+    }
+  }
+
+  async #open(domain: Domain, args: Record<string, unknown>, options: CommandOptions): Promise<unknown> {
+    const { records } = this.#options;
+    if (Object.keys(records.files()[domain.uuid] ?? {}).length >= MAX_OPEN) {
+      const reason = `${MAX_OPEN} files are open in it already; close one`;
+      const command = 'guest-file-open';
+      throw new VirtkeepError('guest_agent_failed', { domain: nameOf(domain), command, reason });
+    }
+    const handle = await guestCommand(domain, 'guest-file-open', args, options);
+    if (typeof handle !== 'number') throw nonsense(domain, 'guest-file-open');
+    records.setFile(domain.uuid, handle, Date.now());
+    return handle;
+  }
+
+  #used(id: string, handle: number): void {
+    const { records } = this.#options;
+    // a minute more or less does not matter, a write for each piece would
+    const usedMs = records.files()[id]?.[handle];
+    if (usedMs !== undefined && Date.now() - usedMs > this.#options.idleMs / 10)
+      records.setFile(id, handle, Date.now());
+  }
+
+  #closed(id: string, handle: number): void {
+    this.#options.records.setFile(id, handle, undefined);
+  }
+
+  async #abandon(id: string, handle: number, isGivenUp: boolean): Promise<void> {
+    const { domain, log } = this.#options;
+    try {
+      await guestCommand(domain(id), 'guest-file-close', { handle });
+      log.info('an abandoned file of a guest was closed', { domain: id, handle });
+    } catch (error) {
+      // its agent does not know it any more, or there is no guest
+      const isOver = isGivenUp || hasKey(error, 'guest_agent_failed', ...ABSENT_KEYS);
+      if (!isOver) {
+        log.debug('an abandoned file of a guest is not closed yet', { domain: id, reason: reasonOf(error) });
+        return;
+      }
+    }
+    this.#closed(id, handle);
+  }
+}
+
+/** Writes in pieces that a request may have; the reply is that of one write. */
+async function write(
+  domain: Domain,
+  args: Record<string, unknown>,
+  options: CommandOptions,
+): Promise<unknown> {
+  const {
+    handle,
+    'buf-b64': text,
+    count: wanted,
+  } = args as { handle: number; 'buf-b64': string; count?: number };
+  const all = Buffer.from(text, 'base64');
+  if (wanted !== undefined && wanted > all.length) {
+    const reason = `is more than buf-b64 holds (${all.length} bytes)`;
+    throw new VirtkeepError('guest_argument_invalid', {
+      command: 'guest-file-write',
+      field: 'count',
+      reason,
+    });
+  }
+  const bytes = all.subarray(0, wanted ?? all.length);
+  let written = 0;
+  do {
+    const piece = bytes.subarray(written, written + WRITE_BYTES);
+    const request = { handle, 'buf-b64': piece.toString('base64') };
+    const answer = (await guestCommand(domain, 'guest-file-write', request, options)) as { count?: number };
+    written += answer.count ?? 0;
+    if (!answer.count || answer.count < piece.length) break;
+  } while (written < bytes.length);
+  return { count: written, eof: false };
+}

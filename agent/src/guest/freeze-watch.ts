@@ -1,0 +1,135 @@
+/**
+ * Guests that were frozen by hand, and their end: a freeze that lasts longer than the limit is thawed, also by the next
+ * agent when this one was killed. The freeze of a backup is no freeze by hand: libvirt makes and ends it within one call, and
+ * the journal of that operation answers for its end.
+ */
+import type { Domain } from '@virtkeep/node-libvirt';
+import { reasonOf } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { ensureThawed } from './agent.ts';
+import type { GuestRecords } from './records.ts';
+
+export interface FreezeWatchOptions {
+  /** @throws VirtkeepError libvirt_unreachable */
+  domain(id: string): Domain;
+  records: GuestRecords;
+  log: Logger;
+  limitMs: number;
+  /** An operation works on the domain's disks, and may have it frozen itself for a moment. */
+  isHeld(domainId: string): boolean;
+  /** Called when a guest counts as frozen, or does not any more. */
+  changed(): void;
+}
+
+/** How long one attempt to thaw asks; then comes the next. */
+const THAW_MS = 60_000;
+const RETRY_MS = 5_000;
+/** What is seen of a domain may be so old. */
+const SEEN_LATE_MS = 30_000;
+/** An operation freezes a guest for seconds; what lasts longer is not its freeze. */
+const MAX_HELD_MS = 120_000;
+
+export class FreezeWatch {
+  readonly #options: FreezeWatchOptions;
+  /** When a guest was frozen or thawed by hand last, by performance.now(): what was asked before says nothing about it. */
+  readonly #changedMs = new Map<string, number>();
+  readonly #timers = new Map<string, NodeJS.Timeout>();
+  readonly #stopping = new AbortController();
+
+  constructor(options: FreezeWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Takes up what an agent before this one knew. */
+  start(): void {
+    for (const [id, sinceMs] of Object.entries(this.#options.records.frozen())) this.#plan(id, sinceMs);
+  }
+
+  stop(): void {
+    this.#stopping.abort();
+    for (const timer of this.#timers.values()) clearTimeout(timer);
+    this.#timers.clear();
+  }
+
+  /** Since when the guest is frozen by hand; undefined: it is not. */
+  since(domainId: string): Date | undefined {
+    const sinceMs = this.#options.records.frozen()[domainId];
+    return sinceMs === undefined ? undefined : new Date(sinceMs);
+  }
+
+  /** The guest is about to be frozen by hand, or was found so. Known durably when this returns. */
+  frozen(domainId: string): void {
+    const { records, changed } = this.#options;
+    this.#changedMs.set(domainId, performance.now());
+    if (records.frozen()[domainId] !== undefined) return;
+    const sinceMs = Date.now();
+    records.setFrozen(domainId, sinceMs);
+    this.#plan(domainId, sinceMs);
+    changed();
+  }
+
+  thawed(domainId: string): void {
+    const { records, changed } = this.#options;
+    if (records.frozen()[domainId] === undefined) return;
+    this.#changedMs.set(domainId, performance.now());
+    records.setFrozen(domainId, undefined);
+    clearTimeout(this.#timers.get(domainId));
+    this.#timers.delete(domainId);
+    changed();
+  }
+
+  /** The domain was seen off. One that was started and frozen since is not meant. */
+  off(domainId: string): void {
+    const sinceMs = this.#options.records.frozen()[domainId];
+    if (sinceMs !== undefined && Date.now() - sinceMs > SEEN_LATE_MS) this.thawed(domainId);
+  }
+
+  /**
+   * The guest was asked. What an operation has frozen is its own.
+   * @param askedMs when, by performance.now()
+   */
+  seen(domainId: string, isFrozen: boolean, askedMs: number): void {
+    if (askedMs <= (this.#changedMs.get(domainId) ?? 0)) return;
+    if (!isFrozen) this.thawed(domainId);
+    else if (!this.#options.isHeld(domainId)) this.frozen(domainId);
+  }
+
+  #plan(domainId: string, sinceMs: number): void {
+    this.#at(domainId, sinceMs + this.#options.limitMs - Date.now());
+  }
+
+  #at(domainId: string, delayMs: number): void {
+    if (this.#stopping.signal.aborted) return;
+    clearTimeout(this.#timers.get(domainId));
+    const timer = setTimeout(() => void this.#expire(domainId), Math.min(Math.max(0, delayMs), MAX_TIMER_MS));
+    this.#timers.set(domainId, timer);
+  }
+
+  async #expire(domainId: string): Promise<void> {
+    const { domain, records, log, limitMs, isHeld } = this.#options;
+    const sinceMs = records.frozen()[domainId];
+    if (sinceMs === undefined) return;
+    const overMs = Date.now() - sinceMs - limitMs;
+    if (overMs < 0) return this.#at(domainId, -overMs);
+    if (isHeld(domainId) && overMs < MAX_HELD_MS) return this.#at(domainId, RETRY_MS);
+    try {
+      const limit = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(THAW_MS)]);
+      await ensureThawed(domain(domainId), limit, log);
+      log.warn('a guest that was frozen by hand was thawed after the limit', {
+        domain: domainId,
+        since: new Date(sinceMs).toISOString(),
+      });
+      this.thawed(domainId);
+    } catch (error) {
+      if (this.#stopping.signal.aborted) return;
+      log.warn('a guest that was frozen by hand cannot be thawed yet', {
+        domain: domainId,
+        reason: reasonOf(error),
+      });
+      this.#at(domainId, RETRY_MS);
+    }
+  }
+}
+
+/** Node's timers take 31 bits of milliseconds. */
+const MAX_TIMER_MS = 2 ** 31 - 1;

@@ -1,0 +1,179 @@
+/**
+ * What the guests told of themselves last, kept fresh beside everything else: a list takes what is here and never waits.
+ *
+ * A guest is asked when its agent connects, and again from time to time. Few are asked at once, so that a host full of hung
+ * agents leaves libvirt's threads for commands that somebody waits for.
+ */
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import { reasonOf } from '@virtkeep/shared/errors';
+import { AgentState, type GuestInfo, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Logger } from '@virtkeep/shared/log';
+import type { FreezeWatch } from './freeze-watch.ts';
+import { askInfo, type ToldInfo } from './info.ts';
+import type { CommandOptions } from './session.ts';
+
+export interface InfoKeeperOptions {
+  link: {
+    readonly connected: boolean;
+    /** @throws VirtkeepError libvirt_unreachable */
+    get(): Libvirt;
+    onChange(listener: (connected: boolean) => void): () => void;
+  };
+  /** The domains of this node as last seen. */
+  domains(): { id: string; powerState: PowerState; agentState: AgentState }[];
+  freezes: FreezeWatch;
+  /** Called when there is something new to show. */
+  changed(): void;
+  log: Logger;
+  /** How old what is known may be before the guest is asked again, ms. */
+  refreshMs: number;
+  /** Asks a guest; for tests. */
+  ask?: typeof askInfo;
+}
+
+/** Guests asked at a time: half of the threads that libvirt's agent calls have. */
+const WIDTH = 2;
+const LOOK_MS = 5_000;
+const FROZEN_REFRESH_MS = 15_000;
+const MAX_DOUBLINGS = 4;
+/** Nobody waits for the answer, and a guest that hangs keeps others waiting. */
+const ANSWER_MS = 2_000;
+/** A refresh does not queue behind a user's long command. */
+const WAIT_MS = 2_000;
+
+const EMPTY: ToldInfo = {
+  agentVersion: '',
+  hostname: '',
+  ipv4: [],
+  ipv6: [],
+  os: undefined,
+  fileSystems: [],
+  users: [],
+};
+
+interface Known {
+  /** Undefined: asked, and it never answered. */
+  info?: ToldInfo & { refreshed: Date };
+  triedMs: number;
+  /** Questions in a row that were not answered: who hangs is asked less and less often, so that the others get their turn. */
+  failures: number;
+}
+
+export class InfoKeeper {
+  readonly #options: InfoKeeperOptions;
+  readonly #known = new Map<string, Known>();
+  readonly #waiting = new Set<string>();
+  readonly #asking = new Set<string>();
+  readonly #stopping = new AbortController();
+  readonly #unsubscribe: (() => void)[] = [];
+  #subscribedTo: Libvirt | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: InfoKeeperOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    const { link } = this.#options;
+    this.#unsubscribe.push(link.onChange(connected => connected && this.#subscribe()));
+    if (link.connected) this.#subscribe();
+    this.#timer = setInterval(() => this.look(performance.now()), LOOK_MS);
+    this.#timer.unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+    for (const end of this.#unsubscribe.splice(0)) end();
+    this.#waiting.clear();
+    this.#stopping.abort();
+  }
+
+  /** What the guest told last, and since when it is frozen; undefined when it never told anything. */
+  get(domainId: string): GuestInfo | undefined {
+    const info = this.#known.get(domainId)?.info;
+    const frozenSince = this.#options.freezes.since(domainId);
+    if (!info && !frozenSince) return undefined;
+    return { ...(info ?? { ...EMPTY, refreshed: undefined }), frozenSince };
+  }
+
+  /** Asks the guest now. @throws VirtkeepError as `askInfo` */
+  async refresh(domain: Domain, signal: AbortSignal): Promise<void> {
+    await this.#ask(domain, { signal });
+  }
+
+  /** The guest is asked soon. */
+  request(domainId: string): void {
+    if (this.#stopping.signal.aborted) return;
+    this.#waiting.add(domainId);
+    this.#fill();
+  }
+
+  /** Asks the guests whose turn it is, and forgets those that are not there any more. */
+  look(nowMs: number): void {
+    const { link, domains, freezes, refreshMs } = this.#options;
+    if (!link.connected) return;
+    const present = domains();
+    for (const { id, powerState, agentState } of present) {
+      if (powerState === PowerState.OFF) freezes.off(id);
+      if (powerState !== PowerState.RUNNING || agentState !== AgentState.CONNECTED) continue;
+      const { triedMs, failures = 0 } = this.#known.get(id) ?? {};
+      // the end of a freeze is to be noticed, whoever ends it
+      const ageMs = freezes.since(id)
+        ? Math.min(FROZEN_REFRESH_MS, refreshMs)
+        : refreshMs * 2 ** Math.min(failures, MAX_DOUBLINGS);
+      if (triedMs === undefined || nowMs - triedMs >= ageMs) this.request(id);
+    }
+    const ids = new Set(present.map(({ id }) => id));
+    // before the node was looked at nobody is there
+    if (ids.size > 0) for (const id of this.#known.keys()) if (!ids.has(id)) this.#known.delete(id);
+  }
+
+  #subscribe(): void {
+    const libvirt = this.#options.link.get();
+    if (this.#subscribedTo === libvirt) return;
+    this.#subscribedTo = libvirt;
+    this.#unsubscribe.push(
+      libvirt.on('agentLifecycle', ({ uuid, state }) => {
+        if (state === 'connected') this.request(uuid);
+      }),
+    );
+  }
+
+  #fill(): void {
+    for (const id of this.#waiting) {
+      if (this.#asking.size >= WIDTH) return;
+      if (this.#asking.has(id)) continue;
+      this.#waiting.delete(id);
+      this.#asking.add(id);
+      void this.#askQuietly(id).finally(() => {
+        this.#asking.delete(id);
+        this.#fill();
+      });
+    }
+  }
+
+  async #askQuietly(id: string): Promise<void> {
+    const { link, log } = this.#options;
+    try {
+      const { signal } = this.#stopping;
+      await this.#ask(link.get().domain(id), { signal, waitMs: WAIT_MS, timeoutMs: ANSWER_MS });
+    } catch (error) {
+      if (this.#stopping.signal.aborted) return;
+      log.debug('a guest told nothing of itself', { domain: id, reason: reasonOf(error) });
+    }
+  }
+
+  async #ask(domain: Domain, options: CommandOptions): Promise<void> {
+    const { freezes, changed, ask = askInfo } = this.#options;
+    const { uuid } = domain;
+    const before = this.#known.get(uuid);
+    this.#known.set(uuid, { ...before, failures: (before?.failures ?? 0) + 1, triedMs: performance.now() });
+    const askedMs = performance.now();
+    const { isFrozen, info } = await ask(domain, options);
+    freezes.seen(uuid, isFrozen, askedMs);
+    const old = this.#known.get(uuid)?.info ?? EMPTY;
+    const triedMs = performance.now();
+    this.#known.set(uuid, { info: { ...old, ...info, refreshed: new Date() }, triedMs, failures: 0 });
+    changed();
+  }
+}

@@ -1,0 +1,130 @@
+/** What a guest tells of itself. A guest may say anything: what is not as it should be is left out, lists and texts are cut. */
+import type { Domain } from '@virtkeep/node-libvirt';
+import { hasKey } from '@virtkeep/shared/errors';
+import type { GuestFileSystem, GuestInfo, GuestUser } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { osInfoOf } from './os.ts';
+import { type CommandOptions, guestCommand } from './session.ts';
+
+export interface OfferedCommand {
+  name: string;
+  enabled: boolean;
+  /** It answers when it succeeded. */
+  successResponse: boolean;
+}
+
+export type ToldInfo = Omit<GuestInfo, 'refreshed' | 'frozenSince'>;
+
+const MAX_ITEMS = 256;
+const MAX_TEXT = 256;
+const MAX_COMMANDS = 1_000;
+
+type Told = Record<string, unknown>;
+const recordOf = (value: unknown): Told =>
+  typeof value === 'object' && value !== null ? (value as Told) : {};
+const listOf = (value: unknown, most = MAX_ITEMS): Told[] =>
+  Array.isArray(value) ? value.slice(0, most).map(recordOf) : [];
+const textOf = (value: unknown): string => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : '');
+const bytesOf = (value: unknown): bigint =>
+  typeof value === 'number' && Number.isFinite(value) && value >= 0 ? BigInt(Math.floor(value)) : 0n;
+
+/** The commands that the guest's agent offers now, enabled or not. @throws VirtkeepError as `guestCommand` */
+export async function offeredCommands(
+  domain: Domain,
+  options: CommandOptions = {},
+): Promise<{ version: string; commands: OfferedCommand[] }> {
+  const told = recordOf(await guestCommand(domain, 'guest-info', {}, options));
+  const commands = listOf(told.supported_commands, MAX_COMMANDS).map(command => ({
+    name: textOf(command.name),
+    enabled: command.enabled === true,
+    successResponse: command['success-response'] !== false,
+  }));
+  return { version: textOf(told.version), commands: commands.filter(({ name }) => name !== '') };
+}
+
+/**
+ * Asks a guest for all it tells of itself; what its agent does not offer is left empty. While it is frozen it tells nothing
+ * else.
+ * @throws VirtkeepError guest_off, guest_no_channel, guest_agent_disconnected, guest_agent_silent, guest_agent_busy and
+ *   what else keeps it from answering
+ */
+export async function askInfo(
+  domain: Domain,
+  options: CommandOptions = {},
+): Promise<{ isFrozen: boolean; info: Partial<ToldInfo> }> {
+  const { version, commands } = await offeredCommands(domain, options);
+  const offered = new Set(commands.filter(({ enabled }) => enabled).map(({ name }) => name));
+  const ask = async (command: string) => {
+    if (!offered.has(command)) return undefined;
+    return guestCommand(domain, command, {}, options).catch(leaveOut);
+  };
+  const isFrozen = (await ask('guest-fsfreeze-status')) === 'frozen';
+  if (isFrozen) return { isFrozen, info: { agentVersion: version } };
+  const hostname = textOf(recordOf(await ask('guest-get-host-name'))['host-name']);
+  const addresses = addressesOf(await ask('guest-network-get-interfaces'));
+  const os = systemOf(await ask('guest-get-osinfo'));
+  const fileSystems = fileSystemsOf(await ask('guest-get-fsinfo'));
+  const users = usersOf(await ask('guest-get-users'));
+  return { isFrozen, info: { agentVersion: version, hostname, ...addresses, os, fileSystems, users } };
+}
+
+/** One thing that a guest cannot tell does not keep it from telling the others. */
+function leaveOut(error: unknown): undefined {
+  const isOwn = hasKey(
+    error,
+    'guest_agent_failed',
+    'guest_command_unknown',
+    'guest_command_disabled',
+    'guest_frozen',
+  );
+  if (!isOwn) throw error;
+}
+
+/** The addresses by which the guest may be reached: neither loopback nor link-local ones. */
+export function addressesOf(answer: unknown): Pick<ToldInfo, 'ipv4' | 'ipv6'> {
+  const found = listOf(answer).flatMap(device => listOf(device['ip-addresses']));
+  const all = (type: string) =>
+    found
+      .filter(address => address['ip-address-type'] === type)
+      .map(address => textOf(address['ip-address']));
+  const ipv4 = all('ipv4').filter(address => address !== '' && !/^(127|169\.254)\./.test(address));
+  const ipv6 = all('ipv6').filter(address => address !== '' && !/^(::1$|fe[89ab])/i.test(address));
+  return { ipv4: ipv4.slice(0, MAX_ITEMS), ipv6: ipv6.slice(0, MAX_ITEMS) };
+}
+
+export function systemOf(answer: unknown): ToldInfo['os'] {
+  if (typeof answer !== 'object' || answer === null) return undefined;
+  const info = osInfoOf(answer);
+  const field = (value: string | undefined) => textOf(value);
+  return {
+    id: field(info.id),
+    name: field(info.name),
+    prettyName: field(info.prettyName),
+    version: field(info.version),
+    versionId: field(info.versionId),
+    variant: field(info.variant),
+    variantId: field(info.variantId),
+    machine: field(info.machine),
+    kernelRelease: field(info.kernelRelease),
+    kernelVersion: field(info.kernelVersion),
+  };
+}
+
+export function fileSystemsOf(answer: unknown): GuestFileSystem[] {
+  return listOf(answer).map(told => ({
+    name: textOf(told.name),
+    mountpoint: textOf(told.mountpoint),
+    type: textOf(told.type),
+    usedBytes: bytesOf(told['used-bytes']),
+    totalBytes: bytesOf(told['total-bytes']),
+  }));
+}
+
+export function usersOf(answer: unknown): GuestUser[] {
+  return listOf(answer).flatMap(told => {
+    const name = textOf(told.user);
+    const seconds = told['login-time'];
+    const time = typeof seconds === 'number' ? new Date(seconds * 1000) : undefined;
+    const loginTime = time && !Number.isNaN(time.getTime()) ? time : undefined;
+    return name === '' ? [] : [{ name, loginTime }];
+  });
+}

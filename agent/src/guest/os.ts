@@ -1,0 +1,73 @@
+/** Which system runs in a guest, by guest-get-osinfo. */
+import type { Domain } from '@virtkeep/node-libvirt';
+import { hasKey } from '@virtkeep/shared/errors';
+import { guestCommand } from './session.ts';
+
+/** As guest-get-osinfo tells it; what the guest does not know is absent. */
+export interface OsInfo {
+  id?: string;
+  name?: string;
+  prettyName?: string;
+  version?: string;
+  versionId?: string;
+  variant?: string;
+  variantId?: string;
+  machine?: string;
+  kernelRelease?: string;
+  kernelVersion?: string;
+}
+
+/** A guest keeps its system; one that was installed anew is noticed after so long. */
+const KEPT_MS = 60_000;
+const MAX_KEPT = 2_000;
+const kept = new Map<string, { info: OsInfo; atMs: number }>();
+
+/** The system of a guest, asked once a minute at most. @throws VirtkeepError as `guestCommand` */
+export async function osInfo(domain: Domain, signal?: AbortSignal): Promise<OsInfo> {
+  const known = kept.get(domain.uuid);
+  if (known && performance.now() - known.atMs < KEPT_MS) return known.info;
+  const info = osInfoOf(await guestCommand(domain, 'guest-get-osinfo', {}, { signal }));
+  kept.delete(domain.uuid);
+  if (kept.size >= MAX_KEPT) kept.delete(kept.keys().next().value!);
+  kept.set(domain.uuid, { info, atMs: performance.now() });
+  return info;
+}
+
+/** Reads an answer of guest-get-osinfo; what is not a text in it is left out. */
+export function osInfoOf(answer: unknown): OsInfo {
+  const told = (typeof answer === 'object' && answer !== null ? answer : {}) as Record<string, unknown>;
+  const fields: [keyof OsInfo, string][] = [
+    ['id', 'id'],
+    ['name', 'name'],
+    ['prettyName', 'pretty-name'],
+    ['version', 'version'],
+    ['versionId', 'version-id'],
+    ['variant', 'variant'],
+    ['variantId', 'variant-id'],
+    ['machine', 'machine'],
+    ['kernelRelease', 'kernel-release'],
+    ['kernelVersion', 'kernel-version'],
+  ];
+  const texts = fields.flatMap(([key, name]) => {
+    const value = told[name];
+    return typeof value === 'string' && value !== '' ? [[key, value] as const] : [];
+  });
+  return Object.fromEntries(texts);
+}
+
+export const isWindows = ({ id }: OsInfo): boolean => id === 'mswindows';
+
+/**
+ * Whether programs are started as on Windows. A guest that does not tell its system (an old agent, or the command is
+ * filtered) is judged by the program's path.
+ * @throws VirtkeepError as `guestCommand`, but not for that
+ */
+export async function startsAsWindows(domain: Domain, path: string, signal?: AbortSignal): Promise<boolean> {
+  try {
+    const info = await osInfo(domain, signal);
+    if (info.id !== undefined) return isWindows(info);
+  } catch (error) {
+    if (!hasKey(error, 'guest_command_unknown', 'guest_command_disabled', 'guest_agent_failed')) throw error;
+  }
+  return /^[A-Za-z]:|\\|\.(exe|bat|cmd)$/i.test(path);
+}

@@ -1,0 +1,85 @@
+/** The commands of guest agents as the product offers them: arguments checked, answers bounded, traces of them followed. */
+import type { Domain } from '@virtkeep/node-libvirt';
+import { hasKey } from '@virtkeep/shared/errors';
+import { checkArguments } from './commands.ts';
+import { execCommand, execStatusCommand } from './exec-command.ts';
+import { ExecTable } from './exec-table.ts';
+import { nameOf } from './failures.ts';
+import type { FileHandles } from './file-handles.ts';
+import type { FreezeWatch } from './freeze-watch.ts';
+import { guestCommand } from './session.ts';
+
+export interface GuestCommandsOptions {
+  files: FileHandles;
+  freezes: FreezeWatch;
+}
+
+export class GuestCommands {
+  readonly #options: GuestCommandsOptions;
+  readonly #programs = new ExecTable();
+
+  constructor(options: GuestCommandsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Runs a command.
+   * @param args as a user gave them: checked here
+   * @param timeoutMs for guest-exec the time to wait for the program's end; else for the answer
+   * @returns its value; {} for one that has no answer when it succeeded
+   * @throws VirtkeepError guest_argument_invalid, guest_process_unknown; as `guestCommand`
+   */
+  async run(
+    domain: Domain,
+    command: string,
+    args: Record<string, unknown>,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<unknown> {
+    checkArguments(nameOf(domain), command, args);
+    const options = { timeoutMs, signal };
+    if (command === 'guest-exec') return execCommand(this.#programs, domain, args, timeoutMs, signal);
+    if (command === 'guest-exec-status')
+      return execStatusCommand(this.#programs, domain, args.pid as number, signal);
+    if (command.startsWith('guest-file-')) return this.#options.files.run(domain, command, args, options);
+    if (command.startsWith('guest-fsfreeze-freeze')) return this.#freeze(domain, command, args, options);
+    const askedMs = performance.now();
+    const result = await guestCommand(domain, command, args, options);
+    if (command === 'guest-fsfreeze-thaw') this.#options.freezes.thawed(domain.uuid);
+    if (command === 'guest-fsfreeze-status')
+      this.#options.freezes.seen(domain.uuid, result === 'frozen', askedMs);
+    return result;
+  }
+
+  /** Known before it happens, so that a crash in between does not leave the guest frozen. */
+  async #freeze(
+    domain: Domain,
+    command: string,
+    args: Record<string, unknown>,
+    options: { timeoutMs: number; signal: AbortSignal },
+  ): Promise<unknown> {
+    const { freezes } = this.#options;
+    const wasFrozen = freezes.since(domain.uuid) !== undefined;
+    freezes.frozen(domain.uuid);
+    try {
+      const result = await guestCommand(domain, command, args, options);
+      // again: a look at the guest from before may have taken it off the list, or may be about to
+      freezes.frozen(domain.uuid);
+      return result;
+    } catch (error) {
+      if (!wasFrozen && !hasKey(error, ...MAY_BE_FROZEN)) freezes.thawed(domain.uuid);
+      throw error;
+    }
+  }
+}
+
+/** After these nobody knows whether the guest was frozen: it is thawed after the limit. */
+const MAY_BE_FROZEN = [
+  'guest_command_timed_out',
+  'guest_agent_silent',
+  'guest_agent_disconnected',
+  'guest_frozen',
+  'libvirt_unreachable',
+  'libvirt_failed',
+  'canceled',
+] as const;

@@ -1,0 +1,164 @@
+import { describe, expect, test } from '@jest/globals';
+import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
+import { guestCommand } from './session.ts';
+
+const AGENT = { domain: 10, kind: 'libvirt' };
+/** Errors as libvirt 9.0 gives them. */
+function libvirtError(code: number, message: string, more: object = AGENT): Error {
+  const is = (wanted: number) => wanted === code;
+  return Object.assign(new Error(message), { name: 'LibvirtError', code, call: 'c', is, ...more });
+}
+const refused = (text: string) =>
+  libvirtError(1, `internal error: unable to execute QEMU agent command 'guest-x': ${text}`);
+
+let lastId = 0;
+/** A domain whose agent calls end so. */
+function domainOf(outcome: (command: string) => unknown, state: number = DomainStateCode.RUNNING) {
+  const commands: string[] = [];
+  const domain = {
+    uuid: `id-${++lastId}`,
+    name: 'vm',
+    state: async () => ({ state }),
+    agentCommand: async (request: string) => {
+      const { execute } = JSON.parse(request) as { execute: string };
+      commands.push(execute);
+      const value = await outcome(execute);
+      if (value instanceof Error || (value as Error)?.name === 'LibvirtError') throw value;
+      return JSON.stringify({ return: value });
+    },
+  };
+  return { domain: domain as unknown as Domain, commands };
+}
+
+describe('errors', () => {
+  const SILENT = libvirtError(86, 'Guest agent is not responding: Guest agent not available for now');
+  test.each([
+    [libvirtError(42, 'Domain not found'), 'domain_not_found'],
+    [libvirtError(74, 'argument unsupported: QEMU guest agent is not configured'), 'guest_no_channel'],
+    [
+      libvirtError(86, 'Guest agent is not responding: QEMU guest agent is not connected'),
+      'guest_agent_disconnected',
+    ],
+    [libvirtError(86, 'QEMU guest agent is not available due to an error'), 'guest_agent_disconnected'],
+    [libvirtError(38, 'No complete agent response found in 10485760 bytes'), 'guest_agent_disconnected'],
+    [libvirtError(1, 'internal error: End of file from agent socket'), 'guest_agent_disconnected'],
+    [SILENT, 'guest_agent_silent'],
+    [libvirtError(97, 'unsynced'), 'guest_agent_silent'],
+    [libvirtError(68, 'cannot acquire state change lock'), 'guest_agent_busy'],
+    [libvirtError(68, 'no answer within 5 ms', { kind: 'timeout', is: () => false }), 'guest_agent_silent'],
+    [libvirtError(38, 'gone', { kind: 'connection', is: () => false }), 'libvirt_unreachable'],
+    [libvirtError(9, 'something else'), 'libvirt_failed'],
+    [refused('The command guest-x has not been found'), 'guest_command_unknown'],
+    [refused('Command guest-x has been disabled for this instance'), 'guest_command_disabled'],
+    [refused('Command guest-x has been disabled: the agent is in frozen state'), 'guest_frozen'],
+    [refused("Guest agent command failed, error was 'no way'"), 'guest_agent_failed'],
+  ])('%s is %s', async (error, msgKey) => {
+    await expect(guestCommand(domainOf(() => error).domain, 'guest-x')).rejects.toMatchObject({ msgKey });
+  });
+
+  test.each([
+    [DomainStateCode.SHUTOFF, 'guest_off', 'off'],
+    [DomainStateCode.PAUSED, 'guest_off', 'paused'],
+    [DomainStateCode.PMSUSPENDED, 'guest_off', 'paused'],
+    [DomainStateCode.RUNNING, 'guest_agent_disconnected', undefined],
+  ])('a refusal by state %i is %s', async (state, msgKey, told) => {
+    const { domain } = domainOf(() => libvirtError(55, 'domain is not running'), state);
+    await expect(guestCommand(domain, 'guest-x')).rejects.toMatchObject({
+      msgKey,
+      params: { domain: 'vm', ...(told ? { state: told } : {}) },
+    });
+  });
+
+  test('a slow command that ends its time is told from an agent that hangs', async () => {
+    const { domain } = domainOf(command => (command === 'guest-ping' ? {} : SILENT));
+    await expect(guestCommand(domain, 'guest-fstrim', {}, { timeoutMs: 7_000 })).rejects.toMatchObject({
+      msgKey: 'guest_command_timed_out',
+      params: { seconds: '7' },
+    });
+    await expect(guestCommand(domainOf(() => SILENT).domain, 'guest-fstrim')).rejects.toMatchObject({
+      msgKey: 'guest_agent_silent',
+    });
+  });
+
+  test('the silence after a command without answer is its success', async () => {
+    const { domain, commands } = domainOf(command => (command === 'guest-ping' ? {} : SILENT));
+    expect(await guestCommand(domain, 'guest-suspend-ram')).toEqual({});
+    expect(commands).toEqual(['guest-ping', 'guest-suspend-ram']);
+    const { domain: refusing } = domainOf(command =>
+      command === 'guest-ping' ? {} : refused('not supported'),
+    );
+    await expect(guestCommand(refusing, 'guest-suspend-ram')).rejects.toMatchObject({
+      msgKey: 'guest_agent_failed',
+    });
+  });
+});
+
+describe('commands of one guest', () => {
+  test('run one after the other, those of two side by side', async () => {
+    const order: string[] = [];
+    const gates = new Map([
+      ['a', Promise.withResolvers<void>()],
+      ['b', Promise.withResolvers<void>()],
+    ]);
+    const { domain } = domainOf(async command => {
+      order.push(`${command}+`);
+      await gates.get(command)?.promise;
+      order.push(`${command}-`);
+      return {};
+    });
+    const first = guestCommand(domain, 'a');
+    const second = guestCommand(domain, 'b');
+    await guestCommand(domainOf(() => 'other').domain, 'c');
+    expect(order).toEqual(['a+']);
+    gates.get('b')!.resolve();
+    gates.get('a')!.resolve();
+    await Promise.all([first, second]);
+    expect(order).toEqual(['a+', 'a-', 'b+', 'b-']);
+  });
+
+  test('wait for a while, then the guest is busy with the one that runs', async () => {
+    const gate = Promise.withResolvers<void>();
+    const { domain } = domainOf(() => gate.promise);
+    const running = guestCommand(domain, 'guest-fsfreeze-status');
+    await expect(guestCommand(domain, 'guest-ping', {}, { waitMs: 5 })).rejects.toMatchObject({
+      msgKey: 'guest_agent_busy',
+      params: { command: 'guest-fsfreeze-status' },
+    });
+    const leaving = new AbortController();
+    const left = guestCommand(domain, 'guest-ping', {}, { signal: leaving.signal });
+    leaving.abort();
+    await expect(left).rejects.toMatchObject({ msgKey: 'canceled' });
+    gate.resolve();
+    await running;
+  });
+
+  test('are refused when more wait than may', async () => {
+    const gate = Promise.withResolvers<void>();
+    const { domain } = domainOf(() => gate.promise);
+    const all = Array.from({ length: 40 }, () =>
+      guestCommand(domain, 'guest-ping').then(
+        () => 'done',
+        error => error.msgKey,
+      ),
+    );
+    gate.resolve();
+    const ended = await Promise.all(all);
+    expect(ended.filter(outcome => outcome === 'guest_agent_busy')).toHaveLength(7);
+  });
+});
+
+test('a request that libvirt would not get rid of is refused, naming what is long', async () => {
+  const { domain, commands } = domainOf(() => ({}));
+  const args = { handle: 1, 'buf-b64': 'A'.repeat(140_000) };
+  await expect(guestCommand(domain, 'guest-file-write', args)).rejects.toMatchObject({
+    msgKey: 'guest_argument_invalid',
+    params: { field: 'buf-b64' },
+  });
+  expect(commands).toEqual([]);
+});
+
+test('guest-sync-delimited is asked as guest-sync: libvirt breaks at its mark', async () => {
+  const { domain, commands } = domainOf(() => 7);
+  expect(await guestCommand(domain, 'guest-sync-delimited', { id: 7 })).toBe(7);
+  expect(commands).toEqual(['guest-sync']);
+});

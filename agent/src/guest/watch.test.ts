@@ -1,0 +1,279 @@
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Logger } from '@virtkeep/shared/log';
+import { FileHandles } from './file-handles.ts';
+import { FreezeWatch } from './freeze-watch.ts';
+import { InfoKeeper, type InfoKeeperOptions } from './info-keeper.ts';
+import { GuestRecords } from './records.ts';
+
+const SILENT = { info() {}, warn() {}, debug() {}, error() {} } as unknown as Logger;
+const ID = '11111111-2222-4333-8444-555555555555';
+const signal = new AbortController().signal;
+
+function settingsOf(stored = new Map<string, string>()) {
+  return {
+    get: (key: string) => JSON.parse(stored.get(key) ?? 'null') ?? undefined,
+    set: (key: string, value: unknown) => void stored.set(key, JSON.stringify(value)),
+  };
+}
+
+/** A domain with the agent's part of freezing and files. */
+function guest(state: { frozen: boolean; answers: boolean; on: boolean }) {
+  const commands: string[] = [];
+  const domain = {
+    uuid: ID,
+    name: 'vm',
+    isActive: async () => state.on,
+    thaw: async () => {
+      state.frozen = false;
+    },
+    agentCommand: async (request: string) => {
+      const { execute } = JSON.parse(request) as { execute: string };
+      commands.push(execute);
+      if (!state.answers) throw new VirtkeepError('guest_agent_silent', { domain: 'vm', command: execute });
+      return JSON.stringify({ return: state.frozen ? 'frozen' : 'thawed' });
+    },
+  };
+  return { domain: domain as unknown as Domain, commands };
+}
+
+describe('a freeze by hand', () => {
+  beforeEach(() => void jest.useFakeTimers());
+  afterEach(() => void jest.useRealTimers());
+
+  function watchOf(options: { settings?: ReturnType<typeof settingsOf>; isHeld?: () => boolean } = {}) {
+    const state = { frozen: true, answers: true, on: true };
+    const changed = jest.fn();
+    const watch = new FreezeWatch({
+      domain: () => guest(state).domain,
+      records: new GuestRecords(options.settings ?? settingsOf()),
+      log: SILENT,
+      limitMs: 10_000,
+      isHeld: options.isHeld ?? (() => false),
+      changed,
+    });
+    return { watch, state, changed };
+  }
+
+  test('is shown, and thawed after the limit', async () => {
+    const { watch, state, changed } = watchOf();
+    watch.frozen(ID);
+    const since = watch.since(ID);
+    expect(since).toEqual(new Date());
+    await jest.advanceTimersByTimeAsync(5_000);
+    watch.frozen(ID);
+    expect(watch.since(ID)).toEqual(since);
+    await jest.advanceTimersByTimeAsync(4_900);
+    expect(state.frozen).toBe(true);
+    await jest.advanceTimersByTimeAsync(200);
+    expect(state.frozen).toBe(false);
+    expect(watch.since(ID)).toBeUndefined();
+    expect(changed).toHaveBeenCalledTimes(2);
+  });
+
+  test('is known to the next agent, with the time that is left', async () => {
+    const settings = settingsOf();
+    const { watch } = watchOf({ settings });
+    watch.frozen(ID);
+    watch.stop();
+    await jest.advanceTimersByTimeAsync(6_000);
+    const next = watchOf({ settings });
+    next.watch.start();
+    await jest.advanceTimersByTimeAsync(3_900);
+    expect(next.state.frozen).toBe(true);
+    await jest.advanceTimersByTimeAsync(200);
+    expect(next.state.frozen).toBe(false);
+    const later = watchOf({ settings });
+    expect(later.watch.since(ID)).toBeUndefined();
+  });
+
+  test('is tried again until the agent answers', async () => {
+    const { watch, state } = watchOf();
+    state.answers = false;
+    watch.frozen(ID);
+    await jest.advanceTimersByTimeAsync(200_000);
+    expect(watch.since(ID)).toBeDefined();
+    state.answers = true;
+    await jest.advanceTimersByTimeAsync(10_000);
+    expect(state.frozen).toBe(false);
+    expect(watch.since(ID)).toBeUndefined();
+  });
+
+  test('that ended by itself, or with the VM, is forgotten', async () => {
+    const { watch } = watchOf();
+    const beforeMs = performance.now();
+    watch.frozen(ID);
+    // what was asked before is no news
+    watch.seen(ID, false, beforeMs);
+    expect(watch.since(ID)).toBeDefined();
+    jest.advanceTimersByTime(10);
+    watch.seen(ID, false, performance.now());
+    expect(watch.since(ID)).toBeUndefined();
+    jest.advanceTimersByTime(10);
+    watch.seen(ID, true, performance.now());
+    expect(watch.since(ID)).toBeDefined();
+    watch.off(ID);
+    expect(watch.since(ID)).toBeDefined();
+    jest.setSystemTime(Date.now() + 60_000);
+    watch.off(ID);
+    expect(watch.since(ID)).toBeUndefined();
+  });
+
+  test('is none when an operation has the guest frozen, and an operation is not disturbed', async () => {
+    let isHeld = true;
+    const { watch, state } = watchOf({ isHeld: () => isHeld });
+    jest.advanceTimersByTime(10);
+    watch.seen(ID, true, performance.now());
+    expect(watch.since(ID)).toBeUndefined();
+    watch.frozen(ID);
+    await jest.advanceTimersByTimeAsync(30_000);
+    expect(state.frozen).toBe(true);
+    isHeld = false;
+    await jest.advanceTimersByTimeAsync(6_000);
+    expect(state.frozen).toBe(false);
+  });
+});
+
+describe('a file that was opened in a guest', () => {
+  test('is closed when it was not used for long, and then known no more', async () => {
+    const stored = new Map<string, string>();
+    const state = { frozen: false, answers: true, on: true };
+    const { domain, commands } = guest(state);
+    const files = new FileHandles({
+      domain: () => domain,
+      records: new GuestRecords(settingsOf(stored)),
+      log: SILENT,
+      idleMs: 1_000,
+    });
+    new GuestRecords(settingsOf(stored)).setFile(ID, 1000, Date.now());
+    const heir = new FileHandles({
+      domain: () => domain,
+      records: new GuestRecords(settingsOf(stored)),
+      log: SILENT,
+      idleMs: 1_000,
+    });
+    await files.sweep(Date.now() + 5_000);
+    expect(commands).toEqual([]);
+    await heir.sweep(Date.now() + 500);
+    expect(commands).toEqual([]);
+    state.answers = false;
+    await heir.sweep(Date.now() + 5_000);
+    state.answers = true;
+    await heir.sweep(Date.now() + 5_000);
+    await heir.sweep(Date.now() + 5_000);
+    expect(commands).toEqual(['guest-file-close', 'guest-file-close']);
+    expect(JSON.parse(stored.get('guest.files')!)).toEqual({});
+  });
+});
+
+describe('what 100 guests tell of themselves', () => {
+  const ids = Array.from({ length: 100 }, (_, index) => `vm-${index}`);
+
+  function keeperOf(ask: InfoKeeperOptions['ask'], more: Partial<InfoKeeperOptions> = {}) {
+    const libvirt = { domain: (uuid: string) => ({ uuid }), on: () => () => {} };
+    const link = { connected: true, get: () => libvirt as unknown as Libvirt, onChange: () => () => {} };
+    const domains = () =>
+      ids.map(id => ({ id, powerState: PowerState.RUNNING, agentState: AgentState.CONNECTED }));
+    const records = new GuestRecords(settingsOf());
+    const freezes = new FreezeWatch({
+      domain: () => ({}) as Domain,
+      records,
+      log: SILENT,
+      limitMs: 1e9,
+      isHeld: () => false,
+      changed: () => {},
+    });
+    const changed = jest.fn();
+    const options = {
+      link,
+      domains,
+      freezes,
+      changed,
+      log: SILENT,
+      refreshMs: 60_000,
+      ...(ask ? { ask } : {}),
+      ...more,
+    };
+    return { keeper: new InfoKeeper(options), freezes, changed };
+  }
+
+  test('is asked a few at a time, each once; what is known is there at once all the while', async () => {
+    let [now, most] = [0, 0];
+    const asked: string[] = [];
+    const gate = Promise.withResolvers<void>();
+    const { keeper } = keeperOf(async ({ uuid }) => {
+      asked.push(uuid);
+      most = Math.max(most, ++now);
+      // the first ones hang
+      if (asked.length <= 2) await gate.promise;
+      else await new Promise(setImmediate);
+      now -= 1;
+      return { isFrozen: false, info: { hostname: uuid } };
+    });
+    keeper.look(0);
+    keeper.look(1);
+    for (const id of ids) keeper.request(id);
+    // a list takes what is there without a turn of the event loop
+    expect(ids.map(id => keeper.get(id))).toEqual(ids.map(() => undefined));
+    expect(asked).toHaveLength(2);
+    gate.resolve();
+    while (new Set(asked).size < 100 || now > 0) await new Promise(setImmediate);
+    expect(most).toBe(2);
+    expect(ids.map(id => keeper.get(id)?.hostname)).toEqual(ids);
+    keeper.stop();
+  });
+
+  test('is asked again when it is old; a guest that is gone is forgotten', async () => {
+    let present = ids.slice(0, 2);
+    const asked: string[] = [];
+    const domains = () =>
+      present.map(id => ({ id, powerState: PowerState.RUNNING, agentState: AgentState.CONNECTED }));
+    const { keeper } = keeperOf(
+      async ({ uuid }) => {
+        asked.push(uuid);
+        return { isFrozen: false, info: { hostname: uuid } };
+      },
+      { domains },
+    );
+    const settle = () => new Promise(resolve => setTimeout(resolve, 1));
+    keeper.look(performance.now());
+    await settle();
+    keeper.look(performance.now());
+    await settle();
+    expect(asked).toEqual(['vm-0', 'vm-1']);
+    keeper.look(performance.now() + 61_000);
+    await settle();
+    expect(asked).toHaveLength(4);
+    present = ['vm-1'];
+    keeper.look(performance.now());
+    expect(keeper.get('vm-0')).toBeUndefined();
+    expect(keeper.get('vm-1')?.hostname).toBe('vm-1');
+    keeper.stop();
+  });
+
+  test('stays when a guest falls silent, and when it is frozen', async () => {
+    let answer: () => { isFrozen: boolean; info: object } = () => ({
+      isFrozen: false,
+      info: { hostname: 'h' },
+    });
+    const { keeper, freezes } = keeperOf(async () => answer());
+    const domain = { uuid: 'vm-0' } as Domain;
+    await keeper.refresh(domain, signal);
+    answer = () => {
+      throw new VirtkeepError('guest_agent_silent', { domain: 'vm-0', command: 'guest-info' });
+    };
+    await expect(keeper.refresh(domain, signal)).rejects.toMatchObject({ msgKey: 'guest_agent_silent' });
+    expect(keeper.get('vm-0')?.hostname).toBe('h');
+    answer = () => ({ isFrozen: true, info: { agentVersion: '8' } });
+    await keeper.refresh(domain, signal);
+    expect(keeper.get('vm-0')).toMatchObject({
+      hostname: 'h',
+      agentVersion: '8',
+      frozenSince: expect.any(Date),
+    });
+    freezes.stop();
+    keeper.stop();
+  });
+});

@@ -1,0 +1,31 @@
+import { describe, expect, test } from '@jest/globals';
+import { freeTarget, virtioTarget } from './target.ts';
+
+describe('names of virtio disks', () => {
+  test.each([
+    [0, 'vda'],
+    [25, 'vdz'],
+    [26, 'vdaa'],
+    [51, 'vdaz'],
+    [52, 'vdba'],
+    [701, 'vdzz'],
+    [702, 'vdaaa'],
+  ])('number %i is %s', (index, name) => expect(virtioTarget(index)).toBe(name));
+
+  test('no two numbers share a name', () => {
+    const names = Array.from({ length: 2000 }, (_, index) => virtioTarget(index));
+    expect(new Set(names).size).toBe(names.length);
+  });
+
+  test('the first free one is taken, however many there are', () => {
+    const taken: string[] = [];
+    for (let count = 0; count < 100; count += 1) {
+      const next = freeTarget(taken);
+      expect(taken).not.toContain(next);
+      expect(next).toBe(virtioTarget(count));
+      taken.push(next);
+    }
+    expect(freeTarget(taken.filter(name => name !== 'vdf'))).toBe('vdf');
+    expect(freeTarget(['sda', 'hda'])).toBe('vda');
+  });
+});

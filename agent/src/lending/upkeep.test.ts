@@ -1,0 +1,73 @@
+import { describe, expect, test } from '@jest/globals';
+import { type PartyView, planUpkeep } from './upkeep.ts';
+
+const attachment = (diskId: string, ownerId: string, more = {}) => ({
+  diskId,
+  ownerId,
+  attachedId: 'a',
+  targetDev: 'vdb',
+  path: '/x',
+  thinClone: false,
+  ...more,
+});
+const view = (id: string, more: Partial<PartyView> = {}): PartyView => ({
+  id,
+  name: id,
+  running: true,
+  attachments: [],
+  noted: [],
+  loans: [],
+  hasInstant: false,
+  ...more,
+});
+const loan = { diskId: 'd', borrowerId: 'b' };
+const owner = (more: Partial<PartyView> = {}) => view('o', { loans: [loan], hasInstant: true, ...more });
+const borrower = (more: Partial<PartyView> = {}) => {
+  const there = attachment('d', 'o');
+  return view('b', { attachments: [there], noted: [there], ...more });
+};
+const key = { ownerId: 'o', diskId: 'd', borrowerId: 'b' };
+
+describe('planUpkeep', () => {
+  test('what is in order stays', () => {
+    expect(planUpkeep([owner(), borrower()])).toEqual([]);
+    expect(planUpkeep([view('x'), view('y')])).toEqual([]);
+  });
+
+  test('a loan ends with its borrower, and when that has the disk no more', () => {
+    expect(planUpkeep([owner()])).toEqual([{ do: 'end', ...key }]);
+    expect(planUpkeep([owner(), borrower({ attachments: [], noted: [] })])).toEqual([{ do: 'end', ...key }]);
+    expect(planUpkeep([owner(), borrower({ attachments: [] })])).toEqual([{ do: 'end', ...key }]);
+  });
+
+  test("another node's borrower is not this node's business", () => {
+    expect(planUpkeep([owner({ loans: [{ ...loan, borrowerNodeId: 'n' }] })])).toEqual([]);
+  });
+
+  test('a running guest is asked again; one that is off has nothing to be asked', () => {
+    const attachments = [attachment('d', 'o', { detaching: true })];
+    expect(planUpkeep([owner(), borrower({ attachments })])).toEqual([{ do: 'take_back', ...key }]);
+    expect(planUpkeep([owner(), borrower({ attachments, running: false })])).toEqual([]);
+  });
+
+  test('lost metadata is made up for: of the owner, of the borrower', () => {
+    expect(planUpkeep([owner({ loans: [] }), borrower()])).toEqual([{ do: 'note', ...key }]);
+    expect(planUpkeep([owner(), borrower({ attachments: [attachment('d', '')], noted: [] })])).toEqual([]);
+    expect(planUpkeep([borrower()])).toEqual([]);
+  });
+
+  test('an instant without loans goes', () => {
+    const release = { do: 'release', ownerId: 'o', diskId: '', borrowerId: '' };
+    expect(planUpkeep([owner({ loans: [] })])).toEqual([release]);
+  });
+
+  test('a note of a disk that is gone, and whose owner is not here, goes', () => {
+    expect(planUpkeep([borrower({ attachments: [] })])).toEqual([{ do: 'end', ...key }]);
+  });
+
+  test('a kept clone is looked at', () => {
+    expect(planUpkeep([owner({ loans: [{ ...loan, cloneKept: true }] })])).toEqual([
+      { do: 'look_at_clone', ...key },
+    ]);
+  });
+});

@@ -1,0 +1,303 @@
+/**
+ * Joins a running guest to a directory domain, and takes it out again (specification 4.6): Linux by the tools of its family
+ * (families.ts), Windows by Add-Computer and Remove-Computer. That the directory knows the computer is asked afterwards.
+ */
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { isWindows } from '../../guest/index.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import { type GuestOperations, inDomain, requireRunning } from './domain.ts';
+import { type Family, requireFamily, requirePackages, unitText } from './families.ts';
+import { failureText, type Guest, operationFailed, type ProgramResult } from './guest.ts';
+import { linuxName, nameLinux } from './hostname.ts';
+import { type Rdn, requireComputerName } from './names.ts';
+import { restartGuest } from './restart.ts';
+import { type Failures, JOIN, LEAVE, powershell, READ_DOMAIN, runScript } from './windows.ts';
+
+export interface JoinRequest {
+  domainId: string;
+  /** DNS name of the directory. */
+  directory: string;
+  login: string;
+  password: string;
+  /** Empty: as it is. */
+  computerName: string;
+  /** Innermost part first; empty: the directory's default. */
+  unit: Rdn[];
+  restart: boolean;
+}
+
+export interface LeaveRequest {
+  domainId: string;
+  login: string;
+  password: string;
+  /** Linux; empty: the one it is in. */
+  directory: string;
+  restart: boolean;
+}
+
+const JOINING = 'joining the directory';
+const LEAVING = 'leaving the directory';
+const WINDOWS_TIMEOUT_MS = 600_000;
+
+/** The workflow. Result: `{"domain","computer_name","restarted","warnings":[…]}`. */
+export function joinDirectory(operations: GuestOperations, request: JoinRequest): Workflow {
+  return context =>
+    inDomain(operations, request.domainId, context, async domain => {
+      const { guest } = await requireRunning(operations, domain, context.signal);
+      const onWindows = isWindows(await guest.osInfo());
+      const computer = onWindows
+        ? await joinWindows(context, guest, request)
+        : await joinLinux(context, guest, request);
+      const restarted =
+        request.restart &&
+        (await context.step('restart', () => restartGuest(context, guest, onWindows ? 'windows' : 'linux')));
+      const warnings: string[] = [];
+      if (restarted) warnings.push(...(await provenAgain(context, guest, onWindows, request)));
+      if (onWindows && !request.restart) warnings.push('The guest is in the directory when it is restarted.');
+      for (const warning of warnings) context.warn(warning);
+      context.commit({ domain: request.directory, computer_name: computer, restarted, warnings });
+    });
+}
+
+/** The workflow. Result: `{"domain","restarted"}`. */
+export function leaveDirectory(operations: GuestOperations, request: LeaveRequest): Workflow {
+  return context =>
+    inDomain(operations, request.domainId, context, async domain => {
+      const { guest } = await requireRunning(operations, domain, context.signal);
+      const onWindows = isWindows(await guest.osInfo());
+      const directory = onWindows
+        ? await leaveWindows(context, guest, request)
+        : await leaveLinux(context, guest, request);
+      const restarted =
+        request.restart &&
+        (await context.step('restart', () => restartGuest(context, guest, onWindows ? 'windows' : 'linux')));
+      context.commit({ domain: directory, restarted });
+    });
+}
+
+async function joinLinux(context: OperationContext, guest: Guest, request: JoinRequest): Promise<string> {
+  const { directory, unit } = request;
+  const { family, before, computer } = await context.step('check', async () => {
+    const family = await requireFamily(guest, JOINING);
+    if (unit.length > 0 && !family.takesUnit)
+      throw new VirtkeepError('invalid_field', {
+        field: 'organizational_unit',
+        reason: `cannot be chosen for guests of the family ${family.title}; leave it out`,
+      });
+    await requirePackages(guest, family, JOINING);
+    const current = await directoryOf(guest, family);
+    if (current !== null)
+      throw operationFailed(guest, JOINING, `it is in the directory ${current}; leave that first`);
+    const before = await linuxName(guest);
+    const computer = requireComputerName('computer_name', request.computerName || before.split('.')[0]!);
+    await requireFound(guest, family, directory);
+    return { family, before, computer };
+  });
+  const isRenamed = request.computerName !== '' && before.split('.')[0] !== request.computerName;
+  if (isRenamed) await context.step('rename', () => nameLinux(guest, renamed(before, computer)));
+  try {
+    await context.step('join', async () => {
+      const result = await guest.run(family.join({ ...request, computer, unit }));
+      if (result.exitCode !== 0) throw directoryFailure(guest, JOINING, request, result);
+    });
+    await context.step('verify', () => verifyJoined(guest, family, request, computer));
+  } catch (error) {
+    if (isRenamed)
+      await nameLinux(guest, before).catch(() => context.warn(`The guest keeps the name ${computer}.`));
+    throw error;
+  }
+  return computer;
+}
+
+/** A full name keeps its domain part. */
+function renamed(before: string, computer: string): string {
+  const dot = before.indexOf('.');
+  return dot < 0 ? computer : `${computer}${before.slice(dot)}`;
+}
+
+async function directoryOf(guest: Guest, family: Family): Promise<string | null> {
+  const result = await guest.run(family.current);
+  return result.exitCode === 0 ? family.directoryIn(result) : null;
+}
+
+async function requireFound(guest: Guest, family: Family, directory: string): Promise<void> {
+  const result = await guest.run(family.find(directory));
+  if (result.exitCode === 0 && result.out.trim() !== '') return;
+  const reason = failureText(result);
+  if (/Not authorized/i.test(reason)) throw operationFailed(guest, JOINING, reason);
+  throw new VirtkeepError('directory_not_found', { domain: guest.name, directory, reason });
+}
+
+/** The guest says that it is in, the directory takes its own account, and that stands where it was wished. */
+async function verifyJoined(
+  guest: Guest,
+  family: Family,
+  request: JoinRequest,
+  computer: string,
+): Promise<void> {
+  const { directory, login, password, unit } = request;
+  const current = await directoryOf(guest, family);
+  if (current?.toLowerCase() !== directory.toLowerCase())
+    throw operationFailed(guest, JOINING, `it is not in ${directory} afterwards`);
+  const proof = await guest.run(family.proof(directory));
+  if (proof.exitCode !== 0)
+    throw operationFailed(guest, JOINING, `the directory does not take its account: ${failureText(proof)}`);
+  const shown = await guest.run(showComputer(directory, login, password, computer));
+  const place = placeIn(shown);
+  if (place === undefined)
+    throw operationFailed(
+      guest,
+      JOINING,
+      `the directory has no account ${computer}: ${failureText(shown, password)}`,
+    );
+  if (unit.length > 0 && !isBelow(place, unitText(unit)))
+    throw operationFailed(guest, JOINING, `its account is ${place}, and not in ${unitText(unit)}`);
+}
+
+function showComputer(directory: string, login: string, password: string, computer: string) {
+  const args = [
+    'show-computer',
+    `--domain=${directory}`,
+    `--login-user=${login}`,
+    '--stdin-password',
+    computer,
+  ];
+  return {
+    path: '/usr/bin/env',
+    args: ['LC_ALL=C', 'adcli', ...args],
+    input: `${password}\n`,
+    timeoutMs: 120_000,
+  };
+}
+
+/** The account's DN in what `adcli show-computer` tells. */
+export function placeIn({ exitCode, out }: ProgramResult): string | undefined {
+  return exitCode === 0 ? /^distinguishedName:\s*(\S.*)$/m.exec(out)?.[1]?.trim() : undefined;
+}
+
+/** Directly in the unit; LDAP takes capitals and spaces after commas for the same. */
+export function isBelow(place: string, unit: string): boolean {
+  const plain = (text: string) => text.toLowerCase().replaceAll(/\s*,\s*/g, ',');
+  const cut = plain(place).search(/(?<!\\),/);
+  return cut >= 0 && plain(place).slice(cut + 1) === plain(unit);
+}
+
+const LOGIN_FAILED =
+  /Preauthentication failed|not found in Kerberos database|Couldn't authenticate|Invalid credentials|LOGON_FAILURE|incorrect password|wrong password|Password incorrect|credentials have been revoked|CLIENT_REVOKED|password has expired/i;
+const NOT_FOUND =
+  /No such realm|Couldn't (discover|find usable domain)|Cannot (contact any|find) KDC|Cannot resolve|DOMAIN_NOT_FOUND|No logon servers/i;
+
+/** What a failed join or leave means. */
+export function directoryFailure(
+  guest: Pick<Guest, 'name'>,
+  operation: string,
+  { directory, login, password }: { directory: string; login: string; password: string },
+  result: ProgramResult,
+): VirtkeepError {
+  const reason = failureText(result, password);
+  const said = `${result.out}\n${result.err}`;
+  if (LOGIN_FAILED.test(said)) return new VirtkeepError('directory_login_failed', { directory, login });
+  if (NOT_FOUND.test(said))
+    return new VirtkeepError('directory_not_found', { domain: guest.name, directory, reason });
+  return operationFailed(guest, operation, reason);
+}
+
+async function leaveLinux(context: OperationContext, guest: Guest, request: LeaveRequest): Promise<string> {
+  const { login, password } = request;
+  const { family, directory } = await context.step('check', async () => {
+    const family = await requireFamily(guest, LEAVING);
+    await requirePackages(guest, family, LEAVING);
+    const current = await directoryOf(guest, family);
+    if (current === null) throw operationFailed(guest, LEAVING, 'it is in no directory');
+    const directory = request.directory || current;
+    if (directory.toLowerCase() !== current.toLowerCase())
+      throw operationFailed(guest, LEAVING, `it is in the directory ${current}, not in ${directory}`);
+    return { family, directory: current };
+  });
+  const computer = (await linuxName(guest)).split('.')[0]!;
+  await context.step('leave', async () => {
+    const known = await guest.run(showComputer(directory, login, password, computer));
+    // a wrong password must not take the guest out while its account stays
+    if (known.exitCode !== 0 && LOGIN_FAILED.test(known.err + known.out))
+      throw new VirtkeepError('directory_login_failed', { directory, login });
+    const result = await guest.run(family.leave({ directory, login, password }));
+    if (result.exitCode !== 0) throw directoryFailure(guest, LEAVING, { directory, login, password }, result);
+  });
+  await context.step('verify', async () => {
+    const left = await directoryOf(guest, family);
+    if (left !== null) throw operationFailed(guest, LEAVING, `it still is in ${left}`);
+  });
+  return directory;
+}
+
+/** After a restart the directory must still take the guest; one that does not is told, since the join itself stands. */
+async function provenAgain(
+  context: OperationContext,
+  guest: Guest,
+  onWindows: boolean,
+  { directory }: JoinRequest,
+): Promise<string[]> {
+  return context.step('read back', async () => {
+    try {
+      if (onWindows) {
+        await requireWindowsIn(guest, directory);
+        return [];
+      }
+      const proof = await guest.run((await requireFamily(guest, JOINING)).proof(directory));
+      return proof.exitCode === 0 ? [] : [`After its restart: ${failureText(proof)}`];
+    } catch (error) {
+      return [`After its restart: ${reasonOf(error)}`];
+    }
+  });
+}
+
+async function joinWindows(context: OperationContext, guest: Guest, request: JoinRequest): Promise<string> {
+  const { directory, login, password, unit } = request;
+  const name = request.computerName === '' ? '' : requireComputerName('computer_name', request.computerName);
+  await context.step('check', async () => {
+    const { joined, domain } = await readWindowsDomain(guest, JOINING);
+    if (joined === true)
+      throw operationFailed(guest, JOINING, `it is in the directory ${String(domain)}; leave that first`);
+  });
+  const answer = await context.step('join', () => {
+    const given = { directory, login, password, name, unit: unitText(unit) };
+    return runScript(
+      guest,
+      JOINING,
+      powershell(JOIN, given, WINDOWS_TIMEOUT_MS),
+      failuresOf(guest, directory, login),
+    );
+  });
+  await context.step('verify', () => requireWindowsIn(guest, directory));
+  return name || String(answer.name);
+}
+
+async function leaveWindows(context: OperationContext, guest: Guest, request: LeaveRequest): Promise<string> {
+  const { login, password } = request;
+  const answer = await context.step('leave', () => {
+    const program = powershell(LEAVE, { login, password }, WINDOWS_TIMEOUT_MS);
+    return runScript(guest, LEAVING, program, failuresOf(guest, 'of the guest', login));
+  });
+  await context.step('verify', async () => {
+    const { joined, domain } = await readWindowsDomain(guest, LEAVING);
+    if (joined !== false) throw operationFailed(guest, LEAVING, `it still is in ${String(domain)}`);
+  });
+  return String(answer.former);
+}
+
+function readWindowsDomain(guest: Guest, operation: string): Promise<Record<string, unknown>> {
+  return runScript(guest, operation, powershell(READ_DOMAIN, {}, WINDOWS_TIMEOUT_MS));
+}
+
+async function requireWindowsIn(guest: Guest, directory: string): Promise<void> {
+  const { joined, domain } = await readWindowsDomain(guest, JOINING);
+  if (joined !== true || String(domain).toLowerCase() !== directory.toLowerCase())
+    throw operationFailed(guest, JOINING, `it is not in ${directory} afterwards`);
+}
+
+function failuresOf(guest: Guest, directory: string, login: string): Failures {
+  return {
+    login: () => new VirtkeepError('directory_login_failed', { directory, login }),
+    directory: reason => new VirtkeepError('directory_not_found', { domain: guest.name, directory, reason }),
+  };
+}

@@ -1,0 +1,128 @@
+/** The domain that an operation works in: a running one with its guest, or one that is off with its disks. */
+import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { diskId, readLayers } from '../../disks/index.ts';
+import { type DiskConfig, type DomainConfig, isLent, parseDomain } from '../../domain-xml/index.ts';
+import { refuseWhileLent } from '../../lending/guard.ts';
+import { type PoolRecord, poolOfPath } from '../../pools/index.ts';
+import { fromLibvirt, isNoDomain } from '../../snapshots/index.ts';
+import type { OperationContext } from '../context.ts';
+import { refuseWithClones } from '../template/family.ts';
+import { resolveVolumes } from '../volumes.ts';
+import { type Guest, type OpenGuest, openGuest } from './guest.ts';
+
+/** What the operations are given. */
+export interface GuestOperations {
+  libvirt(): Libvirt;
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  log: Logger;
+  /** Where overlays of disks that are changed off-line live for their minutes; made if need be. */
+  scratchDirectory: string;
+  /** Run libguestfs's appliance without KVM; otherwise that is found out. */
+  forceTcg: boolean;
+  /** Path of the guest tools image; undefined: none is configured. */
+  toolsImage: string | undefined;
+  /** Tests put a scripted guest here. */
+  openGuest?: OpenGuest;
+}
+
+/** Runs the steps of an operation; failures of libvirt become the product's. */
+export async function inDomain(
+  operations: GuestOperations,
+  domainId: string,
+  context: OperationContext,
+  work: (domain: Domain) => Promise<void>,
+): Promise<void> {
+  try {
+    const domain = await operations.libvirt().domainByUuid(domainId);
+    await work(domain);
+  } catch (error) {
+    throwIfAborted(context.signal);
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId }, { cause: error });
+    throw fromLibvirt(error, 'guest_operation');
+  }
+}
+
+/** The guest of a running domain. @throws VirtkeepError guest_off, guest_no_channel, and all the agent may answer */
+export async function requireRunning(
+  operations: GuestOperations,
+  domain: Domain,
+  signal: AbortSignal,
+): Promise<{ config: DomainConfig; guest: Guest }> {
+  const config = parseDomain(await domain.xml(), domain.name);
+  if (!(await domain.isActive())) throw new VirtkeepError('guest_off', { domain: config.name, state: 'off' });
+  const guest = (operations.openGuest ?? openGuest)(domain, config.name, signal);
+  await guest.command('guest-ping');
+  return { config, guest };
+}
+
+/** A disk of a domain that is off, as libguestfs is given it. */
+export interface OwnDisk {
+  /** As the inventory tells it. */
+  id: string;
+  targetDev: string;
+  path: string;
+  format: string;
+}
+
+/**
+ * A domain that is off, with its own writable disks, for a change of what is on them.
+ * @param action completes "it cannot be …"
+ * @throws VirtkeepError power_state_conflict, guest_os_unsupported, vdisk_attached_elsewhere, template_has_clones,
+ *   guestfs_failed when it has no disk that can be changed
+ */
+export async function requireOff(
+  operations: GuestOperations,
+  domain: Domain,
+  action: string,
+  signal: AbortSignal,
+): Promise<{ config: DomainConfig; disks: OwnDisk[] }> {
+  const libvirt = operations.libvirt();
+  const config = parseDomain(await domain.xml(DomainXml.INACTIVE), domain.name);
+  const { name: domainName, metadata, os } = config;
+  await refuseActive(domain, domainName, action);
+  if (os.type === 'Windows')
+    throw new VirtkeepError('guest_os_unsupported', { domain: domainName, os: 'Windows', operation: action });
+  refuseWhileLent(metadata, domainName, action);
+  await refuseWithClones(libvirt, config, action);
+  const pools = await operations.pools(signal);
+  const disks: OwnDisk[] = [];
+  for (const disk of await resolveVolumes(libvirt, config.disks))
+    if (isOwn(disk) && !isLent(disk, metadata)) disks.push(await ownDisk(disk, pools));
+  if (disks.length === 0)
+    throw new VirtkeepError('guestfs_failed', {
+      program: 'libguestfs',
+      domain: domainName,
+      reason: 'it has no disk in a file or on a block device that can be changed',
+    });
+  return { config, disks };
+}
+
+/** @throws VirtkeepError power_state_conflict also for one whose memory is saved: it goes on with what it knew of its disks */
+export async function refuseActive(domain: Domain, name: string, action: string): Promise<void> {
+  const state = (await domain.isActive())
+    ? 'running'
+    : (await domain.hasManagedSave())
+      ? 'off with its memory saved'
+      : null;
+  if (state) throw new VirtkeepError('power_state_conflict', { domain: name, state, action });
+}
+
+type LocalDisk = DiskConfig & { path: string };
+
+function isOwn(disk: DiskConfig): disk is LocalDisk {
+  const { device, type, path, readonly, encrypted, sliced } = disk;
+  const isLocal = path !== undefined && (type === 'file' || type === 'block');
+  return device === 'disk' && isLocal && !readonly && !encrypted && !sliced;
+}
+
+async function ownDisk(
+  { path, format = 'raw', targetDev }: LocalDisk,
+  pools: PoolRecord[],
+): Promise<OwnDisk> {
+  const layers = await readLayers(path, format);
+  const first = layers.at(-1)?.path ?? path;
+  return { id: diskId(first, poolOfPath(first, pools)), targetDev, path, format };
+}

@@ -1,0 +1,163 @@
+/** Runs libguestfs's programs (virt-customize, virt-sysprep, virt-cat) on images that nothing else has open. */
+import { execFile, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { abortReason } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { MiB } from '@virtkeep/shared/units';
+
+export interface GuestfsOptions {
+  /** Name of the domain, for error texts. */
+  domain: string;
+  signal: AbortSignal;
+  forceTcg: boolean;
+  log: Logger;
+}
+
+/** Under emulation a run takes half a minute; large journals and many files take longer. */
+const TIMEOUT_MS = 3_600_000;
+const KILL_AFTER_MS = 10_000;
+const MAX_OUTPUT_BYTES = 4 * MiB;
+const MAX_ERROR_BYTES = 64 * 1024;
+const MAX_REASON = 600;
+/** What env says of one. */
+const NO_SUCH_PROGRAM = 127;
+
+/** What libguestfs says when its appliance does not come up; the images are untouched then. */
+const LAUNCH_FAILED =
+  /guestfs_launch|appliance (closed|failed)|could not access KVM|failed to initialize kvm/i;
+
+/** KVM was there and did not work: it is not tried again by this run of the agent. */
+let isKvmBroken = false;
+
+/**
+ * Runs a program to its end and returns its output. Where its appliance does not start under KVM (a nested one, say) it is
+ * run again under emulation. On abort all its processes are ended and waited for.
+ * @throws VirtkeepError guestfs_failed, timed_out, or the signal's reason
+ */
+export async function runGuestfs(
+  program: string,
+  args: readonly string[],
+  options: GuestfsOptions,
+): Promise<string> {
+  const emulated = options.forceTcg || isKvmBroken;
+  try {
+    return await runOnce(program, args, emulated, options);
+  } catch (error) {
+    const isRetried =
+      !emulated && error instanceof VirtkeepError && LAUNCH_FAILED.test(error.params.reason ?? '');
+    if (!isRetried || options.signal.aborted) throw error;
+    options.log.warn('libguestfs does not start under KVM; it is emulated from now on', { program });
+    isKvmBroken = true;
+    return runOnce(program, args, true, options);
+  }
+}
+
+interface Command {
+  argv: readonly string[];
+  /** The unit that runs it, when systemd does. */
+  unit: string | null;
+}
+
+const CAP_SYS_ADMIN = 1n << 21n;
+
+/**
+ * How a program is run. The agent's own unit has neither the devices nor the system calls that an appliance needs: there
+ * systemd runs the program, as a unit of its own that ends with it.
+ */
+async function commandOf(program: string, args: readonly string[], emulated: boolean): Promise<Command> {
+  // direct: the appliance is a process of ours, and no domain of libvirt's
+  const settings = ['LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'];
+  if (emulated) settings.push('LIBGUESTFS_BACKEND_SETTINGS=force_tcg');
+  const argv = ['env', ...settings, program, ...args];
+  const status = await readFile('/proc/self/status', 'utf8').catch(() => '');
+  const effective = BigInt(`0x${status.match(/^CapEff:\s*([0-9a-f]+)/m)?.[1] ?? '0'}`);
+  if ((effective & CAP_SYS_ADMIN) !== 0n) return { argv, unit: null };
+  const unit = `virtkeep-guestfs-${randomUUID()}.service`;
+  const limit = `--property=RuntimeMaxSec=${TIMEOUT_MS / 1000}`;
+  return {
+    argv: ['systemd-run', '--quiet', '--collect', '--wait', '--pipe', `--unit=${unit}`, limit, '--', ...argv],
+    unit,
+  };
+}
+
+async function runOnce(
+  program: string,
+  args: readonly string[],
+  emulated: boolean,
+  { domain, signal }: GuestfsOptions,
+): Promise<string> {
+  const { argv, unit } = await commandOf(program, args, emulated);
+  if (signal.aborted) throw abortReason(signal);
+  const failed = (reason: string, cause?: unknown) =>
+    new VirtkeepError('guestfs_failed', { program, domain, reason }, { cause });
+  return new Promise((resolve, reject) => {
+    // a group of its own: its QEMU ends with it
+    const child = spawn(argv[0]!, argv.slice(1), { stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+    let stopped: VirtkeepError | undefined;
+    let killTimer: NodeJS.Timeout | undefined;
+    const signalAll = (name: NodeJS.Signals) => {
+      try {
+        if (child.pid !== undefined) process.kill(-child.pid, name);
+      } catch {
+        // it has ended
+      }
+    };
+    const stop = (why: VirtkeepError) => {
+      stopped ??= why;
+      if (unit) execFile('systemctl', ['stop', unit], () => {});
+      else signalAll('SIGTERM');
+      killTimer ??= setTimeout(() => signalAll('SIGKILL'), KILL_AFTER_MS);
+    };
+    const onAbort = () => stop(abortReason(signal));
+    signal.addEventListener('abort', onAbort, { once: true });
+    const seconds = TIMEOUT_MS / 1000;
+    const timer = setTimeout(
+      () => stop(new VirtkeepError('timed_out', { operation: program, seconds })),
+      TIMEOUT_MS,
+    );
+    const release = () => {
+      clearTimeout(timer);
+      clearTimeout(killTimer);
+      signal.removeEventListener('abort', onAbort);
+    };
+    const out: Buffer[] = [];
+    let [outBytes, errors] = [0, ''];
+    child.stdout.on('data', (chunk: Buffer) => {
+      outBytes += chunk.length;
+      if (outBytes > MAX_OUTPUT_BYTES) return stop(failed('its output is too large'));
+      out.push(chunk);
+    });
+    child.stderr.on('data', (chunk: Buffer) => {
+      errors = (errors + chunk.toString('utf8')).slice(-MAX_ERROR_BYTES);
+    });
+    child.once('error', error => {
+      release();
+      reject(failed(`it cannot be run: ${error.message}`, error));
+    });
+    child.once('close', (code, signalName) => {
+      release();
+      if (stopped) reject(stopped);
+      else if (code === 0) resolve(Buffer.concat(out).toString('utf8'));
+      else if (code === NO_SUCH_PROGRAM)
+        reject(failed('it is not installed; install guestfs-tools on the node'));
+      else reject(failed(reasonIn(errors) || (signalName ? `ended by ${signalName}` : `exit code ${code}`)));
+    });
+  });
+}
+
+/** The error lines of a program that also tells what it does. */
+export function reasonIn(stderr: string): string {
+  const lines = stderr
+    .split('\n')
+    .map(line => line.trim())
+    .filter(
+      line => line !== '' && !/^(If reporting bugs|This may|Then|https?:|export |Make sure|- |\[)/.test(line),
+    );
+  const errors = lines.filter(line => /error|failed|cannot|could not/i.test(line));
+  return (errors.length > 0 ? errors : lines)
+    .join('; ')
+    .replaceAll(/virt-(customize|sysprep|cat): (error: )?/g, '')
+    .slice(0, MAX_REASON);
+}

@@ -1,0 +1,68 @@
+/** Prepares a Linux that is off for being copied, by virt-sysprep on its disk (specification 4.6). */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Workflow } from '../context.ts';
+import { type GuestOperations, inDomain, type OwnDisk, requireOff } from './domain.ts';
+import { runGuestfs } from './guestfs.ts';
+import { changeOffline } from './offline.ts';
+
+export interface PrepareRequest {
+  domainId: string;
+  /** Id of the disk with the system; empty: the first one. */
+  bootDiskId: string;
+  /** Names of virt-sysprep; empty: those that it does by default. */
+  operations: string[];
+}
+
+interface KnownOperation {
+  name: string;
+  isDefault: boolean;
+}
+
+/** They take arguments that nobody can give here. */
+const NEED_ARGUMENTS = new Set(['script', 'customize']);
+
+/** The workflow. Result: `{"operations":[…]}`, what was done. */
+export function prepare(operations: GuestOperations, request: PrepareRequest): Workflow {
+  return context =>
+    inDomain(operations, request.domainId, context, async domain => {
+      const action = 'prepared';
+      const { name, disk, chosen } = await context.step('check', async () => {
+        const { config, disks } = await requireOff(operations, domain, action, context.signal);
+        const { forceTcg, log } = operations;
+        const options = { domain: config.name, signal: context.signal, forceTcg, log };
+        const known = operationsIn(await runGuestfs('virt-sysprep', ['--list-operations'], options));
+        const chosen = chosenOperations(request.operations, known);
+        return { name: config.name, disk: bootDisk(disks, request.bootDiskId), chosen };
+      });
+      await changeOffline(operations, context, { domain, name, disks: [disk], action }, images =>
+        images.run('virt-sysprep', ['--operations', chosen.join(',')]),
+      );
+      context.commit({ operations: chosen });
+    });
+}
+
+function bootDisk(disks: OwnDisk[], id: string): OwnDisk {
+  const found = id === '' ? disks[0] : disks.find(disk => disk.id === id);
+  if (found) return found;
+  throw new VirtkeepError('vdisk_not_found', { id });
+}
+
+/** Reads `virt-sysprep --list-operations`: a name, an asterisk for those done by default, an explanation. */
+export function operationsIn(text: string): KnownOperation[] {
+  return text.split('\n').flatMap(line => {
+    const [, name, mark] = /^([a-z][a-z0-9-]*)\s+(\*)?/.exec(line) ?? [];
+    return name === undefined || NEED_ARGUMENTS.has(name) ? [] : [{ name, isDefault: mark === '*' }];
+  });
+}
+
+/** @throws VirtkeepError invalid_field that names an operation there is not */
+export function chosenOperations(wanted: readonly string[], known: readonly KnownOperation[]): string[] {
+  if (wanted.length === 0) return known.filter(({ isDefault }) => isDefault).map(({ name }) => name);
+  const unknown = wanted.find(name => !known.some(operation => operation.name === name));
+  if (unknown !== undefined) {
+    const names = known.map(({ name }) => name).join(', ');
+    const reason = `names "${unknown.slice(0, 50)}", which is none of: ${names}`;
+    throw new VirtkeepError('invalid_field', { field: 'operations', reason });
+  }
+  return [...new Set(wanted)];
+}

@@ -1,0 +1,107 @@
+/**
+ * The guest tools image in a CD-ROM drive of a domain: put into a free drive, or into one that is added for it, in the running
+ * domain and in its definition; and taken out again.
+ */
+import { access, constants, stat } from 'node:fs/promises';
+import { Affect, type Domain, DomainXml } from '@virtkeep/node-libvirt';
+import { errnoOf, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import type { Workflow } from '../context.ts';
+import { type GuestOperations, inDomain } from './domain.ts';
+import { ADDED_DRIVE, type Drive, driveXml, freeDrive, holdsImage } from './drive.ts';
+
+/** The workflow. Result: `{"target_dev","path"}`; of an image that is mounted already the same. */
+export function attachTools(operations: GuestOperations, domainId: string): Workflow {
+  return context =>
+    inDomain(operations, domainId, context, async domain => {
+      const { path, drive } = await context.step('check', async () => {
+        const path = await requireImage(operations.toolsImage);
+        const forms = await formsOf(domain);
+        return { path, drive: freeDrive(forms.live, forms.definition, path) };
+      });
+      if (!drive.isMounted) await context.step('mount', () => place(domain, drive, path));
+      await context.step('verify', () => verify(domain, drive.targetDev, path));
+      context.commit({ target_dev: drive.targetDev, path });
+    });
+}
+
+/** The workflow. Result: `{"target_dev"}`. */
+export function detachTools(operations: GuestOperations, domainId: string): Workflow {
+  return context =>
+    inDomain(operations, domainId, context, async domain => {
+      const path =
+        operations.toolsImage ?? unavailable('no image is configured (guest.tools_image of the agent)');
+      const drive = await context.step('check', async () => {
+        const { live, definition } = await formsOf(domain);
+        const holding = [live, definition]
+          .flatMap(form => form?.disks ?? [])
+          .find(disk => holdsImage(disk, path));
+        if (!holding) unavailable('it is not mounted');
+        const { targetDev, bus, alias } = holding;
+        const has = (form: DomainConfig | null) =>
+          form?.disks.some(disk => disk.targetDev === targetDev && holdsImage(disk, path)) ?? false;
+        return {
+          targetDev,
+          bus,
+          live: has(live),
+          definition: has(definition),
+          isNew: alias === ADDED_DRIVE,
+          isMounted: true,
+        };
+      });
+      await context.step('unmount', () => place(domain, drive, null));
+      await context.step('verify', () => verify(domain, drive.targetDev, null));
+      context.commit({ target_dev: drive.targetDev });
+    });
+}
+
+function unavailable(reason: string): never {
+  throw new VirtkeepError('guest_tools_unavailable', { reason });
+}
+
+async function requireImage(path: string | undefined): Promise<string> {
+  if (path === undefined) unavailable('no image is configured (guest.tools_image of the agent)');
+  try {
+    if (!(await stat(path)).isFile()) unavailable(`${path} is no file`);
+    await access(path, constants.R_OK);
+  } catch (error) {
+    if (error instanceof VirtkeepError) throw error;
+    unavailable(errnoOf(error) === 'ENOENT' ? `${path} does not exist` : `${path}: ${reasonOf(error)}`);
+  }
+  return path;
+}
+
+async function formsOf(
+  domain: Domain,
+): Promise<{ live: DomainConfig | null; definition: DomainConfig | null }> {
+  const [isActive, isPersistent] = await Promise.all([domain.isActive(), domain.isPersistent()]);
+  const read = async (flags: number) => parseDomain(await domain.xml(flags), domain.name);
+  return {
+    live: isActive ? await read(0) : null,
+    definition: isPersistent ? await read(DomainXml.INACTIVE) : null,
+  };
+}
+
+/** Puts the image into the drive, or takes it out (null), a drive that was added with it, wherever the domain has that drive. */
+async function place(domain: Domain, drive: Drive, path: string | null): Promise<void> {
+  const flags = (drive.live ? Affect.LIVE : 0) | (drive.definition ? Affect.CONFIG : 0);
+  const xml = driveXml(drive, path);
+  try {
+    if (drive.isNew)
+      await (path === null ? domain.detachDevice(xml, flags) : domain.attachDevice(xml, flags));
+    else await domain.updateDevice(xml, flags);
+  } catch (error) {
+    const reason = reasonOf(error);
+    const advice = /tray|lock/i.test(reason) ? '; the guest holds the medium, eject it there first' : '';
+    unavailable(`${reason}${advice}`);
+  }
+}
+
+async function verify(domain: Domain, targetDev: string, path: string | null): Promise<void> {
+  const { live, definition } = await formsOf(domain);
+  for (const form of [live, definition]) {
+    const disk = form?.disks.find(candidate => candidate.targetDev === targetDev);
+    if (disk && (disk.path ?? null) !== path)
+      unavailable(`${targetDev} does not hold what it should afterwards`);
+  }
+}

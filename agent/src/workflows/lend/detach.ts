@@ -1,0 +1,54 @@
+/**
+ * Detaches a disk of another domain (specification 4.2). Once the guest was asked there is no way back: what it lets go is
+ * gone, and what it keeps is asked for again until it goes. The owner's state goes with its last loan.
+ */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { readParty } from '../../lending/lender.ts';
+import { fromLibvirt } from '../../snapshots/index.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { asTargetError } from '../snapshot/target.ts';
+import { type LoanKey, takeBack } from './loan.ts';
+import { requireParty } from './parties.ts';
+
+/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+export const DETACH_DISK_STEPS = ['check', 'unplug', 'release'] as const;
+
+export interface DetachRequest extends LoanKey {
+  /** It was named by the id of its clone (on zfs), which stays. */
+  keepClone: boolean;
+}
+
+/** The workflow. Result: `{"vdisk","owner_id","domain_id","owner_is_here":bool}`. */
+export function detachDiskWorkflow(dependencies: WorkflowDependencies, request: DetachRequest): Workflow {
+  return context =>
+    run(dependencies, request, context).catch(error => {
+      context.signal.throwIfAborted();
+      throw fromLibvirt(asTargetError(error, request.borrowerId), 'detach_disk');
+    });
+}
+
+async function run(
+  dependencies: WorkflowDependencies,
+  request: DetachRequest,
+  context: OperationContext,
+): Promise<void> {
+  const { step, effects, commit } = context;
+  const { ownerId, diskId, borrowerId, keepClone } = request;
+  const ownerIsHere = await step('check', async () => {
+    await requireParty(dependencies, borrowerId);
+    return ownerId !== '' && (await readParty(dependencies.libvirt(), ownerId)) !== undefined;
+  });
+  const handle = effects.begin(
+    { type: 'loan', ownerId, diskId, borrowerId, unplug: false, keepClone },
+    'always',
+  );
+  await step('unplug', async () => {
+    const isGone = await takeBack(dependencies, request, context, keepClone);
+    if (!isGone) throw new VirtkeepError('device_did_not_detach', { id: borrowerId });
+  });
+  await step('release', async () => {
+    commit({ vdisk: diskId, owner_id: ownerId, domain_id: borrowerId, owner_is_here: ownerIsHere });
+    await handle.undo(context.signal);
+  });
+}

@@ -1,0 +1,75 @@
+/** Plugs a lent disk into a domain and takes it out again. What is true stands in the live XML alone. */
+import { Affect, type Domain, isLibvirtError } from '@virtkeep/node-libvirt';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { type DomainConfig, type LentDisk, lentDiskIdOf, lentDiskXml } from '../../domain-xml/index.ts';
+import { type Party, readParty } from '../../lending/lender.ts';
+import { isNoDomain } from '../../snapshots/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+
+const INTERNAL_ERROR = 1;
+const OPERATION_INVALID = 55;
+
+/**
+ * Attaches the disk, to the running domain and to its definition.
+ * @throws VirtkeepError no_free_slot, libvirt_failed as LibvirtError
+ */
+export async function plug({ domain, name, active, config }: Party, disk: LentDisk): Promise<void> {
+  const flags = (active ? Affect.LIVE : 0) | (config ? Affect.CONFIG : 0);
+  try {
+    await domain.attachDevice(lentDiskXml(disk), flags);
+  } catch (error) {
+    if (!isLibvirtError(error)) throw error;
+    const isFull = error.is(INTERNAL_ERROR) && /No more available PCI slots/.test(error.message);
+    if (active && isFull) throw new VirtkeepError('no_free_slot', { domain: name }, { cause: error });
+    // it was stopped between looking and acting
+    if (!active || !config || !error.is(OPERATION_INVALID) || (await domain.isActive())) throw error;
+    await domain.attachDevice(lentDiskXml(disk), Affect.CONFIG);
+  }
+}
+
+/**
+ * Asks the guest for the disk and takes it out of the definition. libvirt waits up to five seconds for the guest, and says
+ * nothing when it did not let go (measured): so the answer is what the XML says afterwards.
+ * @returns whether the disk is gone, also when it was before
+ * @throws LibvirtError while the domain cannot be asked
+ */
+export async function unplug(
+  { libvirt }: WorkflowDependencies,
+  domainId: string,
+  isMeant: (disk: DomainConfig['disks'][number]) => boolean,
+  log: Logger,
+): Promise<boolean> {
+  const before = await readParty(libvirt(), domainId);
+  if (!before) return true;
+  await take(before.domain, before.config, isMeant, Affect.CONFIG, log);
+  await take(before.domain, before.live, isMeant, Affect.LIVE, log);
+  const after = await readParty(libvirt(), domainId);
+  return !after || !(after.live ?? after.config)!.disks.some(isMeant);
+}
+
+async function take(
+  domain: Domain,
+  form: DomainConfig | undefined,
+  isMeant: (disk: DomainConfig['disks'][number]) => boolean,
+  flag: number,
+  log: Logger,
+): Promise<void> {
+  for (const disk of form?.disks.filter(isMeant) ?? []) {
+    const { path = '', format = 'raw', type, targetDev } = disk;
+    const xml = lentDiskXml({
+      diskId: lentDiskIdOf(disk.alias) ?? '',
+      path,
+      format,
+      block: type === 'block',
+      targetDev,
+    });
+    try {
+      await domain.detachDevice(xml, flag);
+    } catch (error) {
+      // gone already, stopped meanwhile, or asked before: the XML tells which
+      if (isNoDomain(error)) return;
+      log.info('a disk could not be asked for', { domain: domain.uuid, targetDev, reason: reasonOf(error) });
+    }
+  }
+}

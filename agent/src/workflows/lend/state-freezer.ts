@@ -1,0 +1,80 @@
+/**
+ * Lending by a saved state (specification 3.1): one state of all disks, made with the first loan by the same means as any
+ * state, merged with the last one. What is attached is the layer that it froze. A template lends its files themselves.
+ */
+import type { DiskFreezer, FreezerOptions, Instant, Lender } from '../../lending/freezer.ts';
+import {
+  LENDING_STATE,
+  loadStates,
+  mergeState,
+  type SavedState,
+  savedStateId,
+} from '../../snapshots/index.ts';
+import type { OperationContext } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { makeState, prepareState } from '../snapshot/create.ts';
+
+const DESCRIPTION = 'Disks of this VM are attached to other VMs as they were at this moment.';
+
+export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
+  const stateOf = async ({ id }: Lender): Promise<SavedState | undefined> => {
+    const states = await loadStates(await dependencies.libvirt().domainByUuid(id));
+    return states.find(({ name }) => name === LENDING_STATE);
+  };
+  const find = async (lender: Lender): Promise<Instant | null> => {
+    const state = await stateOf(lender);
+    return state ? instantOf(lender, state) : null;
+  };
+  return {
+    kind: 'state',
+    serves: async () => true,
+    find,
+
+    async freeze(lender, context) {
+      if (lender.template || lender.disks.every(disk => disk.readonly)) return null;
+      return (await find(lender)) ?? make(dependencies, lender, context, stateOf);
+    },
+
+    async sourceOf(lender, { targetDev, path, format, block, readonly }) {
+      if (lender.template || readonly) return { path, format, block };
+      const state = await stateOf(lender);
+      const frozen = state?.overlays[targetDev] === undefined ? undefined : state.frozen[targetDev];
+      if (frozen === undefined) return null;
+      const frozenFormat = state!.frozenFormats?.[targetDev] ?? 'raw';
+      return { path: frozen, format: frozenFormat, block: frozen.startsWith('/dev/') };
+    },
+
+    giveBack: async () => {},
+    cloneExists: async () => false,
+
+    async release(lender: Lender, { signal, log }: FreezerOptions) {
+      const goal = { domainId: lender.id, name: LENDING_STATE, countsAsDeletion: false };
+      const bandwidthMiB = dependencies.mergeBandwidthMiB;
+      await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB });
+    },
+  };
+}
+
+async function make(
+  dependencies: WorkflowDependencies,
+  lender: Lender,
+  context: OperationContext,
+  stateOf: (lender: Lender) => Promise<SavedState | undefined>,
+): Promise<Instant> {
+  const wish = {
+    domainId: lender.id,
+    name: LENDING_STATE,
+    description: DESCRIPTION,
+    memory: false,
+    requireConsistency: false,
+  };
+  const prepared = await prepareState(dependencies, wish, context);
+  const handle = await makeState(wish, context, prepared);
+  // from here on the loan, declared before, takes it back: never while somebody reads what it froze
+  handle.keep();
+  return instantOf(lender, (await stateOf(lender))!);
+}
+
+function instantOf({ id }: Lender, state: SavedState): Instant {
+  return { id: savedStateId(id, state), name: state.name };
+}

@@ -1,0 +1,99 @@
+/** Puts loans right that others have changed: what the keeper found, done under the locks of the domains. */
+import { hasKey, reasonOf } from '@virtkeep/shared/errors';
+import type { LoanAction } from '../../lending/upkeep.ts';
+import { fromLibvirt } from '../../snapshots/index.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { freezerOf } from './freezers.ts';
+import { endAtOwner, endLoan, noteLoan, takeBack } from './loan.ts';
+import { readLender, requireParty } from './parties.ts';
+
+export const KEEP_LOANS_STEPS = ['settle'] as const;
+
+/** The workflow. Result: `{"waiting":["disk id",…]}`, the disks that their guests still do not let go. */
+export function keepLoansWorkflow(
+  dependencies: WorkflowDependencies,
+  actions: readonly LoanAction[],
+): Workflow {
+  return context =>
+    run(dependencies, actions, context).catch(error => {
+      context.signal.throwIfAborted();
+      throw fromLibvirt(error, 'keep_loans');
+    });
+}
+
+async function run(
+  dependencies: WorkflowDependencies,
+  actions: readonly LoanAction[],
+  context: OperationContext,
+): Promise<void> {
+  const waiting: string[] = [];
+  await context.step('settle', async () => {
+    for (const action of actions) {
+      try {
+        if (!(await settle(dependencies, action, context))) waiting.push(action.diskId);
+      } catch (error) {
+        // its domain went away meanwhile: the next look tells
+        if (!hasKey(error, 'domain_not_found')) throw error;
+        context.log.info('a loan could not be settled', { action, reason: reasonOf(error) });
+      }
+    }
+    context.commit({ waiting });
+  });
+}
+
+/** @returns false when a guest does not let go */
+async function settle(
+  dependencies: WorkflowDependencies,
+  action: LoanAction,
+  context: OperationContext,
+): Promise<boolean> {
+  const { ownerId, diskId, borrowerId } = action;
+  const key = { ownerId, diskId, borrowerId };
+  switch (action.do) {
+    case 'take_back':
+      if (!(await takeBack(dependencies, key, context))) return false;
+      await end(dependencies, key, context);
+      return true;
+    case 'end':
+      await end(dependencies, key, context);
+      return true;
+    case 'note':
+      await noteLoan(await requireParty(dependencies, ownerId), { diskId, borrowerId });
+      return true;
+    case 'look_at_clone':
+    case 'release': {
+      const lender = await readLender(
+        dependencies,
+        await requireParty(dependencies, ownerId),
+        context.signal,
+      );
+      const freezer = await freezerOf(dependencies, lender, context);
+      if (action.do === 'release') await freezer.release(lender, context);
+      else if (!(await freezer.cloneExists(lender, diskId, borrowerId, context)))
+        await endAtOwner(dependencies, key, false, context);
+      return true;
+    }
+  }
+}
+
+/** Declared before, so that a crash in the middle is completed before anything else may touch the domains. */
+async function end(
+  dependencies: WorkflowDependencies,
+  key: { ownerId: string; diskId: string; borrowerId: string },
+  context: OperationContext,
+): Promise<void> {
+  const keepClone = await keepsClone(dependencies, key);
+  const handle = context.effects.begin({ type: 'loan', ...key, unplug: false, keepClone }, 'always');
+  await endLoan(dependencies, key, keepClone, context);
+  handle.keep();
+}
+
+/** The detaching that the guest did not follow at once was asked for by the clone's id. */
+async function keepsClone(
+  dependencies: WorkflowDependencies,
+  { borrowerId, diskId }: { borrowerId: string; diskId: string },
+): Promise<boolean> {
+  const borrower = await requireParty(dependencies, borrowerId).catch(() => undefined);
+  return borrower?.metadata.attachments.some(known => known.diskId === diskId && known.keepClone) ?? false;
+}

@@ -1,0 +1,57 @@
+/** A template and its thin clones: who they are, and what a template must not do while it has some. */
+import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { type DomainConfig, type DomainMetadata, parseDomain } from '../../domain-xml/index.ts';
+import { isNoDomain } from '../../snapshots/index.ts';
+
+export interface Relative {
+  domain: Domain;
+  /** The persistent definition. */
+  config: DomainConfig;
+}
+
+/** Clones named in one refusal; further ones are counted. */
+const MAX_NAMED = 10;
+
+/** The domain with its definition; null when there is none. @throws LibvirtError */
+export async function relativeOf(libvirt: Libvirt, id: string): Promise<Relative | null> {
+  try {
+    const domain = await libvirt.domainByUuid(id);
+    return { domain, config: parseDomain(await domain.xml(DomainXml.INACTIVE), domain.name) };
+  } catch (error) {
+    if (isNoDomain(error)) return null;
+    throw error;
+  }
+}
+
+/** The domains of this node whose metadata name that template, by name. @throws LibvirtError */
+export async function thinClonesOf(libvirt: Libvirt, templateId: string): Promise<Relative[]> {
+  const found: Relative[] = [];
+  for (const { uuid } of await libvirt.domains()) {
+    const relative = await relativeOf(libvirt, uuid);
+    if (relative?.config.metadata.parent?.id === templateId) found.push(relative);
+  }
+  return found.sort((a, b) => (a.config.name < b.config.name ? -1 : 1));
+}
+
+/**
+ * Refuses what would break the thin clones of a template (specification 4.7); nothing when the domain never was one.
+ * @param action completes "it cannot be …": "unmarked", "removed"
+ * @throws VirtkeepError template_has_clones; LibvirtError
+ */
+export async function refuseWithClones(
+  libvirt: Libvirt,
+  { uuid, name, metadata }: { uuid: string; name: string; metadata: DomainMetadata },
+  action: string,
+): Promise<void> {
+  if (!metadata.template && metadata.templateVersion === 0) return;
+  const names = (await thinClonesOf(libvirt, uuid)).map(({ config }) => config.name);
+  if (names.length > 0)
+    throw new VirtkeepError('template_has_clones', { domain: name, clones: named(names), action });
+}
+
+function named(names: string[]): string {
+  const more = names.length - MAX_NAMED;
+  const told = names.slice(0, MAX_NAMED).join(', ');
+  return more > 0 ? `${told} and ${more} more` : told;
+}

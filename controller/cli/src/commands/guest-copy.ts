@@ -1,0 +1,195 @@
+/** `vm cp`: one file into a guest or out of it, piece by piece through its agent; no network of the guest is needed. */
+import { createReadStream, existsSync, renameSync, rmSync, statSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { Presets, SingleBar } from 'cli-progress';
+import type { Command } from 'commander';
+import type { Client } from '../client.ts';
+import { withClient } from '../context.ts';
+import { CliError, ExitCode } from '../exit-codes.ts';
+import { guestCommand } from '../guest-command.ts';
+import { bytes, note } from '../output.ts';
+import { resolve } from '../resolve.ts';
+
+interface Place {
+  /** Undefined: here. */
+  vm: string | undefined;
+  path: string;
+}
+
+const WRITE_BYTES = 192 * 1024;
+const READ_BYTES = 512 * 1024;
+/** Seconds for one piece: a guest may be slow. */
+const PIECE_TIMEOUT_S = 30;
+
+export function addCopy(vms: Command): void {
+  vms
+    .command('cp <source> <target>')
+    .description('copy a file into a guest or out of it; the one in the guest is vm:/path')
+    .action(async (sourceText: string, targetText: string) => {
+      const source = placeOf(sourceText);
+      const target = placeOf(targetText);
+      if ((source.vm === undefined) === (target.vm === undefined))
+        throw new CliError('One of the two is a file in a guest: vm:/path.', ExitCode.usage);
+      const vm = source.vm ?? target.vm!;
+      const copied = await withClient(async client => {
+        const { id } = await resolve(client, 'domains', vm);
+        return source.vm === undefined
+          ? upload(client, id, source.path, target.path)
+          : download(client, id, source.path, target.path);
+      });
+      note(`${bytes(copied)} copied`);
+    });
+}
+
+/** What stands before the first colon names a VM, unless it has a slash, as with scp. */
+function placeOf(text: string): Place {
+  const [, vm, path] = /^([^/:]+):(.*)$/s.exec(text) ?? [];
+  if (vm === undefined || path === undefined) return { vm: undefined, path: text };
+  if (path === '') throw new CliError(`Which file of "${vm}"? Give ${vm}:/path.`, ExitCode.usage);
+  return { vm, path };
+}
+
+async function upload(client: Client, vmId: string, from: string, to: string): Promise<number> {
+  const size = sizeOf(from);
+  const path = /[/\\]$/.test(to) ? `${to}${basename(from)}` : to;
+  return withGuestFile(client, vmId, path, 'w', async handle => {
+    const progress = reporter(basename(from), size);
+    let done = 0;
+    try {
+      for await (const chunk of createReadStream(from, { highWaterMark: WRITE_BYTES }))
+        for (let rest = chunk as Buffer; rest.length > 0; ) {
+          const fargs = { handle, 'buf-b64': rest.toString('base64') };
+          const { count } = await guestCommand<{ count: number }>(
+            client,
+            vmId,
+            'guest-file-write',
+            fargs,
+            PIECE_TIMEOUT_S,
+          );
+          if (!(count > 0)) throw new CliError(`The guest takes no more of ${path}; is its disk full?`);
+          rest = rest.subarray(count);
+          done += count;
+          progress.update(done);
+        }
+    } finally {
+      progress.stop();
+    }
+    await guestCommand(client, vmId, 'guest-file-flush', { handle }, PIECE_TIMEOUT_S);
+    return done;
+  });
+}
+
+async function download(client: Client, vmId: string, from: string, to: string): Promise<number> {
+  const name = from.split(/[/\\]/).at(-1) ?? '';
+  const target = existsSync(to) && statSync(to).isDirectory() ? join(to, name) : to;
+  const part = `${target}.part`;
+  return withGuestFile(client, vmId, from, 'r', async handle => {
+    const size = await lengthOf(client, vmId, handle);
+    const file = await openHere(part);
+    try {
+      const done = await readAll(client, vmId, handle, file, reporter(name, size));
+      await file.close();
+      renameSync(part, target);
+      return done;
+    } catch (error) {
+      await file.close().catch(() => {});
+      rmSync(part, { force: true });
+      throw error;
+    }
+  });
+}
+
+async function readAll(
+  client: Client,
+  vmId: string,
+  handle: number,
+  file: FileHandle,
+  progress: Progress,
+): Promise<number> {
+  let done = 0;
+  try {
+    for (let isEnd = false; !isEnd; ) {
+      const fargs = { handle, count: READ_BYTES };
+      const piece = await guestCommand<{ count: number; 'buf-b64': string; eof: boolean }>(
+        client,
+        vmId,
+        'guest-file-read',
+        fargs,
+        PIECE_TIMEOUT_S,
+      );
+      const data = Buffer.from(piece['buf-b64'] ?? '', 'base64');
+      await file.writeFile(data);
+      done += data.length;
+      progress.update(done);
+      isEnd = piece.eof || data.length === 0;
+    }
+  } finally {
+    progress.stop();
+  }
+  return done;
+}
+
+/** Opens a file of the guest and closes it, whatever happens; one that stays open is closed by the node in time. */
+async function withGuestFile<T>(
+  client: Client,
+  vmId: string,
+  path: string,
+  mode: 'r' | 'w',
+  work: (handle: number) => Promise<T>,
+): Promise<T> {
+  const handle = await guestCommand<number>(client, vmId, 'guest-file-open', { path, mode });
+  const close = () => guestCommand(client, vmId, 'guest-file-close', { handle });
+  const result = await work(handle).catch(async (error: unknown) => {
+    await close().catch(() => {});
+    throw error;
+  });
+  await close();
+  return result;
+}
+
+/** Undefined for what has none: a device, a file of /proc. */
+async function lengthOf(client: Client, vmId: string, handle: number): Promise<number | undefined> {
+  const seek = (offset: number, whence: 'set' | 'end') =>
+    guestCommand<{ position: number }>(client, vmId, 'guest-file-seek', { handle, offset, whence });
+  try {
+    const { position } = await seek(0, 'end');
+    await seek(0, 'set');
+    return position;
+  } catch {
+    return undefined;
+  }
+}
+
+function sizeOf(path: string): number {
+  try {
+    const found = statSync(path);
+    if (!found.isDirectory()) return found.size;
+  } catch (error) {
+    throw new CliError(`Cannot read ${path}: ${(error as Error).message}`, ExitCode.usage);
+  }
+  throw new CliError(`${path} is a directory; only files are copied.`, ExitCode.usage);
+}
+
+function openHere(path: string): Promise<FileHandle> {
+  return open(path, 'w').catch((error: Error) => {
+    throw new CliError(`Cannot write ${path}: ${error.message}`, ExitCode.usage);
+  });
+}
+
+interface Progress {
+  update(done: number): void;
+  stop(): void;
+}
+
+/** A bar on a terminal; nothing in a pipe. */
+function reporter(name: string, total: number | undefined): Progress {
+  if (!process.stderr.isTTY || !total) return { update() {}, stop() {} };
+  const format = '{name} {bar} {percentage}%  {amount}';
+  const bar = new SingleBar({ format, stream: process.stderr, hideCursor: true }, Presets.shades_classic);
+  bar.start(total, 0, { name, amount: '' });
+  return {
+    update: done => bar.update(done, { amount: `${bytes(done)} of ${bytes(total)}` }),
+    stop: () => bar.stop(),
+  };
+}

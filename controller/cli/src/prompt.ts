@@ -1,0 +1,30 @@
+import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { Writable } from 'node:stream';
+import { CliError, ExitCode } from './exit-codes.ts';
+
+/** A password: asked for without an echo, or the whole of stdin in a pipe. It is never an argument. */
+export function askPassword(question = 'Password: '): Promise<string> {
+  if (!process.stdin.isTTY) return Promise.resolve(readFileSync(0, 'utf8').replace(/\r?\n$/, ''));
+  return ask(question, true);
+}
+
+/** @throws CliError usage, without a terminal */
+export function ask(question: string, hidden = false): Promise<string> {
+  if (!process.stdin.isTTY)
+    throw new CliError(`${question.trim()} is missing and there is no terminal to ask on.`, ExitCode.usage);
+  process.stderr.write(question);
+  const silent = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const lines = createInterface({
+    input: process.stdin,
+    output: hidden ? silent : process.stderr,
+    terminal: true,
+  });
+  return new Promise(resolve => {
+    lines.question('', answer => {
+      lines.close();
+      if (hidden) process.stderr.write('\n');
+      resolve(answer);
+    });
+  });
+}

@@ -1,0 +1,144 @@
+/** The agent of a guest (specification 4.4): its commands, and what it tells. Answered at once, whatever `async` says. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { FastifyReply } from 'fastify';
+import Type from 'typebox';
+import { DEFAULT_TIMEOUT_S } from '../../services/guests.ts';
+import type { Services } from '../../services/services.ts';
+import type { App, RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { AsyncQuery, IdParams, oneOf, ref } from '../schemas/common.ts';
+import {
+  AvailableCommandsSchema,
+  COMMAND_PATTERN,
+  GuestCommandAnswer,
+  GuestCommandBody,
+  GuestInfoSchema,
+  SshKeysSchema,
+  SshUser,
+} from '../schemas/guest.ts';
+
+const tags = ['guests'];
+const COMMAND_NAME = new RegExp(COMMAND_PATTERN);
+/** `?refresh` alone says yes. */
+const Flag = oneOf(['', 'true', 'false', '1', '0'] as const, { description: 'ask the guest now' });
+
+export const guestRoutes: RouteModule = (app, services) => {
+  commandRoutes(app, services);
+  readRoutes(app, services);
+};
+
+function commandRoutes(app: App, services: Services): void {
+  app.get(
+    '/api/domains/:id/available-guest-cmds/',
+    {
+      config: { access: 'guest.read' },
+      schema: {
+        tags,
+        summary: 'The commands that the agent of this guest offers and has enabled',
+        params: IdParams,
+        querystring: AsyncQuery,
+        response: { 200: ref(AvailableCommandsSchema) },
+      },
+    },
+    async (request, reply) => {
+      const names = await services.guests.commands(request.params.id, hungUp(reply));
+      const spelled = services.config.api.emulator_name === 'qemu';
+      return { emu_available_cmds: names, ...(spelled ? { qemu_available_cmds: names } : {}) };
+    },
+  );
+
+  app.post(
+    '/api/domains/:id/guest-command/',
+    {
+      // the class of the command is checked with the body; an answer may hold what a file or a program does
+      config: { access: 'guest.read', secretAnswer: true, auditDetail: commandAsked },
+      schema: {
+        tags,
+        summary: 'Run a command of the guest agent and answer its result under its name',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: GuestCommandBody,
+        response: { 200: GuestCommandAnswer },
+      },
+    },
+    async (request, reply) => {
+      const { id } = request.params;
+      services.guests.requireKnown(id);
+      const { fargs: args = {}, timeout = DEFAULT_TIMEOUT_S } = request.body;
+      const command = commandOf(request.body);
+      const asked = { command, args, timeout };
+      const user = principalOf(request);
+      const result = await services.guests.run(id, asked, user, hungUp(reply));
+      return Object.fromEntries([[command, result]]);
+    },
+  );
+}
+
+function readRoutes(app: App, services: Services): void {
+  app.get(
+    '/api/domains/:id/guest-info/',
+    {
+      config: { access: 'domain.read' },
+      schema: {
+        tags,
+        summary: 'What the guest told of itself last; refresh: it is asked now',
+        params: IdParams,
+        querystring: Type.Object(
+          { ...AsyncQuery.properties, refresh: Type.Optional(Flag) },
+          { additionalProperties: false },
+        ),
+        response: { 200: ref(GuestInfoSchema) },
+      },
+    },
+    async (request, reply) => {
+      const { refresh } = request.query;
+      const asks = refresh !== undefined && refresh !== '0' && refresh !== 'false';
+      return services.guests.info(request.params.id, asks, principalOf(request), hungUp(reply));
+    },
+  );
+
+  app.get(
+    '/api/domains/:id/ssh-keys/',
+    {
+      config: { access: 'guest.execute' },
+      schema: {
+        tags,
+        summary: 'The SSH keys that may log in as a user of the guest',
+        params: IdParams,
+        querystring: Type.Object(
+          { ...AsyncQuery.properties, ssh_user: Type.Optional(Type.String({ ...SshUser, default: 'root' })) },
+          { additionalProperties: false },
+        ),
+        response: { 200: ref(SshKeysSchema) },
+      },
+    },
+    async (request, reply) => {
+      const { ssh_user = 'root' } = request.query;
+      return { ssh_user, keys: await services.guests.sshKeys(request.params.id, ssh_user, hungUp(reply)) };
+    },
+  );
+}
+
+/** The command, under either of its names. @throws missing_field, invalid_field */
+function commandOf({ emu_cmd, qemu_cmd }: { emu_cmd?: string; qemu_cmd?: string }): string {
+  if (emu_cmd !== undefined && qemu_cmd !== undefined && emu_cmd !== qemu_cmd) {
+    const reason = 'names another command than emu_cmd; send one of them';
+    throw new VirtkeepError('invalid_field', { field: 'qemu_cmd', reason });
+  }
+  const command = emu_cmd ?? qemu_cmd;
+  if (command === undefined) throw new VirtkeepError('missing_field', { field: 'emu_cmd' });
+  return command;
+}
+
+/** For the audit, of whatever was sent. */
+function commandAsked({ emu_cmd, qemu_cmd }: Record<string, unknown>): string {
+  const command = emu_cmd ?? qemu_cmd;
+  return typeof command === 'string' && COMMAND_NAME.test(command) ? command : '';
+}
+
+/** Fires when the client has left: nobody waits for the guest any more. */
+function hungUp(reply: FastifyReply): AbortSignal {
+  const left = new AbortController();
+  reply.raw.once('close', () => left.abort());
+  return left.signal;
+}

@@ -1,0 +1,61 @@
+/** Clones of VMs and templates, and the change of a template by a thin clone (specification 4.7). */
+import Type from 'typebox';
+import { LONG_ACTION, runTask } from '../actions.ts';
+import { principalOf, type RouteModule } from '../app.ts';
+import { AsyncQuery, body, IdParams, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import { DomainSchema } from '../schemas/domain.ts';
+import { taskAnswers } from '../schemas/task.ts';
+import { ChangedTemplateSchema } from '../schemas/vdisk.ts';
+
+const tags = ['templates'];
+
+export const templateRoutes: RouteModule = (app, services) => {
+  app.post(
+    '/api/domains/:id/clone/',
+    {
+      config: { access: 'domain.manage', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: 'Clone a VM that is off; thin: the disks stand on those of a template',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({
+          verbose_name: Type.Optional(Name),
+          thin: Type.Optional(Type.Boolean({ description: 'only from a template' })),
+          datapool: Type.Optional(
+            Type.String({ ...Uuid, description: 'of the new disks; without it beside the old ones' }),
+          ),
+          description: Type.Optional(Text),
+        }),
+        response: taskAnswers(ref(DomainSchema)),
+      },
+    },
+    (request, reply) => {
+      const user = principalOf(request);
+      return runTask(services, request, reply, {
+        start: taskId => services.templates.clone(request.params.id, request.body, user, taskId),
+        result: async task => services.domains.find(task.entities[0]?.id ?? '', user),
+      });
+    },
+  );
+
+  app.post(
+    '/api/domains/:id/change-template/',
+    {
+      config: { access: 'domain.manage', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary:
+          'Take the changes of a thin clone into its template; all its thin clones begin anew from that',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({}),
+        response: taskAnswers(ref(ChangedTemplateSchema)),
+      },
+    },
+    (request, reply) =>
+      runTask(services, request, reply, {
+        start: taskId => services.templates.change(request.params.id, principalOf(request), taskId),
+      }),
+  );
+};

@@ -1,0 +1,116 @@
+/** Disks of all VMs, and lending them to another VM (specification 4.1 to 4.3). */
+import Type from 'typebox';
+import type { Services } from '../../services/services.ts';
+import { LONG_ACTION, runTask } from '../actions.ts';
+import type { App, RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { listFromArray, parsePage } from '../paging.ts';
+import { AsyncQuery, IdParams, listOf, listQuery, nullable, ref, Uuid } from '../schemas/common.ts';
+import { taskAnswers } from '../schemas/task.ts';
+import { AttachedVdiskSchema, DetachedVdiskSchema, VDISK_DETAILS, VdiskSchema } from '../schemas/vdisk.ts';
+
+const tags = ['vdisks'];
+const ORDERINGS = ['verbose_name', 'size', 'status', 'domain', 'datapool'] as const;
+
+/** Open on purpose: every other parameter is ignored, whatever it holds (specification 4.1, rule 1). */
+const LentDiskBody = Type.Object(
+  {
+    vdisk: Type.String({ ...Uuid, description: 'UUID of the ORIGINAL disk' }),
+    thin_clone: Type.Optional(
+      nullable(
+        Type.String({
+          ...Uuid,
+          description: 'UUID of the first VM when it is a thin clone; without it its template is meant',
+        }),
+      ),
+    ),
+  },
+  { additionalProperties: true },
+);
+
+export const vdiskRoutes: RouteModule = (app, services) => {
+  readRoutes(app, services);
+  attachRoute(app, services);
+  detachRoute(app, services);
+};
+
+function readRoutes(app: App, services: Services): void {
+  app.get(
+    '/api/vdisks/',
+    {
+      config: { access: 'vdisk.read' },
+      schema: {
+        tags,
+        summary: 'List disks; another_domain: the originals of the disks that this VM has from other VMs',
+        querystring: listQuery({
+          another_domain: Type.Optional(Uuid),
+          domain: Type.Optional(Uuid),
+          datapool: Type.Optional(Uuid),
+          node: Type.Optional(Uuid),
+        }),
+        response: { 200: listOf(VdiskSchema) },
+      },
+    },
+    async request => {
+      const { another_domain, domain, datapool, node, ...query } = request.query;
+      const page = parsePage(query, VdiskSchema, ORDERINGS);
+      const full = page.allContent || VDISK_DETAILS.some(field => page.fields?.includes(field));
+      const disks = services.vdisks.list({ another_domain, domain, datapool, node }, full);
+      return listFromArray(request, page, disks);
+    },
+  );
+
+  app.get(
+    '/api/vdisks/:id/',
+    {
+      config: { access: 'vdisk.read' },
+      schema: { tags, summary: 'One disk', params: IdParams, response: { 200: ref(VdiskSchema) } },
+    },
+    async request => services.vdisks.get(request.params.id),
+  );
+}
+
+function attachRoute(app: App, services: Services): void {
+  app.post(
+    '/api/domains/:id/attach-vdisk/',
+    {
+      config: { access: 'vdisk.attach', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary:
+          'Attach a disk of another VM, read-only, as it was at one instant; other parameters are ignored',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: LentDiskBody,
+        response: taskAnswers(ref(AttachedVdiskSchema)),
+      },
+    },
+    (request, reply) =>
+      runTask(services, request, reply, {
+        start: taskId =>
+          services.lending.attach(request.params.id, request.body, principalOf(request), taskId),
+      }),
+  );
+}
+
+function detachRoute(app: App, services: Services): void {
+  app.post(
+    '/api/domains/:id/detach-vdisk/',
+    {
+      config: { access: 'vdisk.attach', ...LONG_ACTION },
+      schema: {
+        tags,
+        summary: 'Detach a disk of another VM by the UUID of the original; other parameters are ignored',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: LentDiskBody,
+        response: taskAnswers(ref(DetachedVdiskSchema)),
+      },
+    },
+    (request, reply) =>
+      runTask(services, request, reply, {
+        start: taskId =>
+          services.lending.detach(request.params.id, request.body, principalOf(request), taskId),
+      }),
+  );
+}

@@ -1,0 +1,95 @@
+/** A lab of operations in guests: started as the service starts them, on the runner of a workflow lab. */
+import { copyFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
+import type { CallContext } from 'nice-grpc-common';
+import { type GuestOperationMethods, guestOperations } from '../../agent/src/grpc/guest-operations.ts';
+import { listSshKeys } from '../../agent/src/guest/index.ts';
+import type { GuestOperations } from '../../agent/src/workflows/guest/domain.ts';
+import { DEBIAN_CMDLINE, debianGuest } from '../lab/debian-guest.ts';
+import { guestXml } from '../lab/domain-xml.ts';
+import { defineGuest, type Guest } from '../lab/guest.ts';
+import { tinyGuest } from '../lab/tiny-guest.ts';
+import { WorkflowLab } from './workflow-lab.ts';
+
+type Started = keyof GuestOperationMethods;
+type RequestOf<M extends Started> = Parameters<GuestOperationMethods[M]>[0];
+
+export class GuestOperationsLab {
+  readonly lab: WorkflowLab;
+  readonly operations: GuestOperations;
+
+  private constructor(lab: WorkflowLab) {
+    this.lab = lab;
+    this.operations = {
+      libvirt: () => lab.libvirt,
+      pools: lab.dependencies.pools,
+      log: lab.dependencies.log,
+      scratchDirectory: join(lab.world.dir, 'scratch'),
+      // KVM may be there and hang
+      forceTcg: true,
+      toolsImage: undefined,
+    };
+  }
+
+  static async start(): Promise<GuestOperationsLab> {
+    return new GuestOperationsLab(await WorkflowLab.start());
+  }
+
+  stop(): Promise<void> {
+    return this.lab.stop();
+  }
+
+  get service(): GuestOperationMethods {
+    return guestOperations(this.lab.runner, this.operations);
+  }
+
+  /** Starts an operation and waits for its end. @throws the operation's error as `{ msgKey, message }` */
+  async run<M extends Started>(
+    method: M,
+    guest: Guest,
+    request: Omit<RequestOf<M>, 'operationId' | 'domainId' | '$typeName'>,
+  ): Promise<{ operation: Operation; result: Record<string, unknown> }> {
+    const { id } = await this.begin(method, guest, request);
+    const operation = await this.lab.ended(id);
+    return { operation, result: JSON.parse(operation.resultJson) as Record<string, unknown> };
+  }
+
+  /** Starts an operation. @throws the error of a start that is refused */
+  async begin<M extends Started>(
+    method: M,
+    guest: Guest,
+    request: Omit<RequestOf<M>, 'operationId' | 'domainId' | '$typeName'>,
+  ): Promise<Operation> {
+    const full = { ...request, operationId: newId(), domainId: await guest.uuid() };
+    const call = this.service[method] as (request: object, context: CallContext) => Promise<Operation>;
+    return call(full, {} as CallContext);
+  }
+
+  async keys(guest: Guest, user: string): Promise<string[]> {
+    const domain = await this.lab.libvirt.domainByUuid(await guest.uuid());
+    return listSshKeys(domain, user, AbortSignal.timeout(240_000));
+  }
+
+  /** A Debian guest that can be logged in to and joined to a directory, connected to a bridge; it is off. */
+  async defineDebian(name: string, bridge?: string): Promise<Guest> {
+    const { node } = this.lab.world;
+    const path = join(node.pool(0).path, `${name}.qcow2`);
+    copyFileSync(await debianGuest('directory'), path);
+    const nic = bridge
+      ? `<interface type='bridge'><source bridge='${bridge}'/><model type='virtio'/></interface>`
+      : '';
+    // one drive is empty, for the guest tools
+    const drive = "<disk type='file' device='cdrom'><target dev='sdx' bus='sata'/><readonly/></disk>";
+    const xml = guestXml({
+      name,
+      boot: await tinyGuest(),
+      disks: [{ path }],
+      memoryMiB: 512,
+      cmdline: DEBIAN_CMDLINE,
+      devices: nic + drive,
+    });
+    return defineGuest(node, name, xml);
+  }
+}
