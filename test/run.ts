@@ -2,7 +2,7 @@
  * Runs the tests and prints, as the very last line, how many passed and failed.
  * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
- * Unit and contract tests come first. Those that start hypervisor nodes follow, two files at a time: each has a world of
+ * Unit and contract tests come first. Those that start hypervisor nodes follow, three files at a time: each has a world of
  * its own, and waits for emulated guests more than it works.
  */
 import { spawn } from 'node:child_process';
@@ -20,7 +20,7 @@ interface Outcome {
 /** A busy machine makes slow, not wrong: the limits end what hangs, they measure nothing. */
 const PHASES = [
   { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 15 },
-  { projects: ['integration', 'e2e'], flags: ['--maxWorkers=2'], limitMinutes: 75 },
+  { projects: ['integration', 'e2e'], flags: ['--maxWorkers=3'], limitMinutes: 75 },
   { projects: ['soak'], flags: ['--runInBand'], limitMinutes: 180 },
 ];
 
