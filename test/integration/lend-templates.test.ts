@@ -119,6 +119,7 @@ describe('a template and its thin clone', () => {
     expect(named.warnings).toHaveLength(1);
     await lab.detach(reader, cloneDisk);
     expect((await lab.known(reader)).attachments).toEqual([]);
+    await lab.base.inventory.refreshDomain(template);
     expect(lab.base.inventory.domain(template).loans).toEqual([]);
   });
 
