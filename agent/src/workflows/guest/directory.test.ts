@@ -32,6 +32,9 @@ describe('where an account is', () => {
     expect(placeIn({ exitCode: 0, out, err: '' })).toBe(DN);
     expect(placeIn({ exitCode: 0, out: `distinguishedName: ${DN}\n`, err: '' })).toBe(DN);
     expect(placeIn({ exitCode: 1, out, err: '' })).toBeUndefined();
+    const err = ` * Using domain name: lab.test\n * Found computer account for WEB1$ at: ${DN}\n`;
+    expect(placeIn({ exitCode: 0, out: 'sAMAccountName:\n WEB1$\n', err })).toBe(DN);
+    expect(placeIn({ exitCode: 0, out: 'sAMAccountName:\n WEB1$\n', err: '' })).toBeUndefined();
   });
 
   test('is compared as the directory does', () => {

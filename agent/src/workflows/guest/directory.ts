@@ -143,20 +143,24 @@ async function verifyJoined(
   if (proof.exitCode !== 0)
     throw operationFailed(guest, JOINING, `the directory does not take its account: ${failureText(proof)}`);
   const shown = await guest.run(showComputer(directory, login, password, computer));
-  const place = placeIn(shown);
-  if (place === undefined)
+  if (shown.exitCode !== 0)
     throw operationFailed(
       guest,
       JOINING,
       `the directory has no account ${computer}: ${failureText(shown, password)}`,
     );
-  if (unit.length > 0 && !isBelow(place, unitText(unit)))
+  if (unit.length === 0) return;
+  const place = placeIn(shown);
+  if (place === undefined)
+    throw operationFailed(guest, JOINING, `adcli does not tell where the account ${computer} is`);
+  if (!isBelow(place, unitText(unit)))
     throw operationFailed(guest, JOINING, `its account is ${place}, and not in ${unitText(unit)}`);
 }
 
 function showComputer(directory: string, login: string, password: string, computer: string) {
   const args = [
     'show-computer',
+    '--verbose',
     `--domain=${directory}`,
     `--login-user=${login}`,
     '--stdin-password',
@@ -170,9 +174,13 @@ function showComputer(directory: string, login: string, password: string, comput
   };
 }
 
-/** The account's DN in what `adcli show-computer` tells. */
-export function placeIn({ exitCode, out }: ProgramResult): string | undefined {
-  return exitCode === 0 ? /^distinguishedName:\s*(\S.*)$/m.exec(out)?.[1]?.trim() : undefined;
+/** The account's DN: among the attributes that `adcli show-computer` tells, or, with most versions, only in its messages. */
+export function placeIn({ exitCode, out, err }: ProgramResult): string | undefined {
+  if (exitCode !== 0) return undefined;
+  const found = /(?:^distinguishedName:|Found computer account for .+? at:)\s*(\S.*)$/m.exec(
+    `${out}\n${err}`,
+  );
+  return found?.[1]?.trim();
 }
 
 /** Directly in the unit; LDAP takes capitals and spaces after commas for the same. */

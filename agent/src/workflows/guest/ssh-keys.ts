@@ -139,7 +139,7 @@ const SCRIPTS = {
 { [ -z "$(tail -c 1 "$f")" ] || echo >>"$f"; } && cat >>"$f" &&
 { ! command -v restorecon >/dev/null || restorecon -R ~/.ssh; }`,
   remove: `umask 077 && f=~/.ssh/authorized_keys && n=$(mktemp ~/.ssh/.keys.XXXXXX) &&
-{ grep -vxF -f /dev/stdin "$f" >"$n"; [ $? -le 1 ]; } && cat "$n" >"$f" && rm "$n"`,
+{ grep -vxF -f - "$f" >"$n"; [ $? -le 1 ]; } && cat "$n" >"$f" && rm "$n"`,
 };
 
 function asUser(
