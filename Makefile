@@ -32,9 +32,9 @@ setup: modules ## Installs packages, node modules and the tiny test guest (only 
 test: setup ## Runs every test: unit, contract, integration, end to end with real guests
 	@node test/run.ts
 
-soak: setup ## Runs the long tests: 30 increments, 200 random loans, operations in a Debian guest and its directory
+soak: setup ## Runs the tests that need much: operations in a Debian guest, running and off, and in its directory domain
 	@test/lab/setup.sh soak
-	@VIRTKEEP_SOAK=1 node test/run.ts soak
+	@node test/run.ts soak
 
 unit: modules ## Runs the unit and contract tests only
 	@node test/run.ts unit contract

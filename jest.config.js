@@ -28,13 +28,6 @@ export default {
       ],
     },
     { ...base, displayName: 'e2e', testMatch: ['<rootDir>/test/e2e/**/*.test.ts'] },
-    {
-      ...base,
-      displayName: 'soak',
-      testMatch: [
-        '<rootDir>/test/soak/**/*.test.ts',
-        '<rootDir>/test/e2e/{lending-random,long-increments}.test.ts',
-      ],
-    },
+    { ...base, displayName: 'soak', testMatch: ['<rootDir>/test/soak/**/*.test.ts'] },
   ],
 };

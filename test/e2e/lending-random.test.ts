@@ -9,8 +9,7 @@ import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone, lostAnswer } from './agent-alone.ts';
 import { randomOf } from './long-history.ts';
 
-/** `make soak` makes 200. */
-const OPERATIONS = Number(process.env.VIRTKEEP_LENDING_OPERATIONS ?? (process.env.VIRTKEEP_SOAK ? 200 : 60));
+const OPERATIONS = Number(process.env.VIRTKEEP_LENDING_OPERATIONS ?? 200);
 const SEED = Number(process.env.VIRTKEEP_LENDING_SEED ?? 1);
 const LONG_MS = 3_600_000;
 const STATE = 'vdisks_attached_to_another_domains';
