@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, mkdtempSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { inspect } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { openGuest } from '../../agent/src/workflows/guest/guest.ts';
@@ -201,7 +202,7 @@ suite('operations in a Debian guest', () => {
           organizationalUnit: DIRECTORY.unit,
         });
         expect(result).toMatchObject({ domain: DIRECTORY.name, computer_name: 'VKWEB1', restarted: false });
-        expect(JSON.stringify(operation)).not.toContain(DIRECTORY.password);
+        expect(inspect(operation, { depth: null })).not.toContain(DIRECTORY.password);
         expect(await dc.computers()).toContain(`CN=VKWEB1,${DIRECTORY.unit}`);
         expect((await guest.sh('realm list --name-only; uname -n')).trim()).toBe(`${DIRECTORY.name}\nVKWEB1`);
         expect(await guest.sh(`id -u ${DIRECTORY.login}@${DIRECTORY.name}`)).toMatch(/^\d+\n$/);
