@@ -1,18 +1,35 @@
 import { expect, test } from '@jest/globals';
 import { merge } from './merge.ts';
 
-async function* after(delayMs: number, ...items: string[]): AsyncGenerator<string> {
-  for (const item of items) {
-    await new Promise(resolve => setTimeout(resolve, delayMs));
-    yield item;
-  }
-  await new Promise(resolve => setTimeout(resolve, 10 * delayMs));
+/** A stream whose items come when the test says so. */
+function valve<T>() {
+  const waiting: ((result: IteratorResult<T>) => void)[] = [];
+  const answer = (result: IteratorResult<T>) => waiting.shift()?.(result);
+  return {
+    give: (value: T) => answer({ value, done: false }),
+    end: () => answer({ value: undefined, done: true }),
+    [Symbol.asyncIterator]: () => ({
+      next: () => new Promise<IteratorResult<T>>(resolve => waiting.push(resolve)),
+    }),
+  };
 }
 
 test('items come as they are ready, until one stream ends', async () => {
-  const seen: string[] = [];
-  for await (const item of merge(after(2, 'a', 'b'), after(7, 'x'))) seen.push(item);
-  expect(seen).toEqual(['a', 'b', 'x']);
+  const left = valve<string>();
+  const right = valve<string>();
+  const merged = merge(left, right);
+  const next = merged.next();
+  left.give('a');
+  expect((await next).value).toBe('a');
+  const second = merged.next();
+  right.give('x');
+  expect((await second).value).toBe('x');
+  const third = merged.next();
+  left.give('b');
+  expect((await third).value).toBe('b');
+  const last = merged.next();
+  left.end();
+  expect((await last).done).toBe(true);
 });
 
 test('a failing stream fails the whole', async () => {
@@ -23,7 +40,7 @@ test('a failing stream fails the whole', async () => {
   const seen: string[] = [];
   await expect(
     (async () => {
-      for await (const item of merge(failing(), after(50))) seen.push(item);
+      for await (const item of merge(failing(), valve<string>())) seen.push(item);
     })(),
   ).rejects.toThrow('lost');
   expect(seen).toEqual(['a']);
