@@ -7,7 +7,7 @@ import type {
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { OperationRunner } from '../operations/runner.ts';
 import { backupTargetRefusal } from '../pools/index.ts';
-import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import { fromLibvirt } from '../snapshots/index.ts';
 import { backupWorkflow } from '../workflows/backup.ts';
 import { backupFileOf } from '../workflows/backup-file.ts';
 import type { Lock } from '../workflows/context.ts';
@@ -20,6 +20,7 @@ import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
 import { backupConfiguration, backupWarnings } from '../workflows/show-backup.ts';
 import { matchTemplate } from '../workflows/template/match.ts';
 import { verifyWorkflow } from '../workflows/verify.ts';
+import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
 
 /** Above it zstd takes many times as long for a few percent. */
@@ -40,7 +41,7 @@ export function backupService(
         request,
         entities: [...entitiesOf(request), { id: request.domainId, entityClass: EntityClass.DOMAIN }],
         locks: [
-          ...(await locksOf(dependencies, request.domainId)),
+          ...(await layerLocks(dependencies.libvirt, request.domainId)),
           ...(await fileLocksOf(dependencies, request, signal)),
         ],
         cancellable: true,
@@ -132,12 +133,6 @@ export function backupService(
   };
 }
 
-/** The disks of a VM that is off are read as they are: it must not be started meanwhile. */
-async function locksOf(dependencies: WorkflowDependencies, domainId: string): Promise<Lock[]> {
-  const disks: Lock = { kind: 'domain', id: domainId, mode: 'exclusive' };
-  return (await isRunning(dependencies, domainId)) ? [disks] : [disks, { ...disks, kind: 'power' }];
-}
-
 /**
  * The archive that is to be extended. One that cannot be found needs no lock when a full backup may stand in.
  * @throws VirtkeepError pool_not_found, file_not_found and what else `findBackupFile` raises
@@ -161,16 +156,6 @@ async function fileLocksOf(
 function entitiesOf({ extend, extendFileId, fileId }: StartBackupRequest) {
   const ids = extend && extendFileId !== '' ? [extendFileId, fileId] : [fileId];
   return ids.filter(id => id !== '').map(id => ({ id, entityClass: EntityClass.FILE }));
-}
-
-/** @throws VirtkeepError domain_not_found, libvirt_failed */
-async function isRunning(dependencies: WorkflowDependencies, domainId: string): Promise<boolean> {
-  try {
-    return await (await dependencies.libvirt().domainByUuid(domainId)).isActive();
-  } catch (error) {
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId });
-    throw fromLibvirt(error, 'virDomainIsActive');
-  }
 }
 
 /** @throws VirtkeepError invalid_uuid, invalid_field */

@@ -1,5 +1,4 @@
 import { sleep } from '@virtkeep/shared/abort';
-import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
   AttachDiskRequest,
@@ -15,13 +14,14 @@ import { KEEP_LOANS } from '../lending/keeper.ts';
 import { attachmentsOfParty, readParty } from '../lending/lender.ts';
 import { whichAttachment, whichDisk } from '../lending/which-disk.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import { fromLibvirt } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { attachDiskWorkflow } from '../workflows/lend/attach.ts';
 import { detachDiskWorkflow } from '../workflows/lend/detach.ts';
 import { lendDiskWorkflow, returnDiskWorkflow } from '../workflows/lend/lend.ts';
 import { ZfsDriver } from '../zfs/index.ts';
+import { domainLocks, isDomainActive } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
 
 export interface DiskServiceOptions {
@@ -60,7 +60,10 @@ async function attach(options: DiskServiceOptions, request: AttachDiskRequest): 
     : { ownerId: source!.ownerId, diskId: source!.diskId, thinClone: source!.thinClone, warnings: [] };
   const workflow = attachDiskWorkflow(workflows, { borrowerId, ...disk, ...(source ? { source } : {}) });
   const ids = [borrowerId, disk.ownerId];
-  const locks = [domainLock(borrowerId), ...(chosen ? await ownerLocks(options, chosen.owner) : [])];
+  const locks = [
+    ...domainLocks(borrowerId, false),
+    ...(chosen ? await ownerLocks(options, chosen.owner) : []),
+  ];
   return start(options, 'attach_disk', request, ids, locks, workflow, true);
 }
 
@@ -71,7 +74,9 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
   const { domainId: borrowerId } = request;
   requireIds(request);
   const borrower = await freshDomain(options, borrowerId);
-  const party = await asked(borrowerId, () => readParty(workflows.libvirt(), borrowerId));
+  const party = await readParty(workflows.libvirt(), borrowerId).catch((error: unknown) => {
+    throw fromLibvirt(error, 'virDomainLookupByUUID');
+  });
   const noted = party ? attachmentsOfParty(party) : [];
   const isClone = ({ diskId }: { diskId: string }) =>
     noted.some(attachment => attachment.diskId === diskId && attachment.clone === true);
@@ -79,7 +84,7 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
   const { ownerId } = chosen;
   const owner = inventory.domains().find(({ id }) => id === ownerId);
   const workflow = detachDiskWorkflow(workflows, { borrowerId, ...chosen });
-  const locks = [domainLock(borrowerId), ...(owner ? await ownerLocks(options, owner) : [])];
+  const locks = [...domainLocks(borrowerId, false), ...(owner ? await ownerLocks(options, owner) : [])];
   const ids = [borrowerId, ownerId].filter(id => id !== '');
   return start(options, 'detach_disk', request, ids, locks, workflow, false);
 }
@@ -137,17 +142,10 @@ async function freshDomain({ inventory }: DiskServiceOptions, id: string): Promi
   return inventory.domain(id);
 }
 
-function domainLock(id: string): Lock {
-  return { kind: 'domain', id, mode: 'exclusive' };
-}
-
 /** A running owner may be shut down meanwhile; one that is off must not start while its state is made or merged. */
 async function ownerLocks({ workflows }: DiskServiceOptions, owner: Domain): Promise<Lock[]> {
-  const isActive = await asked(owner.id, async () =>
-    (await workflows.libvirt().domainByUuid(owner.id)).isActive(),
-  );
-  const disks = domainLock(owner.id);
-  return isActive || owner.template ? [disks] : [disks, { ...disks, kind: 'power' }];
+  const isActive = await isDomainActive(workflows.libvirt, owner.id);
+  return domainLocks(owner.id, !isActive && !owner.template);
 }
 
 async function start(
@@ -170,14 +168,4 @@ async function letKeeperEnd(runner: OperationRunner, locks: readonly Lock[]): Pr
   const until = performance.now() + KEEPER_PATIENCE_MS;
   const isKept = () => locks.some(({ kind, id }) => runner.holderOf(kind, id)?.kind === KEEP_LOANS);
   while (isKept() && performance.now() < until) await sleep(KEEPER_POLL_MS);
-}
-
-/** @throws VirtkeepError domain_not_found, libvirt_failed */
-async function asked<T>(id: string, call: () => Promise<T>): Promise<T> {
-  try {
-    return await call();
-  } catch (error) {
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
-    throw fromLibvirt(error, 'virDomainLookupByUUID');
-  }
 }

@@ -7,7 +7,6 @@ import type {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { OperationRunner } from '../operations/runner.ts';
-import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { joinDirectory, leaveDirectory } from '../workflows/guest/directory.ts';
 import type { GuestOperations } from '../workflows/guest/domain.ts';
@@ -30,6 +29,7 @@ import {
 } from '../workflows/guest/ssh-keys.ts';
 import { MAX_UNATTEND_BYTES, SYSPREP_ACTIONS, SYSPREP_MODES, sysprep } from '../workflows/guest/sysprep.ts';
 import { attachTools, detachTools } from '../workflows/guest/tools.ts';
+import { isDomainActive } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
 
 export type GuestOperationMethods = Pick<
@@ -142,7 +142,7 @@ async function start(
   const known = runner.replay(operationId, kind, remembered);
   if (known) return known;
   requireUuid('domain_id', domainId);
-  const { workflow, holds, heavy } = planOf(await isRunning(operations, domainId));
+  const { workflow, holds, heavy } = planOf(await isDomainActive(operations.libvirt, domainId));
   return runner.start({
     id: operationId,
     kind,
@@ -153,15 +153,6 @@ async function start(
     heavy,
     workflow,
   });
-}
-
-async function isRunning({ libvirt }: GuestOperations, domainId: string): Promise<boolean> {
-  try {
-    return await (await libvirt().domainByUuid(domainId)).isActive();
-  } catch (error) {
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId }, { cause: error });
-    throw fromLibvirt(error, 'guest_operation');
-  }
 }
 
 async function changeKeys(

@@ -4,19 +4,14 @@ import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation
 import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { asSavedState, zfsInstants } from '../lending/zfs-instants.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import {
-  fromLibvirt,
-  isNoDomain,
-  loadStates,
-  type StateFacts,
-  savedStateMessage,
-} from '../snapshots/index.ts';
-import type { Lock, Workflow } from '../workflows/context.ts';
+import { loadStates, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
+import type { Workflow } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { checkStateName, createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../workflows/snapshot/revert.ts';
 import { ZfsDriver } from '../zfs/index.ts';
+import { askDomain, domainLocks, isDomainActive } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
 
 /** More would be a mistake of units. */
@@ -29,9 +24,8 @@ export function snapshotService(
   return {
     async list({ domainId }, { signal }) {
       requireUuid('domain_id', domainId);
-      const states: StateFacts[] = await asked(domainId, async () => {
-        return loadStates(await dependencies.libvirt().domainByUuid(domainId));
-      });
+      const call = 'virDomainSnapshot';
+      const states: StateFacts[] = await askDomain(dependencies.libvirt, domainId, call, loadStates);
       const onZfs = await zfsInstants(new ZfsDriver(), signal).catch((error: unknown) => {
         dependencies.log.warn('zfs cannot be read', { reason: reasonOf(error) });
         return null;
@@ -84,11 +78,8 @@ async function start(
 ): Promise<Operation> {
   const { domainId } = request;
   requireUuid('domain_id', domainId);
-  const isRunning = await asked(domainId, async () => {
-    return (await dependencies.libvirt().domainByUuid(domainId)).isActive();
-  });
-  const disks: Lock = { kind: 'domain', id: domainId, mode: 'exclusive' };
-  const locks: Lock[] = power === 'always' || !isRunning ? [disks, { ...disks, kind: 'power' }] : [disks];
+  const isRunning = await isDomainActive(dependencies.libvirt, domainId);
+  const locks = domainLocks(domainId, power === 'always' || !isRunning);
   return runner.start({
     id: request.operationId,
     kind,
@@ -98,14 +89,4 @@ async function start(
     cancellable: true,
     workflow,
   });
-}
-
-/** @throws VirtkeepError domain_not_found, libvirt_failed */
-async function asked<T>(id: string, call: () => Promise<T>): Promise<T> {
-  try {
-    return await call();
-  } catch (error) {
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
-    throw fromLibvirt(error, 'virDomainSnapshot');
-  }
 }

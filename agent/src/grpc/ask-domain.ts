@@ -1,0 +1,42 @@
+/** What the services ask libvirt about a domain before they start an operation on it. */
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import type { Lock } from '../workflows/context.ts';
+
+/**
+ * @param call what is named when the failure does not name it itself
+ * @throws VirtkeepError domain_not_found, libvirt_failed, and what `ask` raises of ours
+ */
+export async function askDomain<T>(
+  libvirt: () => Libvirt,
+  id: string,
+  call: string,
+  ask: (domain: Domain) => Promise<T>,
+): Promise<T> {
+  try {
+    return await ask(await libvirt().domainByUuid(id));
+  } catch (error) {
+    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
+    throw fromLibvirt(error, call);
+  }
+}
+
+/** Whether the domain runs or is suspended. @throws VirtkeepError domain_not_found, libvirt_failed */
+export function isDomainActive(libvirt: () => Libvirt, id: string): Promise<boolean> {
+  return askDomain(libvirt, id, 'virDomainIsActive', domain => domain.isActive());
+}
+
+/** The domain's disks and definition; with `power`, nobody may start or stop it meanwhile. */
+export function domainLocks(id: string, power: boolean): Lock[] {
+  const disks: Lock = { kind: 'domain', id, mode: 'exclusive' };
+  return power ? [disks, { ...disks, kind: 'power' }] : [disks];
+}
+
+/**
+ * For work on the layers of a domain: a running one may be shut down meanwhile, one that is off must not start under it.
+ * @throws VirtkeepError domain_not_found, libvirt_failed
+ */
+export async function layerLocks(libvirt: () => Libvirt, id: string): Promise<Lock[]> {
+  return domainLocks(id, !(await isDomainActive(libvirt, id)));
+}
