@@ -8,7 +8,6 @@
  */
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import { Guest } from '../lab/guest.ts';
@@ -64,13 +63,8 @@ async function change(guest: Guest): Promise<void> {
 }
 
 async function succeeded(lab: AgentAlone, id: string) {
-  // the stream tells the end at once, as the controller hears it
-  for await (const { operation } of lab.operations.watch({ operationId: id, afterSequence: 0n }))
-    if (operation?.finished) break;
-  const operation = await lab.operations.get({ id });
-  if (operation.state !== OperationState.SUCCEEDED)
-    throw new Error(operation.error?.detail ?? String(operation.state));
-  return JSON.parse(operation.resultJson) as { file: { id: string; filename: string } };
+  const { resultJson } = await lab.heard(id);
+  return JSON.parse(resultJson) as { file: { id: string; filename: string } };
 }
 
 async function begin(bench: Bench): Promise<void> {

@@ -5,7 +5,6 @@
  * writes meanwhile. The guests cooperate.
  */
 import { join } from 'node:path';
-import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
@@ -22,13 +21,8 @@ async function timed(lab: AgentAlone, start: (operationId: string) => Promise<un
   const id = newId();
   const begin = performance.now();
   await start(id);
-  for await (const { operation } of lab.operations.watch({ operationId: id, afterSequence: 0n }))
-    if (operation?.finished) break;
-  const elapsed = performance.now() - begin;
-  const operation = await lab.operations.get({ id });
-  if (operation.state !== OperationState.SUCCEEDED)
-    throw new Error(operation.error?.detail ?? String(operation.state));
-  return elapsed;
+  await lab.heard(id);
+  return performance.now() - begin;
 }
 
 async function startGuest(lab: AgentAlone, sizeGiB: number): Promise<Guest> {

@@ -169,6 +169,15 @@ export class AgentAlone {
     );
   }
 
+  /** The operation at the moment its stream tells the end, as the controller hears it. @throws Error when it failed */
+  async heard(operationId: string): Promise<Operation> {
+    for await (const { operation } of this.operations.watch({ operationId, afterSequence: 0n }))
+      if (operation?.finished) break;
+    const operation = await this.operations.get({ id: operationId });
+    if (operation.state === OperationState.SUCCEEDED) return operation;
+    throw new Error(operation.error?.detail ?? String(operation.state));
+  }
+
   /** Waits until the agent has died by a fault. */
   async died(): Promise<void> {
     await waitFor('the death of the agent', () => this.agent.daemon.pid === undefined, 180_000, 20);
