@@ -1,5 +1,5 @@
 import { appendFileSync, copyFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
-import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { isVirtkeepError } from '@virtkeep/shared/errors';
 import zstd from 'zstd-napi/binding.js';
 import { openArchive, verifyArchive } from './index.ts';
@@ -7,8 +7,6 @@ import { noise, scratch, signal, tool, writeArchive } from './test-kit.ts';
 import type { ArchiveMember } from './types.ts';
 
 const MiB = 1024 * 1024;
-// Threads, referees and disks: slow on a busy machine.
-jest.setTimeout(60_000);
 
 const dir = scratch();
 const archives = { tar: dir.at('a.tar'), hashed: dir.at('h.tar'), zst: dir.at('a.tar.zst') };
@@ -199,10 +197,12 @@ describe('foreign archives', () => {
     huge.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148);
     const start = head.subarray(0, context.compress2(head, huge));
     writeFileSync(dir.at('bomb.tar.zst'), Buffer.concat([start, bomb]));
-    const began = performance.now();
+    const before = process.cpuUsage();
     const opening = openArchive(dir.at('bomb.tar.zst'), AbortSignal.timeout(300));
     await expect(opening).rejects.toMatchObject({ msgKey: 'canceled' });
-    expect(performance.now() - began).toBeLessThan(15_000);
+    // work is bounded, not time: a busy machine makes slow
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1e6).toBeLessThan(15);
   });
 });
 
@@ -256,7 +256,7 @@ describe('random damage', () => {
   /** Opens, reads and walks what can be; anything but our own errors fails the test. */
   async function exercise(path: string): Promise<void> {
     try {
-      const archive = await openArchive(path, AbortSignal.timeout(5000));
+      const archive = await openArchive(path, AbortSignal.timeout(240_000));
       try {
         for (const { name } of archive.members)
           await archive.readMember(name, signal).catch((error: unknown) => {
@@ -270,23 +270,18 @@ describe('random damage', () => {
     }
   }
 
-  test.each(['tar', 'zst'] as const)(
-    'of a %s is always an error of ours, soon',
-    async kind => {
-      const bytes = readFileSync(small[kind]);
-      const until = performance.now() + 4000;
-      let seed = 0;
-      for (; seed < 400 && performance.now() < until; seed++) {
-        const path = dir.at(`fuzz-${kind}`);
-        writeFileSync(path, mutate(bytes, seed));
-        await exercise(path).catch((error: unknown) => {
-          throw new Error(`seed ${seed}: ${String((error as Error).stack)}`);
-        });
-      }
-      expect(seed).toBeGreaterThan(20);
-    },
-    20_000,
-  );
+  test.each(['tar', 'zst'] as const)('of a %s is always an error of ours, soon', async kind => {
+    const bytes = readFileSync(small[kind]);
+    const until = performance.now() + 4000;
+    let seed = 0;
+    for (; seed < 400 && (seed < 40 || performance.now() < until); seed++) {
+      const path = dir.at(`fuzz-${kind}`);
+      writeFileSync(path, mutate(bytes, seed));
+      await exercise(path).catch((error: unknown) => {
+        throw new Error(`seed ${seed}: ${String((error as Error).stack)}`);
+      });
+    }
+  });
 
   test('verify reports and does not throw', async () => {
     const bytes = readFileSync(small.zst);

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, describe, expect, test } from '@jest/globals';
 import { openArchive } from './index.ts';
 import { BACKUP_ID, scratch, signal, tool, VM_ID, XML } from './test-kit.ts';
 
@@ -10,8 +10,6 @@ import { BACKUP_ID, scratch, signal, tool, VM_ID, XML } from './test-kit.ts';
  * 1 MiB qcow2 with 64 KiB of 0x07 at 128 KiB, an image of 5000 bytes, an XML and the manifest, with hashes.
  */
 const golden = (name: string) => join(import.meta.dirname, 'golden', name);
-// Threads, referees and disks: slow on a busy machine.
-jest.setTimeout(60_000);
 
 const dir = scratch();
 afterAll(() => dir.remove());

@@ -47,7 +47,8 @@ let sink: Sink | undefined;
 let frames = new FrameList();
 let compressor: Compressor | undefined;
 let zeroFrame: Buffer | undefined;
-let reportedAt = 0;
+/** The first block is told at once, however young the thread's clock is. */
+let reportedAt = -PROGRESS_MS;
 
 function report(bytesDone: number): void {
   const now = performance.now();

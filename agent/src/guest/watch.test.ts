@@ -147,22 +147,23 @@ describe('a file that was opened in a guest', () => {
       log: SILENT,
       idleMs: 1_000,
     });
-    new GuestRecords(settingsOf(stored)).setFile(ID, 1000, Date.now());
+    const openedMs = Date.now();
+    new GuestRecords(settingsOf(stored)).setFile(ID, 1000, openedMs);
     const heir = new FileHandles({
       domain: () => domain,
       records: new GuestRecords(settingsOf(stored)),
       log: SILENT,
       idleMs: 1_000,
     });
-    await files.sweep(Date.now() + 5_000);
+    await files.sweep(openedMs + 5_000);
     expect(commands).toEqual([]);
-    await heir.sweep(Date.now() + 500);
+    await heir.sweep(openedMs + 500);
     expect(commands).toEqual([]);
     state.answers = false;
-    await heir.sweep(Date.now() + 5_000);
+    await heir.sweep(openedMs + 5_000);
     state.answers = true;
-    await heir.sweep(Date.now() + 5_000);
-    await heir.sweep(Date.now() + 5_000);
+    await heir.sweep(openedMs + 5_000);
+    await heir.sweep(openedMs + 5_000);
     expect(commands).toEqual(['guest-file-close', 'guest-file-close']);
     expect(JSON.parse(stored.get('guest.files')!)).toEqual({});
   });
@@ -237,7 +238,7 @@ describe('what 100 guests tell of themselves', () => {
       },
       { domains },
     );
-    const settle = () => new Promise(resolve => setTimeout(resolve, 1));
+    const settle = () => new Promise(setImmediate);
     keeper.look(performance.now());
     await settle();
     keeper.look(performance.now());

@@ -1,5 +1,4 @@
 import { describe, expect, jest, test } from '@jest/globals';
-import { sleep } from '@virtkeep/shared/abort';
 import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { mapLimited } from '@virtkeep/shared/limit';
@@ -29,6 +28,9 @@ const savedState = (name: string, parent: string | null): SavedState => ({
   name, parent, current: false, description: '', createdUnix: 1, memory: 'no', memoryPath: null, overlays: {},
   frozen: {}, internalDisks: [], deleting: false, xml: '',
 }); // biome-ignore format: one record
+
+/** Everything that waits for nothing but each other has gone on. */
+const turn = () => new Promise(setImmediate);
 
 describe('messages', () => {
   const facts = {
@@ -169,15 +171,16 @@ describe('InventoryFeed', () => {
 
 describe('bounded work', () => {
   test('mapLimited keeps order and width, and fails with the first', async () => {
-    let [now, most] = [0, 0];
-    const job = async (item: number) => {
-      most = Math.max(most, ++now);
-      await sleep(5);
-      now -= 1;
-      return item * 2;
-    };
-    expect(await mapLimited([1, 2, 3, 4, 5], 2, job)).toEqual([2, 4, 6, 8, 10]);
-    expect(most).toBe(2);
+    const ends: (() => void)[] = [];
+    const job = (item: number) => new Promise<number>(resolve => ends.push(() => resolve(item * 2)));
+    const mapped = mapLimited([1, 2, 3, 4, 5], 2, job);
+    let done = 0;
+    for (const started of [2, 3, 4, 5, 5]) {
+      expect(ends).toHaveLength(started);
+      ends[done++]!();
+      await turn();
+    }
+    expect(await mapped).toEqual([2, 4, 6, 8, 10]);
     await expect(mapLimited([1], 2, () => Promise.reject(new Error('x')))).rejects.toThrow('x');
   });
 
@@ -190,33 +193,55 @@ describe('bounded work', () => {
     expect(second).not.toHaveBeenCalled();
     expect(await gate.run('local', async () => 'fine')).toBe('fine');
     hang.resolve('late');
-    await sleep(5);
+    await turn();
     expect(await gate.run('nfs', second)).toBe('second');
     await expect(gate.run('nfs', () => Promise.reject(new Error('x')))).rejects.toThrow('x');
   });
 
   test('the work of a key is done one after the other', async () => {
-    const gate = new PathGate(1_000);
+    const gate = new PathGate(240_000);
     const order: string[] = [];
+    const ends: (() => void)[] = [];
     const work = (name: string) => async () => {
       order.push(`${name}+`);
-      await sleep(5);
+      await new Promise<void>(resolve => ends.push(resolve));
       order.push(`${name}-`);
     };
-    await Promise.all([gate.run('k', work('a')), gate.run('k', work('b')), gate.run('k', work('c'))]);
+    const all = Promise.all([gate.run('k', work('a')), gate.run('k', work('b')), gate.run('k', work('c'))]);
+    for (const end of [0, 1, 2]) {
+      await turn();
+      expect(ends).toHaveLength(end + 1);
+      ends[end]!();
+    }
+    await all;
     expect(order).toEqual(['a+', 'a-', 'b+', 'b-', 'c+', 'c-']);
   });
 
   test('a storm of requests costs two looks', async () => {
-    const work = jest.fn(async () => sleep(20));
-    const refresher = new Refresher(5, work, { error: jest.fn() } as unknown as Logger);
-    for (let index = 0; index < 100; index++) refresher.request('d');
-    await sleep(15);
-    for (let index = 0; index < 100; index++) refresher.request('d');
-    await sleep(60);
-    expect(work).toHaveBeenCalledTimes(2);
-    await refresher.stop();
-    refresher.request('d');
-    expect(work).toHaveBeenCalledTimes(2);
+    jest.useFakeTimers();
+    try {
+      const ends: (() => void)[] = [];
+      const work = jest.fn(() => new Promise<void>(resolve => ends.push(resolve)));
+      const refresher = new Refresher(5, work, { error: jest.fn() } as unknown as Logger);
+      const storm = () => {
+        for (let index = 0; index < 100; index++) refresher.request('d');
+      };
+      storm();
+      await jest.advanceTimersByTimeAsync(1_000);
+      expect(work).toHaveBeenCalledTimes(1);
+      storm();
+      ends[0]!();
+      await jest.advanceTimersByTimeAsync(1_000);
+      expect(work).toHaveBeenCalledTimes(2);
+      ends[1]!();
+      await jest.advanceTimersByTimeAsync(1_000);
+      expect(work).toHaveBeenCalledTimes(2);
+      await refresher.stop();
+      refresher.request('d');
+      await jest.advanceTimersByTimeAsync(1_000);
+      expect(work).toHaveBeenCalledTimes(2);
+    } finally {
+      jest.useRealTimers();
+    }
   });
 });

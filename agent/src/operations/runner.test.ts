@@ -36,6 +36,8 @@ async function undoEffect(effect: Effect, signal: AbortSignal): Promise<void> {
   undone.push(effect.type === 'file' ? effect.path : effect.type);
 }
 
+const TIMES = { patienceMs: 60, minDelayMs: 10, maxDelayMs: 20 };
+
 function newRunner(options: Partial<RunnerOptions> = {}): OperationRunner {
   return new OperationRunner({
     journal,
@@ -43,7 +45,7 @@ function newRunner(options: Partial<RunnerOptions> = {}): OperationRunner {
     undoEffect,
     faults: Faults.parse(''),
     concurrentOperations: 2,
-    times: { patienceMs: 60, minDelayMs: 10, maxDelayMs: 20 },
+    times: TIMES,
     ...options,
   });
 }
@@ -55,10 +57,21 @@ function options(workflow: Workflow, more: Partial<StartOptions> = {}): StartOpt
 }
 
 async function ended(id: string, of: OperationRunner = runner): Promise<Operation> {
-  for await (const { operation } of of.watch(0, id, AbortSignal.timeout(5000))) {
+  for await (const { operation } of of.watch(0, id, AbortSignal.timeout(240_000))) {
     if (operation!.state !== OperationState.RUNNING) return operation!;
   }
   throw new Error('the stream ended before the operation');
+}
+
+/** Waits until the workflow of a test says that it came so far. */
+function reached(): { here: () => void; seen: Promise<void> } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  return { here: resolve, seen: promise };
+}
+
+/** Polls; the test's own limit ends what never comes. */
+async function until(isSo: () => boolean): Promise<void> {
+  while (!isSo()) await new Promise(resolve => setTimeout(resolve, 5));
 }
 
 function untilAborted(signal: AbortSignal): Promise<never> {
@@ -66,11 +79,11 @@ function untilAborted(signal: AbortSignal): Promise<never> {
 }
 
 /** As after a kill: nothing of the old runner goes on, a new agent opens the journal. */
-function crash(): OperationRunner {
+function crash(times: RunnerOptions['times'] = TIMES): OperationRunner {
   runner.close();
   journal.close();
   journal = new Journal(join(directory, 'journal.db'));
-  return newRunner();
+  return newRunner({ times: { ...TIMES, ...times } });
 }
 
 beforeEach(() => {
@@ -147,7 +160,7 @@ describe('start', () => {
     ).toThrow(expect.objectContaining({ msgKey: 'file_busy' }));
     expect(runner.get(one.id).state).toBe(OperationState.RUNNING);
     runner.abortAll();
-    await runner.idle(AbortSignal.timeout(2000));
+    await runner.idle(AbortSignal.timeout(240_000));
   });
 
   test('what holds a lock without being an operation refuses and is refused alike', async () => {
@@ -226,13 +239,17 @@ describe('failure and cancel', () => {
   });
 
   test('cancel undoes and ends CANCELED; repeated it answers the same', async () => {
+    const copying = reached();
     const { id } = runner.start(
       options(async context => {
         context.effects.begin(file('/a'), 'failure');
-        await context.step('copy', () => untilAborted(context.signal));
+        await context.step('copy', () => {
+          copying.here();
+          return untilAborted(context.signal);
+        });
       }),
     );
-    await new Promise(resolve => setTimeout(resolve, 10));
+    await copying.seen;
     expect(runner.cancel(id).cancellable).toBe(false);
     runner.cancel(id);
     expect(await ended(id)).toMatchObject({ state: OperationState.CANCELED, error: { msgKey: 'canceled' } });
@@ -266,7 +283,6 @@ describe('failure and cancel', () => {
         context.commit({});
       }),
     );
-    await new Promise(resolve => setTimeout(resolve, 0));
     expect((await ended(id)).state).toBe(OperationState.CANCELED);
   });
 
@@ -286,7 +302,7 @@ describe('failure and cancel', () => {
     expect(runner.holderOf('domain', DOMAIN)?.operationId).toBe(id);
     undoFails = () => false;
     runner.retryNow();
-    while (runner.holderOf('domain', DOMAIN)) await new Promise(resolve => setTimeout(resolve, 5));
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
     expect(undone).toEqual(['/a', 'frozen_guest']);
     expect(journal.effects(id)).toEqual([]);
   });
@@ -294,39 +310,43 @@ describe('failure and cancel', () => {
 
 describe('recovery', () => {
   test('an interrupted operation is undone and ends FAILED; its lock holds until then', async () => {
+    const begun = reached();
     const { id } = runner.start(
       options(async context => {
         context.effects.begin(file('/a'), 'failure');
         context.effects.begin(file('/b'), 'always');
+        begun.here();
         await new Promise(() => {});
       }),
     );
-    await new Promise(resolve => setTimeout(resolve, 5));
-    undoFails = () => true;
-    runner = crash();
+    await begun.seen;
+    let tries = 0;
+    undoFails = () => ++tries > 0;
+    runner = crash({ patienceMs: 240_000 });
     runner.recover();
     expect(() => runner.start(options(async () => {}))).toThrow(
       expect.objectContaining({ msgKey: 'domain_busy' }),
     );
+    await until(() => tries > 0);
     expect(runner.get(id).state).toBe(OperationState.RUNNING);
-    await new Promise(resolve => setTimeout(resolve, 1));
     undoFails = () => false;
     expect(await ended(id)).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
     expect(undone).toEqual(['/b', '/a']);
-    await new Promise(resolve => setTimeout(resolve, 5));
-    expect(runner.holderOf('domain', DOMAIN)).toBeUndefined();
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
   });
 
   test('a committed one ends SUCCEEDED with its result, "failure" effects untouched', async () => {
+    const committed = reached();
     const { id } = runner.start(
       options(async context => {
         context.effects.begin(file('/a'), 'failure');
         context.effects.begin(file('/b'), 'always');
         context.commit({ file: 'x' });
+        committed.here();
         await new Promise(() => {});
       }),
     );
-    await new Promise(resolve => setTimeout(resolve, 5));
+    await committed.seen;
     runner = crash();
     runner.recover();
     expect(await ended(id)).toMatchObject({ state: OperationState.SUCCEEDED, resultJson: '{"file":"x"}' });
@@ -334,17 +354,19 @@ describe('recovery', () => {
   });
 
   test('what a result replaces goes only when it is committed, also after a crash', async () => {
-    const replacing = (commit: boolean) =>
+    const replacing = (commit: boolean, begun: () => void) =>
       options(async context => {
         context.effects.begin(file('/new'), 'failure');
         context.effects.begin(file('/old'), 'success');
         if (commit) context.commit({});
+        begun();
         await untilAborted(context.signal);
       });
     for (const commit of [false, true]) {
       undone = [];
-      const { id } = runner.start(replacing(commit));
-      await new Promise(resolve => setImmediate(resolve));
+      const begun = reached();
+      const { id } = runner.start(replacing(commit, begun.here));
+      await begun.seen;
       runner = crash();
       runner.recover();
       await ended(id);
@@ -366,7 +388,7 @@ describe('recovery', () => {
     runner.recover();
     expect(runner.holderOf('domain', DOMAIN)?.operationId).toBe(id);
     undoFails = () => false;
-    while (runner.holderOf('domain', DOMAIN)) await new Promise(resolve => setTimeout(resolve, 5));
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
     expect(undone).toEqual(['/a']);
   });
 });
@@ -396,12 +418,13 @@ describe('watch', () => {
   test('the stream of an ended operation ends; of an unknown one there is none; closing ends all', async () => {
     const { id } = runner.start(options(async context => context.commit({})));
     const last = await ended(id);
-    for await (const _ of runner.watch(Number(last.sequence), id, AbortSignal.timeout(1000)))
+    for await (const _ of runner.watch(Number(last.sequence), id, AbortSignal.timeout(240_000)))
       throw new Error('nothing is newer');
-    expect(() => runner.watch(0, newId(), AbortSignal.timeout(1000))).toThrow(
+    expect(() => runner.watch(0, newId(), AbortSignal.timeout(240_000))).toThrow(
       expect.objectContaining({ msgKey: 'operation_not_found' }),
     );
-    const stream = runner.watch(Number(last.sequence), '', AbortSignal.timeout(1000))[Symbol.asyncIterator]();
+    const signal = AbortSignal.timeout(240_000);
+    const stream = runner.watch(Number(last.sequence), '', signal)[Symbol.asyncIterator]();
     const next = stream.next();
     runner.close();
     expect((await next).done).toBe(true);
@@ -412,7 +435,7 @@ describe('list', () => {
   test('newest first, running ones with their live state', async () => {
     const first = runner.start(options(async context => context.commit({}), { locks: [] }));
     await ended(first.id);
-    await new Promise(resolve => setTimeout(resolve, 2));
+    await until(() => Date.now() > first.created!.getTime());
     const second = runner.start(options(context => untilAborted(context.signal), { locks: [] }));
     expect(runner.list(false).operations.map(operation => operation.id)).toEqual([second.id, first.id]);
     expect(runner.list(true).operations.map(operation => operation.id)).toEqual([second.id]);

@@ -1,5 +1,5 @@
 /** The driver on volumes, with a scripted program: what zfs-fuse does not have, in the words of OpenZFS 2. */
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
@@ -11,10 +11,13 @@ const CLONE = `tank/virtkeep-${ID}`;
 let directory: string;
 /** Links of /dev/zvol, and whatever else has a path. */
 let links: Record<string, string>;
+/** Called before a path is looked at, with how often that path was. */
+let looking: (path: string, times: number) => void;
 const signal = () => AbortSignal.timeout(240_000);
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'vk-zfs-'));
+  looking = () => {};
   links = {
     '/dev/zvol/tank/vm/disk 1': '/dev/zd0',
     '/dev/zvol/tank/b': '/dev/zd16',
@@ -28,10 +31,16 @@ function scripted(answers: string): ZfsDriver {
   const program = join(directory, 'zfs');
   writeFileSync(program, `#!/bin/sh\nprintf '%s\\n' "$*" >> '${directory}/calls'\n${answers}\n`);
   chmodSync(program, 0o755);
+  const looks = new Map<string, number>();
   return new ZfsDriver({
     ...localTools([program]),
     mountInfo: async () => '22 1 254:1 / / rw - ext4 /dev/vda1 rw\n',
-    realPath: async path => links[path] ?? null,
+    realPath: async path => {
+      const times = (looks.get(path) ?? 0) + 1;
+      looks.set(path, times);
+      looking(path, times);
+      return links[path] ?? null;
+    },
   });
 }
 
@@ -54,9 +63,9 @@ describe('a volume', () => {
 
   test('is cloned read-only, and its device is waited for', async () => {
     const driver = scripted('exit 0');
-    setTimeout(() => {
-      links[`/dev/zvol/${CLONE}`] = '/dev/zd48';
-    }, 300);
+    looking = (path, times) => {
+      if (times === 3) links[path] = '/dev/zd48';
+    };
     const like = { kind: 'volume', dataset: 'tank/b' } as const;
     const path = await driver.clone('tank/b@now', like, CLONE, { disk: ID }, signal());
     expect(path).toBe(`/dev/zvol/${CLONE}`);
@@ -66,8 +75,10 @@ describe('a volume', () => {
   test('whose clone never appears fails, and a fired signal ends the wait', async () => {
     const stop = new AbortController();
     const like = { kind: 'volume', dataset: 'tank/b' } as const;
+    looking = (_path, times) => {
+      if (times === 3) stop.abort();
+    };
     const waiting = scripted('exit 0').clone('tank/b@now', like, CLONE, {}, stop.signal);
-    setTimeout(() => stop.abort(), 300);
     await expect(waiting).rejects.toMatchObject({ msgKey: 'canceled' });
   });
 
@@ -157,7 +168,8 @@ describe('the program', () => {
   test('that hangs is ended by the signal', async () => {
     const stop = new AbortController();
     const hanging = scripted('exec sleep 1000').clones([], stop.signal);
-    setTimeout(() => stop.abort(), 200);
+    while (!existsSync(join(directory, 'calls'))) await new Promise(resolve => setTimeout(resolve, 10));
+    stop.abort();
     await expect(hanging).rejects.toMatchObject({ msgKey: 'canceled' });
   });
 });
