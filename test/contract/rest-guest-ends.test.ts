@@ -46,6 +46,12 @@ test('a client that leaves ends the wait on the node', async () => {
   expect(calls[0]!.ended).toBe(false);
   sent.destroy();
   await until(() => calls[0]!.ended);
+  // what was asked is known all the same
+  const records = async () => (await rest.call('GET', '/api/audit/?name=guest-exec')).body.results;
+  await until(async () => (await records()).length > 0);
+  expect(await records()).toMatchObject([
+    { user: { username: 'the-operator' }, error: 'canceled', request: BODY },
+  ]);
 });
 
 test('a controller that stops answers so', async () => {

@@ -165,3 +165,18 @@ test('a command too long to be written down is known by its name all the same', 
     action: 'POST /api/domains/:id/guest-command/ guest-exec',
   });
 });
+
+test('what asks a guest is written down although it changes nothing; what is known of it is not', async () => {
+  const before = (await audited()).length;
+  const ask = (path: string) => rest.call('GET', `/api/domains/${domain}/${path}`, { as: 'operator' });
+  for (const path of ['available-guest-cmds/', 'guest-info/?refresh', 'ssh-keys/?ssh_user=root'])
+    await ask(path);
+  for (const path of ['', 'guest-info/', 'guest-info/?refresh=0']) await ask(path);
+  const told = (await audited()).slice(before);
+  expect(told.map(({ action }) => action)).toEqual([
+    'GET /api/domains/:id/available-guest-cmds/',
+    'GET /api/domains/:id/guest-info/',
+    'GET /api/domains/:id/ssh-keys/',
+  ]);
+  expect(told[2]).toMatchObject({ path: `/api/domains/${domain}/ssh-keys/?ssh_user=root`, entity: domain });
+});

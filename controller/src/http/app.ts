@@ -32,6 +32,8 @@ declare module 'fastify' {
     auditDetail?: (body: Record<string, unknown>) => string;
     /** No audit record although it is not a GET (logins write their own). */
     unaudited?: boolean;
+    /** An audit record although it is a GET, by its query: a command to a guest. */
+    auditedRead?: (query: Record<string, unknown>) => boolean;
   }
   interface FastifyInstance {
     /** Configured address for full URLs; null takes the request's Host header. */

@@ -5,21 +5,33 @@ import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
 
 export function registerAudit(app: App, services: Services): void {
-  app.addHook('onResponse', async (request, reply) => {
-    if (!isAudited(request)) return;
+  const written = new WeakSet<FastifyRequest>();
+  const write = async (request: FastifyRequest, reply: FastifyReply) => {
+    if (!isAudited(request) || written.has(request)) return;
+    written.add(request);
     try {
       await writeRecord(services, request, reply);
     } catch (error) {
       services.log.error('audit record not written', { error, request_id: request.id });
     }
+  };
+  app.addHook('onResponse', write);
+  // who has left is sent nothing, and there is no response then: what was asked is written down all the same
+  app.addHook('onSend', async (request, reply, payload) => {
+    if (reply.raw.destroyed) await write(request, reply);
+    else reply.raw.once('close', () => void write(request, reply));
+    return payload;
   });
 }
 
-/** Changes by somebody known; what was refused for want of a login is no change and would fill the log. */
-function isAudited(request: FastifyRequest): boolean {
-  if (request.method === 'GET' || request.method === 'HEAD' || request.method === 'OPTIONS') return false;
-  const { config } = request.routeOptions;
-  return request.principal !== null && config.unaudited !== true;
+/**
+ * Changes by somebody known, and what asks a guest; what was refused for want of a login is no change and would fill the log.
+ */
+function isAudited({ method, principal, query, routeOptions: { config } }: FastifyRequest): boolean {
+  if (principal === null) return false;
+  if (method === 'GET' || method === 'HEAD')
+    return config.auditedRead?.(query as Record<string, unknown>) ?? false;
+  return method !== 'OPTIONS' && config.unaudited !== true;
 }
 
 function writeRecord(services: Services, request: FastifyRequest, reply: FastifyReply): Promise<void> {

@@ -31,7 +31,7 @@ function commandRoutes(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/available-guest-cmds/',
     {
-      config: { access: 'guest.read' },
+      config: { access: 'guest.read', auditedRead: () => true },
       schema: {
         tags,
         summary: 'The commands that the agent of this guest offers and has enabled',
@@ -78,7 +78,7 @@ function readRoutes(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/guest-info/',
     {
-      config: { access: 'domain.read' },
+      config: { access: 'domain.read', auditedRead: isRefresh },
       schema: {
         tags,
         summary: 'What the guest told of itself last; refresh: it is asked now',
@@ -91,16 +91,15 @@ function readRoutes(app: App, services: Services): void {
       },
     },
     async (request, reply) => {
-      const { refresh } = request.query;
-      const asks = refresh !== undefined && refresh !== '0' && refresh !== 'false';
-      return services.guests.info(request.params.id, asks, principalOf(request), hungUp(reply));
+      const { params, query } = request;
+      return services.guests.info(params.id, isRefresh(query), principalOf(request), hungUp(reply));
     },
   );
 
   app.get(
     '/api/domains/:id/ssh-keys/',
     {
-      config: { access: 'guest.execute' },
+      config: { access: 'guest.execute', auditedRead: () => true },
       schema: {
         tags,
         summary: 'The SSH keys that may log in as a user of the guest',
@@ -117,6 +116,10 @@ function readRoutes(app: App, services: Services): void {
       return { ssh_user, keys: await services.guests.sshKeys(request.params.id, ssh_user, hungUp(reply)) };
     },
   );
+}
+
+function isRefresh({ refresh }: { refresh?: unknown }): boolean {
+  return refresh !== undefined && refresh !== '0' && refresh !== 'false';
 }
 
 /** The command, under either of its names. @throws missing_field, invalid_field */
