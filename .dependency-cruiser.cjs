@@ -37,6 +37,16 @@ module.exports = {
       'the libvirt binding is a package of its own',
     ),
 
+    {
+      name: 'through-the-door',
+      severity: 'error',
+      comment: 'the public side of these folders is their index.ts',
+      from: { path: '^agent/src/([^/]+)', pathNot: '\\.test\\.ts$' },
+      to: {
+        path: '^agent/src/(archive|disks|domain-xml|guest|pools|snapshots|zfs)/',
+        pathNot: '^agent/src/($1/|[^/]+/index\\.ts$)',
+      },
+    },
     forbid(
       'archive-knows-bytes-only',
       '^agent/src/archive/',

@@ -9,8 +9,6 @@ import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
 
-// The machine may be busy with other tests.
-
 let rest: RestApp;
 let node: Enrolled;
 let agent: FakeAgent;

@@ -5,7 +5,6 @@ import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../controller/src/agents/clients.ts';
 import type { NodeLinks } from '../../controller/src/agents/links.ts';
-import { SYSTEM_USER } from '../../controller/src/auth/principal.ts';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
 import { CertificateRenewer } from '../../controller/src/services/certificates.ts';
 import { Inventory } from '../../controller/src/services/inventory.ts';
@@ -14,7 +13,7 @@ import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, nodeRequest, stopAll, until } from './rest-nodes-world.ts';
 
-// The machine may be busy with other tests.
+const USER = { id: newId(), username: 'somebody' };
 
 const TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
 let rest: RestApp;
@@ -87,7 +86,7 @@ describe('restart of the controller', () => {
         id: taskId,
         name: 'domain_reboot',
         verboseName: 'Reboot',
-        user: SYSTEM_USER,
+        user: USER,
         entities: [{ id: domain.id, class: 'domain' }],
         nodeId: agent.id,
       });
@@ -148,7 +147,7 @@ describe('restart of the controller', () => {
     const task = {
       name: 'file_refresh',
       verboseName: 'Read x',
-      user: SYSTEM_USER,
+      user: USER,
       entities: [],
       nodeId: null,
     };

@@ -16,8 +16,6 @@ import {
   until,
 } from './rest-nodes-world.ts';
 
-// The machine may be busy with other tests.
-
 let rest: RestApp;
 let one: Enrolled;
 let two: Enrolled;

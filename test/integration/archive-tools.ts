@@ -1,5 +1,5 @@
 /** Archives and images seen through other programs than ours. */
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { run, succeeds } from '../lab/run.ts';
 
@@ -65,5 +65,3 @@ export async function fileInside(image: string, path: string): Promise<string> {
     rmSync(raw, { force: true });
   }
 }
-
-export const namesIn = (directory: string): string[] => readdirSync(directory).sort();

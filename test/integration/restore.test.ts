@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { ArchiveWriter, type Manifest, openArchive } from '../../agent/src/archive/index.ts';
-import { deviceDifferences } from '../../agent/src/domain-xml/index.ts';
+import { deviceDifferences } from '../../agent/src/domain-xml/compare.ts';
 import { RESTORE_STEPS } from '../../agent/src/workflows/restore.ts';
 import { makeDataDisk, makePlainDisk } from '../lab/disks.ts';
 import { defineGuest, Guest } from '../lab/guest.ts';

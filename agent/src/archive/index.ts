@@ -10,32 +10,18 @@
  */
 
 export { ArchiveAppender } from './append.ts';
-export { ArchiveConverter, type ConvertOptions } from './convert.ts';
+export { ArchiveConverter } from './convert.ts';
 export {
-  MANIFEST_VERSION,
   type Manifest,
   type ManifestDisk,
   type ManifestLayer,
   type ManifestSavedState,
   type ManifestState,
   type MemberRecord,
-  manifestSchema,
+  parseManifest,
 } from './manifest.ts';
-export { isPartialName, type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
-export { type Archive, type MemberRange, openArchive, verifyArchive } from './reader.ts';
-export { neededMembers, restorableStates } from './restorable.ts';
+export { type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
+export { type Archive, openArchive, verifyArchive } from './reader.ts';
 export { undoAppend } from './tail.ts';
-export type {
-  AppenderOptions,
-  ArchiveFormat,
-  ArchiveMember,
-  ArchiveProblem,
-  ExtractOptions,
-  FinishedArchive,
-  FinishOptions,
-  MemberOptions,
-  VerifyOptions,
-  VerifyResult,
-  WriterOptions,
-} from './types.ts';
+export type { ArchiveProblem, FinishedArchive, FinishOptions, VerifyResult } from './types.ts';
 export { ArchiveWriter } from './writer.ts';

@@ -82,15 +82,10 @@ export function checkName(name: string): void {
   if (reason !== undefined) throw new VirtkeepError('invalid_name', { value: name, reason });
 }
 
-const PARTIAL_NAME = /^\..+\.[0-9a-f-]{36}\.partial(\.qcow2)?$/;
-
 /** The temporary name beside the target that an archive has until it is published. */
 export function partialPathOf(path: string, backupId: string): string {
   return join(dirname(path), `.${basename(path)}.${backupId}.partial`);
 }
-
-/** True for the file name (no directory) of an unfinished archive or its converted raw disk: safe to delete at start. */
-export const isPartialName = (name: string): boolean => PARTIAL_NAME.test(name);
 
 /** The sidecar with the members' SHA-256 in `sha256sum -c` form. */
 export const sha256PathOf = (path: string): string => `${path}.sha256`;

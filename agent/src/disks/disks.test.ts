@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -24,6 +24,11 @@ async function overwrite(path: string, offset: number, bytes: Buffer): Promise<v
   await file.close();
 }
 
+/** Whether both show a guest the same bytes. */
+function equal(raw: string, qcow2: string): boolean {
+  return spawnSync('qemu-img', ['compare', '-q', '-f', 'raw', '-F', 'qcow2', raw, qcow2]).status === 0;
+}
+
 describe('qemu-img', () => {
   test('creates, reads, compares, converts and checks', async () => {
     writeFileSync(at('a.raw'), Buffer.alloc(MiB, 7));
@@ -33,9 +38,7 @@ describe('qemu-img', () => {
       sourceFormat: 'raw',
       targetFormat: 'qcow2',
     });
-    const raw = { path: at('a.raw'), format: 'raw' };
-    const qcow2 = { path: at('a.qcow2'), format: 'qcow2' };
-    expect(await disks.imagesEqual(raw, qcow2, { signal })).toBe(true);
+    expect(equal(at('a.raw'), at('a.qcow2'))).toBe(true);
     const info = await disks.imageInfo(at('a.qcow2'), { signal });
     expect(info).toMatchObject({
       format: 'qcow2',
@@ -49,7 +52,7 @@ describe('qemu-img', () => {
       leaks: 0,
     });
     await overwrite(at('a.raw'), 100, Buffer.from('x'));
-    expect(await disks.imagesEqual(raw, qcow2, { signal })).toBe(false);
+    expect(equal(at('a.raw'), at('a.qcow2'))).toBe(false);
   });
 
   test('sees a corrupt image', async () => {
@@ -94,12 +97,14 @@ describe('chains', () => {
       virtualSize: 12 * MiB,
     });
     const layers = await disks.readLayers(at('top.qcow2'), 'qcow2');
-    const infos = await disks.backingChain(at('top.qcow2'), { signal, format: 'qcow2' });
-    expect(layers.map(layer => [layer.path, layer.format, layer.virtualSize])).toEqual(
-      infos.map(info => [info.path, info.format, info.virtualSize]),
+    const args = ['info', '--output=json', '--backing-chain', '-f', 'qcow2', at('top.qcow2')];
+    const infos = JSON.parse(execFileSync('qemu-img', args, { encoding: 'utf8' }));
+    expect(layers.map(layer => [layer.path, layer.format, layer.virtualSize, layer.allocatedSize])).toEqual(
+      infos.map((info: Record<string, unknown>) => [
+        info.filename, info.format, info['virtual-size'], info['actual-size'],
+      ]), // biome-ignore format: one layer
     );
     expect(layers[0]).toMatchObject({ backingPath: at('base.qcow2'), backingFormat: 'qcow2' });
-    expect(layers[0]?.allocatedSize).toBe(infos[0]?.allocatedSize);
     await disks.rebaseUnsafe(at('top.qcow2'), null, { signal });
     expect(await disks.readLayers(at('top.qcow2'))).toHaveLength(1);
   });

@@ -12,12 +12,6 @@ export interface ImageInfo {
   virtualSize: number;
   /** Bytes allocated on the host. */
   allocatedSize: number;
-  /** Bytes per cluster; undefined for raw. */
-  clusterSize?: number;
-  /** The backing file as written in the image, and as found from it. */
-  backingFile?: string;
-  backingPath?: string;
-  backingFormat?: string;
   encrypted: boolean;
   corrupt: boolean;
   /** Names of internal snapshots. */
@@ -36,14 +30,6 @@ export async function imageInfo(path: string, options: InfoOptions): Promise<Ima
     ...options,
   });
   return readInfo(parseJson(text));
-}
-
-/** The image and every layer below it, top to bottom. Not for untrusted images: it opens what they name. */
-export async function backingChain(path: string, options: InfoOptions): Promise<ImageInfo[]> {
-  const args = ['--output=json', '-U', '--backing-chain', ...formatArg(options), absolute(path)];
-  const layers = parseJson(await qemuImg('info', args, { timeoutMs: SHORT_MS, ...options }));
-  if (!Array.isArray(layers)) throw failed('info', 'its output is not a list');
-  return layers.map(readInfo);
 }
 
 export interface CreateOptions extends RunOptions {
@@ -129,25 +115,6 @@ export async function rebaseUnsafe(
   await qemuImg('rebase', args, { timeoutMs: SHORT_MS, ...options });
 }
 
-/** True when two images show the guest the same bytes (`-U`: either may be in use). */
-export async function imagesEqual(
-  first: { path: string; format: string },
-  second: { path: string; format: string },
-  options: RunOptions,
-): Promise<boolean> {
-  const args = [
-    '-U',
-    '-f',
-    first.format,
-    '-F',
-    second.format,
-    absoluteSource(first.path),
-    absoluteSource(second.path),
-  ];
-  // 1: they differ
-  return /identical/.test(await qemuImg('compare', args, { ...options, okCodes: [0, 1] }));
-}
-
 function readInfo(value: unknown): ImageInfo {
   const info = value as Record<string, unknown>;
   const specific = (info['format-specific'] as { data?: Record<string, unknown> } | undefined)?.data ?? {};
@@ -157,10 +124,6 @@ function readInfo(value: unknown): ImageInfo {
     format: text(info.format) ?? '',
     virtualSize: number(info['virtual-size']),
     allocatedSize: number(info['actual-size']),
-    clusterSize: number(info['cluster-size']) || undefined,
-    backingFile: text(info['backing-filename']),
-    backingPath: text(info['full-backing-filename']) ?? text(info['backing-filename']),
-    backingFormat: text(info['backing-filename-format']),
     encrypted: info.encrypted === true,
     corrupt: specific.corrupt === true,
     internalSnapshots: snapshots.map(snapshot => String(snapshot.name ?? '')),

@@ -19,7 +19,8 @@ const IGNORED_SOURCE = new Set(['file', 'dev', 'pool', 'volume', 'path', 'index'
 
 /**
  * How two definitions differ as machines: firmware, CPU, memory and every device with its address and options. Names,
- * uuids, MACs, file paths, disk formats and runtime notes do not count. Empty: the same devices.
+ * uuids, MACs, file paths, disk formats and runtime notes do not count. Empty: the same devices. The tests hold restored
+ * machines against the lost ones with it.
  * @throws VirtkeepError xml_invalid
  */
 export function deviceDifferences(first: string, second: string): string[] {

@@ -6,29 +6,22 @@ export interface DomainConfig {
   /** Lower case; empty when the XML has none. */
   uuid: string;
   name: string;
-  title?: string;
   description: string;
   /** Most memory the guest can have, MiB, rounded up. */
   memoryMiB: number;
   /** Most CPUs the guest can have. */
   vcpus: number;
-  /** "kvm", "qemu". */
-  virtType: string;
   arch: string;
   /** Machine type as written: "q35", "pc-i440fx-7.2". */
   machine: string;
-  /** `firmware` of <os>: "efi" when libvirt chooses the loader itself. */
-  firmware?: string;
-  loader?: { path?: string; type?: string; secure: boolean };
   /** UEFI variables: their file, and the file they are made from. */
   nvram?: { path?: string; template?: string };
   tpm?: { model?: string; backend: string; version?: string };
   disks: DiskConfig[];
-  interfaces: InterfaceConfig[];
+  /** Network interfaces that have a MAC address. */
+  interfaces: { mac: string }[];
   hostdevs: HostdevConfig[];
   agentChannel: AgentChannel;
-  /** Model of the memory balloon; "none" or "virtio". */
-  memballoon?: string;
   os: GuestOs;
   metadata: DomainMetadata;
 }
@@ -58,8 +51,6 @@ export interface DiskConfig {
   serial?: string;
   /** Name that a user gave the device ("ua-…"); libvirt's own ones are left out. */
   alias?: string;
-  /** `snapshot` attribute: "no", "internal", "external", "manual". */
-  snapshot?: string;
   /** Layers below the active one as the XML has them, top to bottom; undefined when it does not say. */
   backingChain?: BackingLayer[];
   /** The source is a part of a file, or an encrypted one. */
@@ -69,17 +60,7 @@ export interface DiskConfig {
 
 export interface BackingLayer {
   type: string;
-  format?: string;
   path?: string;
-}
-
-export interface InterfaceConfig {
-  mac: string;
-  /** "network", "bridge", "user". */
-  type: string;
-  model?: string;
-  /** Name of the network or bridge. */
-  source?: string;
 }
 
 export interface HostdevConfig {
@@ -97,8 +78,6 @@ export interface SnapshotConfig {
   parent?: string;
   /** Seconds since 1970 (libvirt has no finer time). */
   creationTime: number;
-  /** "running", "paused", "shutoff", "disk-snapshot". */
-  state: string;
   memory: { mode: 'no' | 'internal' | 'external'; path?: string };
   disks: SnapshotDisk[];
   /** The domain as it was: `<domain>`; undefined when libvirt kept none. */
@@ -115,5 +94,4 @@ export interface SnapshotDisk {
   mode: 'no' | 'internal' | 'external' | 'manual' | 'default';
   /** The overlay that was made when the state was frozen. */
   path?: string;
-  format?: string;
 }

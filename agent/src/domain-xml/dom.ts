@@ -1,4 +1,4 @@
-// The few ways this folder walks a tree. Paths are child element names separated by slashes; names are local names of
+// The few ways a tree of elements is walked and changed. Paths are child element names separated by slashes; names are local names of
 // elements without a namespace, as in all of libvirt's own elements.
 import type { Element, Node } from '@xmldom/xmldom';
 

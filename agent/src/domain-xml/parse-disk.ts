@@ -29,7 +29,6 @@ export function parseDisk(disk: Element): DiskConfig | undefined {
     cache: attr(driver, 'cache'),
     serial: text(disk, 'serial'),
     ...userAlias(disk),
-    snapshot: attr(disk, 'snapshot'),
     backingChain: backingChain(disk),
     sliced: source !== undefined && child(source, 'slices') !== undefined,
     encrypted:
@@ -76,7 +75,7 @@ function backingChain(disk: Element): BackingLayer[] | undefined {
     if (children(store).length === 0) break;
     const type = attr(store, 'type') ?? 'file';
     const path = sourcePath(type, child(store, 'source'));
-    chain.push({ type, format: attr(child(store, 'format'), 'type'), ...(path ? { path } : {}) });
+    chain.push({ type, ...(path ? { path } : {}) });
   }
   return chain;
 }

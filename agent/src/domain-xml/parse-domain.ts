@@ -1,5 +1,5 @@
 import type { Element } from '@xmldom/xmldom';
-import type { AgentChannel, DomainConfig, HostdevConfig, InterfaceConfig } from './config.ts';
+import type { AgentChannel, DomainConfig, HostdevConfig } from './config.ts';
 import { attr, child, childrenAt, text } from './dom.ts';
 import { readGuestOs } from './guest-os.ts';
 import { readMetadata } from './metadata.ts';
@@ -29,43 +29,29 @@ export function readDomain(domain: Element, subject: string): DomainConfig {
   return {
     uuid: text(domain, 'uuid')?.toLowerCase() ?? '',
     name,
-    title: text(domain, 'title'),
     description: text(domain, 'description') ?? '',
     memoryMiB: memoryMiB(child(domain, 'memory')),
     vcpus: count(text(domain, 'vcpu')) || 1,
-    virtType: attr(domain, 'type') ?? '',
     ...readFirmware(domain),
     disks: childrenAt(domain, 'devices/disk').flatMap(disk => parseDisk(disk) ?? []),
     interfaces: childrenAt(domain, 'devices/interface').flatMap(readInterface),
     hostdevs: childrenAt(domain, 'devices/hostdev').map(readHostdev),
     agentChannel: readAgentChannel(domain),
-    memballoon: attr(child(domain, 'devices/memballoon'), 'model'),
     os: readGuestOs(domain),
     metadata: readMetadata(domain),
   };
 }
 
-type Firmware = Pick<DomainConfig, 'arch' | 'machine' | 'firmware' | 'loader' | 'nvram' | 'tpm'>;
+type Firmware = Pick<DomainConfig, 'arch' | 'machine' | 'nvram' | 'tpm'>;
 
 function readFirmware(domain: Element): Firmware {
   const type = child(domain, 'os/type');
-  const loader = child(domain, 'os/loader');
   const nvram = child(domain, 'os/nvram');
   const tpm = child(domain, 'devices/tpm');
   const backend = tpm && child(tpm, 'backend');
   return {
     arch: attr(type, 'arch') ?? '',
     machine: attr(type, 'machine') ?? '',
-    firmware: attr(child(domain, 'os'), 'firmware'),
-    ...(loader
-      ? {
-          loader: {
-            path: loader.textContent?.trim() || undefined,
-            type: attr(loader, 'type'),
-            secure: attr(loader, 'secure') === 'yes',
-          },
-        }
-      : {}),
     ...(nvram ? { nvram: { path: nvramPath(nvram), template: attr(nvram, 'template') } } : {}),
     ...(tpm
       ? {
@@ -85,18 +71,9 @@ function nvramPath(nvram: Element): string | undefined {
   return source ? attr(source, 'file') : nvram.textContent?.trim() || undefined;
 }
 
-function readInterface(element: Element): InterfaceConfig[] {
+function readInterface(element: Element): DomainConfig['interfaces'] {
   const mac = attr(child(element, 'mac'), 'address')?.toLowerCase();
-  if (!mac) return [];
-  const source = child(element, 'source');
-  return [
-    {
-      mac,
-      type: attr(element, 'type') ?? '',
-      model: attr(child(element, 'model'), 'type'),
-      source: attr(source, 'network') ?? attr(source, 'bridge') ?? attr(source, 'dev'),
-    },
-  ];
+  return mac ? [{ mac }] : [];
 }
 
 function readHostdev(element: Element): HostdevConfig {

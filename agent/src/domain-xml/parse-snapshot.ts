@@ -21,7 +21,6 @@ export function parseSnapshot(xml: string, subject = 'a saved state'): SnapshotC
     description: text(root, 'description') ?? '',
     parent: text(root, 'parent/name'),
     creationTime: Number.isSafeInteger(created) ? created : 0,
-    state: text(root, 'state') ?? '',
     memory: readMemory(child(root, 'memory')),
     disks: childrenAt(root, 'disks/disk').flatMap(readDisk),
     ...(domain ? { domain: readDomain(domain, subject) } : {}),
@@ -46,7 +45,6 @@ function readDisk(disk: Element): SnapshotDisk[] {
       mode:
         mode === 'no' || mode === 'internal' || mode === 'external' || mode === 'manual' ? mode : 'default',
       path: sourcePath(attr(disk, 'type') ?? 'file', child(disk, 'source')),
-      format: attr(child(disk, 'driver'), 'type'),
     },
   ];
 }

@@ -1,13 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { hasKey } from '@virtkeep/shared/errors';
-import {
-  deviceDifferences,
-  editSnapshot,
-  parseDomain,
-  parseSnapshot,
-  setIdentity,
-  stripRuntime,
-} from './index.ts';
+import { deviceDifferences } from './compare.ts';
+import { editSnapshot, parseDomain, parseSnapshot, setIdentity, stripRuntime } from './index.ts';
 import { LIVE_XML, SNAPSHOT_XML } from './sample-xml.ts';
 
 /** Small deterministic generator (mulberry32), so that a failure can be repeated. */

@@ -5,8 +5,8 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { KiB } from '@virtkeep/shared/units';
 import { ABSENT_KEYS, nameOf } from './failures.ts';
-import { WRITE_BYTES } from './file-io.ts';
 import { nonsense } from './programs.ts';
 import type { GuestRecords } from './records.ts';
 import { type CommandOptions, guestCommand } from './session.ts';
@@ -20,6 +20,8 @@ export interface FileHandleOptions {
   idleMs: number;
 }
 
+/** Written by one command of the guest; in base64 it is within what a request may have. */
+const WRITE_BYTES = 64 * KiB;
 /** Files open at a time in one guest, by this interface. */
 const MAX_OPEN = 16;
 /** A guest that does not answer keeps its files for so long; then they are given up, ms. */

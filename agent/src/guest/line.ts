@@ -44,11 +44,6 @@ export async function inLine<T>(
   }
 }
 
-/** True while a command of the guest runs. */
-export function isBusy(id: string): boolean {
-  return lines.has(id);
-}
-
 async function enter(
   guest: { id: string; command: string; waitMs: number; signal?: AbortSignal | undefined },
   busy: (command: string) => Error,

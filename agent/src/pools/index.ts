@@ -2,17 +2,16 @@
  * Data pools as plain records, the rules of what may be done with them, and the backup files in them. Knows neither
  * libvirt's connection nor archives: both are brought by the callers.
  */
-export { fileKind, listBackupPaths } from './backup-dir.ts';
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
-export { type ArchiveSummary, Catalogue, type ReadArchive } from './catalogue.ts';
+export { type ArchiveSummary, Catalogue } from './catalogue.ts';
 export { type FsFacts, fsFacts, isMountPoint, requireSpace } from './fs-kind.ts';
 export { type BackupSource, backupSourceRefusal, backupTargetRefusal } from './guards.ts';
 export { MARKER, type MountFacts, probeMount } from './mount.ts';
 export { outsidePools } from './outside.ts';
 export { keepsFiles, type PoolDefinition, parsePool, poolKind } from './parse-pool.ts';
-export { type DiskPlace, placeOf, poolOfPath } from './place.ts';
-export { BACKUPS_DIR, isLvm, type PoolRecord } from './record.ts';
+export { placeOf, poolOfPath } from './place.ts';
+export { BACKUPS_DIR, type PoolRecord } from './record.ts';
 export { isInside, resolveInPool } from './resolve.ts';
 export {
   chosenBase,

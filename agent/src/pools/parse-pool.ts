@@ -1,5 +1,4 @@
-import { attr, child, children, text } from '../domain-xml/dom.ts';
-import { parseXml } from '../domain-xml/index.ts';
+import { attr, child, children, parseXml, text } from '../domain-xml/index.ts';
 
 /** A storage pool's definition as libvirt has it. */
 export interface PoolDefinition {

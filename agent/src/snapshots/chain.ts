@@ -119,19 +119,6 @@ export function keptOf({ overlays, frozen }: SavedState): Record<string, string>
 }
 
 /**
- * The layers of a disk above what a state froze, bottom to top, up to the active one: all that was written since. Null
- * when what the state froze is no longer below the active file with something on it (the state is gone, was reverted
- * past, or does not hold the disk).
- */
-export function layersSince(chain: VmChain, stateName: string, targetDev: string): Layer[] | null {
-  const layers = chain.disks.find(disk => disk.targetDev === targetDev)?.layers ?? [];
-  const state = chain.states.find(({ name }) => name === stateName);
-  const frozen = state?.overlays[targetDev] && state.frozen[targetDev];
-  const at = layers.findIndex(layer => layer.path === frozen);
-  return at >= 0 && at < layers.length - 1 ? layers.slice(at + 1) : null;
-}
-
-/**
  * The states the VM stands on, and the names of the others: after a revert those made after the state it went back to
  * are on a branch that it left. With no current state nothing is known of branches, and all count as present.
  */

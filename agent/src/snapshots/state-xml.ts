@@ -1,7 +1,15 @@
 /** Saved states and their disks in XML: reading a state, asking for one, seeing and changing the tops of disks. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { attr, child, children, childrenAt, ensureChild } from '../domain-xml/dom.ts';
-import { parseSnapshot, parseXml, serializeXml } from '../domain-xml/index.ts';
+import {
+  attr,
+  child,
+  children,
+  childrenAt,
+  ensureChild,
+  parseSnapshot,
+  parseXml,
+  serializeXml,
+} from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
 
 /**

@@ -22,7 +22,7 @@ import type { WorkflowDependencies } from './dependencies.ts';
 import { mergeOldStates } from './extend/hold.ts';
 import { keepFirmwareOfState } from './state-firmware.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'merge'] as const;
 
 /** The merge happens after the point of no return; a cancel cannot reach it, and a stop of the agent ends it anyway. */

@@ -2,7 +2,7 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { reasonOf } from '@virtkeep/shared/errors';
 import { parseDomain } from '../domain-xml/index.ts';
-import { correctGuestClock } from '../guest/clock.ts';
+import { correctGuestClock } from '../guest/index.ts';
 import type { OperationContext } from './context.ts';
 
 /** Sets the clock of a resumed guest, if it can be: a warning otherwise. It is worth no failure of the operation. */

@@ -5,8 +5,6 @@ import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { sha256PathOf } from '../archive/index.ts';
 import type { Workflow } from './context.ts';
 
-export const DELETE_STEPS = ['delete'] as const;
-
 /**
  * The archive goes first: a hash file without archive is harmless, an archive that lost its hash file looks unproved.
  * Repeating it after a crash is harmless. Whoever reads the file holds its lock, so the start was refused then.

@@ -28,7 +28,7 @@ import { findBackupFile, type OpenedBackup, openBackup } from './restore/source.
 import { defineRestored, startRestored } from './restore/start.ts';
 import { resultOf } from './restore.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const INSTANT_STEPS = ['check', 'extract', 'overlay', 'define', 'start', 'pull'] as const;
 
 type PullEffect = Extract<Effect, { type: 'instant_pull' }>;

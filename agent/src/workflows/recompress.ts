@@ -18,7 +18,7 @@ import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import type { FoundFile } from './restore/source.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const RECOMPRESS_STEPS = ['check', 'copy', 'publish', 'remove'] as const;
 
 /** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */

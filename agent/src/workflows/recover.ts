@@ -7,8 +7,7 @@ import { DomainUndefine, isLibvirtError, type Libvirt } from '@virtkeep/node-lib
 import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
-import { ensureThawed } from '../guest/index.ts';
-import { ensureResumed } from '../guest/resume.ts';
+import { ensureResumed, ensureThawed } from '../guest/index.ts';
 import {
   fromLibvirt,
   isNoDomain,

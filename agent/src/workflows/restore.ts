@@ -28,7 +28,7 @@ import {
 import { findBackupFile, type OpenedBackup, openBackup } from './restore/source.ts';
 import { defineRestored, startRestored } from './restore/start.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const RESTORE_STEPS = ['check', 'extract', 'join', 'define', 'start'] as const;
 
 export function restoreWorkflow(dependencies: WorkflowDependencies, request: StartRestoreRequest): Workflow {

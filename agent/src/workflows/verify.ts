@@ -2,8 +2,6 @@
 import { type ArchiveProblem, type VerifyResult, verifyArchive } from '../archive/index.ts';
 import type { Workflow } from './context.ts';
 
-export const VERIFY_STEPS = ['verify'] as const;
-
 /**
  * Damage is a result and not an error, also when the archive cannot be opened any more: the operation succeeds and tells
  * what is wrong with which member, and which states can still be restored.

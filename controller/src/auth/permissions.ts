@@ -62,10 +62,6 @@ const TABLE: Record<Role, ReadonlySet<Permission>> = {
   backup_service: new Set([...READ, 'vdisk.attach', 'backup.create', 'task.cancel']),
 };
 
-export function isRole(value: string): value is Role {
-  return (ROLES as readonly string[]).includes(value);
-}
-
 export function roleAllows(role: Role, permission: Permission): boolean {
   return TABLE[role].has(permission);
 }

@@ -12,9 +12,6 @@ export interface Principal {
   expiresOn: Date;
 }
 
-/** The user named in records of work nobody asked for (schedules, recovery). */
-export const SYSTEM_USER = { id: '00000000-0000-0000-0000-000000000000', username: 'system' } as const;
-
 /** @throws permission_denied naming the role and the permission. */
 export function requirePermission(principal: Principal, permission: Permission): void {
   if (!roleAllows(principal.role, permission)) {

@@ -3,7 +3,7 @@
  * ajv's own errors become keys of the table here, and nowhere else.
  */
 import type { Socket } from 'node:net';
-import { ERRORS, isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { FastifyError, FastifyReply, FastifyRequest, FastifySchemaValidationError } from 'fastify';
@@ -139,9 +139,6 @@ function ajvReason(error: FastifySchemaValidationError): string {
   }
   return error.message ?? 'cannot be used';
 }
-
-/** The keys a route may answer with, for the API document. */
-export const ERROR_STATUSES = [...new Set(Object.values(ERRORS).map(spec => spec.code.slice(0, 3)))];
 
 /** What Node's parser refuses before there is a request: broken lines, headers too large, too slow. */
 export function answerClientError(error: Error & { code?: string }, socket: Socket): void {

@@ -5,8 +5,7 @@
  * was made, which may be another VM's by now, so nothing may ever open what they say.
  */
 import type { Element } from '@xmldom/xmldom';
-import { attr, child, childrenAt } from '../../domain-xml/dom.ts';
-import { parseXml, serializeXml } from '../../domain-xml/index.ts';
+import { attr, child, childrenAt, parseXml, serializeXml } from '../../domain-xml/index.ts';
 
 /** A layer in its place: bytes `offset` to `offset + sizeBytes` of the archive. */
 export interface Slice {

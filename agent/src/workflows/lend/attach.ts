@@ -22,7 +22,7 @@ import { freezerOf } from './freezers.ts';
 import { noteAttachment, noteLoan } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const ATTACH_DISK_STEPS = ['check', 'freeze', 'note', 'plug'] as const;
 
 export interface AttachRequest {

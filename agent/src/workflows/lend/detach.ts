@@ -11,7 +11,7 @@ import { asTargetError } from '../snapshot/target.ts';
 import { type LoanKey, takeBack } from './loan.ts';
 import { requireParty } from './parties.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const DETACH_DISK_STEPS = ['check', 'unplug', 'release'] as const;
 
 export interface DetachRequest extends LoanKey {

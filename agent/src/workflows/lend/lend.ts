@@ -8,7 +8,7 @@ import { hold, sourceFor } from './attach.ts';
 import { endAtOwner, type LoanKey, noteLoan } from './loan.ts';
 import { requireParty } from './parties.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const LEND_DISK_STEPS = ['freeze', 'note'] as const;
 export const RETURN_DISK_STEPS = ['release'] as const;
 

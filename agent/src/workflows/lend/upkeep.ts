@@ -8,8 +8,6 @@ import { freezerOf } from './freezers.ts';
 import { endAtOwner, endLoan, noteLoan, takeBack } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
 
-export const KEEP_LOANS_STEPS = ['settle'] as const;
-
 /** The workflow. Result: `{"waiting":["disk id",…]}`, the disks that their guests still do not let go. */
 export function keepLoansWorkflow(
   dependencies: WorkflowDependencies,

@@ -1,14 +1,18 @@
 /** The XML of a restored VM, of its saved states and of its memory, from the archived ones; pure. */
 import type { Manifest } from '../../archive/index.ts';
-import { attr, child, children, childrenAt, remove, text } from '../../domain-xml/dom.ts';
 import {
   applySource,
+  attr,
+  child,
+  children,
+  childrenAt,
   type DomainConfig,
   type DomainMetadata,
   editSnapshot,
   type Identity,
   parseDomain,
   parseXml,
+  remove,
   removeDisk,
   replacePaths,
   serializeXml,
@@ -18,6 +22,7 @@ import {
   setMetadata,
   setNvram,
   stripBackingStore,
+  text,
 } from '../../domain-xml/index.ts';
 import { parseIncrementTag } from '../../snapshots/index.ts';
 import type { DiskPlacement, Placement } from './placement.ts';

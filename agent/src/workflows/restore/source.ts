@@ -9,8 +9,8 @@ import {
   type ManifestState,
   memberNames,
   openArchive,
+  parseManifest,
 } from '../../archive/index.ts';
-import { parseManifest } from '../../archive/manifest.ts';
 import { BACKUPS_DIR, type PoolRecord, resolveInPool } from '../../pools/index.ts';
 
 /** A backup file of a pool, found and judged; its path leads nowhere outside of the pool's `backups/`. */

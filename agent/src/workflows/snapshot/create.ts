@@ -27,7 +27,7 @@ import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';
 import { asTargetError, findTarget, refuseForClones, type Target } from './target.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;
 
 /** How long a guest that will not thaw may hold the operation; afterwards the clean-up goes on trying. */

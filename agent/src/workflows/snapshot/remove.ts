@@ -12,9 +12,6 @@ import { refuseLent } from '../lend/refuse.ts';
 import { pruneFirmware } from '../state-firmware.ts';
 import { asTargetError, findTarget, refuseForClones, stateById } from './target.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
-export const REMOVE_SNAPSHOT_STEPS = ['check', 'merge'] as const;
-
 /** The workflow. Result: `{}`. */
 export function removeSnapshotWorkflow(
   dependencies: WorkflowDependencies,

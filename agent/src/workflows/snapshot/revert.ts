@@ -34,7 +34,7 @@ import {
 } from '../state-firmware.ts';
 import { asTargetError, findTarget, refuseForClones, requireState, type Target } from './target.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'stop', 'define', 'start', 'clean'] as const;
 
 const CLEAN_TIMEOUT_MS = 120_000;

@@ -21,7 +21,7 @@ import { foldChanges } from './fold.ts';
 import { bytesOf, makeOverlay } from './images.ts';
 import { switchTemplate } from './switch.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const CHANGE_TEMPLATE_STEPS = ['check', 'copy', 'prepare', 'switch'] as const;
 
 /**

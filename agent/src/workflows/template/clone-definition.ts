@@ -1,9 +1,13 @@
 /** The definition of a clone from that of its original; pure. */
-import { attr, child, childrenAt, ensureChild, remove } from '../../domain-xml/dom.ts';
 import {
+  attr,
+  child,
+  childrenAt,
   type DomainMetadata,
+  ensureChild,
   type Identity,
   parseXml,
+  remove,
   removeDisk,
   serializeXml,
   setDiskSource,

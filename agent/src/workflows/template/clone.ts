@@ -27,7 +27,7 @@ import { cloneDefinition } from './clone-definition.ts';
 import { type ClonedDisk, type ClonePlan, planClone } from './clone-plan.ts';
 import { bytesOf, copyImage, makeOverlay } from './images.ts';
 
-/** The steps in order, for progress and for the tests that kill the agent at each of them. */
+/** The steps in order, for the tests that kill the agent at each of them. */
 export const CLONE_STEPS = ['check', 'copy', 'define'] as const;
 
 /** The workflow. Result: as `TemplateService.Clone` tells. */
