@@ -1,11 +1,22 @@
 /** The commands for guests, on a scripted REST server: what is sent, printed and returned. */
-import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { json } from 'node:stream/consumers';
+import { buffer, json } from 'node:stream/consumers';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 
 const VM = '11111111-1111-4111-8111-111111111111';
@@ -26,6 +37,7 @@ let commands: Record<string, Command>;
 let posted: Posted[];
 let asked: { command: string; fargs: Fargs; timeout: number | undefined }[];
 let result: object;
+let child: ChildProcess;
 
 beforeAll(async () => {
   home = mkdtempSync(join(tmpdir(), 'virtkeep-cli-guest-'));
@@ -85,9 +97,10 @@ interface Ran {
   stderr: string;
 }
 
-function run(args: string[], stdin: string | Buffer = ''): Promise<Ran> {
+/** @param stdin null: it does not end */
+function run(args: string[], stdin: string | Buffer | null = ''): Promise<Ran> {
   const { port } = server.address() as AddressInfo;
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const started = spawn(process.execPath, [MAIN, ...args], {
     cwd: home,
     env: {
       PATH: process.env.PATH,
@@ -97,16 +110,17 @@ function run(args: string[], stdin: string | Buffer = ''): Promise<Ran> {
       VIRTKEEP_TOKEN: 'tok',
     },
   });
+  child = started;
   const out: Buffer[] = [];
   let stderr = '';
-  child.stdout.on('data', (chunk: Buffer) => out.push(chunk));
-  child.stderr.on('data', chunk => {
+  started.stdout.on('data', (chunk: Buffer) => out.push(chunk));
+  started.stderr.on('data', chunk => {
     stderr += chunk;
   });
-  child.stdin.on('error', () => {}); // it may end before it has read all
-  child.stdin.end(stdin);
+  started.stdin.on('error', () => {}); // it may end before it has read all
+  if (stdin !== null) started.stdin.end(stdin);
   return new Promise(resolve =>
-    child.on('close', code => resolve({ code, stdout: Buffer.concat(out), stderr })),
+    started.on('close', code => resolve({ code, stdout: Buffer.concat(out), stderr })),
   );
 }
 
@@ -159,6 +173,8 @@ describe('vm exec', () => {
     [{ signal: 9 }, 137],
     [{ exitcode: 256 }, 1],
     [{ exitcode: 3_221_225_477 }, 5],
+    [{ signal: 3_221_225_477 }, 5],
+    [{ signal: 2_147_483_648 }, 1],
   ])('%j is the exit code %i', async (end, wanted) => {
     commands['guest-exec'] = () => ({ ...end, 'out-data': '', exited: true });
     expect((await exec('--', 'x')).code).toBe(wanted);
@@ -176,6 +192,11 @@ describe('vm exec', () => {
   test('refuses more input than a guest takes, before anything is asked', async () => {
     const { code, stderr } = await run(['vm', 'exec', 'web', '--', 'cat'], Buffer.alloc(100_000));
     expect([code, stderr, asked]).toEqual([255, expect.stringContaining('vm cp'), []]);
+  });
+
+  test('does not wait for its stdin longer than for all', async () => {
+    const { code, stderr } = await run(['vm', 'exec', 'web', '--timeout', '1', '--', 'cat'], null);
+    expect([code, stderr, asked]).toEqual([255, expect.stringContaining('--no-stdin'), []]);
   });
 
   test('says when an output was cut', async () => {
@@ -262,6 +283,54 @@ describe('vm cp', () => {
     const { code } = await run(['vm', 'cp', 'web:/x', './half']);
     expect([code, readdirSync(home).filter(name => name.startsWith('half'))]).toEqual([5, []]);
     expect(calls('guest-file-close').length).toBe(1);
+  });
+
+  test('that is interrupted closes the file there and leaves nothing here', async () => {
+    const files = { '/x': Buffer.concat([random, random]) };
+    guestFiles(files);
+    const read = commands['guest-file-read']!;
+    commands['guest-file-read'] = (...args) => {
+      child.kill('SIGINT');
+      return read(...args);
+    };
+    const out = await run(['vm', 'cp', 'web:/x', './whole']);
+    expect([out.code, readdirSync(home).filter(name => name.startsWith('whole'))]).toEqual([130, []]);
+    expect([calls('guest-file-read').length, calls('guest-file-close').length]).toEqual([1, 1]);
+  });
+
+  test('into a guest that is interrupted closes the file, and says that it is not complete', async () => {
+    guestFiles({});
+    const write = commands['guest-file-write']!;
+    commands['guest-file-write'] = (...args) => {
+      child.kill('SIGTERM');
+      return write(...args);
+    };
+    writeFileSync(join(home, 'data.bin'), random);
+    const { code, stderr } = await run(['vm', 'cp', 'data.bin', 'web:/y']);
+    expect([code, stderr]).toEqual([130, expect.stringContaining('/y in the guest is not complete')]);
+    expect([calls('guest-file-write').length, calls('guest-file-close').length]).toEqual([1, 1]);
+  });
+
+  test('onto a link keeps the link, onto a file its access rights', async () => {
+    guestFiles({ '/x': Buffer.from('new') });
+    writeFileSync(join(home, 'private'), 'old');
+    chmodSync(join(home, 'private'), 0o600);
+    symlinkSync('private', join(home, 'link'));
+    expect((await run(['vm', 'cp', 'web:/x', './link'])).code).toBe(0);
+    expect(readlinkSync(join(home, 'link'))).toBe('private');
+    expect(readFileSync(join(home, 'private'), 'utf8')).toBe('new');
+    expect(statSync(join(home, 'private')).mode & 0o777).toBe(0o600);
+  });
+
+  test('into a pipe is written there', async () => {
+    guestFiles({ '/x': random });
+    execFileSync('mkfifo', [join(home, 'fifo')]);
+    const reader = spawn('cat', [join(home, 'fifo')]);
+    const [{ code }, bytes] = await Promise.all([
+      run(['vm', 'cp', 'web:/x', './fifo']),
+      buffer(reader.stdout),
+    ]);
+    expect([code, bytes.equals(random), statSync(join(home, 'fifo')).isFIFO()]).toEqual([0, true, true]);
   });
 
   test.each([
@@ -381,6 +450,21 @@ describe('operations', () => {
   test('keys are listed one a line', async () => {
     result = { ssh_user: 'root', keys: [KEY, `${KEY}2`] };
     expect(await act(['ssh-key', 'list', 'web'])).toBe(`${KEY}\n${KEY}2\n`);
+  });
+
+  test('what a guest says does nothing to a terminal', async () => {
+    const evil = 'a\u001b]0;x\u0007\u009b31mb';
+    result = { qemu_state: true, hostname: evil, ipv4: [evil], ipv6: [], users: [], file_systems: [] };
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not be there
+    const controls = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/;
+    expect(await act(['guest-info', 'web'])).not.toMatch(controls);
+    const json = await run(['--json', 'vm', 'guest-info', 'web']);
+    expect(json.stdout.toString()).not.toMatch(controls);
+    expect(JSON.parse(json.stdout.toString())).toEqual(result);
+    commands['guest-exec'] = () => {
+      throw new Error(evil);
+    };
+    expect((await run(['vm', 'exec', 'web', '--', 'x'])).stderr).not.toMatch(controls);
   });
 
   test('guest-info, under both of its names', async () => {

@@ -67,15 +67,17 @@ export function printFields(fields: [string, unknown][]): void {
   for (const [name, value] of fields) print(`${name.padEnd(width)}  ${clean(value)}`);
 }
 
+/** JSON has the control characters below U+0020 escaped; those of a terminal above it are escaped here. */
 export function printJson(value: unknown): void {
-  print(JSON.stringify(value, null, 2));
+  const text = JSON.stringify(value, null, 2);
+  print(text.replace(/[\u007f-\u009f]/g, one => `\\u00${one.charCodeAt(0).toString(16)}`));
 }
 
 export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Goes to stderr, so that a pipe gets results only. */
-export function note(line: string): void {
-  process.stderr.write(`${line}\n`);
+/** Goes to stderr, so that a pipe gets results only. Names in it may be other people's. */
+export function note(text: string): void {
+  process.stderr.write(`${text.split('\n').map(clean).join('\n')}\n`);
 }

@@ -1,5 +1,5 @@
 /** `vm cp`: one file into a guest or out of it, piece by piece through its agent; no network of the guest is needed. */
-import { createReadStream, existsSync, renameSync, rmSync, statSync } from 'node:fs';
+import { createReadStream, realpathSync, renameSync, rmSync, type Stats, statSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { Presets, SingleBar } from 'cli-progress';
@@ -30,7 +30,10 @@ export function addCopy(vms: Command): void {
       const source = placeOf(sourceText);
       const target = placeOf(targetText);
       if ((source.vm === undefined) === (target.vm === undefined))
-        throw new CliError('One of the two is a file in a guest: vm:/path.', ExitCode.usage);
+        throw new CliError(
+          'One of the two is a file in a guest, vm:/path, and the other is here; ./a:b is a file here.',
+          ExitCode.usage,
+        );
       const vm = source.vm ?? target.vm!;
       const copied = await withClient(async client => {
         const { id } = await resolve(client, 'domains', vm);
@@ -53,12 +56,13 @@ function placeOf(text: string): Place {
 async function upload(client: Client, vmId: string, from: string, to: string): Promise<number> {
   const size = sizeOf(from);
   const path = /[/\\]$/.test(to) ? `${to}${basename(from)}` : to;
-  return withGuestFile(client, vmId, path, 'w', async handle => {
+  return withGuestFile(client, vmId, path, 'w', async (handle, check) => {
     const progress = reporter(basename(from), size);
     let done = 0;
     try {
       for await (const chunk of createReadStream(from, { highWaterMark: WRITE_BYTES }))
         for (let rest = chunk as Buffer; rest.length > 0; ) {
+          check();
           const fargs = { handle, 'buf-b64': rest.toString('base64') };
           const { count } = await guestCommand<{ count: number }>(
             client,
@@ -72,29 +76,31 @@ async function upload(client: Client, vmId: string, from: string, to: string): P
           done += count;
           progress.update(done);
         }
+      await guestCommand(client, vmId, 'guest-file-flush', { handle }, PIECE_TIMEOUT_S);
+      return done;
+    } catch (error) {
+      const exitCode = error instanceof CliError ? error.exitCode : ExitCode.failed;
+      throw new CliError(`${(error as Error).message}\n${path} in the guest is not complete.`, exitCode);
     } finally {
       progress.stop();
     }
-    await guestCommand(client, vmId, 'guest-file-flush', { handle }, PIECE_TIMEOUT_S);
-    return done;
   });
 }
 
 async function download(client: Client, vmId: string, from: string, to: string): Promise<number> {
   const name = from.split(/[/\\]/).at(-1) ?? '';
-  const target = existsSync(to) && statSync(to).isDirectory() ? join(to, name) : to;
-  const part = `${target}.part`;
-  return withGuestFile(client, vmId, from, 'r', async handle => {
+  const target = found(to)?.isDirectory() ? join(to, name) : to;
+  return withGuestFile(client, vmId, from, 'r', async (handle, check) => {
     const size = await lengthOf(client, vmId, handle);
-    const file = await openHere(part);
+    const { file, keep, drop } = await openHere(target);
     try {
-      const done = await readAll(client, vmId, handle, file, reporter(name, size));
+      const done = await readAll(client, vmId, handle, file, reporter(name, size), check);
       await file.close();
-      renameSync(part, target);
+      keep();
       return done;
     } catch (error) {
       await file.close().catch(() => {});
-      rmSync(part, { force: true });
+      drop();
       throw error;
     }
   });
@@ -106,10 +112,12 @@ async function readAll(
   handle: number,
   file: FileHandle,
   progress: Progress,
+  check: () => void,
 ): Promise<number> {
   let done = 0;
   try {
     for (let isEnd = false; !isEnd; ) {
+      check();
       const fargs = { handle, count: READ_BYTES };
       const piece = await guestCommand<{ count: number; 'buf-b64': string; eof: boolean }>(
         client,
@@ -130,23 +138,40 @@ async function readAll(
   return done;
 }
 
-/** Opens a file of the guest and closes it, whatever happens; one that stays open is closed by the node in time. */
+/**
+ * Opens a file of the guest and closes it, whatever happens; one that stays open is closed by the node in time.
+ * @param work is to call `check` between two pieces: it throws once Ctrl-C was pressed. Pressed again that ends all at once.
+ */
 async function withGuestFile<T>(
   client: Client,
   vmId: string,
   path: string,
   mode: 'r' | 'w',
-  work: (handle: number) => Promise<T>,
+  work: (handle: number, check: () => void) => Promise<T>,
 ): Promise<T> {
-  const handle = await guestCommand<number>(client, vmId, 'guest-file-open', { path, mode });
-  const close = () => guestCommand(client, vmId, 'guest-file-close', { handle });
-  const result = await work(handle).catch(async (error: unknown) => {
-    await close().catch(() => {});
-    throw error;
-  });
-  await close();
-  return result;
+  let isInterrupted = false;
+  const interrupt = () => {
+    isInterrupted = true;
+  };
+  for (const name of SIGNALS) process.once(name, interrupt);
+  try {
+    const handle = await guestCommand<number>(client, vmId, 'guest-file-open', { path, mode });
+    const close = () => guestCommand(client, vmId, 'guest-file-close', { handle });
+    const check = () => {
+      if (isInterrupted) throw new CliError('Interrupted.', ExitCode.interrupted);
+    };
+    const result = await work(handle, check).catch(async (error: unknown) => {
+      await close().catch(() => {});
+      throw error;
+    });
+    await close();
+    return result;
+  } finally {
+    for (const name of SIGNALS) process.removeListener(name, interrupt);
+  }
 }
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Undefined for what has none: a device, a file of /proc. */
 async function lengthOf(client: Client, vmId: string, handle: number): Promise<number | undefined> {
@@ -171,10 +196,35 @@ function sizeOf(path: string): number {
   throw new CliError(`${path} is a directory; only files are copied.`, ExitCode.usage);
 }
 
-function openHere(path: string): Promise<FileHandle> {
-  return open(path, 'w').catch((error: Error) => {
-    throw new CliError(`Cannot write ${path}: ${error.message}`, ExitCode.usage);
-  });
+interface Here {
+  file: FileHandle;
+  /** It is complete. */
+  keep: () => void;
+  drop: () => void;
+}
+
+/**
+ * Opens the target: a file beside it that takes its place when it is complete, with the access rights of the one before. A
+ * device or a pipe is written as it is, and what a symbolic link points to is what is replaced.
+ */
+async function openHere(target: string): Promise<Here> {
+  const before = found(target);
+  const cannot = (error: Error): never => {
+    throw new CliError(`Cannot write ${target}: ${error.message}`, ExitCode.usage);
+  };
+  if (before && !before.isFile())
+    return { file: await open(target, 'w').catch(cannot), keep: () => {}, drop: () => {} };
+  const path = before ? realpathSync(target) : target;
+  const part = `${path}.${process.pid}.part`;
+  return {
+    file: await open(part, 'wx', before ? before.mode & 0o777 : 0o666).catch(cannot),
+    keep: () => renameSync(part, path),
+    drop: () => rmSync(part, { force: true }),
+  };
+}
+
+function found(path: string): Stats | undefined {
+  return statSync(path, { throwIfNoEntry: false });
 }
 
 interface Progress {

@@ -65,7 +65,7 @@ async function exec(
   json: boolean | undefined,
 ): Promise<number> {
   const endMs = performance.now() + (timeout ?? Number.POSITIVE_INFINITY) * 1000;
-  const input = stdin && !process.stdin.isTTY ? await readInput() : undefined;
+  const input = stdin && !process.stdin.isTTY ? await readInput(endMs) : undefined;
   const domain = await resolve(client, 'domains', vm);
   const fargs: Json = { ...program, 'capture-output': true };
   if (input?.length) fargs['input-data'] = input.toString('base64');
@@ -94,17 +94,27 @@ async function untilExited(client: Client, vmId: string, first: Reply, endMs: nu
   return reply.exited ? reply : first;
 }
 
-async function readInput(): Promise<Buffer> {
+/** All of stdin: a program in a guest gets it at its start. */
+async function readInput(endMs: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let length = 0;
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
-    chunks.push(chunk);
-    length += chunk.length;
-    if (length > MAX_INPUT_BYTES)
-      throw new CliError(
-        `A guest takes at most ${MAX_INPUT_BYTES} bytes on stdin. Copy a file with "vm cp" instead.`,
-        ExitCode.usage,
-      );
+  const late = new CliError(
+    'Stdin did not end in time, nothing was started. Use --no-stdin if it is not meant.',
+  );
+  const leftMs = endMs - performance.now();
+  const timer = Number.isFinite(leftMs) ? setTimeout(() => process.stdin.destroy(late), leftMs) : undefined;
+  try {
+    for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+      chunks.push(chunk);
+      length += chunk.length;
+      if (length > MAX_INPUT_BYTES)
+        throw new CliError(
+          `A guest takes at most ${MAX_INPUT_BYTES} bytes on stdin. Copy a file with "vm cp" instead.`,
+          ExitCode.usage,
+        );
+    }
+  } finally {
+    clearTimeout(timer);
   }
   return Buffer.concat(chunks);
 }
@@ -116,8 +126,9 @@ function tell(reply: Reply): void {
   if (reply['err-truncated']) note('virtkeep: there was more on its stderr, which the guest did not keep.');
 }
 
-/** Windows has codes of 32 bits: one that is a failure there stays one here. */
+/** Windows has codes of 32 bits, and codes of exceptions for signals: one that is a failure there stays one here. */
 function codeOf({ exitcode = 0, signal }: Reply): number {
-  if (signal !== undefined) return SIGNALLED + signal;
-  return exitcode !== 0 && exitcode % 256 === 0 ? 1 : exitcode & 0xff;
+  if (signal !== undefined && signal > 0 && signal < SIGNALLED) return SIGNALLED + signal;
+  const code = signal ?? exitcode;
+  return code !== 0 && code % 256 === 0 ? 1 : code & 0xff;
 }

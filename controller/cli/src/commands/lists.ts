@@ -94,6 +94,7 @@ function addVms(program: Command): void {
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(domain);
       const utils = (domain.guest_utils ?? {}) as GuestUtils;
+      const { frozen_since: frozen } = (domain.guest_info ?? {}) as { frozen_since?: string | null };
       printFields([
         ['name', domain.verbose_name],
         ['id', domain.id],
@@ -105,6 +106,7 @@ function addVms(program: Command): void {
         ['agent', utils.qemu_state ? 'connected' : 'not connected'],
         ['hostname', utils.hostname],
         ['addresses', (utils.ipv4 ?? []).join(', ')],
+        ...(frozen ? ([['frozen since', frozen]] as [string, unknown][]) : []),
         ...(domain.vdisks as Json[]).map((disk): [string, unknown] => [
           `disk ${disk.target_dev}`,
           `${disk.verbose_name} ${bytes(disk.size)} ${disk.id}`,
