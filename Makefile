@@ -26,7 +26,7 @@ modules:
 	@test/lab/setup.sh packages
 	@test/lab/setup.sh modules
 
-setup: modules ## Installs packages, node modules and the tiny test guest (only what is missing)
+setup: modules ## Installs packages, node modules and the test guests (only what is missing)
 	@test/lab/setup.sh guest
 
 test: setup ## Runs every test: unit, contract, integration, end to end with real guests

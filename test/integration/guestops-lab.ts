@@ -1,5 +1,4 @@
 /** A lab of operations in guests: started as the service starts them, on the runner of a workflow lab. */
-import { copyFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
@@ -7,10 +6,7 @@ import type { CallContext } from 'nice-grpc-common';
 import { type GuestOperationMethods, guestOperations } from '../../agent/src/grpc/guest-operations.ts';
 import { listSshKeys } from '../../agent/src/guest/index.ts';
 import type { GuestOperations } from '../../agent/src/workflows/guest/domain.ts';
-import { DEBIAN_CMDLINE, debianGuest } from '../lab/debian-guest.ts';
-import { guestXml } from '../lab/domain-xml.ts';
-import { defineGuest, type Guest } from '../lab/guest.ts';
-import { tinyGuest } from '../lab/tiny-guest.ts';
+import { defineDebianGuest, type Guest } from '../lab/guest.ts';
 import { WorkflowLab } from './workflow-lab.ts';
 
 type Started = keyof GuestOperationMethods;
@@ -74,22 +70,12 @@ export class GuestOperationsLab {
 
   /** A Debian guest that can be logged in to and joined to a directory, connected to a bridge; it is off. */
   async defineDebian(name: string, bridge?: string): Promise<Guest> {
-    const { node } = this.lab.world;
-    const path = join(node.pool(0).path, `${name}.qcow2`);
-    copyFileSync(await debianGuest('directory'), path);
     const nic = bridge
       ? `<interface type='bridge'><source bridge='${bridge}'/><model type='virtio'/></interface>`
       : '';
     // one drive is empty, for the guest tools
     const drive = "<disk type='file' device='cdrom'><target dev='sdx' bus='sata'/><readonly/></disk>";
-    const xml = guestXml({
-      name,
-      boot: await tinyGuest(),
-      disks: [{ path }],
-      memoryMiB: 512,
-      cmdline: DEBIAN_CMDLINE,
-      devices: nic + drive,
-    });
-    return defineGuest(node, name, xml);
+    const options = { name, memoryMiB: 512, devices: nic + drive };
+    return defineDebianGuest(this.lab.world.node, options, 'directory');
   }
 }

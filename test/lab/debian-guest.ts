@@ -1,6 +1,7 @@
 /**
- * The Debian guest of lab and demo: systemd, qemu-guest-agent and small tools on an ext4 disk, 13 s from start to answer
- * under emulation. It boots the same kernel as the tiny guest, whose initramfs loads the modules and hands over.
+ * The Debian guest of lab, demo and the tests of a guest's own commands: systemd, qemu-guest-agent and small tools on an ext4
+ * disk, 13 s from start to answer under emulation. It boots the same kernel as the tiny guest, whose initramfs loads the
+ * modules and hands over. Run as a program it builds the guest.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -136,4 +137,9 @@ async function sources(suite: string): Promise<string[]> {
     )
     .map(([, , uri]) => `deb ${uri} ${suite} main`);
   return [...new Set(lines)];
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const image = await debianGuest();
+  process.stdout.write(`setup: Debian guest ready (${image.slice(CACHE.length + 1)})\n`);
 }

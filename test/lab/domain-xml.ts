@@ -15,11 +15,14 @@ export interface DiskSpec {
 export interface GuestXmlOptions {
   name: string;
   uuid?: string;
-  boot: BootFiles;
+  /** A kernel, or firmware that does all itself. */
+  boot: BootFiles | { rom: string };
   disks?: DiskSpec[];
   /** true: channel of the guest agent; false: a guest without one; a path: a scripted agent listens there (fake-agent.ts). */
   agent?: boolean | string;
   memoryMiB?: number;
+  /** Processors that can be plugged in while it runs (virsh setvcpus); it starts with one. Default 1. */
+  maxVcpus?: number;
   /** Appended to the kernel command line; `writer=/mnt/vda/w` starts the guest's writer. */
   cmdline?: string;
   /** OVMF with a variables file of its own (slower: 16–20 s). */
@@ -38,7 +41,7 @@ export interface GuestXmlOptions {
 const SPARE_PORTS = 8;
 const QEMU_NAMESPACE = "xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'";
 
-/** Definition of an emulated guest that boots the given kernel directly. */
+/** Definition of an emulated guest; a kernel is booted directly. */
 export function guestXml(options: GuestXmlOptions): string {
   const scripted = typeof options.agent === 'string';
   const ports = "<controller type='pci' model='pcie-root-port'/>".repeat(SPARE_PORTS);
@@ -50,13 +53,11 @@ export function guestXml(options: GuestXmlOptions): string {
   ${options.uuid ? `<uuid>${options.uuid}</uuid>` : ''}
   ${options.metadata ? `<metadata>${options.metadata}</metadata>` : ''}
   <memory unit='MiB'>${options.memoryMiB ?? 128}</memory>
-  <vcpu>1</vcpu>
+  <vcpu current='1'>${options.maxVcpus ?? 1}</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
     ${options.uefi ? UEFI : ''}
-    <kernel>${options.boot.kernel}</kernel>
-    <initrd>${options.boot.initrd}</initrd>
-    <cmdline>console=ttyS0 quiet ${options.cmdline ?? ''}</cmdline>
+    ${bootXml(options)}
   </os>
   <features><acpi/><tcg><tb-cache unit='MiB'>16</tb-cache></tcg></features>
   <clock offset='utc'/>
@@ -74,6 +75,12 @@ export function guestXml(options: GuestXmlOptions): string {
   ${scripted ? SCRIPTED_AGENT_OVERRIDE : ''}
 </domain>
 `;
+}
+
+function bootXml({ boot, cmdline = '' }: GuestXmlOptions): string {
+  if ('rom' in boot) return `<loader readonly='yes' type='rom'>${boot.rom}</loader>`;
+  const { kernel, initrd } = boot;
+  return `<kernel>${kernel}</kernel><initrd>${initrd}</initrd><cmdline>console=ttyS0 quiet ${cmdline}</cmdline>`;
 }
 
 const UEFI = `<loader readonly='yes' type='pflash'>/usr/share/OVMF/OVMF_CODE_4M.fd</loader>

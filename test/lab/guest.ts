@@ -1,5 +1,6 @@
-import { writeFileSync } from 'node:fs';
+import { copyFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DEBIAN_CMDLINE, type DebianVariant, debianGuest } from './debian-guest.ts';
 import { type GuestXmlOptions, guestXml } from './domain-xml.ts';
 import type { LabNode } from './node.ts';
 import { waitFor } from './run.ts';
@@ -139,4 +140,18 @@ export async function defineGuest(node: LabNode, name: string, xml: string): Pro
 /** Defines a tiny guest; it is off until `start`. */
 export async function defineTinyGuest(node: LabNode, options: Omit<GuestXmlOptions, 'boot'>): Promise<Guest> {
   return defineGuest(node, options.name, guestXml({ ...options, boot: await tinyGuest() }));
+}
+
+/** Defines a Debian guest with a root disk of its own (vda) before the other disks; it is off until `start`. */
+export async function defineDebianGuest(
+  node: LabNode,
+  options: Omit<GuestXmlOptions, 'boot'>,
+  variant: DebianVariant = 'plain',
+): Promise<Guest> {
+  const root = join(node.pool(0).path, `${options.name}-root.qcow2`);
+  copyFileSync(await debianGuest(variant), root);
+  const disks = [{ path: root }, ...(options.disks ?? [])];
+  const cmdline = [DEBIAN_CMDLINE, options.cmdline ?? ''].join(' ').trimEnd();
+  const boot = await tinyGuest();
+  return defineGuest(node, options.name, guestXml({ memoryMiB: 256, ...options, boot, disks, cmdline }));
 }

@@ -1,16 +1,13 @@
 /** The lab of `make lab-up` and the demo: nodes with agents, a controller and a guest, below one directory. */
-import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { type LabAgent, makeAgent } from './agent.ts';
 import { ADMIN, type LabController, makeController } from './controller.ts';
-import { DEBIAN_CMDLINE, debianGuest } from './debian-guest.ts';
 import { makeDataDisk } from './disks.ts';
-import { type DiskSpec, guestXml } from './domain-xml.ts';
-import { defineGuest, Guest } from './guest.ts';
+import { defineDebianGuest, defineTinyGuest, Guest } from './guest.ts';
 import { adoptNode, definePool, type LabNode, type PoolSpec, startNode } from './node.ts';
 import type { Rest } from './rest.ts';
 import { waitFor } from './run.ts';
-import { tinyGuest } from './tiny-guest.ts';
 
 export interface LabOptions {
   dir: string;
@@ -149,18 +146,11 @@ async function ensureGuest(options: LabOptions, node: LabNode): Promise<Guest> {
 }
 
 async function makeGuest({ guest, say }: LabOptions, node: LabNode): Promise<Guest> {
-  const boot = await tinyGuest();
-  const pool = node.pool(0).path;
-  const data = await makeDataDisk(join(pool, `${GUEST_NAME}-data.qcow2`), { sizeMiB: 256, label: 'data' });
-  const disks: DiskSpec[] = [{ path: data }];
-  if (guest === 'debian') {
-    say('preparing the Debian guest (built once, then cached)');
-    const root = join(pool, `${GUEST_NAME}-root.qcow2`);
-    copyFileSync(await debianGuest(), root);
-    disks.unshift({ path: root });
-  }
-  const shape = guest === 'debian' ? { memoryMiB: 256, cmdline: DEBIAN_CMDLINE } : { memoryMiB: 128 };
-  return defineGuest(node, GUEST_NAME, guestXml({ name: GUEST_NAME, boot, disks, ...shape }));
+  const path = join(node.pool(0).path, `${GUEST_NAME}-data.qcow2`);
+  const disks = [{ path: await makeDataDisk(path, { sizeMiB: 256, label: 'data' }) }];
+  if (guest === 'tiny') return defineTinyGuest(node, { name: GUEST_NAME, disks });
+  say('preparing the Debian guest (built once, then cached)');
+  return defineDebianGuest(node, { name: GUEST_NAME, disks });
 }
 
 interface EnvParts {

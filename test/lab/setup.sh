@@ -101,6 +101,7 @@ private_node_loads() {
 
 step_guest() {
   "$node_dir/bin/node" test/lab/tiny-guest.ts
+  "$node_dir/bin/node" test/lab/debian-guest.ts
   # ZFS for the tests, unpacked and not installed; where it cannot be had those tests say so and are skipped
   "$node_dir/bin/node" test/lab/zfs-fuse.ts
 }
