@@ -83,6 +83,13 @@ module.exports = {
       '^agent/src/(workflows|operations|grpc|archive)/',
       'planners are pure, the executor thin',
     ),
+    forbid('zfs-alone', '^agent/src/zfs/', '^agent/(src/(?!zfs/)|node-libvirt)', 'zfs knows datasets only'),
+    forbid(
+      'inventory-below',
+      '^agent/src/inventory/',
+      '^agent/src/(workflows|operations|grpc|archive)/',
+      'the cache tells what is there and does nothing',
+    ),
     forbid(
       'workflows-below-operations',
       '^agent/src/workflows/',

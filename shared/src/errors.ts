@@ -381,10 +381,6 @@ export class VirtkeepError extends Error {
     return httpStatus(this.msgKey);
   }
 
-  get retryable(): boolean {
-    return ERRORS[this.msgKey].retryable;
-  }
-
   /** The request field the error is about, when there is one. */
   get field(): string | undefined {
     return this.params.field;
@@ -392,7 +388,7 @@ export class VirtkeepError extends Error {
 }
 
 /** HTTP status of an error key: the first three digits of its code; a cancelled operation answers 409. */
-export function httpStatus(key: ErrorKey): number {
+function httpStatus(key: ErrorKey): number {
   const status = Number(ERRORS[key].code.slice(0, 3));
   return status === 499 ? 409 : status;
 }
