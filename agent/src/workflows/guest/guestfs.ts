@@ -17,7 +17,6 @@ export interface GuestfsOptions {
 
 /** Under emulation a run takes half a minute; large journals and many files take longer. */
 const TIMEOUT_MS = 3_600_000;
-const KILL_AFTER_MS = 10_000;
 const MAX_OUTPUT_BYTES = 4 * MiB;
 const MAX_ERROR_BYTES = 64 * 1024;
 const MAX_REASON = 600;
@@ -60,26 +59,60 @@ interface Command {
   unit: string | null;
 }
 
+/** What the way of running a program depends on. */
+export interface Surroundings {
+  /** The agent may make namespaces: it does not run as its own unit. */
+  isPrivileged: boolean;
+  /** The unit of the agent, "virtkeep-agent.service"; null outside of one. */
+  ownUnit: string | null;
+}
+
 const CAP_SYS_ADMIN = 1n << 21n;
+/** libguestfs makes directories there, wherever else it is told to, and leaves them when it is killed. */
+const OWN_TMP = 'mount -t tmpfs -o mode=1777 tmpfs /tmp && "$@"';
+const IN_TMP = /^(.*:)?\/tmp\//;
+
+async function lookAround(): Promise<Surroundings> {
+  const read = (path: string) => readFile(path, 'utf8').catch(() => '');
+  const effective = /^CapEff:\s*([0-9a-f]+)/m.exec(await read('/proc/self/status'))?.[1] ?? '0';
+  const ownUnit = /\/([^/\n]+\.service)$/m.exec(await read('/proc/self/cgroup'))?.[1] ?? null;
+  return { isPrivileged: (BigInt(`0x${effective}`) & CAP_SYS_ADMIN) !== 0n, ownUnit };
+}
 
 /**
- * How a program is run. The agent's own unit has neither the devices nor the system calls that an appliance needs: there
- * systemd runs the program, as a unit of its own that ends with it.
+ * How a program is run: with a /tmp of its own, unless it is given something of the machine's, and in a way that ends all its processes when it ends, is stopped, or the agent
+ * is killed. The agent's own unit has neither the devices nor the system calls that an appliance needs: there systemd runs the
+ * program, as a unit that ends with the agent's.
  */
-async function commandOf(program: string, args: readonly string[], emulated: boolean): Promise<Command> {
+export function commandOf(
+  program: string,
+  args: readonly string[],
+  emulated: boolean,
+  { isPrivileged, ownUnit }: Surroundings,
+): Command {
   // direct: the appliance is a process of ours, and no domain of libvirt's
-  const settings = ['LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'];
+  const settings = ['--unset=TMPDIR', 'LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'];
   if (emulated) settings.push('LIBGUESTFS_BACKEND_SETTINGS=force_tcg');
   const argv = ['env', ...settings, program, ...args];
-  const status = await readFile('/proc/self/status', 'utf8').catch(() => '');
-  const effective = BigInt(`0x${status.match(/^CapEff:\s*([0-9a-f]+)/m)?.[1] ?? '0'}`);
-  if ((effective & CAP_SYS_ADMIN) !== 0n) return { argv, unit: null };
+  const given = [program, ...args, process.env.SUPERMIN_KERNEL ?? '', process.env.SUPERMIN_MODULES ?? ''];
+  const hasOwnTmp = !given.some(text => IN_TMP.test(text));
+  if (isPrivileged) {
+    const dying = ['setpriv', '--pdeathsig', 'KILL', 'unshare', '--mount', '--pid', '--kill-child'];
+    // a shell is the first process of the namespace, as which programs do not expect to be
+    return {
+      argv: [...dying, '--', 'sh', '-c', hasOwnTmp ? OWN_TMP : '"$@"; exit $?', 'sh', ...argv],
+      unit: null,
+    };
+  }
   const unit = `virtkeep-guestfs-${randomUUID()}.service`;
-  const limit = `--property=RuntimeMaxSec=${TIMEOUT_MS / 1000}`;
-  return {
-    argv: ['systemd-run', '--quiet', '--collect', '--wait', '--pipe', `--unit=${unit}`, limit, '--', ...argv],
-    unit,
-  };
+  const properties = [
+    `RuntimeMaxSec=${TIMEOUT_MS / 1000}`,
+    'KillSignal=SIGKILL',
+    ...(hasOwnTmp ? ['TemporaryFileSystem=/tmp:mode=1777'] : []),
+    ...(ownUnit ? [`BindsTo=${ownUnit}`, `After=${ownUnit}`] : []),
+  ].map(property => `--property=${property}`);
+  const how = ['--quiet', '--collect', '--wait', '--pipe', `--unit=${unit}`];
+  return { argv: ['systemd-run', ...how, ...properties, '--', ...argv], unit };
 }
 
 async function runOnce(
@@ -88,27 +121,18 @@ async function runOnce(
   emulated: boolean,
   { domain, signal }: GuestfsOptions,
 ): Promise<string> {
-  const { argv, unit } = await commandOf(program, args, emulated);
+  const { argv, unit } = commandOf(program, args, emulated, await lookAround());
   if (signal.aborted) throw abortReason(signal);
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('guestfs_failed', { program, domain, reason }, { cause });
   return new Promise((resolve, reject) => {
-    // a group of its own: its QEMU ends with it
-    const child = spawn(argv[0]!, argv.slice(1), { stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+    const child = spawn(argv[0]!, argv.slice(1), { stdio: ['ignore', 'pipe', 'pipe'] });
     let stopped: VirtkeepError | undefined;
-    let killTimer: NodeJS.Timeout | undefined;
-    const signalAll = (name: NodeJS.Signals) => {
-      try {
-        if (child.pid !== undefined) process.kill(-child.pid, name);
-      } catch {
-        // it has ended
-      }
-    };
+    // what it works on is thrown away then: there is nothing to end in an orderly way
     const stop = (why: VirtkeepError) => {
       stopped ??= why;
       if (unit) execFile('systemctl', ['stop', unit], () => {});
-      else signalAll('SIGTERM');
-      killTimer ??= setTimeout(() => signalAll('SIGKILL'), KILL_AFTER_MS);
+      else child.kill('SIGKILL');
     };
     const onAbort = () => stop(abortReason(signal));
     signal.addEventListener('abort', onAbort, { once: true });
@@ -119,7 +143,6 @@ async function runOnce(
     );
     const release = () => {
       clearTimeout(timer);
-      clearTimeout(killTimer);
       signal.removeEventListener('abort', onAbort);
     };
     const out: Buffer[] = [];

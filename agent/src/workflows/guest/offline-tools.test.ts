@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { reasonIn } from './guestfs.ts';
+import { commandOf, reasonIn } from './guestfs.ts';
 import { chosenOperations, operationsIn } from './prepare.ts';
 import { homeIn } from './ssh-keys.ts';
 
@@ -44,4 +44,23 @@ libvirt.
 If reporting bugs, run virt-customize with debugging enabled
 `;
   expect(reasonIn(said)).toBe('libguestfs error: could not create appliance through');
+});
+
+test('where the agent is a locked down unit, systemd runs a program as one that ends with it', () => {
+  const { argv, unit } = commandOf('virt-cat', ['-a', '/var/x', '/etc/passwd'], false, {
+    isPrivileged: false,
+    ownUnit: 'virtkeep-agent.service',
+  });
+  expect(argv[0]).toBe('systemd-run');
+  expect(argv).toEqual(
+    expect.arrayContaining([
+      `--unit=${unit}`,
+      '--property=BindsTo=virtkeep-agent.service',
+      '--property=After=virtkeep-agent.service',
+    ]),
+  );
+  expect(argv.slice(argv.indexOf('--') + 1)).toEqual([
+    ...['env', '--unset=TMPDIR', 'LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'],
+    ...['virt-cat', '-a', '/var/x', '/etc/passwd'],
+  ]);
 });
