@@ -5,6 +5,7 @@
 
 interface RawJson {
   rawJSON(text: string): unknown;
+  isRawJSON(value: unknown): value is { rawJSON: string };
   parse(
     text: string,
     reviver: (key: string, value: unknown, context: { source?: string }) => unknown,
@@ -25,4 +26,21 @@ export function parseExact(text: string): unknown {
       ? raw.rawJSON(source)
       : value,
   );
+}
+
+/** True for an integer that `parseExact` kept. */
+export function isExact(value: unknown): boolean {
+  return raw.isRawJSON(value);
+}
+
+/** The integer that a parsed value is, be it kept or a number; undefined for everything else. */
+export function integerOf(value: unknown): bigint | undefined {
+  if (raw.isRawJSON(value)) return BigInt(value.rawJSON);
+  return Number.isInteger(value) ? BigInt(value as number) : undefined;
+}
+
+/** Whether lists and objects stand in each other deeper than so; `JSON.stringify` ends the stack at some thousands. */
+export function isDeeperThan(levels: number, value: unknown): boolean {
+  if (typeof value !== 'object' || value === null || raw.isRawJSON(value)) return false;
+  return levels === 0 || Object.values(value).some(item => isDeeperThan(levels - 1, item));
 }

@@ -1,4 +1,5 @@
 import winston from 'winston';
+import { isExact } from './exact-json.ts';
 
 export type Logger = Pick<winston.Logger, 'error' | 'warn' | 'info' | 'debug' | 'child'>;
 export type LogLevel = 'error' | 'warn' | 'info' | 'debug';
@@ -9,7 +10,7 @@ const SYSLOG_PRIORITY: Record<string, number> = { error: 3, warn: 4, info: 6, de
 /** Copies a value with everything that bears a secret's name replaced; bounded in depth, so cycles end. */
 export function redact(value: unknown, depth = 6): unknown {
   if (typeof value === 'bigint') return value.toString();
-  if (typeof value !== 'object' || value === null) return value;
+  if (typeof value !== 'object' || value === null || isExact(value)) return value;
   if (depth === 0) return '[…]';
   if (Array.isArray(value)) return value.map(item => redact(item, depth - 1));
   if (value instanceof Error || 'stack' in value) return describeError(value as Error, depth);

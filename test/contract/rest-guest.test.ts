@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { type ErrorKey, type ErrorParams, VirtkeepError } from '@virtkeep/shared/errors';
+import { parseExact } from '@virtkeep/shared/exact-json';
 import {
   AgentState,
   type Domain,
@@ -130,6 +131,14 @@ describe('a command', () => {
     expect((await command({ emu_cmd: 'guest-fsfreeze-thaw' })).body).toEqual({ 'guest-fsfreeze-thaw': 0 });
   });
 
+  test('are given integers digit by digit, and so is the audit', async () => {
+    const fargs = parseExact('{"time":1795254421123456789,"id":9007199254740993}');
+    expect((await command({ emu_cmd: 'guest-set-time', fargs })).status).toBe(200);
+    expect(asked[0]!.argumentsJson).toBe('{"time":1795254421123456789,"id":9007199254740993}');
+    const { text } = await rest.call('GET', `/api/audit/?entity=${vm.id}`);
+    expect(text).toContain('"fargs":{"time":1795254421123456789,"id":9007199254740993}');
+  });
+
   test('waits as long as it is asked to', async () => {
     await command({ emu_cmd: 'guest-exec', fargs: { path: 'sleep' }, timeout: 600 });
     expect(asked[0]!.timeoutSeconds).toBe(600);
@@ -144,6 +153,12 @@ describe('a command', () => {
     [{ emu_cmd: 'guest-ping', fargs: [] }, 'invalid_field', 'fargs'],
     [{ emu_cmd: 'guest-ping', fargs: 'x' }, 'invalid_field', 'fargs'],
     [{ emu_cmd: 'guest-ping', fargs: null }, 'invalid_field', 'fargs'],
+    [
+      { emu_cmd: 'guest-new', fargs: { a: JSON.parse('['.repeat(2_000) + ']'.repeat(2_000)) } },
+      'invalid_field',
+      'fargs',
+    ],
+    [{ emu_cmd: 'guest-ping', timeout: parseExact('9007199254740993') }, 'invalid_field', 'timeout'],
     [{ emu_cmd: 'guest-ping', timeout: 0 }, 'invalid_field', 'timeout'],
     [{ emu_cmd: 'guest-ping', timeout: 601 }, 'invalid_field', 'timeout'],
     [{ emu_cmd: 'guest-ping', timeout: '5' }, 'invalid_field', 'timeout'],

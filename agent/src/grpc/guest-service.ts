@@ -1,5 +1,6 @@
 import type { Domain as LibvirtDomain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { isDeeperThan, parseExact } from '@virtkeep/shared/exact-json';
 import type { GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type {
   GuestServiceImplementation,
@@ -21,6 +22,8 @@ const DEFAULT_TIMEOUT_SECONDS = 5;
 /** A program that runs longer is asked about with guest-exec-status. */
 const MAX_TIMEOUT_SECONDS = 600;
 const MAX_USER_NAME = 256;
+/** Of lists and objects in each other in the arguments of a command. */
+const MAX_LEVELS = 32;
 
 /** The methods that ask a guest; those that start operations stand in guest-operations. */
 export type GuestQueries = Pick<
@@ -71,10 +74,12 @@ function argumentsOf(json: string): Record<string, unknown> {
   if (json === '') return {};
   let value: unknown;
   try {
-    value = JSON.parse(json);
+    value = parseExact(json);
   } catch {
     // refused below; the text is not repeated, it may hold secrets
   }
+  if (isDeeperThan(MAX_LEVELS, value))
+    throw new VirtkeepError('invalid_field', { field: 'arguments_json', reason: 'is nested too deeply' });
   if (typeof value === 'object' && value !== null && !Array.isArray(value))
     return value as Record<string, unknown>;
   throw new VirtkeepError('invalid_field', { field: 'arguments_json', reason: 'must be a JSON object' });

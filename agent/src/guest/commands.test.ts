@@ -1,4 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
+import { parseExact } from '@virtkeep/shared/exact-json';
 import { checkArguments, KNOWN_COMMANDS, MAX_PIECE_BYTES } from './commands.ts';
 
 /** The list of the specification, 4.4. */
@@ -41,6 +42,8 @@ describe('accepted', () => {
     ['guest-exec', { path: 'ls', 'capture-output': 'merged' }],
     ['guest-set-time', {}],
     ['guest-set-time', { time: 1_800_000_000_000_000_000 }],
+    ['guest-set-time', parseExact('{"time":9223372036854775807}') as Record<string, unknown>],
+    ['guest-sync', parseExact('{"id":-9223372036854775808}') as Record<string, unknown>],
     ['guest-file-seek', { handle: 1, offset: -5, whence: 'end' }],
     ['guest-file-open', { path: '/x', mode: 'r+' }],
     ['guest-file-read', { handle: 1000, count: MAX_PIECE_BYTES }],
@@ -69,13 +72,24 @@ describe('refused, naming the argument', () => {
     ['guest-exec', { path: 'ls', 'capture-output': 'all' }, 'capture-output'],
     ['guest-exec-status', { pid: '1' }, 'pid'],
     ['guest-exec-status', { pid: 1.5 }, 'pid'],
-    ['guest-sync', { id: 2 ** 60 }, 'id'],
+    ['guest-exec', { path: 'ls', arg: ['half a pair: \ud83d'] }, 'arg'],
+    ['guest-sync', { id: 2 ** 63 }, 'id'],
+    ['guest-sync', { id: '1' }, 'id'],
+    ['guest-set-time', parseExact('{"time":9223372036854775808}') as Record<string, unknown>, 'time'],
+    ['guest-set-time', { time: -1 }, 'time'],
+    ['guest-exec-status', parseExact('{"pid":9007199254740993}') as Record<string, unknown>, 'pid'],
+    ['guest-file-open', { path: '/x', mode: ['r'] }, 'mode'],
     ['guest-file-read', { handle: 1, count: MAX_PIECE_BYTES + 1 }, 'count'],
     ['guest-file-open', { path: '/x', mode: 'rm' }, 'mode'],
     ['guest-file-seek', { handle: 1, offset: 0, whence: 3 }, 'whence'],
     ['guest-shutdown', { mode: 'explode' }, 'mode'],
     ['guest-set-vcpus', { vcpus: [{ 'logical-id': 1 }] }, 'vcpus'],
     ['guest-set-vcpus', { vcpus: [{ 'logical-id': 1, online: true, extra: 1 }] }, 'vcpus'],
+    ['guest-set-vcpus', { vcpus: [{ 'logical-id': 0.5, online: true }] }, 'vcpus'],
+    ['guest-set-vcpus', { vcpus: [{ 'logical-id': -1, online: true }] }, 'vcpus'],
+    ['guest-set-vcpus', { vcpus: [{ 'logical-id': 0, online: true, 'can-offline': 'yes' }] }, 'vcpus'],
+    ['guest-set-vcpus', { vcpus: [{ 'logical-id': 0, online: true, constructor: 1 }] }, 'vcpus'],
+    ['guest-set-memory-blocks', { 'mem-blks': [null] }, 'mem-blks'],
     ['guest-set-user-password', { username: 'u', password: 'c2VjcmV0' }, 'crypted'],
     ['guest-ping', { constructor: 1 }, 'constructor'],
   ])('%s %j', (command, args, field) => {

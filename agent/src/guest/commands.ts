@@ -3,6 +3,7 @@
  * that a newer agent offers: it is passed on as it is.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { integerOf } from '@virtkeep/shared/exact-json';
 import { KiB, MiB } from '@virtkeep/shared/units';
 
 interface ArgumentRule {
@@ -23,30 +24,39 @@ const may = (refuse: ArgumentRule['refuse']): ArgumentRule => ({ optional: true,
 const check = (isRight: (value: unknown) => boolean, wanted: string) => (value: unknown) =>
   isRight(value) ? undefined : `must be ${wanted}`;
 
+/** libvirt puts a question mark in the place of half a character. */
 const isText = (value: unknown): value is string =>
-  typeof value === 'string' && value.length <= MAX_TEXT && !value.includes('\0');
-const isIntegerIn = (least: number, most: number) => (value: unknown) =>
-  Number.isInteger(value) && (value as number) >= least && (value as number) <= most;
-const isRecordOf = (value: unknown, fields: Record<string, 'number' | 'boolean'>) =>
+  typeof value === 'string' && value.length <= MAX_TEXT && !value.includes('\0') && value.isWellFormed();
+const isIntegerIn = (least: bigint, most: bigint) => (value: unknown) => {
+  const integer = integerOf(value);
+  return integer !== undefined && integer >= least && integer <= most;
+};
+type Fields = Record<string, (value: unknown) => boolean>;
+const isRecordOf = (value: unknown, fields: Fields) =>
   typeof value === 'object' &&
   value !== null &&
-  Object.keys(value).every(name => name in fields) &&
-  Object.entries(fields).every(
-    ([name, type]) => typeof (value as Record<string, unknown>)[name] === type || name === 'can-offline',
-  );
+  Object.keys(value).every(name => Object.hasOwn(fields, name)) &&
+  Object.entries(fields).every(([name, isRight]) => isRight((value as Record<string, unknown>)[name]));
 
-const filled = check(value => isText(value) && value !== '', 'a text that is not empty');
-const boolean = check(value => typeof value === 'boolean', 'true or false');
-const integer = (least: number, most: number) =>
-  check(isIntegerIn(least, most), `an integer from ${least} to ${most}`);
+const TEXT = `of at most ${MAX_TEXT} characters, without NUL`;
+const filled = check(value => isText(value) && value !== '', `a text ${TEXT}, not empty`);
+const isBoolean = (value: unknown) => typeof value === 'boolean';
+const boolean = check(isBoolean, 'true or false');
+const integer = (least: bigint | number, most: bigint | number) =>
+  check(isIntegerIn(BigInt(least), BigInt(most)), `an integer from ${least} to ${most}`);
+const INT64 = 2n ** 63n - 1n;
+const int64 = integer(-INT64 - 1n, INT64);
+/** Nanoseconds since 1970, and bytes. */
+const natural64 = integer(0, INT64);
+/** Numbers that are taken down here, or are those of processes. */
 const whole = integer(0, Number.MAX_SAFE_INTEGER);
 const texts = check(
   value => Array.isArray(value) && value.length <= MAX_ITEMS && value.every(isText),
-  `a list of at most ${MAX_ITEMS} texts`,
+  `a list of at most ${MAX_ITEMS} texts ${TEXT}`,
 );
 const oneOf = (...allowed: (string | number | boolean)[]) =>
   check(value => allowed.includes(value as string), `one of ${allowed.join(', ')}`);
-const records = (fields: Record<string, 'number' | 'boolean'>) =>
+const records = (fields: Fields) =>
   check(
     value =>
       Array.isArray(value) && value.length <= MAX_ITEMS && value.every(item => isRecordOf(item, fields)),
@@ -58,42 +68,53 @@ const base64 = (maxBytes: number) => (value: unknown) => {
     return 'must be base64';
   return value.length > Math.ceil(maxBytes / 3) * 4 ? `holds more than ${maxBytes} bytes` : undefined;
 };
-/** Nanoseconds do not fit into a double; the time is rounded to a quarter of a microsecond. */
-const time = integer(0, 2 ** 63);
 const environment = check(
   value =>
     Array.isArray(value) &&
     value.length <= MAX_ITEMS &&
     value.every(item => isText(item) && /^[^=]+=/.test(item)),
-  'a list of texts NAME=value',
+  `a list of at most ${MAX_ITEMS} texts NAME=value`,
 );
 const program = check(
   value => isText(value) && value !== '' && !value.startsWith('-'),
-  'a path or the name of a program',
+  `a path or the name of a program, ${TEXT}`,
 );
 
 const NONE: Record<string, ArgumentRule> = {};
 const HANDLE = { handle: must(whole) };
+const isUnit = isIntegerIn(0n, INT64);
+/** Processors and memory blocks, as guest-get- tells them; whether one can be offline is not asked for. */
+const unitsBy = (id: string) =>
+  records({
+    [id]: isUnit,
+    online: isBoolean,
+    'can-offline': value => value === undefined || isBoolean(value),
+  });
 const USER_KEYS = { username: must(filled), keys: must(texts) };
 
 const ARGUMENTS: Record<string, Record<string, ArgumentRule>> = {
-  'guest-sync': { id: must(integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER)) },
-  'guest-sync-delimited': { id: must(integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER)) },
+  'guest-sync': { id: must(int64) },
+  'guest-sync-delimited': { id: must(int64) },
   'guest-ping': NONE,
   'guest-info': NONE,
   'guest-get-time': NONE,
-  'guest-set-time': { time: may(time) },
+  'guest-set-time': { time: may(natural64) },
   'guest-shutdown': { mode: may(oneOf('powerdown', 'halt', 'reboot')) },
   'guest-file-open': {
     path: must(filled),
-    mode: may(check(value => /^[rwa]b?\+?b?$/.test(String(value)), 'a mode of fopen')),
+    mode: may(
+      check(
+        value => typeof value === 'string' && /^[rwa]b?\+?b?$/.test(value),
+        'a mode of fopen: r, w, a, each also with + and b',
+      ),
+    ),
   },
   'guest-file-close': HANDLE,
   'guest-file-read': { ...HANDLE, count: may(integer(0, MAX_PIECE_BYTES)) },
   'guest-file-write': { ...HANDLE, 'buf-b64': must(base64(MAX_PIECE_BYTES)), count: may(whole) },
   'guest-file-seek': {
     ...HANDLE,
-    offset: must(integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER)),
+    offset: must(int64),
     whence: must(oneOf(0, 1, 2, 'set', 'cur', 'end')),
   },
   'guest-file-flush': HANDLE,
@@ -101,15 +122,13 @@ const ARGUMENTS: Record<string, Record<string, ArgumentRule>> = {
   'guest-fsfreeze-freeze': NONE,
   'guest-fsfreeze-freeze-list': { mountpoints: may(texts) },
   'guest-fsfreeze-thaw': NONE,
-  'guest-fstrim': { minimum: may(whole) },
+  'guest-fstrim': { minimum: may(natural64) },
   'guest-suspend-disk': NONE,
   'guest-suspend-ram': NONE,
   'guest-suspend-hybrid': NONE,
   'guest-network-get-interfaces': NONE,
   'guest-get-vcpus': NONE,
-  'guest-set-vcpus': {
-    vcpus: must(records({ 'logical-id': 'number', online: 'boolean', 'can-offline': 'boolean' })),
-  },
+  'guest-set-vcpus': { vcpus: must(unitsBy('logical-id')) },
   'guest-get-disks': NONE,
   'guest-get-fsinfo': NONE,
   'guest-set-user-password': {
@@ -118,9 +137,7 @@ const ARGUMENTS: Record<string, Record<string, ArgumentRule>> = {
     crypted: must(boolean),
   },
   'guest-get-memory-blocks': NONE,
-  'guest-set-memory-blocks': {
-    'mem-blks': must(records({ 'phys-index': 'number', online: 'boolean', 'can-offline': 'boolean' })),
-  },
+  'guest-set-memory-blocks': { 'mem-blks': must(unitsBy('phys-index')) },
   'guest-get-memory-block-info': NONE,
   'guest-exec': {
     path: must(program),

@@ -30,6 +30,8 @@ declare module 'fastify' {
     longAction?: boolean;
     /** What a body asks for in particular (a guest's command); stands in the audit log's action. */
     auditDetail?: (body: Record<string, unknown>) => string;
+    /** Integers of its body that no number holds are kept digit by digit (`parseExact`). */
+    exactIntegers?: boolean;
     /** No audit record although it is not a GET (logins write their own). */
     unaudited?: boolean;
     /** An audit record although it is a GET, by its query: a command to a guest. */

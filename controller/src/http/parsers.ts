@@ -1,6 +1,7 @@
 /** Request bodies: JSON only (routes that take something else bring their own parser). */
 import type { IncomingMessage } from 'node:http';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { parseExact } from '@virtkeep/shared/exact-json';
 import type { FastifyRequest } from 'fastify';
 import type { App } from './app.ts';
 
@@ -15,9 +16,10 @@ export function registerParsers(app: App): void {
     { parseAs: 'string' },
     (request: FastifyRequest, text: string, done) => {
       if (text.trim() === '') return done(null, {});
-      return parse(request, text, (error, value) =>
-        error ? done(new VirtkeepError('broken_json', { reason: brokenReason(text) })) : done(null, value),
-      );
+      return parse(request, text, (error, value) => {
+        if (error) return done(new VirtkeepError('broken_json', { reason: brokenReason(text) }));
+        return done(null, request.routeOptions.config.exactIntegers ? parseExact(text) : value);
+      });
     },
   );
   app.addHook('preParsing', async (request, _reply, payload) => {

@@ -1,4 +1,6 @@
 /** The audit log: each change and each guest command, who, from where, what, with what result; secrets removed. */
+
+import { isExact, parseExact } from '@virtkeep/shared/exact-json';
 import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
 import { contains } from '../store/dialect.ts';
@@ -112,7 +114,7 @@ export function requestJson(body: unknown): string {
 }
 
 function withoutGuestContent(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null) return value;
+  if (typeof value !== 'object' || value === null || isExact(value)) return value;
   if (Array.isArray(value)) return value.map(withoutGuestContent);
   return Object.fromEntries(
     Object.entries(value).map(([name, item]) => [
@@ -136,6 +138,6 @@ function auditRecord(row: AuditRow): AuditRecord {
     error: row.error_key,
     task: row.task_id,
     request_id: row.request_id,
-    request: JSON.parse(row.request_json),
+    request: parseExact(row.request_json),
   };
 }

@@ -1,6 +1,6 @@
 /** Asking guests through their agents: single commands and what they tell of themselves. Each answers at once, without a task. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { parseExact } from '@virtkeep/shared/exact-json';
+import { isDeeperThan, parseExact } from '@virtkeep/shared/exact-json';
 import type { AgentClients } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
 import { type Principal, requirePermission } from '../auth/principal.ts';
@@ -24,6 +24,8 @@ export const MAX_TIMEOUT_S = 600;
  */
 const GRACE_MS = 60_000;
 const ASK_TIMEOUT_S = 60;
+/** Of lists and objects in each other in the arguments of a command; those that are known have three. */
+const MAX_LEVELS = 32;
 
 export class GuestService {
   readonly #inventory: Inventory;
@@ -56,16 +58,14 @@ export class GuestService {
 
   /**
    * Runs one command.
-   * @returns its value; long integers in it are kept for `JSON.stringify`
-   * @throws permission_denied, domain_not_found, node_unreachable, and what the node answers
+   * @param asked.args its arguments; long integers in them and in the result are kept for `JSON.stringify`
+   * @throws permission_denied, invalid_field (fargs), domain_not_found, node_unreachable, and what the node answers
    */
-  async run(
-    id: string,
-    { command, args, timeout }: GuestCommandRequest,
-    user: Principal,
-    signal: AbortSignal,
-  ): Promise<unknown> {
+  async run(id: string, asked: GuestCommandRequest, user: Principal, signal: AbortSignal): Promise<unknown> {
+    const { command, args, timeout } = asked;
     requirePermission(user, guestPermission(command));
+    if (isDeeperThan(MAX_LEVELS, args))
+      throw new VirtkeepError('invalid_field', { field: 'fargs', reason: 'is nested too deeply' });
     const request = {
       domainId: id,
       command,

@@ -51,7 +51,7 @@ function commandRoutes(app: App, services: Services): void {
     '/api/domains/:id/guest-command/',
     {
       // the class of the command is checked with the body; an answer may hold what a file or a program does
-      config: { access: 'guest.read', secretAnswer: true, auditDetail: commandAsked },
+      config: { access: 'guest.read', secretAnswer: true, auditDetail: commandAsked, exactIntegers: true },
       schema: {
         tags,
         summary: 'Run a command of the guest agent and answer its result under its name',
