@@ -93,6 +93,8 @@ export class AgentChild {
   /** Everything that was not a log line. */
   text = '';
   #rest = '';
+  /** It has ended, and all that it said was read. */
+  #closed = false;
   #wake = Promise.withResolvers<void>();
 
   constructor(args: string[], environment: Record<string, string> = {}) {
@@ -100,7 +102,10 @@ export class AgentChild {
     this.process.stdout?.on('data', (data: Buffer) => this.#read(data));
     this.process.stderr?.on('data', (data: Buffer) => this.#read(data));
     this.exited = once(this.process, 'close').then(([code, signal]) => (code ?? signal) as number | string);
-    void this.exited.then(() => this.#wake.resolve());
+    void this.exited.then(() => {
+      this.#closed = true;
+      this.#wake.resolve();
+    });
   }
 
   static serve(home: AgentHome, environment: Record<string, string> = {}): AgentChild {
@@ -112,7 +117,7 @@ export class AgentChild {
     for (;;) {
       const found = this.lines.find(line => line.message === message);
       if (found) return found;
-      if (this.process.exitCode !== null || this.process.signalCode !== null) {
+      if (this.#closed) {
         throw new Error(`the agent ended without "${message}": ${this.text}${JSON.stringify(this.lines)}`);
       }
       this.#wake = Promise.withResolvers<void>();

@@ -174,14 +174,17 @@ describe('an operation in the middle', () => {
     return clients!.domains.setPower({ operationId, domainId: MOCK_DOMAIN, action: PowerAction.SUSPEND });
   }
 
-  async function end(id: string): Promise<Operation> {
+  async function end(id: string, begun: () => void = () => {}): Promise<Operation> {
     let last: Operation | undefined;
-    for await (const { operation } of clients!.operations.watch({ operationId: id })) last = operation;
+    for await (const { operation } of clients!.operations.watch({ operationId: id })) {
+      begun();
+      last = operation;
+    }
     return last!;
   }
 
   test('a start can be repeated; a stop lets it end, refuses new work meanwhile, and sends its last event', async () => {
-    home = await AgentHome.make({ libvirt: { uri: MOCK_LIBVIRT }, shutdown: { drain_timeout_seconds: 60 } });
+    home = await AgentHome.make({ libvirt: { uri: MOCK_LIBVIRT }, shutdown: { drain_timeout_seconds: 600 } });
     const gate = join(home.directory, 'gate');
     const held = await serveMock(`power.check.before=pause:${gate}`);
     const id = newId();
@@ -219,7 +222,9 @@ describe('an operation in the middle', () => {
     const child = await serveMock(`power.check.before=pause:${gate}`);
     const id = newId();
     await suspend(id);
-    const ended = end(id);
+    const watching = Promise.withResolvers<void>();
+    const ended = end(id, watching.resolve);
+    await watching.promise;
     child.process.kill('SIGTERM');
     expect(await ended).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
     expect(await child.exited).toBe(0);

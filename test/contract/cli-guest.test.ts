@@ -240,6 +240,11 @@ describe('vm cp', () => {
     };
   }
   const calls = (command: string) => asked.filter(one => one.command === command);
+  /** The signal may come to its turn after the answer that was sent with it; then there is one piece more. */
+  function expectFewer(command: string, pieces: number): void {
+    expect(pieces).toBeGreaterThan(2);
+    expect(calls(command).length).toBeLessThan(pieces);
+  }
   const random = Buffer.from(Array.from({ length: 700_000 }, (_, index) => (index * 7919) % 251));
 
   test('into a guest, in pieces, also short ones; the file is closed', async () => {
@@ -290,25 +295,28 @@ describe('vm cp', () => {
     guestFiles(files);
     const read = commands['guest-file-read']!;
     commands['guest-file-read'] = (...args) => {
-      child.kill('SIGINT');
+      if (calls('guest-file-read').length === 1) child.kill('SIGINT');
       return read(...args);
     };
     const out = await run(['vm', 'cp', 'web:/x', './whole']);
     expect([out.code, readdirSync(home).filter(name => name.startsWith('whole'))]).toEqual([130, []]);
-    expect([calls('guest-file-read').length, calls('guest-file-close').length]).toEqual([1, 1]);
+    expectFewer('guest-file-read', files['/x'].length / Number(calls('guest-file-read')[0]!.fargs.count));
+    expect(calls('guest-file-close').length).toBe(1);
   });
 
   test('into a guest that is interrupted closes the file, and says that it is not complete', async () => {
     guestFiles({});
     const write = commands['guest-file-write']!;
     commands['guest-file-write'] = (...args) => {
-      child.kill('SIGTERM');
+      if (calls('guest-file-write').length === 1) child.kill('SIGTERM');
       return write(...args);
     };
     writeFileSync(join(home, 'data.bin'), random);
     const { code, stderr } = await run(['vm', 'cp', 'data.bin', 'web:/y']);
     expect([code, stderr]).toEqual([130, expect.stringContaining('/y in the guest is not complete')]);
-    expect([calls('guest-file-write').length, calls('guest-file-close').length]).toEqual([1, 1]);
+    const piece = Buffer.from(String(calls('guest-file-write')[0]!.fargs['buf-b64']), 'base64');
+    expectFewer('guest-file-write', random.length / piece.length);
+    expect(calls('guest-file-close').length).toBe(1);
   });
 
   test('onto a link keeps the link, onto a file its access rights', async () => {

@@ -66,6 +66,7 @@ import {
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
 import { createServer, type Server } from 'nice-grpc';
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
+import { freePort } from '../lab/free-port.ts';
 
 export interface FakeAgentTls {
   caPem: string;
@@ -142,7 +143,7 @@ export class FakeAgent {
     return `127.0.0.1:${this.#port}`;
   }
 
-  /** Listens on this port, by default on the one before `stop`, at first on any. */
+  /** Listens on this port, by default on the one before `stop`, at first on a free one. */
   async start(tls: FakeAgentTls, port = this.#port): Promise<void> {
     const server = createServer()
       .use(errorDetailsServerMiddleware)
@@ -159,7 +160,7 @@ export class FakeAgent {
     server.add(OperationServiceDefinition, this.#operationService());
     const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
     const credentials = ServerCredentials.createSsl(Buffer.from(tls.caPem), [pair], true);
-    this.#port = await server.listen(`127.0.0.1:${port}`, credentials);
+    this.#port = await server.listen(`127.0.0.1:${port || (await freePort())}`, credentials);
     this.#server = server;
   }
 
@@ -295,7 +296,7 @@ export class FakeAgent {
   }
 
   /** The latest operation of a kind; waits for it. */
-  async started(kind: string, timeoutMs = 5000): Promise<Operation> {
+  async started(kind: string, timeoutMs = 120_000): Promise<Operation> {
     const end = Date.now() + timeoutMs;
     while (Date.now() < end) {
       const found = [...this.operations.values()].findLast(item => item.kind === kind);

@@ -69,7 +69,7 @@ function independentClient(serviceName: string, credentials = controller): Loose
   ) as LooseClient;
 }
 
-function call(client: LooseClient, method: string, request: object, deadlineMs = 5000): Promise<Answer> {
+function call(client: LooseClient, method: string, request: object, deadlineMs = 240_000): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const done = (error: grpc.ServiceError | null, answer: Answer) =>
       error ? reject(error) : resolve(answer);
@@ -121,7 +121,7 @@ async function finishedOperation(): Promise<string> {
     cancellable: true,
     workflow: async context => context.commit({ answer: 42 }),
   });
-  for await (const _ of agent.runner.watch(0, id, AbortSignal.timeout(5000)));
+  for await (const _ of agent.runner.watch(0, id, AbortSignal.timeout(240_000)));
   return id;
 }
 

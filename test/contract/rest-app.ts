@@ -55,8 +55,13 @@ export interface RestApp {
   close: () => Promise<void>;
 }
 
-/** Nodes that vanish are tried again quickly, so that tests need not wait. */
-const LINK_TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
+/** Nodes that vanish are tried again quickly, so that tests need not wait; loans are looked after when a test says so. */
+export const NODE_TIMES = {
+  firstRetryMs: 20,
+  maxRetryMs: 100,
+  connectTimeoutMs: 120_000,
+  lendingRoundMs: 3_600_000,
+};
 
 /** Where a test wants to look itself. */
 export interface RestAppOptions {
@@ -88,7 +93,7 @@ export async function makeRestApp(
     draining: draining.signal,
   });
   const ca = await ensureCa(stateDir);
-  const services: Services = { ...core, ...createNodeServices(core, ca, LINK_TIMES) };
+  const services: Services = { ...core, ...createNodeServices(core, ca, NODE_TIMES) };
   await seed(db);
   await services.startNodes();
   const { tokens, userIds } = await makeUsers(services);

@@ -6,10 +6,9 @@ import { Disk, type Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain
 import { createNodeServices, type NodeServices } from '../../controller/src/services/node-services.ts';
 import type { FakeAgent } from './fake-agent.ts';
 import { goOn, LENT, lendHonestly } from './fake-lending.ts';
-import { makeRestApp, type RestApp } from './rest-app.ts';
+import { makeRestApp, NODE_TIMES, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
 
-const TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
 let rest: RestApp;
 let running: NodeServices;
 let home: Enrolled;
@@ -72,7 +71,7 @@ const heard = () => rest.services.lendingKeeper.loanOf(borrower.id, vdisk) !== u
 async function restart(between: () => Promise<void> | void = () => {}): Promise<void> {
   await running.stopNodes();
   await between();
-  running = createNodeServices(rest.services, rest.ca, TIMES);
+  running = createNodeServices(rest.services, rest.ca, NODE_TIMES);
   Object.assign(rest.services, running);
   await running.startNodes();
 }

@@ -25,6 +25,7 @@ beforeEach(async () => {
   const disk = { id: randomUUID(), name: 'a', poolId: pool.id, targetDev: 'vda', targetBus: 'virtio' };
   domain = agent.setDomain({ disks: [disk as never] });
   await until(async () => (await rest.call('GET', `/api/domains/${domain.id}/`)).status === 200);
+  await status(rest, agent.id, 'ACTIVE');
 });
 afterEach(() => {
   agent.beforeStart = () => {};
@@ -214,6 +215,7 @@ describe('a node that fails in the middle', () => {
     await agent.start(node.tls);
     await until(async () => (await fileOf(made.fileId)).status === 'ACTIVE');
     expect((await rest.call('GET', `/api/tasks/${made.taskId}/`)).body.status).toBe('FAILED');
+    await status(rest, agent.id, 'ACTIVE');
     const nothing = await givenUp();
     agent.loseJournal();
     await agent.start(node.tls);

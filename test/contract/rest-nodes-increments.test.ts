@@ -24,6 +24,7 @@ beforeEach(async () => {
   domain = agent.setDomain({});
   await until(async () => (await rest.call('GET', `/api/domains/${domain.id}/`)).status === 200);
   await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+  await status(rest, agent.id, 'ACTIVE');
 });
 afterEach(() => {
   agent.beforeStart = () => {};
@@ -357,8 +358,10 @@ describe('the end of increments', () => {
     expect((await fileOf(id)).not_incremental_reason).toContain('on no known node');
     agent.setDomain(whole);
     await until(async () => (await extendableOf(domain.id)).length === 1);
-    const events = (await rest.call('GET', `/api/events/?entity=${id}&type=info`)).body.results;
-    expect(events[0].message).toContain('can be extended again');
+    await until(async () => {
+      const { body } = await rest.call('GET', `/api/events/?entity=${id}&type=info`);
+      return body.results[0]?.message.includes('can be extended again');
+    });
   });
 
   test('a damaged archive is not extended', async () => {
@@ -383,9 +386,10 @@ describe('conversion', () => {
     const target = agent.setPool({});
     await until(async () => (await rest.call('GET', `/api/data-pools/${target.id}/`)).status === 200);
     const convert = async (action: string, body: object, file: Partial<BackupFile>) => {
-      const before = agent.operations.size;
+      const begun = () => agent.calls.filter(call => call.kind === 'recompress').length;
+      const before = begun();
       const answer = rest.call('POST', `/api/library/${id}/${action}/`, { body });
-      await until(async () => (await fileOf(id)).status === 'UPDATING' && agent.operations.size > before);
+      await until(async () => (await fileOf(id)).status === 'UPDATING' && begun() > before);
       const { request } = agent.calls.findLast(call => call.kind === 'recompress')!;
       agent.succeed(request.operationId, { file: agent.setFile({ id, poolId: pool.id, ...file }) });
       return { request, record: (await answer).body };

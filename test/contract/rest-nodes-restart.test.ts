@@ -10,12 +10,11 @@ import { CertificateRenewer } from '../../controller/src/services/certificates.t
 import { Inventory } from '../../controller/src/services/inventory.ts';
 import { createNodeServices, type NodeServices } from '../../controller/src/services/node-services.ts';
 import type { FakeAgent } from './fake-agent.ts';
-import { makeRestApp, type RestApp } from './rest-app.ts';
-import { type Enrolled, ended, enrolled, nodeRequest, stopAll, until } from './rest-nodes-world.ts';
+import { makeRestApp, NODE_TIMES, type RestApp } from './rest-app.ts';
+import { type Enrolled, ended, enrolled, nodeRequest, status, stopAll, until } from './rest-nodes-world.ts';
 
 const USER = { id: newId(), username: 'somebody' };
 
-const TIMES = { firstRetryMs: 20, maxRetryMs: 100, connectTimeoutMs: 2000 };
 let rest: RestApp;
 let node: Enrolled;
 let agent: FakeAgent;
@@ -36,7 +35,7 @@ afterAll(async () => {
 async function restart(between: () => Promise<void> | void = () => {}): Promise<void> {
   await running.stopNodes();
   await between();
-  running = createNodeServices(rest.services, rest.ca, TIMES);
+  running = createNodeServices(rest.services, rest.ca, NODE_TIMES);
   Object.assign(rest.services, running);
   await running.startNodes();
 }
@@ -44,6 +43,7 @@ async function restart(between: () => Promise<void> | void = () => {}): Promise<
 async function knownDomain() {
   const domain = agent.setDomain({});
   await until(async () => (await rest.call('GET', `/api/domains/${domain.id}/`)).status === 200);
+  await status(rest, agent.id, 'ACTIVE');
   return domain;
 }
 

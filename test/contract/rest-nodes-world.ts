@@ -1,22 +1,14 @@
 /** A REST app with scripted agents that were enrolled through it, as a real node is. */
-import { createServer } from 'node:net';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
 import { exportPrivateKey, KEY_ALGORITHM, newKeyPair, x509 } from '../../controller/src/pki/x509.ts';
+import { freePort } from '../lab/free-port.ts';
 import { FakeAgent, type FakeAgentTls } from './fake-agent.ts';
 import type { Answer, RestApp } from './rest-app.ts';
 
 export interface Enrolled {
   agent: FakeAgent;
   tls: FakeAgentTls;
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise(resolve => server.close(resolve));
-  return port;
 }
 
 /** A key and a request for a node's certificate, as the agent makes them. */

@@ -83,7 +83,7 @@ describe('enrolment', () => {
     const answers = [];
     for (let i = 0; i < 12; i += 1) answers.push(await redeem(other, 'a.b', nodeId, 1, csrPem));
     expect(answers[0]!.status).toBe(400);
-    expect(answers.at(-1)!.status).toBe(429);
+    expect(answers.map(answer => answer.status)).toContain(429);
     await other.close();
   });
 });

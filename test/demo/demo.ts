@@ -7,7 +7,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { freePort } from '../lab/daemon.ts';
+import { freePort } from '../lab/free-port.ts';
 import { Guest } from '../lab/guest.ts';
 import { GUEST_NAME, type Lab, labDown, labOptions, labUp } from '../lab/lab.ts';
 import { expectNoLeaks, sweepOrphans } from '../lab/leaks.ts';

@@ -1,7 +1,8 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
-import { Daemon, freePort } from './daemon.ts';
+import { Daemon } from './daemon.ts';
+import { freePort } from './free-port.ts';
 import { NODE_BIN, ROOT } from './paths.ts';
 import { Rest } from './rest.ts';
 

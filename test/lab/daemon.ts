@@ -1,5 +1,4 @@
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import type { LabNode } from './node.ts';
 import { isRunning, listProcesses, signalProcess } from './processes.ts';
 import { start, waitFor } from './run.ts';
@@ -98,16 +97,4 @@ export class Daemon {
     signalProcess(pid, signal);
     await waitFor(`the end of the ${this.#spec.name}`, () => !isRunning(pid), timeoutMs, 20);
   }
-}
-
-/** A TCP port that is free now. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-    });
-  });
 }

@@ -34,7 +34,7 @@ export interface KeeperDeps {
   events: EventService;
   log: Logger;
   /** Time between two looks. */
-  roundMs?: number;
+  roundMs?: number | undefined;
 }
 
 export class LendingKeeper {

@@ -49,10 +49,16 @@ export interface NodeServices {
 
 const RENEWAL_INTERVAL_MS = 3_600_000;
 
+/** How often a controller tries, and looks after things, of itself; for tests. */
+export interface NodeServiceTimes extends LinkTimes {
+  /** Between two looks of the lending keeper. */
+  lendingRoundMs?: number;
+}
+
 export function createNodeServices(
   core: CoreServices,
   ca: CertificateAuthority,
-  times: LinkTimes = LINK_TIMES,
+  times: NodeServiceTimes = LINK_TIMES,
 ): NodeServices {
   const { config, db, tasks, events, changes } = core;
   const log = core.log.child({ part: 'nodes' });
@@ -82,7 +88,8 @@ export function createNodeServices(
   const vdisks = new VdiskService(inventory, links);
   const guests = new GuestService(inventory, links, core.draining);
   const guestOperations = new GuestOperationService(inventory, nodeTasks);
-  const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log });
+  const { lendingRoundMs } = times;
+  const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log, roundMs: lendingRoundMs });
   const lending = new LendingService(inventory, links, nodeTasks, tasks, vdisks, lendingKeeper);
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
   const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks, extensions);
