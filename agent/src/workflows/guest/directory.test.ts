@@ -1,5 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
-import { directoryFailure, isBelow, placeIn } from './directory.ts';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { OperationContext } from '../context.ts';
+import { directoryFailure, isBelow, placeIn, provenAgain } from './directory.ts';
+import type { Guest, ProgramResult } from './guest.ts';
 
 const who = { directory: 'lab.test', login: 'admin', password: 'S3cret!' };
 const failure = (err: string, out = '') =>
@@ -42,5 +45,46 @@ describe('where an account is', () => {
     expect(isBelow(DN, 'OU=Other,DC=lab,DC=test')).toBe(false);
     expect(isBelow(DN, 'DC=lab,DC=test')).toBe(false);
     expect(isBelow('CN=A\\,B,OU=Servers,DC=lab', 'OU=Servers,DC=lab')).toBe(true);
+  });
+});
+
+describe('after its restart', () => {
+  const canceler = new AbortController();
+  const context = {
+    signal: canceler.signal,
+    step: (_name: string, work: () => Promise<unknown>) => work(),
+  } as unknown as OperationContext;
+  const request = { domainId: 'x', directory: 'lab.test', login: 'a', password: 'b', computerName: '' };
+  /** A Debian guest that answers so to the question whether the directory takes it. */
+  const answering = (...answers: (ProgramResult | Error)[]) =>
+    ({
+      name: 'vm',
+      osInfo: async () => ({ id: 'debian' }),
+      run: async () => {
+        const answer = answers.length > 1 ? answers.shift()! : answers[0]!;
+        if (answer instanceof Error) throw answer;
+        return answer;
+      },
+    }) as unknown as Guest;
+  const unreachable = { exitCode: 3, out: '', err: "adcli: couldn't find a domain controller" };
+  const proven = (guest: Guest, patienceMs: number) =>
+    provenAgain(context, guest, false, { ...request, unit: [], restart: true }, patienceMs);
+
+  test('a guest is asked until its network is up', async () => {
+    const silent = new VirtkeepError('guest_agent_silent', { domain: 'vm' });
+    const guest = answering(unreachable, silent, { exitCode: 0, out: '', err: '' });
+    expect(await proven(guest, 60_000)).toEqual([]);
+  });
+
+  test('one that is not taken is told', async () => {
+    expect(await proven(answering(unreachable), 0)).toEqual([
+      "After its restart: adcli: couldn't find a domain controller",
+    ]);
+  });
+
+  test('a cancel ends the asking', async () => {
+    const asked = proven(answering(unreachable), 60_000);
+    canceler.abort();
+    await expect(asked).rejects.toMatchObject({ msgKey: 'canceled' });
   });
 });

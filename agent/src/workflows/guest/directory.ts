@@ -2,6 +2,7 @@
  * Joins a running guest to a directory domain, and takes it out again (specification 4.6): Linux by the tools of its family
  * (families.ts), Windows by Add-Computer and Remove-Computer. That the directory knows the computer is asked afterwards.
  */
+import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
@@ -238,25 +239,46 @@ async function leaveLinux(context: OperationContext, guest: Guest, request: Leav
   return directory;
 }
 
-/** After a restart the directory must still take the guest; one that does not is told, since the join itself stands. */
-async function provenAgain(
+/** The agent of a guest answers before its network is up and the services of the join run. */
+const PROOF_PATIENCE_MS = 120_000;
+const PROOF_RETRY_MS = 2_000;
+
+/**
+ * After a restart the directory must still take the guest; one that does not is told, since the join itself stands.
+ * @returns warnings
+ * @throws canceled
+ */
+export async function provenAgain(
   context: OperationContext,
   guest: Guest,
   onWindows: boolean,
   { directory }: JoinRequest,
+  patienceMs = PROOF_PATIENCE_MS,
 ): Promise<string[]> {
+  const deadline = Date.now() + patienceMs;
   return context.step('read back', async () => {
-    try {
-      if (onWindows) {
-        await requireWindowsIn(guest, directory);
-        return [];
-      }
-      const proof = await guest.run((await requireFamily(guest, JOINING)).proof(directory));
-      return proof.exitCode === 0 ? [] : [`After its restart: ${failureText(proof)}`];
-    } catch (error) {
-      return [`After its restart: ${reasonOf(error)}`];
+    for (;;) {
+      const reason = await refusedBecause(guest, onWindows, directory);
+      if (reason === null) return [];
+      throwIfAborted(context.signal);
+      if (Date.now() >= deadline) return [`After its restart: ${reason}`];
+      await sleep(PROOF_RETRY_MS, context.signal);
     }
   });
+}
+
+/** Why the directory does not take the guest; null when it does. */
+async function refusedBecause(guest: Guest, onWindows: boolean, directory: string): Promise<string | null> {
+  try {
+    if (onWindows) {
+      await requireWindowsIn(guest, directory);
+      return null;
+    }
+    const proof = await guest.run((await requireFamily(guest, JOINING)).proof(directory));
+    return proof.exitCode === 0 ? null : failureText(proof);
+  } catch (error) {
+    return reasonOf(error);
+  }
 }
 
 async function joinWindows(context: OperationContext, guest: Guest, request: JoinRequest): Promise<string> {
