@@ -4,9 +4,8 @@ import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation
 import { newId } from '@virtkeep/shared/ids';
 import type { CallContext } from 'nice-grpc-common';
 import { type GuestOperationMethods, guestOperations } from '../../agent/src/grpc/guest-operations.ts';
-import { listSshKeys } from '../../agent/src/guest/index.ts';
 import type { GuestOperations } from '../../agent/src/workflows/guest/domain.ts';
-import { defineDebianGuest, type Guest } from '../lab/guest.ts';
+import type { Guest } from '../lab/guest.ts';
 import { WorkflowLab } from './workflow-lab.ts';
 
 type Started = keyof GuestOperationMethods;
@@ -61,21 +60,5 @@ export class GuestOperationsLab {
     const full = { ...request, operationId: newId(), domainId: await guest.uuid() };
     const call = this.service[method] as (request: object, context: CallContext) => Promise<Operation>;
     return call(full, {} as CallContext);
-  }
-
-  async keys(guest: Guest, user: string): Promise<string[]> {
-    const domain = await this.lab.libvirt.domainByUuid(await guest.uuid());
-    return listSshKeys(domain, user, AbortSignal.timeout(240_000));
-  }
-
-  /** A Debian guest that can be logged in to and joined to a directory, connected to a bridge; it is off. */
-  async defineDebian(name: string, bridge?: string): Promise<Guest> {
-    const nic = bridge
-      ? `<interface type='bridge'><source bridge='${bridge}'/><model type='virtio'/></interface>`
-      : '';
-    // one drive is empty, for the guest tools
-    const drive = "<disk type='file' device='cdrom'><target dev='sdx' bus='sata'/><readonly/></disk>";
-    const options = { name, memoryMiB: 512, devices: nic + drive };
-    return defineDebianGuest(this.lab.world.node, options, 'directory');
   }
 }
