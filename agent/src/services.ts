@@ -1,7 +1,6 @@
 /** The services of the agent: one line each. The rights of their methods stand in grpc/permissions.ts. */
 import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
-import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { GuestServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
@@ -12,6 +11,7 @@ import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v
 import { backupService } from './grpc/backup-service.ts';
 import { diskService } from './grpc/disk-service.ts';
 import { domainService } from './grpc/domain-service.ts';
+import { LeanDomainService } from './grpc/encoded-list.ts';
 import { guestOperations } from './grpc/guest-operations.ts';
 import { guestService } from './grpc/guest-service.ts';
 import { nodeService } from './grpc/node-service.ts';
@@ -28,7 +28,7 @@ export function agentServices(parts: Parts): Service[] {
   return [
     service(OperationServiceDefinition, operationService(runner)),
     service(NodeServiceDefinition, nodeService(parts)),
-    service(DomainServiceDefinition, domainService(parts)),
+    service(LeanDomainService, domainService(parts)),
     service(SnapshotServiceDefinition, snapshotService(runner, workflows)),
     service(DiskServiceDefinition, diskService(parts)),
     service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),

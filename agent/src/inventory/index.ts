@@ -3,3 +3,4 @@
 export { powerStateOf } from './domain-facts.ts';
 export { asLibvirtFailure } from './failures.ts';
 export { Inventory, type InventoryOptions, type LibvirtSource } from './inventory.ts';
+export { encodedForm } from './shown.ts';

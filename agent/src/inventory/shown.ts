@@ -1,11 +1,19 @@
 type Codec<T> = { encode(message: T): { finish(): Uint8Array } };
 type Told<T> = { changed(message: T): void; removed(id: string): void };
 
+/** What messages look like on the wire, by the message: nobody changes one that is shown. */
+const encodedForms = new WeakMap<object, Uint8Array>();
+
+/** The bytes of a message that is shown, or was a moment ago; undefined for any other. */
+export const encodedForm = (message: object): Uint8Array | undefined => encodedForms.get(message);
+
 /** The messages that readers know, by id; tells what a new set changes. */
 export class Shown<T extends { id: string; name: string }> {
   readonly #codec: Codec<T>;
   readonly #told: Told<T>;
-  readonly #known = new Map<string, { message: T; bytes: Uint8Array }>();
+  readonly #known = new Map<string, T>();
+  /** By name; undefined when something is different since. */
+  #sorted: readonly T[] | undefined;
 
   constructor(codec: Codec<T>, told: Told<T>) {
     this.#codec = codec;
@@ -13,12 +21,13 @@ export class Shown<T extends { id: string; name: string }> {
   }
 
   get(id: string): T | undefined {
-    return this.#known.get(id)?.message;
+    return this.#known.get(id);
   }
 
   /** All, by name. */
   all(): T[] {
-    return [...this.#known.values()].map(known => known.message).sort(byName);
+    this.#sorted ??= [...this.#known.values()].sort(byName);
+    return [...this.#sorted];
   }
 
   /** Takes this set in place of the old one. Messages are equal when their bytes on the wire are. */
@@ -27,13 +36,16 @@ export class Shown<T extends { id: string; name: string }> {
     for (const id of [...this.#known.keys()]) {
       if (present.has(id)) continue;
       this.#known.delete(id);
+      this.#sorted = undefined;
       this.#told.removed(id);
     }
     for (const message of messages) {
       const bytes = this.#codec.encode(message).finish();
       const old = this.#known.get(message.id);
-      if (old && Buffer.compare(old.bytes, bytes) === 0) continue;
-      this.#known.set(message.id, { message, bytes });
+      if (old && Buffer.compare(encodedForms.get(old)!, bytes) === 0) continue;
+      encodedForms.set(message, bytes);
+      this.#known.set(message.id, message);
+      this.#sorted = undefined;
       this.#told.changed(message);
     }
   }
