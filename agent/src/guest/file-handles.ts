@@ -3,6 +3,7 @@
  * guest until its agent ends, so each is closed when nobody has used it for a while; durably known, also after a crash.
  */
 import type { Domain } from '@virtkeep/node-libvirt';
+import { orAborted } from '@virtkeep/shared/abort';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { KiB } from '@virtkeep/shared/units';
@@ -55,12 +56,15 @@ export class FileHandles {
     if (command === 'guest-file-open') return this.#open(domain, args, options);
     const handle = args.handle as number;
     this.#used(domain.uuid, handle);
-    const result =
-      command === 'guest-file-write'
-        ? await write(domain, args, options)
-        : await guestCommand(domain, command, args, options);
-    if (command === 'guest-file-close') this.#closed(domain.uuid, handle);
-    return result;
+    try {
+      if (command === 'guest-file-write') return await write(domain, args, options);
+      const result = await guestCommand(domain, command, args, options);
+      if (command === 'guest-file-close') this.#closed(domain.uuid, handle);
+      return result;
+    } catch (error) {
+      if (isGone(error)) this.#closed(domain.uuid, handle);
+      throw error;
+    }
   }
 
   /** Closes what nobody uses any more. Never rejects. */
@@ -80,9 +84,20 @@ export class FileHandles {
       const command = 'guest-file-open';
       throw new VirtkeepError('guest_agent_failed', { domain: nameOf(domain), command, reason });
     }
+    const { signal = NEVER, ...limits } = options;
+    // who leaves while it is opened would leave it open, unknown to all: it goes on, and is closed again
+    const opening = this.#opened(domain, args, limits);
+    void opening.then(
+      handle => signal.aborted && this.#abandon(domain.uuid, handle, false),
+      () => {},
+    );
+    return orAborted(opening, signal);
+  }
+
+  async #opened(domain: Domain, args: Record<string, unknown>, options: CommandOptions): Promise<number> {
     const handle = await guestCommand(domain, 'guest-file-open', args, options);
     if (typeof handle !== 'number') throw nonsense(domain, 'guest-file-open');
-    records.setFile(domain.uuid, handle, Date.now());
+    this.#options.records.setFile(domain.uuid, handle, Date.now());
     return handle;
   }
 
@@ -95,7 +110,8 @@ export class FileHandles {
   }
 
   #closed(id: string, handle: number): void {
-    this.#options.records.setFile(id, handle, undefined);
+    const { records } = this.#options;
+    if (records.files()[id]?.[handle] !== undefined) records.setFile(id, handle, undefined);
   }
 
   async #abandon(id: string, handle: number, isGivenUp: boolean): Promise<void> {
@@ -113,6 +129,13 @@ export class FileHandles {
     }
     this.#closed(id, handle);
   }
+}
+
+const NEVER = new AbortController().signal;
+
+/** The agent in the guest was started anew, and with it its files are gone. */
+function isGone(error: unknown): boolean {
+  return hasKey(error, 'guest_agent_failed') && /has not been found/.test(error.params.reason ?? '');
 }
 
 /** Writes in pieces that a request may have; the reply is that of one write. */

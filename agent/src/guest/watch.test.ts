@@ -169,6 +169,60 @@ describe('a file that was opened in a guest', () => {
   });
 });
 
+describe('a file of a guest', () => {
+  const refused = (command: string) =>
+    new VirtkeepError('guest_agent_failed', {
+      domain: 'vm',
+      command,
+      reason: "handle '7' has not been found",
+    });
+
+  function filesOf(answer: (command: string) => Promise<unknown>) {
+    const commands: string[] = [];
+    const domain = {
+      uuid: ID,
+      name: 'vm',
+      agentCommand: async (request: string) => {
+        const { execute } = JSON.parse(request) as { execute: string };
+        commands.push(execute);
+        return JSON.stringify({ return: await answer(execute) });
+      },
+    } as unknown as Domain;
+    const records = new GuestRecords(settingsOf());
+    const files = new FileHandles({ domain: () => domain, records, log: SILENT, idleMs: 600_000 });
+    return { files, domain, records, commands };
+  }
+
+  test('that is opened for somebody who has left is closed again', async () => {
+    const gate = Promise.withResolvers<number>();
+    const { files, domain, records, commands } = filesOf(command =>
+      command === 'guest-file-open' ? gate.promise : Promise.resolve({}),
+    );
+    const leaving = new AbortController();
+    const opening = files.run(domain, 'guest-file-open', { path: '/x' }, { signal: leaving.signal });
+    leaving.abort();
+    await expect(opening).rejects.toBeDefined();
+    gate.resolve(7);
+    for (let look = 0; look < 100 && !commands.includes('guest-file-close'); look += 1)
+      await new Promise(setImmediate);
+    await new Promise(setImmediate);
+    expect([commands, records.files()]).toEqual([['guest-file-open', 'guest-file-close'], {}]);
+  });
+
+  test('that its agent does not know any more is no more, so that others can be opened', async () => {
+    const { files, domain, records } = filesOf(async command => {
+      if (command === 'guest-file-open') return 7;
+      throw refused(command);
+    });
+    await files.run(domain, 'guest-file-open', { path: '/x' }, {});
+    expect(records.files()).toEqual({ [ID]: { 7: expect.any(Number) } });
+    await expect(files.run(domain, 'guest-file-close', { handle: 7 }, {})).rejects.toMatchObject({
+      msgKey: 'guest_agent_failed',
+    });
+    expect(records.files()).toEqual({});
+  });
+});
+
 describe('what 100 guests tell of themselves', () => {
   const ids = Array.from({ length: 100 }, (_, index) => `vm-${index}`);
 
