@@ -76,7 +76,10 @@ export const ERRORS = {
   state_not_found: fixed('40410', 'The backup {file} has no state {state}.'),
   member_not_found: fixed('40411', 'The archive {path} has no member {member}.'),
   snapshot_not_found: fixed('40412', 'The domain {domain} has no saved state {id}.'),
-  guest_command_unknown: fixed('40413', 'The guest agent of {domain} does not know {command}.'),
+  guest_command_unknown: fixed(
+    '40413',
+    'The guest agent of {domain} does not know {command}. What it offers is listed at available-guest-cmds.',
+  ),
   guest_process_unknown: fixed(
     '40414',
     'The guest of {domain} does not know the process {pid}. Results are kept for ten minutes after its end.',
@@ -221,7 +224,7 @@ export const ERRORS = {
   ),
   guest_off: fixed(
     '40948',
-    'The domain {domain} is {state}; its guest agent can be asked only while it runs.',
+    'The domain {domain} is {state}; its guest agent can be asked only while it runs. Start or resume it.',
   ),
   guest_no_channel: fixed(
     '40949',
@@ -244,7 +247,7 @@ export const ERRORS = {
     '40954',
     'The guest of {domain} lacks what {operation} needs: {missing}. Install it in the guest.',
   ),
-  guest_tools_unavailable: fixed('40955', 'The guest tools image cannot be mounted: {reason}.'),
+  guest_tools_unavailable: fixed('40955', 'The guest tools image cannot be mounted or unmounted: {reason}.'),
   no_free_slot: fixed(
     '40956',
     'The running domain {domain} has no free slot for another disk. Attach it while the domain is off, or add pcie-root-port controllers.',
@@ -344,13 +347,16 @@ export const ERRORS = {
   timed_out: passing('50400', '{operation} did not end within {seconds} s.'),
   guest_command_timed_out: passing(
     '50402',
-    'The guest agent of {domain} did not end {command} within {seconds} s; it may still be at it.',
+    'The guest agent of {domain} did not end {command} within {seconds} s; it may still be at it. Look at the guest, or give it a longer timeout.',
   ),
   guest_agent_disconnected: passing(
     '50403',
     'The guest agent of {domain} is not connected. Install or start qemu-guest-agent in the guest.',
   ),
-  guest_agent_silent: passing('50401', 'The guest agent of {domain} did not answer {command} in time.'),
+  guest_agent_silent: passing(
+    '50401',
+    'The guest agent of {domain} did not answer {command} in time. Try again; if it stays silent, restart the agent in the guest.',
+  ),
 
   // 499: ended by the user (never an HTTP status of an answer by itself)
   canceled: fixed('49900', 'The operation was cancelled.'),
