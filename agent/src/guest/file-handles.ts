@@ -88,7 +88,9 @@ export class FileHandles {
     // who leaves while it is opened would leave it open, unknown to all: it goes on, and is closed again
     const opening = this.#opened(domain, args, limits);
     void opening.then(
-      handle => signal.aborted && this.#abandon(domain.uuid, handle, false),
+      async handle => {
+        if (signal.aborted) await this.#abandon(domain.uuid, handle, false);
+      },
       () => {},
     );
     return orAborted(opening, signal);
