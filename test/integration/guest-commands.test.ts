@@ -211,6 +211,8 @@ describe('commands that change the guest', () => {
     expect(lab.guests.info(await guest.uuid())?.frozenSince).toBeUndefined();
     expect(await run('guest-fsfreeze-freeze-list', { mountpoints: ['/mnt/vda'] })).toBe(1);
     expect(await run('guest-fsfreeze-thaw')).toBe(1);
+    // the agent now says that it is frozen when it is asked for what it does not have
+    await expect(run('guest-get-devices')).rejects.toEqual(failure('guest_command_disabled'));
   });
 
   test('trim, password, SSH keys', async () => {

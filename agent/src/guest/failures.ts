@@ -22,6 +22,8 @@ const LOST =
   /End of file from agent socket|No complete agent response|cannot parse json|Unknown JSON reply|not connected|due to an error|disappeared/i;
 const AGENT_ERROR = /unable to execute QEMU agent command '[^']*': (.*)$/s;
 
+const STATUS_TIMEOUT_S = 5;
+
 /** The name for error texts. */
 export const nameOf = (domain: Domain): string => domain.name || domain.uuid;
 
@@ -32,7 +34,22 @@ export async function guestFailure(error: unknown, asked: Asked): Promise<Virtke
   if (error.is(ErrorCode.NO_DOMAIN))
     return new VirtkeepError('domain_not_found', { id: asked.domain.uuid }, { cause: error });
   if (error.is(ErrorCode.OPERATION_INVALID)) return stateFailure(error, asked);
-  return answerFailure(error, asked);
+  const failure = answerFailure(error, asked);
+  if (failure.msgKey !== 'guest_frozen' || !(await isThawed(asked.domain))) return failure;
+  return new VirtkeepError('guest_command_disabled', failure.params, { cause: error });
+}
+
+/**
+ * qemu-ga gives the last reason for which it disabled a command: of one that it never had enabled it says, after the first
+ * freeze, that the guest is frozen.
+ */
+async function isThawed(domain: Domain): Promise<boolean> {
+  try {
+    const answer = await domain.agentCommand('{"execute":"guest-fsfreeze-status"}', STATUS_TIMEOUT_S);
+    return (JSON.parse(answer) as { return?: unknown }).return === 'thawed';
+  } catch {
+    return false;
+  }
 }
 
 /** The errors that tell that a guest cannot be frozen: there is none, it is off or paused, or it has no channel. */

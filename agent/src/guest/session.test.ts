@@ -57,6 +57,18 @@ describe('errors', () => {
   });
 
   test.each([
+    ['frozen', 'guest_frozen'],
+    ['thawed', 'guest_command_disabled'],
+  ])('a command that is disabled "in frozen state", of a guest that is %s, is %s', async (status, msgKey) => {
+    const text = 'Command guest-get-devices has been disabled: the agent is in frozen state';
+    const { domain } = domainOf(command => (command === 'guest-fsfreeze-status' ? status : refused(text)));
+    await expect(guestCommand(domain, 'guest-get-devices')).rejects.toMatchObject({
+      msgKey,
+      params: { domain: 'vm', command: 'guest-get-devices' },
+    });
+  });
+
+  test.each([
     [DomainStateCode.SHUTOFF, 'guest_off', 'off'],
     [DomainStateCode.PAUSED, 'guest_off', 'paused'],
     [DomainStateCode.PMSUSPENDED, 'guest_off', 'paused'],
