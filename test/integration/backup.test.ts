@@ -81,9 +81,9 @@ describe('a running guest with an agent', () => {
     await expectUntouched(guest, before);
     expect(guest.qemuPid()).toBe(pid);
     expect(await guest.agent('guest-fsfreeze-status')).toBe('thawed');
-    const rounds = Number(await guest.sh('cat /mnt/vda/w/rounds'));
-    await new Promise(resolve => setTimeout(resolve, 1500));
-    expect(Number(await guest.sh('cat /mnt/vda/w/rounds'))).toBeGreaterThan(rounds);
+    const rounds = async () => Number(await guest.sh('cat /mnt/vda/w/rounds'));
+    const now = await rounds();
+    await waitFor('the next round of the writer', async () => (await rounds()) > now, 180_000);
     await guest.destroy();
   });
 });

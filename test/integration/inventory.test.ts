@@ -30,7 +30,7 @@ describe('a domain', () => {
     const { events, stop } = follow();
     const guest = await lab.world.defineTiny({ name: 'alive' });
     const id = await guest.uuid();
-    const off = await lab.domain(id);
+    const off = await lab.domain(id, domain => domain.disks[0]!.virtualSize > 0n);
     expect(off).toMatchObject({
       name: 'alive',
       powerState: PowerState.OFF,
@@ -61,15 +61,15 @@ describe('a domain', () => {
     await lab.domain(id, domain => domain.powerState === PowerState.OFF);
     await lab.world.node.virsh('undefine', 'alive');
     await waitFor('its end', () => !lab.inventory.domains().some(domain => domain.id === id), 180_000, 20);
-    stop();
-    expect(events[0]?.event?.$case).toBe('full');
-    const kinds = events.map(({ event }) => event?.$case);
-    expect(kinds).toContain('domainChanged');
     await waitFor(
       'the event',
       () => events.some(({ event }) => event?.$case === 'domainRemoved' && event.value === id),
       180_000,
     );
+    stop();
+    expect(events[0]?.event?.$case).toBe('full');
+    const kinds = events.map(({ event }) => event?.$case);
+    expect(kinds).toContain('domainChanged');
   });
 
   test('has its saved states and its chain, and keeps its disk id', async () => {
@@ -152,9 +152,8 @@ describe('without libvirt', () => {
     const before = lab.inventory.domains().length;
     await node.killLibvirtd();
     await waitFor('the loss', () => !lab.link.connected, 120_000);
-    const startedMs = performance.now();
+    // what is answered without a turn of the event loop waits for nothing
     expect(lab.inventory.domains()).toHaveLength(before);
-    expect(performance.now() - startedMs).toBeLessThan(5_000);
     await node.startLibvirtd();
     const guest = await lab.world.defineTiny({ name: 'meanwhile', dataDisks: [] });
     await lab.domain(await guest.uuid(), () => true, 180_000);

@@ -110,6 +110,6 @@ export function deviceOf(diskId: string): string {
 
 /** Mounts a lent disk read-only in the guest and runs a line with it as \$M; unmounts it afterwards. */
 export function onLent(diskId: string, line: string): string {
-  const wait = `for i in $(seq 1 100); do grep -q ${diskId.replaceAll('-', '').slice(0, 20)} /sys/block/*/serial && break; sleep 0.1; done`;
+  const wait = `for i in $(seq 1 1000); do grep -q ${diskId.replaceAll('-', '').slice(0, 20)} /sys/block/*/serial && break; sleep 0.1; done`;
   return `${wait}; M=/tmp/lent; mkdir -p $M; mount -t ext4 -o ro,noload /dev/${deviceOf(diskId)} $M && { ${line}; R=$?; umount $M; exit $R; }`;
 }

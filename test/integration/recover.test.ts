@@ -172,7 +172,7 @@ describe('while a backup runs', () => {
 
   test.each(['libvirtd is killed', 'the guest is powered off'])('%s in the middle of the merge', async what => {
     const before = await picture();
-    lab.dependencies.mergeBandwidthMiB = 2;
+    lab.dependencies.mergeBandwidthMiB = 1;
     const merging = async () => (await virsh('domblklist', guest.name)).includes('virtkeep-tmp') &&
       (await virsh('blockjob', guest.name, 'vda', '--info', '--raw').catch(() => '')).includes('end=');
     try {
@@ -218,9 +218,14 @@ describe('a frozen guest', () => {
     const again = 'qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run';
     const hook = `#!/bin/sh\n[ "$1" = freeze ] && (sleep 0.1; killall -9 qemu-ga; sleep 4; ${again}) </dev/null >/dev/null 2>&1 &\n`;
     await guest.sh(`printf '${hook}' > /tmp/hook; chmod +x /tmp/hook`);
-    await guest.background('/bin/sh', ['-c', `sleep 1; killall qemu-ga; sleep 1; ${again} -F/tmp/hook`]);
-    await new Promise(resolve => setTimeout(resolve, 3000));
-    await guest.waitForAgent();
+    const anew = `sleep 1; killall qemu-ga; sleep 1; touch /tmp/anew; ${again} -F/tmp/hook`;
+    await guest.background('/bin/sh', ['-c', anew]);
+    const isAnew = () =>
+      guest.sh('test -e /tmp/anew').then(
+        () => true,
+        () => false,
+      );
+    await waitFor('the agent with the hook', isAnew, 180_000);
     const { manifest } = await lab.backup(guest);
     expect(manifest.states[0].consistency).toMatch(/quiesced|memory/);
     await guest.waitForAgent();
@@ -234,12 +239,13 @@ describe('a frozen guest', () => {
   });
 
   test('whose agent dies is thawed when the agent is back', async () => {
+    // the agent makes the file when it begins to freeze; its answer is out long before the seconds are over
     await guest.background('/bin/sh', [
       '-c',
-      'sleep 3; killall -9 qemu-ga; sleep 5; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -f /run/qga2.pid -t /run',
+      'until [ -e /run/qga.state.isfrozen ]; do sleep 0.2; done; sleep 10; killall -9 qemu-ga; sleep 5; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -f /run/qga2.pid -t /run',
     ]);
     await virsh('domfsfreeze', guest.name);
-    await new Promise(resolve => setTimeout(resolve, 3500));
+    await guest.waitForNoAgent();
     const log = createLogger('test', 'error');
     await ensureThawed(lab.libvirt.domain(await guest.uuid()), AbortSignal.timeout(180_000), log);
     await guest.waitForAgent();

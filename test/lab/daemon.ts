@@ -15,7 +15,7 @@ export interface DaemonSpec {
   ready: () => Promise<boolean>;
 }
 
-const START_TIMEOUT_MS = 30_000;
+const START_TIMEOUT_MS = 240_000;
 const LOG_TAIL_BYTES = 4_000;
 
 /** A daemon under test: started, killed, restarted and stopped as often as a test likes. */
@@ -78,11 +78,11 @@ export class Daemon {
 
   /** kill -9, as a crash; its children and whatever it left half done stay. */
   async kill(): Promise<void> {
-    await this.#end('SIGKILL', 60_000);
+    await this.#end('SIGKILL', 120_000);
   }
 
   /** SIGTERM, and waits for its orderly end. @throws Error when it takes longer */
-  async stop(timeoutMs = 60_000): Promise<void> {
+  async stop(timeoutMs = 120_000): Promise<void> {
     await this.#end('SIGTERM', timeoutMs);
   }
 

@@ -90,6 +90,16 @@ export class Guest {
     return this;
   }
 
+  /** Waits until the agent does not answer any more. */
+  async waitForNoAgent(timeoutMs = 240_000): Promise<void> {
+    const silent = () =>
+      this.agent('guest-ping', undefined, 3).then(
+        () => false,
+        () => true,
+      );
+    await waitFor(`the silence of the guest agent of ${this.name}`, silent, timeoutMs, 50);
+  }
+
   /** Runs a program in the guest to its end. @throws Error when it does not end in time */
   async exec(path: string, args: string[] = [], timeoutMs = 180_000): Promise<ExecResult> {
     const { pid } = await this.agent<{ pid: number }>('guest-exec', {

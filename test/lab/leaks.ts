@@ -38,7 +38,7 @@ export async function sweepOrphans(): Promise<string[]> {
       const left = processesOf(worldPrefix(owner));
       for (const { pid } of left) signalProcess(pid, 'SIGKILL');
       return left.length === 0;
-    }, 20_000); // biome-ignore format: short
+    }, 120_000); // biome-ignore format: short
     for (const mount of mountsBelow(dir)) await run(['umount', '--lazy', mount]);
     rmSync(dir, { recursive: true, force: true });
   }

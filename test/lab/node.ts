@@ -144,7 +144,7 @@ export class LabNode {
       detached: true,
     });
     closeSync(log);
-    const answers = () => succeeds(['virsh', '-q', '-c', this.uri, 'list'], { timeoutMs: 20_000 });
+    const answers = () => succeeds(['virsh', '-q', '-c', this.uri, 'list'], { timeoutMs: 60_000 });
     await waitFor(`libvirtd of ${this.name}`, answers, 120_000).catch(error => {
       throw new Error(
         `${error.message}\n${readFileSync(join(this.dir, 'log', 'libvirtd.log'), 'utf8').slice(-2000)}`,
@@ -161,7 +161,7 @@ export class LabNode {
     const pid = this.libvirtdPid;
     if (pid === undefined) return;
     signalProcess(pid, signal);
-    await waitFor(`the end of libvirtd of ${this.name}`, () => !isRunning(pid), 20_000, 20);
+    await waitFor(`the end of libvirtd of ${this.name}`, () => !isRunning(pid), 120_000, 20);
   }
 
   /** Ends every process of the node and removes its files. May be called twice. */
@@ -177,11 +177,11 @@ export class LabNode {
         for (const pid of left) signalProcess(pid, 'SIGKILL');
         return left.length === 0;
       },
-      20_000,
+      120_000,
       30,
     );
     if (mountNamespaceOf(holderPid) === mountNamespace) signalProcess(holderPid, 'SIGKILL');
-    await waitFor(`the end of ${this.name}`, () => this.pids().length === 0, 5_000, 20);
+    await waitFor(`the end of ${this.name}`, () => this.pids().length === 0, 120_000, 20);
     if (!this.#keepDir) rmSync(this.dir, { recursive: true, force: true });
   }
 }
@@ -231,7 +231,7 @@ async function startHolder(): Promise<{ holderPid: number; mountNamespace: strin
         namespace !== outside && readFileSync(`/proc/${holderPid}/comm`, 'utf8').trim() === 'sleep';
       return entered ? namespace : undefined;
     },
-    5_000,
+    120_000,
     5,
   );
   return { holderPid, mountNamespace };

@@ -123,12 +123,12 @@ export class Rest {
     return this.get<TaskRecord>(`/api/tasks/${id}/`);
   }
 
-  /** Waits until the task has ended, however. @throws Error when it takes longer */
+  /** Waits until the task has ended, however; one that is LOST goes on with its node. @throws Error when it takes longer */
   async waitTask(id: string, timeoutMs = 180_000): Promise<TaskRecord> {
     const deadline = Date.now() + timeoutMs;
     for (;;) {
       const task = await this.task(id);
-      if (task.status !== 'IN_PROGRESS') return task;
+      if (!['IN_PROGRESS', 'LOST'].includes(task.status)) return task;
       if (Date.now() > deadline) throw new Error(`task ${id} still runs: ${JSON.stringify(task.detail)}`);
       await new Promise(resolve => setTimeout(resolve, POLL_MS));
     }

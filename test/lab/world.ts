@@ -89,7 +89,7 @@ export class World {
   }
 
   /** Waits until the controller is connected to a node and knows its pools and which is its base. */
-  async connected(agent = this.agent, timeoutMs = 60_000): Promise<void> {
+  async connected(agent = this.agent, timeoutMs = 180_000): Promise<void> {
     const ready = async () => {
       type NodeRecord = { status?: string; base_datapool?: string | null };
       const { body } = await this.rest.send<NodeRecord>('GET', `/api/nodes/${agent.nodeId}/`);

@@ -108,7 +108,7 @@ describe('definition', () => {
     expect(dom.name).toBe('ünïcode-名前');
     const uri = 'http://example.org/test/1';
     expect(await dom.metadata(MetadataType.ELEMENT, uri)).toBeNull();
-    const changed = libvirt.waitFor('metadataChange', e => e.uri === uri, { timeoutMs: 60_000 });
+    const changed = libvirt.waitFor('metadataChange', e => e.uri === uri, { timeoutMs: 240_000 });
     await dom.setMetadata(MetadataType.ELEMENT, '<x a="1"/>', 't', uri, Affect.CONFIG);
     expect((await changed)[0].uuid).toBe(dom.uuid);
     expect(await dom.metadata(MetadataType.ELEMENT, uri)).toContain('a="1"');
@@ -129,7 +129,7 @@ describe('power', () => {
   test('each action and its event', async () => {
     const dom = await libvirt.defineDomain(guestXml('power'));
     const event = (name: string) =>
-      libvirt.waitFor('lifecycle', e => e.uuid === dom.uuid && e.event === name, { timeoutMs: 60_000 });
+      libvirt.waitFor('lifecycle', e => e.uuid === dom.uuid && e.event === name, { timeoutMs: 240_000 });
     await Promise.all([event('started'), dom.create()]);
     expect((await dom.info()).memoryKiB).toBe(32 * 1024);
     await Promise.all([event('suspended'), dom.suspend()]);
@@ -138,7 +138,7 @@ describe('power', () => {
     await dom.reset();
     await dom.shutdown(DomainShutdown.ACPI_POWER_BTN);
     await expect(dom.shutdown(DomainShutdown.GUEST_AGENT)).rejects.toMatchObject({ kind: 'libvirt' });
-    const rebooted = libvirt.waitFor('reboot', e => e.uuid === dom.uuid, { timeoutMs: 60_000 });
+    const rebooted = libvirt.waitFor('reboot', e => e.uuid === dom.uuid, { timeoutMs: 240_000 });
     await dom.reset();
     await rebooted;
     await Promise.all([event('stopped'), dom.destroy()]);
@@ -172,7 +172,7 @@ describe('devices', () => {
     const dom = await libvirt.defineDomain(guestXml('devices', { devices: cdrom('') }));
     await dom.create();
     const disk = diskXml(await qcow2(daemon.dir, 'hot.qcow2'), 'vdb');
-    const added = libvirt.waitFor('deviceAdded', e => e.uuid === dom.uuid, { timeoutMs: 60_000 });
+    const added = libvirt.waitFor('deviceAdded', e => e.uuid === dom.uuid, { timeoutMs: 240_000 });
     await dom.attachDevice(disk, Affect.LIVE);
     const [{ alias }] = await added;
     expect(alias).toBe('virtio-disk1');
@@ -180,7 +180,7 @@ describe('devices', () => {
     await writeFile(iso, Buffer.alloc(4096));
     await dom.updateDevice(cdrom(`<source file='${iso}'/>`), Affect.LIVE);
     expect(await dom.xml()).toContain(iso);
-    const removed = libvirt.waitFor('deviceRemoved', e => e.alias === alias, { timeoutMs: 60_000 });
+    const removed = libvirt.waitFor('deviceRemoved', e => e.alias === alias, { timeoutMs: 240_000 });
     const detached = dom.detachDevice(disk, Affect.LIVE);
     // Nobody answers in a guest without an operating system: a reset lets go of the device.
     await dom.blockInfo('vdb');

@@ -18,7 +18,7 @@ const PARTS = {
   cache: '/var/cache/libvirt',
   log: '/var/log/libvirt',
 };
-const START_MS = 60_000;
+const START_MS = 240_000;
 
 /**
  * Arguments: the directory, then pairs of part and place. libvirt 9 does not start without the user it was built for,

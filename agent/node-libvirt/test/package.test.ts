@@ -20,7 +20,7 @@ const CONSUMER = `
 import { connect } from '@virtkeep/node-libvirt';
 const libvirt = await connect('test:///default');
 const lost = await libvirt.domainByName('none').catch(error => error.code);
-const event = libvirt.waitFor('lifecycle', e => e.event === 'suspended', { timeoutMs: 60_000 });
+const event = libvirt.waitFor('lifecycle', e => e.event === 'suspended', { timeoutMs: 240_000 });
 const [domain] = await libvirt.domains();
 await domain.suspend();
 console.log(domain.name, lost, (await event)[0].name);

@@ -18,7 +18,7 @@ afterAll(() => daemon?.stop());
 
 /** Resolves at the next event, whose arguments it gives. */
 function next(libvirt: Libvirt, event: 'closed' | 'reconnected') {
-  return libvirt.waitFor(event, () => true, { timeoutMs: 60_000 });
+  return libvirt.waitFor(event, () => true, { timeoutMs: 240_000 });
 }
 
 describe('a daemon that goes and comes', () => {
@@ -30,7 +30,7 @@ describe('a daemon that goes and comes', () => {
     agent = new ScriptedAgent(join(daemon.dir, 'agent.sock'), { 'test-hang': () => undefined });
     await agent.listen();
     libvirt = await daemon.connect({
-      keepAlive: { intervalSec: 1, count: 2 },
+      keepAlive: { intervalSec: 2, count: 4 },
       reconnect: { minMs: 50, maxMs: 400 },
     });
     dom = await libvirt.createDomain(guestXml('survivor', agent.guest));
@@ -63,7 +63,7 @@ describe('a daemon that goes and comes', () => {
     await back;
     expect(libvirt.connected).toBe(true);
     expect((await dom.state()).state).toBe(1);
-    const event = libvirt.waitFor('lifecycle', e => e.event === 'suspended', { timeoutMs: 60_000 });
+    const event = libvirt.waitFor('lifecycle', e => e.event === 'suspended', { timeoutMs: 240_000 });
     await dom.suspend();
     expect((await event)[0].uuid).toBe(dom.uuid);
     await dom.resume();
@@ -74,9 +74,8 @@ describe('a daemon that goes and comes', () => {
     const closed = next(libvirt, 'closed');
     process.kill(daemon.pid, 'SIGSTOP');
     try {
-      const started = Date.now();
-      await expect(dom.state()).rejects.toMatchObject({ kind: 'connection' });
-      expect(Date.now() - started).toBeLessThan(40_000);
+      // not its own time, which it has in plenty, ends the call
+      await expect(dom.state({ timeoutMs: 280_000 })).rejects.toMatchObject({ kind: 'connection' });
       await closed;
       // Nobody answers the new connection either: the call's own time ends it.
       await expect(dom.state({ timeoutMs: 200 })).rejects.toMatchObject({ kind: 'timeout' });
@@ -165,12 +164,12 @@ describe('connecting', () => {
   test('several connections in one process, each with its events', async () => {
     const [one, two] = [await daemon.connect(), await daemon.connect()];
     const seen = [one, two].map(l =>
-      l.waitFor('lifecycle', e => e.event === 'started', { timeoutMs: 60_000 }),
+      l.waitFor('lifecycle', e => e.event === 'started', { timeoutMs: 240_000 }),
     );
     const dom = await one.createDomain(guestXml('shared'), DomainStart.AUTODESTROY);
     expect((await Promise.all(seen)).map(([e]) => e.uuid)).toEqual([dom.uuid, dom.uuid]);
     await two.close();
-    const stopped = one.waitFor('lifecycle', e => e.event === 'stopped', { timeoutMs: 60_000 });
+    const stopped = one.waitFor('lifecycle', e => e.event === 'stopped', { timeoutMs: 240_000 });
     await dom.destroy();
     await stopped;
     await one.close();

@@ -47,7 +47,7 @@ const DISK = SnapshotCreate.DISK_ONLY | SnapshotCreate.ATOMIC;
 const names = (list: { name: string }[]) => list.map(s => s.name);
 
 function jobEvent(dom: Domain, status: string) {
-  return libvirt.waitFor('blockJob', e => e.uuid === dom.uuid && e.status === status, { timeoutMs: 60_000 });
+  return libvirt.waitFor('blockJob', e => e.uuid === dom.uuid && e.status === status, { timeoutMs: 240_000 });
 }
 
 describe('snapshots', () => {
@@ -95,7 +95,7 @@ describe('snapshots', () => {
   test('with memory; the job tells its statistics', async () => {
     expect((await dom.jobStats()).type).toBe(JobType.NONE);
     const file = join(daemon.dir, 'memory.mem');
-    const completed = libvirt.waitFor('jobCompleted', e => e.uuid === dom.uuid, { timeoutMs: 60_000 });
+    const completed = libvirt.waitFor('jobCompleted', e => e.uuid === dom.uuid, { timeoutMs: 240_000 });
     await dom.createSnapshot(
       snapshotXml(dom, 'live', `<memory snapshot='external' file='${file}'/>`),
       SnapshotCreate.LIVE | SnapshotCreate.ATOMIC,

@@ -40,12 +40,12 @@ describe('storage pools', () => {
     expect([await pool.isPersistent(), await pool.autostart()]).toEqual([true, false]);
     await pool.setAutostart(true);
     expect(await pool.autostart()).toBe(true);
-    const refreshed = libvirt.waitFor('poolRefresh', e => e.uuid === pool.uuid, { timeoutMs: 60_000 });
+    const refreshed = libvirt.waitFor('poolRefresh', e => e.uuid === pool.uuid, { timeoutMs: 240_000 });
     await pool.refresh();
     await refreshed;
     await pool.destroy();
     await pool.delete();
-    const undefined_ = libvirt.waitFor('poolLifecycle', e => e.event === 'undefined', { timeoutMs: 60_000 });
+    const undefined_ = libvirt.waitFor('poolLifecycle', e => e.event === 'undefined', { timeoutMs: 240_000 });
     await pool.undefine();
     await undefined_;
     expect(events).toEqual(
