@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { chmodSync, createReadStream, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { AgentAlone, lostAnswer } from '../e2e/agent-alone.ts';
@@ -14,6 +14,9 @@ import { guestfsMissing } from '../lab/guestfs.ts';
 import { listProcesses } from '../lab/processes.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { defineDebian, withoutKvm } from './debian.ts';
+
+// several starts of an emulated machine in one test: it ends what hangs on slow machines too
+jest.setTimeout(1_800_000);
 
 let alone: AgentAlone;
 let guest: Guest;

@@ -27,7 +27,7 @@ export function filesWith(
   return { found: files.filter(holds), seen: files.length };
 }
 
-const LOOK_EVERY_MS = 100;
+const LOOK_EVERY_MS = 250;
 
 /** Watches the arguments and the environment of all processes of this machine. */
 export class ProcessWatch {
@@ -76,7 +76,7 @@ export const patternOf = (secrets: readonly string[]) =>
 /** Watches the arguments of the processes in a guest, until that is restarted. */
 export async function watchGuest(guest: Guest, secrets: readonly string[]): Promise<void> {
   const script = `while :; do echo . >> ${SEEN}.looks
-grep -aEl "$0" /proc/[0-9]*/cmdline >> ${SEEN}; sleep 0.3; done 2>/dev/null`;
+grep -aEl "$0" /proc/[0-9]*/cmdline >> ${SEEN}; sleep 2; done 2>/dev/null`;
   // as a unit of its own: the agent may be restarted
   const started = await guest.exec('/usr/bin/systemd-run', ['sh', '-c', script, patternOf(secrets)]);
   if (started.exitCode !== 0) throw new Error(started.stderr);
