@@ -136,9 +136,9 @@ describe('as a new VM', () => {
     const guest = await lab.world.defineTiny();
     await (await guest.start()).waitForAgent();
     await guest.sh(
-      'echo kept > /tmp/in-memory-only; (sleep 1; killall qemu-ga; sleep 25; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run) >/dev/null 2>&1 </dev/null &',
+      'echo kept > /tmp/in-memory-only; (sleep 1; killall qemu-ga; sleep 45; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run) >/dev/null 2>&1 </dev/null &',
     );
-    await new Promise(resolve => setTimeout(resolve, 2500));
+    await guest.waitForNoAgent();
     const { file, manifest } = await lab.backup(guest, { compress: true });
     expect(manifest.states[0].consistency).toBe('memory');
     await guest.destroy();
