@@ -1,5 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import type { Domain } from '@virtkeep/node-libvirt';
+import { parseExact } from '@virtkeep/shared/exact-json';
+import { GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { addressesOf, askInfo, fileSystemsOf, systemOf, usersOf } from './info.ts';
 
 const NETWORK = [
@@ -55,6 +57,43 @@ describe('what a guest tells', () => {
     const users = Array.from({ length: 5_000 }, () => ({ user: 'u'.repeat(5_000) }));
     expect(usersOf(users)).toHaveLength(256);
     expect(usersOf(users)[0]!.name).toHaveLength(256);
+  });
+
+  test('can be sent on, whatever it is', () => {
+    const sizes = parseExact(
+      '[1e300, -1, 18446744073709551616, 9007199254740993, 1.5, "9", 9223372036854775808]',
+    ) as unknown[];
+    const told = fileSystemsOf(sizes.map(size => ({ name: 'x', 'used-bytes': size, 'total-bytes': size })));
+    const most = 2n ** 63n - 1n;
+    expect(told.map(({ usedBytes }) => usedBytes)).toEqual([
+      most,
+      0n,
+      most,
+      9_007_199_254_740_993n,
+      1n,
+      0n,
+      most,
+    ]);
+    const times = [1e300, 8.64e12, -5, 1_700_000_000.25, 253_402_300_799];
+    const users = usersOf(times.map(time => ({ user: 'u', 'login-time': time })));
+    expect(users.map(({ loginTime }) => loginTime?.toISOString())).toEqual([
+      undefined,
+      undefined,
+      undefined,
+      '2023-11-14T22:13:20.250Z',
+      '9999-12-31T23:59:59.000Z',
+    ]);
+    const info = GuestInfo.fromPartial({ fileSystems: told, users });
+    expect(GuestInfo.decode(GuestInfo.encode(info).finish()).fileSystems).toEqual(told);
+  });
+
+  test('has nothing in it that a terminal or a log would obey', () => {
+    const evil = '\u001b]0;x\u0007we\u009b31mb\r\n\u202e1\ud83d';
+    expect(usersOf([{ user: evil }])[0]!.name).toBe(']0;xwe31mb1');
+    expect(systemOf({ 'pretty-name': 'Débian\t12 \u{1f427}' })!.prettyName).toBe('Débian12 \u{1f427}');
+    expect(
+      addressesOf([{ 'ip-addresses': [{ 'ip-address-type': 'ipv4', 'ip-address': evil }] }]).ipv4,
+    ).toEqual([]);
   });
 
   test('is asked of what the agent offers only, and one failure leaves the rest', async () => {

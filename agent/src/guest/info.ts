@@ -1,6 +1,11 @@
-/** What a guest tells of itself. A guest may say anything: what is not as it should be is left out, lists and texts are cut. */
+/**
+ * What a guest tells of itself. A guest may say anything: what is not as it should be is left out, lists and texts are cut, and
+ * what remains can be sent on.
+ */
+import { isIP } from 'node:net';
 import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey } from '@virtkeep/shared/errors';
+import { integerOf } from '@virtkeep/shared/exact-json';
 import type { GuestFileSystem, GuestInfo, GuestUser } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { osInfoOf } from './os.ts';
 import { type CommandOptions, guestCommand } from './session.ts';
@@ -17,15 +22,24 @@ export type ToldInfo = Omit<GuestInfo, 'refreshed' | 'frozenSince'>;
 const MAX_ITEMS = 256;
 const MAX_TEXT = 256;
 const MAX_COMMANDS = 1_000;
+const MAX_BYTES = 2n ** 63n - 1n;
+/** The end of the year 9999. */
+const MAX_SECONDS = 253_402_300_799;
 
 type Told = Record<string, unknown>;
 const recordOf = (value: unknown): Told =>
   typeof value === 'object' && value !== null ? (value as Told) : {};
 const listOf = (value: unknown, most = MAX_ITEMS): Told[] =>
   Array.isArray(value) ? value.slice(0, most).map(recordOf) : [];
-const textOf = (value: unknown): string => (typeof value === 'string' ? value.slice(0, MAX_TEXT) : '');
-const bytesOf = (value: unknown): bigint =>
-  typeof value === 'number' && Number.isFinite(value) && value >= 0 ? BigInt(Math.floor(value)) : 0n;
+/** Control characters, and marks that turn the direction of what follows, are nobody's name. */
+const textOf = (value: unknown): string =>
+  typeof value === 'string' ? value.slice(0, MAX_TEXT).replaceAll(/[\p{Cc}\p{Cf}\p{Cs}]/gu, '') : '';
+const bytesOf = (value: unknown): bigint => {
+  const bytes = integerOf(typeof value === 'number' ? Math.floor(value) : value) ?? 0n;
+  return bytes < 0n ? 0n : bytes > MAX_BYTES ? MAX_BYTES : bytes;
+};
+const timeOf = (value: unknown): Date | undefined =>
+  typeof value === 'number' && value >= 0 && value <= MAX_SECONDS ? new Date(value * 1000) : undefined;
 
 /** The commands that the guest's agent offers now, enabled or not. @throws VirtkeepError as `guestCommand` */
 export async function offeredCommands(
@@ -86,8 +100,8 @@ export function addressesOf(answer: unknown): Pick<ToldInfo, 'ipv4' | 'ipv6'> {
     found
       .filter(address => address['ip-address-type'] === type)
       .map(address => textOf(address['ip-address']));
-  const ipv4 = all('ipv4').filter(address => address !== '' && !/^(127|169\.254)\./.test(address));
-  const ipv6 = all('ipv6').filter(address => address !== '' && !/^(::1$|fe[89ab])/i.test(address));
+  const ipv4 = all('ipv4').filter(address => isIP(address) === 4 && !/^(127|169\.254)\./.test(address));
+  const ipv6 = all('ipv6').filter(address => isIP(address) === 6 && !/^(::1$|fe[89ab])/i.test(address));
   return { ipv4: ipv4.slice(0, MAX_ITEMS), ipv6: ipv6.slice(0, MAX_ITEMS) };
 }
 
@@ -122,9 +136,6 @@ export function fileSystemsOf(answer: unknown): GuestFileSystem[] {
 export function usersOf(answer: unknown): GuestUser[] {
   return listOf(answer).flatMap(told => {
     const name = textOf(told.user);
-    const seconds = told['login-time'];
-    const time = typeof seconds === 'number' ? new Date(seconds * 1000) : undefined;
-    const loginTime = time && !Number.isNaN(time.getTime()) ? time : undefined;
-    return name === '' ? [] : [{ name, loginTime }];
+    return name === '' ? [] : [{ name, loginTime: timeOf(told['login-time']) }];
   });
 }
