@@ -2,16 +2,13 @@ import { hostname } from 'node:os';
 import { parseArgs } from 'node:util';
 import { connect } from '@virtkeep/node-libvirt';
 import { ConfigError } from '@virtkeep/shared/config';
-import { isVirtkeepError, reasonOf } from '@virtkeep/shared/errors';
+import { runDaemonCommand, UsageError } from '@virtkeep/shared/daemon-cli';
+import { reasonOf } from '@virtkeep/shared/errors';
 import { createLogger } from '@virtkeep/shared/log';
 import { type AgentConfig, loadAgentConfig } from './config.ts';
 import { readToken } from './enroll/token.ts';
 import { serve } from './serve.ts';
 import { AGENT_VERSION } from './version.ts';
-
-/** Exit codes of sysexits.h. */
-const EX_USAGE = 64;
-const EX_CONFIG = 78;
 
 const USAGE = `virtkeep-agent ${AGENT_VERSION}
 
@@ -30,20 +27,9 @@ const OPTIONS = {
   help: { type: 'boolean', short: 'h' },
 } as const;
 
-class UsageError extends Error {}
-
 /** Runs a command line; ends the process with 0, 1, 64 (usage) or 78 (settings, enrolment). */
-export async function runCli(argv: string[]): Promise<never> {
-  try {
-    await runCommand(argv);
-    process.exit(0);
-  } catch (error) {
-    process.stderr.write(`virtkeep-agent: ${reasonOf(error)}\n`);
-    if (error instanceof UsageError) process.exit(EX_USAGE);
-    if (error instanceof ConfigError) process.exit(EX_CONFIG);
-    if (!isVirtkeepError(error)) process.stderr.write(`${(error as Error).stack}\n`);
-    process.exit(1);
-  }
+export function runCli(argv: string[]): Promise<never> {
+  return runDaemonCommand('virtkeep-agent', () => runCommand(argv));
 }
 
 async function runCommand(argv: string[]): Promise<void> {

@@ -4,8 +4,8 @@ import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
-import { ConfigError } from '@virtkeep/shared/config';
-import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { runDaemonCommand, UsageError } from '@virtkeep/shared/daemon-cli';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { createLogger } from '@virtkeep/shared/log';
 import { type ControllerConfig, configSchema, loadControllerConfig } from './config.ts';
 import { VERSION } from './http/openapi.ts';
@@ -15,10 +15,6 @@ import { makeEnrolment } from './services/enrolment.ts';
 import { UserService } from './services/users.ts';
 import { openDatabase } from './store/database.ts';
 import type { Database } from './store/schema.ts';
-
-/** Exit codes of sysexits.h. */
-const EX_USAGE = 64;
-const EX_CONFIG = 78;
 
 const SERVICE_CERTIFICATE_DAYS = 397;
 
@@ -45,20 +41,9 @@ const OPTIONS = {
   help: { type: 'boolean', short: 'h' },
 } as const;
 
-class UsageError extends Error {}
-
 /** Runs a command line; ends the process with 0, 1, 64 (usage) or 78 (settings). */
-export async function runCli(argv: string[]): Promise<never> {
-  try {
-    await runCommand(argv);
-    process.exit(0);
-  } catch (error) {
-    process.stderr.write(`virtkeep-controller: ${reasonOf(error)}\n`);
-    if (error instanceof UsageError) process.exit(EX_USAGE);
-    if (error instanceof ConfigError) process.exit(EX_CONFIG);
-    if (!isVirtkeepError(error)) process.stderr.write(`${(error as Error).stack}\n`);
-    process.exit(1);
-  }
+export function runCli(argv: string[]): Promise<never> {
+  return runDaemonCommand('virtkeep-controller', () => runCommand(argv));
 }
 
 async function runCommand(argv: string[]): Promise<void> {

@@ -1,4 +1,4 @@
-import { lstat, open } from 'node:fs/promises';
+import { lstat, open, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errnoOf, fromIoError } from './errors.ts';
 
@@ -12,6 +12,19 @@ export async function syncDirectoryOf(path: string): Promise<void> {
     await directory.sync();
   } finally {
     await directory.close();
+  }
+}
+
+/**
+ * Removes a file, durably; with `recursive` a directory too. What is not there, or in no directory, is fine.
+ * @throws VirtkeepError io_failed, pool_read_only
+ */
+export async function removePath(path: string, options: { recursive?: boolean } = {}): Promise<void> {
+  try {
+    await rm(path, { force: true, ...options });
+    await syncDirectoryOf(path);
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'removing', path);
   }
 }
 

@@ -1,9 +1,6 @@
-import { spawn } from 'node:child_process';
 import { open, readFile } from 'node:fs/promises';
-import { abortReason } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-
-const STDERR_LIMIT = 4096;
+import { failureOf, runProgram } from '@virtkeep/shared/program';
 
 /** Creates an empty qcow2 of a virtual size. @throws VirtkeepError qemu_img_failed, canceled */
 export async function createQcow2(
@@ -48,28 +45,21 @@ async function qemuImg(
   signal: AbortSignal,
   onProgress?: (fraction: number) => void,
 ): Promise<void> {
-  if (signal.aborted) throw abortReason(signal);
-  const child = spawn('qemu-img', args, { stdio: ['ignore', 'pipe', 'pipe'] });
-  const onAbort = () => child.kill('SIGKILL');
-  signal.addEventListener('abort', onAbort, { once: true });
-  let errors = '';
-  child.stderr.on('data', (bytes: Buffer) => {
-    errors = (errors + bytes.toString()).slice(0, STDERR_LIMIT);
+  const command = args[0]!;
+  const failed = (reason: string, cause?: unknown) =>
+    new VirtkeepError('qemu_img_failed', { command, reason }, { cause });
+  const end = await runProgram(['qemu-img', ...args], {
+    signal,
+    operation: `qemu-img ${command}`,
+    timeoutMs: 0,
+    maxOutputBytes: 0,
+    onOutput: piece => {
+      const percent = piece.toString('latin1').match(/\(([\d.]+)\/100%\)[^(]*$/)?.[1];
+      if (percent !== undefined) onProgress?.(Number(percent) / 100);
+    },
+    failed,
   });
-  child.stdout.on('data', (bytes: Buffer) => {
-    const percent = bytes.toString().match(/\(([\d.]+)\/100%\)[^(]*$/)?.[1];
-    if (percent !== undefined) onProgress?.(Number(percent) / 100);
-  });
-  try {
-    const reason = await new Promise<string | undefined>(resolve => {
-      child.on('error', error => resolve(error.message));
-      child.on('close', code => resolve(code === 0 ? undefined : errors.trim() || `exit status ${code}`));
-    });
-    if (signal.aborted) throw abortReason(signal);
-    if (reason === undefined) return;
-    if (/No space left/.test(reason)) throw new VirtkeepError('disk_full', { path: args.at(-1)! });
-    throw new VirtkeepError('qemu_img_failed', { command: args[0]!, reason });
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  if (end.code === 0) return;
+  if (/No space left/.test(end.stderr)) throw new VirtkeepError('disk_full', { path: args.at(-1)! });
+  throw failed(failureOf(end));
 }

@@ -1,6 +1,5 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { abortReason } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { failureOf, runProgram } from '@virtkeep/shared/program';
 import { GiB, MiB } from '@virtkeep/shared/units';
 
 export interface RunOptions {
@@ -16,7 +15,6 @@ export interface RunOptions {
 }
 
 const MAX_OUTPUT_BYTES = 16 * MiB;
-const KILL_AFTER_MS = 5_000;
 /** Generous for any sane image; a hostile L1 table or snapshot list asks for far more. */
 const UNTRUSTED_LIMITS = [`--as=${2 * GiB}`, '--cpu=60', '--core=0'];
 
@@ -30,95 +28,21 @@ export async function qemuImg(
   args: readonly string[],
   options: RunOptions,
 ): Promise<string> {
-  if (options.signal.aborted) throw abortReason(options.signal);
-  const own = ['qemu-img', command, ...(options.onProgress ? ['-p'] : []), ...args];
-  const [program, ...rest] = options.untrusted ? ['prlimit', ...UNTRUSTED_LIMITS, ...own] : own;
-  const child = spawn(program!, rest, {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, LC_ALL: 'C' },
-  });
-  const stopper = stopOn(child, command, options);
-  try {
-    return await outputOf(child, command, options, stopper);
-  } finally {
-    stopper.release();
-  }
-}
-
-interface Stopper {
-  /** Why the process was ended by us; undefined when it was not. */
-  reason(): VirtkeepError | undefined;
-  stop(reason: VirtkeepError): void;
-  release(): void;
-}
-
-function stopOn(child: ChildProcess, command: string, { signal, timeoutMs = 0 }: RunOptions): Stopper {
-  let reason: VirtkeepError | undefined;
-  let killTimer: NodeJS.Timeout | undefined;
-  const stop = (why: VirtkeepError) => {
-    if (reason) return;
-    reason = why;
-    child.kill('SIGTERM');
-    killTimer = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
-  };
-  const onAbort = () => stop(abortReason(signal));
-  signal.addEventListener('abort', onAbort, { once: true });
-  const seconds = timeoutMs / 1000;
-  const timer = timeoutMs
-    ? setTimeout(
-        () => stop(new VirtkeepError('timed_out', { operation: `qemu-img ${command}`, seconds })),
-        timeoutMs,
-      )
-    : undefined;
-  return {
-    reason: () => reason,
-    stop,
-    release() {
-      clearTimeout(timer);
-      clearTimeout(killTimer);
-      signal.removeEventListener('abort', onAbort);
-    },
-  };
-}
-
-function outputOf(
-  child: ChildProcess,
-  command: string,
-  options: RunOptions,
-  stopper: Stopper,
-): Promise<string> {
+  const { signal, timeoutMs = 0, untrusted, okCodes = [0], onProgress } = options;
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('qemu_img_failed', { command, reason }, { cause });
-  return new Promise((resolve, reject) => {
-    const out: Buffer[] = [];
-    let outBytes = 0;
-    let errors = '';
-    child.stdout!.on('data', (chunk: Buffer) => {
-      if (options.onProgress) return reportProgress(chunk, options.onProgress);
-      outBytes += chunk.length;
-      if (outBytes > MAX_OUTPUT_BYTES) return stopper.stop(failed('its output is too large'));
-      out.push(chunk);
-    });
-    child.stderr!.on('data', (chunk: Buffer) => {
-      if (errors.length < 4096) errors += chunk.toString('utf8');
-    });
-    child.once('error', error => reject(failed(error.message, error)));
-    child.once('close', (code, signalName) => {
-      const why = stopper.reason();
-      if (why) reject(why);
-      else if (code !== null && (options.okCodes ?? [0]).includes(code))
-        resolve(Buffer.concat(out).toString('utf8'));
-      else reject(failed(describeFailure(errors, code, signalName)));
-    });
+  const own = ['qemu-img', command, ...(onProgress ? ['-p'] : []), ...args];
+  const end = await runProgram(untrusted ? ['prlimit', ...UNTRUSTED_LIMITS, ...own] : own, {
+    signal,
+    operation: `qemu-img ${command}`,
+    timeoutMs,
+    maxOutputBytes: MAX_OUTPUT_BYTES,
+    ...(onProgress ? { onOutput: piece => reportProgress(piece, onProgress) } : {}),
+    failed,
   });
-}
-
-function describeFailure(errors: string, code: number | null, signalName: string | null): string {
-  const text = errors
-    .trim()
-    .replaceAll(/^qemu-img: /gm, '')
-    .slice(0, 500);
-  return text || (signalName ? `ended by ${signalName}` : `exit code ${code}`);
+  if (end.code === null || !okCodes.includes(end.code))
+    throw failed(failureOf({ ...end, stderr: end.stderr.replaceAll(/^qemu-img: /gm, '') }));
+  return end.stdout;
 }
 
 /** qemu-img -p writes `    (12.34/100%)\r`. */

@@ -31,6 +31,7 @@ import type { Lock, Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
 import { refuseWithClones } from '../workflows/template/family.ts';
+import { requireDescription } from './fields.ts';
 
 export interface DomainServiceOptions {
   inventory: Inventory;
@@ -40,7 +41,6 @@ export interface DomainServiceOptions {
 
 const DEFAULT_TIMEOUT_SECONDS = 120;
 const MAX_TIMEOUT_SECONDS = 86_400;
-const MAX_DESCRIPTION = 4_096;
 
 export function domainService(options: DomainServiceOptions): DomainServiceImplementation {
   const { inventory } = options;
@@ -122,10 +122,7 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
     const { operationId: operation, kind } = holder;
     throw new VirtkeepError('domain_busy', { domain: domain.name, operation, kind });
   }
-  if (description !== undefined && description.length > MAX_DESCRIPTION) {
-    const reason = `is longer than ${MAX_DESCRIPTION} characters`;
-    throw new VirtkeepError('invalid_field', { field: 'description', reason });
-  }
+  requireDescription(description);
   await asked(options.workflows, domainId, target =>
     writeMetadata(
       options.workflows.libvirt(),

@@ -18,6 +18,7 @@ import {
   setPoolMarks,
 } from '../pools/index.ts';
 import { scanPool } from '../workflows/scan-pool.ts';
+import { requireDescription } from './fields.ts';
 
 export interface PoolServiceOptions {
   inventory: Inventory;
@@ -25,8 +26,6 @@ export interface PoolServiceOptions {
   runner: OperationRunner;
   settings: Settings;
 }
-
-const MAX_DESCRIPTION = 4_096;
 
 export function poolService(options: PoolServiceOptions): PoolServiceImplementation {
   const { inventory, catalogue } = options;
@@ -46,10 +45,7 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
 function update({ inventory, settings }: PoolServiceOptions, request: UpdatePoolRequest): Pool {
   const { id, readonly, outside, description, isBase } = request;
   const { record } = known(inventory, id);
-  if (description !== undefined && description.length > MAX_DESCRIPTION) {
-    const reason = `is longer than ${MAX_DESCRIPTION} characters`;
-    throw new VirtkeepError('invalid_field', { field: 'description', reason });
-  }
+  requireDescription(description);
   const isMade = record.kind === 'outside';
   if (isMade && (readonly === false || outside === false))
     throw new VirtkeepError('pool_outside', { pool: record.name });

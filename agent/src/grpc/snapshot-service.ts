@@ -7,12 +7,12 @@ import type { OperationRunner } from '../operations/runner.ts';
 import { loadStates, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
 import type { Workflow } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
-import { checkStateName, createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
+import { createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../workflows/snapshot/revert.ts';
 import { ZfsDriver } from '../zfs/index.ts';
 import { askDomain, domainLocks, isDomainActive } from './ask-domain.ts';
-import { requireUuid } from './fields.ts';
+import { requireDescription, requireUuid } from './fields.ts';
 
 /** More would be a mistake of units. */
 const MAX_BANDWIDTH = 2n ** 40n;
@@ -38,7 +38,7 @@ export function snapshotService(
     async create(request) {
       const known = runner.replay(request.operationId, 'create_snapshot', request);
       if (known) return known;
-      checkStateName(request);
+      requireDescription(request.description);
       const workflow = createSnapshotWorkflow(dependencies, request);
       return start(runner, dependencies, 'create_snapshot', request, workflow, 'always');
     },

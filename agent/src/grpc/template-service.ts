@@ -8,9 +8,7 @@ import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { changeTemplateWorkflow } from '../workflows/template/change.ts';
 import { cloneWorkflow } from '../workflows/template/clone.ts';
 import { relativeOf, thinClonesOf } from '../workflows/template/family.ts';
-import { requireUuid } from './fields.ts';
-
-const MAX_DESCRIPTION = 4_096;
+import { requireDescription, requireUuid } from './fields.ts';
 
 export function templateService(
   runner: OperationRunner,
@@ -23,10 +21,7 @@ export function templateService(
       requireUuid('domain_id', request.domainId);
       requireUuid('new_domain_id', request.newDomainId);
       if (request.poolId !== '') requireUuid('pool_id', request.poolId);
-      if (request.description.length > MAX_DESCRIPTION) {
-        const reason = `is longer than ${MAX_DESCRIPTION} characters`;
-        throw new VirtkeepError('invalid_field', { field: 'description', reason });
-      }
+      requireDescription(request.description);
       return runner.start({
         id: request.operationId,
         kind: 'clone_domain',

@@ -28,6 +28,7 @@ export { type AutomaticState, removeAutomaticState } from './remove.ts';
 export {
   defineReverted,
   makeOverlays,
+  type RevertToUndo,
   removeUnusedLayers,
   revertedDomain,
   startReverted,

@@ -1,5 +1,5 @@
 /** Deletes a saved state: forgets it and merges what it kept, step by step, so that any step may be the last one. */
-import { rm, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import {
   Affect,
   BlockCommit,
@@ -14,8 +14,8 @@ import {
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { removePath } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
 import { qemuImg, readLayers, rebaseUnsafe } from '../disks/index.ts';
@@ -174,7 +174,7 @@ async function act(
     case 'note':
       return writeMetadata(domain, step.metadata);
     case 'remove_memory':
-      return removeFile(step.path);
+      return removePath(step.path);
     case 'native_delete':
       return domain.snapshot(step.name).delete(0, { timeoutMs: 0 });
     case 'reparent':
@@ -210,7 +210,7 @@ async function act(
     case 'remove_file':
       // refused by QEMU's locks while any process writes to it: then libvirt does not know what QEMU does
       await qemuImg('info', ['-f', 'qcow2', step.path], { signal });
-      return removeFile(step.path);
+      return removePath(step.path);
     case 'done':
       return;
   }
@@ -294,13 +294,4 @@ async function layerBelow(step: { layer: string; above: string }): Promise<DiskS
   if (below?.path !== step.layer) throw new Error(`${step.above} does not stand on ${step.layer}`);
   const { path, format } = below;
   return { path, format, block: (await stat(path)).isBlockDevice() };
-}
-
-async function removeFile(path: string): Promise<void> {
-  try {
-    await rm(path, { force: true });
-    await syncDirectoryOf(path);
-  } catch (error) {
-    throw fromIoError(error, 'removing', path);
-  }
 }

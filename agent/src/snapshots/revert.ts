@@ -120,12 +120,17 @@ export async function startReverted(
   return live !== null || wasRunning;
 }
 
+/** What a revert changed, and what was before. */
 export interface RevertToUndo {
   domainId: string;
+  /** Name of the state that was reverted to. */
   state: string;
+  /** The overlays made for it, and those that the state named before. */
   overlays: { targetDev: string; path: string }[];
   formerOverlays: Record<string, string>;
+  /** The definition before, with its secrets. */
   formerDefinition: string;
+  /** Name of the current state before. */
   formerCurrent: string | null;
   wasRunning: boolean;
 }

@@ -7,6 +7,7 @@
  * is idempotent: it must succeed when the effect never happened, happened in part, or was undone before.
  */
 import type { Logger } from '@virtkeep/shared/log';
+import type { RevertToUndo } from '../snapshots/index.ts';
 import type { InstantDisk } from './instant/chain.ts';
 import type { FormerFirmware } from './state-firmware.ts';
 import type { TemplateChange } from './template/switch.ts';
@@ -79,18 +80,7 @@ export type Effect =
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 
 /** What a revert changes, and what was before. */
-export interface Revert {
-  domainId: string;
-  /** Name of the state that is reverted to. */
-  state: string;
-  /** The overlays made for it, and those that the state named before. */
-  overlays: { targetDev: string; path: string }[];
-  formerOverlays: Record<string, string>;
-  /** The definition before, with its secrets. */
-  formerDefinition: string;
-  /** Name of the current state before. */
-  formerCurrent: string | null;
-  wasRunning: boolean;
+export interface Revert extends RevertToUndo {
   /** The firmware's state before; absent in a journal of an earlier version. */
   firmware?: FormerFirmware;
 }

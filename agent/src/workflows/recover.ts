@@ -2,15 +2,14 @@
  * Undoing what an operation did: the only undo code there is. Used by the running agent when an operation fails, is
  * cancelled or ends, and by the next agent after a crash, so each case is idempotent and expects to find any state.
  */
-import { rm, stat } from 'node:fs/promises';
-import { DomainUndefine, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
-import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
-import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { stat } from 'node:fs/promises';
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import { errnoOf, hasKey } from '@virtkeep/shared/errors';
+import { removePath } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureResumed, ensureThawed } from '../guest/index.ts';
 import {
   fromLibvirt,
-  isNoDomain,
   mergeState,
   patiently,
   removeAutomaticState,
@@ -26,6 +25,7 @@ import { undoLoan } from './lend/loan.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
 import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
 import { switchTemplate } from './template/switch.ts';
+import { destroyIfActive, undefineWholly } from './undefine.ts';
 
 type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
 
@@ -76,9 +76,9 @@ async function undoEffect(
     case 'archive':
       return removeArchive(effect, signal);
     case 'file':
-      return removePath(effect.path, false);
+      return removePath(effect.path);
     case 'directory':
-      return removePath(effect.path, true);
+      return removePath(effect.path, { recursive: true });
     case 'domain':
       return patiently(signal, () => removeDomain(dependencies.libvirt(), effect.domainId));
     case 'instant_pull':
@@ -99,13 +99,13 @@ async function removeArchive(
   effect: Extract<Effect, { type: 'archive' }>,
   signal: AbortSignal,
 ): Promise<void> {
-  await removePath(effect.partialPath, false);
-  await removePath(`${effect.partialPath}.qcow2`, false);
+  await removePath(effect.partialPath);
+  await removePath(`${effect.partialPath}.qcow2`);
   const found = await ownIdOf(effect.finalPath, signal);
   if (found !== null && found !== effect.backupId) return;
-  await removePath(effect.finalPath, false);
+  await removePath(effect.finalPath);
   // the hash file is written before the archive gets its name
-  await removePath(sha256PathOf(effect.finalPath), false);
+  await removePath(sha256PathOf(effect.finalPath));
 }
 
 /** The id in the archive's manifest, empty for a file that has none; null when there is no file. */
@@ -131,34 +131,9 @@ async function isAbsent(path: string): Promise<boolean> {
   );
 }
 
-async function removePath(path: string, recursive: boolean): Promise<void> {
-  try {
-    await rm(path, { force: true, recursive });
-    await syncDirectoryOf(path);
-  } catch (error) {
-    if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'removing', path);
-  }
-}
-
-const UNDEFINE_FLAGS =
-  DomainUndefine.MANAGED_SAVE |
-  DomainUndefine.SNAPSHOTS_METADATA |
-  DomainUndefine.CHECKPOINTS_METADATA |
-  DomainUndefine.NVRAM;
-const OPERATION_INVALID = 55;
-
 /** Stops and undefines a domain that a restore made. Its files are effects of their own. */
 async function removeDomain(libvirt: Libvirt, domainId: string): Promise<void> {
   const domain = libvirt.domain(domainId);
-  try {
-    if (await domain.isActive()) await domain.destroy();
-  } catch (error) {
-    if (isNoDomain(error)) return;
-    if (!(isLibvirtError(error) && error.is(OPERATION_INVALID))) throw error;
-  }
-  try {
-    await domain.undefine(UNDEFINE_FLAGS);
-  } catch (error) {
-    if (!isNoDomain(error)) throw error;
-  }
+  await destroyIfActive(domain);
+  await undefineWholly(domain);
 }

@@ -3,11 +3,10 @@
  * domain is undefined, and only then files go; so there is never a domain with half of its disks, and what is left to be
  * removed is removed by the next run of the agent.
  */
-import { rm } from 'node:fs/promises';
-import { type Domain, DomainUndefine, ErrorCode, isLibvirtError, type Libvirt } from '@virtkeep/node-libvirt';
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { removePath } from '@virtkeep/shared/files';
 import { parseDomain } from '../domain-xml/index.ts';
 import { asLibvirtFailure } from '../inventory/index.ts';
 import type { PoolRecord } from '../pools/index.ts';
@@ -17,6 +16,7 @@ import { refuseLent } from './lend/refuse.ts';
 import { removableFiles, usedByOthers } from './removable-files.ts';
 import { keptFirmwareFiles } from './state-firmware.ts';
 import { refuseWithClones } from './template/family.ts';
+import { destroyIfActive, undefineWholly } from './undefine.ts';
 
 export interface RemoveRequest {
   domainId: string;
@@ -50,9 +50,9 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
       if (files.length > 0) {
         effects.begin({ type: 'orphaned_files', domainId: request.domainId, paths: files }, 'always');
       }
-      await step('stop', () => stop(domain));
+      await step('stop', () => destroyIfActive(domain));
       await step('undefine', async () => {
-        await undefine(domain);
+        await undefineWholly(domain);
         // no place for a cancel between the two: the files go when the effect is undone
         commit({ removed: files });
       });
@@ -79,7 +79,7 @@ export async function removeOrphanedFiles(
   const used = await usedByOthers(libvirt, effect.domainId, await dependencies.pools(signal));
   for (const path of effect.paths) {
     throwIfAborted(signal);
-    if (!used.has(path)) await removeFile(path);
+    if (!used.has(path)) await removePath(path);
   }
 }
 
@@ -95,34 +95,6 @@ async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRe
   if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
 }
 
-async function stop(domain: Domain): Promise<void> {
-  try {
-    if (await domain.isActive()) await domain.destroy();
-  } catch (error) {
-    // it ended by itself meanwhile, or was transient
-    if (!isNoDomain(error) && !(isLibvirtError(error) && error.is(ErrorCode.OPERATION_INVALID))) throw error;
-  }
-}
-
-const UNDEFINE_FLAGS =
-  DomainUndefine.MANAGED_SAVE |
-  DomainUndefine.SNAPSHOTS_METADATA |
-  DomainUndefine.CHECKPOINTS_METADATA |
-  DomainUndefine.NVRAM;
-
-async function undefine(domain: Domain): Promise<void> {
-  const withTpm = UNDEFINE_FLAGS | DomainUndefine.TPM;
-  try {
-    await domain.undefine(withTpm).catch(error => {
-      // libvirt before 8.9 knows no flag for the TPM, and removes its state always
-      if (isLibvirtError(error) && error.is(ErrorCode.INVALID_ARG)) return domain.undefine(UNDEFINE_FLAGS);
-      throw error;
-    });
-  } catch (error) {
-    if (!isNoDomain(error)) throw error;
-  }
-}
-
 async function exists(libvirt: Libvirt, domainId: string): Promise<boolean> {
   try {
     await libvirt.domainByUuid(domainId);
@@ -130,14 +102,5 @@ async function exists(libvirt: Libvirt, domainId: string): Promise<boolean> {
   } catch (error) {
     if (isNoDomain(error)) return false;
     throw error;
-  }
-}
-
-async function removeFile(path: string): Promise<void> {
-  try {
-    await rm(path, { force: true });
-    await syncDirectoryOf(path);
-  } catch (error) {
-    if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'removing', path);
   }
 }

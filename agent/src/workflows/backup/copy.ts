@@ -1,6 +1,5 @@
 /** What a backup reads, how much that is, and the writing of it. */
 import { stat } from 'node:fs/promises';
-import { basename } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
 import type { ArchiveAppender, ArchiveWriter } from '../../archive/index.ts';
@@ -13,7 +12,7 @@ import { timeStamp } from './file-name.ts';
 import { type FrozenInstant, spareDirectoryOf } from './freeze.ts';
 import type { BackupJob } from './job.ts';
 import { type ArchivePlan, type FileSize, planArchive } from './members.ts';
-import { changedSource, type SourceMark } from './source-guard.ts';
+import { refuseChangedSources, type SourceMark } from './source-guard.ts';
 
 /** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
 const COMPRESSED_SHARE = 0.5;
@@ -100,12 +99,9 @@ export async function writeMembers(
 
 /** An off VM that was started, or anybody else who wrote to a file meanwhile: the copy is worth nothing. */
 export async function refuseChanged(facts: BackupFacts, marks: SourceMark[]): Promise<void> {
-  const changed = await changedSource(marks);
-  const started = facts.power === 'off' && (await facts.domain.isActive());
-  if (!started && changed === undefined) return;
-  throw new VirtkeepError('power_state_conflict', {
-    domain: facts.config.name,
-    state: started ? 'running' : `not what it was (${basename(changed!)} was written to)`,
-    action: 'backed up while its disks change; start the backup again',
-  });
+  const { name: domain } = facts.config;
+  const action = 'backed up while its disks change; start the backup again';
+  if (facts.power === 'off' && (await facts.domain.isActive()))
+    throw new VirtkeepError('power_state_conflict', { domain, state: 'running', action });
+  await refuseChangedSources(domain, marks, action);
 }

@@ -1,6 +1,7 @@
 /** Proof that the files a backup reads did not change while it read them. */
 import { stat } from 'node:fs/promises';
-import { fromIoError } from '@virtkeep/shared/errors';
+import { basename } from 'node:path';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 
 export interface SourceMark {
   path: string;
@@ -28,6 +29,23 @@ export async function changedSource(marks: SourceMark[]): Promise<string | undef
     if ((await markOf(path).catch(() => null)) !== mark) return path;
   }
   return undefined;
+}
+
+/**
+ * Refuses a copy of files that were written to meanwhile: it is worth nothing.
+ * @param domain its name
+ * @param action what failed, and what to do: "cloned while its disks change; start the clone again"
+ * @throws VirtkeepError power_state_conflict
+ */
+export async function refuseChangedSources(
+  domain: string,
+  marks: SourceMark[],
+  action: string,
+): Promise<void> {
+  const changed = await changedSource(marks);
+  if (changed === undefined) return;
+  const state = `not what it was (${basename(changed)} was written to)`;
+  throw new VirtkeepError('power_state_conflict', { domain, state, action });
 }
 
 async function markOf(path: string): Promise<string | null> {

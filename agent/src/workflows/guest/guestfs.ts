@@ -1,10 +1,10 @@
 /** Runs libguestfs's programs (virt-customize, virt-sysprep, virt-cat) on images that nothing else has open. */
-import { execFile, spawn } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { abortReason } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { failureOf, isSysAdmin, runProgram } from '@virtkeep/shared/program';
 import { MiB } from '@virtkeep/shared/units';
 
 export interface GuestfsOptions {
@@ -18,7 +18,6 @@ export interface GuestfsOptions {
 /** Under emulation a run takes half a minute; large journals and many files take longer. */
 const TIMEOUT_MS = 3_600_000;
 const MAX_OUTPUT_BYTES = 4 * MiB;
-const MAX_ERROR_BYTES = 64 * 1024;
 const MAX_REASON = 600;
 /** What env says of one. */
 const NO_SUCH_PROGRAM = 127;
@@ -67,22 +66,20 @@ export interface Surroundings {
   ownUnit: string | null;
 }
 
-const CAP_SYS_ADMIN = 1n << 21n;
 /** libguestfs makes directories there, wherever else it is told to, and leaves them when it is killed. */
 const OWN_TMP = 'mount -t tmpfs -o mode=1777 tmpfs /tmp && "$@"';
 const IN_TMP = /^(.*:)?\/tmp\//;
 
 async function lookAround(): Promise<Surroundings> {
-  const read = (path: string) => readFile(path, 'utf8').catch(() => '');
-  const effective = /^CapEff:\s*([0-9a-f]+)/m.exec(await read('/proc/self/status'))?.[1] ?? '0';
-  const ownUnit = /\/([^/\n]+\.service)$/m.exec(await read('/proc/self/cgroup'))?.[1] ?? null;
-  return { isPrivileged: (BigInt(`0x${effective}`) & CAP_SYS_ADMIN) !== 0n, ownUnit };
+  const groups = await readFile('/proc/self/cgroup', 'utf8').catch(() => '');
+  const ownUnit = /\/([^/\n]+\.service)$/m.exec(groups)?.[1] ?? null;
+  return { isPrivileged: await isSysAdmin(), ownUnit };
 }
 
 /**
- * How a program is run: with a /tmp of its own, unless it is given something of the machine's, and in a way that ends all its processes when it ends, is stopped, or the agent
- * is killed. The agent's own unit has neither the devices nor the system calls that an appliance needs: there systemd runs the
- * program, as a unit that ends with the agent's.
+ * How a program is run: with a /tmp of its own, unless it is given something of the machine's, and in a way that ends all
+ * its processes when it ends, is stopped, or the agent is killed. The agent's own unit has neither the devices nor the
+ * system calls that an appliance needs: there systemd runs the program, as a unit that ends with the agent's.
  */
 export function commandOf(
   program: string,
@@ -122,52 +119,23 @@ async function runOnce(
   { domain, signal }: GuestfsOptions,
 ): Promise<string> {
   const { argv, unit } = commandOf(program, args, emulated, await lookAround());
-  if (signal.aborted) throw abortReason(signal);
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('guestfs_failed', { program, domain, reason }, { cause });
-  return new Promise((resolve, reject) => {
-    const child = spawn(argv[0]!, argv.slice(1), { stdio: ['ignore', 'pipe', 'pipe'] });
-    let stopped: VirtkeepError | undefined;
+  const end = await runProgram(argv, {
+    signal,
+    operation: program,
+    timeoutMs: TIMEOUT_MS,
+    maxOutputBytes: MAX_OUTPUT_BYTES,
+    failed,
     // what it works on is thrown away then: there is nothing to end in an orderly way
-    const stop = (why: VirtkeepError) => {
-      stopped ??= why;
+    stop: child => {
       if (unit) execFile('systemctl', ['stop', unit], () => {});
       else child.kill('SIGKILL');
-    };
-    const onAbort = () => stop(abortReason(signal));
-    signal.addEventListener('abort', onAbort, { once: true });
-    const seconds = TIMEOUT_MS / 1000;
-    const timer = setTimeout(
-      () => stop(new VirtkeepError('timed_out', { operation: program, seconds })),
-      TIMEOUT_MS,
-    );
-    const release = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', onAbort);
-    };
-    const out: Buffer[] = [];
-    let [outBytes, errors] = [0, ''];
-    child.stdout.on('data', (chunk: Buffer) => {
-      outBytes += chunk.length;
-      if (outBytes > MAX_OUTPUT_BYTES) return stop(failed('its output is too large'));
-      out.push(chunk);
-    });
-    child.stderr.on('data', (chunk: Buffer) => {
-      errors = (errors + chunk.toString('utf8')).slice(-MAX_ERROR_BYTES);
-    });
-    child.once('error', error => {
-      release();
-      reject(failed(`it cannot be run: ${error.message}`, error));
-    });
-    child.once('close', (code, signalName) => {
-      release();
-      if (stopped) reject(stopped);
-      else if (code === 0) resolve(Buffer.concat(out).toString('utf8'));
-      else if (code === NO_SUCH_PROGRAM)
-        reject(failed('it is not installed; install guestfs-tools on the node'));
-      else reject(failed(reasonIn(errors) || (signalName ? `ended by ${signalName}` : `exit code ${code}`)));
-    });
+    },
   });
+  if (end.code === 0) return end.stdout;
+  if (end.code === NO_SUCH_PROGRAM) throw failed('it is not installed; install guestfs-tools on the node');
+  throw failed(reasonIn(end.stderr) || failureOf(end));
 }
 
 /** The error lines of a program that also tells what it does. */

@@ -33,13 +33,16 @@ export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;
 /** How long a guest that will not thaw may hold the operation; afterwards the clean-up goes on trying. */
 const THAW_TIMEOUT_MS = 120_000;
 const MAX_NAME = 128;
-const MAX_DESCRIPTION = 4_096;
 
-/** The workflow. Result: `{"snapshot": SavedState as JSON}`. */
+/**
+ * The workflow. Result: `{"snapshot": SavedState as JSON}`.
+ * @throws VirtkeepError invalid_field, for a name that no state can have
+ */
 export function createSnapshotWorkflow(
   dependencies: WorkflowDependencies,
   request: CreateSnapshotRequest,
 ): Workflow {
+  requireStateName(request.name);
   return context =>
     run(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
@@ -47,18 +50,15 @@ export function createSnapshotWorkflow(
     });
 }
 
-/** @throws VirtkeepError invalid_field, for what no state can be named or described like */
-export function checkStateName({ name, description }: { name: string; description: string }): void {
-  const refuse = (field: string, reason: string) => new VirtkeepError('invalid_field', { field, reason });
-  if (name === '' || name.length > MAX_NAME) throw refuse('name', `must have 1 to ${MAX_NAME} characters`);
+function requireStateName(name: string): void {
+  const refuse = (reason: string) => new VirtkeepError('invalid_field', { field: 'name', reason });
+  if (name === '' || name.length > MAX_NAME) throw refuse(`must have 1 to ${MAX_NAME} characters`);
   // libvirt keeps a file of that name
   if (name.startsWith('.') || name.includes('/') || !/^\P{Cc}*$/u.test(name))
-    throw refuse('name', 'must not begin with a dot, nor contain "/" or control characters');
+    throw refuse('must not begin with a dot, nor contain "/" or control characters');
   if (name.startsWith(AUTOMATIC_PREFIX))
-    throw refuse('name', `must not begin with "${AUTOMATIC_PREFIX}": such states are removed`);
-  if (name === LENDING_STATE) throw refuse('name', 'is that of the state that lent disks have');
-  if (description.length > MAX_DESCRIPTION)
-    throw refuse('description', `is longer than ${MAX_DESCRIPTION} characters`);
+    throw refuse(`must not begin with "${AUTOMATIC_PREFIX}": such states are removed`);
+  if (name === LENDING_STATE) throw refuse('is that of the state that lent disks have');
 }
 
 async function run(
@@ -66,7 +66,6 @@ async function run(
   request: CreateSnapshotRequest,
   context: OperationContext,
 ): Promise<void> {
-  checkStateName(request);
   const checked = await context.step('check', async () => {
     const prepared = await prepareState(dependencies, request, context);
     const { domain, picture } = prepared.target;

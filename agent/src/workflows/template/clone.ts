@@ -6,7 +6,6 @@
  * crash nothing of the clone is left.
  */
 import { readFile } from 'node:fs/promises';
-import { basename } from 'node:path';
 import { type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
@@ -16,7 +15,7 @@ import { type Layer, readLayers } from '../../disks/index.ts';
 import { type DomainConfig, type Identity, newMacs, parseDomain } from '../../domain-xml/index.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import { fromLibvirt, isNoDomain } from '../../snapshots/index.ts';
-import { changedSource, markSources, type SourceMark } from '../backup/source-guard.ts';
+import { markSources, refuseChangedSources, type SourceMark } from '../backup/source-guard.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { declareNewFile, writeFirmware } from '../restore/files.ts';
@@ -201,11 +200,5 @@ async function firmwareOf({ swtpmDirectory }: WorkflowDependencies, { uuid, nvra
 /** Who started the original behind our back, or wrote to its files: the clone is worth nothing. */
 async function refuseChanged({ domain, marks }: Checked): Promise<void> {
   await refuseRunning(domain);
-  const changed = await changedSource(marks);
-  if (changed !== undefined)
-    throw new VirtkeepError('power_state_conflict', {
-      domain: domain.name,
-      state: `not what it was (${basename(changed)} was written to)`,
-      action: 'cloned while its disks change; start the clone again',
-    });
+  await refuseChangedSources(domain.name, marks, 'cloned while its disks change; start the clone again');
 }

@@ -1,0 +1,118 @@
+/** Programs run with an argument array, never by a shell: bounded in time and output, ended and waited for on abort. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { abortReason } from './abort.ts';
+import { VirtkeepError } from './errors.ts';
+import { KiB } from './units.ts';
+
+export interface ProgramOptions {
+  signal: AbortSignal;
+  /** What the error of a time-out calls it: "qemu-img info". */
+  operation: string;
+  /** 0: no bound of its own; the signal ends it. */
+  timeoutMs: number;
+  /** Of standard output; more ends the program. */
+  maxOutputBytes: number;
+  /** Takes standard output piece by piece; nothing is kept then. */
+  onOutput?: (piece: Buffer) => void;
+  /** Makes the error of a program that cannot be run, or says too much. */
+  failed: (reason: string, cause?: unknown) => VirtkeepError;
+  /** Ends it and all that it started, once. Default: TERM, then KILL, and its pipes are not read any more. */
+  stop?: (child: ChildProcess) => void;
+}
+
+/** How a program ended; what that means is for the caller to say. */
+export interface ProgramEnd {
+  /** Null when a signal ended it. */
+  code: number | null;
+  signalName: string | null;
+  stdout: string;
+  /** The end of it: at most 64 KiB. */
+  stderr: string;
+}
+
+const KILL_AFTER_MS = 5_000;
+const MAX_ERROR_BYTES = 64 * KiB;
+
+/**
+ * Runs a program to its end; its messages are not translated. When this has thrown, the program does nothing any more.
+ * @param argv the program, and its arguments
+ * @throws VirtkeepError timed_out, what `failed` makes, or the signal's reason
+ */
+export async function runProgram(argv: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
+  const { signal, operation, timeoutMs, failed } = options;
+  if (signal.aborted) throw abortReason(signal);
+  const child = spawn(argv[0]!, argv.slice(1), {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, LC_ALL: 'C' },
+  });
+  let stopped: VirtkeepError | undefined;
+  const stop = (why: VirtkeepError) => {
+    if (stopped) return;
+    stopped = why;
+    (options.stop ?? terminate)(child);
+  };
+  const onAbort = () => stop(abortReason(signal));
+  const late = () => stop(new VirtkeepError('timed_out', { operation, seconds: timeoutMs / 1000 }));
+  const timer = timeoutMs > 0 ? setTimeout(late, timeoutMs) : undefined;
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    const end = await endOf(child, options, stop);
+    if (stopped) throw stopped;
+    return end;
+  } catch (error) {
+    throw error instanceof VirtkeepError
+      ? error
+      : failed(`it cannot be run: ${(error as Error).message}`, error);
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+function endOf(
+  child: ChildProcess,
+  { maxOutputBytes, onOutput, failed }: ProgramOptions,
+  stop: (why: VirtkeepError) => void,
+): Promise<ProgramEnd> {
+  return new Promise((resolve, reject) => {
+    const out: Buffer[] = [];
+    let [outBytes, stderr] = [0, ''];
+    child.stdout!.on('data', (piece: Buffer) => {
+      if (onOutput) return onOutput(piece);
+      outBytes += piece.length;
+      if (outBytes > maxOutputBytes) return stop(failed('its output is too large'));
+      out.push(piece);
+    });
+    child.stderr!.on('data', (piece: Buffer) => {
+      stderr = (stderr + piece.toString('utf8')).slice(-MAX_ERROR_BYTES);
+    });
+    child.once('error', reject);
+    child.once('close', (code, signalName) =>
+      resolve({ code, signalName, stdout: Buffer.concat(out).toString('utf8'), stderr }),
+    );
+  });
+}
+
+function terminate(child: ChildProcess): void {
+  child.kill('SIGTERM');
+  const timer = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
+  child.once('close', () => clearTimeout(timer));
+  // what it started may hold the pipes; nobody reads them any more
+  child.stdout!.destroy();
+  child.stderr!.destroy();
+}
+
+/** Why a program failed, in a line: what it said, else how it ended. */
+export function failureOf({ stderr, code, signalName }: ProgramEnd): string {
+  return stderr.trim().slice(0, 500) || (signalName ? `ended by ${signalName}` : `exit code ${code}`);
+}
+
+const CAP_SYS_ADMIN = 1n << 21n;
+
+/** Whether this process may mount and make namespaces, and so may what it starts. The agent's own unit may not. */
+export async function isSysAdmin(): Promise<boolean> {
+  const status = await readFile('/proc/self/status', 'utf8');
+  const effective = /^CapEff:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? '0';
+  return (BigInt(`0x${effective}`) & CAP_SYS_ADMIN) !== 0n;
+}
