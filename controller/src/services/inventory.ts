@@ -12,6 +12,7 @@ import {
   NodeInfo,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { Turns } from '@virtkeep/shared/turns';
 import type { Database, NodeRow, PoolRow } from '../store/schema.ts';
 import { domainDifference } from './domain-difference.ts';
 import { InventoryStore } from './inventory-store.ts';
@@ -54,6 +55,8 @@ export class Inventory {
   readonly pools = new Map<string, PoolEntry>();
   readonly #store: InventoryStore;
   readonly #tell: (change: InventoryChange) => void;
+  /** The database answers at once, so a row of changes would keep everybody else from being answered. */
+  readonly #turns = new Turns();
   #watcher: DomainWatcher = async () => {};
 
   constructor(db: Database, tell: (change: InventoryChange) => void) {
@@ -110,6 +113,7 @@ export class Inventory {
   /** Takes an event of a node's stream over. */
   async apply(nodeId: string, event: InventoryEvent): Promise<void> {
     const change = event.event;
+    if (change?.$case !== 'full') await this.#turns.share();
     switch (change?.$case) {
       case 'full':
         return this.#full(nodeId, change.value);
@@ -133,18 +137,29 @@ export class Inventory {
    * then nothing is taken away.
    */
   async #full(nodeId: string, full: FullInventory): Promise<void> {
-    if (full.node) await this.nodeChanged(nodeId, full.node);
-    for (const pool of full.pools) await this.poolChanged(nodeId, pool);
-    for (const domain of full.domains) await this.domainChanged(nodeId, domain);
-    if (full.node?.libvirtConnected === false) return;
     const domainIds = new Set(full.domains.map(domain => domain.id));
-    for (const [id, entry] of this.domains) {
-      if (entry.nodeId === nodeId && !domainIds.has(id)) await this.domainRemoved(nodeId, id);
-    }
     const poolIds = new Set(full.pools.map(pool => pool.id));
-    for (const [id, entry] of this.pools) {
-      if (entry.views.has(nodeId) && !poolIds.has(id)) await this.#poolRemoved(nodeId, id);
+    // seen at once: what is heard of while this is taken over is not among them
+    const goneDomains = [...this.domains].filter(
+      ([id, entry]) => entry.nodeId === nodeId && !domainIds.has(id),
+    );
+    const gonePools = [...this.pools]
+      .map(([id, { views }]) => ({ id, views, view: views.get(nodeId) }))
+      .filter(({ id, view }) => view && !poolIds.has(id));
+    if (full.node) await this.nodeChanged(nodeId, full.node);
+    for (const pool of full.pools) {
+      await this.#turns.share();
+      await this.poolChanged(nodeId, pool);
     }
+    for (const domain of full.domains) {
+      await this.#turns.share();
+      await this.domainChanged(nodeId, domain);
+    }
+    if (full.node?.libvirtConnected === false) return;
+    for (const [id, entry] of goneDomains)
+      if (this.domains.get(id) === entry) await this.domainRemoved(nodeId, id);
+    for (const { id, views, view } of gonePools)
+      if (views.get(nodeId) === view) await this.#poolRemoved(nodeId, id);
   }
 
   async nodeChanged(nodeId: string, info: NodeInfo): Promise<void> {

@@ -1,0 +1,59 @@
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { openDatabase } from '../store/database.ts';
+import type { Database } from '../store/schema.ts';
+import { Inventory } from './inventory.ts';
+
+const NODE = 'node-1';
+const NOW = '2026-01-01T00:00:00.000Z';
+let db: Database;
+let inventory: Inventory;
+
+beforeEach(async () => {
+  db = await openDatabase(':memory:');
+  inventory = new Inventory(db, () => {});
+  await inventory.putNode({
+    id: NODE,
+    verbose_name: NODE,
+    description: '',
+    address: 'localhost:1',
+    certificate_fingerprint: '',
+    service_mode: 0,
+    base_datapool: null,
+    inventory_json: '',
+    operation_sequence: 0,
+    last_seen: null,
+    created: NOW,
+    modified: NOW,
+  });
+});
+afterEach(() => db.destroy());
+
+const domainOf = (id: string) => Domain.fromPartial({ id, name: id });
+const fullOf = (...ids: string[]): InventoryEvent => {
+  const node = NodeInfo.fromPartial({ id: NODE, libvirtConnected: true });
+  return { event: { $case: 'full', value: { node, domains: ids.map(domainOf), pools: [] } } };
+};
+
+test('others get their turn while all of a node is taken over', async () => {
+  let isDone = false;
+  let turns = 0;
+  const other = () => {
+    turns += 1;
+    if (!isDone) setImmediate(other);
+  };
+  setImmediate(other);
+  await inventory.apply(NODE, fullOf(...Array.from({ length: 2000 }, (_, index) => `vm-${index}`)));
+  isDone = true;
+  expect(inventory.domains.size).toBe(2000);
+  expect(turns).toBeGreaterThan(2);
+});
+
+test('what is heard of while all of a node is taken over is not taken away with what is gone', async () => {
+  await inventory.apply(NODE, fullOf('stays', 'goes'));
+  const taken = inventory.apply(NODE, fullOf('stays'));
+  await inventory.domainChanged(NODE, domainOf('new'));
+  await taken;
+  expect([...inventory.domains.keys()].sort()).toEqual(['new', 'stays']);
+});
