@@ -56,6 +56,14 @@ describe('errors', () => {
     await expect(guestCommand(domainOf(() => error).domain, 'guest-x')).rejects.toMatchObject({ msgKey });
   });
 
+  test("the agent's own text is one line that no terminal obeys", async () => {
+    const { domain } = domainOf(() => refused('no\r\n\u001b]0;x\u0007 \u202eway\u009b31m'));
+    await expect(guestCommand(domain, 'guest-x')).rejects.toMatchObject({
+      msgKey: 'guest_agent_failed',
+      params: { reason: 'no ]0;x way 31m' },
+    });
+  });
+
   test.each([
     ['frozen', 'guest_frozen'],
     ['thawed', 'guest_command_disabled'],
