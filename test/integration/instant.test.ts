@@ -97,6 +97,21 @@ async function committed(id: string): Promise<RestoreResult> {
   );
 }
 
+/** As good as stops the pull of the first disk, and all after it, until `goOn`: a guest boots as slowly as it likes. */
+async function holdBack(result: RestoreResult): Promise<void> {
+  const slow = () =>
+    virsh('blockjob', result.name, 'vda', '--bandwidth', '1000', '--bytes').then(
+      () => true,
+      () => false,
+    );
+  await waitFor('the pull of the first disk', slow, 120_000, 20);
+}
+
+async function goOn(result: RestoreResult): Promise<void> {
+  for (const target of ['vda', 'vdb'])
+    await virsh('blockjob', result.name, target, '--bandwidth', '0').catch(() => {});
+}
+
 async function expectIndependent(result: RestoreResult): Promise<void> {
   for (const { path } of result.disks) {
     expect(await chainOf(path)).toEqual([path]);
@@ -120,8 +135,9 @@ const contentOf = (copy: Guest) => copy.sh('ls /mnt/vda; md5sum < /mnt/vdb/1');
 
 test('runs while its data are pulled in, and without the archive afterwards', async () => {
   const before = hashOf(pathOf(FILE));
-  const id = start('1', { bandwidth: 2_000_000n });
+  const id = start('1', { bandwidth: 500_000n });
   const result = await committed(id);
+  await holdBack(result);
   const copy = restored(result.name);
   expect(await copy.state()).toBe('running');
   expect(await copy.xml(true)).toContain(FILE);
@@ -132,8 +148,7 @@ test('runs while its data are pulled in, and without the archive afterwards', as
   expect(content.split('\n')).toEqual(expect.arrayContaining(['1']));
   expect(content.split('\n')).not.toContain('2');
   await copy.sh('echo new > /mnt/vda/new; sync');
-  for (const { targetDev } of [{ targetDev: 'vda' }, { targetDev: 'vdb' }])
-    await virsh('blockjob', result.name, targetDev, '--bandwidth', '0').catch(() => {});
+  await goOn(result);
   expect((await lab.ended(id)).warnings).toEqual([]);
   await expectIndependent(result);
   expect(hashOf(pathOf(FILE))).toBe(before);
@@ -239,6 +254,7 @@ describe('what happens to the VM while its data are pulled in', () => {
     const before = hashOf(pathOf(FILE));
     const id = start('1', { bandwidth: 500_000n });
     const result = await committed(id);
+    await holdBack(result);
     const copy = await restored(result.name).waitForAgent();
     await copy.sh('echo new > /mnt/vda/new; sync');
     expect(await copy.xml()).toContain(FILE);
@@ -255,8 +271,7 @@ describe('what happens to the VM while its data are pulled in', () => {
         120_000,
         100,
       );
-    for (const target of ['vda', 'vdb'])
-      await virsh('blockjob', result.name, target, '--bandwidth', '0').catch(() => {});
+    await goOn(result);
     expect((await lab.ended(id)).warnings).toEqual([]);
     if (off) {
       expect(await copy.state()).toBe('shut off');
@@ -276,10 +291,11 @@ describe('what happens to the VM while its data are pulled in', () => {
     try {
       const id = start('1', { bandwidth: 500_000n });
       const result = await committed(id);
+      await holdBack(result);
       const copy = restored(result.name);
       const filler = join(pool, 'filler');
       await run(['sh', '-c', `cat /dev/zero > ${filler} 2> /dev/null || true`]);
-      await virsh('blockjob', result.name, 'vda', '--bandwidth', '0').catch(() => {});
+      await goOn(result);
       await waitFor('the trouble', () => lab.runner.get(id).warnings.length > 0, 240_000, 100);
       expect(lab.runner.holderOf('file', pathOf(FILE))?.operationId).toBe(id);
       rmSync(filler);
