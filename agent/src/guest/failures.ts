@@ -98,7 +98,7 @@ function agentsOwn(text: string, asked: Asked, cause: LibvirtError): VirtkeepErr
   if (/^Command \S+ has been disabled/.test(text) || /is not allowed/.test(text))
     return new VirtkeepError('guest_command_disabled', { domain, command }, { cause });
   const said = text.replace(/^Guest agent command failed, error was /, '').slice(0, MAX_REASON);
-  const reason = said.replaceAll(/[\p{Cc}\p{Cf}\p{Cs}]+/gu, ' ').trim();
+  const reason = said.replaceAll(/[\s\p{Cc}\p{Cf}\p{Cs}]+/gu, ' ').trim();
   return new VirtkeepError('guest_agent_failed', { domain, command, reason }, { cause });
 }
 
