@@ -181,16 +181,32 @@ async function removeMachine(): Promise<string> {
 /** Loans end by themselves when a borrower is gone. */
 async function settled(): Promise<void> {
   for (const machine of machines) {
-    if (shares(machine)) continue;
-    const { guest } = machine;
-    const isFree = async () => {
+    const { guest, id } = machine;
+    const isSettled = async () => {
+      const domain = await alone.domains.get({ id }).catch(() => undefined);
+      if (!domain) return true;
       const names = await guest.snapshots().catch((): string[] => []);
-      const locked = await alone.domains.get({ id: machine.id }).catch(() => undefined);
-      return !names.includes(STATE) && !locked?.lockedBy;
+      const hasState = names.includes(STATE) === shares(machine);
+      return hasState && !domain.lockedBy && told(domain.loans) === told(lentBy(machine));
     };
-    await waitFor(`the end of what ${guest.name} lent`, isFree, 180_000);
+    await waitFor(`the end of what ${guest.name} lent`, isSettled, 180_000);
   }
 }
+
+interface ToldLoan {
+  diskId: string;
+  borrowerId: string;
+}
+
+const lentBy = (machine: Machine): ToldLoan[] =>
+  loans
+    .filter(loan => loan.owner === machine)
+    .map(({ disk, borrower }) => ({ diskId: disk, borrowerId: borrower.id }));
+const told = (list: readonly ToldLoan[]): string =>
+  list
+    .map(({ diskId, borrowerId }) => `${diskId} ${borrowerId}`)
+    .sort()
+    .join();
 
 /** The world against the list of loans. */
 async function expectWorld(): Promise<void> {
@@ -206,12 +222,9 @@ async function expectWorld(): Promise<void> {
     const plain = borrowed.map(disk => disk.replaceAll('-', '')).sort();
     expect(aliases.map(([, alias]) => alias).sort()).toEqual(plain);
     expect(domain.disks.map(disk => disk.id)).toEqual(disks);
-    const lent = loans.filter(loan => loan.owner === machine);
-    expect(domain.loans.map(loan => `${loan.diskId} ${loan.borrowerId}`).sort()).toEqual(
-      lent.map(loan => `${loan.disk} ${loan.borrower.id}`).sort(),
-    );
+    expect(told(domain.loans)).toBe(told(lentBy(machine)));
     for (const disk of domain.disks)
-      await run(['qemu-img', 'info', '-U', '--backing-chain', disk.path], { timeoutMs: 60_000 });
+      await run(['qemu-img', 'info', '-U', '--backing-chain', disk.path], { timeoutMs: 120_000 });
   }
 }
 
