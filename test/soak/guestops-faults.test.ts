@@ -123,7 +123,7 @@ suite('a change of a guest that is off', () => {
 
   test('is there when the guest starts', async () => {
     await guest.start();
-    await guest.waitForAgent();
+    await guest.waitForAgent(1_200_000);
     expect((await guest.sh('uname -n')).trim()).toBe('whole');
   });
 });

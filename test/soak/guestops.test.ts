@@ -128,7 +128,7 @@ suite('operations in a Debian guest', () => {
   describe('while it runs', () => {
     beforeAll(async () => {
       await guest.start();
-      await guest.waitForAgent();
+      await guest.waitForAgent(1_200_000);
       await guest.sh(`printf '[Match]\\nType=ether\\n[Network]\\nAddress=${ADDRESS}/24\\n' > /etc/systemd/network/lab.network
         printf 'search ${DIRECTORY.name}\\nnameserver ${DIRECTORY.address}\\n' > /etc/resolv.conf
         systemctl enable --now systemd-networkd`);
@@ -339,7 +339,7 @@ suite('operations in a Debian guest', () => {
 
     offline('and starts without what was its own', async () => {
       await guest.start();
-      await guest.waitForAgent();
+      await guest.waitForAgent(1_200_000);
       expect(await guest.sh('ls /etc/ssh/ssh_host_* 2>/dev/null || :')).toBe('');
     });
   });
