@@ -94,6 +94,11 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     scratchDirectory: join(config.state_dir, 'scratch'),
     forceTcg: config.guestfs.force_tcg,
     toolsImage: config.guest.tools_image,
+    changed: async domainId => {
+      guests.request(domainId);
+      // libvirt tells nobody that a medium was changed
+      await inventory.refreshDomain(domainId).catch(() => {});
+    },
   };
   const runner = new OperationRunner({
     journal,

@@ -14,6 +14,8 @@ type RequestOf<M extends Started> = Parameters<GuestOperationMethods[M]>[0];
 export class GuestOperationsLab {
   readonly lab: WorkflowLab;
   readonly operations: GuestOperations;
+  /** The domains that were said to have changed. */
+  readonly changed: string[] = [];
 
   private constructor(lab: WorkflowLab) {
     this.lab = lab;
@@ -25,6 +27,7 @@ export class GuestOperationsLab {
       // KVM may be there and hang
       forceTcg: true,
       toolsImage: undefined,
+      changed: async id => void this.changed.push(id),
     };
   }
 

@@ -65,6 +65,11 @@ export class Guests {
     return this.#infos.get(domainId);
   }
 
+  /** Asks the guest soon: something in it was changed. */
+  request(domainId: string): void {
+    this.#infos.request(domainId);
+  }
+
   /** Asks the guest now. @throws VirtkeepError as `guestCommand` */
   refresh(domain: Domain, signal: AbortSignal): Promise<void> {
     return this.#infos.refresh(domain, signal);

@@ -24,6 +24,8 @@ export interface GuestOperations {
   forceTcg: boolean;
   /** Path of the guest tools image; undefined: none is configured. */
   toolsImage: string | undefined;
+  /** The domain, or what its guest tells, may be another than before; looked at before the operation ends. Never rejects. */
+  changed(domainId: string): Promise<void>;
   /** Tests put a scripted guest here. */
   openGuest?: OpenGuest;
 }
@@ -37,7 +39,7 @@ export async function inDomain(
 ): Promise<void> {
   try {
     const domain = await operations.libvirt().domainByUuid(domainId);
-    await work(domain);
+    await work(domain).finally(() => operations.changed(domainId));
   } catch (error) {
     throwIfAborted(context.signal);
     if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId }, { cause: error });
