@@ -5,6 +5,7 @@
  * The guests are real VMs that run and do nothing; their agents are scripts, every tenth of which hangs. The agent and the
  * controller are the daemons as they are installed. A list's time is the client's: from the call to the decoded answer.
  */
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
@@ -25,6 +26,8 @@ const GRPC_EVERY_MS = 20;
 const REST_EVERY_MS = 100;
 const LIMIT_MS = 50;
 const LONG_MS = 300_000;
+/** What the kernel counts process times in, a second. */
+const TICKS = 100;
 
 /** Calls at a fixed pace, whether those before have been answered or not. */
 class Pace {
@@ -50,7 +53,7 @@ class Pace {
     }, this.#everyMs);
   }
 
-  /** @returns the calls' times in ms @throws the first failure */
+  /** @returns the calls' times in ms, sorted @throws the first failure */
   async stop(): Promise<number[]> {
     clearInterval(this.#timer);
     await Promise.all(this.#open);
@@ -65,6 +68,22 @@ class Pace {
     });
     this.#times.push(performance.now() - begin);
   }
+}
+
+/** @param times sorted */
+function timeRows(name: string, times: readonly number[], target: number | undefined): BenchRow[] {
+  const row = (what: string, value: number) => ({ name: `  ${name}, ${what}`, value, unit: 'ms' });
+  return [
+    { ...row('median', median(times)), note: `${times.length} lists` },
+    row('99 of 100', times[Math.floor(times.length * 0.99)]!),
+    { ...row('slowest', times.at(-1)!), ...(target === undefined ? {} : { target }) },
+  ];
+}
+
+/** Seconds of processor time that a process has had, all its threads. */
+function processorSeconds(pid: number): number {
+  const [user, system] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ').slice(11, 13);
+  return (Number(user) + Number(system)) / TICKS;
 }
 
 /** A connection to the agent as the controller has it. */
@@ -127,6 +146,9 @@ class Bench {
       new Pace('gRPC', GRPC_EVERY_MS, () => this.#listByGrpc()),
       new Pace('REST', REST_EVERY_MS, () => this.#listByRest()),
     ];
+    const { agent, controller } = this.#world;
+    const daemons = [agent.daemon, controller.daemon].map(({ pid }) => pid!);
+    const usedBefore = daemons.map(processorSeconds);
     const answersBefore = await this.#guests.answers();
     const begin = performance.now();
     for (const pace of paces) pace.start();
@@ -134,20 +156,11 @@ class Bench {
     const seconds = (performance.now() - begin) / 1000;
     const note = `${(await this.#guests.answers()) - answersBefore} answers of guests, ${this.#told} told`;
     this.#rows.push({ name: title, value: seconds, unit: 's', note });
-    for (const pace of paces) {
-      const times = await pace.stop();
-      const row = (what: string, value: number, rest: Partial<BenchRow>): BenchRow => ({
-        name: `  ${pace.name}, ${what}`,
-        value,
-        unit: 'ms',
-        ...rest,
-      });
-      this.#rows.push(
-        row('median', median(times), { note: `${times.length} lists` }),
-        row('99 of 100', times[Math.floor(times.length * 0.99)]!, {}),
-        row('slowest', times.at(-1)!, target === undefined ? {} : { target }),
-      );
+    for (const [index, name] of ['the agent', 'the controller'].entries()) {
+      const share = (processorSeconds(daemons[index]!) - usedBefore[index]!) / seconds;
+      this.#rows.push({ name: `  processor, ${name}`, value: share * 100, unit: '%' });
     }
+    for (const pace of paces) this.#rows.push(...timeRows(pace.name, await pace.stop(), target));
   }
 
   async #listByGrpc(): Promise<void> {
