@@ -158,6 +158,16 @@ test('each of these stands in the audit, with what it was and how it ended', asy
   ]);
 });
 
+test('an argument that is named as a secret is not kept, the others are', async () => {
+  agent.runGuestCommand = async () => '{}';
+  const arg = ['-c', `TOKEN=${SECRET} run`, `--password=${SECRET}`];
+  await post('guest-command/', { emu_cmd: 'guest-exec', fargs: { path: 'sh', arg } });
+  expect((await audited()).at(-1)!.request).toMatchObject({
+    fargs: { path: 'sh', arg: ['-c', 'TOKEN=[redacted] run', '--password=[redacted]'] },
+  });
+  expectNowhere();
+});
+
 test('a command too long to be written down is known by its name all the same', async () => {
   agent.runGuestCommand = async () => '{}';
   await post('guest-command/', { fargs: { path: 'x'.repeat(20_000) }, emu_cmd: 'guest-exec' });

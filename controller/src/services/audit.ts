@@ -5,6 +5,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
 import { contains } from '../store/dialect.ts';
 import type { AuditRow, Database } from '../store/schema.ts';
+import { withoutSecretArguments } from './secret-arguments.ts';
 import { nextSequence } from './sequence.ts';
 
 export interface AuditEntry {
@@ -119,7 +120,9 @@ function withoutGuestContent(value: unknown): unknown {
   return Object.fromEntries(
     Object.entries(value).map(([name, item]) => [
       name,
-      GUEST_CONTENT.has(name) ? '[redacted]' : withoutGuestContent(item),
+      GUEST_CONTENT.has(name)
+        ? '[redacted]'
+        : withoutGuestContent(name === 'arg' ? withoutSecretArguments(item) : item),
     ]),
   );
 }
