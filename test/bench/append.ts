@@ -5,8 +5,10 @@
  * Every time ends with fdatasync. Each append is undone before the next one, untimed, so all meet the same archive. Works
  * in .cache/bench (about 30 GiB) and cleans up after itself.
  */
+
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { MiB } from '@virtkeep/shared/units';
 import { DENSE, writeImage } from './archive-data.ts';
 import {
   alternate,
@@ -21,7 +23,6 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const MiB = 1024 * 1024;
 const { quick, rounds, warm, only } = benchOptions();
 const formats = (['plain', 'zstd'] as const).filter(format => only.length === 0 || only.includes(format));
 /** Sizes of the two archives' disks, and of the increments. */

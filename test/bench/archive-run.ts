@@ -12,41 +12,13 @@ import {
   ArchiveAppender,
   ArchiveConverter,
   ArchiveWriter,
-  type Manifest,
-  type MemberRecord,
   openArchive,
   undoAppend,
 } from '../../agent/src/archive/index.ts';
+import { BACKUP_ID, manifestOf } from '../../agent/src/archive/test-kit.ts';
 import { peakRssBytes } from './lib.ts';
 
 const { signal } = new AbortController();
-const BACKUP_ID = '5ef1c4a0-6c0e-4f6b-9a53-0d8f6c1f7a11';
-
-function manifestOf(members: MemberRecord[]): Manifest {
-  const created = new Date().toISOString();
-  const state = { number: 1, name: null, consistency: 'off' as const, created, xmlMember: '0001_bench.xml' };
-  return {
-    formatVersion: 1,
-    backupId: BACKUP_ID,
-    toolVersion: 'bench',
-    created,
-    vm: { uuid: BACKUP_ID, name: 'bench' },
-    isTemplate: false,
-    templateVersion: null,
-    template: null,
-    incremental: false,
-    states: [{ ...state, memoryMember: null, nvram: null, tpm: null }],
-    disks: [],
-    isos: [],
-    luns: [],
-    snapshots: [],
-    excludedDisks: [],
-    members,
-    options: {},
-    warnings: [],
-    fallbackReason: null,
-  };
-}
 
 async function write(source: string, path: string, format: string, hash: boolean): Promise<number> {
   const start = performance.now();

@@ -5,8 +5,10 @@
  * Every time ends with fdatasync. The source is dropped from the page cache before each run unless --warm, because a
  * frozen disk is seldom in it. Works in .cache/bench and cleans up after itself.
  */
+
 import { mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { MiB } from '@virtkeep/shared/units';
 import { writeImage } from './archive-data.ts';
 import { libzstdRow } from './archive-libzstd.ts';
 import {
@@ -22,7 +24,6 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const MiB = 1024 * 1024;
 const { quick, rounds, warm, only, sizeMiB } = benchOptions();
 const wanted = (part: string): boolean => only.length === 0 || only.includes(part);
 const imageBytes = (sizeMiB ?? (quick ? 256 : 4096)) * MiB;

@@ -6,16 +6,17 @@
  * time is from the start call to the operation's end, so it holds the saved state, the copy, the publication and the
  * merge of the saved state.
  */
+
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
+import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { MiB } from '@virtkeep/shared/units';
 import { AgentAlone, fileOf } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
 import { alternate, type BenchRow, benchOptions, command, median, printTable } from './lib.ts';
 
-const MiB = 1024 * 1024;
 const { quick, rounds } = benchOptions();
 const imageBytes = quick ? 256 * MiB : 2048 * MiB;
 

@@ -6,16 +6,17 @@
  * VM and takes what changed since its own last one; all write the same amount before each increment. Every time ends with
  * the data on the disk. The CPU is that of the program and of the VM's QEMU process, which serves the peer's reads.
  */
+
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { newId } from '../../shared/src/ids.ts';
+import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
 import { alternate, type BenchRow, benchOptions, command, median, printTable, quietDisks } from './lib.ts';
 
-const MiB = 1024 * 1024;
 const { quick, rounds } = benchOptions();
 const imageBytes = quick ? 256 * MiB : 2048 * MiB;
 const changeMiB = quick ? 8 : 55;

@@ -5,7 +5,7 @@
  * writes meanwhile. The guests cooperate.
  */
 import { join } from 'node:path';
-import { newId } from '../../shared/src/ids.ts';
+import { newId } from '@virtkeep/shared/ids';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';

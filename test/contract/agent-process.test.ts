@@ -2,12 +2,12 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
 import { Status } from 'nice-grpc';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import type { Effect } from '../../agent/src/workflows/context.ts';
-import { PowerAction } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
-import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { AgentChild, AgentHome, MOCK_DOMAIN, MOCK_LIBVIRT } from './agent-child.ts';
 
 /** grpc.health.v1.HealthCheckResponse.ServingStatus */

@@ -2,6 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { orAborted } from '@virtkeep/shared/abort';
+import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { ReloadableCredentials } from '../../agent/src/enroll/credentials.ts';
@@ -16,8 +18,6 @@ import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
-import { NodeServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/node.ts';
-import { OperationServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { issue, newAuthority } from './pki.ts';
 
 const ignore = () => silent;

@@ -5,10 +5,10 @@ import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { newId } from '@virtkeep/shared/ids';
 import { loadIdentity } from '../../agent/src/enroll/identity.ts';
 import { type CertificateAuthority, issueServerCertificate } from '../../controller/src/pki/authority.ts';
 import { signNodeRequest } from '../../controller/src/pki/csr.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { AgentChild, AgentHome } from './agent-child.ts';
 import { newAuthority } from './pki.ts';
 

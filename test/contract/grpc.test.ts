@@ -7,15 +7,15 @@ import { connect } from 'node:tls';
 import * as grpc from '@grpc/grpc-js';
 import { loadFileDescriptorSetFromBuffer, loadSync } from '@grpc/proto-loader';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
+import { newId } from '@virtkeep/shared/ids';
 import { type Channel, createChannel, createClient, createClientFactory } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
 import { HealthDefinition } from 'nice-grpc-server-health';
 import { loadIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { signNodeRequest } from '../../controller/src/pki/csr.ts';
-import { NodeServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/node.ts';
-import { errorClientMiddleware } from '../../shared/src/grpc-status.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { startTestAgent, type TestAgent } from './agent-server.ts';
 import { issue, newAuthority } from './pki.ts';
 

@@ -1,14 +1,14 @@
 /** Downloads over a real socket: ranges, members, slow readers and readers that go away. */
+
 import { randomBytes, randomUUID } from 'node:crypto';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { MiB } from '@virtkeep/shared/units';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
-
-const MiB = 1024 * 1024;
 
 let rest: RestApp;
 let node: Enrolled;

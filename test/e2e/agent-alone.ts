@@ -2,22 +2,22 @@
 import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import * as grpc from '@grpc/grpc-js';
-import { createChannel, createClientFactory, Status } from 'nice-grpc';
-import { storeIdentity } from '../../agent/src/enroll/identity.ts';
-import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
-import { BackupServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/backup.ts';
-import { DiskServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/disk.ts';
-import { DomainServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/domain.ts';
-import { GuestServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/guest.ts';
+import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
+import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { GuestServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import {
   type Operation,
   OperationServiceDefinition,
   OperationState,
-} from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { RestoreServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/restore.ts';
-import { SnapshotServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/snapshot.ts';
-import { TemplateServiceDefinition } from '../../shared/src/gen/virtkeep/agent/v1/template.ts';
-import { newId } from '../../shared/src/ids.ts';
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import { newId } from '@virtkeep/shared/ids';
+import { createChannel, createClientFactory, Status } from 'nice-grpc';
+import { storeIdentity } from '../../agent/src/enroll/identity.ts';
+import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { issue, newAuthority } from '../contract/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
 import type { Guest } from '../lab/guest.ts';
@@ -183,6 +183,26 @@ export class AgentAlone {
     await waitFor('the death of the agent', () => this.agent.daemon.pid === undefined, 180_000, 20);
   }
 
+  /** An operation whose agent is killed at a fault point and started again. @returns it when it has ended */
+  async killedAt(point: string, start: () => Promise<string>): Promise<Operation> {
+    await this.arm(`${point}=kill`);
+    const id = await start();
+    await this.died();
+    await this.up();
+    return this.ended(id);
+  }
+
+  /** An operation that is cancelled while it is held at a fault point. @returns it when it has ended */
+  async canceledAt(point: string, start: () => Promise<string>): Promise<Operation> {
+    const file = this.pauseFile(`cancel-${point}`);
+    await this.arm(`${point}=pause:${file}`);
+    const id = await start();
+    await this.whilePaused(file, async () => {
+      await this.operations.cancel({ id });
+    });
+    return this.ended(id);
+  }
+
   async picture(guest: Guest): Promise<Picture> {
     return {
       domains: await this.world.node.virsh('list', '--all', '--name'),
@@ -231,6 +251,9 @@ export const momentsOf = (steps: readonly string[], ...others: string[]): string
 
 export const fileOf = (operation: Operation): { filename: string; path: string } =>
   (JSON.parse(operation.resultJson) as { file: { filename: string; path: string } }).file;
+
+/** How an operation ends that a killed agent had not committed. */
+export const INTERRUPTED = { state: OperationState.FAILED, error: { msgKey: 'interrupted' } };
 
 export function lostAnswer(error: Error & { code?: Status }): void {
   if (error.code !== Status.UNAVAILABLE || !/ECONNRESET|dropped|closed/i.test(error.message)) throw error;

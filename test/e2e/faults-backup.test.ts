@@ -1,10 +1,10 @@
 // kill -9 and other blows at each step of a backup: afterwards nothing of it is left, and the guest never noticed.
 import { rmSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
-import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import type { Guest } from '../lab/guest.ts';
-import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -38,16 +38,12 @@ const moments = momentsOf(BACKUP_STEPS, 'copy.mid', 'merge.before');
 
 describe('kill -9 of the agent', () => {
   test.each(moments)('at %s', async moment => {
-    await alone.arm(`backup.${moment}=kill`);
-    const id = await alone.startBackup(guest);
-    await alone.died();
-    await alone.up();
-    const operation = await alone.ended(id);
+    const operation = await alone.killedAt(`backup.${moment}`, () => alone.startBackup(guest));
     if (moment.startsWith('merge')) {
       expect(operation.state).toBe(OperationState.SUCCEEDED);
       await expectClean([fileOf(operation).filename]);
     } else {
-      expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
+      expect(operation).toMatchObject(INTERRUPTED);
       await expectClean();
     }
   });
@@ -57,13 +53,8 @@ describe('cancel', () => {
   test.each(moments.filter(moment => !moment.startsWith('merge') && moment !== 'publish.after'))(
     'at %s',
     async moment => {
-      const file = alone.pauseFile(`cancel-${moment}`);
-      await alone.arm(`backup.${moment}=pause:${file}`);
-      const id = await alone.startBackup(guest);
-      await alone.whilePaused(file, async () => {
-        await alone.operations.cancel({ id });
-      });
-      expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+      const operation = await alone.canceledAt(`backup.${moment}`, () => alone.startBackup(guest));
+      expect(operation.state).toBe(OperationState.CANCELED);
       await expectClean();
     },
   );

@@ -2,9 +2,9 @@
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
 import { readLayers } from '../../agent/src/disks/index.ts';
-import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archive-tools.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';

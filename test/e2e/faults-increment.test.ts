@@ -3,13 +3,13 @@ import { createHash } from 'node:crypto';
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
-import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archive-tools.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
-import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -118,15 +118,11 @@ describe.each([
   test.each(moments)('kill -9 of the agent at %s', async moment => {
     const before = await alone.picture(guest);
     const bytes = archive.bytes();
-    await alone.arm(`backup.${moment}=kill`);
     await archive.write();
-    const id = await archive.start();
-    await alone.died();
-    await alone.up();
-    const operation = await alone.ended(id);
+    const operation = await alone.killedAt(`backup.${moment}`, () => archive.start());
     if (moment.startsWith('merge')) expect(operation.state).toBe(OperationState.SUCCEEDED);
     else {
-      expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
+      expect(operation).toMatchObject(INTERRUPTED);
       await expectAsBefore(before);
       expect(archive.bytes()).toBe(bytes);
       archive.texts.pop();
@@ -136,13 +132,8 @@ describe.each([
   test.each(early.filter(moment => moment !== 'publish.after'))('cancel at %s', async moment => {
     const before = await alone.picture(guest);
     const bytes = archive.bytes();
-    const file = alone.pauseFile(`cancel-${moment}`);
-    await alone.arm(`backup.${moment}=pause:${file}`);
-    const id = await archive.start();
-    await alone.whilePaused(file, async () => {
-      await alone.operations.cancel({ id });
-    });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    const operation = await alone.canceledAt(`backup.${moment}`, () => archive.start());
+    expect(operation.state).toBe(OperationState.CANCELED);
     await expectAsBefore(before);
     expect(archive.bytes()).toBe(bytes);
   });

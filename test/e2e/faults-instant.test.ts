@@ -3,12 +3,12 @@
 import { createHash } from 'node:crypto';
 import { readFileSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
 import { INSTANT_STEPS } from '../../agent/src/workflows/instant-restore.ts';
-import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
-import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -83,23 +83,15 @@ const whilePulling = ['pull.before', 'pull.mid', 'pull.after'];
 
 describe('kill -9 of the agent', () => {
   test.each(beforeTheVmRuns)('at %s leaves nothing', async moment => {
-    await alone.arm(`restore.${moment}=kill`);
-    const id = await restore();
-    await alone.died();
-    await alone.up();
-    expect(await alone.ended(id)).toMatchObject({
-      state: OperationState.FAILED,
-      error: { msgKey: 'interrupted' },
-    });
+    const operation = await alone.killedAt(`restore.${moment}`, () => restore());
+    expect(operation).toMatchObject(INTERRUPTED);
     await expectClean();
   });
 
   test.each(whilePulling)('at %s: the pull goes on', async moment => {
-    await alone.arm(`restore.${moment}=kill`);
-    const id = await restore(moment === 'pull.mid' ? 1_000_000n : 0n);
-    await alone.died();
-    await alone.up();
-    await expectIndependent(await alone.ended(id));
+    await expectIndependent(
+      await alone.killedAt(`restore.${moment}`, () => restore(moment === 'pull.mid' ? 1_000_000n : 0n)),
+    );
     await expectClean();
     await expectUnlocked();
   });
@@ -119,13 +111,8 @@ describe('kill -9 of the agent', () => {
 
 describe('cancel', () => {
   test.each(beforeTheVmRuns)('at %s leaves nothing', async moment => {
-    const file = alone.pauseFile(`cancel-${moment}`);
-    await alone.arm(`restore.${moment}=pause:${file}`);
-    const id = await restore();
-    await alone.whilePaused(file, async () => {
-      await alone.operations.cancel({ id });
-    });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    const operation = await alone.canceledAt(`restore.${moment}`, () => restore());
+    expect(operation.state).toBe(OperationState.CANCELED);
     await expectClean();
   });
 

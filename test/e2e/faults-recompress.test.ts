@@ -9,7 +9,7 @@ import { RECOMPRESS_STEPS } from '../../agent/src/workflows/recompress.ts';
 import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { waitFor } from '../lab/run.ts';
-import { AgentAlone, fileOf, momentsOf } from './agent-alone.ts';
+import { AgentAlone, fileOf, INTERRUPTED, lostAnswer, momentsOf } from './agent-alone.ts';
 
 const MiB = 1024 * 1024;
 const signal = new AbortController().signal;
@@ -66,9 +66,7 @@ const request = (name: string, changes: object = {}) => ({
 /** Starts a conversion; an agent that dies at once may take its answer with it. */
 async function convert(name: string, changes: object = {}): Promise<string> {
   const asked = request(name, changes);
-  await alone.backups.recompress(asked).catch((error: Error) => {
-    if (!/ECONNRESET|dropped|closed/i.test(error.message)) throw error;
-  });
+  await alone.backups.recompress(asked).catch(lostAnswer);
   return asked.operationId;
 }
 
@@ -97,30 +95,21 @@ describe.each([
 ])('%s to %s', (from, to) => {
   test.each(moments)('kill -9 at %s', async moment => {
     await makeArchive(from);
-    await alone.arm(`recompress.${moment}=kill`);
-    const id = await convert(from);
-    await alone.died();
-    await alone.up();
-    const operation = await alone.ended(id);
+    const operation = await alone.killedAt(`recompress.${moment}`, () => convert(from));
     if (late(moment)) {
       expect(operation.state).toBe(OperationState.SUCCEEDED);
       expect(fileOf(operation).filename).toBe(to);
       await expectOnly(to);
     } else {
-      expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
+      expect(operation).toMatchObject(INTERRUPTED);
       await expectOnly(from);
     }
   });
 
   test.each(moments.filter(moment => !late(moment)))('cancel at %s', async moment => {
     await makeArchive(from);
-    const file = alone.pauseFile(`cancel-${from}-${moment}`);
-    await alone.arm(`recompress.${moment}=pause:${file}`);
-    const id = await convert(from);
-    await alone.whilePaused(file, async () => {
-      await alone.operations.cancel({ id });
-    });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    const operation = await alone.canceledAt(`recompress.${moment}`, () => convert(from));
+    expect(operation.state).toBe(OperationState.CANCELED);
     await expectOnly(from);
   });
 
@@ -152,11 +141,9 @@ test.each(['copy.mid', 'publish.after', 'remove.before'])(
   'into another pool, kill -9 at %s',
   async moment => {
     await makeArchive('a.tar');
-    await alone.arm(`recompress.${moment}=kill`);
-    const id = await convert('a.tar', { poolId: alone.world.node.pool(0).uuid });
-    await alone.died();
-    await alone.up();
-    const { state }: Operation = await alone.ended(id);
+    const { state }: Operation = await alone.killedAt(`recompress.${moment}`, () =>
+      convert('a.tar', { poolId: alone.world.node.pool(0).uuid }),
+    );
     expect(state).toBe(late(moment) ? OperationState.SUCCEEDED : OperationState.FAILED);
     await (late(moment) ? expectOnly('a.tar.zst', 0) : expectOnly('a.tar'));
   },

@@ -2,11 +2,11 @@
 import { createHash } from 'node:crypto';
 import { readFileSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { RESTORE_STEPS } from '../../agent/src/workflows/restore.ts';
-import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
-import { AgentAlone, fileOf, momentsOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -41,14 +41,8 @@ const moments = momentsOf(RESTORE_STEPS, 'extract.mid');
 
 describe('kill -9 of the agent', () => {
   test.each(moments)('at %s', async moment => {
-    await alone.arm(`restore.${moment}=kill`);
-    const id = await restore();
-    await alone.died();
-    await alone.up();
-    expect(await alone.ended(id)).toMatchObject({
-      state: OperationState.FAILED,
-      error: { msgKey: 'interrupted' },
-    });
+    const operation = await alone.killedAt(`restore.${moment}`, () => restore());
+    expect(operation).toMatchObject(INTERRUPTED);
     await expectClean();
   });
 });
@@ -58,35 +52,22 @@ describe('while layers are merged into one image', () => {
     alone.startRestore(archive.filename, { poolId: alone.world.node.pool(1).uuid, flatten: true });
 
   test.each(['before', 'mid', 'after'])('kill -9 of the agent at join.%s', async when => {
-    await alone.arm(`restore.join.${when}=kill`);
-    const id = await flattened();
-    await alone.died();
-    await alone.up();
-    expect(await alone.ended(id)).toMatchObject({ error: { msgKey: 'interrupted' } });
+    const operation = await alone.killedAt(`restore.join.${when}`, () => flattened());
+    expect(operation).toMatchObject(INTERRUPTED);
     await expectClean();
   });
 
   test.each(['before', 'after'])('cancel at join.%s', async when => {
-    const file = alone.pauseFile(`flatten-${when}`);
-    await alone.arm(`restore.join.${when}=pause:${file}`);
-    const id = await flattened();
-    await alone.whilePaused(file, async () => {
-      await alone.operations.cancel({ id });
-    });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    const operation = await alone.canceledAt(`restore.join.${when}`, () => flattened());
+    expect(operation.state).toBe(OperationState.CANCELED);
     await expectClean();
   });
 });
 
 describe('cancel', () => {
   test.each(moments)('at %s', async moment => {
-    const file = alone.pauseFile(`cancel-${moment}`);
-    await alone.arm(`restore.${moment}=pause:${file}`);
-    const id = await restore();
-    await alone.whilePaused(file, async () => {
-      await alone.operations.cancel({ id });
-    });
-    expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+    const operation = await alone.canceledAt(`restore.${moment}`, () => restore());
+    expect(operation.state).toBe(OperationState.CANCELED);
     await expectClean();
   });
 });

@@ -3,10 +3,10 @@
 import { copyFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
 import { CREATE_SNAPSHOT_STEPS } from '../../agent/src/workflows/snapshot/create.ts';
 import { REVERT_SNAPSHOT_STEPS } from '../../agent/src/workflows/snapshot/revert.ts';
-import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { newId } from '../../shared/src/ids.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
 import { AgentAlone, lostAnswer, momentsOf } from './agent-alone.ts';
@@ -65,32 +65,13 @@ const look = async (): Promise<Before> => ({
   states: await guest.snapshots(),
 });
 
-/** Starts the operation in an agent that dies at the point; the next agent settles it. */
-async function killedAt(point: string, start: () => Promise<string>) {
-  await alone.arm(`${point}=kill`);
-  const id = await start();
-  await alone.died();
-  await alone.up();
-  return alone.ended(id);
-}
-
-async function canceledAt(point: string, start: () => Promise<string>) {
-  const file = alone.pauseFile(point);
-  await alone.arm(`${point}=pause:${file}`);
-  const id = await start();
-  await alone.whilePaused(file, async () => {
-    await alone.operations.cancel({ id });
-  });
-  return alone.ended(id);
-}
-
 describe('making a state', () => {
   const moments = momentsOf(CREATE_SNAPSHOT_STEPS);
 
   test.each(moments)('killed at %s: it is there as a whole or not at all', async moment => {
     const before = await look();
     const pid = guest.qemuPid();
-    const operation = await killedAt(`create_snapshot.${moment}`, () => create('s1'));
+    const operation = await alone.killedAt(`create_snapshot.${moment}`, () => create('s1'));
     if (moment === 'create.after') {
       expect(operation.state).toBe(OperationState.SUCCEEDED);
       expect(await guest.snapshots()).toEqual(['s1']);
@@ -105,7 +86,7 @@ describe('making a state', () => {
     'cancelled at %s leaves nothing',
     async moment => {
       const before = await look();
-      const operation = await canceledAt(`create_snapshot.${moment}`, () => create('s1'));
+      const operation = await alone.canceledAt(`create_snapshot.${moment}`, () => create('s1'));
       expect(operation.state).toBe(OperationState.CANCELED);
       expect(await look()).toEqual(before);
     },
@@ -177,7 +158,7 @@ describe('deleting a state', () => {
       await succeeds(create('s2'));
       await write(`late${moment}`);
       const bandwidth = moment === 'merge.mid' ? 262_144n : 0n;
-      const operation = await killedAt(`remove_snapshot.${moment}`, () => remove('s1', { bandwidth }));
+      const operation = await alone.killedAt(`remove_snapshot.${moment}`, () => remove('s1', { bandwidth }));
       const isGone = moment.startsWith('merge.mid') || moment === 'merge.after';
       expect(await guest.snapshots()).toEqual(isGone ? ['s2'] : ['s1', 's2']);
       expect(operation.state === OperationState.SUCCEEDED).toBe(moment === 'merge.after');
@@ -235,7 +216,7 @@ describe('reverting', () => {
 
   test.each(moments)('killed at %s: the world of before, or of the state', async moment => {
     const before = await prepared(moment);
-    const operation = await killedAt(`revert_snapshot.${moment}`, () => revert('s1'));
+    const operation = await alone.killedAt(`revert_snapshot.${moment}`, () => revert('s1'));
     expect(operation.state === OperationState.SUCCEEDED).toBe(isDone(moment));
     expect(await guest.state()).toBe('running');
     await guest.waitForAgent();
@@ -248,7 +229,7 @@ describe('reverting', () => {
 
   test.each(moments.filter(moment => !isDone(moment)))('cancelled at %s', async moment => {
     const before = await prepared(moment);
-    const operation = await canceledAt(`revert_snapshot.${moment}`, () => revert('s1'));
+    const operation = await alone.canceledAt(`revert_snapshot.${moment}`, () => revert('s1'));
     expect(operation.state).toBe(OperationState.CANCELED);
     await guest.waitForAgent();
     expect(await read()).toBe(`now${moment}`);

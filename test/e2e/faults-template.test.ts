@@ -1,14 +1,14 @@
 // kill -9 and other blows at each step of a clone and of a template's change: nothing is left of a clone, and a template
 // with all its clones is what it was or what it was to become, never a mix.
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import { CHANGE_TEMPLATE_STEPS } from '../../agent/src/workflows/template/change.ts';
 import { CLONE_STEPS } from '../../agent/src/workflows/template/clone.ts';
-import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { checkImages, diskPath, scribble, scribbled } from '../integration/template-lab.ts';
 import { Guest } from '../lab/guest.ts';
-import { AgentAlone, lostAnswer, momentsOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, INTERRUPTED, lostAnswer, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
 let template: Guest;
@@ -98,11 +98,7 @@ describe('change of a template', () => {
     async moment => {
       const files = alone.files(0);
       const texts = await prepare();
-      await alone.arm(`change_template.${moment}=kill`);
-      const id = await change();
-      await alone.died();
-      await alone.up();
-      const operation = await alone.ended(id);
+      const operation = await alone.killedAt(`change_template.${moment}`, () => change());
       const isNew = moment.startsWith('switch');
       expect(operation.state).toBe(isNew ? OperationState.SUCCEEDED : OperationState.FAILED);
       await expectWorld(operation, files, texts);
@@ -112,13 +108,7 @@ describe('change of a template', () => {
   test.each(['check.after', 'copy.after', 'prepare.after'])('cancel at %s', async moment => {
     const files = alone.files(0);
     const texts = await prepare();
-    const file = alone.pauseFile(`change-${moment}`);
-    await alone.arm(`change_template.${moment}=pause:${file}`);
-    const id = await change();
-    await alone.whilePaused(file, async () => {
-      await alone.operations.cancel({ id });
-    });
-    const operation = await alone.ended(id);
+    const operation = await alone.canceledAt(`change_template.${moment}`, () => change());
     expect(operation.state).toBe(OperationState.CANCELED);
     await expectWorld(operation, files, texts);
   });
@@ -159,26 +149,15 @@ describe('clone', () => {
   describe.each([true, false])('thin: %s', thin => {
     test.each(momentsOf(CLONE_STEPS, 'copy.mid'))('kill -9 of the agent at %s', async moment => {
       before = await picture();
-      await alone.arm(`clone_domain.${moment}=kill`);
-      const id = await clone({ thin });
-      await alone.died();
-      await alone.up();
-      expect(await alone.ended(id)).toMatchObject({
-        state: OperationState.FAILED,
-        error: { msgKey: 'interrupted' },
-      });
+      const operation = await alone.killedAt(`clone_domain.${moment}`, () => clone({ thin }));
+      expect(operation).toMatchObject(INTERRUPTED);
       expect(await picture()).toEqual(before);
     });
 
     test.each(['copy.after', 'define.after'])('cancel at %s', async moment => {
       before = await picture();
-      const file = alone.pauseFile(`clone-${moment}-${thin}`);
-      await alone.arm(`clone_domain.${moment}=pause:${file}`);
-      const id = await clone({ thin });
-      await alone.whilePaused(file, async () => {
-        await alone.operations.cancel({ id });
-      });
-      expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+      const operation = await alone.canceledAt(`clone_domain.${moment}`, () => clone({ thin }));
+      expect(operation.state).toBe(OperationState.CANCELED);
       expect(await picture()).toEqual(before);
     });
   });

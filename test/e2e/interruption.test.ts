@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import { newId } from '../../shared/src/ids.ts';
+import { newId } from '@virtkeep/shared/ids';
 import type { Guest } from '../lab/guest.ts';
 import type { TaskRecord } from '../lab/rest.ts';
 import { waitFor } from '../lab/run.ts';

@@ -7,10 +7,10 @@
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { newId } from '@virtkeep/shared/ids';
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
-import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
-import { BackupFile } from '../../shared/src/gen/virtkeep/agent/v1/pool.ts';
-import { newId } from '../../shared/src/ids.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone } from './agent-alone.ts';
 import { LivingGuest, randomOf, type Trees, treeOfImage } from './long-history.ts';

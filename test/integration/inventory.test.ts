@@ -4,11 +4,11 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import { makePlainDisk } from '../lab/disks.ts';
 import { waitFor } from '../lab/run.ts';
 import { CALL, InventoryLab } from './inventory-lab.ts';
 
-const MiB = 1024 * 1024;
 let lab: InventoryLab;
 beforeAll(async () => {
   lab = await InventoryLab.start();

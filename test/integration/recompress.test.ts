@@ -1,4 +1,5 @@
 // Converting, downloading and verifying backup files, through the service's own methods.
+
 import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,6 +9,7 @@ import {
   RecompressBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import type { CallContext } from 'nice-grpc-common';
 import { openArchive } from '../../agent/src/archive/index.ts';
 import { appendState, noise, writeArchive } from '../../agent/src/archive/test-kit.ts';
@@ -16,7 +18,6 @@ import { makePlainDisk } from '../lab/disks.ts';
 import { run } from '../lab/run.ts';
 import { WorkflowLab } from './workflow-lab.ts';
 
-const MiB = 1024 * 1024;
 let lab: WorkflowLab;
 beforeAll(async () => {
   lab = await WorkflowLab.start();

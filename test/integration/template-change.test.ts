@@ -1,7 +1,9 @@
 // A template changed by one of its thin clones: what becomes of it, of the clone and of the others; and every refusal.
+
 import { statSync } from 'node:fs';
 import { afterAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { chainOf, checkImages, diskPath, scribble, scribbled, TemplateLab } from './template-lab.ts';
@@ -11,7 +13,6 @@ let template: Guest;
 let changed: Guest;
 let other: Guest;
 
-const MiB = 1024 * 1024;
 const virsh = (...args: string[]) => templates.lab.world.node.virsh(...args);
 
 beforeEach(async () => {

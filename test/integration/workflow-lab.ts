@@ -12,6 +12,7 @@ import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
 import { BACKUPS_DIR, type PoolRecord } from '../../agent/src/pools/index.ts';
+import { samplePool } from '../../agent/src/pools/sample-pool.ts';
 import { backupWorkflow } from '../../agent/src/workflows/backup.ts';
 import type { Workflow } from '../../agent/src/workflows/context.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
@@ -150,24 +151,9 @@ export class WorkflowLab {
   }
 
   #pools(): PoolRecord[] {
-    return this.world.node.pools.map((pool, index) => ({
-      id: pool.uuid,
-      name: pool.name,
-      kind: 'local',
-      path: pool.path,
-      hasDirectory: true,
-      active: true,
-      mounted: true,
-      capacity: 0,
-      allocation: 0,
-      available: 0,
-      readonly: false,
-      outside: false,
-      shared: false,
-      description: '',
-      isBase: index === 0,
-      ...this.poolChanges.get(pool.name),
-    }));
+    return this.world.node.pools.map(({ uuid: id, name, path }, index) =>
+      samplePool(name, { id, path, isBase: index === 0, ...this.poolChanges.get(name) }),
+    );
   }
 }
 

@@ -1,7 +1,7 @@
 /** What the zfs driver promises, whatever zfs is below it. One suite for zfs-fuse and for OpenZFS. */
 import { expect, test } from '@jest/globals';
+import { newId } from '@virtkeep/shared/ids';
 import { cloneNameFor, type ZfsDriver, type ZfsPlace } from '../../agent/src/zfs/index.ts';
-import { newId } from '../../shared/src/ids.ts';
 
 /** Where the suite works: file systems (or volumes) of the pool "tank" and a file in each. */
 export interface Ground {

@@ -2,10 +2,12 @@
  * The contract of the zfs driver against OpenZFS, with volumes: in a Debian guest, since this machine's kernel has no zfs.
  * Asked for by VIRTKEEP_ZVOL=1: the first run builds the guest, which takes several minutes (test/lab/zvol-guest.ts).
  */
+
 import { copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { MiB } from '@virtkeep/shared/units';
 import { ZfsDriver } from '../../agent/src/zfs/index.ts';
 import { DEBIAN_CMDLINE } from '../lab/debian-guest.ts';
 import { makePlainDisk } from '../lab/disks.ts';
@@ -21,7 +23,6 @@ if (!isWanted) process.stderr.write('SKIPPED, volumes of zfs are tested with VIR
 /** As the agent runs it (agent/src/zfs/tools.ts). */
 const RUN = ['--quiet', '--collect', '--wait', '--pipe'];
 const BUILD_TIMEOUT_MS = 3_600_000;
-const MiB = 1024 * 1024;
 
 (isWanted ? describe : describe.skip)('the driver on OpenZFS', () => {
   let world: World;

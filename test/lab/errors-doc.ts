@@ -1,7 +1,7 @@
 /** Writes docs/errors.md from the one error table. usage: errors-doc.ts FILE */
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { ERRORS, type ErrorSpec } from '../../shared/src/errors.ts';
+import { ERRORS, type ErrorSpec } from '@virtkeep/shared/errors';
 
 const HEAD = `# Errors
 

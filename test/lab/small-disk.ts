@@ -2,11 +2,11 @@
  * A small file system that tests fill. It must be mounted before the node starts: a mount made later is not seen in the
  * node's own mount namespace.
  */
+
 import { mkdtempSync, rmdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { MiB } from '@virtkeep/shared/units';
 import { run } from './run.ts';
-
-const MiB = 1024 * 1024;
 
 export class SmallDisk {
   readonly path: string;

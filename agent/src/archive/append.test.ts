@@ -11,6 +11,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { MiB } from '@virtkeep/shared/units';
 import { ArchiveAppender } from './append.ts';
 import { openArchive, undoAppend, verifyArchive } from './index.ts';
 import {
@@ -23,8 +24,6 @@ import {
   tool,
   writeArchive,
 } from './test-kit.ts';
-
-const MiB = 1024 * 1024;
 
 const dir = scratch();
 afterAll(() => dir.remove());

@@ -1,11 +1,10 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { MiB } from '@virtkeep/shared/units';
 import { ArchiveConverter, type ConvertOptions } from './convert.ts';
 import { openArchive } from './index.ts';
 import { appendState, noise, scratch, signal, tool, writeArchive } from './test-kit.ts';
-
-const MiB = 1024 * 1024;
 
 const dir = scratch();
 afterAll(() => dir.remove());

@@ -1,10 +1,10 @@
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { MiB } from '@virtkeep/shared/units';
 import { openArchive, verifyArchive } from './index.ts';
 import { noise, type Piece, scratch, signal, tool, writeArchive, XML } from './test-kit.ts';
 
-const MiB = 1024 * 1024;
 const SIZES = [0, 1, 511, 512, 513, 4095, 4096, 4097, 4 * MiB - 1, 4 * MiB, 4 * MiB + 1, 9 * MiB + 77];
 
 const dir = scratch();

@@ -1,12 +1,11 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
+import { MiB } from '@virtkeep/shared/units';
 import { openArchive } from './index.ts';
 import { BACKUP_ID, manifestOf, noise, scratch, signal, tool, writeArchive, XML } from './test-kit.ts';
 import type { WriterOptions } from './types.ts';
 import { ArchiveWriter } from './writer.ts';
-
-const MiB = 1024 * 1024;
 
 const dir = scratch();
 afterAll(() => dir.remove());

@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { uuidV5 } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import * as disks from './index.ts';
 
-const MiB = 1024 * 1024;
 const signal = new AbortController().signal;
 const failed = expect.objectContaining({ msgKey: 'qemu_img_failed' });
 let dir = '';

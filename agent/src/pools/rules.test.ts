@@ -6,7 +6,6 @@ import {
   basePoolId,
   buildPool,
   outsidePools,
-  type PoolRecord,
   parsePool,
   placeOf,
   poolKind,
@@ -15,29 +14,9 @@ import {
   setPoolMarks,
   withMarks,
 } from './index.ts';
+import { samplePool as pool } from './sample-pool.ts';
 
 const NODE = '99999999-2222-4333-8444-555555555555';
-
-function pool(name: string, change: Partial<PoolRecord> = {}): PoolRecord {
-  return {
-    id: `id-${name}`,
-    name,
-    kind: 'local',
-    path: `/pools/${name}`,
-    hasDirectory: true,
-    active: true,
-    mounted: true,
-    capacity: 0,
-    allocation: 0,
-    available: 0,
-    readonly: false,
-    outside: false,
-    shared: false,
-    description: '',
-    isBase: false,
-    ...change,
-  };
-}
 
 const file = (path: string) => ({ type: 'file', path, source: path });
 const block = (path: string) => ({ type: 'block', path, source: path });

@@ -1,26 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import type { Manifest } from '../../archive/index.ts';
-import type { PoolRecord } from '../../pools/index.ts';
+import { samplePool as pool } from '../../pools/sample-pool.ts';
 import { type PlacementInput, placeFiles } from './placement.ts';
-
-const pool = (name: string, change: Partial<PoolRecord> = {}): PoolRecord => ({
-  id: `id-${name}`,
-  name,
-  kind: 'local',
-  path: `/pools/${name}`,
-  hasDirectory: true,
-  active: true,
-  mounted: true,
-  capacity: 0,
-  allocation: 0,
-  available: 0,
-  readonly: false,
-  outside: false,
-  shared: false,
-  description: '',
-  isBase: false,
-  ...change,
-});
 
 const [fast, slow] = [pool('fast'), pool('slow')];
 const layer = (member: string, formerPath: string) => ({
