@@ -17,6 +17,8 @@ export interface ProgramOptions {
   onOutput?: (piece: Buffer) => void;
   /** Makes the error of a program that cannot be run, or says too much. */
   failed: (reason: string, cause?: unknown) => VirtkeepError;
+  /** Its standard input is a pipe that ends with this process, and never before; default: it has none. */
+  lifeline?: boolean;
   /** Ends it and all that it started, once. Default: TERM, then KILL, and its pipes are not read any more. */
   stop?: (child: ChildProcess) => void;
 }
@@ -43,7 +45,7 @@ export async function runProgram(argv: readonly string[], options: ProgramOption
   const { signal, operation, timeoutMs, failed } = options;
   if (signal.aborted) throw abortReason(signal);
   const child = spawn(argv[0]!, argv.slice(1), {
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: [options.lifeline ? 'pipe' : 'ignore', 'pipe', 'pipe'],
     env: { ...process.env, LC_ALL: 'C' },
   });
   let stopped: VirtkeepError | undefined;

@@ -1,7 +1,6 @@
 /** Runs libguestfs's programs (virt-customize, virt-sysprep, virt-cat) on images that nothing else has open. */
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { failureOf, isSysAdmin, runProgram } from '@virtkeep/shared/program';
@@ -58,34 +57,26 @@ interface Command {
   unit: string | null;
 }
 
-/** What the way of running a program depends on. */
-export interface Surroundings {
-  /** The agent may make namespaces: it does not run as its own unit. */
-  isPrivileged: boolean;
-  /** The unit of the agent, "virtkeep-agent.service"; null outside of one. */
-  ownUnit: string | null;
-}
-
 /** libguestfs makes directories there, wherever else it is told to, and leaves them when it is killed. */
 const OWN_TMP = 'mount -t tmpfs -o mode=1777 tmpfs /tmp && "$@"';
+const SHARED_TMP = '"$@"; exit $?';
 const IN_TMP = /^(.*:)?\/tmp\//;
-
-async function lookAround(): Promise<Surroundings> {
-  const groups = await readFile('/proc/self/cgroup', 'utf8').catch(() => '');
-  const ownUnit = /\/([^/\n]+\.service)$/m.exec(groups)?.[1] ?? null;
-  return { isPrivileged: await isSysAdmin(), ownUnit };
-}
+/**
+ * Its standard input is a pipe that only the agent has open: when that ends, the shell does, and systemd ends the rest of the
+ * unit. BindsTo= would start the program again with the agent.
+ */
+const LIFELINE = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } >/dev/null 2>&1 & "$@" 3<&-';
 
 /**
- * How a program is run: with a /tmp of its own, unless it is given something of the machine's, and in a way that ends all
- * its processes when it ends, is stopped, or the agent is killed. The agent's own unit has neither the devices nor the
- * system calls that an appliance needs: there systemd runs the program, as a unit that ends with the agent's.
+ * How a program is run: with a /tmp of its own, unless it is given something of the machine's, and in a way that ends all its
+ * processes when it ends, is stopped, or the agent is killed. The agent's own unit has neither the devices nor the system calls
+ * that an appliance needs: there systemd runs the program, as a unit of its own.
  */
 export function commandOf(
   program: string,
   args: readonly string[],
   emulated: boolean,
-  { isPrivileged, ownUnit }: Surroundings,
+  isPrivileged: boolean,
 ): Command {
   // direct: the appliance is a process of ours, and no domain of libvirt's
   const settings = ['--unset=TMPDIR', 'LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'];
@@ -96,20 +87,19 @@ export function commandOf(
   if (isPrivileged) {
     const dying = ['setpriv', '--pdeathsig', 'KILL', 'unshare', '--mount', '--pid', '--kill-child'];
     // a shell is the first process of the namespace, as which programs do not expect to be
-    return {
-      argv: [...dying, '--', 'sh', '-c', hasOwnTmp ? OWN_TMP : '"$@"; exit $?', 'sh', ...argv],
-      unit: null,
-    };
+    const shell = ['sh', '-c', hasOwnTmp ? OWN_TMP : SHARED_TMP, 'sh'];
+    return { argv: [...dying, '--', ...shell, ...argv], unit: null };
   }
   const unit = `virtkeep-guestfs-${randomUUID()}.service`;
   const properties = [
     `RuntimeMaxSec=${TIMEOUT_MS / 1000}`,
     'KillSignal=SIGKILL',
     ...(hasOwnTmp ? ['TemporaryFileSystem=/tmp:mode=1777'] : []),
-    ...(ownUnit ? [`BindsTo=${ownUnit}`, `After=${ownUnit}`] : []),
   ].map(property => `--property=${property}`);
   const how = ['--quiet', '--collect', '--wait', '--pipe', `--unit=${unit}`];
-  return { argv: ['systemd-run', ...how, ...properties, '--', ...argv], unit };
+  // systemd looks for variables in arguments
+  const plain = ['/bin/sh', '-c', LIFELINE, 'sh', ...argv].map(text => text.replaceAll('$', () => '$$'));
+  return { argv: ['systemd-run', ...how, ...properties, '--', ...plain], unit };
 }
 
 async function runOnce(
@@ -118,10 +108,11 @@ async function runOnce(
   emulated: boolean,
   { domain, signal }: GuestfsOptions,
 ): Promise<string> {
-  const { argv, unit } = commandOf(program, args, emulated, await lookAround());
+  const { argv, unit } = commandOf(program, args, emulated, await isSysAdmin());
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('guestfs_failed', { program, domain, reason }, { cause });
   const end = await runProgram(argv, {
+    lifeline: unit !== null,
     signal,
     operation: program,
     timeoutMs: TIMEOUT_MS,

@@ -1,3 +1,5 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { describe, expect, test } from '@jest/globals';
 import { commandOf, reasonIn } from './guestfs.ts';
 import { chosenOperations, operationsIn } from './prepare.ts';
@@ -46,21 +48,35 @@ If reporting bugs, run virt-customize with debugging enabled
   expect(reasonIn(said)).toBe('libguestfs error: could not create appliance through');
 });
 
-test('where the agent is a locked down unit, systemd runs a program as one that ends with it', () => {
-  const { argv, unit } = commandOf('virt-cat', ['-a', '/var/x', '/etc/passwd'], false, {
-    isPrivileged: false,
-    ownUnit: 'virtkeep-agent.service',
+describe('where the agent is a locked down unit', () => {
+  const { argv, unit } = commandOf('virt-cat', ['-a', '/var/x', '$HOME'], false, false);
+
+  test('systemd runs a program, with its arguments as they are', () => {
+    expect([argv[0], argv.includes(`--unit=${unit}`)]).toEqual(['systemd-run', true]);
+    expect(argv.slice(-4)).toEqual(['virt-cat', '-a', '/var/x', '$$HOME']);
   });
-  expect(argv[0]).toBe('systemd-run');
-  expect(argv).toEqual(
-    expect.arrayContaining([
-      `--unit=${unit}`,
-      '--property=BindsTo=virtkeep-agent.service',
-      '--property=After=virtkeep-agent.service',
-    ]),
-  );
-  expect(argv.slice(argv.indexOf('--') + 1)).toEqual([
-    ...['env', '--unset=TMPDIR', 'LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'],
-    ...['virt-cat', '-a', '/var/x', '/etc/passwd'],
-  ]);
+
+  test('it ends with what holds its standard input', async () => {
+    const plain = argv
+      .slice(argv.indexOf('--') + 1, argv.indexOf('env'))
+      .map(text => text.replaceAll('$$', () => '$'));
+    const started = (...program: string[]) =>
+      spawn(plain[0]!, [...plain.slice(1), ...program], {
+        stdio: ['pipe', 'pipe', 'ignore'],
+        detached: true,
+      });
+    // as systemd does
+    const endRest = (child: ChildProcess) => process.kill(-child.pid!, 'SIGKILL');
+    const ended = (child: ChildProcess) =>
+      new Promise(resolve => child.once('exit', (code, signal) => resolve(signal ?? code)));
+    const held = started('sh', '-c', 'cat; echo $0 "$1"; exit 3', 'a b', '$x');
+    const [code, out] = await Promise.all([ended(held), once(held.stdout!, 'data')]);
+    expect([code, String(out)]).toEqual([3, 'a b $x\n']);
+    endRest(held);
+    const left = started('sh', '-c', 'echo up; exec sleep 60');
+    await once(left.stdout!, 'data');
+    left.stdin!.end();
+    expect(await ended(left)).toBe('SIGKILL');
+    endRest(left);
+  });
 });
