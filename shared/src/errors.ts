@@ -399,6 +399,7 @@ function httpStatus(key: ErrorKey): number {
   return status === 499 ? 409 : status;
 }
 
+/** Whether a text is a key of the table. */
 export function isErrorKey(value: string): value is ErrorKey {
   return Object.hasOwn(ERRORS, value);
 }
@@ -408,6 +409,7 @@ export function hasKey(error: unknown, ...keys: ErrorKey[]): error is VirtkeepEr
   return isVirtkeepError(error) && (keys.length === 0 || keys.includes(error.msgKey));
 }
 
+/** Whether an error is one of the table. */
 export function isVirtkeepError(error: unknown): error is VirtkeepError {
   return error instanceof VirtkeepError;
 }

@@ -21,6 +21,7 @@ export class FaultError extends Error {
 
 export const canceledFault = (): FaultError => new FaultError({ kind: 'canceled', reason: 'cancelled' });
 
+/** Anything thrown as plain data that can cross to another thread. */
 export function faultOf(error: unknown): Fault {
   if (error instanceof FaultError) return error.fault;
   const { code, message } = error as { code?: string; message?: string };

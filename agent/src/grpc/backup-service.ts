@@ -26,6 +26,7 @@ import { requireUuid } from './fields.ts';
 /** Above it zstd takes many times as long for a few percent. */
 const MAX_COMPRESSION_LEVEL = 9;
 
+/** `BackupService`; what its methods promise stands in the proto. */
 export function backupService(
   runner: OperationRunner,
   dependencies: WorkflowDependencies,

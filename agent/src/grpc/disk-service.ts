@@ -33,6 +33,7 @@ export interface DiskServiceOptions {
 const KEEPER_PATIENCE_MS = 20_000;
 const KEEPER_POLL_MS = 50;
 
+/** `DiskService`; what its methods promise stands in the proto. */
 export function diskService(options: DiskServiceOptions): DiskServiceImplementation {
   return {
     attach: async request => attach(options, request),

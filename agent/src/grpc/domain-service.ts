@@ -42,6 +42,7 @@ export interface DomainServiceOptions {
 const DEFAULT_TIMEOUT_SECONDS = 120;
 const MAX_TIMEOUT_SECONDS = 86_400;
 
+/** `DomainService`; what its methods promise stands in the proto. */
 export function domainService(options: DomainServiceOptions): DomainServiceImplementation {
   const { inventory } = options;
   return {

@@ -31,6 +31,7 @@ export type GuestQueries = Pick<
   'listCommands' | 'runCommand' | 'getInfo' | 'listSshKeys'
 >;
 
+/** `GuestService`; what its methods promise stands in the proto. */
 export function guestService(options: GuestServiceOptions): GuestQueries {
   const { guests } = options;
   return {

@@ -27,6 +27,7 @@ export interface NodeServiceOptions {
   renewal: CertificateRenewal;
 }
 
+/** `NodeService`; what its methods promise stands in the proto. */
 export function nodeService({ status, inventory, renewal }: NodeServiceOptions): NodeServiceImplementation {
   const nodeInfo = (info: NodeInfo = status.current(), pools = inventory.snapshot().pools): NodeInfo => ({
     ...info,

@@ -27,6 +27,7 @@ export interface PoolServiceOptions {
   settings: Settings;
 }
 
+/** `PoolService`; what its methods promise stands in the proto. */
 export function poolService(options: PoolServiceOptions): PoolServiceImplementation {
   const { inventory, catalogue } = options;
   return {

@@ -12,6 +12,7 @@ import { restoreWorkflow } from '../workflows/restore.ts';
 import { standingDisks } from '../workflows/template/match.ts';
 import { requireUuid } from './fields.ts';
 
+/** `RestoreService`; what its methods promise stands in the proto. */
 export function restoreService(
   runner: OperationRunner,
   dependencies: WorkflowDependencies,

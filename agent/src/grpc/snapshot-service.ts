@@ -17,6 +17,7 @@ import { requireDescription, requireUuid } from './fields.ts';
 /** More would be a mistake of units. */
 const MAX_BANDWIDTH = 2n ** 40n;
 
+/** `SnapshotService`; what its methods promise stands in the proto. */
 export function snapshotService(
   runner: OperationRunner,
   dependencies: WorkflowDependencies,

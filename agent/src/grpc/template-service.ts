@@ -10,6 +10,7 @@ import { cloneWorkflow } from '../workflows/template/clone.ts';
 import { relativeOf, thinClonesOf } from '../workflows/template/family.ts';
 import { requireDescription, requireUuid } from './fields.ts';
 
+/** `TemplateService`; what its methods promise stands in the proto. */
 export function templateService(
   runner: OperationRunner,
   dependencies: WorkflowDependencies,

@@ -30,6 +30,7 @@ export interface ZfsFreezerOptions {
   driver?: ZfsDriver;
 }
 
+/** Lending from zfs: the instant is a snapshot of the datasets, what a borrower gets is a clone of it. */
 export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOptions): DiskFreezer {
   const find = async ({ id }: Lender, { signal }: FreezerOptions) =>
     (await zfsInstants(driver, signal)).get(id) ?? null;

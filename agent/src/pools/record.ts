@@ -26,6 +26,7 @@ export interface PoolRecord {
 /** Kinds that are neither source nor target of backups (spec section 8). */
 const LVM_KINDS = new Set(['lvm', 'thinlvm', 'lvm-shared']);
 
+/** Whether a kind of pool is one of logical volumes: listed, and refused as source and target. */
 export function isLvm(kind: string): boolean {
   return LVM_KINDS.has(kind);
 }

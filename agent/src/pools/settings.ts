@@ -18,6 +18,7 @@ const NO_MARKS: PoolMarks = { readonly: false, outside: false, description: '', 
 const BASE_KEY = 'pools.base';
 const markKey = (poolId: string) => `pools.marks.${poolId}`;
 
+/** What an administrator said of a pool; the defaults where nothing was said. */
 export function poolMarks(settings: Settings, poolId: string): PoolMarks {
   const stored = settings.get(markKey(poolId));
   return { ...NO_MARKS, ...(typeof stored === 'object' ? (stored as Partial<PoolMarks> | null) : {}) };
@@ -35,6 +36,7 @@ export function chosenBase(settings: Settings): string | undefined {
   return typeof stored === 'string' && stored !== '' ? stored : undefined;
 }
 
+/** Chooses the pool for backups that name none; null takes the choice back. */
 export function setChosenBase(settings: Settings, poolId: string | null): void {
   settings.set(BASE_KEY, poolId ?? '');
 }

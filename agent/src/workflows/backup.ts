@@ -28,6 +28,7 @@ export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'm
 /** The merge happens after the point of no return; a cancel cannot reach it, and a stop of the agent ends it anyway. */
 const MERGE_TIMEOUT_MS = 24 * 3600 * 1000;
 
+/** The workflow: a new archive, or an increment of one. Result: the archive's file and what stands in its manifest. */
 export function backupWorkflow(dependencies: WorkflowDependencies, request: StartBackupRequest): Workflow {
   return context =>
     run(dependencies, request, context).catch(error => {

@@ -33,6 +33,7 @@ export const INSTANT_STEPS = ['check', 'extract', 'overlay', 'define', 'start', 
 
 type PullEffect = Extract<Effect, { type: 'instant_pull' }>;
 
+/** The workflow: a domain that is started from the archive's own bytes, and whose data is pulled out of it then. */
 export function instantRestoreWorkflow(
   dependencies: WorkflowDependencies,
   request: StartRestoreRequest,

@@ -61,6 +61,7 @@ export function planRecompress(
   return { source, target, directory };
 }
 
+/** The workflow: the archive in the other form, then the old one goes. Cancelling is possible until it does. */
 export function recompressWorkflow(
   dependencies: WorkflowDependencies,
   request: RecompressBackupRequest,

@@ -31,6 +31,7 @@ import { defineRestored, startRestored } from './restore/start.ts';
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const RESTORE_STEPS = ['check', 'extract', 'join', 'define', 'start'] as const;
 
+/** The workflow: a new domain from a state of an archive; a failure or a cancel leaves nothing of it. */
 export function restoreWorkflow(dependencies: WorkflowDependencies, request: StartRestoreRequest): Workflow {
   return async context => {
     try {

@@ -32,6 +32,7 @@ export interface FirmwareParts {
   tpm: boolean;
 }
 
+/** What of a domain's firmware has a state of its own: UEFI variables, software TPM. */
 export function firmwarePartsOf(config: DomainConfig): FirmwareParts {
   return {
     domainId: config.uuid,

@@ -21,6 +21,7 @@ export function verifyWorkflow(path: string): Workflow {
   };
 }
 
+/** The result of a verification as JSON; `now` is its time. */
 export function verifyResult(result: VerifyResult, now: Date): unknown {
   return {
     ok: result.problems.length === 0,

@@ -28,6 +28,7 @@ export async function estimate(dependencies: WorkflowDependencies, job: BackupJo
   if (memoryBytes > 0) await requireSpace({ name: spare, path: spare }, memoryBytes);
 }
 
+/** What goes into the archive, member by member, once the disks are frozen. @throws VirtkeepError io_failed */
 export async function planCopy(
   dependencies: WorkflowDependencies,
   { facts, base }: BackupJob,
@@ -84,6 +85,7 @@ async function sizesOf(paths: string[]): Promise<Map<string, FileSize>> {
   return sizes;
 }
 
+/** Copies the planned members in their order. @throws VirtkeepError as the writer's methods */
 export async function writeMembers(
   writer: ArchiveWriter | ArchiveAppender,
   plan: ArchivePlan,

@@ -60,6 +60,7 @@ async function removeStaleTails(path: string): Promise<void> {
   }
 }
 
+/** The refusal to extend an archive; `reason` is a sentence without its full stop. */
 export function notExtendable(file: string, reason: string): VirtkeepError {
   return new VirtkeepError('not_extendable', { file, reason });
 }

@@ -16,6 +16,7 @@ import { makeState, prepareState } from '../snapshot/create.ts';
 
 const DESCRIPTION = 'Disks of this VM are attached to other VMs as they were at this moment.';
 
+/** Lending by a saved state of libvirt: what a borrower gets is the layer that it froze. */
 export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
   const stateOf = async ({ id }: Lender): Promise<SavedState | undefined> => {
     const states = await loadStates(await dependencies.libvirt().domainByUuid(id));

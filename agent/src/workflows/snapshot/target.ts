@@ -54,6 +54,7 @@ export function requireState({ domain, picture }: Target, id: string): SavedStat
   return state;
 }
 
+/** The saved state with the id that we give it (libvirt knows names only). */
 export function stateById(picture: ChainPicture, id: string): SavedState | undefined {
   return picture.states.find(state => savedStateId(picture.domainId, state) === id);
 }

@@ -86,6 +86,7 @@ export async function makeOverlay(
   await makeDurable(path);
 }
 
+/** Makes an image that was just written survive a power cut, readable by its owner alone. @throws VirtkeepError io_failed */
 export async function makeDurable(path: string): Promise<void> {
   try {
     await chmod(path, MODE);
