@@ -63,6 +63,16 @@ describe('power', () => {
     });
   });
 
+  test('of a guest that is still starting, by its agent as soon as that is there', async () => {
+    const early = await lab.world.defineTiny({ name: 'early', dataDisks: [] });
+    const id = await early.uuid();
+    await lab.domain(id);
+    await lab.power(id, PowerAction.START);
+    expect(await lab.power(id, PowerAction.SHUTDOWN, { timeoutSeconds: 280 })).toMatchObject({
+      power_state: 'off',
+    });
+  });
+
   test('by the button when the guest listens to it', async () => {
     const guest = await lab.world.defineTiny({ name: 'button', dataDisks: [] });
     const id = await guest.uuid();

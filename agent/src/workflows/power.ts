@@ -25,6 +25,8 @@ export interface PowerRequest {
 type Method = 'agent' | 'acpi' | 'forced';
 
 const POLL_MS = 500;
+/** An agent that is not there yet is looked for every five seconds. */
+const LOOKS_PER_PROBE = 10;
 /** How long QEMU itself may take for what does not depend on the guest. */
 const OWN_TIMEOUT_MS = 120_000;
 
@@ -140,8 +142,10 @@ async function act(
       return own(() => domain.reset(), 'forced');
     case PowerAction.SHUTDOWN: {
       if (force) return own(() => domain.destroy(), 'forced');
-      const method = await ask(domain, 'shutdown', say);
-      await bound(timeoutMs, inner => untilState(domain, OFF, inner));
+      let method = await ask(domain, 'shutdown', say);
+      await bound(timeoutMs, async inner => {
+        method = await untilOff(domain, method, say, inner);
+      });
       return method;
     }
     case PowerAction.REBOOT: {
@@ -180,6 +184,33 @@ async function ask(
   await domain[what](DomainShutdown.ACPI_POWER_BTN);
   say('The power button was pressed.');
   return 'acpi';
+}
+
+/**
+ * Waits until a guest that was asked is off. One that was still starting has not heard the button: its agent is asked as soon as
+ * it answers.
+ * @returns by which way it was asked last
+ */
+async function untilOff(
+  domain: Domain,
+  asked: Method,
+  say: (text: string) => void,
+  signal: AbortSignal,
+): Promise<Method> {
+  let method = asked;
+  for (let look = 1; ; look += 1) {
+    if ((await patiently(signal, () => currentPower(domain))) === OFF) return method;
+    if (method === 'acpi' && look % LOOKS_PER_PROBE === 0 && (await probeAgent(domain)).answers) {
+      await domain.shutdown(DomainShutdown.GUEST_AGENT).then(
+        () => {
+          method = 'agent';
+          say('The guest agent was asked.');
+        },
+        () => {},
+      );
+    }
+    await sleep(POLL_MS, signal);
+  }
 }
 
 /** Polls, since an event can be lost with the connection. A transient domain that is gone is off. */
