@@ -1,7 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { OperationContext } from '../context.ts';
-import { directoryFailure, isBelow, placeIn, provenAgain } from './directory.ts';
+import { directoryFailure, directoryOf, isBelow, placeIn, provenAgain } from './directory.ts';
+import { familyOf } from './families.ts';
 import type { Guest, ProgramResult } from './guest.ts';
 
 const who = { directory: 'lab.test', login: 'admin', password: 'S3cret!' };
@@ -86,5 +87,27 @@ describe('after its restart', () => {
     const asked = proven(answering(unreachable), 60_000);
     canceler.abort();
     await expect(asked).rejects.toMatchObject({ msgKey: 'canceled' });
+  });
+});
+
+describe('the directory of a guest', () => {
+  const busy = { exitCode: 1, out: '', err: "realm: Couldn't connect to realm service: Timeout was reached" };
+  const told = { exitCode: 0, out: 'lab.test\n', err: '' };
+  const asked = (family: string, ...answers: ProgramResult[]) => {
+    const run = async () => (answers.length > 1 ? answers.shift()! : answers[0]!);
+    return directoryOf({ name: 'vm', run } as unknown as Guest, familyOf(family, '')!, 'joining');
+  };
+
+  test('is asked again when the service that knows it did not start in time', async () => {
+    expect(await asked('debian', busy, told)).toBe('lab.test');
+    expect(await asked('debian', { ...told, out: '' })).toBeNull();
+  });
+
+  test('is not taken for none when that cannot be told', async () => {
+    await expect(asked('debian', busy)).rejects.toMatchObject({
+      msgKey: 'guest_operation_failed',
+      params: { reason: expect.stringContaining('Timeout was reached') },
+    });
+    expect(await asked('altlinux', { ...busy, err: '' })).toBeNull();
   });
 });

@@ -86,7 +86,7 @@ async function joinLinux(context: OperationContext, guest: Guest, request: JoinR
         reason: `cannot be chosen for guests of the family ${family.title}; leave it out`,
       });
     await requirePackages(guest, family, JOINING);
-    const current = await directoryOf(guest, family);
+    const current = await directoryOf(guest, family, JOINING);
     if (current !== null)
       throw operationFailed(guest, JOINING, `it is in the directory ${current}; leave that first`);
     const before = await linuxName(guest);
@@ -116,16 +116,27 @@ function renamed(before: string, computer: string): string {
   return dot < 0 ? computer : `${computer}${before.slice(dot)}`;
 }
 
-async function directoryOf(guest: Guest, family: Family): Promise<string | null> {
-  const result = await guest.run(family.current);
-  return result.exitCode === 0 ? family.directoryIn(result) : null;
+/** What realmd's service needs to start in a slow guest may be more than D-Bus waits for it, 25 s. */
+const TIMES_ASKED = 3;
+
+/**
+ * The directory that a guest is in; null: none.
+ * @throws VirtkeepError guest_operation_failed when it does not tell
+ */
+export async function directoryOf(guest: Guest, family: Family, operation: string): Promise<string | null> {
+  for (let left = TIMES_ASKED - 1; ; left -= 1) {
+    const result = await guest.run(family.current);
+    if (result.exitCode === 0) return family.directoryIn(result);
+    if (!family.alwaysTells) return null;
+    if (left === 0) throw operationFailed(guest, operation, failureText(result));
+  }
 }
 
 async function requireFound(guest: Guest, family: Family, directory: string): Promise<void> {
   const result = await guest.run(family.find(directory));
   if (result.exitCode === 0 && result.out.trim() !== '') return;
   const reason = failureText(result);
-  if (/Not authorized/i.test(reason)) throw operationFailed(guest, JOINING, reason);
+  if (/Not authorized|connect to realm service/i.test(reason)) throw operationFailed(guest, JOINING, reason);
   throw new VirtkeepError('directory_not_found', { domain: guest.name, directory, reason });
 }
 
@@ -137,7 +148,7 @@ async function verifyJoined(
   computer: string,
 ): Promise<void> {
   const { directory, login, password, unit } = request;
-  const current = await directoryOf(guest, family);
+  const current = await directoryOf(guest, family, JOINING);
   if (current?.toLowerCase() !== directory.toLowerCase())
     throw operationFailed(guest, JOINING, `it is not in ${directory} afterwards`);
   const proof = await guest.run(family.proof(directory));
@@ -216,7 +227,7 @@ async function leaveLinux(context: OperationContext, guest: Guest, request: Leav
   const { family, directory } = await context.step('check', async () => {
     const family = await requireFamily(guest, LEAVING);
     await requirePackages(guest, family, LEAVING);
-    const current = await directoryOf(guest, family);
+    const current = await directoryOf(guest, family, LEAVING);
     if (current === null) throw operationFailed(guest, LEAVING, 'it is in no directory');
     const directory = request.directory || current;
     if (directory.toLowerCase() !== current.toLowerCase())
@@ -233,7 +244,7 @@ async function leaveLinux(context: OperationContext, guest: Guest, request: Leav
     if (result.exitCode !== 0) throw directoryFailure(guest, LEAVING, { directory, login, password }, result);
   });
   await context.step('verify', async () => {
-    const left = await directoryOf(guest, family);
+    const left = await directoryOf(guest, family, LEAVING);
     if (left !== null) throw operationFailed(guest, LEAVING, `it still is in ${left}`);
   });
   return directory;

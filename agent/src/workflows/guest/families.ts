@@ -42,6 +42,8 @@ export interface Family {
   leave: (leave: Login) => Program;
   /** Tells the directory that the guest is in. */
   current: Program;
+  /** `current` succeeds in a guest that is in none too, so that its failure tells nothing. */
+  alwaysTells: boolean;
   directoryIn: (answer: ProgramResult) => string | null;
   /** Succeeds when the directory knows the guest's own account. */
   proof: (directory: string) => Program;
@@ -103,6 +105,7 @@ const realmd = {
   join: (join: Join) => withPassword(english('realm', 'join', ...realmJoin(join)), join.password),
   leave: (leave: Login) => withPassword(english('realm', 'leave', ...realmLeave(leave)), leave.password),
   current: english('realm', 'list', '--name-only'),
+  alwaysTells: true,
   directoryIn: ({ out }: ProgramResult) => out.trim().split('\n')[0] || null,
   proof: testJoin,
 };
@@ -141,6 +144,7 @@ const alt = {
   leave: ({ directory, login, password }: Login) =>
     withPassword(english('/bin/sh', '-c', ALT_LEAVE, 'sh', directory, login), password),
   current: english('system-auth', 'status'),
+  alwaysTells: false,
   directoryIn: ({ out }: ProgramResult) => /^ad\s+(\S+)/m.exec(out)?.[1] ?? null,
   proof: testJoin,
 };
@@ -153,6 +157,7 @@ const astra = {
   leave: ({ login, password }: Login) =>
     withPassword(english('astra-ad-sssd-client', '-U', '-u', login, '-y'), password),
   current: english('astra-ad-sssd-client', '-i'),
+  alwaysTells: false,
   directoryIn: ({ out }: ProgramResult) => /(?:domain|домен)\S*\s*[:=]\s*(\S+\.\S+)/i.exec(out)?.[1] ?? null,
   proof: testJoin,
 };
