@@ -79,6 +79,8 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
     osVersion: config?.os.version ?? '',
     persistent: facts.persistent,
     lockedBy: scope.lockedBy,
+    // given when it is shown
+    revision: 0n,
   };
 }
 

@@ -8,10 +8,12 @@ const encodedForms = new WeakMap<object, Uint8Array>();
 export const encodedForm = (message: object): Uint8Array | undefined => encodedForms.get(message);
 
 /** The messages that readers know, by id; tells what a new set changes. */
-export class Shown<T extends { id: string; name: string }> {
+export class Shown<T extends { id: string; name: string; revision?: bigint }> {
   readonly #codec: Codec<T>;
   readonly #told: Told<T>;
-  readonly #known = new Map<string, T>();
+  readonly #known = new Map<string, { message: T; bytes: Uint8Array }>();
+  /** Begins above what an agent before this one gave. */
+  #revision = BigInt(Date.now()) * 1000n;
   /** By name; undefined when something is different since. */
   #sorted: readonly T[] | undefined;
 
@@ -21,16 +23,19 @@ export class Shown<T extends { id: string; name: string }> {
   }
 
   get(id: string): T | undefined {
-    return this.#known.get(id);
+    return this.#known.get(id)?.message;
   }
 
   /** All, by name. */
   all(): T[] {
-    this.#sorted ??= [...this.#known.values()].sort(byName);
+    this.#sorted ??= [...this.#known.values()].map(known => known.message).sort(byName);
     return [...this.#sorted];
   }
 
-  /** Takes this set in place of the old one. Messages are equal when their bytes on the wire are. */
+  /**
+   * Takes this set in place of the old one. Messages are equal when their bytes on the wire are, but for their revision, which
+   * is given here.
+   */
   replace(messages: T[]): void {
     const present = new Set(messages.map(message => message.id));
     for (const id of [...this.#known.keys()]) {
@@ -42,9 +47,10 @@ export class Shown<T extends { id: string; name: string }> {
     for (const message of messages) {
       const bytes = this.#codec.encode(message).finish();
       const old = this.#known.get(message.id);
-      if (old && Buffer.compare(encodedForms.get(old)!, bytes) === 0) continue;
-      encodedForms.set(message, bytes);
-      this.#known.set(message.id, message);
+      if (old && Buffer.compare(old.bytes, bytes) === 0) continue;
+      if (message.revision !== undefined) message.revision = this.#revision += 1n;
+      encodedForms.set(message, this.#codec.encode(message).finish());
+      this.#known.set(message.id, { message, bytes });
       this.#sorted = undefined;
       this.#told.changed(message);
     }

@@ -10,6 +10,7 @@ const told = (hostname: string, ms: number) => ({
 test.each([
   ['domain', undefined, domain()],
   ['nothing', domain(), domain()],
+  ['nothing', domain({ revision: 1n }), domain({ revision: 2n })],
   ['domain', domain(), domain({ name: 'other' })],
   ['domain', domain(told('a', 1)), domain({ name: 'other', ...told('a', 1) })],
   ['guest', domain(), domain(told('a', 1))],

@@ -15,7 +15,7 @@ export function domainDifference(before: Domain | undefined, after: Domain): Dom
     : 'freshness';
 }
 
-const withoutGuest = (domain: Domain): Domain => ({ ...domain, guestInfo: undefined });
+const withoutGuest = (domain: Domain): Domain => ({ ...domain, guestInfo: undefined, revision: 0n });
 const text = (domain: Domain): string => JSON.stringify(Domain.toJSON(domain));
 
 function guestText(info: GuestInfo | undefined): string {

@@ -57,3 +57,15 @@ test('what is heard of while all of a node is taken over is not taken away with 
   await taken;
   expect([...inventory.domains.keys()].sort()).toEqual(['new', 'stays']);
 });
+
+test('an older record does not take the place of a newer one that came another way', async () => {
+  const record = (name: string, revision: bigint) => Domain.fromPartial({ id: 'vm', name, revision });
+  const nameNow = () => inventory.domain('vm').domain.name;
+  await inventory.domainChanged(NODE, record('asked for', 8n));
+  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: record('told before', 7n) } });
+  expect(nameNow()).toBe('asked for');
+  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: record('told after', 9n) } });
+  expect(nameNow()).toBe('told after');
+  await inventory.apply(NODE, fullOf('vm'));
+  expect(nameNow()).toBe('vm');
+});

@@ -153,7 +153,8 @@ export class Inventory {
     }
     for (const domain of full.domains) {
       await this.#turns.share();
-      await this.domainChanged(nodeId, domain);
+      // whatever its revision: the node's clock, where these begin, may have been set back
+      await this.#takeDomain(nodeId, domain);
     }
     if (full.node?.libvirtConnected === false) return;
     for (const [id, entry] of goneDomains)
@@ -206,7 +207,14 @@ export class Inventory {
     return orphaned;
   }
 
+  /** What the node's stream tells, and what it was asked for, pass each other: the older of two records is dropped. */
   async domainChanged(nodeId: string, domain: Domain): Promise<void> {
+    const present = this.domains.get(domain.id);
+    if (present?.nodeId === nodeId && domain.revision < present.domain.revision) return;
+    await this.#takeDomain(nodeId, domain);
+  }
+
+  async #takeDomain(nodeId: string, domain: Domain): Promise<void> {
     const present = this.domains.get(domain.id);
     const now = new Date().toISOString();
     const difference = present?.nodeId === nodeId ? domainDifference(present.domain, domain) : 'domain';

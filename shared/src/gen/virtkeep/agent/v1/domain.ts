@@ -295,7 +295,11 @@ export interface Domain {
   /** The template's version that a thin clone was made from. */
   parentVersion: number;
   /** What the guest told of itself; unset: never. */
-  guestInfo: GuestInfo | undefined;
+  guestInfo:
+    | GuestInfo
+    | undefined;
+  /** Grows with each change: of two records that came different ways, the one with the greater revision is the newer. */
+  revision: bigint;
 }
 
 /** A disk of another domain, attached to this one. */
@@ -488,6 +492,7 @@ function createBaseDomain(): Domain {
     templateVersion: 0,
     parentVersion: 0,
     guestInfo: undefined,
+    revision: 0n,
   };
 }
 
@@ -570,6 +575,12 @@ export const Domain: MessageFns<Domain> = {
     }
     if (message.guestInfo !== undefined) {
       GuestInfo.encode(message.guestInfo, writer.uint32(202).fork()).join();
+    }
+    if (message.revision !== 0n) {
+      if (BigInt.asUintN(64, message.revision) !== message.revision) {
+        throw new globalThis.Error("value provided for field message.revision of type uint64 too large");
+      }
+      writer.uint32(208).uint64(message.revision);
     }
     return writer;
   },
@@ -787,6 +798,14 @@ export const Domain: MessageFns<Domain> = {
             message.guestInfo = GuestInfo.decode(reader, reader.uint32());
             continue;
           }
+          case 26: {
+            if (tag !== 208) {
+              break;
+            }
+
+            message.revision = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -888,6 +907,7 @@ export const Domain: MessageFns<Domain> = {
         : isSet(object.guest_info)
         ? GuestInfo.fromJSON(object.guest_info)
         : undefined,
+      revision: isSet(object.revision) ? BigInt(object.revision) : 0n,
     };
   },
 
@@ -968,6 +988,9 @@ export const Domain: MessageFns<Domain> = {
     if (message.guestInfo !== undefined) {
       obj.guestInfo = GuestInfo.toJSON(message.guestInfo);
     }
+    if (message.revision !== 0n) {
+      obj.revision = message.revision.toString();
+    }
     return obj;
   },
 
@@ -1005,6 +1028,7 @@ export const Domain: MessageFns<Domain> = {
     message.guestInfo = (object.guestInfo !== undefined && object.guestInfo !== null)
       ? GuestInfo.fromPartial(object.guestInfo)
       : undefined;
+    message.revision = (object.revision !== undefined && object.revision !== null) ? BigInt(object.revision) : 0n;
     return message;
   },
 };
