@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { TokenSigner } from '../../controller/src/auth/jwt.ts';
 import { ROLES, type Role } from '../../controller/src/auth/permissions.ts';
@@ -108,6 +109,8 @@ export async function makeRestApp(
     userIds,
     draining,
     call: async (method, url, options = {}) => {
+      // as a socket would; a row of requests without a turn of the event loop is taken for overload
+      await setImmediate();
       const answer = await send(app, tokens, method, url, options);
       check(method, url, answer);
       return answer;
