@@ -234,7 +234,7 @@ const ENDING: Record<string, Effect> = {
     expect(await refusal('guest-suspend-hybrid')).toEqual([502, 'guest_agent_failed']);
   },
   'guest-suspend-disk': async ({ guest, swapDisk, run, refusal, operator, id }) => {
-    await guest.sh('mkswap /dev/vdc; swapon /dev/vdc; echo 0 > /sys/power/image_size');
+    await guest.sh('mkswap /dev/vdc; swapon /dev/vdc');
     expect(await run('guest-suspend-disk')).toEqual({});
     await waitFor('the end of the guest', async () => (await guest.state()) === 'shut off', 280_000);
     // the last bytes of swap space's first page: there is a memory to be resumed
