@@ -1,8 +1,9 @@
-// Every command of the specification that a real agent offers, through the service, with its effect seen in the guest.
+// Programs and files in a guest, through the service: streams, limits, what is asked about later or left open. guest-rest.test.ts has
+// every command with its effect.
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
-import { CALL, GuestLab } from './guest-lab.ts';
+import { GuestLab } from './guest-lab.ts';
 
 const failure = (msgKey: string) => expect.objectContaining({ msgKey });
 const base64 = (text: string) => Buffer.from(text).toString('base64');
@@ -19,60 +20,6 @@ const run = (command: string, args: Record<string, unknown> = {}, timeoutSeconds
   lab.run(guest, command, args, timeoutSeconds);
 const sh = (script: string, rest: Record<string, unknown> = {}, timeoutSeconds = 120) =>
   run('guest-exec', { path: '/bin/sh', arg: ['-c', script], ...rest }, timeoutSeconds);
-
-describe('commands that tell', () => {
-  test('the agent says which commands it offers', async () => {
-    const commands = await lab.commands(guest);
-    expect(commands).toEqual(expect.arrayContaining(['guest-exec', 'guest-info', 'guest-ping']));
-    expect(commands).not.toContain('guest-get-devices');
-    await expect(run('guest-get-devices')).rejects.toEqual(failure('guest_command_disabled'));
-  });
-
-  test('ping, sync, info, time', async () => {
-    expect(await run('guest-ping')).toEqual({});
-    expect(await run('guest-sync', { id: 4711 })).toBe(4711);
-    expect(await run('guest-sync-delimited', { id: -12 })).toBe(-12);
-    expect(await run('guest-info')).toMatchObject({ version: expect.any(String) });
-    const nanoseconds = (await run('guest-get-time')) as number;
-    expect(Number.isInteger(nanoseconds)).toBe(true);
-    expect(
-      await run('guest-set-time', { time: 1_000_000_000_000_000_000 }).catch(() => 'no hardware clock'),
-    ).toBeDefined();
-    expect((await run('guest-get-time')) as number).toBeLessThan(1_000_100_000_000_000_000);
-  });
-
-  test('system, host name, time zone, users, processors, memory, network, disks, file systems', async () => {
-    expect(await run('guest-get-osinfo')).toMatchObject({
-      id: 'tiny',
-      name: 'Tiny',
-      'pretty-name': 'Tiny test guest',
-      'version-id': '1',
-      machine: 'x86_64',
-      'kernel-release': expect.any(String),
-      'kernel-version': expect.any(String),
-    });
-    expect(await run('guest-get-host-name')).toEqual({ 'host-name': 'tiny' });
-    expect(await run('guest-get-timezone')).toMatchObject({ offset: expect.any(Number) });
-    expect(await run('guest-get-users')).toEqual([]);
-    expect(await run('guest-get-vcpus')).toMatchObject([{ 'logical-id': 0, online: true }]);
-    expect(await run('guest-network-get-interfaces')).toMatchObject([{ name: 'lo' }]);
-    expect(await run('guest-get-disks')).toEqual(
-      expect.arrayContaining([expect.objectContaining({ name: '/dev/vda' })]),
-    );
-    expect(await run('guest-get-fsinfo')).toMatchObject([{ mountpoint: '/mnt/vda', type: 'ext4' }]);
-    // what the kernel of the guest does not have, its agent says
-    for (const command of ['guest-get-memory-blocks', 'guest-get-memory-block-info'])
-      await run(command).then(Boolean, error => expect(error).toEqual(failure('guest_agent_failed')));
-  });
-
-  test('processors and memory blocks are set', async () => {
-    expect(await run('guest-set-vcpus', { vcpus: [{ 'logical-id': 0, online: true }] })).toBe(1);
-    await run('guest-set-memory-blocks', { 'mem-blks': [] }).then(
-      result => expect(result).toEqual([]),
-      error => expect(error).toEqual(failure('guest_agent_failed')),
-    );
-  });
-});
 
 describe('programs', () => {
   test('the example of the specification: path and arg; exitcode, out-data, exited', async () => {
@@ -197,63 +144,5 @@ describe('files', () => {
     await heir.closeAbandoned(Date.now() + 3_600_000);
     await expect(run('guest-file-read', { handle })).rejects.toThrow(/has not been found/);
     heir.stop();
-  });
-});
-
-describe('commands that change the guest', () => {
-  test('freeze and thaw; the list of mount points too', async () => {
-    expect(await run('guest-fsfreeze-status')).toBe('thawed');
-    expect(await run('guest-fsfreeze-freeze')).toBe(1);
-    expect(await run('guest-fsfreeze-status')).toBe('frozen');
-    await expect(sh('true')).rejects.toEqual(failure('guest_frozen'));
-    expect(lab.guests.info(await guest.uuid())?.frozenSince).toBeInstanceOf(Date);
-    expect(await run('guest-fsfreeze-thaw')).toBe(1);
-    expect(lab.guests.info(await guest.uuid())?.frozenSince).toBeUndefined();
-    expect(await run('guest-fsfreeze-freeze-list', { mountpoints: ['/mnt/vda'] })).toBe(1);
-    expect(await run('guest-fsfreeze-thaw')).toBe(1);
-    // the agent now says that it is frozen when it is asked for what it does not have
-    await expect(run('guest-get-devices')).rejects.toEqual(failure('guest_command_disabled'));
-  });
-
-  test('trim, password, SSH keys', async () => {
-    await run('guest-fstrim').then(
-      result => expect(result).toMatchObject({ paths: [{ path: '/mnt/vda' }] }),
-      error => expect(error).toEqual(failure('guest_agent_failed')),
-    );
-    const password = base64('opensesame');
-    expect(await run('guest-set-user-password', { username: 'root', password, crypted: false })).toEqual({});
-    expect(await sh('grep ^root: /etc/shadow')).not.toMatchObject({
-      'out-data': expect.stringContaining('root::'),
-    });
-    const domainId = await guest.uuid();
-    const keys = async () => (await lab.queries.listSshKeys({ domainId, user: 'root' }, CALL)).keys;
-    expect(await keys()).toEqual([]);
-    const key = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA test';
-    expect(await run('guest-ssh-add-authorized-keys', { username: 'root', keys: [key] })).toEqual({});
-    expect(await keys()).toEqual([key]);
-    expect(await run('guest-ssh-get-authorized-keys', { username: 'root' })).toEqual({ keys: [key] });
-    expect(await run('guest-ssh-remove-authorized-keys', { username: 'root', keys: [key] })).toEqual({});
-    expect(await keys()).toEqual([]);
-  });
-
-  test('what the guest tells of itself is shown with the domain', async () => {
-    const domainId = await guest.uuid();
-    const told = await lab.queries.getInfo({ domainId, refresh: true }, CALL);
-    expect(told).toMatchObject({
-      hostname: 'tiny',
-      os: { id: 'tiny', prettyName: 'Tiny test guest' },
-      fileSystems: [{ mountpoint: '/mnt/vda', type: 'ext4' }],
-      users: [],
-      refreshed: expect.any(Date),
-    });
-    const isShown = () => lab.lab.inventory.domain(domainId).guestInfo?.hostname === 'tiny';
-    await waitFor('the information in the inventory', isShown, 60_000, 20);
-  });
-
-  test('suspend and shutdown have no answer, and are answered', async () => {
-    await run('guest-suspend-disk').catch(error => expect(error).toEqual(failure('guest_agent_failed')));
-    expect(await run('guest-shutdown', { mode: 'powerdown' })).toEqual({});
-    await waitFor('the end of the guest', async () => (await guest.state()) === 'shut off', 120_000, 100);
-    await expect(run('guest-ping')).rejects.toEqual(failure('guest_off'));
   });
 });
