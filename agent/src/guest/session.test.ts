@@ -100,6 +100,14 @@ describe('errors', () => {
     });
   });
 
+  test('an agent that hangs is given no program to run when it goes on', async () => {
+    const { domain, commands } = domainOf(() => SILENT);
+    await expect(guestCommand(domain, 'guest-exec', { path: 'rm' })).rejects.toMatchObject({
+      msgKey: 'guest_agent_silent',
+    });
+    expect(commands).toEqual(['guest-ping']);
+  });
+
   test('the silence after a command without answer is its success', async () => {
     const { domain, commands } = domainOf(command => (command === 'guest-ping' ? {} : SILENT));
     expect(await guestCommand(domain, 'guest-suspend-ram')).toEqual({});

@@ -43,6 +43,8 @@ const SLOW = new Set([
   'guest-set-memory-blocks',
   'guest-file-flush',
 ]);
+/** Commands that a silent agent would carry out when it goes on, long after somebody was told that it did not answer. */
+const LASTING = new Set(['guest-exec', 'guest-ssh-add-authorized-keys', 'guest-ssh-remove-authorized-keys']);
 /** They end with the guest, or go to sleep with it: there is an answer only when they fail. */
 const NO_REPLY = new Set([
   'guest-shutdown',
@@ -76,8 +78,9 @@ export async function guestCommand(
     // libvirt takes the mark before its answer for damage and gives the connection up; guest-sync says the same without
     if (command === 'guest-sync-delimited') return send(domain, 'guest-sync', args, limits);
     if (NO_REPLY.has(command)) return unanswered(domain, command, args, limits);
-    // a hung agent is told from a slow command by asking it something easy first
-    if (SLOW.has(command)) await send(domain, 'guest-ping', {}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
+    // a hung agent is told from a slow command, and is given nothing to do later, by asking it something easy first
+    if (SLOW.has(command) || LASTING.has(command))
+      await send(domain, 'guest-ping', {}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
     return send(domain, command, args, limits);
   });
 }
