@@ -40,14 +40,13 @@ export function powerStateOf(state: number): PowerState {
  */
 export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promise<DomainFacts | undefined> {
   try {
-    const [{ state }, xml, persistent, snapshots] = await Promise.all([
+    const [{ state }, xml, persistent, savedStates] = await Promise.all([
       domain.state(),
       domain.xml(),
       domain.isPersistent(),
-      domain.snapshots(SnapshotList.TOPOLOGICAL),
+      readStates(domain, old?.savedStates),
     ]);
     const config = old?.xml === xml ? old.config : tryParse(xml);
-    const savedStates = await readStates(domain, snapshots, old?.savedStates ?? []);
     return {
       uuid: domain.uuid,
       name: config?.name ?? domain.name,
@@ -64,18 +63,22 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
 }
 
 /** A state that goes away meanwhile is left out; one whose XML has not changed is not parsed again. */
-async function readStates(
-  domain: Domain,
-  snapshots: Snapshot[],
-  old: readonly SavedState[],
-): Promise<SavedState[]> {
+async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedState[]> {
+  let snapshots: Snapshot[];
+  try {
+    snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
+  } catch (error) {
+    // libvirt 9.0 lists none while it freezes the guest for a new one, which has no name yet (measured)
+    if (old && isLibvirtError(error) && error.is(ErrorCode.INVALID_ARG)) return old;
+    throw error;
+  }
   if (snapshots.length === 0) return [];
   const current = (await domain.currentSnapshot())?.name;
   const states: SavedState[] = [];
   for (const snapshot of snapshots) {
     const xml = await snapshot.xml().catch(ignoreGone);
     if (xml === null) continue;
-    const known = old.find(state => state.xml === xml);
+    const known = old?.find(state => state.xml === xml);
     states.push({ ...(known ?? savedStateOf(xml, false)), current: snapshot.name === current });
   }
   return states;
