@@ -93,6 +93,8 @@ export function setPower(dependencies: { libvirt(): Libvirt }, request: PowerReq
         act(dependencies.libvirt(), domain, name, request, context),
       );
       const state = STATE_WORDS[ruleOf(request.action).to];
+      if (method === 'acpi')
+        context.warn('The guest agent did not answer, so the power button (ACPI) was pressed.');
       context.commit(method ? { power_state: state, method } : { power_state: state });
     } catch (error) {
       if (isNoDomain(error))
