@@ -45,7 +45,11 @@ describe('an agent that', () => {
       'guest-get-users',
       refuses('Command guest-get-users has been disabled: the agent is in frozen state'),
     );
+    agent.frozen = true;
     await expect(lab.run(guest, 'guest-get-users')).rejects.toEqual(failure('guest_frozen'));
+    // some agents go on to say so of commands they never had
+    agent.frozen = false;
+    await expect(lab.run(guest, 'guest-get-users')).rejects.toEqual(failure('guest_command_disabled'));
     await worksAgain();
   });
 
