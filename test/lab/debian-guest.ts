@@ -11,7 +11,15 @@ import { makeExt4 } from './disks.ts';
 import { CACHE } from './paths.ts';
 import { run } from './run.ts';
 
-const PACKAGES = ['systemd-sysv', 'udev', 'dbus', 'qemu-guest-agent', 'iproute2', 'procps', 'util-linux-extra'];
+const PACKAGES = [
+  'systemd-sysv',
+  'udev',
+  'dbus',
+  'qemu-guest-agent',
+  'iproute2',
+  'procps',
+  'util-linux-extra',
+];
 /** What a guest needs beyond that to be logged in to, and to join a directory domain. */
 const DIRECTORY_PACKAGES = [
   'adcli',
