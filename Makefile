@@ -32,7 +32,7 @@ setup: modules ## Installs packages, node modules and the test guests (only what
 test: setup ## Runs every test: unit, contract, integration, end to end with real guests
 	@node test/run.ts
 
-soak: setup ## Runs the tests that need much: operations in a Debian guest, running and off, and in its directory domain
+soak: setup ## Runs the tests that need much: a Debian guest, running and off, in its directory domain, its agent stopped and killed
 	@test/lab/setup.sh soak
 	@node test/run.ts soak
 

@@ -9,9 +9,9 @@ import { connect } from '@virtkeep/node-libvirt';
 import type { OperationContext } from '../../agent/src/workflows/context.ts';
 import { openGuest } from '../../agent/src/workflows/guest/guest.ts';
 import { restartGuest } from '../../agent/src/workflows/guest/restart.ts';
+import { GuestRestLab } from '../integration/guest-rest-lab.ts';
 import { waitFor } from '../lab/run.ts';
 import { SerialShell } from '../lab/serial-shell.ts';
-import { GuestRestLab } from './guest-rest-lab.ts';
 
 let lab: GuestRestLab;
 let shell: SerialShell;
