@@ -142,10 +142,19 @@ describe('an agent that is killed while the guest is frozen', () => {
     await waitFor('the end of it in the record', async () => (await since()) === null, 120_000);
   });
 
-  /** What happens to the agent at the moment at which it begins to freeze. */
-  const whenItFreezes = async (signal: string) => {
-    const look = `while [ ! -e /run/qga.state.isfrozen ]; do :; done; kill -${signal} $(pidof qemu-ga)`;
+  /** Kills the agent at the moment at which it begins to freeze. */
+  const killWhenItFreezes = async () => {
+    const look = 'while [ ! -e /run/qga.state.isfrozen ]; do :; done; kill -KILL $(pidof qemu-ga)';
     await shell.run(`( ${look} ) > /dev/null 2>&1 & true`);
+  };
+  /** Lets the agent stop itself before it freezes, by its own hook; it freezes when it goes on. */
+  const stopWhenItFreezes = async () => {
+    const hook = '#!/bin/sh\\n[ "$1" = thaw ] || kill -STOP $PPID\\n';
+    await shell.run(
+      `printf '${hook}' > /root/hook && chmod +x /root/hook && mkdir -p /etc/qemu && ` +
+        "printf '[general]\\nfsfreeze-hook=/root/hook\\n' > /etc/qemu/qemu-ga.conf && systemctl restart qemu-guest-agent",
+    );
+    await lab.guest.waitForAgent();
   };
   const makeState = (name: string) =>
     lab.world.rest.begin(`/api/domains/${lab.id}/snapshots/`, {
@@ -154,7 +163,7 @@ describe('an agent that is killed while the guest is frozen', () => {
     });
 
   test('for a saved state: that ends, and the guest is thawed', async () => {
-    await whenItFreezes('KILL');
+    await killWhenItFreezes();
     const { taskId } = await makeState('killed');
     const task = await lab.world.rest.waitTask(taskId, 280_000);
     expect([task.status, task.error?.msg_key]).toEqual(['FAILED', 'consistency_unavailable']);
@@ -165,7 +174,7 @@ describe('an agent that is killed while the guest is frozen', () => {
 
   test('for a saved state, and only stopped: it is thawed as soon as it goes on', async () => {
     const seen = lab.world.agent.daemon.log().length;
-    await whenItFreezes('STOP');
+    await stopWhenItFreezes();
     const { taskId } = await makeState('stopped');
     const tries = () => lab.world.agent.daemon.log().slice(seen).includes('cannot be asked to thaw');
     await waitFor('the attempt to thaw', tries, 240_000);
@@ -173,6 +182,8 @@ describe('an agent that is killed while the guest is frozen', () => {
     const task = await lab.world.rest.waitTask(taskId, 280_000);
     expect([task.status, task.error?.msg_key]).toEqual(['FAILED', 'consistency_unavailable']);
     await isThawed();
+    await worksAgain();
+    await shell.run('rm /etc/qemu/qemu-ga.conf && systemctl restart qemu-guest-agent');
     await worksAgain();
   });
 });
