@@ -69,3 +69,13 @@ test('an older record does not take the place of a newer one that came another w
   await inventory.apply(NODE, fullOf('vm'));
   expect(nameNow()).toBe('vm');
 });
+
+test('a removed domain is not brought back by a change that its node told before', async () => {
+  await inventory.apply(NODE, fullOf('vm'));
+  const removed = inventory.domainGoes(NODE, 'vm');
+  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: domainOf('vm') } });
+  await inventory.apply(NODE, { event: { $case: 'domainRemoved', value: 'vm' } });
+  await removed;
+  expect(inventory.domains.has('vm')).toBe(false);
+  await inventory.domainGoes(NODE, 'vm');
+});

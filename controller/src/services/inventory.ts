@@ -42,6 +42,9 @@ export type InventoryChange = {
   action: 'created' | 'changed' | 'removed';
 };
 
+/** How long after a removal the node's stream may take to tell of it: it does at once, behind what it told before. */
+const REMOVAL_TOLD_MS = 5_000;
+
 /** Waited for before a change of a domain counts as taken over; `undefined`: it was not there, or is gone. */
 export type DomainWatcher = (
   id: string,
@@ -57,6 +60,8 @@ export class Inventory {
   readonly #tell: (change: InventoryChange) => void;
   /** The database answers at once, so a row of changes would keep everybody else from being answered. */
   readonly #turns = new Turns();
+  /** What waits for the end of a domain, by its id. */
+  readonly #awaited = new Map<string, () => void>();
   #watcher: DomainWatcher = async () => {};
 
   constructor(db: Database, tell: (change: InventoryChange) => void) {
@@ -229,6 +234,21 @@ export class Inventory {
     this.#tell({ kind: 'domain', id: domain.id, action: present ? 'changed' : 'created' });
   }
 
+  /**
+   * The node has just removed the domain. Its stream may still hold changes from before, which would bring it back, so the
+   * stream's own word is waited for; a node that says nothing in time is believed all the same.
+   */
+  async domainGoes(nodeId: string, id: string): Promise<void> {
+    if (this.domains.get(id)?.nodeId !== nodeId) return;
+    const told = Promise.withResolvers<void>();
+    this.#awaited.set(id, told.resolve);
+    const timer = setTimeout(told.resolve, REMOVAL_TOLD_MS);
+    await told.promise;
+    clearTimeout(timer);
+    this.#awaited.delete(id);
+    await this.domainRemoved(nodeId, id);
+  }
+
   /** The node no longer has the domain; one that another node has by now stays. */
   async domainRemoved(nodeId: string, id: string): Promise<void> {
     const present = this.domains.get(id);
@@ -237,6 +257,7 @@ export class Inventory {
     this.domains.delete(id);
     await this.#watcher(id, present.domain, undefined);
     this.#tell({ kind: 'domain', id, action: 'removed' });
+    this.#awaited.get(id)?.();
   }
 
   async poolChanged(nodeId: string, pool: Pool): Promise<void> {

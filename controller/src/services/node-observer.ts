@@ -249,7 +249,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
       case 'return_disk':
         return this.#d.lending.returned(operation);
       case 'remove_domain':
-        await this.#d.inventory.domainRemoved(nodeId, entityOf(operation, EntityClass.DOMAIN));
+        await this.#d.inventory.domainGoes(nodeId, entityOf(operation, EntityClass.DOMAIN));
         return result;
       default:
         return undefined;
