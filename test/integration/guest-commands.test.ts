@@ -1,5 +1,5 @@
-// Programs and files in a guest, through the service: streams, limits, what is asked about later or left open. guest-rest.test.ts has
-// every command with its effect.
+// Programs and files in a guest, through the service: streams, limits, what is asked about later or left open.
+// guest-rest.test.ts has every command with its effect.
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';

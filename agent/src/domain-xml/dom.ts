@@ -1,5 +1,5 @@
-// The few ways a tree of elements is walked and changed. Paths are child element names separated by slashes; names are local names of
-// elements without a namespace, as in all of libvirt's own elements.
+// The few ways a tree of elements is walked and changed. Paths are child element names separated by slashes; names are
+// local names of elements without a namespace, as in all of libvirt's own elements.
 import type { Element, Node } from '@xmldom/xmldom';
 
 /** Child elements in document order; of one name when given. */

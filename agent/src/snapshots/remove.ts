@@ -1,10 +1,11 @@
 /** Removes an automatic state: merges its overlays back, layer by layer, and takes away what it left. */
-import { rm, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import {
   BlockCommit,
   BlockJobAbort,
   type Domain,
   DomainXml,
+  ErrorCode,
   isLibvirtError,
   type JobStats,
   JobType,
@@ -13,7 +14,7 @@ import {
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
+import { exists, removePath } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { qemuImg, readLayers } from '../disks/index.ts';
 import { isNoDomain, patiently } from './failures.ts';
@@ -39,7 +40,6 @@ export interface RemoveOptions {
 const POLL_MS = 150;
 /** `virDomainJobOperation`: a state is being made. */
 const SNAPSHOT_OPERATION = 6;
-const OPERATION_INVALID = 55;
 const NO_JOB: JobStats = { type: JobType.NONE, params: {} };
 /** A view that does not change through so many steps means that we would turn in circles. */
 const MAX_STEPS_WITHOUT_CHANGE = 20;
@@ -159,7 +159,7 @@ async function viewOf(domain: Domain | null, state: AutomaticState): Promise<Rem
 
 async function isSnapshotting(domain: Domain): Promise<boolean> {
   const { type, params } = await domain.jobStats().catch(error => {
-    if (isLibvirtError(error) && error.is(OPERATION_INVALID)) return NO_JOB; // switched off meanwhile
+    if (isLibvirtError(error) && error.is(ErrorCode.OPERATION_INVALID)) return NO_JOB; // switched off meanwhile
     throw error;
   });
   const runs = type === JobType.BOUNDED || type === JobType.UNBOUNDED;
@@ -285,10 +285,9 @@ async function removeFiles(paths: string[], signal: AbortSignal): Promise<void> 
     try {
       // refused by QEMU's locks while any process writes to it: then libvirt does not know what QEMU does
       if (!path.endsWith('.memory')) await qemuImg('info', ['-f', 'qcow2', path], { signal });
-      await rm(path, { force: true });
+      await removePath(path);
     } catch (error) {
       throw fromIoError(error, 'removing', path);
     }
   }
-  for (const path of paths) await syncDirectoryOf(path);
 }

@@ -1,8 +1,9 @@
 /** Brings a domain back to a saved state, and back from there when that fails. */
-import { rm, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import {
   type Domain,
   DomainXml,
+  ErrorCode,
   isLibvirtError,
   type Libvirt,
   SaveRestore,
@@ -10,7 +11,7 @@ import {
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
 import { fromIoError } from '@virtkeep/shared/errors';
-import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
+import { exists, removePath, syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { createImage, qemuImg, readImageHeader } from '../disks/index.ts';
 import {
@@ -26,8 +27,6 @@ import { isNoDomain, patiently } from './failures.ts';
 import { foreignFiles, lookAt } from './look.ts';
 import { isUnused, type RevertPlan } from './revert-plan.ts';
 import { diskStates, domainsOfState, withOverlays, withSources } from './state-xml.ts';
-
-const OPERATION_INVALID = 55;
 
 /** Makes the overlays of a plan. @throws VirtkeepError qemu_img_failed, io_failed */
 export async function makeOverlays({ overlays }: RevertPlan, signal: AbortSignal): Promise<void> {
@@ -83,7 +82,7 @@ export async function stopDomain(domain: Domain): Promise<void> {
   try {
     if (await domain.isActive()) await domain.destroy();
   } catch (error) {
-    if (!(isLibvirtError(error) && error.is(OPERATION_INVALID))) throw error;
+    if (!(isLibvirtError(error) && error.is(ErrorCode.OPERATION_INVALID))) throw error;
   }
 }
 
@@ -214,8 +213,7 @@ async function removeLayer(path: string, signal: AbortSignal): Promise<void> {
     if (!(await exists(path))) return;
     // refused by QEMU's locks while any process writes to it
     if ((await stat(path)).size > 0) await qemuImg('info', ['-f', 'qcow2', path], { signal });
-    await rm(path, { force: true });
-    await syncDirectoryOf(path);
+    await removePath(path);
   } catch (error) {
     throw fromIoError(error, 'removing', path);
   }

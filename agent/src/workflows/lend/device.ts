@@ -1,14 +1,11 @@
 /** Plugs a lent disk into a domain and takes it out again. What is true stands in the live XML alone. */
-import { Affect, type Domain, isLibvirtError } from '@virtkeep/node-libvirt';
+import { Affect, type Domain, ErrorCode, isLibvirtError } from '@virtkeep/node-libvirt';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { type DomainConfig, type LentDisk, lentDiskIdOf, lentDiskXml } from '../../domain-xml/index.ts';
 import { type Party, readParty } from '../../lending/lender.ts';
 import { isNoDomain } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-
-const INTERNAL_ERROR = 1;
-const OPERATION_INVALID = 55;
 
 /**
  * Attaches the disk, to the running domain and to its definition.
@@ -20,10 +17,11 @@ export async function plug({ domain, name, active, config }: Party, disk: LentDi
     await domain.attachDevice(lentDiskXml(disk), flags);
   } catch (error) {
     if (!isLibvirtError(error)) throw error;
-    const isFull = error.is(INTERNAL_ERROR) && /No more available PCI slots/.test(error.message);
+    const isFull = error.is(ErrorCode.INTERNAL_ERROR) && /No more available PCI slots/.test(error.message);
     if (active && isFull) throw new VirtkeepError('no_free_slot', { domain: name }, { cause: error });
     // it was stopped between looking and acting
-    if (!active || !config || !error.is(OPERATION_INVALID) || (await domain.isActive())) throw error;
+    if (!active || !config || !error.is(ErrorCode.OPERATION_INVALID) || (await domain.isActive()))
+      throw error;
     await domain.attachDevice(lentDiskXml(disk), Affect.CONFIG);
   }
 }
