@@ -14,7 +14,7 @@ const base = {
 
 export default {
   // ends what hangs; a busy machine makes slow, not wrong
-  testTimeout: 300_000,
+  testTimeout: 900_000,
   reporters: ['default', '<rootDir>/test/summary-reporter.js'],
   projects: [
     { ...base, displayName: 'unit', testMatch: ['<rootDir>/{shared,agent,controller}/**/src/**/*.test.ts'] },

@@ -80,7 +80,7 @@ export class Guest {
   }
 
   /** Waits until the agent answers. Emulated guests on a busy machine need patience. */
-  async waitForAgent(timeoutMs = 240_000): Promise<this> {
+  async waitForAgent(timeoutMs = 600_000): Promise<this> {
     const ping = () =>
       this.agent('guest-ping', undefined, 3).then(
         () => true,
@@ -91,7 +91,7 @@ export class Guest {
   }
 
   /** Waits until the agent does not answer any more. */
-  async waitForNoAgent(timeoutMs = 240_000): Promise<void> {
+  async waitForNoAgent(timeoutMs = 600_000): Promise<void> {
     const silent = () =>
       this.agent('guest-ping', undefined, 3).then(
         () => false,

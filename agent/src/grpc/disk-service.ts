@@ -30,8 +30,11 @@ export interface DiskServiceOptions {
   workflows: WorkflowDependencies;
 }
 
-const KEEPER_PATIENCE_MS = 20_000;
-const KEEPER_POLL_MS = 50;
+const RETURN_DISK = 'return_disk';
+/** Work on loans that no user asks for: the keeper's, and what the controller gives back after a node was away. */
+const UNASKED: ReadonlySet<string> = new Set([KEEP_LOANS, RETURN_DISK]);
+const UNASKED_PATIENCE_MS = 20_000;
+const UNASKED_POLL_MS = 50;
 
 /** `DiskService`; what its methods promise stands in the proto. */
 export function diskService(options: DiskServiceOptions): DiskServiceImplementation {
@@ -107,7 +110,7 @@ async function lend(options: DiskServiceOptions, request: LendDiskRequest): Prom
 
 async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest): Promise<Operation> {
   const { runner, workflows } = options;
-  const known = runner.replay(request.operationId, 'return_disk', request);
+  const known = runner.replay(request.operationId, RETURN_DISK, request);
   if (known) return known;
   const { ownerId, diskId, borrowerId } = request;
   requireUuid('owner_id', ownerId);
@@ -116,7 +119,7 @@ async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest)
   const owner = await freshDomain(options, ownerId);
   const workflow = returnDiskWorkflow(workflows, { ownerId, diskId, borrowerId });
   const locks = await ownerLocks(options, owner);
-  return start(options, 'return_disk', request, [ownerId], locks, workflow, false);
+  return start(options, RETURN_DISK, request, [ownerId], locks, workflow, false);
 }
 
 function requireIds(request: { diskId: string; thinCloneId: string; domainId?: string }): void {
@@ -160,13 +163,13 @@ async function start(
 ): Promise<Operation> {
   const entities = ids.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN }));
   const { operationId: id } = request;
-  await letKeeperEnd(runner, locks);
+  await letUnaskedEnd(runner, locks);
   return runner.start({ id, kind, request, entities, locks, cancellable, heavy: false, workflow });
 }
 
-/** The keeper of loans holds domains for a moment, unasked; whoever asks is not told that they are busy, but waits for it. */
-async function letKeeperEnd(runner: OperationRunner, locks: readonly Lock[]): Promise<void> {
-  const until = performance.now() + KEEPER_PATIENCE_MS;
-  const isKept = () => locks.some(({ kind, id }) => runner.holderOf(kind, id)?.kind === KEEP_LOANS);
-  while (isKept() && performance.now() < until) await sleep(KEEPER_POLL_MS);
+/** Whoever asks for something is not told that domains are busy which are held for a moment, unasked: it waits. */
+async function letUnaskedEnd(runner: OperationRunner, locks: readonly Lock[]): Promise<void> {
+  const until = performance.now() + UNASKED_PATIENCE_MS;
+  const isHeld = () => locks.some(({ kind, id }) => UNASKED.has(runner.holderOf(kind, id)?.kind ?? ''));
+  while (isHeld() && performance.now() < until) await sleep(UNASKED_POLL_MS);
 }
