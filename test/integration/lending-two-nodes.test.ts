@@ -54,8 +54,13 @@ const read = async () => (await reader.sh(onLent(disk, 'cat $M/mark'))).trim();
 const listed = async () =>
   (await rest.list<Json>(`/api/vdisks/?another_domain=${readerId}`)).map((one: Json) => one.id);
 const sharedFiles = () => readdirSync(home.pool('shared').path).sort();
-const freed = () =>
-  waitFor('the end of the loan', async () => (await owner.snapshots()).length === 0, PATIENCE_MS, 500);
+
+/** The loan has ended, and so has the operation that ended it. */
+async function freed(): Promise<void> {
+  await waitFor('the end of the loan', async () => (await owner.snapshots()).length === 0, PATIENCE_MS, 500);
+  const free = async () => (await rest.get<Json>(`/api/domains/${ownerId}/`)).permissions.snapshot === true;
+  await waitFor('the owner to be free', free, PATIENCE_MS, 500);
+}
 
 async function sound(): Promise<void> {
   for (const path of Object.values(await owner.disks()))
