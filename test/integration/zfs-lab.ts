@@ -78,10 +78,11 @@ export class ZfsLab {
     throw Object.assign(new Error(error?.detail), { msgKey: error?.msgKey });
   }
 
-  /** What the agent knows of a guest, once it knows it. */
+  /** A guest as it is now, once the agent knows it. */
   async known(guest: Guest) {
     const id = await guest.uuid();
-    const find = async () => (await this.alone.domains.list({})).domains.find(domain => domain.id === id);
-    return waitFor(`the inventory's knowledge of ${guest.name}`, find, 120_000);
+    const isListed = async () => (await this.alone.domains.list({})).domains.some(domain => domain.id === id);
+    await waitFor(`the inventory's knowledge of ${guest.name}`, isListed, 120_000);
+    return this.alone.domains.get({ id });
   }
 }
