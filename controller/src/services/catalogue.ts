@@ -15,6 +15,7 @@ import type { Database, FileRow } from '../store/schema.ts';
 import { type FileFilter, listFiles } from './file-list.ts';
 import {
   detailsOf,
+  FILE_STATUSES,
   type FileDetails,
   type FileProblem,
   type FileStatus,
@@ -26,6 +27,7 @@ import {
   UNVERIFIED,
   unpublishedPath,
 } from './file-record.ts';
+import { KeyedQueue } from './keyed-queue.ts';
 
 export interface NewFile {
   id: string;
@@ -44,11 +46,15 @@ export interface Verification {
   restorableStates: number[] | null;
 }
 
-const IN_WORK: FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
+const IN_WORK: readonly FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
+/** Statuses in which a scan may miss a file. */
+const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
 
 export type FileTold = (id: string, action: 'created' | 'changed' | 'removed') => void;
 
 export class Catalogue {
+  /** A file is read, and written with what that told, by one at a time: what comes between would be lost. */
+  readonly #turns = new KeyedQueue();
   readonly #db: Database;
   readonly #tell: FileTold;
   readonly #domainOf: (id: string) => Domain | undefined;
@@ -115,9 +121,11 @@ export class Catalogue {
   }
 
   /** A file as it lies on its pool now; one in work is left to its operation. */
-  async seen(file: BackupFile): Promise<void> {
-    const before = await this.find(file.id);
-    if (!before || !['DELETING', 'UPDATING'].includes(before.status)) await this.#put(file, before);
+  seen(file: BackupFile): Promise<void> {
+    return this.#turns.run(file.id, async () => {
+      const before = await this.find(file.id);
+      if (!before || !['DELETING', 'UPDATING'].includes(before.status)) await this.#put(file, before);
+    });
   }
 
   /**
@@ -126,7 +134,7 @@ export class Catalogue {
    */
   async made(file: BackupFile, operation: string, moved = false): Promise<void> {
     const held = (await this.inWork()).find(row => detailsOf(row).work?.operation === operation);
-    await this.#put(file, await this.find(file.id));
+    await this.#turns.run(file.id, async () => this.#put(file, await this.find(file.id)));
     if (!held) return;
     const { description, protected: keep } = detailsOf(held).work!;
     if (held.id !== file.id && moved) await this.remove(held.id);
@@ -169,10 +177,10 @@ export class Catalogue {
       .selectFrom('files')
       .selectAll()
       .where('pool_id', '=', poolId)
-      .where('status', 'in', ['ACTIVE', 'DAMAGED', 'FAILED'])
+      .where('status', 'in', SETTLED)
       .execute();
     for (const row of rows) {
-      if (!found.has(row.id) && row.created < began.toISOString()) await this.setStatus(row.id, 'MISSING');
+      if (!found.has(row.id) && row.created < began.toISOString()) await this.#missing(row.id, SETTLED);
     }
   }
 
@@ -180,85 +188,91 @@ export class Catalogue {
    * An operation begins to change or remove the file.
    * @throws file_busy when another one has it in work.
    */
-  async begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
-    const row = await this.get(id);
-    const record_json = JSON.stringify({ ...detailsOf(row), work });
-    const { numUpdatedRows } = await this.#db
-      .updateTable('files')
-      .set({ status, record_json, modified: new Date().toISOString() })
-      .where('id', '=', id)
-      .where('status', 'not in', IN_WORK)
-      .executeTakeFirst();
-    if (Number(numUpdatedRows) === 0) throw busy(await this.get(id));
-    this.#tell(id, 'changed');
+  begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
+    return this.#turns.run(id, async () => {
+      const row = await this.get(id);
+      if (isInWork(row)) throw busy(row);
+      await this.#setDetails(row, status, { ...detailsOf(row), work });
+    });
   }
 
   /** The file, when nothing makes, changes or removes it. @throws file_not_found, file_busy. */
   async idle(id: string): Promise<FileRow> {
     const row = await this.get(id);
     if (row.status === 'MISSING') throw new VirtkeepError('file_not_found', { id });
-    if (IN_WORK.includes(row.status as FileStatus)) throw busy(row);
+    if (isInWork(row)) throw busy(row);
     return row;
   }
 
-  async setStatus(id: string, status: FileStatus): Promise<void> {
-    const modified = new Date().toISOString();
-    await this.#db.updateTable('files').set({ status, modified }).where('id', '=', id).execute();
+  /** @param among the statuses in which a file can be missed: one that is in work meanwhile may not */
+  async #missing(id: string, among: readonly FileStatus[]): Promise<void> {
+    await this.#turns.run(id, async () => {
+      await this.#db
+        .updateTable('files')
+        .set({ status: 'MISSING', modified: new Date().toISOString() })
+        .where('id', '=', id)
+        .where('status', 'in', among)
+        .execute();
+    });
     this.#tell(id, 'changed');
   }
 
   async update(id: string, columns: Partial<Pick<FileRow, 'description' | 'protected'>>): Promise<void> {
     const modified = new Date().toISOString();
-    await this.#db
-      .updateTable('files')
-      .set({ ...columns, modified })
-      .where('id', '=', id)
-      .execute();
+    await this.#turns.run(id, async () => {
+      await this.#db
+        .updateTable('files')
+        .set({ ...columns, modified })
+        .where('id', '=', id)
+        .execute();
+    });
     this.#tell(id, 'changed');
   }
 
-  async verified(id: string, found: Verification): Promise<void> {
-    const row = await this.find(id);
-    if (!row) return;
-    const details = detailsOf(row);
-    const problems = found.problems.map(problem => `${problem.member}: ${problem.reason}`).join('; ');
-    details.failed_verification = !found.ok;
-    details.damage = found.ok ? '' : problems || 'the verification failed';
-    details.hash_sum = {
-      ...UNVERIFIED,
-      ...details.hash_sum,
-      verified_at: found.verifiedAt,
-      ok: found.ok,
-      problems: found.problems,
-      restorable_states: found.restorableStates,
-    };
-    await this.#setDetails(row, found.ok ? 'ACTIVE' : 'DAMAGED', JSON.stringify(details));
+  /** What a verification found. A file that an operation has in work meanwhile stays there. */
+  verified(id: string, found: Verification): Promise<void> {
+    return this.#change(id, async (row, details) => {
+      const problems = found.problems.map(problem => `${problem.member}: ${problem.reason}`).join('; ');
+      const settled = found.ok ? 'ACTIVE' : 'DAMAGED';
+      await this.#setDetails(row, isInWork(row) ? (row.status as FileStatus) : settled, {
+        ...details,
+        failed_verification: !found.ok,
+        damage: found.ok ? '' : problems || 'the verification failed',
+        hash_sum: {
+          ...UNVERIFIED,
+          ...details.hash_sum,
+          verified_at: found.verifiedAt,
+          ok: found.ok,
+          problems: found.problems,
+          restorable_states: found.restorableStates,
+        },
+      });
+    });
   }
 
   /** What was read of the configuration it would restore. */
   async informed(id: string, shown: ShowBackupResponse): Promise<void> {
-    const row = await this.find(id);
-    if (!row || !shown.configuration) return;
+    if (!shown.configuration) return;
     const information = informationOf(shown.configuration);
-    const details: FileDetails = { ...detailsOf(row), information, shown: rememberedShow(shown) };
-    const record_json = JSON.stringify(details);
-    if (record_json !== row.record_json) await this.#setDetails(row, row.status as FileStatus, record_json);
+    await this.#change(id, async (row, details) => {
+      const informed = { ...details, information, shown: rememberedShow(shown) };
+      if (JSON.stringify(informed) !== row.record_json)
+        await this.#setDetails(row, row.status as FileStatus, informed);
+    });
   }
 
-  async remove(id: string): Promise<void> {
-    await this.#db.deleteFrom('files').where('id', '=', id).execute();
-    this.#tell(id, 'removed');
+  remove(id: string): Promise<void> {
+    return this.#turns.run(id, () => this.#delete(id));
   }
 
   /** An operation on the file has failed: what was being made never came to be, anything else is what it was. */
-  async operationFailed(id: string, operation: string): Promise<void> {
-    const row = await this.find(id);
-    if (row?.status === 'CREATING') return this.remove(id);
-    if (row?.status !== 'DELETING' && row?.status !== 'UPDATING') return;
-    const details = detailsOf(row);
-    if (details.work !== null && details.work.operation !== operation) return;
-    const status = details.damage === '' ? 'ACTIVE' : 'DAMAGED';
-    await this.#setDetails(row, status, JSON.stringify({ ...details, work: null }));
+  operationFailed(id: string, operation: string): Promise<void> {
+    return this.#change(id, async (row, details) => {
+      if (row.status === 'CREATING') return this.#delete(id);
+      if (!isInWork(row)) return;
+      if (details.work !== null && details.work.operation !== operation) return;
+      await this.#setDetails(row, details.damage === '' ? 'ACTIVE' : 'DAMAGED', { ...details, work: null });
+    });
   }
 
   /** Files that an operation is making, changing or removing. */
@@ -275,18 +289,35 @@ export class Catalogue {
       .where('pool_id', 'in', poolIds)
       .where('status', '!=', 'MISSING')
       .execute();
-    for (const { id } of rows) await this.setStatus(id, 'MISSING');
+    for (const { id } of rows) await this.#missing(id, FILE_STATUSES);
   }
 
-  async #setDetails(row: FileRow, status: FileStatus, record_json: string): Promise<void> {
+  /** Changes a file that is known, alone. */
+  #change(id: string, work: (row: FileRow, details: FileDetails) => Promise<void>): Promise<void> {
+    return this.#turns.run(id, async () => {
+      const row = await this.find(id);
+      if (row) await work(row, detailsOf(row));
+    });
+  }
+
+  async #setDetails(row: FileRow, status: FileStatus, details: FileDetails): Promise<void> {
     const modified = new Date().toISOString();
     await this.#db
       .updateTable('files')
-      .set({ status, record_json, modified })
+      .set({ status, record_json: JSON.stringify(details), modified })
       .where('id', '=', row.id)
       .execute();
     this.#tell(row.id, 'changed');
   }
+
+  async #delete(id: string): Promise<void> {
+    await this.#db.deleteFrom('files').where('id', '=', id).execute();
+    this.#tell(id, 'removed');
+  }
+}
+
+function isInWork({ status }: FileRow): boolean {
+  return IN_WORK.includes(status as FileStatus);
 }
 
 /** What refuses a second operation on a file in work. */
