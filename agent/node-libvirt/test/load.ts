@@ -1,10 +1,13 @@
-// load.ts URI CALLS: many calls of several kinds at once, each answer checked; prints a JSON summary. A process of its own,
-// so that its memory is its own.
+// load.ts URI CALLS: rounds of so many calls of several kinds at once, each answer checked, until a round leaves the memory as
+// it was; prints a JSON summary. A process of its own, so that its memory is its own.
 
 import { connect, ErrorCode, isLibvirtError, type Libvirt } from '../src/index.ts';
 
 const [uri = '', count = '10000'] = process.argv.slice(2);
 const CONCURRENT = 24;
+const MAX_ROUNDS = 8;
+/** A round that leaves less than 1 KiB a call leaves nothing of each call. */
+const FLAT_BYTES_PER_CALL = 1024;
 const NONE = '00000000-0000-4000-8000-000000000000';
 const calls = Number(count);
 const wrong: string[] = [];
@@ -59,12 +62,17 @@ async function round(until: number): Promise<number> {
   return process.memoryUsage.rss();
 }
 
-// The first half fills caches and heaps of every worker (some 10,000 calls); only what grows after it is a leak.
+// Rounds fill caches and heaps of every worker first, the longer the busier the machine is; what leaks grows in all of them.
 // All workers start now, so that a later one does not look like growth.
 await Promise.all(Array.from({ length: CONCURRENT }, () => libvirt.hostname({ urgent: true })));
-const before = await round(calls * 0.5);
-const after = await round(calls);
+const sizes = [await round(calls)];
+let grownBytes: number;
+do {
+  sizes.push(await round(calls * (sizes.length + 1)));
+  grownBytes = sizes.at(-1)! - sizes.at(-2)!;
+} while (grownBytes >= calls * FLAT_BYTES_PER_CALL && sizes.length < MAX_ROUNDS);
 const threads = process.report.getReport() as { workers?: unknown[] };
 await libvirt.close();
 const workers = threads.workers?.length ?? 0;
-console.log(JSON.stringify({ calls: made, wrong: wrong.slice(0, 10), grownBytes: after - before, workers }));
+const isFlat = grownBytes < calls * FLAT_BYTES_PER_CALL;
+console.log(JSON.stringify({ calls: made, wrong: wrong.slice(0, 10), isFlat, sizes, workers }));

@@ -95,13 +95,12 @@ describe('limits of the pool', () => {
       for (const name of ['load-1', 'load-2', 'load-3', 'load-4']) {
         domains.push(await libvirt.defineDomain(guestXml(name)));
       }
-      const options = { env: { ...process.env, NODE_OPTIONS: '' }, timeout: 180_000 };
-      const { stdout } = await run(process.execPath, [join(HERE, 'load.ts'), daemon.uri, '20000'], options);
+      const options = { env: { ...process.env, NODE_OPTIONS: '' }, timeout: 800_000 };
+      const { stdout } = await run(process.execPath, [join(HERE, 'load.ts'), daemon.uri, '10000'], options);
       const result = JSON.parse(stdout);
-      expect(result).toMatchObject({ calls: 20_000, wrong: [] });
+      expect(result).toMatchObject({ wrong: [], isFlat: true });
+      expect(result.calls).toBeGreaterThanOrEqual(20_000);
       expect(result.workers).toBeGreaterThan(1);
-      // 2 KiB a call would be 40 MiB; what the collector leaves on a busy machine is less
-      expect(result.grownBytes).toBeLessThan(40 << 20);
     } finally {
       await removeAll(libvirt);
       await libvirt.close();
