@@ -19,7 +19,7 @@ interface Outcome {
 
 /** A busy machine makes slow, not wrong: the limits end what hangs, they measure nothing. */
 const PHASES = [
-  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2'], limitMinutes: 15 },
+  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2', '--testTimeout=300000'], limitMinutes: 15 },
   { projects: ['integration', 'e2e'], flags: ['--maxWorkers=3'], limitMinutes: 75 },
   { projects: ['soak'], flags: ['--runInBand'], limitMinutes: 180 },
 ];
