@@ -1,5 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
-import { happenedWithoutUs, type SeenStates } from './state-watch.ts';
+import type { Domain } from '@virtkeep/node-libvirt';
+import { createLogger } from '@virtkeep/shared/log';
+import { parseDomain } from '../domain-xml/index.ts';
+import type { Settings } from '../pools/index.ts';
+import type { SavedState } from '../snapshots/index.ts';
+import type { DomainFacts } from './domain-facts.ts';
+import { happenedWithoutUs, type SeenStates, StateWatch } from './state-watch.ts';
 
 const seen = (change: Partial<SeenStates> = {}): SeenStates => ({
   states: ['a', 'b'],
@@ -21,4 +27,49 @@ describe('what others did to the states of a domain', () => {
   ])('%s', (_name, now, removed, expected) => {
     expect(happenedWithoutUs(seen(), seen(now), removed)).toBe(expected);
   });
+});
+
+/** What the watch asks of a domain: one that is off, with states that others change as they like. */
+class OffDomain {
+  readonly uuid = '5e0f5a7c-3a77-4d0a-9d4f-0d5b6c1f3a11';
+  states: { name: string; current: boolean }[] = [];
+  #metadata = '';
+
+  isActive = async () => false;
+  isPersistent = async () => true;
+  xml = async () =>
+    `<domain type='kvm'><name>vm</name><uuid>${this.uuid}</uuid><memory>1</memory><os><type>hvm</type></os>` +
+    `<metadata>${this.#metadata}</metadata><devices/></domain>`;
+
+  async setMetadata(_type: number, element: string, _prefix: string, namespace: string): Promise<void> {
+    this.#metadata = element.replace('<domain', `<domain xmlns='${namespace}'`);
+  }
+
+  async facts(): Promise<DomainFacts> {
+    const xml = await this.xml();
+    const savedStates = this.states.map(state => ({ ...state, createdUnix: 1 }) as SavedState);
+    return { uuid: this.uuid, name: 'vm', config: parseDomain(xml), savedStates } as unknown as DomainFacts;
+  }
+}
+
+test('what others do after a change of theirs that was recorded is noticed, though nobody looked between', async () => {
+  const kept = new Map<string, unknown>();
+  const settings = { get: (key: string) => kept.get(key), set: kept.set.bind(kept) } as unknown as Settings;
+  const watch = new StateWatch(settings, createLogger('test', 'error'));
+  const domain = new OffDomain();
+  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), () => false);
+  const recorded = async () => (await domain.facts()).config!.metadata.statesDeleted;
+  const [a, b, c] = ['a', 'b', 'c'].map(name => ({ name, current: false }));
+
+  domain.states = [a!, b!, { ...c!, current: true }];
+  expect(await look()).toBe(false);
+  domain.states = [a!, { ...c!, current: true }];
+  expect(await look()).toBe(true);
+  const first = await recorded();
+  expect(first).toBeInstanceOf(Date);
+
+  domain.states = [{ ...a!, current: true }, c!];
+  expect(await look()).toBe(true);
+  expect((await recorded())!.getTime()).toBeGreaterThanOrEqual(first!.getTime());
+  expect(await look()).toBe(false);
 });

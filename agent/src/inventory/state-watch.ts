@@ -73,8 +73,9 @@ export class StateWatch {
     if (before && JSON.stringify(before) === JSON.stringify(now)) return false;
     const removed = facts.config.metadata.removedStates ?? [];
     const isOther = before !== null && happenedWithoutUs(before, now, removed);
-    if (isOther && !(await this.#record(domain, before, now, isHeld))) return false;
-    if (before || now.states.length > 0) this.#settings.set(keyOf(facts.uuid), now);
+    const deleted = isOther ? await this.#record(domain, before, now, isHeld) : now.deleted;
+    if (deleted === undefined) return false;
+    if (before || now.states.length > 0) this.#settings.set(keyOf(facts.uuid), { ...now, deleted });
     return isOther;
   }
 
@@ -84,21 +85,26 @@ export class StateWatch {
     return { states: stored.states, current: stored.current ?? null, deleted: stored.deleted ?? null };
   }
 
-  /** The metadata is read once more: an operation may have announced the deletion since. */
+  /**
+   * The metadata is read once more: an operation may have announced the deletion since.
+   * @returns the record that belongs to what was seen: the one just made, so that what others do next is not taken for
+   * ours; undefined when that cannot be told yet
+   */
   async #record(
     domain: Domain,
     before: SeenStates,
     now: SeenStates,
     isHeld: () => boolean,
-  ): Promise<boolean> {
+  ): Promise<SeenStates['deleted'] | undefined> {
     const { metadata, name } = parseDomain(
       await domain.xml((await domain.isActive()) ? 0 : DomainXml.INACTIVE),
     );
     const deleted = metadata.statesDeleted?.toISOString() ?? null;
-    if (!happenedWithoutUs(before, { ...now, deleted }, metadata.removedStates ?? [])) return true;
-    if (isHeld()) return false;
+    if (!happenedWithoutUs(before, { ...now, deleted }, metadata.removedStates ?? [])) return now.deleted;
+    if (isHeld()) return undefined;
     this.#log.warn('a saved state was deleted or reverted to by somebody else', { domain: name });
-    await writeMetadata(domain, { ...metadata, statesDeleted: new Date() });
-    return true;
+    const statesDeleted = new Date();
+    await writeMetadata(domain, { ...metadata, statesDeleted });
+    return statesDeleted.toISOString();
   }
 }
