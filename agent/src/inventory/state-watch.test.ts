@@ -27,6 +27,15 @@ describe('what others did to the states of a domain', () => {
   ])('%s', (_name, now, removed, expected) => {
     expect(happenedWithoutUs(seen(), seen(now), removed)).toBe(expected);
   });
+
+  test.each([
+    ['another record of ours', '2026-02-02', false],
+    ['an older record, come back with the older definition', '2025-12-31', true],
+    ['no record any more', null, true],
+  ])('%s', (_name, deleted, expected) => {
+    const before = seen({ deleted: '2026-01-01' });
+    expect(happenedWithoutUs(before, seen({ current: 'a', deleted }), [])).toBe(expected);
+  });
 });
 
 /** What the watch asks of a domain: one that is off, with states that others change as they like. */
@@ -43,6 +52,10 @@ class OffDomain {
 
   async setMetadata(_type: number, element: string, _prefix: string, namespace: string): Promise<void> {
     this.#metadata = element.replace('<domain', `<domain xmlns='${namespace}'`);
+  }
+
+  forget(): void {
+    this.#metadata = '';
   }
 
   async facts(): Promise<DomainFacts> {
@@ -71,5 +84,12 @@ test('what others do after a change of theirs that was recorded is noticed, thou
   domain.states = [{ ...a!, current: true }, c!];
   expect(await look()).toBe(true);
   expect((await recorded())!.getTime()).toBeGreaterThanOrEqual(first!.getTime());
+  expect(await look()).toBe(false);
+
+  // libvirt's revert brings back the definition of then, without the record
+  domain.states = [a!, { ...c!, current: true }];
+  domain.forget();
+  expect(await look()).toBe(true);
+  expect(await recorded()).toBeInstanceOf(Date);
   expect(await look()).toBe(false);
 });

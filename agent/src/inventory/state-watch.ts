@@ -33,13 +33,16 @@ export function seenStates({ uuid, savedStates, config }: DomainFacts): SeenStat
   };
 }
 
-/** Whether somebody else deleted a state, or reverted to one, between two looks. */
+/**
+ * Whether somebody else deleted a state, or reverted to one, between two looks. Our records only go forward; one that went
+ * back came with the definition of an older time, as libvirt's revert brings it.
+ */
 export function happenedWithoutUs(
   before: SeenStates,
   now: SeenStates,
   removedStates: readonly string[],
 ): boolean {
-  if (before.deleted !== now.deleted) return false;
+  if (before.deleted !== now.deleted) return before.deleted !== null && (now.deleted ?? '') < before.deleted;
   const isGone = before.states.some(id => !now.states.includes(id) && !removedStates.includes(id));
   const isReverted =
     before.current !== null &&
