@@ -134,10 +134,11 @@ export class NodeObserver implements LinkObserver, OperationListener {
 
   connected(nodeId: string): void {
     this.#stopLossTimer(nodeId);
-    const { log } = this.#d;
-    this.#afterConnect(nodeId).catch((error: unknown) =>
-      log.warn('not everything was done after the node returned', { node: nodeId, error }),
-    );
+    const { log, nodeTasks } = this.#d;
+    for (const work of [nodeTasks.connected(nodeId), this.#afterConnect(nodeId)])
+      work.catch((error: unknown) =>
+        log.warn('not everything was done after the node returned', { node: nodeId, error }),
+      );
   }
 
   async #afterConnect(nodeId: string): Promise<void> {

@@ -59,6 +59,8 @@ export class NodeTasks {
   readonly #log: Logger;
   /** Tasks whose start call is under way; the node need not know them yet. */
   readonly #starting = new Set<string>();
+  /** Tasks whose start call was given up while their node was away. */
+  readonly #unsettled = new Set<string>();
   /** Tasks whose operation has ended and that still have something to do on another node. */
   readonly #following = new Set<string>();
   /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
@@ -164,7 +166,11 @@ export class NodeTasks {
 
   /** The answers of all start calls were lost: asks the node, when it is there; else its return decides. */
   async #settle(taskId: string, nodeId: string): Promise<void> {
-    if (!this.#links.isConnected(nodeId)) return;
+    if (!this.#links.isConnected(nodeId)) {
+      this.#unsettled.add(taskId);
+      this.#starting.delete(taskId);
+      return;
+    }
     const task = await this.#tasks.get(taskId);
     await this.#check(task, this.#links.clients(nodeId)).catch(error =>
       this.#log.warn('task left to the next check', { task: taskId, error }),
@@ -250,6 +256,12 @@ export class NodeTasks {
     for (const task of await this.#tasks.unfinished(nodeId)) {
       if (!this.#starting.has(task.row.id)) await this.#check(task, clients);
     }
+  }
+
+  /** The node is back. What was given up after `reattach` had left it to its start call is asked for now. */
+  async connected(nodeId: string): Promise<void> {
+    const open = (await this.#tasks.unfinished(nodeId)).filter(({ row }) => this.#unsettled.delete(row.id));
+    await this.#checkAll(open);
   }
 
   async #checkAll(states: TaskState[]): Promise<void> {
