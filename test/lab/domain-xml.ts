@@ -21,8 +21,8 @@ export interface GuestXmlOptions {
   /** true: channel of the guest agent; false: a guest without one; a path: a scripted agent listens there (fake-agent.ts). */
   agent?: boolean | string;
   memoryMiB?: number;
-  /** Processors that can be plugged in while it runs (virsh setvcpus); it starts with one. Default 1. */
-  maxVcpus?: number;
+  /** Default 1. */
+  vcpus?: number;
   /** Appended to the kernel command line; `writer=/mnt/vda/w` starts the guest's writer. */
   cmdline?: string;
   /** OVMF with a variables file of its own (slower: 16–20 s). */
@@ -53,7 +53,7 @@ export function guestXml(options: GuestXmlOptions): string {
   ${options.uuid ? `<uuid>${options.uuid}</uuid>` : ''}
   ${options.metadata ? `<metadata>${options.metadata}</metadata>` : ''}
   <memory unit='MiB'>${options.memoryMiB ?? 128}</memory>
-  <vcpu current='1'>${options.maxVcpus ?? 1}</vcpu>
+  <vcpu>${options.vcpus ?? 1}</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
     ${options.uefi ? UEFI : ''}
