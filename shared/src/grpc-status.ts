@@ -17,10 +17,13 @@ import {
   RichClientError,
   RichServerError,
 } from 'nice-grpc-error-details';
-import { ERRORS, type ErrorKey, isErrorKey, isVirtkeepError, VirtkeepError } from './errors.ts';
+import { ERRORS, type ErrorKey, isErrorKey, isVirtkeepError, reasonOf, VirtkeepError } from './errors.ts';
 import type { Error as ErrorMessage } from './gen/virtkeep/agent/v1/common.ts';
 
 export const ERROR_DOMAIN = 'virtkeep';
+
+/** What grpc-js throws, with no status, from a call on a channel that was closed a moment ago. */
+const CHANNEL_CLOSED = 'Channel has been shut down';
 
 const GRPC_BY_HTTP: Record<string, Status> = {
   '400': Status.INVALID_ARGUMENT,
@@ -108,6 +111,10 @@ function fromClientError(error: unknown, node: string): unknown {
     if (info?.domain === ERROR_DOMAIN && isErrorKey(info.reason)) {
       return new VirtkeepError(info.reason, info.metadata, { cause: error });
     }
+  }
+  if (reasonOf(error) === CHANNEL_CLOSED) {
+    const reason = 'the connection was closed';
+    return new VirtkeepError('node_unreachable', { node, reason }, { cause: error });
   }
   if (!(error instanceof ClientError)) return error;
   if (error.code === Status.DEADLINE_EXCEEDED) {

@@ -113,6 +113,17 @@ describe('link to a node', () => {
     });
   });
 
+  test('who still holds the clients of a closed connection is told that the node cannot be reached', async () => {
+    const made = connect(watch().observer);
+    await until(() => made.isConnected);
+    const { operations } = made.clients();
+    await made.stop();
+    const unreachable = { msgKey: 'node_unreachable' };
+    await expect(operations.get({ id: randomUUID() })).rejects.toMatchObject(unreachable);
+    const stream = operations.watch({ operationId: '', afterSequence: 0n })[Symbol.asyncIterator]();
+    await expect(stream.next()).rejects.toMatchObject(unreachable);
+  });
+
   test('notices the loss of the node and comes back by itself', async () => {
     const { observer, log } = watch();
     const made = connect(observer);
