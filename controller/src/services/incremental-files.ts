@@ -50,14 +50,27 @@ export class IncrementalFiles {
 
   /** The saved states of a VM have changed, or it has come or gone. */
   async judge(domainId: string): Promise<void> {
-    const domain = this.#domainOf(domainId);
-    const rows = await this.#db.selectFrom('files').selectAll().where('domain_id', '=', domainId).execute();
-    for (const row of rows) {
+    const rows = await this.#db.selectFrom('files').select('id').where('domain_id', '=', domainId).execute();
+    for (const { id } of rows) await this.#judgeFile(id, domainId);
+  }
+
+  /** As the file is when the judgement is written: it may be extended meanwhile. */
+  async #judgeFile(id: string, domainId: string): Promise<void> {
+    for (;;) {
+      const row = await this.#db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst();
+      if (!row) return;
+      const domain = this.#domainOf(domainId);
       const can_be_incremental = Number(extendable(row, domain));
-      if (can_be_incremental === row.can_be_incremental) continue;
-      await this.#db.updateTable('files').set({ can_be_incremental }).where('id', '=', row.id).execute();
-      this.#tell(row.id, 'changed');
-      await this.#record(row, notIncrementalReason(row, domain));
+      if (can_be_incremental === row.can_be_incremental) return;
+      const { numUpdatedRows } = await this.#db
+        .updateTable('files')
+        .set({ can_be_incremental })
+        .where('id', '=', id)
+        .where('record_json', '=', row.record_json)
+        .executeTakeFirst();
+      if (Number(numUpdatedRows) === 0) continue;
+      this.#tell(id, 'changed');
+      return this.#record(row, notIncrementalReason(row, domain));
     }
   }
 

@@ -1,11 +1,13 @@
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { openDatabase } from '../store/database.ts';
 import type { Database } from '../store/schema.ts';
 import { Inventory } from './inventory.ts';
 
 const NODE = 'node-1';
+const OTHER = 'node-2';
 const NOW = '2026-01-01T00:00:00.000Z';
 let db: Database;
 let inventory: Inventory;
@@ -13,20 +15,21 @@ let inventory: Inventory;
 beforeEach(async () => {
   db = await openDatabase(':memory:');
   inventory = new Inventory(db, () => {});
-  await inventory.putNode({
-    id: NODE,
-    verbose_name: NODE,
-    description: '',
-    address: 'localhost:1',
-    certificate_fingerprint: '',
-    service_mode: 0,
-    base_datapool: null,
-    inventory_json: '',
-    operation_sequence: 0,
-    last_seen: null,
-    created: NOW,
-    modified: NOW,
-  });
+  for (const id of [NODE, OTHER])
+    await inventory.putNode({
+      id,
+      verbose_name: id,
+      description: '',
+      address: 'localhost:1',
+      certificate_fingerprint: '',
+      service_mode: 0,
+      base_datapool: null,
+      inventory_json: '',
+      operation_sequence: 0,
+      last_seen: null,
+      created: NOW,
+      modified: NOW,
+    });
 });
 afterEach(() => db.destroy());
 
@@ -78,4 +81,32 @@ test('a removed domain is not brought back by a change that its node told before
   await removed;
   expect(inventory.domains.has('vm')).toBe(false);
   await inventory.domainGoes(NODE, 'vm');
+});
+
+test('of two records of a domain that come at once the newer one stays', async () => {
+  const told = (name: string, revision: bigint) =>
+    inventory.domainChanged(NODE, Domain.fromPartial({ id: 'vm', name, revision }));
+  await Promise.all([told('newer', 8n), told('older', 7n)]);
+  expect(inventory.domain('vm').domain.name).toBe('newer');
+});
+
+describe('a pool', () => {
+  const pool = Pool.fromPartial({ id: 'p', name: 'pool' });
+
+  test('that two nodes tell of at once is seen by both', async () => {
+    await Promise.all([inventory.poolChanged(NODE, pool), inventory.poolChanged(OTHER, pool)]);
+    expect([...inventory.pool('p').views.keys()].sort()).toEqual([NODE, OTHER]);
+  });
+
+  test('that a node tells of while it is marked keeps the mark', async () => {
+    await inventory.poolChanged(NODE, pool);
+    await Promise.all([
+      inventory.poolChanged(NODE, { ...pool, name: 'renamed' }),
+      inventory.updatePool('p', { readonly: 1 }),
+    ]);
+    expect(inventory.pool('p').row).toMatchObject({ readonly: 1, verbose_name: 'renamed' });
+    const again = new Inventory(db, () => {});
+    await again.load();
+    expect(again.pool('p').row).toMatchObject({ readonly: 1, verbose_name: 'renamed' });
+  });
 });

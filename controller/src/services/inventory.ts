@@ -16,6 +16,7 @@ import { Turns } from '@virtkeep/shared/turns';
 import type { Database, NodeRow, PoolRow } from '../store/schema.ts';
 import { domainDifference } from './domain-difference.ts';
 import { InventoryStore } from './inventory-store.ts';
+import { KeyedQueue } from './keyed-queue.ts';
 
 export interface NodeEntry {
   row: NodeRow;
@@ -60,6 +61,8 @@ export class Inventory {
   readonly #tell: (change: InventoryChange) => void;
   /** The database answers at once, so a row of changes would keep everybody else from being answered. */
   readonly #turns = new Turns();
+  /** One change of a domain or pool at a time: each builds on what the former one wrote. By id. */
+  readonly #oneByOne = new KeyedQueue();
   /** What waits for the end of a domain, by its id. */
   readonly #awaited = new Map<string, () => void>();
   #watcher: DomainWatcher = async () => {};
@@ -129,7 +132,7 @@ export class Inventory {
       case 'poolChanged':
         return this.poolChanged(nodeId, change.value);
       case 'poolRemoved':
-        return this.#poolRemoved(nodeId, change.value);
+        return this.#oneByOne.run(change.value, () => this.#dropPool(nodeId, change.value));
       case 'nodeChanged':
         return this.nodeChanged(nodeId, change.value);
       case undefined:
@@ -159,13 +162,17 @@ export class Inventory {
     for (const domain of full.domains) {
       await this.#turns.share();
       // whatever its revision: the node's clock, where these begin, may have been set back
-      await this.#takeDomain(nodeId, domain);
+      await this.#oneByOne.run(domain.id, () => this.#takeDomain(nodeId, domain));
     }
     if (full.node?.libvirtConnected === false) return;
     for (const [id, entry] of goneDomains)
-      if (this.domains.get(id) === entry) await this.domainRemoved(nodeId, id);
+      await this.#oneByOne.run(id, async () => {
+        if (this.domains.get(id) === entry) await this.#dropDomain(nodeId, id);
+      });
     for (const { id, views, view } of gonePools)
-      if (views.get(nodeId) === view) await this.#poolRemoved(nodeId, id);
+      await this.#oneByOne.run(id, async () => {
+        if (views.get(nodeId) === view) await this.#dropPool(nodeId, id);
+      });
   }
 
   async nodeChanged(nodeId: string, info: NodeInfo): Promise<void> {
@@ -213,10 +220,12 @@ export class Inventory {
   }
 
   /** What the node's stream tells, and what it was asked for, pass each other: the older of two records is dropped. */
-  async domainChanged(nodeId: string, domain: Domain): Promise<void> {
-    const present = this.domains.get(domain.id);
-    if (present?.nodeId === nodeId && domain.revision < present.domain.revision) return;
-    await this.#takeDomain(nodeId, domain);
+  domainChanged(nodeId: string, domain: Domain): Promise<void> {
+    return this.#oneByOne.run(domain.id, async () => {
+      const present = this.domains.get(domain.id);
+      if (present?.nodeId === nodeId && domain.revision < present.domain.revision) return;
+      await this.#takeDomain(nodeId, domain);
+    });
   }
 
   async #takeDomain(nodeId: string, domain: Domain): Promise<void> {
@@ -250,7 +259,11 @@ export class Inventory {
   }
 
   /** The node no longer has the domain; one that another node has by now stays. */
-  async domainRemoved(nodeId: string, id: string): Promise<void> {
+  domainRemoved(nodeId: string, id: string): Promise<void> {
+    return this.#oneByOne.run(id, () => this.#dropDomain(nodeId, id));
+  }
+
+  async #dropDomain(nodeId: string, id: string): Promise<void> {
     const present = this.domains.get(id);
     if (present?.nodeId !== nodeId) return;
     await this.#store.removeDomain(id);
@@ -260,7 +273,11 @@ export class Inventory {
     this.#awaited.get(id)?.();
   }
 
-  async poolChanged(nodeId: string, pool: Pool): Promise<void> {
+  poolChanged(nodeId: string, pool: Pool): Promise<void> {
+    return this.#oneByOne.run(pool.id, () => this.#takePool(nodeId, pool));
+  }
+
+  async #takePool(nodeId: string, pool: Pool): Promise<void> {
     const present = this.pools.get(pool.id);
     const now = new Date().toISOString();
     const row: PoolRow = present
@@ -274,19 +291,21 @@ export class Inventory {
   }
 
   /** Writes what the controller itself knows of a pool. */
-  async updatePool(
+  updatePool(
     id: string,
     columns: Partial<Pick<PoolRow, 'description' | 'outside' | 'readonly'>>,
   ): Promise<void> {
-    const entry = this.pool(id);
-    const changed = { ...columns, modified: new Date().toISOString() };
-    entry.row = { ...entry.row, ...changed };
-    await this.#store.updatePool(id, changed);
-    this.#tell({ kind: 'data_pool', id, action: 'changed' });
+    return this.#oneByOne.run(id, async () => {
+      const entry = this.pool(id);
+      const changed = { ...columns, modified: new Date().toISOString() };
+      entry.row = { ...entry.row, ...changed };
+      await this.#store.updatePool(id, changed);
+      this.#tell({ kind: 'data_pool', id, action: 'changed' });
+    });
   }
 
   /** The row stays when the last node lets go: the catalogue's files and the user's marks still name it. */
-  async #poolRemoved(nodeId: string, id: string): Promise<void> {
+  async #dropPool(nodeId: string, id: string): Promise<void> {
     const entry = this.pools.get(id);
     if (!entry?.views.delete(nodeId)) return;
     await this.#store.removePoolView(id, nodeId);
