@@ -98,3 +98,21 @@ test('old outcomes are forgotten, running tasks never', async () => {
   expect(await tasks.find(done.row.id)).toBeUndefined();
   expect(await tasks.find(running.row.id)).toBeDefined();
 });
+
+test.each([true, false])(
+  'an outcome is final whenever the last progress comes (told first: %s)',
+  async first => {
+    for (let moment = 0; moment < 40; moment += 1) {
+      const { row } = await create();
+      const calls = [
+        () => tasks.update(row.id, { progress: 10 }),
+        () => tasks.finish(row.id, { status: 'SUCCESS', result: 7 }),
+      ];
+      const [before, after] = first ? calls : calls.reverse();
+      const begun = before!();
+      for (let turn = 0; turn < moment; turn += 1) await Promise.resolve();
+      await Promise.all([begun, after!()]);
+      expect((await tasks.get(row.id)).row.status).toBe('SUCCESS');
+    }
+  },
+);

@@ -11,6 +11,7 @@ import type { Principal } from '../auth/principal.ts';
 import type { Database, TaskRow } from '../store/schema.ts';
 import type { ChangeFeed } from './changes.ts';
 import type { EventService } from './events.ts';
+import { KeyedQueue } from './keyed-queue.ts';
 import type { TaskFilter } from './task-list.ts';
 import { finishedRow, type TaskOutcome, taskEvent } from './task-outcome.ts';
 import {
@@ -63,6 +64,8 @@ export class TaskService {
   readonly #store: TaskStore;
   readonly #changes: ChangeFeed;
   readonly #events: EventService;
+  /** A task is read and written by one at a time: late progress must not take an outcome back. */
+  readonly #turns = new KeyedQueue();
   readonly #waiters = new Map<string, Set<() => void>>();
   #canceller: Canceller = async task => {
     throw new VirtkeepError('not_cancellable', { id: task.row.id, status: task.row.status });
@@ -113,7 +116,11 @@ export class TaskService {
   }
 
   /** Progress and what became known later. A LOST task that is heard of is IN_PROGRESS again. */
-  async update(id: string, patch: TaskPatch): Promise<void> {
+  update(id: string, patch: TaskPatch): Promise<void> {
+    return this.#turns.run(id, () => this.#update(id, patch));
+  }
+
+  async #update(id: string, patch: TaskPatch): Promise<void> {
     const state = await this.find(id);
     if (state === undefined || isFinal(state.row.status)) return;
     const detail = { ...(JSON.parse(state.row.detail_json) as TaskDetail), ...patch.detail };
@@ -131,7 +138,11 @@ export class TaskService {
   }
 
   /** Gives a task its outcome; a second outcome is ignored. Also writes the event that tells of it. */
-  async finish(id: string, outcome: TaskOutcome): Promise<void> {
+  finish(id: string, outcome: TaskOutcome): Promise<void> {
+    return this.#turns.run(id, () => this.#finish(id, outcome));
+  }
+
+  async #finish(id: string, outcome: TaskOutcome): Promise<void> {
     const state = await this.find(id);
     if (state === undefined || isFinal(state.row.status)) return;
     const row = finishedRow(state.row, outcome);
