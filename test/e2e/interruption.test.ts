@@ -94,7 +94,9 @@ test.each(KILLS)('killed at %s', async point => {
   const taskId = await begin(kind, `${point}=kill`);
   await waitFor('the end of the agent', async () => world.agent.daemon.pid === undefined, 120_000);
   await world.agent.daemon.restart();
+  // the task is ended while the node returns, and its pools can be worked on a moment later
   const task = await world.rest.waitTask(taskId);
+  await world.connected();
   if (kind === 'backup' && step === 'merge') return expectOneBackupMore(task);
   expect(task).toMatchObject({ status: 'FAILED', error: { msg_key: 'interrupted' } });
   await expectUntouched();
