@@ -66,13 +66,12 @@ async function round(until: number): Promise<number> {
 // All workers start now, so that a later one does not look like growth.
 await Promise.all(Array.from({ length: CONCURRENT }, () => libvirt.hostname({ urgent: true })));
 const sizes = [await round(calls)];
-let grownBytes: number;
+let isFlat: boolean;
 do {
   sizes.push(await round(calls * (sizes.length + 1)));
-  grownBytes = sizes.at(-1)! - sizes.at(-2)!;
-} while (grownBytes >= calls * FLAT_BYTES_PER_CALL && sizes.length < MAX_ROUNDS);
+  isFlat = sizes.at(-1)! - sizes.at(-2)! < calls * FLAT_BYTES_PER_CALL;
+} while (!isFlat && sizes.length < MAX_ROUNDS);
 const threads = process.report.getReport() as { workers?: unknown[] };
 await libvirt.close();
 const workers = threads.workers?.length ?? 0;
-const isFlat = grownBytes < calls * FLAT_BYTES_PER_CALL;
 console.log(JSON.stringify({ calls: made, wrong: wrong.slice(0, 10), isFlat, sizes, workers }));

@@ -59,8 +59,8 @@ export class NodeTasks {
   readonly #log: Logger;
   /** Tasks whose start call is under way; the node need not know them yet. */
   readonly #starting = new Set<string>();
-  /** Tasks whose start call was given up while their node was away. */
-  readonly #unsettled = new Set<string>();
+  /** Tasks whose start call was given up while their node was away, and that node; until it is back. */
+  readonly #unsettled = new Map<string, string>();
   /** Tasks whose operation has ended and that still have something to do on another node. */
   readonly #following = new Set<string>();
   /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
@@ -167,7 +167,7 @@ export class NodeTasks {
   /** The answers of all start calls were lost: asks the node, when it is there; else its return decides. */
   async #settle(taskId: string, nodeId: string): Promise<void> {
     if (!this.#links.isConnected(nodeId)) {
-      this.#unsettled.add(taskId);
+      this.#unsettled.set(taskId, nodeId);
       this.#starting.delete(taskId);
       return;
     }
@@ -260,8 +260,11 @@ export class NodeTasks {
 
   /** The node is back. What was given up after `reattach` had left it to its start call is asked for now. */
   async connected(nodeId: string): Promise<void> {
-    const open = (await this.#tasks.unfinished(nodeId)).filter(({ row }) => this.#unsettled.delete(row.id));
-    await this.#checkAll(open);
+    const left = new Set([...this.#unsettled].filter(([, id]) => id === nodeId).map(([taskId]) => taskId));
+    if (left.size === 0) return;
+    for (const taskId of left) this.#unsettled.delete(taskId);
+    const open = await this.#tasks.unfinished(nodeId);
+    await this.#checkAll(open.filter(({ row }) => left.has(row.id)));
   }
 
   async #checkAll(states: TaskState[]): Promise<void> {
