@@ -1,6 +1,6 @@
 /**
  * Import directions. Agent: main → grpc → operations → workflows → {snapshots, guest, disks, pools, inventory} →
- * {archive, domain-xml} → node-libvirt, shared. Controller: main → http → services → {agents, store, auth, pki} → shared.
+ * {archive, domain-xml} → libvirt → node-libvirt, shared. Controller: main → http → services → {agents, store, auth, pki} → shared.
  * Agent and controller meet only in shared and protos.
  */
 const forbid = (name, from, to, comment) => ({
@@ -82,6 +82,12 @@ module.exports = {
       '^agent/src/snapshots/',
       '^agent/src/(workflows|operations|grpc|archive)/',
       'planners are pure, the executor thin',
+    ),
+    forbid(
+      'libvirt-below',
+      '^agent/src/libvirt/',
+      '^agent/src/(?!libvirt/)',
+      'the link and the errors know no domain of ours',
     ),
     forbid('zfs-alone', '^agent/src/zfs/', '^agent/(src/(?!zfs/)|node-libvirt)', 'zfs knows datasets only'),
     forbid(

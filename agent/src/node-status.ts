@@ -5,7 +5,7 @@ import { reasonOf } from '@virtkeep/shared/errors';
 import type { NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
-import type { LibvirtLink } from './libvirt-link.ts';
+import type { LibvirtLink } from './libvirt/link.ts';
 
 /** What this node is and how it is; the parts that libvirt knows are read when it connects. */
 export class NodeStatus {

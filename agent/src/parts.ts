@@ -11,7 +11,7 @@ import { CertificateRenewal } from './enroll/renewal.ts';
 import { Guests } from './guest/index.ts';
 import { Inventory } from './inventory/index.ts';
 import { LendingKeeper } from './lending/keeper.ts';
-import { LibvirtLink } from './libvirt-link.ts';
+import { LibvirtLink } from './libvirt/link.ts';
 import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';

@@ -12,7 +12,7 @@ import { CertificateRenewal } from '../../agent/src/enroll/renewal.ts';
 import { type Inventory, nodeService } from '../../agent/src/grpc/node-service.ts';
 import { operationService } from '../../agent/src/grpc/operation-service.ts';
 import { type GrpcServer, service, startGrpcServer } from '../../agent/src/grpc/server.ts';
-import { LibvirtLink } from '../../agent/src/libvirt-link.ts';
+import { LibvirtLink } from '../../agent/src/libvirt/link.ts';
 import { NodeStatus } from '../../agent/src/node-status.ts';
 import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';

@@ -15,7 +15,7 @@ import { openArchive } from '../../agent/src/archive/index.ts';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
 import { poolService } from '../../agent/src/grpc/pool-service.ts';
 import { Inventory } from '../../agent/src/inventory/index.ts';
-import { LibvirtLink } from '../../agent/src/libvirt-link.ts';
+import { LibvirtLink } from '../../agent/src/libvirt/link.ts';
 import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';

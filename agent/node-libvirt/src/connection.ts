@@ -118,7 +118,7 @@ export class Connection implements Caller {
   #lane(name: LaneName, timeoutMs: number): Lane {
     const { reserveWorkers: reserve, maxQueued, workers } = this.#options;
     const size = Math.max(1, workers?.[name] ?? WORKERS[name]);
-    return new Lane({ size, reserve, maxQueued, timeoutMs, pool: this.#pool });
+    return new Lane({ size, reserve, maxQueued, timeoutMs, pool: this.#pool, uri: this.uri });
   }
 
   /** Makes sure that libvirtd answers and that the events are subscribed to. */

@@ -28,6 +28,11 @@ export interface ErrorFields {
   kind: ErrorKind;
 }
 
+export interface LibvirtErrorOptions extends ErrorOptions {
+  /** The connection that was asked. */
+  uri?: string;
+}
+
 /** The only error this package throws. `call` is the libvirt function that was asked for. */
 export class LibvirtError extends Error {
   override readonly name: string = 'LibvirtError';
@@ -36,14 +41,17 @@ export class LibvirtError extends Error {
   readonly level: number;
   readonly kind: ErrorKind;
   readonly call: string;
+  /** The connection's URI, as it was given. Not known of events. */
+  readonly uri: string | undefined;
 
-  constructor(fields: ErrorFields, call: string, options?: ErrorOptions) {
+  constructor(fields: ErrorFields, call: string, options?: LibvirtErrorOptions) {
     super(fields.message, options);
     this.code = fields.code;
     this.domain = fields.domain;
     this.level = fields.level;
     this.kind = fields.kind;
     this.call = call;
+    this.uri = options?.uri;
   }
 
   /** True when the error is libvirt's own `code` (and `domain`, when given). */

@@ -13,6 +13,8 @@ export interface LaneSettings {
   /** ms; 0 = none. */
   timeoutMs: number;
   pool: WorkerPool;
+  /** Of the connection, for errors. */
+  uri: string;
 }
 
 export interface LaneCall {
@@ -65,14 +67,15 @@ export class Lane {
 
   /** Runs a call, or puts it in the queue. @throws LibvirtError */
   run(call: LaneCall): Promise<unknown> {
-    if (this.#closed) return Promise.reject(failure(ownError('closed', 'the connection is closed'), call));
+    if (this.#closed)
+      return Promise.reject(this.#failure(ownError('closed', 'the connection is closed'), call));
     if (call.signal?.aborted) {
       return Promise.reject(
-        failure(ownError('aborted', 'aborted before the call'), call, call.signal.reason),
+        this.#failure(ownError('aborted', 'aborted before the call'), call, call.signal.reason),
       );
     }
     if (this.#urgent.length + this.#queue.length >= this.#settings.maxQueued) {
-      return Promise.reject(failure(ownError('busy', 'too many libvirt calls are waiting'), call));
+      return Promise.reject(this.#failure(ownError('busy', 'too many libvirt calls are waiting'), call));
     }
     return new Promise((resolve, reject) => {
       const job: Job = {
@@ -122,7 +125,7 @@ export class Lane {
       const queue = job.urgent ? this.#urgent : this.#queue;
       queue.splice(queue.indexOf(job), 1);
     }
-    job.reject(failure(ownError(kind, message), job, cause));
+    job.reject(this.#failure(ownError(kind, message), job, cause));
     this.#dispatch();
   }
 
@@ -162,14 +165,15 @@ export class Lane {
     if (this.#running.get(worker) === job) {
       this.#running.delete(worker);
       job.stopWaiting();
-      if ('error' in outcome) job.reject(failure(outcome.error, job));
+      if ('error' in outcome) job.reject(this.#failure(outcome.error, job));
       else job.resolve(outcome.value);
     }
     this.#held.delete(worker);
     this.#settings.pool.give(worker);
   }
-}
 
-function failure(fields: ErrorFields, call: LaneCall, cause?: unknown): LibvirtError {
-  return new LibvirtError(fields, call.name, cause === undefined ? undefined : { cause });
+  #failure(fields: ErrorFields, call: LaneCall, cause?: unknown): LibvirtError {
+    const { uri } = this.#settings;
+    return new LibvirtError(fields, call.name, cause === undefined ? { uri } : { uri, cause });
+  }
 }

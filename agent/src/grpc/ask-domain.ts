@@ -1,7 +1,6 @@
 /** What the services ask libvirt about a domain before they start an operation on it. */
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
-import { VirtkeepError } from '@virtkeep/shared/errors';
-import { fromLibvirt, isNoDomain } from '../snapshots/index.ts';
+import { fromDomain } from '../libvirt/domains.ts';
 import type { Lock } from '../workflows/context.ts';
 
 /**
@@ -17,8 +16,7 @@ export async function askDomain<T>(
   try {
     return await ask(await libvirt().domainByUuid(id));
   } catch (error) {
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
-    throw fromLibvirt(error, call);
+    throw fromDomain(error, id, call);
   }
 }
 

@@ -5,9 +5,9 @@ import type {
   StartBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { backupTargetRefusal } from '../pools/index.ts';
-import { fromLibvirt } from '../snapshots/index.ts';
 import { backupWorkflow } from '../workflows/backup.ts';
 import { backupFileOf } from '../workflows/backup-file.ts';
 import type { Lock } from '../workflows/context.ts';

@@ -23,10 +23,10 @@ import {
   metadataElement,
   parseDomain,
 } from '../domain-xml/index.ts';
-import { asLibvirtFailure, type Inventory } from '../inventory/index.ts';
+import type { Inventory } from '../inventory/index.ts';
 import { type LoanNames, refuseWhileLent } from '../lending/guard.ts';
+import { fromDomain } from '../libvirt/domains.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { isNoDomain } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
@@ -202,11 +202,9 @@ async function asked<T>(
   id: string,
   call: (domain: LibvirtDomain) => Promise<T>,
 ): Promise<T> {
-  const libvirt = workflows.libvirt();
   try {
-    return await call(libvirt.domain(id));
+    return await call(workflows.libvirt().domain(id));
   } catch (error) {
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id }, { cause: error });
-    throw asLibvirtFailure(error, libvirt.uri);
+    throw fromDomain(error, id, 'libvirt');
   }
 }

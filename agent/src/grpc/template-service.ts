@@ -1,8 +1,8 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { TemplateServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { fromLibvirt } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { changeTemplateWorkflow } from '../workflows/template/change.ts';

@@ -1,8 +1,9 @@
 /** The guest's agent as a backup needs it: does it answer, are the file systems frozen, thaw them. */
-import { type Domain, ErrorCode, isLibvirtError } from '@virtkeep/node-libvirt';
+import type { Domain } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { isNoDomain } from '../libvirt/errors.ts';
 import { ABSENT_KEYS } from './failures.ts';
 import { guestCommand } from './session.ts';
 
@@ -54,5 +55,5 @@ export async function ensureThawed(domain: Domain, signal: AbortSignal, log: Log
 }
 
 function isGone(error: unknown): boolean {
-  return hasKey(error, ...ABSENT_KEYS) || (isLibvirtError(error) && error.is(ErrorCode.NO_DOMAIN));
+  return hasKey(error, ...ABSENT_KEYS) || isNoDomain(error);
 }

@@ -1,4 +1,7 @@
-/** What libvirt and the agents say when a command fails, as the product's errors. Texts are those of libvirt 9 and qemu-ga. */
+/**
+ * What libvirt and the agents say when a command fails, as the product's errors. Texts are those of libvirt 9 and qemu-ga;
+ * the table in `session.test.ts` has each of them.
+ */
 import {
   type Domain,
   DomainStateCode,
@@ -7,6 +10,7 @@ import {
   type LibvirtError,
 } from '@virtkeep/node-libvirt';
 import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromLibvirt } from '../libvirt/errors.ts';
 
 /** The command that failed. */
 export interface Asked {
@@ -106,18 +110,9 @@ function agentsOwn(text: string, asked: Asked, cause: LibvirtError): VirtkeepErr
 const MAX_REASON = 1000;
 
 function otherFailure(error: unknown, asked: Asked): VirtkeepError {
+  const { command } = asked;
+  if (isLibvirtError(error)) return fromLibvirt(error, command);
   const reason = String((error as Error)?.message ?? error).slice(0, MAX_REASON);
-  if (!isLibvirtError(error)) {
-    const { command } = asked;
-    return new VirtkeepError(
-      'guest_agent_failed',
-      { domain: nameOf(asked.domain), command, reason },
-      { cause: error },
-    );
-  }
-  const { kind } = error;
-  if (kind === 'aborted') return new VirtkeepError('canceled', {}, { cause: error });
-  if (kind === 'connection' || kind === 'closed' || kind === 'busy')
-    return new VirtkeepError('libvirt_unreachable', { uri: 'this node', reason }, { cause: error });
-  return new VirtkeepError('libvirt_failed', { call: error.call, reason }, { cause: error });
+  const params = { domain: nameOf(asked.domain), command, reason };
+  return new VirtkeepError('guest_agent_failed', params, { cause: error });
 }

@@ -1,13 +1,7 @@
-import {
-  type Domain,
-  DomainStateCode,
-  ErrorCode,
-  isLibvirtError,
-  type Snapshot,
-  SnapshotList,
-} from '@virtkeep/node-libvirt';
+import { type Domain, DomainStateCode, ErrorCode, type Snapshot, SnapshotList } from '@virtkeep/node-libvirt';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
+import { isAnswer, isNoDomain } from '../libvirt/errors.ts';
 import { type SavedState, savedStateOf } from '../snapshots/index.ts';
 
 /** A domain as libvirt tells it. */
@@ -57,7 +51,7 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
       savedStates,
     };
   } catch (error) {
-    if (isLibvirtError(error) && error.is(ErrorCode.NO_DOMAIN)) return undefined;
+    if (isNoDomain(error)) return undefined;
     throw error;
   }
 }
@@ -69,7 +63,7 @@ async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedStat
     snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
   } catch (error) {
     // libvirt 9.0 lists none while it freezes the guest for a new one, which has no name yet (measured)
-    if (old && isLibvirtError(error) && error.is(ErrorCode.INVALID_ARG)) return old;
+    if (old && isAnswer(error, ErrorCode.INVALID_ARG)) return old;
     throw error;
   }
   if (snapshots.length === 0) return [];
@@ -85,7 +79,7 @@ async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedStat
 }
 
 function ignoreGone(error: unknown): null {
-  if (isLibvirtError(error) && error.is(ErrorCode.NO_DOMAIN_SNAPSHOT)) return null;
+  if (isAnswer(error, ErrorCode.NO_DOMAIN_SNAPSHOT)) return null;
   throw error;
 }
 

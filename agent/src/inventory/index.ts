@@ -1,6 +1,5 @@
 /** The live cache of the node's domains and pools. */
 
 export { powerStateOf } from './domain-facts.ts';
-export { asLibvirtFailure } from './failures.ts';
 export { Inventory, type InventoryOptions, type LibvirtSource } from './inventory.ts';
 export { encodedForm } from './shown.ts';

@@ -13,8 +13,8 @@ import type {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
+import { fromLibvirt } from '../libvirt/errors.ts';
 import type { Catalogue, PoolRecord, Settings } from '../pools/index.ts';
-import { asLibvirtFailure } from './failures.ts';
 import { InventoryFeed } from './feed.ts';
 import { domainMessage, poolMessage } from './messages.ts';
 import { NodeModel } from './node-model.ts';
@@ -206,9 +206,8 @@ export class Inventory {
   }
 
   async #asked(work: () => Promise<void>): Promise<void> {
-    const { link } = this.#options;
     return work().catch((error: unknown) => {
-      throw asLibvirtFailure(error, link.uri);
+      throw fromLibvirt(error, 'libvirt');
     });
   }
 

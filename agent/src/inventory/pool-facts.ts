@@ -1,6 +1,7 @@
 import { ErrorCode, isLibvirtError, type Libvirt, PoolState, type StoragePool } from '@virtkeep/node-libvirt';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
+import { isAnswer } from '../libvirt/errors.ts';
 import {
   buildPool,
   fsFacts,
@@ -48,7 +49,7 @@ async function readPool(
       log.warn('a data pool does not answer', { pool: pool.name, path: definition.path });
     return buildPool(definition, looked?.numbers ?? numbers, looked?.mount);
   } catch (error) {
-    if (isLibvirtError(error) && error.is(ErrorCode.NO_STORAGE_POOL)) return undefined;
+    if (isAnswer(error, ErrorCode.NO_STORAGE_POOL)) return undefined;
     if (isLibvirtError(error)) throw error;
     log.warn('a data pool cannot be read', { pool: pool.name, error });
     return undefined;

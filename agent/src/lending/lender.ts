@@ -10,8 +10,8 @@ import {
   parseDomain,
 } from '../domain-xml/index.ts';
 import { firstOwnLayer } from '../inventory/disk-facts.ts';
+import { unlessGone } from '../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath } from '../pools/index.ts';
-import { isNoDomain } from '../snapshots/index.ts';
 import { attachmentsOf } from './attachments.ts';
 import type { Lender, LenderDisk } from './freezer.ts';
 
@@ -28,18 +28,15 @@ export interface Party {
 }
 
 /** @returns undefined when there is no such domain @throws LibvirtError, VirtkeepError xml_invalid */
-export async function readParty(libvirt: Libvirt, domainId: string): Promise<Party | undefined> {
-  try {
+export function readParty(libvirt: Libvirt, domainId: string): Promise<Party | undefined> {
+  return unlessGone(async () => {
     const domain = await libvirt.domainByUuid(domainId);
     const [active, persistent] = [await domain.isActive(), await domain.isPersistent()];
     const live = active ? parseDomain(await domain.xml(), domain.name) : undefined;
     const config = persistent ? parseDomain(await domain.xml(DomainXml.INACTIVE), domain.name) : undefined;
     const { name, metadata } = (live ?? config)!;
     return { domain, name, active, live, config, metadata };
-  } catch (error) {
-    if (isNoDomain(error)) return undefined;
-    throw error;
-  }
+  }, undefined);
 }
 
 /** What the domain has of others: the running form is the truth, the definition when it is off. */

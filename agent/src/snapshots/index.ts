@@ -6,7 +6,6 @@
  */
 export { buildChain, type ChainFile, keptOf, type Layer, presentBranch, type SavedState } from './chain.ts';
 export { createAutomaticState, createState } from './create.ts';
-export { fromLibvirt, isNoDomain, patiently } from './failures.ts';
 export { incrementTag, parseIncrementTag } from './increment-tag.ts';
 export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
 export { foreignFiles, lookAt } from './look.ts';

@@ -3,8 +3,8 @@ import { type Domain, type Libvirt, SnapshotList, SnapshotXml } from '@virtkeep/
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { readLayers } from '../disks/index.ts';
+import { unlessGone } from '../libvirt/domains.ts';
 import type { ChainFile, SavedState } from './chain.ts';
-import { isNoDomain } from './failures.ts';
 import { AUTOMATIC_PREFIX } from './plan.ts';
 import type { AutomaticState } from './remove.ts';
 import { savedStateOf } from './state-xml.ts';
@@ -41,9 +41,9 @@ async function withVolumes(state: SavedState): Promise<SavedState> {
 }
 
 /** Automatic states a domain bears, ready to be removed; none when there is no such domain. */
-export async function leftoverStates(libvirt: Libvirt, domainId: string): Promise<AutomaticState[]> {
+export function leftoverStates(libvirt: Libvirt, domainId: string): Promise<AutomaticState[]> {
   const domain = libvirt.domain(domainId);
-  try {
+  return unlessGone(async () => {
     const found: AutomaticState[] = [];
     for (const snapshot of await domain.snapshots()) {
       if (!snapshot.name.startsWith(AUTOMATIC_PREFIX)) continue;
@@ -56,10 +56,7 @@ export async function leftoverStates(libvirt: Libvirt, domainId: string): Promis
       });
     }
     return found;
-  } catch (error) {
-    if (isNoDomain(error)) return [];
-    throw error;
-  }
+  }, []);
 }
 
 /**

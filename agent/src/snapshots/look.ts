@@ -3,7 +3,8 @@ import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { exists } from '@virtkeep/shared/files';
 import { readLayers } from '../disks/index.ts';
 import { parseDomain } from '../domain-xml/index.ts';
-import { isNoDomain } from './failures.ts';
+import { unlessGone } from '../libvirt/domains.ts';
+import { isNoDomain } from '../libvirt/errors.ts';
 import { loadStates } from './load.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
 import { diskStates } from './state-xml.ts';
@@ -18,18 +19,15 @@ export interface Look {
  * @param foreign files that others use, from `foreignFiles`
  * @throws LibvirtError, VirtkeepError io_failed
  */
-export async function lookAt(
+export function lookAt(
   libvirt: Libvirt,
   domainId: string,
   foreign: ReadonlyMap<string, string>,
 ): Promise<Look | null> {
-  try {
+  return unlessGone(async () => {
     const domain = await libvirt.domainByUuid(domainId);
     return { domain, picture: await pictureOf(domain, foreign) };
-  } catch (error) {
-    if (isNoDomain(error)) return null;
-    throw error;
-  }
+  }, null);
 }
 
 async function pictureOf(domain: Domain, foreign: ReadonlyMap<string, string>): Promise<ChainPicture> {

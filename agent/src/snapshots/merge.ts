@@ -27,7 +27,7 @@ import {
   metadataElement,
   stripBackingStore,
 } from '../domain-xml/index.ts';
-import { patiently } from './failures.ts';
+import { patiently } from '../libvirt/errors.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
 import { firstShrunk, fitLower } from './merge-fit.ts';
 import { type MergeGoal, type MergeStep, nextMergeStep, uppersOf } from './merge-plan.ts';

@@ -6,7 +6,6 @@ import {
   type Domain,
   DomainXml,
   ErrorCode,
-  isLibvirtError,
   type JobStats,
   JobType,
   type Libvirt,
@@ -17,7 +16,8 @@ import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/e
 import { exists, removePath } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { qemuImg, readLayers } from '../disks/index.ts';
-import { isNoDomain, patiently } from './failures.ts';
+import { findDomain } from '../libvirt/domains.ts';
+import { isAnswer, patiently } from '../libvirt/errors.ts';
 import { requireRoomToMerge } from './merge-room.ts';
 import { AUTOMATIC_PREFIX, nextRemovalStep, type RemovalStep, type RemovalView } from './plan.ts';
 import { diskStates, savedStateOf, withSources } from './state-xml.ts';
@@ -119,15 +119,6 @@ async function look(
   return { step: nextRemovalStep(view), domain };
 }
 
-async function findDomain(libvirt: Libvirt, domainId: string): Promise<Domain | null> {
-  try {
-    return await libvirt.domainByUuid(domainId);
-  } catch (error) {
-    if (isNoDomain(error)) return null;
-    throw error;
-  }
-}
-
 async function viewOf(domain: Domain | null, state: AutomaticState): Promise<RemovalView> {
   const memoryFile =
     state.memoryPath !== undefined && (await exists(state.memoryPath)) ? state.memoryPath : null;
@@ -159,7 +150,7 @@ async function viewOf(domain: Domain | null, state: AutomaticState): Promise<Rem
 
 async function isSnapshotting(domain: Domain): Promise<boolean> {
   const { type, params } = await domain.jobStats().catch(error => {
-    if (isLibvirtError(error) && error.is(ErrorCode.OPERATION_INVALID)) return NO_JOB; // switched off meanwhile
+    if (isAnswer(error, ErrorCode.OPERATION_INVALID)) return NO_JOB; // switched off meanwhile
     throw error;
   });
   const runs = type === JobType.BOUNDED || type === JobType.UNBOUNDED;

@@ -4,7 +4,6 @@ import {
   type Domain,
   DomainXml,
   ErrorCode,
-  isLibvirtError,
   type Libvirt,
   SaveRestore,
   SnapshotCreate,
@@ -22,8 +21,8 @@ import {
   setNvram,
   stripRuntime,
 } from '../domain-xml/index.ts';
+import { isAnswer, isNoDomain, patiently } from '../libvirt/errors.ts';
 import type { SavedState } from './chain.ts';
-import { isNoDomain, patiently } from './failures.ts';
 import { foreignFiles, lookAt } from './look.ts';
 import { isUnused, type RevertPlan } from './revert-plan.ts';
 import { diskStates, domainsOfState, withOverlays, withSources } from './state-xml.ts';
@@ -82,7 +81,7 @@ export async function stopDomain(domain: Domain): Promise<void> {
   try {
     if (await domain.isActive()) await domain.destroy();
   } catch (error) {
-    if (!(isLibvirtError(error) && error.is(ErrorCode.OPERATION_INVALID))) throw error;
+    if (!isAnswer(error, ErrorCode.OPERATION_INVALID)) throw error;
   }
 }
 

@@ -9,7 +9,7 @@
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { FinishOptions } from '../archive/index.ts';
-import { fromLibvirt } from '../snapshots/index.ts';
+import { fromLibvirt } from '../libvirt/errors.ts';
 import { estimate, planCopy, refuseChanged, writeMembers } from './backup/copy.ts';
 import { type Destination, openDestination } from './backup/destination.ts';
 import { type FrozenInstant, freeze, spareDirectoryOf } from './backup/freeze.ts';

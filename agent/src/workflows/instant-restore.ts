@@ -13,7 +13,8 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
-import { fromLibvirt, memoryFileXml } from '../snapshots/index.ts';
+import { fromLibvirt } from '../libvirt/errors.ts';
+import { memoryFileXml } from '../snapshots/index.ts';
 import { setResumedClock } from './clock.ts';
 import type { Effect, OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';

@@ -9,8 +9,9 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { parseDomain } from '../domain-xml/index.ts';
 import { probeAgent } from '../guest/index.ts';
-import { asLibvirtFailure, powerStateOf } from '../inventory/index.ts';
-import { isNoDomain, patiently } from '../snapshots/index.ts';
+import { powerStateOf } from '../inventory/index.ts';
+import { fromDomain, unlessGone } from '../libvirt/domains.ts';
+import { patiently } from '../libvirt/errors.ts';
 import type { OperationContext, Workflow } from './context.ts';
 
 export interface PowerRequest {
@@ -97,9 +98,7 @@ export function setPower(dependencies: { libvirt(): Libvirt }, request: PowerReq
         context.warn('The guest agent did not answer, so the power button (ACPI) was pressed.');
       context.commit(method ? { power_state: state, method } : { power_state: state });
     } catch (error) {
-      if (isNoDomain(error))
-        throw new VirtkeepError('domain_not_found', { id: request.domainId }, { cause: error });
-      throw asLibvirtFailure(error, dependencies.libvirt().uri);
+      throw fromDomain(error, request.domainId, 'power');
     }
   };
 }
@@ -224,13 +223,8 @@ async function untilState(domain: Domain, wanted: PowerState, signal: AbortSigna
   }
 }
 
-async function currentPower(domain: Domain): Promise<PowerState> {
-  try {
-    return powerStateOf((await domain.state()).state);
-  } catch (error) {
-    if (isNoDomain(error)) return OFF;
-    throw error;
-  }
+function currentPower(domain: Domain): Promise<PowerState> {
+  return unlessGone(async () => powerStateOf((await domain.state()).state), OFF);
 }
 
 /** Watched from before the call: a reboot is an event only, the state stays the same. */

@@ -8,14 +8,8 @@ import { errnoOf, hasKey } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureResumed, ensureThawed } from '../guest/index.ts';
-import {
-  fromLibvirt,
-  mergeState,
-  patiently,
-  removeAutomaticState,
-  removeUnusedLayers,
-  undoRevert,
-} from '../snapshots/index.ts';
+import { fromLibvirt, patiently } from '../libvirt/errors.ts';
+import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { commitOverlays } from './guest/offline.ts';

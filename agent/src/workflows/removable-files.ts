@@ -11,8 +11,8 @@ import {
   parseSnapshot,
 } from '../domain-xml/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
+import { isNoDomain } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
-import { isNoDomain } from '../snapshots/index.ts';
 
 /**
  * The files that a domain alone uses: every layer of its disks and of its saved states with their memory files, as far as

@@ -8,9 +8,8 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import { parseDomain } from '../domain-xml/index.ts';
-import { asLibvirtFailure } from '../inventory/index.ts';
+import { findDomain, fromDomain } from '../libvirt/domains.ts';
 import type { PoolRecord } from '../pools/index.ts';
-import { isNoDomain } from '../snapshots/index.ts';
 import type { Workflow } from './context.ts';
 import { refuseLent } from './lend/refuse.ts';
 import { removableFiles, usedByOthers } from './removable-files.ts';
@@ -57,9 +56,7 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
         commit({ removed: files });
       });
     } catch (error) {
-      if (isNoDomain(error))
-        throw new VirtkeepError('domain_not_found', { id: request.domainId }, { cause: error });
-      throw asLibvirtFailure(error, libvirt.uri);
+      throw fromDomain(error, request.domainId, 'remove_domain');
     }
   };
 }
@@ -75,7 +72,7 @@ export async function removeOrphanedFiles(
   signal: AbortSignal,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
-  if (await exists(libvirt, effect.domainId)) return;
+  if (await findDomain(libvirt, effect.domainId)) return;
   const used = await usedByOthers(libvirt, effect.domainId, await dependencies.pools(signal));
   for (const path of effect.paths) {
     throwIfAborted(signal);
@@ -93,14 +90,4 @@ async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRe
   if (!force) await refuseWithClones(libvirt, { uuid: domain.uuid, name: xmlName, metadata }, 'removed');
   if (active && !force) throw new VirtkeepError('domain_running', { domain: xmlName });
   if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
-}
-
-async function exists(libvirt: Libvirt, domainId: string): Promise<boolean> {
-  try {
-    await libvirt.domainByUuid(domainId);
-    return true;
-  } catch (error) {
-    if (isNoDomain(error)) return false;
-    throw error;
-  }
 }

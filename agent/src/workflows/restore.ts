@@ -12,7 +12,7 @@
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { diskId } from '../disks/index.ts';
-import { fromLibvirt } from '../snapshots/index.ts';
+import { fromLibvirt } from '../libvirt/errors.ts';
 import { setResumedClock } from './clock.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';

@@ -13,7 +13,8 @@ import { type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
-import { isNoDomain, loadStates, savedStateId } from '../snapshots/index.ts';
+import { isNoDomain } from '../libvirt/errors.ts';
+import { loadStates, savedStateId } from '../snapshots/index.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { packTpmState, replaceTpmState } from './tpm-state.ts';
 

@@ -1,6 +1,6 @@
 /** Ending a domain: both steps succeed when there is no such domain, or not any more. */
-import { type Domain, DomainUndefine, ErrorCode, isLibvirtError } from '@virtkeep/node-libvirt';
-import { isNoDomain } from '../snapshots/index.ts';
+import { type Domain, DomainUndefine, ErrorCode } from '@virtkeep/node-libvirt';
+import { isAnswer, isNoDomain } from '../libvirt/errors.ts';
 
 const UNDEFINE_FLAGS =
   DomainUndefine.MANAGED_SAVE |
@@ -14,7 +14,7 @@ export async function destroyIfActive(domain: Domain): Promise<void> {
     if (await domain.isActive()) await domain.destroy();
   } catch (error) {
     // it ended by itself meanwhile, or was transient
-    if (!isNoDomain(error) && !(isLibvirtError(error) && error.is(ErrorCode.OPERATION_INVALID))) throw error;
+    if (!isNoDomain(error) && !isAnswer(error, ErrorCode.OPERATION_INVALID)) throw error;
   }
 }
 
@@ -24,7 +24,7 @@ export async function undefineWholly(domain: Domain): Promise<void> {
   try {
     await domain.undefine(withTpm).catch(error => {
       // libvirt before 8.9 knows no flag for the TPM, and removes its state always
-      if (isLibvirtError(error) && error.is(ErrorCode.INVALID_ARG)) return domain.undefine(UNDEFINE_FLAGS);
+      if (isAnswer(error, ErrorCode.INVALID_ARG)) return domain.undefine(UNDEFINE_FLAGS);
       throw error;
     });
   } catch (error) {

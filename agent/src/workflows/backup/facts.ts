@@ -6,12 +6,12 @@ import { exists } from '@virtkeep/shared/files';
 import type { Manifest } from '../../archive/index.ts';
 import { diskId, readLayers } from '../../disks/index.ts';
 import { type DomainConfig, isLent, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
+import { isNoDomain } from '../../libvirt/errors.ts';
 import { backupSourceRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import {
   buildChain,
   type ChainFile,
   diskStates,
-  isNoDomain,
   keptOf,
   loadStates,
   presentBranch,

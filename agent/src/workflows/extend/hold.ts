@@ -1,12 +1,12 @@
 /** Which of the states that increments made stay on the VM (specification 3.2). */
 import type { Domain } from '@virtkeep/node-libvirt';
-import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { isLending } from '../../lending/guard.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
+import { fromLibvirt } from '../../libvirt/errors.ts';
 import {
   foreignFiles,
-  fromLibvirt,
-  isNoDomain,
   loadStates,
   lookAt,
   type MergeRequest,
@@ -134,8 +134,7 @@ export async function completeMerges(
     const { metadata } = parseDomain(await domain.xml(), domainId);
     if (!metadata.looseLayers?.length) return;
   } catch (error) {
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId });
-    throw error;
+    throw fromDomain(error, domainId, 'virDomainGetXMLDesc');
   }
   const bandwidthMiB = dependencies.mergeBandwidthMiB;
   const goal = { domainId, name: null, countsAsDeletion: false };

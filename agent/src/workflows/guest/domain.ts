@@ -6,8 +6,8 @@ import type { Logger } from '@virtkeep/shared/log';
 import { diskId, readLayers } from '../../disks/index.ts';
 import { type DiskConfig, type DomainConfig, isLent, parseDomain } from '../../domain-xml/index.ts';
 import { refuseWhileLent } from '../../lending/guard.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath } from '../../pools/index.ts';
-import { fromLibvirt, isNoDomain } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import { refuseWithClones } from '../template/family.ts';
 import { resolveVolumes } from '../volumes.ts';
@@ -42,8 +42,7 @@ export async function inDomain(
     await work(domain).finally(() => operations.changed(domainId));
   } catch (error) {
     throwIfAborted(context.signal);
-    if (isNoDomain(error)) throw new VirtkeepError('domain_not_found', { id: domainId }, { cause: error });
-    throw fromLibvirt(error, 'guest_operation');
+    throw fromDomain(error, domainId, 'guest_operation');
   }
 }
 

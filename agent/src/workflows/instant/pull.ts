@@ -12,7 +12,7 @@ import { exists } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
 import { readImageHeader } from '../../disks/index.ts';
 import { type DiskConfig, parseDomain, stripBackingStore } from '../../domain-xml/index.ts';
-import { isNoDomain, patiently } from '../../snapshots/index.ts';
+import { isNoDomain, patiently } from '../../libvirt/errors.ts';
 import type { InstantDisk } from './chain.ts';
 import { pullOffline, removePieces } from './offline.ts';
 

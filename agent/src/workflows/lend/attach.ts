@@ -12,11 +12,10 @@ import { attachedIdOf } from '../../lending/attachments.ts';
 import type { Instant, LentSource } from '../../lending/freezer.ts';
 import { attachmentsOfParty, type Party } from '../../lending/lender.ts';
 import { freeTarget } from '../../lending/target.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
-import { fromLibvirt } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { asTargetError } from '../snapshot/target.ts';
 import { plug } from './device.ts';
 import { freezerOf } from './freezers.ts';
 import { noteAttachment, noteLoan } from './loan.ts';
@@ -53,7 +52,7 @@ export function attachDiskWorkflow(dependencies: WorkflowDependencies, request: 
   return context =>
     run(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromLibvirt(asTargetError(error, request.borrowerId), 'attach_disk');
+      throw fromDomain(error, request.borrowerId, 'attach_disk');
     });
 }
 

@@ -4,10 +4,9 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { readParty } from '../../lending/lender.ts';
-import { fromLibvirt } from '../../snapshots/index.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { asTargetError } from '../snapshot/target.ts';
 import { type LoanKey, takeBack } from './loan.ts';
 import { requireParty } from './parties.ts';
 
@@ -24,7 +23,7 @@ export function detachDiskWorkflow(dependencies: WorkflowDependencies, request: 
   return context =>
     run(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromLibvirt(asTargetError(error, request.borrowerId), 'detach_disk');
+      throw fromDomain(error, request.borrowerId, 'detach_disk');
     });
 }
 

@@ -4,7 +4,7 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { type DomainConfig, type LentDisk, lentDiskIdOf, lentDiskXml } from '../../domain-xml/index.ts';
 import { type Party, readParty } from '../../lending/lender.ts';
-import { isNoDomain } from '../../snapshots/index.ts';
+import { isNoDomain } from '../../libvirt/errors.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 
 /**

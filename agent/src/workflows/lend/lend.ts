@@ -1,9 +1,8 @@
 /** The owner's side of a loan to a domain of another node: the instant and the note here, the disk there. */
 import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
-import { fromLibvirt } from '../../snapshots/index.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { asTargetError } from '../snapshot/target.ts';
 import { hold, sourceFor } from './attach.ts';
 import { endAtOwner, type LoanKey, noteLoan } from './loan.ts';
 import { requireParty } from './parties.ts';
@@ -23,7 +22,7 @@ export function lendDiskWorkflow(dependencies: WorkflowDependencies, request: Le
   return context =>
     lend(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromLibvirt(asTargetError(error, request.ownerId), 'lend_disk');
+      throw fromDomain(error, request.ownerId, 'lend_disk');
     });
 }
 
@@ -54,7 +53,7 @@ export function returnDiskWorkflow(dependencies: WorkflowDependencies, key: Loan
   return context =>
     giveBack(dependencies, key, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromLibvirt(asTargetError(error, key.ownerId), 'return_disk');
+      throw fromDomain(error, key.ownerId, 'return_disk');
     });
 }
 

@@ -1,7 +1,7 @@
 /** Puts loans right that others have changed: what the keeper found, done under the locks of the domains. */
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { LoanAction } from '../../lending/upkeep.ts';
-import { fromLibvirt } from '../../snapshots/index.ts';
+import { fromLibvirt } from '../../libvirt/errors.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { freezerOf } from './freezers.ts';

@@ -7,8 +7,8 @@ import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1
 import { newId } from '@virtkeep/shared/ids';
 import type { Manifest } from '../../archive/index.ts';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { isNoDomain } from '../../libvirt/errors.ts';
 import { fsFacts, type PoolRecord, resolveInPool } from '../../pools/index.ts';
-import { isNoDomain } from '../../snapshots/index.ts';
 import { markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { matchTemplate, requireMatch } from '../template/match.ts';

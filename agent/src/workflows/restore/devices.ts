@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { open, realpath, stat } from 'node:fs/promises';
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { type DiskConfig, type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
-import { isNoDomain } from '../../snapshots/index.ts';
+import { isNoDomain } from '../../libvirt/errors.ts';
 
 /**
  * Targets whose storage is present and unused by every domain of the node (spec 2.1 rule 4), and by the node itself: an

@@ -6,13 +6,13 @@ import type { CreateSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/
 import { MiB } from '@virtkeep/shared/units';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { probeAgent } from '../../guest/index.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
 import { requireSpace } from '../../pools/index.ts';
 import {
   AUTOMATIC_PREFIX,
   blockJobOf,
   createState,
   type DiskToFreeze,
-  fromLibvirt,
   LENDING_STATE,
   loadStates,
   planState,
@@ -25,7 +25,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';
-import { asTargetError, findTarget, refuseForClones, type Target } from './target.ts';
+import { findTarget, refuseForClones, type Target } from './target.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;
@@ -46,7 +46,7 @@ export function createSnapshotWorkflow(
   return context =>
     run(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromLibvirt(asTargetError(error, request.domainId), 'create_snapshot');
+      throw fromDomain(error, request.domainId, 'create_snapshot');
     });
 }
 

@@ -4,13 +4,14 @@ import type { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/
 import { MiB } from '@virtkeep/shared/units';
 import { releaseZfs } from '../../lending/zfs-freezer.ts';
 import { type ZfsInstant, zfsInstants } from '../../lending/zfs-instants.ts';
-import { fromLibvirt, lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
+import { lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
 import { ZfsDriver } from '../../zfs/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { pruneFirmware } from '../state-firmware.ts';
-import { asTargetError, findTarget, refuseForClones, stateById } from './target.ts';
+import { findTarget, refuseForClones, stateById } from './target.ts';
 
 /** The workflow. Result: `{}`. */
 export function removeSnapshotWorkflow(
@@ -20,7 +21,7 @@ export function removeSnapshotWorkflow(
   return context =>
     run(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromLibvirt(asTargetError(error, request.domainId), 'remove_snapshot');
+      throw fromDomain(error, request.domainId, 'remove_snapshot');
     });
 }
 

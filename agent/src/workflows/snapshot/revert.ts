@@ -8,9 +8,9 @@
 import { DomainXml } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RevertSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { fromDomain } from '../../libvirt/domains.ts';
 import {
   defineReverted,
-  fromLibvirt,
   makeOverlays,
   planRevert,
   type RevertPlan,
@@ -32,7 +32,7 @@ import {
   type FormerFirmware,
   keptFirmwarePaths,
 } from '../state-firmware.ts';
-import { asTargetError, findTarget, refuseForClones, requireState, type Target } from './target.ts';
+import { findTarget, refuseForClones, requireState, type Target } from './target.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'stop', 'define', 'start', 'clean'] as const;
@@ -47,7 +47,7 @@ export function revertSnapshotWorkflow(
   return context =>
     run(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromLibvirt(asTargetError(error, request.domainId), 'revert_snapshot');
+      throw fromDomain(error, request.domainId, 'revert_snapshot');
     });
 }
 

@@ -4,7 +4,6 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import {
   type ChainPicture,
   foreignFiles,
-  isNoDomain,
   leftoverStates,
   lookAt,
   removeAutomaticState,
@@ -57,11 +56,4 @@ export function requireState({ domain, picture }: Target, id: string): SavedStat
 /** The saved state with the id that we give it (libvirt knows names only). */
 export function stateById(picture: ChainPicture, id: string): SavedState | undefined {
   return picture.states.find(state => savedStateId(picture.domainId, state) === id);
-}
-
-/** Says the error that libvirt's own "no such domain" means. */
-export function asTargetError(error: unknown, domainId: string): unknown {
-  return isNoDomain(error)
-    ? new VirtkeepError('domain_not_found', { id: domainId }, { cause: error })
-    : error;
 }

@@ -10,7 +10,7 @@ import { basename } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ChangeTemplateRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
-import { fromLibvirt } from '../../snapshots/index.ts';
+import { fromLibvirt } from '../../libvirt/errors.ts';
 import { changedSource, markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';

@@ -13,8 +13,8 @@ import type { CloneDomainRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import { newId } from '@virtkeep/shared/ids';
 import { type Layer, readLayers } from '../../disks/index.ts';
 import { type DomainConfig, type Identity, newMacs, parseDomain } from '../../domain-xml/index.ts';
+import { fromLibvirt, isNoDomain } from '../../libvirt/errors.ts';
 import type { PoolRecord } from '../../pools/index.ts';
-import { fromLibvirt, isNoDomain } from '../../snapshots/index.ts';
 import { markSources, refuseChangedSources, type SourceMark } from '../backup/source-guard.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';

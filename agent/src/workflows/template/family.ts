@@ -2,7 +2,7 @@
 import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { type DomainConfig, type DomainMetadata, parseDomain } from '../../domain-xml/index.ts';
-import { isNoDomain } from '../../snapshots/index.ts';
+import { unlessGone } from '../../libvirt/domains.ts';
 
 export interface Relative {
   domain: Domain;
@@ -14,14 +14,11 @@ export interface Relative {
 const MAX_NAMED = 10;
 
 /** The domain with its definition; null when there is none. @throws LibvirtError */
-export async function relativeOf(libvirt: Libvirt, id: string): Promise<Relative | null> {
-  try {
+export function relativeOf(libvirt: Libvirt, id: string): Promise<Relative | null> {
+  return unlessGone(async () => {
     const domain = await libvirt.domainByUuid(id);
     return { domain, config: parseDomain(await domain.xml(DomainXml.INACTIVE), domain.name) };
-  } catch (error) {
-    if (isNoDomain(error)) return null;
-    throw error;
-  }
+  }, null);
 }
 
 /** The domains of this node whose metadata name that template, by name. @throws LibvirtError */

@@ -5,7 +5,8 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import type { DomainMetadata } from '../../domain-xml/index.ts';
-import { patiently, writeMetadata } from '../../snapshots/index.ts';
+import { patiently } from '../../libvirt/errors.ts';
+import { writeMetadata } from '../../snapshots/index.ts';
 import type { ProgressReporter } from '../context.ts';
 import { type Relative, relativeOf } from './family.ts';
 

@@ -1,0 +1,25 @@
+/** Domains that may not be there, or not any more. */
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromLibvirt, isNoDomain } from './errors.ts';
+
+/** What the work gives; `otherwise` when the domain that it asks is not there. @throws LibvirtError, and what `work` throws */
+export async function unlessGone<T, O>(work: () => Promise<T>, otherwise: O): Promise<T | O> {
+  try {
+    return await work();
+  } catch (error) {
+    if (isNoDomain(error)) return otherwise;
+    throw error;
+  }
+}
+
+/** The domain; null when there is none. @throws LibvirtError */
+export function findDomain(libvirt: Libvirt, domainId: string): Promise<Domain | null> {
+  return unlessGone(() => libvirt.domainByUuid(domainId), null);
+}
+
+/** The error of work on a domain as the product's: `domain_not_found` when it is not there, else as `fromLibvirt`. */
+export function fromDomain(error: unknown, domainId: string, call: string): VirtkeepError {
+  if (isNoDomain(error)) return new VirtkeepError('domain_not_found', { id: domainId }, { cause: error });
+  return fromLibvirt(error, call);
+}
