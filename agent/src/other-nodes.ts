@@ -25,3 +25,8 @@ export interface OtherNodes {
   /** Asks now, never a cache. Does not reject but when the signal fires. */
   whoUses(things: readonly Thing[], signal: AbortSignal): Promise<Answer[]>;
 }
+
+/** An agent that no controller listens to knows of nothing elsewhere. */
+export const NOBODY_ASKED: OtherNodes = {
+  whoUses: async things => things.map(() => ({ kind: 'unknown', reason: 'no controller was asked' })),
+};

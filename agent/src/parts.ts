@@ -16,6 +16,7 @@ import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
+import { NOBODY_ASKED } from './other-nodes.ts';
 import { type ArchiveSummary, Catalogue } from './pools/index.ts';
 import { AGENT_VERSION } from './version.ts';
 import { summaryOf } from './workflows/backup-file.ts';
@@ -77,6 +78,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const workflows: WorkflowDependencies = {
     libvirt: () => link.get(),
     pools: signal => inventory.pools(signal),
+    otherNodes: NOBODY_ASKED,
     filesChanged: poolId => inventory.filesChanged(poolId),
     log,
     version: AGENT_VERSION,

@@ -19,6 +19,7 @@ import { LibvirtLink } from '../../agent/src/libvirt/link.ts';
 import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
+import { NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
 import { Catalogue } from '../../agent/src/pools/index.ts';
 import { summaryOf } from '../../agent/src/workflows/backup-file.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
@@ -73,6 +74,7 @@ export class InventoryLab {
     this.workflows = {
       libvirt: () => this.link.get(),
       pools: signal => this.inventory.pools(signal),
+      otherNodes: NOBODY_ASKED,
       filesChanged: id => this.inventory.filesChanged(id),
       log,
       version: '0.0.0-test',

@@ -11,6 +11,7 @@ import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
+import { NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
 import { BACKUPS_DIR, type PoolRecord } from '../../agent/src/pools/index.ts';
 import { samplePool } from '../../agent/src/pools/sample-pool.ts';
 import { backupWorkflow } from '../../agent/src/workflows/backup.ts';
@@ -41,6 +42,7 @@ export class WorkflowLab {
     this.dependencies = {
       libvirt: () => libvirt,
       pools: async () => this.#pools(),
+      otherNodes: NOBODY_ASKED,
       filesChanged: () => {},
       log,
       version: '0.0.0-test',

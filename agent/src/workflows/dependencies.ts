@@ -2,6 +2,7 @@
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
 import type { FingerprintStore } from '../disks/index.ts';
+import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord } from '../pools/index.ts';
 
 export interface WorkflowDependencies {
@@ -9,6 +10,8 @@ export interface WorkflowDependencies {
   libvirt(): Libvirt;
   /** The node's pools as they are now, outside ones included. */
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  /** What other nodes use of what lies in shared pools. */
+  otherNodes: OtherNodes;
   /** Called when a backup file of a pool appeared, changed or went away. */
   filesChanged(poolId: string): void;
   log: Logger;
