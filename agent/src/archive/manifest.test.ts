@@ -28,6 +28,14 @@ describe('manifest', () => {
     expect(() => parseManifest(Buffer.from([0xff, 0xfe]), '/a.tar')).toThrow(damaged);
   });
 
+  test('a VM may have any uuid that libvirt takes, also outside of RFC 9562', () => {
+    const manifest = manifestOf(members);
+    manifest.vm.uuid = '564d9d5e-c5a2-f1b0-0f2e-7d6f5a4b3c2d';
+    expect(parse(manifest)().vm.uuid).toBe(manifest.vm.uuid);
+    manifest.vm.uuid = '564d9d5e';
+    expect(parse(manifest)).toThrow(damaged);
+  });
+
   test('an unknown kind of member is kept as "other"', () => {
     const manifest = manifestOf([...members, { ...member('x'), kind: 'holograms' as 'other' }]);
     expect(parse(manifest)().members.at(-1)?.kind).toBe('other');

@@ -93,10 +93,10 @@ const state = z.looseObject({
 
 export const manifestSchema = z.looseObject({
   formatVersion: z.number().int().min(1),
-  backupId: z.uuid(),
+  backupId: z.guid(),
   toolVersion: text,
   created: z.iso.datetime(),
-  vm: z.looseObject({ uuid: z.uuid(), name: text }),
+  vm: z.looseObject({ uuid: z.guid(), name: text }),
   isTemplate: z.boolean(),
   /** Version of the template itself, for a template's backup. */
   templateVersion: text.nullable().default(null),

@@ -6,6 +6,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { fromIoError } from '@virtkeep/shared/errors';
+import { roundUp } from '@virtkeep/shared/units';
 
 export interface ImageHeader {
   format: 'qcow2' | 'raw';
@@ -27,6 +28,8 @@ export interface ImageHeader {
   unknownFeatures: boolean;
 }
 
+/** The smallest unit of every disk in QEMU. */
+export const SECTOR_BYTES = 512;
 const MAGIC = 0x514649fb;
 const MAX_NAME_BYTES = 1023;
 const MAX_HEADER_BYTES = 64 * 1024;
@@ -62,9 +65,10 @@ export async function readImageHeader(path: string, offset = 0): Promise<ImageHe
 
 type Parsed = Omit<ImageHeader, 'allocatedSize' | 'fileSize'>;
 
-/** What a raw image's header would say, if it had one. */
+/** What a raw image's header would say, if it had one. A guest sees whole sectors: QEMU fills the last one with zeros. */
 export function rawOf(fileSize: number): Parsed {
-  return { format: 'raw', virtualSize: fileSize, dataFile: false, encrypted: false, unknownFeatures: false };
+  const virtualSize = roundUp(fileSize, SECTOR_BYTES);
+  return { format: 'raw', virtualSize, dataFile: false, encrypted: false, unknownFeatures: false };
 }
 
 function parseQcow2(head: Buffer, path: string): Parsed {

@@ -22,7 +22,7 @@ export interface EnrolOptions {
 
 const ENROL_PATH = '/api/nodes/enroll/';
 
-const answerSchema = z.object({ node_id: z.uuid(), certificate_pem: z.string(), ca_pem: z.string() });
+const answerSchema = z.object({ node_id: z.guid(), certificate_pem: z.string(), ca_pem: z.string() });
 const errorSchema = z.object({ detail: z.string() });
 
 /**

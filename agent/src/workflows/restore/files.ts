@@ -4,12 +4,14 @@ import { dirname, join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { mapLimited } from '@virtkeep/shared/limit';
+import { roundUp } from '@virtkeep/shared/units';
 import {
   assertSelfContained,
   checkImage,
   qemuImg,
   readImageHeader,
   rebaseUnsafe,
+  SECTOR_BYTES,
 } from '../../disks/index.ts';
 import { type Identity, parseSnapshot } from '../../domain-xml/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
@@ -138,12 +140,12 @@ export async function joinLayers(context: OperationContext, path: string, plan: 
       if (!found.ok) throw damaged(`${layer.member} has ${found.corruptions} errors in its metadata`);
     });
     const top = await readImageHeader([...layers, ...merged].at(-1)!.path);
-    if (top.virtualSize !== disk.virtualSizeBytes)
-      throw damaged(
-        `the disk ${disk.target} has ${top.virtualSize} bytes, ${disk.virtualSizeBytes} are recorded`,
-      );
+    // older archives record a raw disk's bytes, of which the last sector may lack some
+    const virtualSize = roundUp(disk.virtualSizeBytes, SECTOR_BYTES);
+    if (top.virtualSize !== virtualSize)
+      throw damaged(`the disk ${disk.target} has ${top.virtualSize} bytes, ${virtualSize} are recorded`);
     const bytes = merged.reduce((sum, layer) => sum + layer.sizeBytes, 0);
-    await mergeLayers(layers[0]!.path, merged, disk.virtualSizeBytes, signal, share =>
+    await mergeLayers(layers[0]!.path, merged, virtualSize, signal, share =>
       context.progress.done(doneBytes + share * bytes),
     );
     doneBytes += bytes;
