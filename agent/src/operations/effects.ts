@@ -1,7 +1,8 @@
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Effect, EffectHandle, Effects, UndoWhen } from '../workflows/context.ts';
-import type { Journal } from './journal.ts';
+import type { EffectRecord, Journal } from './journal.ts';
+import { undoOrder, waitsFor } from './undo-order.ts';
 
 /**
  * Undoes one effect. Idempotent: succeeds when the effect never happened, happened in part, or was undone before.
@@ -43,6 +44,7 @@ export class JournaledEffects implements Effects {
     const effectId = this.#journal.addEffect(this.#operationId, effect, when);
     return {
       undo: async signal => {
+        this.#refuseEarly(effectId);
         await this.#undoEffect(effect, signal);
         this.#journal.strikeEffect(effectId);
       },
@@ -56,26 +58,55 @@ export class JournaledEffects implements Effects {
   }
 
   /**
-   * Tries each effect still in the journal once, newest first. A failing one stays and does not stop those below it.
+   * Tries each effect still in the journal once, in the order of `undoOrder`. One that fails stays, and so do those that
+   * wait for it: the next pass goes on there.
    * @param newSignal makes a fresh signal for each effect.
    * @param trying is told before each.
-   * @returns the failures, newest first; empty when nothing is left.
+   * @returns the failures, in the order of their tries; empty when nothing is left.
    */
   async undoAll(newSignal: () => AbortSignal, trying: (effect: Effect) => void): Promise<UndoFailure[]> {
     const failures: UndoFailure[] = [];
-    for (const { effectId, effect, when } of this.#journal.effects(this.#operationId)) {
+    const stuck: EffectRecord[] = [];
+    for (const record of undoOrder(this.#dueEffects())) {
+      const { effectId, effect } = record;
+      const reason = stuck.find(earlier => waitsFor(record, earlier));
+      if (reason) {
+        this.#log.info('effect waits for another', { effect: effect.type, for: reason.effect.type });
+        stuck.push(record);
+        continue;
+      }
       trying(effect);
       try {
-        // What was to be replaced stays when nothing replaces it.
-        const due = when !== 'success' || this.#committed;
-        if (due) await this.#undoEffect(effect, newSignal());
+        await this.#undoEffect(effect, newSignal());
         this.#journal.strikeEffect(effectId);
-        if (due) this.#log.info('effect undone', { effect: effect.type });
+        this.#log.info('effect undone', { effect: effect.type });
       } catch (error) {
         this.#log.warn('effect could not be undone, it stays in the journal', { effect, error });
         failures.push({ what: effect.type, reason: reasonOf(error) });
+        stuck.push(record);
       }
     }
     return failures;
+  }
+
+  /** Those to be undone now. What a result was to replace stays when there is none, and is struck. */
+  #dueEffects(): EffectRecord[] {
+    const all = this.#journal.effects(this.#operationId);
+    if (this.#committed) return all;
+    for (const { effectId, when } of all) if (when === 'success') this.#journal.strikeEffect(effectId);
+    return all.filter(({ when }) => when !== 'success');
+  }
+
+  /** A recipe that undoes one effect before its end must not take it away from others. */
+  #refuseEarly(effectId: number): void {
+    const order = undoOrder(this.#journal.effects(this.#operationId));
+    const at = order.findIndex(record => record.effectId === effectId);
+    if (at < 0) return;
+    const holder = order
+      .slice(0, at)
+      .find(earlier => (this.#committed || earlier.when !== 'success') && waitsFor(order[at]!, earlier));
+    if (!holder) return;
+    const cause = new Error(`${order[at]!.effect.type} was to be undone before ${holder.effect.type}`);
+    throw new VirtkeepError('internal', { request_id: this.#operationId }, { cause });
   }
 }

@@ -4,7 +4,8 @@
  * A workflow is a recipe: named steps from top to bottom. Before a side effect happens it is declared with
  * `effects.begin`, which writes it durably to the journal; from then on it will be undone, by the running agent or by
  * the next one after a crash, through the same function (`undoEffect` in recover.ts). So undo code exists once, and it
- * is idempotent: it must succeed when the effect never happened, happened in part, or was undone before.
+ * is idempotent: it must succeed when the effect never happened, happened in part, or was undone before. In which order
+ * effects are undone, and which of them wait while another could not be, stands in `operations/undo-order.ts`.
  */
 import type { Logger } from '@virtkeep/shared/log';
 import type { RevertToUndo } from '../snapshots/index.ts';
@@ -65,9 +66,8 @@ export type Effect =
   /** A domain defined by the operation: stop it, undefine it with its saved states' metadata, NVRAM and TPM state. */
   | { type: 'domain'; domainId: string }
   /**
-   * A VM that runs from an archive: pull its data into its disks until nothing refers to the archive. Declared before
-   * anything else of an instant restore, so that it is the last to be "undone": when the restore failed, the domain is
-   * gone by then and nothing is left to do.
+   * A VM that runs from an archive: pull its data into its disks until nothing refers to the archive. When the restore
+   * failed, the domain is gone by then and nothing is left to do.
    */
   | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
   /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
@@ -86,7 +86,10 @@ export interface Revert extends RevertToUndo {
 }
 
 export interface EffectHandle {
-  /** Undoes the effect now, before the operation's end, and strikes it from the journal. */
+  /**
+   * Undoes the effect now, before the operation's end, and strikes it from the journal.
+   * @throws VirtkeepError internal when another effect must be undone before
+   */
   undo(signal: AbortSignal): Promise<void>;
   /** The effect is meant to stay: strikes it from the journal without undoing it. */
   keep(): void;

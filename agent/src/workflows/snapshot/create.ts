@@ -217,18 +217,30 @@ async function attempt(
     { type: 'automatic_state', ...effectOf(domain.uuid, plan) },
     'failure',
   );
-  const frozen =
-    mode === 'quiesced'
-      ? context.effects.begin({ type: 'frozen_guest', domainId: domain.uuid }, 'always')
-      : undefined;
   try {
-    await createState(domain, plan, description, context.signal, context.progress);
+    await thawedAfter(context, domain.uuid, mode, () =>
+      createState(domain, plan, description, context.signal, context.progress),
+    );
     return handle;
   } catch (error) {
     if (!context.signal.aborted) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
     throw error;
+  }
+}
+
+/** A quiesced guest is thawed before anything else is done, be it merging what was made of the state. */
+async function thawedAfter(
+  { effects }: OperationContext,
+  domainId: string,
+  mode: StateMode,
+  work: () => Promise<void>,
+): Promise<void> {
+  if (mode !== 'quiesced') return work();
+  const frozen = effects.begin({ type: 'frozen_guest', domainId }, 'always');
+  try {
+    await work();
   } finally {
-    await frozen?.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
+    await frozen.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
   }
 }
 

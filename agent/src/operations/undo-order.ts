@@ -1,0 +1,78 @@
+/**
+ * In which order the effects of one operation are undone, and which wait while another could not be undone.
+ *
+ * This table is the one place that says so. A recipe may declare its effects in any order: what an effect stands on is known by
+ * its type, so that nothing is taken away under an undo that still needs it.
+ */
+import type { Effect, UndoWhen } from '../workflows/context.ts';
+
+type EffectType = Effect['type'];
+
+interface UndoRule {
+  /**
+   * Types that must be undone before: what they did, or their undo itself, still needs what this one takes away. Holds also
+   * against the order of declaration.
+   */
+  after: readonly EffectType[];
+  /**
+   * What happens to those declared before while this one cannot be undone. `waits`: they stay, since this one may stand on
+   * them. `goes_on`: they are undone all the same, but for those that name this type in `after`.
+   */
+  older: 'waits' | 'goes_on';
+  /** A guest stands still until it is undone: it comes first and waits for nothing. */
+  urgent?: true;
+}
+
+/** What only removes or puts back files leaves the rest alone; what changes a domain holds up all that was done before it. */
+const RULES: Record<EffectType, UndoRule> = {
+  // the agent of a suspended guest does not answer
+  frozen_guest: { after: ['paused_guest'], older: 'goes_on', urgent: true },
+  paused_guest: { after: [], older: 'goes_on', urgent: true },
+  automatic_state: { after: [], older: 'waits' },
+  // with the last loan goes the state that its owner was frozen in
+  loan: { after: ['automatic_state'], older: 'waits' },
+  removed_state: { after: [], older: 'waits' },
+  revert: { after: [], older: 'waits' },
+  // the domain goes back to them
+  unused_layers: { after: ['revert'], older: 'goes_on' },
+  appended_archive: { after: [], older: 'goes_on' },
+  archive: { after: [], older: 'goes_on' },
+  // disks of a domain that is still defined, and copies that a revert is undone with
+  file: { after: ['domain', 'revert', 'appended_archive'], older: 'goes_on' },
+  directory: { after: ['file', 'domain', 'changed_disks'], older: 'goes_on' },
+  domain: { after: [], older: 'waits' },
+  // a failed restore has nothing to pull when its domain is gone
+  instant_pull: { after: ['domain'], older: 'waits' },
+  archive_access: { after: ['domain', 'instant_pull'], older: 'goes_on' },
+  changed_disks: { after: [], older: 'waits' },
+  template_change: { after: [], older: 'waits' },
+  orphaned_files: { after: [], older: 'goes_on' },
+};
+
+/** An effect that is still in the journal. */
+export interface PendingEffect {
+  effectId: number;
+  effect: Effect;
+  when: UndoWhen;
+}
+
+/** The order in which they are to be tried: guests first, then the newest first, but for what the table says. */
+export function undoOrder<T extends PendingEffect>(pending: readonly T[]): T[] {
+  const left = pending.toSorted((a, b) => urgency(b.effect) - urgency(a.effect) || b.effectId - a.effectId);
+  const order: T[] = [];
+  while (left.length > 0) {
+    const next = left.findIndex(({ effect }) => !left.some(other => mustPrecede(other.effect, effect)));
+    order.push(...left.splice(next, 1));
+  }
+  return order;
+}
+
+const urgency = ({ type }: Effect): number => (RULES[type].urgent ? 1 : 0);
+
+const mustPrecede = (first: Effect, second: Effect): boolean => RULES[second.type].after.includes(first.type);
+
+/** Whether an effect waits for one that comes before it in the order and is not undone. */
+export function waitsFor({ effect }: PendingEffect, earlier: PendingEffect): boolean {
+  if (RULES[effect.type].urgent) return false;
+  return RULES[earlier.effect.type].older === 'waits' || mustPrecede(earlier.effect, effect);
+}
