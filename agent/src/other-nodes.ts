@@ -7,15 +7,19 @@
 export type Thing =
   /** A file of a data pool: its path below the pool's directory. */
   | { kind: 'file'; poolId: string; path: string }
-  /** A block device or network disk outside of pools, as `deviceKeyOf` names it the same on all nodes. */
+  /** A block device or network disk outside of pools, as `deviceKeysOf` names it the same on all nodes. */
   | { kind: 'device'; key: string }
-  /** A VM, by its UUID. */
+  /** A VM, by its UUID; its thin clones use it, too. */
   | { kind: 'domain'; id: string };
 
 export interface Use {
   nodeName: string;
   domainId: string;
   domainName: string;
+  /** The domain runs or is suspended there. */
+  active?: boolean;
+  /** Of a domain that runs nowhere: this node is the one on which it was last seen to run. */
+  lastRanHere?: boolean;
 }
 
 /** `unknown` when not every node that could use it has answered: treat it as used wherever something would be removed. */

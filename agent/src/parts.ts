@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { openArchive } from './archive/index.ts';
+import { Claims } from './claims.ts';
 import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
@@ -16,8 +17,8 @@ import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
-import { NOBODY_ASKED } from './other-nodes.ts';
 import { type ArchiveSummary, Catalogue } from './pools/index.ts';
+import { QuestionChannel } from './question-channel.ts';
 import { AGENT_VERSION } from './version.ts';
 import { summaryOf } from './workflows/backup-file.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
@@ -37,6 +38,7 @@ export interface Parts {
   lending: LendingKeeper;
   credentials: ReloadableCredentials;
   renewal: CertificateRenewal;
+  questions: QuestionChannel;
 }
 
 /**
@@ -75,10 +77,12 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     fileIdleMs: config.guest.file_idle_seconds * 1000,
     infoRefreshMs: config.guest.info_refresh_seconds * 1000,
   });
+  const questions = new QuestionChannel();
   const workflows: WorkflowDependencies = {
     libvirt: () => link.get(),
     pools: signal => inventory.pools(signal),
-    otherNodes: NOBODY_ASKED,
+    otherNodes: questions,
+    claims: new Claims(),
     filesChanged: poolId => inventory.filesChanged(poolId),
     log,
     version: AGENT_VERSION,
@@ -126,6 +130,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     lending,
     credentials,
     renewal,
+    questions,
   };
 }
 

@@ -22,12 +22,18 @@ import { type Service, service } from './grpc/server.ts';
 import { snapshotService } from './grpc/snapshot-service.ts';
 import { templateService } from './grpc/template-service.ts';
 import type { Parts } from './parts.ts';
+import { type FindUsesDependencies, findUses } from './workflows/find-uses.ts';
 
 export function agentServices(parts: Parts): Service[] {
-  const { runner, workflows } = parts;
+  const { runner, workflows, inventory } = parts;
+  const cloneOf = (id: string) => inventory.domains().find(({ parentId }) => parentId === id);
+  const uses: FindUsesDependencies = { ...workflows, cloneOf };
   return [
     service(OperationServiceDefinition, operationService(runner)),
-    service(NodeServiceDefinition, nodeService(parts)),
+    service(
+      NodeServiceDefinition,
+      nodeService({ ...parts, findUses: (things, signal) => findUses(uses, things, signal) }),
+    ),
     service(LeanDomainService, domainService(parts)),
     service(SnapshotServiceDefinition, snapshotService(runner, workflows)),
     service(DiskServiceDefinition, diskService(parts)),

@@ -103,6 +103,12 @@ export function errorClientMiddleware(node: string): ClientMiddleware {
   };
 }
 
+/** The server is of an earlier version, which does not know the method. */
+export function isUnimplemented(error: unknown): boolean {
+  const cause = isVirtkeepError(error) ? error.cause : error;
+  return cause instanceof ClientError && cause.code === Status.UNIMPLEMENTED;
+}
+
 function fromClientError(error: unknown, node: string): unknown {
   if (error instanceof RichClientError) {
     const info = error.extra.find(

@@ -16,6 +16,7 @@ import {
 } from '../../controller/src/pki/index.ts';
 import { FakeAgent, type FakeAgentTls } from './fake-agent.ts';
 
+const never = new AbortController().signal;
 const TIMES = { firstRetryMs: 20, maxRetryMs: 50, connectTimeoutMs: 120_000 };
 let dir: string;
 let ca: CertificateAuthority;
@@ -61,6 +62,7 @@ function watch(afterSequence = 0n): Seen {
     },
     inventory: async (_node, event) => void log.push(`inventory ${event.event?.$case}`),
     operation: async (_node, event) => void log.push(`operation ${event.sequence}`),
+    question: async (_node, { things }) => things.map(() => ({ answer: { $case: 'unused', value: {} } })),
     connected: () => void log.push('connected'),
     lost: async () => void log.push('lost'),
   };
@@ -103,6 +105,25 @@ describe('link to a node', () => {
       await until(() => made.isConnected);
       await made.stop();
     }
+  });
+
+  test('answers what the node asks, several questions at a time', async () => {
+    connect(watch().observer);
+    await until(() => agent.questions?.isWatched === true);
+    const domain = { kind: 'domain', id: randomUUID() } as const;
+    const ask = (things: number) => agent.questions!.whoUses(Array(things).fill(domain), never);
+    const unused = { kind: 'unused' };
+    expect(await Promise.all([ask(2), ask(1)])).toEqual([[unused, unused], [unused]]);
+  });
+
+  test('a node of a version that asks nothing is connected as others are', async () => {
+    agent.asksNothing = true;
+    const { observer, log } = watch();
+    const made = connect(observer);
+    await until(() => made.isConnected);
+    agent.setDomain({});
+    await until(() => log.includes('inventory domainChanged'));
+    expect(log).not.toContain('lost');
   });
 
   test('errors of the agent arrive with their key', async () => {

@@ -17,6 +17,7 @@ import { NodeStatus } from '../../agent/src/node-status.ts';
 import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
+import { QuestionChannel } from '../../agent/src/question-channel.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { issue, newAuthority } from './pki.ts';
 
@@ -45,6 +46,7 @@ export interface TestAgent {
   directory: string;
   ca: CertificateAuthority;
   runner: OperationRunner;
+  questions: QuestionChannel;
   server: GrpcServer;
   target: string;
   close(): Promise<void>;
@@ -77,9 +79,14 @@ export async function startTestAgent(): Promise<TestAgent> {
     credentials,
     log: silent,
   });
+  const questions = new QuestionChannel();
+  const findUses = async (things: readonly unknown[]) => things.map(() => null);
   const services = [
     service(OperationServiceDefinition, operationService(runner)),
-    service(NodeServiceDefinition, nodeService({ status, inventory: emptyInventory, renewal })),
+    service(
+      NodeServiceDefinition,
+      nodeService({ status, inventory: emptyInventory, renewal, questions, findUses }),
+    ),
   ];
   const server = await startGrpcServer({ address: '127.0.0.1', port: 0, credentials, services, log: silent });
   return {
@@ -87,6 +94,7 @@ export async function startTestAgent(): Promise<TestAgent> {
     directory,
     ca,
     runner,
+    questions,
     server,
     target: `localhost:${server.port}`,
     async close() {

@@ -33,10 +33,12 @@ import {
   type RunGuestCommandRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import {
+  type FoundUse,
   type InventoryEvent,
   NodeInfo,
   NodeServiceDefinition,
   type NodeServiceImplementation,
+  type Thing,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
   Operation,
@@ -64,8 +66,10 @@ import {
   type TemplateServiceImplementation,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
-import { createServer, type Server } from 'nice-grpc';
+import { createServer, type Server, ServerError, Status } from 'nice-grpc';
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
+import { answerOf, thingMessage } from '../../agent/src/grpc/question-messages.ts';
+import { QuestionChannel } from '../../agent/src/question-channel.ts';
 import { freePort } from '../lab/free-port.ts';
 
 export interface FakeAgentTls {
@@ -115,6 +119,14 @@ export class FakeAgent {
   sentBytes = 0;
   /** Downloads that are going on. */
   openDownloads = 0;
+  /** Who uses a thing on this node; may wait, or throw. */
+  useOf: (thing: Thing) => Promise<FoundUse['use']> | FoundUse['use'] = () => undefined;
+  /** Every thing it was asked for. */
+  readonly askedFor: Thing[] = [];
+  /** Asks the controller about the other nodes; of the latest connection. */
+  questions: QuestionChannel | undefined;
+  /** An agent of the version before, which knows nothing of questions. */
+  asksNothing = false;
   /** What RenewCertificate answers, and what InstallCertificate got. */
   csrPem = '';
   installedPem = '';
@@ -364,6 +376,22 @@ export class FakeAgent {
       installCertificate: async request => {
         agent.installedPem = request.certificatePem;
         return {};
+      },
+      async *watchQuestions(_request, { signal }) {
+        if (agent.asksNothing) throw new ServerError(Status.UNIMPLEMENTED, 'unknown method');
+        const channel = new QuestionChannel();
+        agent.questions = channel;
+        for await (const { id, things } of channel.watch(signal))
+          yield { id, things: things.map(thingMessage) };
+      },
+      answerQuestion: async ({ questionId, answers }) => {
+        agent.questions?.answer(questionId, answers.map(answerOf));
+        return {};
+      },
+      findUses: async ({ things }) => {
+        if (agent.asksNothing) throw new ServerError(Status.UNIMPLEMENTED, 'unknown method');
+        agent.askedFor.push(...things);
+        return { found: await Promise.all(things.map(async thing => ({ use: await agent.useOf(thing) }))) };
       },
     };
   }

@@ -12,6 +12,7 @@ import type { PoolServiceImplementation } from '@virtkeep/shared/gen/virtkeep/ag
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { openArchive } from '../../agent/src/archive/index.ts';
+import { Claims } from '../../agent/src/claims.ts';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
 import { poolService } from '../../agent/src/grpc/pool-service.ts';
 import { Inventory } from '../../agent/src/inventory/index.ts';
@@ -75,6 +76,7 @@ export class InventoryLab {
       libvirt: () => this.link.get(),
       pools: signal => this.inventory.pools(signal),
       otherNodes: NOBODY_ASKED,
+      claims: new Claims(),
       filesChanged: id => this.inventory.filesChanged(id),
       log,
       version: '0.0.0-test',

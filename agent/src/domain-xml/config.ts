@@ -38,6 +38,8 @@ export interface DiskConfig {
   /** Absolute path of a file or block device. */
   path?: string;
   volume?: { pool: string; name: string };
+  /** Of a network disk. */
+  network?: NetworkSource;
   /** The source for people: path, `pool/volume`, or `protocol:name`; empty for an empty drive. */
   source: string;
   /** Driver type: "qcow2", "raw"; libvirt takes raw when it is absent. */
@@ -61,6 +63,15 @@ export interface DiskConfig {
 export interface BackingLayer {
   type: string;
   path?: string;
+}
+
+export interface NetworkSource {
+  /** "iscsi", "rbd", "nbd", "gluster", "https", … */
+  protocol: string;
+  /** Export, `pool/image`, `iqn/lun`, path; empty when there is none. */
+  name: string;
+  /** First host or socket; undefined when the client's own configuration tells. */
+  host?: { name?: string; port?: string; socket?: string };
 }
 
 export interface HostdevConfig {

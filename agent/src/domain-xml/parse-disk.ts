@@ -1,5 +1,5 @@
 import type { Element } from '@xmldom/xmldom';
-import type { BackingLayer, DiskConfig, DiskDevice } from './config.ts';
+import type { BackingLayer, DiskConfig, DiskDevice, NetworkSource } from './config.ts';
 import { attr, child, children, text } from './dom.ts';
 
 /** More layers than any sane chain has; libvirt itself refuses beyond 200. */
@@ -14,11 +14,13 @@ export function parseDisk(disk: Element): DiskConfig | undefined {
   const driver = child(disk, 'driver');
   const path = sourcePath(type, source);
   const volume = volumeOf(type, source);
+  const network = networkOf(type, source);
   return {
     device: deviceOf(disk),
     type,
     ...(path ? { path } : {}),
     ...(volume ? { volume } : {}),
+    ...(network ? { network } : {}),
     source: path ?? (volume ? `${volume.pool}/${volume.name}` : describeSource(type, source)),
     format: attr(driver, 'type'),
     targetDev,
@@ -59,6 +61,17 @@ function deviceOf(disk: Element): DiskDevice {
 function volumeOf(type: string, source: Element | undefined): DiskConfig['volume'] {
   const [pool, name] = [attr(source, 'pool'), attr(source, 'volume')];
   return type === 'volume' && pool && name ? { pool, name } : undefined;
+}
+
+function networkOf(type: string, source: Element | undefined): NetworkSource | undefined {
+  if (type !== 'network' || !source) return undefined;
+  const host = child(source, 'host');
+  const [name, port, socket] = ['name', 'port', 'socket'].map(key => attr(host, key));
+  return {
+    protocol: attr(source, 'protocol') ?? '',
+    name: attr(source, 'name') ?? '',
+    ...(host ? { host: { name, port, socket } } : {}),
+  };
 }
 
 function describeSource(type: string, source: Element | undefined): string {

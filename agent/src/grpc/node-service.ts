@@ -3,10 +3,15 @@ import type {
   Inventory as InventoryMessage,
   NodeInfo,
   NodeServiceImplementation,
+  Question,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import type { CertificateRenewal } from '../enroll/renewal.ts';
 import type { NodeStatus } from '../node-status.ts';
+import type { Thing } from '../other-nodes.ts';
+import type { QuestionChannel } from '../question-channel.ts';
+import type { LocalUse } from '../workflows/find-uses.ts';
 import { merge } from './merge.ts';
+import { answerOf, foundMessage, thingMessage, thingOf } from './question-messages.ts';
 
 /** What the node service needs of the hypervisor's model (agent/src/inventory). */
 export interface Inventory {
@@ -25,10 +30,14 @@ export interface NodeServiceOptions {
   status: NodeStatus;
   inventory: Inventory;
   renewal: CertificateRenewal;
+  questions: QuestionChannel;
+  /** Who uses things on this node. */
+  findUses(things: readonly Thing[], signal: AbortSignal): Promise<(LocalUse | null)[]>;
 }
 
 /** `NodeService`; what its methods promise stands in the proto. */
-export function nodeService({ status, inventory, renewal }: NodeServiceOptions): NodeServiceImplementation {
+export function nodeService(options: NodeServiceOptions): NodeServiceImplementation {
+  const { status, inventory, renewal, questions } = options;
   const nodeInfo = (info: NodeInfo = status.current(), pools = inventory.snapshot().pools): NodeInfo => ({
     ...info,
     basePoolId: pools.find(pool => pool.isBase)?.id ?? '',
@@ -53,6 +62,11 @@ export function nodeService({ status, inventory, renewal }: NodeServiceOptions):
     }
   }
 
+  async function* watchQuestions(signal: AbortSignal): AsyncGenerator<Question> {
+    for await (const { id, things } of questions.watch(signal))
+      yield { id, things: things.map(thingMessage) };
+  }
+
   return {
     getInfo: async () => nodeInfo(),
     watchInventory: (_request, { signal }) => merge(watchInventory(signal), watchNode(signal)),
@@ -60,6 +74,15 @@ export function nodeService({ status, inventory, renewal }: NodeServiceOptions):
     installCertificate: async request => {
       renewal.install(request.certificatePem);
       return {};
+    },
+    watchQuestions: (_request, { signal }) => watchQuestions(signal),
+    answerQuestion: async ({ questionId, answers }) => {
+      questions.answer(questionId, answers.map(answerOf));
+      return {};
+    },
+    findUses: async ({ things }, { signal }) => {
+      const found = await options.findUses(things.map(thingOf), signal);
+      return { found: found.map(foundMessage) };
     },
   };
 }

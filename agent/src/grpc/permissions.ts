@@ -20,6 +20,9 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     WatchInventory: 'reader',
     RenewCertificate: 'controller',
     InstallCertificate: 'controller',
+    WatchQuestions: 'controller',
+    AnswerQuestion: 'controller',
+    FindUses: 'controller',
   },
   'virtkeep.agent.v1.DomainService': {
     List: 'reader',

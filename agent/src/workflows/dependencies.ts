@@ -1,6 +1,7 @@
 /** What the workflows are given: the node they work on. */
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
+import type { Claims } from '../claims.ts';
 import type { FingerprintStore } from '../disks/index.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord } from '../pools/index.ts';
@@ -12,6 +13,8 @@ export interface WorkflowDependencies {
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
   /** What other nodes use of what lies in shared pools. */
   otherNodes: OtherNodes;
+  /** What this node is about to use; others ask for it. */
+  claims: Claims;
   /** Called when a backup file of a pool appeared, changed or went away. */
   filesChanged(poolId: string): void;
   log: Logger;

@@ -75,14 +75,14 @@ async function filesOf(
   return found;
 }
 
-interface Definition {
+export interface Definition {
   config?: DomainConfig;
   /** Files that belong to a state and to no disk. */
   extra: string[];
 }
 
 /** The live and the persistent definition, and those inside the saved states. */
-async function definitionsOf(domain: Domain): Promise<Definition[]> {
+export async function definitionsOf(domain: Domain): Promise<Definition[]> {
   try {
     const texts = [await domain.xml(), await domain.xml(DomainXml.INACTIVE)];
     const found: Definition[] = [...new Set(texts)].map(xml => ({
@@ -106,7 +106,7 @@ async function definitionsOf(domain: Domain): Promise<Definition[]> {
 }
 
 /** A disk's files, top to bottom; the top alone when the layers cannot be read. */
-async function chainOf(disk: DiskConfig, pools: readonly PoolRecord[]): Promise<string[]> {
+export async function chainOf(disk: DiskConfig, pools: readonly PoolRecord[]): Promise<string[]> {
   const path = pathOf(disk, pools);
   if (path === undefined) return [];
   const isImage = disk.device === 'disk' && disk.format !== undefined && disk.format !== 'raw';

@@ -1,12 +1,18 @@
 /**
  * The controller's connection to one node: kept up for ever, with bounded waits between attempts. A session is: the
- * node proves who it is, open tasks are compared with its journal, then two streams run (inventory, operations) until
- * one of them ends. Dropping a session cancels nothing on the node.
+ * node proves who it is, open tasks are compared with its journal, then its streams run (inventory, operations, questions)
+ * until one of them ends. Dropping a session cancels nothing on the node.
  */
-import { sleep } from '@virtkeep/shared/abort';
+import { orAborted, sleep } from '@virtkeep/shared/abort';
 import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import type { InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import type {
+  InventoryEvent,
+  NodeInfo,
+  Question,
+  UseAnswer,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import type { OperationEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { isUnimplemented } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
 import { Backoff } from './backoff.ts';
 import {
@@ -24,6 +30,8 @@ export interface LinkObserver {
   reattach(nodeId: string, clients: AgentClients, signal: AbortSignal): Promise<{ afterSequence: bigint }>;
   inventory(nodeId: string, event: InventoryEvent): Promise<void>;
   operation(nodeId: string, event: OperationEvent): Promise<void>;
+  /** What the node asks about the others. Does not reject. */
+  question(nodeId: string, question: Question): Promise<UseAnswer[]>;
   /** The first inventory has been taken over; from now on the node counts as connected. */
   connected(nodeId: string, clients: AgentClients, signal: AbortSignal): void;
   /** The node was connected and is no more. */
@@ -36,6 +44,9 @@ export interface LinkTimes {
   /** For the first answer and the first inventory. */
   connectTimeoutMs: number;
 }
+
+/** Questions of one node in work at a time; further ones wait in the stream. */
+const MAX_QUESTIONS = 32;
 
 export const LINK_TIMES: LinkTimes = { firstRetryMs: 500, maxRetryMs: 15_000, connectTimeoutMs: 30_000 };
 
@@ -147,6 +158,7 @@ export class NodeLink {
       const streams = [
         this.#watchInventory(channel.clients, signal).finally(end),
         this.#watchOperations(channel.clients, afterSequence, signal).finally(end),
+        this.#watchQuestions(channel.clients, signal).finally(end),
       ];
       await Promise.race(streams).finally(() => Promise.allSettled(streams));
     } finally {
@@ -189,5 +201,30 @@ export class NodeLink {
   async #watchOperations(clients: AgentClients, afterSequence: bigint, signal: AbortSignal): Promise<void> {
     const stream = clients.operations.watch({ afterSequence, operationId: '' }, { signal });
     for await (const event of stream) await this.#observer.operation(this.target.id, event);
+  }
+
+  /** An agent of an earlier version asks nothing: its session stands without. */
+  async #watchQuestions(clients: AgentClients, signal: AbortSignal): Promise<void> {
+    const inWork = new Set<Promise<void>>();
+    try {
+      for await (const question of clients.node.watchQuestions({}, { signal })) {
+        const answered = this.#answer(clients, question, signal).finally(() => inWork.delete(answered));
+        inWork.add(answered);
+        if (inWork.size >= MAX_QUESTIONS) await Promise.race(inWork);
+      }
+    } catch (error) {
+      if (!isUnimplemented(error)) throw error;
+      await orAborted(new Promise<never>(() => {}), signal);
+    }
+  }
+
+  /** Never throws: a question without an answer counts as unknown after a while. */
+  async #answer(clients: AgentClients, question: Question, signal: AbortSignal): Promise<void> {
+    try {
+      const answers = await this.#observer.question(this.target.id, question);
+      await clients.node.answerQuestion({ questionId: question.id, answers }, { signal });
+    } catch (error) {
+      if (!signal.aborted) this.#log.warn('a question of the node was not answered', { error });
+    }
   }
 }

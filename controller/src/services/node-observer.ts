@@ -7,7 +7,7 @@
 import { hasKey } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import type { InventoryEvent, Question, UseAnswer } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
   type Operation,
   type OperationEvent,
@@ -26,6 +26,7 @@ import type { Inventory } from './inventory.ts';
 import type { LendingService } from './lending.ts';
 import type { LibraryService } from './library.ts';
 import type { NodeTasks, OperationListener } from './node-tasks.ts';
+import type { OtherNodes } from './other-nodes.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
 import type { SnapshotService } from './snapshots.ts';
@@ -42,6 +43,7 @@ export interface ObserverDeps {
   library: LibraryService;
   snapshots: SnapshotService;
   lending: LendingService;
+  otherNodes: OtherNodes;
   events: EventService;
   log: Logger;
   /** How long a node may be away before its tasks count as lost. */
@@ -154,6 +156,10 @@ export class NodeObserver implements LinkObserver, OperationListener {
     });
     const poolIds = scannable.map(([id]) => id);
     await pools.scanQuietly(nodeId, poolIds, newId);
+  }
+
+  question(nodeId: string, question: Question): Promise<UseAnswer[]> {
+    return this.#d.otherNodes.answer(nodeId, question);
   }
 
   async lost(nodeId: string, reason: string): Promise<void> {

@@ -21,6 +21,7 @@ import { LibraryService } from './library.ts';
 import { NodeObserver } from './node-observer.ts';
 import { NodeTasks } from './node-tasks.ts';
 import { NodeService } from './nodes.ts';
+import { OtherNodes } from './other-nodes.ts';
 import { PoolService } from './pools.ts';
 import type { CoreServices } from './services.ts';
 import { SnapshotService } from './snapshots.ts';
@@ -106,6 +107,7 @@ export function createNodeServices(
     library,
     snapshots,
     lending,
+    otherNodes: new OtherNodes(inventory, links),
     events,
     log,
     graceMs,

@@ -75,6 +75,84 @@ export interface InstallCertificateRequest {
 export interface InstallCertificateResponse {
 }
 
+/** What several nodes may use. */
+export interface Thing {
+  thing:
+    | //
+    /** A file of a data pool. */
+    { $case: "file"; value: PoolPath }
+    | //
+    /** A block device or network disk outside of pools, by a name that it has on all nodes. */
+    { $case: "device"; value: string }
+    | //
+    /** UUID of a domain. Its thin clones use it, too. */
+    { $case: "domain"; value: string }
+    | undefined;
+}
+
+export interface PoolPath {
+  /** UUID. */
+  poolId: string;
+  /** Below the pool's directory. */
+  path: string;
+}
+
+export interface WatchQuestionsRequest {
+}
+
+export interface Question {
+  id: string;
+  things: Thing[];
+}
+
+export interface AnswerQuestionRequest {
+  questionId: string;
+  /** One per thing, in their order. */
+  answers: UseAnswer[];
+}
+
+export interface AnswerQuestionResponse {
+}
+
+export interface UseAnswer {
+  answer:
+    | //
+    /** All nodes that could use it were asked, and none does. */
+    { $case: "unused"; value: NoUse }
+    | { $case: "used"; value: Use }
+    | //
+    /** Why not every node that could use it was heard. */
+    { $case: "unknown"; value: string }
+    | undefined;
+}
+
+export interface NoUse {
+}
+
+export interface Use {
+  nodeName: string;
+  domainId: string;
+  domainName: string;
+  /** The domain runs or is suspended there. */
+  active: boolean;
+  /** Only in answers about a domain that runs nowhere: the node that asks is the one on which it was last seen to run. */
+  lastRanHere: boolean;
+}
+
+export interface FindUsesRequest {
+  things: Thing[];
+}
+
+export interface FindUsesResponse {
+  /** One per thing, in their order; node_name is empty. */
+  found: FoundUse[];
+}
+
+export interface FoundUse {
+  /** Absent: not used. */
+  use: Use | undefined;
+}
+
 function createBaseGetInfoRequest(): GetInfoRequest {
   return {};
 }
@@ -978,6 +1056,1019 @@ export const InstallCertificateResponse: MessageFns<InstallCertificateResponse> 
   },
 };
 
+function createBaseThing(): Thing {
+  return { thing: undefined };
+}
+
+export const Thing: MessageFns<Thing> = {
+  encode(message: Thing, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.thing?.$case) {
+      case "file":
+        PoolPath.encode(message.thing.value, writer.uint32(10).fork()).join();
+        break;
+      case "device":
+        writer.uint32(18).string(message.thing.value);
+        break;
+      case "domain":
+        writer.uint32(26).string(message.thing.value);
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Thing {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseThing();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.thing = { $case: "file", value: PoolPath.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.thing = { $case: "device", value: reader.string() };
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.thing = { $case: "domain", value: reader.string() };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Thing {
+    return {
+      thing: isSet(object.file)
+        ? { $case: "file", value: PoolPath.fromJSON(object.file) }
+        : isSet(object.device)
+        ? { $case: "device", value: globalThis.String(object.device) }
+        : isSet(object.domain)
+        ? { $case: "domain", value: globalThis.String(object.domain) }
+        : undefined,
+    };
+  },
+
+  toJSON(message: Thing): unknown {
+    const obj: any = {};
+    if (message.thing?.$case === "file") {
+      obj.file = PoolPath.toJSON(message.thing.value);
+    } else if (message.thing?.$case === "device") {
+      obj.device = message.thing.value;
+    } else if (message.thing?.$case === "domain") {
+      obj.domain = message.thing.value;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Thing>): Thing {
+    return Thing.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Thing>): Thing {
+    const message = createBaseThing();
+    switch (object.thing?.$case) {
+      case "file": {
+        if (object.thing?.value !== undefined && object.thing?.value !== null) {
+          message.thing = { $case: "file", value: PoolPath.fromPartial(object.thing.value) };
+        }
+        break;
+      }
+      case "device": {
+        if (object.thing?.value !== undefined && object.thing?.value !== null) {
+          message.thing = { $case: "device", value: object.thing.value };
+        }
+        break;
+      }
+      case "domain": {
+        if (object.thing?.value !== undefined && object.thing?.value !== null) {
+          message.thing = { $case: "domain", value: object.thing.value };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBasePoolPath(): PoolPath {
+  return { poolId: "", path: "" };
+}
+
+export const PoolPath: MessageFns<PoolPath> = {
+  encode(message: PoolPath, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.poolId !== "") {
+      writer.uint32(10).string(message.poolId);
+    }
+    if (message.path !== "") {
+      writer.uint32(18).string(message.path);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PoolPath {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePoolPath();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): PoolPath {
+    return {
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      path: isSet(object.path) ? globalThis.String(object.path) : "",
+    };
+  },
+
+  toJSON(message: PoolPath): unknown {
+    const obj: any = {};
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.path !== "") {
+      obj.path = message.path;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<PoolPath>): PoolPath {
+    return PoolPath.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PoolPath>): PoolPath {
+    const message = createBasePoolPath();
+    message.poolId = object.poolId ?? "";
+    message.path = object.path ?? "";
+    return message;
+  },
+};
+
+function createBaseWatchQuestionsRequest(): WatchQuestionsRequest {
+  return {};
+}
+
+export const WatchQuestionsRequest: MessageFns<WatchQuestionsRequest> = {
+  encode(_: WatchQuestionsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): WatchQuestionsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseWatchQuestionsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(_: any): WatchQuestionsRequest {
+    return {};
+  },
+
+  toJSON(_: WatchQuestionsRequest): unknown {
+    const obj: any = {};
+    return obj;
+  },
+
+  create(base?: DeepPartial<WatchQuestionsRequest>): WatchQuestionsRequest {
+    return WatchQuestionsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<WatchQuestionsRequest>): WatchQuestionsRequest {
+    const message = createBaseWatchQuestionsRequest();
+    return message;
+  },
+};
+
+function createBaseQuestion(): Question {
+  return { id: "", things: [] };
+}
+
+export const Question: MessageFns<Question> = {
+  encode(message: Question, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    for (const v of message.things) {
+      Thing.encode(v!, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Question {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseQuestion();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.things.push(Thing.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Question {
+    return {
+      id: isSet(object.id) ? globalThis.String(object.id) : "",
+      things: globalThis.Array.isArray(object?.things) ? object.things.map((e: any) => Thing.fromJSON(e)) : [],
+    };
+  },
+
+  toJSON(message: Question): unknown {
+    const obj: any = {};
+    if (message.id !== "") {
+      obj.id = message.id;
+    }
+    if (message.things?.length) {
+      obj.things = message.things.map((e) => Thing.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Question>): Question {
+    return Question.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Question>): Question {
+    const message = createBaseQuestion();
+    message.id = object.id ?? "";
+    message.things = object.things?.map((e) => Thing.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseAnswerQuestionRequest(): AnswerQuestionRequest {
+  return { questionId: "", answers: [] };
+}
+
+export const AnswerQuestionRequest: MessageFns<AnswerQuestionRequest> = {
+  encode(message: AnswerQuestionRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.questionId !== "") {
+      writer.uint32(10).string(message.questionId);
+    }
+    for (const v of message.answers) {
+      UseAnswer.encode(v!, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AnswerQuestionRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAnswerQuestionRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.questionId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.answers.push(UseAnswer.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): AnswerQuestionRequest {
+    return {
+      questionId: isSet(object.questionId)
+        ? globalThis.String(object.questionId)
+        : isSet(object.question_id)
+        ? globalThis.String(object.question_id)
+        : "",
+      answers: globalThis.Array.isArray(object?.answers) ? object.answers.map((e: any) => UseAnswer.fromJSON(e)) : [],
+    };
+  },
+
+  toJSON(message: AnswerQuestionRequest): unknown {
+    const obj: any = {};
+    if (message.questionId !== "") {
+      obj.questionId = message.questionId;
+    }
+    if (message.answers?.length) {
+      obj.answers = message.answers.map((e) => UseAnswer.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<AnswerQuestionRequest>): AnswerQuestionRequest {
+    return AnswerQuestionRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AnswerQuestionRequest>): AnswerQuestionRequest {
+    const message = createBaseAnswerQuestionRequest();
+    message.questionId = object.questionId ?? "";
+    message.answers = object.answers?.map((e) => UseAnswer.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseAnswerQuestionResponse(): AnswerQuestionResponse {
+  return {};
+}
+
+export const AnswerQuestionResponse: MessageFns<AnswerQuestionResponse> = {
+  encode(_: AnswerQuestionResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AnswerQuestionResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAnswerQuestionResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(_: any): AnswerQuestionResponse {
+    return {};
+  },
+
+  toJSON(_: AnswerQuestionResponse): unknown {
+    const obj: any = {};
+    return obj;
+  },
+
+  create(base?: DeepPartial<AnswerQuestionResponse>): AnswerQuestionResponse {
+    return AnswerQuestionResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<AnswerQuestionResponse>): AnswerQuestionResponse {
+    const message = createBaseAnswerQuestionResponse();
+    return message;
+  },
+};
+
+function createBaseUseAnswer(): UseAnswer {
+  return { answer: undefined };
+}
+
+export const UseAnswer: MessageFns<UseAnswer> = {
+  encode(message: UseAnswer, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.answer?.$case) {
+      case "unused":
+        NoUse.encode(message.answer.value, writer.uint32(10).fork()).join();
+        break;
+      case "used":
+        Use.encode(message.answer.value, writer.uint32(18).fork()).join();
+        break;
+      case "unknown":
+        writer.uint32(26).string(message.answer.value);
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UseAnswer {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUseAnswer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.answer = { $case: "unused", value: NoUse.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.answer = { $case: "used", value: Use.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.answer = { $case: "unknown", value: reader.string() };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): UseAnswer {
+    return {
+      answer: isSet(object.unused)
+        ? { $case: "unused", value: NoUse.fromJSON(object.unused) }
+        : isSet(object.used)
+        ? { $case: "used", value: Use.fromJSON(object.used) }
+        : isSet(object.unknown)
+        ? { $case: "unknown", value: globalThis.String(object.unknown) }
+        : undefined,
+    };
+  },
+
+  toJSON(message: UseAnswer): unknown {
+    const obj: any = {};
+    if (message.answer?.$case === "unused") {
+      obj.unused = NoUse.toJSON(message.answer.value);
+    } else if (message.answer?.$case === "used") {
+      obj.used = Use.toJSON(message.answer.value);
+    } else if (message.answer?.$case === "unknown") {
+      obj.unknown = message.answer.value;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<UseAnswer>): UseAnswer {
+    return UseAnswer.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UseAnswer>): UseAnswer {
+    const message = createBaseUseAnswer();
+    switch (object.answer?.$case) {
+      case "unused": {
+        if (object.answer?.value !== undefined && object.answer?.value !== null) {
+          message.answer = { $case: "unused", value: NoUse.fromPartial(object.answer.value) };
+        }
+        break;
+      }
+      case "used": {
+        if (object.answer?.value !== undefined && object.answer?.value !== null) {
+          message.answer = { $case: "used", value: Use.fromPartial(object.answer.value) };
+        }
+        break;
+      }
+      case "unknown": {
+        if (object.answer?.value !== undefined && object.answer?.value !== null) {
+          message.answer = { $case: "unknown", value: object.answer.value };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseNoUse(): NoUse {
+  return {};
+}
+
+export const NoUse: MessageFns<NoUse> = {
+  encode(_: NoUse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): NoUse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseNoUse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(_: any): NoUse {
+    return {};
+  },
+
+  toJSON(_: NoUse): unknown {
+    const obj: any = {};
+    return obj;
+  },
+
+  create(base?: DeepPartial<NoUse>): NoUse {
+    return NoUse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<NoUse>): NoUse {
+    const message = createBaseNoUse();
+    return message;
+  },
+};
+
+function createBaseUse(): Use {
+  return { nodeName: "", domainId: "", domainName: "", active: false, lastRanHere: false };
+}
+
+export const Use: MessageFns<Use> = {
+  encode(message: Use, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.nodeName !== "") {
+      writer.uint32(10).string(message.nodeName);
+    }
+    if (message.domainId !== "") {
+      writer.uint32(18).string(message.domainId);
+    }
+    if (message.domainName !== "") {
+      writer.uint32(26).string(message.domainName);
+    }
+    if (message.active !== false) {
+      writer.uint32(32).bool(message.active);
+    }
+    if (message.lastRanHere !== false) {
+      writer.uint32(40).bool(message.lastRanHere);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Use {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.nodeName = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.domainName = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.active = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.lastRanHere = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Use {
+    return {
+      nodeName: isSet(object.nodeName)
+        ? globalThis.String(object.nodeName)
+        : isSet(object.node_name)
+        ? globalThis.String(object.node_name)
+        : "",
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+      domainName: isSet(object.domainName)
+        ? globalThis.String(object.domainName)
+        : isSet(object.domain_name)
+        ? globalThis.String(object.domain_name)
+        : "",
+      active: isSet(object.active) ? globalThis.Boolean(object.active) : false,
+      lastRanHere: isSet(object.lastRanHere)
+        ? globalThis.Boolean(object.lastRanHere)
+        : isSet(object.last_ran_here)
+        ? globalThis.Boolean(object.last_ran_here)
+        : false,
+    };
+  },
+
+  toJSON(message: Use): unknown {
+    const obj: any = {};
+    if (message.nodeName !== "") {
+      obj.nodeName = message.nodeName;
+    }
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    if (message.domainName !== "") {
+      obj.domainName = message.domainName;
+    }
+    if (message.active !== false) {
+      obj.active = message.active;
+    }
+    if (message.lastRanHere !== false) {
+      obj.lastRanHere = message.lastRanHere;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Use>): Use {
+    return Use.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Use>): Use {
+    const message = createBaseUse();
+    message.nodeName = object.nodeName ?? "";
+    message.domainId = object.domainId ?? "";
+    message.domainName = object.domainName ?? "";
+    message.active = object.active ?? false;
+    message.lastRanHere = object.lastRanHere ?? false;
+    return message;
+  },
+};
+
+function createBaseFindUsesRequest(): FindUsesRequest {
+  return { things: [] };
+}
+
+export const FindUsesRequest: MessageFns<FindUsesRequest> = {
+  encode(message: FindUsesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.things) {
+      Thing.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FindUsesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFindUsesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.things.push(Thing.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): FindUsesRequest {
+    return { things: globalThis.Array.isArray(object?.things) ? object.things.map((e: any) => Thing.fromJSON(e)) : [] };
+  },
+
+  toJSON(message: FindUsesRequest): unknown {
+    const obj: any = {};
+    if (message.things?.length) {
+      obj.things = message.things.map((e) => Thing.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<FindUsesRequest>): FindUsesRequest {
+    return FindUsesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FindUsesRequest>): FindUsesRequest {
+    const message = createBaseFindUsesRequest();
+    message.things = object.things?.map((e) => Thing.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseFindUsesResponse(): FindUsesResponse {
+  return { found: [] };
+}
+
+export const FindUsesResponse: MessageFns<FindUsesResponse> = {
+  encode(message: FindUsesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.found) {
+      FoundUse.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FindUsesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFindUsesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.found.push(FoundUse.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): FindUsesResponse {
+    return { found: globalThis.Array.isArray(object?.found) ? object.found.map((e: any) => FoundUse.fromJSON(e)) : [] };
+  },
+
+  toJSON(message: FindUsesResponse): unknown {
+    const obj: any = {};
+    if (message.found?.length) {
+      obj.found = message.found.map((e) => FoundUse.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<FindUsesResponse>): FindUsesResponse {
+    return FindUsesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FindUsesResponse>): FindUsesResponse {
+    const message = createBaseFindUsesResponse();
+    message.found = object.found?.map((e) => FoundUse.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseFoundUse(): FoundUse {
+  return { use: undefined };
+}
+
+export const FoundUse: MessageFns<FoundUse> = {
+  encode(message: FoundUse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.use !== undefined) {
+      Use.encode(message.use, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FoundUse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFoundUse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.use = Use.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): FoundUse {
+    return { use: isSet(object.use) ? Use.fromJSON(object.use) : undefined };
+  },
+
+  toJSON(message: FoundUse): unknown {
+    const obj: any = {};
+    if (message.use !== undefined) {
+      obj.use = Use.toJSON(message.use);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<FoundUse>): FoundUse {
+    return FoundUse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FoundUse>): FoundUse {
+    const message = createBaseFoundUse();
+    message.use = (object.use !== undefined && object.use !== null) ? Use.fromPartial(object.use) : undefined;
+    return message;
+  },
+};
+
 /** Identity and inventory of the node the agent runs on. */
 export type NodeServiceDefinition = typeof NodeServiceDefinition;
 export const NodeServiceDefinition = {
@@ -1023,6 +2114,40 @@ export const NodeServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /**
+     * What this node asks about the other nodes, for as long as the call stands. Only the controller may call it; with
+     * several calls the latest gets the questions. Each is answered by AnswerQuestion within ten seconds, or counts as
+     * unknown.
+     */
+    watchQuestions: {
+      name: "WatchQuestions",
+      requestType: WatchQuestionsRequest as typeof WatchQuestionsRequest,
+      requestStream: false,
+      responseType: Question as typeof Question,
+      responseStream: true,
+      options: {},
+    },
+    /** The answer to a question; one that is not waited for any more is dropped. */
+    answerQuestion: {
+      name: "AnswerQuestion",
+      requestType: AnswerQuestionRequest as typeof AnswerQuestionRequest,
+      requestStream: false,
+      responseType: AnswerQuestionResponse as typeof AnswerQuestionResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Who uses the things on this node: looked up now, in the live and inactive definitions of all domains, in their
+     * saved states and in the headers of their images, and among what running operations are about to use.
+     */
+    findUses: {
+      name: "FindUses",
+      requestType: FindUsesRequest as typeof FindUsesRequest,
+      requestStream: false,
+      responseType: FindUsesResponse as typeof FindUsesResponse,
+      responseStream: false,
+      options: {},
+    },
   },
 } as const;
 
@@ -1047,6 +2172,25 @@ export interface NodeServiceImplementation<CallContextExt = {}> {
     request: InstallCertificateRequest,
     context: CallContext & CallContextExt,
   ): Promise<DeepPartial<InstallCertificateResponse>>;
+  /**
+   * What this node asks about the other nodes, for as long as the call stands. Only the controller may call it; with
+   * several calls the latest gets the questions. Each is answered by AnswerQuestion within ten seconds, or counts as
+   * unknown.
+   */
+  watchQuestions(
+    request: WatchQuestionsRequest,
+    context: CallContext & CallContextExt,
+  ): ServerStreamingMethodResult<DeepPartial<Question>>;
+  /** The answer to a question; one that is not waited for any more is dropped. */
+  answerQuestion(
+    request: AnswerQuestionRequest,
+    context: CallContext & CallContextExt,
+  ): Promise<DeepPartial<AnswerQuestionResponse>>;
+  /**
+   * Who uses the things on this node: looked up now, in the live and inactive definitions of all domains, in their
+   * saved states and in the headers of their images, and among what running operations are about to use.
+   */
+  findUses(request: FindUsesRequest, context: CallContext & CallContextExt): Promise<DeepPartial<FindUsesResponse>>;
 }
 
 export interface NodeServiceClient<CallOptionsExt = {}> {
@@ -1070,6 +2214,25 @@ export interface NodeServiceClient<CallOptionsExt = {}> {
     request: DeepPartial<InstallCertificateRequest>,
     options?: CallOptions & CallOptionsExt,
   ): Promise<InstallCertificateResponse>;
+  /**
+   * What this node asks about the other nodes, for as long as the call stands. Only the controller may call it; with
+   * several calls the latest gets the questions. Each is answered by AnswerQuestion within ten seconds, or counts as
+   * unknown.
+   */
+  watchQuestions(
+    request: DeepPartial<WatchQuestionsRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): AsyncIterable<Question>;
+  /** The answer to a question; one that is not waited for any more is dropped. */
+  answerQuestion(
+    request: DeepPartial<AnswerQuestionRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): Promise<AnswerQuestionResponse>;
+  /**
+   * Who uses the things on this node: looked up now, in the live and inactive definitions of all domains, in their
+   * saved states and in the headers of their images, and among what running operations are about to use.
+   */
+  findUses(request: DeepPartial<FindUsesRequest>, options?: CallOptions & CallOptionsExt): Promise<FindUsesResponse>;
 }
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;

@@ -1,0 +1,58 @@
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from '@jest/globals';
+import { blockKeys, deviceKeysOf, networkKey } from './device-keys.ts';
+
+test.each([
+  [
+    { protocol: 'iscsi', name: 'iqn.2013-07.com.example:lab/2', host: { name: 'a' } },
+    'iscsi:iqn.2013-07.com.example:lab/2',
+  ],
+  [{ protocol: 'iscsi', name: 'IQN.2013-07.com.example:lab' }, 'iscsi:iqn.2013-07.com.example:lab/0'],
+  [{ protocol: 'rbd', name: 'pool/image', host: { name: 'mon1' } }, 'rbd:pool/image'],
+  [{ protocol: 'rbd', name: 'pool/image' }, 'rbd:pool/image'],
+  [{ protocol: 'nbd', name: 'disk', host: { name: 'Store' } }, 'nbd:store:10809/disk'],
+  [{ protocol: 'nbd', name: '', host: { name: 'store', port: '10810' } }, 'nbd:store:10810/'],
+  [{ protocol: 'nbd', name: 'e', host: { socket: '/run/nbd' } }, 'nbd:/run/nbd/e'],
+])('a network disk %j is %s', (source, key) => {
+  expect(networkKey(source)).toBe(key);
+});
+
+test.each([
+  [
+    'one path',
+    ['wwn-0x600A0b80', 'wwn-0x600140512345678', 'scsi-3600140512345678aa'],
+    ['wwn:600140512345678aa'],
+  ],
+  ['multipath', ['dm-uuid-mpath-3600140512345678aa', 'dm-name-mpatha'], ['wwn:600140512345678aa']],
+  ['a partition of it', ['wwn-0x600140512345678a-part1'], ['wwn:600140512345678a-part1']],
+  ['the same by multipath', ['dm-uuid-part1-mpath-3600140512345678a'], ['wwn:600140512345678a-part1']],
+  ['a volume of a group', ['dm-name-vg-lv', 'dm-uuid-LVM-abc'], ['dm-uuid-LVM-abc']],
+  [
+    'iSCSI by the kernel',
+    ['ip-10.0.0.1:3260-iscsi-iqn.2013-07.com.example:lab-lun-2'],
+    ['iscsi:iqn.2013-07.com.example:lab/2'],
+  ],
+  ['no name of its own', ['pci-0000:00:1f.2-ata-1'], ['path:/dev/sdb']],
+])('a device by %s', (_how, names, keys) => {
+  expect(blockKeys(names, '/dev/sdb')).toEqual(expect.arrayContaining(keys));
+});
+
+test('a device is found by its links, whatever path names it', async () => {
+  const devices = await mkdtemp(join(tmpdir(), 'devices-'));
+  try {
+    await mkdir(join(devices, 'disk/by-id'), { recursive: true });
+    await writeFile(join(devices, 'sdb'), '');
+    await symlink('../../sdb', join(devices, 'disk/by-id/wwn-0x600140512345678a'));
+    const keys = ['wwn:600140512345678a'];
+    for (const name of ['sdb', 'disk/by-id/wwn-0x600140512345678a'])
+      expect(await deviceKeysOf({ type: 'block', path: join(devices, name) }, devices)).toEqual(keys);
+    await rm(join(devices, 'sdb'));
+    const away = join(devices, 'disk/by-id/wwn-0x600140512345678a');
+    expect(await deviceKeysOf({ type: 'block', path: away }, devices)).toEqual(keys);
+    expect(await deviceKeysOf({ type: 'file', path: '/pool/a.qcow2' }, devices)).toEqual([]);
+  } finally {
+    await rm(devices, { recursive: true });
+  }
+});

@@ -1,0 +1,136 @@
+/** Who uses files, devices and VMs on this node: what another node's agent wants to know. Looked up now, never cached. */
+import { realpath } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { mapLimited } from '@virtkeep/shared/limit';
+import type { Claims } from '../claims.ts';
+import { pathOf } from '../inventory/disk-facts.ts';
+import { fromLibvirt, isNoDomain } from '../libvirt/errors.ts';
+import type { Thing, Use } from '../other-nodes.ts';
+import type { PoolRecord } from '../pools/index.ts';
+import { deviceKeysOf } from './device-keys.ts';
+import { chainOf, definitionsOf } from './removable-files.ts';
+
+export interface FindUsesDependencies {
+  libvirt(): Libvirt;
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  claims: Claims;
+  /** A thin clone of the domain. */
+  cloneOf(domainId: string): { id: string; name: string } | undefined;
+}
+
+export type LocalUse = Omit<Use, 'nodeName'>;
+
+/** Domains read at a time. */
+const WIDTH = 8;
+
+/**
+ * One answer per thing; null: nobody here uses it.
+ * @throws VirtkeepError libvirt_unreachable, libvirt_failed, pool_not_found, xml_invalid
+ */
+export async function findUses(
+  dependencies: FindUsesDependencies,
+  things: readonly Thing[],
+  signal: AbortSignal,
+): Promise<(LocalUse | null)[]> {
+  try {
+    return await find(dependencies, things, signal);
+  } catch (error) {
+    throwIfAborted(signal);
+    throw fromLibvirt(error, 'virConnectListAllDomains');
+  }
+}
+
+async function find(
+  dependencies: FindUsesDependencies,
+  things: readonly Thing[],
+  signal: AbortSignal,
+): Promise<(LocalUse | null)[]> {
+  const libvirt = dependencies.libvirt();
+  const inDefinitions = things.some(thing => thing.kind !== 'domain');
+  const pools = inDefinitions ? await dependencies.pools(signal) : [];
+  const used = inDefinitions ? await usesByDomains(libvirt, pools, signal) : new Map<string, LocalUse>();
+  return mapLimited(things, WIDTH, async thing => {
+    throwIfAborted(signal);
+    return (await useOf(dependencies, libvirt, thing, used, pools)) ?? claimed(dependencies.claims, thing);
+  });
+}
+
+async function useOf(
+  dependencies: FindUsesDependencies,
+  libvirt: Libvirt,
+  thing: Thing,
+  used: ReadonlyMap<string, LocalUse>,
+  pools: readonly PoolRecord[],
+): Promise<LocalUse | undefined> {
+  if (thing.kind === 'device') return used.get(deviceName(thing.key));
+  if (thing.kind === 'file') {
+    const path = pathInPool(thing, pools);
+    return used.get(path) ?? used.get(await realpath(path).catch(() => path));
+  }
+  return (await domainHere(libvirt, thing.id)) ?? clone(dependencies, thing.id);
+}
+
+function pathInPool(
+  { poolId, path }: { poolId: string; path: string },
+  pools: readonly PoolRecord[],
+): string {
+  const pool = pools.find(candidate => candidate.id === poolId);
+  if (!pool?.path) throw new VirtkeepError('pool_not_found', { id: poolId });
+  return join(pool.path, path);
+}
+
+async function domainHere(libvirt: Libvirt, id: string): Promise<LocalUse | undefined> {
+  try {
+    const domain = await libvirt.domainByUuid(id);
+    return { domainId: id, domainName: domain.name, active: await domain.isActive() };
+  } catch (error) {
+    if (isNoDomain(error)) return undefined;
+    throw error;
+  }
+}
+
+function clone({ cloneOf }: FindUsesDependencies, id: string): LocalUse | undefined {
+  const found = cloneOf(id);
+  return found && { domainId: found.id, domainName: found.name };
+}
+
+function claimed(claims: Claims, thing: Thing): LocalUse | null {
+  const by = claims.by(thing);
+  return by ? { ...by } : null;
+}
+
+/** Real paths of files and names of devices, by whom they are used. */
+async function usesByDomains(
+  libvirt: Libvirt,
+  pools: readonly PoolRecord[],
+  signal: AbortSignal,
+): Promise<Map<string, LocalUse>> {
+  const used = new Map<string, LocalUse>();
+  await mapLimited(await libvirt.domains(), WIDTH, async domain => {
+    throwIfAborted(signal);
+    const use = { domainId: domain.uuid, domainName: domain.name };
+    for (const name of await namesOf(domain, pools)) used.set(name, use);
+  });
+  return used;
+}
+
+/** What a domain's definitions, live and inactive ones and those in its saved states, stand on. */
+async function namesOf(domain: Domain, pools: readonly PoolRecord[]): Promise<Set<string>> {
+  const names = new Set<string>();
+  for (const { config, extra } of await definitionsOf(domain)) {
+    for (const path of extra) names.add(path).add(await realpath(path).catch(() => path));
+    for (const disk of config?.disks ?? []) {
+      const path = pathOf(disk, pools);
+      if (path !== undefined) names.add(path);
+      for (const layer of await chainOf(disk, pools)) names.add(layer);
+      for (const key of await deviceKeysOf({ ...disk, path })) names.add(deviceName(key));
+    }
+  }
+  return names;
+}
+
+/** Never a path, which begins with a slash. */
+const deviceName = (key: string): string => `device ${key}`;
