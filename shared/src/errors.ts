@@ -253,6 +253,14 @@ export const ERRORS = {
     'The running domain {domain} has no free slot for another disk. Attach it while the domain is off, or add pcie-root-port controllers.',
   ),
   clone_refused: fixed('40957', 'The domain {domain} cannot be cloned: {reason}.'),
+  domain_transient: fixed(
+    '40970',
+    'The domain {domain} is transient: libvirt forgets it when it stops, and whoever starts it again knows nothing of what was done to its disks. It cannot be {action}. Define it first ("virsh define"); full backups without saved states work.',
+  ),
+  domain_memory_saved: fixed(
+    '40971',
+    'The memory of the domain {domain} is saved (managed save) and goes on only with its disks as they are; it cannot be {action}. Start it first, or discard the memory with "virsh managedsave-remove".',
+  ),
 
   // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),

@@ -1,11 +1,22 @@
 /** VMs that are lawful but unusual: what libvirt takes is backed up and restored, or refused before anything is touched. */
 import { randomBytes } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import {
+  CreateSnapshotRequest,
+  RemoveSnapshotRequest,
+  RevertSnapshotRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { loadStates, savedStateId } from '../../agent/src/snapshots/index.ts';
+import { createSnapshotWorkflow } from '../../agent/src/workflows/snapshot/create.ts';
+import { removeSnapshotWorkflow } from '../../agent/src/workflows/snapshot/remove.ts';
+import { revertSnapshotWorkflow } from '../../agent/src/workflows/snapshot/revert.ts';
+import { makePlainDisk } from '../lab/disks.ts';
 import { type DiskSpec, type GuestXmlOptions, guestXml } from '../lab/domain-xml.ts';
 import { defineGuest, type Guest } from '../lab/guest.ts';
 import { haltingRom } from '../lab/idle-guest.ts';
+import { waitFor } from '../lab/run.ts';
 import { sameContent } from './archive-tools.ts';
 import { WorkflowLab } from './workflow-lab.ts';
 
@@ -48,4 +59,78 @@ test('a uuid outside of RFC 9562, and raw disks of any size in bytes: backed up,
   writeFileSync(path, older, 'latin1');
   await restores(file, 'recorded-in-bytes');
   await restores((await lab.backup(guest, { compress: true })).file, 'compressed');
+});
+
+const MB = 1_000_000;
+const plain = async (name: string): Promise<DiskSpec> => ({
+  path: await makePlainDisk(inPool(name), { sizeBytes: 8 * 1_048_576, dataBytes: MB }),
+});
+const refused = (msgKey: string) => expect.objectContaining({ msgKey });
+
+async function createState(guest: Guest, name: string): Promise<string> {
+  const domainId = await guest.uuid();
+  const request = CreateSnapshotRequest.fromPartial({ domainId, name });
+  await lab.run('create_snapshot', createSnapshotWorkflow(lab.dependencies, request), [domainId]);
+  const states = await loadStates(lab.libvirt.domain(domainId));
+  return savedStateId(domainId, states.find(state => state.name === name)!);
+}
+
+async function removeState(guest: Guest, snapshotId: string): Promise<void> {
+  const domainId = await guest.uuid();
+  const request = RemoveSnapshotRequest.fromPartial({ domainId, snapshotId });
+  await lab.run('remove_snapshot', removeSnapshotWorkflow(lab.dependencies, request), [domainId]);
+}
+
+async function revertTo(guest: Guest, snapshotId: string): Promise<void> {
+  const domainId = await guest.uuid();
+  const request = RevertSnapshotRequest.fromPartial({ domainId, snapshotId });
+  await lab.run('revert_snapshot', revertSnapshotWorkflow(lab.dependencies, request), [domainId]);
+}
+
+describe('a VM whose memory is saved', () => {
+  test('has its states, increments and layers left alone until it goes on', async () => {
+    const { node } = lab.world;
+    const guest = await (await idle('saved', [await plain('saved.qcow2')])).start();
+    const first = await createState(guest, 'first');
+    await createState(guest, 'second');
+    await node.virsh('managedsave', guest.name);
+    const disks = await guest.disks();
+    const saved = refused('domain_memory_saved');
+    await expect(createState(guest, 'third')).rejects.toEqual(saved);
+    await expect(removeState(guest, first)).rejects.toEqual(saved);
+    await expect(revertTo(guest, first)).rejects.toEqual(saved);
+    await expect(lab.backup(guest, { canBeIncremental: true })).rejects.toEqual(saved);
+    await expect(lab.backup(guest, { requireConsistency: true })).rejects.toEqual(
+      refused('consistency_unavailable'),
+    );
+    const { manifest, operation } = await lab.backup(guest);
+    expect(manifest.states[0].consistency).toBe('crash');
+    expect(operation.warnings.join()).toContain('memory');
+    expect(await guest.disks()).toEqual(disks);
+    await guest.start(); // from its memory, on the files that it names
+    await removeState(guest, first);
+    expect(await guest.snapshots()).toEqual(['second']);
+    await guest.destroy();
+  });
+
+  test('saved in the middle of a backup: the layer stays until it goes on, then it is merged', async () => {
+    const { node } = lab.world;
+    const guest = await (await idle('saved-meanwhile', [await plain('meanwhile.qcow2')])).start();
+    const before = await guest.disks();
+    let overlays: Record<string, string> = {};
+    lab.whileFrozen = async () => {
+      await node.virsh('managedsave', guest.name);
+      overlays = await guest.disks();
+    };
+    lab.inject('', 1);
+    const { operation } = await lab.backup(guest);
+    expect(operation.warnings.join()).toContain('managed save');
+    expect(await guest.disks()).toEqual(overlays);
+    expect(existsSync(overlays.vda!)).toBe(true);
+    await guest.start();
+    lab.runner.retryNow();
+    await waitFor('the merge', async () => (await guest.disks()).vda === before.vda, 60_000);
+    await waitFor('the end of the layer', async () => !existsSync(overlays.vda!), 60_000);
+    await guest.destroy();
+  });
 });

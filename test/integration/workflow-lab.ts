@@ -70,16 +70,17 @@ export class WorkflowLab {
     await this.world.stop();
   }
 
-  /** Further operations meet these faults (the text of VIRTKEEP_FAULTS). */
-  inject(faults: string): void {
+  /** Further operations meet these faults (the text of VIRTKEEP_FAULTS), and end although an undo fails so long. */
+  inject(faults: string, patienceMs?: number): void {
     this.runner.close();
-    this.runner = this.#newRunner(faults);
+    this.runner = this.#newRunner(faults, patienceMs);
   }
 
-  #newRunner(faults: string): OperationRunner {
+  #newRunner(faults: string, patienceMs?: number): OperationRunner {
     const { journal, dependencies } = this;
     return new OperationRunner({
       journal,
+      ...(patienceMs === undefined ? {} : { times: { patienceMs } }),
       log: dependencies.log,
       undoEffect: undoEffects(dependencies),
       faults: Faults.parse(faults),

@@ -178,6 +178,7 @@ export const CALLS = {
   virDomainManagedSave: { on: 'domain', args: ['uint'], returns: 'ok', lane: 'long' },
   virDomainManagedSaveRemove: { on: 'domain', args: ['uint'], returns: 'ok' },
   virDomainHasManagedSaveImage: { on: 'domain', args: ['uint'], returns: 'bool' },
+  virDomainManagedSaveGetXMLDesc: { on: 'domain', args: ['uint'], returns: 'text' },
 
   // Jobs
   virDomainGetJobStats: {

@@ -253,6 +253,11 @@ export class Domain {
     return this.#caller.call('virDomainHasManagedSaveImage', this.#target, [0], options);
   }
 
+  /** The domain XML that the saved memory goes on with; flags `SaveImageXml`. */
+  managedSaveXml(flags = 0, options?: CallOptions): Promise<string> {
+    return this.#caller.call('virDomainManagedSaveGetXMLDesc', this.#target, [flags], options);
+  }
+
   // Guest agent ------------------------------------------------------------------------------------------------------
 
   /**

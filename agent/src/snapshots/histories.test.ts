@@ -44,6 +44,8 @@ class FakeNode {
     return {
       domainId: '11111111-2222-4333-8444-555555555555',
       power: this.running ? 'running' : 'off',
+      persistent: true,
+      memorySaved: false,
       live: new Map(this.running ? live : []),
       config: this.tops,
       states: this.states,

@@ -33,7 +33,8 @@ export function lookAt(
 async function pictureOf(domain: Domain, foreign: ReadonlyMap<string, string>): Promise<ChainPicture> {
   const running = await domain.isActive();
   const live = running ? await domain.xml() : null;
-  const config = (await domain.isPersistent()) ? await domain.xml(DomainXml.INACTIVE) : null;
+  const persistent = await domain.isPersistent();
+  const config = persistent ? await domain.xml(DomainXml.INACTIVE) : null;
   const states = await loadStates(domain);
   const { metadata } = parseDomain(live ?? config ?? '', domain.name);
   const liveTops = live === null ? new Map<string, LiveTop>() : await liveTopsOf(domain, live);
@@ -54,6 +55,8 @@ async function pictureOf(domain: Domain, foreign: ReadonlyMap<string, string>): 
   return {
     domainId: domain.uuid,
     power: running ? 'running' : 'off',
+    persistent,
+    memorySaved: !running && (await domain.hasManagedSave()),
     live: liveTops,
     config: configTops,
     states,
@@ -105,7 +108,7 @@ class Files {
 
 /**
  * Files that other domains than the given ones use, and which: their disks with all layers, what they have attached, what
- * their saved states keep. Reads the XML of every other domain.
+ * their saved states keep, what their saved memory goes on with. Reads the XML of every other domain.
  * @throws LibvirtError
  */
 export async function foreignFiles(libvirt: Libvirt, ...domainIds: string[]): Promise<Map<string, string>> {
@@ -114,7 +117,7 @@ export async function foreignFiles(libvirt: Libvirt, ...domainIds: string[]): Pr
     if (domainIds.includes(other.uuid)) continue;
     const user = `the domain ${other.name}`;
     try {
-      for (const xml of new Set([await other.xml(), await other.xml(DomainXml.INACTIVE)])) {
+      for (const xml of await definitionsOf(other)) {
         for (const { path } of parseDomain(xml, other.name).metadata.attachments) found.set(path, user);
         for (const { sourcePath, driverType } of diskStates(xml).values()) {
           if (sourcePath === null) continue;
@@ -130,5 +133,12 @@ export async function foreignFiles(libvirt: Libvirt, ...domainIds: string[]): Pr
       if (!isNoDomain(error)) throw error;
     }
   }
+  return found;
+}
+
+/** As it runs, as it is defined, and as its saved memory knows it. */
+async function definitionsOf(domain: Domain): Promise<Set<string>> {
+  const found = new Set([await domain.xml(), await domain.xml(DomainXml.INACTIVE)]);
+  if (await domain.hasManagedSave()) found.add(await domain.managedSaveXml());
   return found;
 }

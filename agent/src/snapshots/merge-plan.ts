@@ -9,7 +9,15 @@
  */
 import type { DomainMetadata, LooseLayer } from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
-import { type ChainPicture, isTop, keepersOf, keptFiles, liveDiskOf, readersOf } from './picture.ts';
+import {
+  type ChainPicture,
+  heldReason,
+  isTop,
+  keepersOf,
+  keptFiles,
+  liveDiskOf,
+  readersOf,
+} from './picture.ts';
 import { savedStateId } from './state-id.ts';
 
 export type MergeStep =
@@ -203,7 +211,7 @@ const ARCHIVE = /\.tar(\.zst)?$/;
  * deletion itself would change or remove counts.
  */
 export function removalRefusal(picture: ChainPicture, state: SavedState): string | null {
-  const busy = blockJobOf(picture);
+  const busy = heldReason(picture) ?? blockJobOf(picture);
   if (busy !== null) return busy;
   for (const { path } of keptFiles(state)) {
     if (ARCHIVE.test(path)) return `"${state.name}" stands directly on the archive ${path}`;

@@ -32,6 +32,7 @@ import { foreignFiles, type Look, lookAt } from './look.ts';
 import { firstShrunk, fitLower } from './merge-fit.ts';
 import { type MergeGoal, type MergeStep, nextMergeStep, uppersOf } from './merge-plan.ts';
 import { requireRoomToMerge } from './merge-room.ts';
+import { heldReason } from './picture.ts';
 import { type DiskSource, diskStates, withKeptFile, withSources } from './state-xml.ts';
 
 export interface MergeRequest extends MergeGoal {
@@ -84,6 +85,8 @@ export async function mergeState(
     const look = await patiently(signal, () => lookAt(libvirt, domainId, foreign));
     const step: MergeStep = look ? nextMergeStep(look.picture, request, now) : { do: 'done' };
     if (step.do === 'done') return look && begun.size > 0 ? resumeStopped(look.domain, log) : undefined;
+    const held = heldReason(look!.picture);
+    if (held !== null) throw failed(request, look!.domain, held);
     const seen = JSON.stringify(step);
     repeats = seen === last && step.do !== 'wait' ? repeats + 1 : 0;
     pollMs = seen === last ? Math.min(2 * pollMs, POLL_MS) : FIRST_POLL_MS;

@@ -17,6 +17,10 @@ export interface LiveTop {
 export interface ChainPicture {
   domainId: string;
   power: 'running' | 'off';
+  /** libvirt knows it also while it is off. */
+  persistent: boolean;
+  /** It is off, and its next start goes on from its memory, with the files that it had (managed save). */
+  memorySaved: boolean;
   /** Per target what the running domain writes to; empty when it is off. */
   live: ReadonlyMap<string, LiveTop>;
   /** Per target what the next start would write to; empty for a transient domain. */
@@ -67,4 +71,14 @@ export function filesFrom(picture: ChainPicture, top: string): string[] {
 /** The disk of the running domain whose chain holds the file. */
 export function liveDiskOf(picture: ChainPicture, path: string): string | undefined {
   return [...picture.live].find(([, top]) => filesFrom(picture, top.path).includes(path))?.[0];
+}
+
+/**
+ * Why no layer of the domain may be merged, moved or removed now, or null. The saved memory holds the definition that it
+ * goes on with, and so names the files of that moment.
+ */
+export function heldReason({ memorySaved }: Pick<ChainPicture, 'memorySaved'>): string | null {
+  return memorySaved
+    ? 'its memory is saved (managed save) and goes on only with its disks as they are; start it, or discard the memory with "virsh managedsave-remove"'
+    : null;
 }

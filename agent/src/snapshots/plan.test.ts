@@ -14,6 +14,7 @@ const overlay = (change: Partial<RemovalView['overlays'][number]> = {}): Removal
 });
 const view = (change: Partial<RemovalView>): RemovalView => ({
   domain: 'running',
+  memorySaved: false,
   state: { hasChildren: false, deleting: false },
   overlays: [overlay()],
   memoryFile: null,
@@ -44,6 +45,15 @@ describe('plan of the automatic state', () => {
     ]);
     expect(plan.memoryPath).toBe('/spare/virtkeep-tmp-op.memory');
   });
+});
+
+const offView = { domain: 'off', memorySaved: true } as const;
+
+test('a saved memory names the overlays: nothing is touched before it goes on', () => {
+  expect(nextRemovalStep(view(offView))).toMatchObject({ do: 'blocked' });
+  expect(nextRemovalStep(view({ ...offView, state: null }))).toMatchObject({ do: 'blocked' });
+  const gone = [overlay({ exists: false, isLiveTop: false, isConfigTop: false })];
+  expect(nextRemovalStep(view({ ...offView, state: null, overlays: gone }))).toEqual({ do: 'done' });
 });
 
 describe('removal, step by step', () => {

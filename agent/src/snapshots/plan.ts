@@ -6,6 +6,7 @@
  */
 import { basename, dirname, extname, join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { heldReason } from './picture.ts';
 
 /** Names of automatic states start so; whatever bears such a name without a running operation is a leftover. */
 export const AUTOMATIC_PREFIX = 'virtkeep-tmp-';
@@ -116,6 +117,8 @@ function overlayPath(domainName: string, disk: DiskToFreeze, ending: string, spa
 /** What is seen before each step of a removal. */
 export interface RemovalView {
   domain: 'running' | 'off' | 'gone';
+  /** It is off, and its next start goes on from its memory with the files that it had. */
+  memorySaved: boolean;
   /** libvirt knows the state. */
   state: { hasChildren: boolean; deleting: boolean } | null;
   overlays: {
@@ -165,6 +168,8 @@ export function nextRemovalStep(view: RemovalView): RemovalStep {
   // the overlays of a domain that somebody undefined hold its newest data: they are not ours to delete
   if (view.domain === 'gone')
     return memory.length > 0 ? { do: 'remove_files', paths: memory } : { do: 'done' };
+  const held = heldReason(view);
+  if (held !== null && (view.state || existing.length > 0)) return { do: 'blocked', reason: held };
   if (view.isSnapshotting) return { do: memory.length > 0 ? 'abort_save' : 'wait_for_state' };
   if (view.state && (view.state.hasChildren || view.state.deleting)) return { do: 'native_delete' };
   const below = view.overlays.find(overlay => overlay.isBelow && !overlay.isLiveTop);

@@ -122,7 +122,15 @@ async function look(
 async function viewOf(domain: Domain | null, state: AutomaticState): Promise<RemovalView> {
   const memoryFile =
     state.memoryPath !== undefined && (await exists(state.memoryPath)) ? state.memoryPath : null;
-  if (!domain) return { domain: 'gone', state: null, overlays: [], memoryFile, isSnapshotting: false };
+  if (!domain)
+    return {
+      domain: 'gone',
+      memorySaved: false,
+      state: null,
+      overlays: [],
+      memoryFile,
+      isSnapshotting: false,
+    };
   const running = await domain.isActive();
   const live = running ? diskStates(await domain.xml(0)) : new Map();
   const config = (await domain.isPersistent()) ? diskStates(await domain.xml(DomainXml.INACTIVE)) : new Map();
@@ -141,6 +149,7 @@ async function viewOf(domain: Domain | null, state: AutomaticState): Promise<Rem
   );
   return {
     domain: running ? 'running' : 'off',
+    memorySaved: !running && (await domain.hasManagedSave()),
     state: await stateView(domain, state),
     overlays,
     memoryFile,

@@ -32,8 +32,6 @@ export function planRevert(picture: ChainPicture, state: SavedState, operationId
 /** Why the domain cannot be reverted now, or null. */
 export function revertRefusal(picture: ChainPicture, state: SavedState): string | null {
   if (state.deleting) return `the deletion of "${state.name}" was interrupted; delete it again`;
-  if (picture.config.size === 0 && picture.power === 'running' && picture.live.size > 0)
-    return 'the VM is transient';
   const unknown = Object.keys(state.overlays).find(targetDev => state.frozen[targetDev] === undefined);
   if (unknown !== undefined) return `what "${state.name}" keeps of the disk ${unknown} is not known`;
   const missing = keptFiles(state).find(({ path }) => !picture.files.has(path));

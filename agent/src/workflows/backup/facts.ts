@@ -20,6 +20,7 @@ import {
 } from '../../snapshots/index.ts';
 import { ZfsDriver } from '../../zfs/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { kindOf, requireLasting } from '../domain-kind.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { resolveVolumes } from '../volumes.ts';
 import type { OwnChain } from './members.ts';
@@ -30,6 +31,8 @@ export type Power = 'off' | 'running' | 'paused';
 export interface BackupFacts {
   domain: Domain;
   power: Power;
+  /** It is off, and goes on from its memory at its next start. */
+  memorySaved: boolean;
   config: DomainConfig;
   /** The definition that goes into the archive. */
   xml: string;
@@ -42,7 +45,7 @@ export interface BackupFacts {
 }
 
 /**
- * @throws VirtkeepError domain_not_found; the refusals of the specification's section 8; power_state_conflict while
+ * @throws VirtkeepError domain_not_found; domain_transient, domain_memory_saved; the refusals of the specification's section 8; power_state_conflict while
  *   the VM shuts down; domain_in_service while a block job runs; vdisk_attached_elsewhere when a state would be needed
  */
 export async function readFacts(
@@ -56,7 +59,13 @@ export async function readFacts(
 ): Promise<BackupFacts> {
   const domain = await findDomain(dependencies, domainId);
   const power = await powerOf(domain);
+  const kind = await kindOf(domain);
+  if (options.incremental) requireLasting(kind, 'backed up with a saved state that stays');
   const warnings: string[] = [];
+  if (kind.memorySaved)
+    warnings.push(
+      'The memory of the VM is saved (managed save) and not in the backup; its disks are as after a power cut.',
+    );
   const xml = await definitionOf(domain, power, warnings);
   const parsed = parseDomain(xml, domain.name);
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
@@ -104,6 +113,7 @@ export async function readFacts(
   return {
     domain,
     power,
+    memorySaved: kind.memorySaved,
     config,
     xml,
     content,

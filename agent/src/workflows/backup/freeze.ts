@@ -63,6 +63,7 @@ export async function chooseMode(
   { requireConsistency, lasting }: { requireConsistency: boolean; lasting: boolean },
 ): Promise<StateMode | null> {
   if (!facts.content.disks.some(disk => disk.writable)) return null;
+  if (facts.memorySaved && requireConsistency) throw unavailable(facts, 'its memory is saved');
   if (facts.power === 'off') return lasting ? 'disks' : null;
   const refusal = facts.power === 'paused' ? 'the VM is paused' : await whyNotQuiesced(facts);
   if (refusal !== null && requireConsistency) throw unavailable(facts, refusal);
@@ -87,7 +88,8 @@ export async function freeze(
   mode: StateMode | null,
   options: FreezeOptions,
 ): Promise<FrozenInstant> {
-  if (mode === null) return { consistency: 'off', automatic: null, time: new Date() };
+  if (mode === null)
+    return { consistency: facts.memorySaved ? 'crash' : 'off', automatic: null, time: new Date() };
   if (mode === 'disks' && facts.power === 'paused')
     context.warn('The VM is paused; the backup is as after a power cut at that moment.');
   else if (mode === 'disks' && facts.power === 'running')

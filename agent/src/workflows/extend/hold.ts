@@ -18,6 +18,7 @@ import {
 } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { kindOf } from '../domain-kind.ts';
 import { pruneFirmware } from '../state-firmware.ts';
 
 /** Of the states before the current one so many stay when they are not held. */
@@ -133,6 +134,8 @@ export async function completeMerges(
   try {
     const { metadata } = parseDomain(await domain.xml(), domainId);
     if (!metadata.looseLayers?.length) return;
+    // it goes on with its layers as they are: whatever needs them merged refuses it
+    if ((await kindOf(domain)).memorySaved) return;
   } catch (error) {
     throw fromDomain(error, domainId, 'virDomainGetXMLDesc');
   }

@@ -16,6 +16,7 @@ import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { kindOf, requireLasting } from '../domain-kind.ts';
 import { plug } from './device.ts';
 import { freezerOf } from './freezers.ts';
 import { noteAttachment, noteLoan } from './loan.ts';
@@ -90,12 +91,13 @@ async function run(
   });
 }
 
-/** @throws VirtkeepError domain_not_found, vdisk_attached_already, invalid_field */
+/** @throws VirtkeepError domain_not_found, vdisk_attached_already, invalid_field, domain_transient, domain_memory_saved */
 async function checkBorrower(
   dependencies: WorkflowDependencies,
   { borrowerId, ownerId, diskId }: AttachRequest,
 ): Promise<Party> {
   const borrower = await requireParty(dependencies, borrowerId);
+  requireLasting(await kindOf(borrower.domain), 'given disks of other domains');
   if (borrowerId === ownerId)
     throw new VirtkeepError('invalid_field', { field: 'vdisk', reason: 'is a disk of this domain itself' });
   const there = attachmentsOfParty(borrower).find(known => known.diskId === diskId);
@@ -114,7 +116,7 @@ function targetsOf({ live, config }: Party): string[] {
 
 /**
  * Holds the owner's disks at their instant, and says what stands for this one.
- * @throws VirtkeepError domain_not_found, vdisk_not_found; snapshot_in_use: the instant does not hold the disk
+ * @throws VirtkeepError domain_not_found, vdisk_not_found, domain_transient, domain_memory_saved; snapshot_in_use: the instant does not hold the disk
  */
 export async function hold(
   dependencies: WorkflowDependencies,
@@ -122,6 +124,8 @@ export async function hold(
   context: OperationContext,
 ): Promise<Held> {
   const owner = await requireParty(dependencies, ownerId);
+  if (!owner.metadata.template)
+    requireLasting(await kindOf(owner.domain), 'held at one moment to lend its disks');
   const lender = await readLender(dependencies, owner, context.signal);
   const disk = lender.disks.find(known => known.id === diskId);
   if (!disk) throw new VirtkeepError('vdisk_not_found', { id: diskId });

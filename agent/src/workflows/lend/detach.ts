@@ -7,6 +7,7 @@ import { readParty } from '../../lending/lender.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { kindOf, requireLasting } from '../domain-kind.ts';
 import { type LoanKey, takeBack } from './loan.ts';
 import { requireParty } from './parties.ts';
 
@@ -35,7 +36,9 @@ async function run(
   const { step, effects, commit } = context;
   const { ownerId, diskId, borrowerId, keepClone } = request;
   const ownerIsHere = await step('check', async () => {
-    await requireParty(dependencies, borrowerId);
+    const { domain } = await requireParty(dependencies, borrowerId);
+    // its memory would go on with a disk that its owner has back; a transient one may give back what it has
+    requireLasting({ ...(await kindOf(domain)), persistent: true }, 'freed of disks of other domains');
     return ownerId !== '' && (await readParty(dependencies.libvirt(), ownerId)) !== undefined;
   });
   const handle = effects.begin(

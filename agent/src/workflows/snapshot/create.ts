@@ -22,6 +22,7 @@ import {
 } from '../../snapshots/index.ts';
 import type { EffectHandle, OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { requireLasting } from '../domain-kind.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';
@@ -98,8 +99,8 @@ export interface PreparedState {
 
 /**
  * Looks at the domain and decides how its state is made; changes nothing.
- * @throws VirtkeepError domain_not_found, snapshot_name_taken, snapshot_in_use, snapshot_failed, power_state_conflict,
- *   consistency_unavailable, pool_no_space
+ * @throws VirtkeepError domain_not_found, domain_transient, domain_memory_saved, snapshot_name_taken, snapshot_in_use,
+ *   snapshot_failed, power_state_conflict, consistency_unavailable, pool_no_space
  */
 export async function prepareState(
   dependencies: WorkflowDependencies,
@@ -108,6 +109,7 @@ export async function prepareState(
 ): Promise<PreparedState> {
   const target = await findTarget(dependencies, request.domainId, context.signal);
   const { domain, picture } = target;
+  requireLasting({ name: domain.name, ...picture }, 'given a saved state');
   if (picture.states.some(({ name }) => name === request.name))
     throw new VirtkeepError('snapshot_name_taken', { domain: domain.name, name: request.name });
   const busy = blockJobOf(picture);

@@ -9,6 +9,7 @@ import { lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
 import { ZfsDriver } from '../../zfs/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { requireLasting } from '../domain-kind.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { pruneFirmware } from '../state-firmware.ts';
 import { findTarget, refuseForClones, stateById } from './target.ts';
@@ -71,6 +72,7 @@ async function check(
   }
   await refuseLent(dependencies.libvirt(), picture.metadata, domain.name, 'freed of a saved state');
   await refuseForClones(dependencies, target, 'freed of a saved state');
+  requireLasting({ name: domain.name, ...picture }, 'freed of a saved state');
   const state = stateById(picture, snapshotId);
   if (!state) {
     const { removedStates = [], looseLayers = [] } = picture.metadata;

@@ -25,6 +25,7 @@ import {
 import { setResumedClock } from '../clock.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { requireLasting } from '../domain-kind.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import {
   definedFirmware,
@@ -80,6 +81,7 @@ async function check(
   const target = await findTarget(dependencies, domainId, context.signal);
   await refuseLent(dependencies.libvirt(), target.picture.metadata, target.domain.name, 'reverted');
   await refuseForClones(dependencies, target, 'reverted');
+  requireLasting({ name: target.domain.name, ...target.picture }, 'reverted');
   const state = requireState(target, snapshotId);
   const reason = revertRefusal(target.picture, state);
   if (reason !== null) throw new VirtkeepError('snapshot_in_use', { domain: target.domain.name, reason });
