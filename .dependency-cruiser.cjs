@@ -43,7 +43,7 @@ module.exports = {
       comment: 'the public side of these folders is their index.ts',
       from: { path: '^agent/src/([^/]+)', pathNot: '\\.test\\.ts$' },
       to: {
-        path: '^agent/src/(archive|disks|domain-xml|guest|pools|snapshots|zfs)/',
+        path: '^agent/src/(archive|disks|domain-xml|guest|images|pools|snapshots|zfs)/',
         pathNot: '^agent/src/($1/|[^/]+/index\\.ts$)',
       },
     },
@@ -76,6 +76,12 @@ module.exports = {
       '^agent/src/guest/',
       '^agent/src/(workflows|operations|grpc|pools|archive)/',
       'the guest agent knows no workflow',
+    ),
+    forbid(
+      'images-below',
+      '^agent/src/images/',
+      '^agent/src/(workflows|operations|grpc|snapshots|archive)/',
+      'whoever removes an image asks here, and is not known here',
     ),
     forbid(
       'snapshots-below',

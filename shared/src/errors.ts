@@ -261,6 +261,7 @@ export const ERRORS = {
     '40971',
     'The memory of the domain {domain} is saved (managed save) and goes on only with its disks as they are; it cannot be {action}. Start it first, or discard the memory with "virsh managedsave-remove".',
   ),
+  image_in_use: passing('40975', 'The image {path} stays as it is: it is used by {user}.'),
 
   // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),
@@ -351,6 +352,10 @@ export const ERRORS = {
   operation_unknown: passing(
     '50305',
     'The node {node} does not know the operation: the request never reached it, or its journal was lost. Look at the result, then send the request again.',
+  ),
+  image_use_unknown: passing(
+    '50315',
+    'The image {path} stays as it is: whether another node uses it is not known ({reason}).',
   ),
   timed_out: passing('50400', '{operation} did not end within {seconds} s.'),
   guest_command_timed_out: passing(

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import type { Libvirt } from '@virtkeep/node-libvirt';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
@@ -198,13 +199,32 @@ describe('removal', () => {
     const guest = await lab.world.defineTiny({ name: 'stays' });
     const paths = [(await guest.disks()).vda!];
     const id = await guest.uuid();
-    await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
-    expect(existsSync(paths[0]!)).toBe(true);
-    await removeOrphanedFiles(lab.workflows, { domainId: randomUUID(), paths }, signal);
-    expect(existsSync(paths[0]!)).toBe(true);
+    const told: string[] = [];
+    const removed = (domainId: string) =>
+      removeOrphanedFiles(lab.workflows, { domainId, paths }, signal, text => told.push(text));
+    await removed(id);
+    expect([existsSync(paths[0]!), told]).toEqual([true, []]);
+    await removed(randomUUID());
+    expect([existsSync(paths[0]!), told]).toEqual([
+      true,
+      [`${paths[0]} was left: it is used by the domain stays.`],
+    ]);
+    // a QEMU that libvirt does not tell of
+    await guest.start();
+    const blind = {
+      domains: async () => [],
+      domainByUuid: (uuid: string) => lab.workflows.libvirt().domainByUuid(uuid),
+    };
+    const unknown = { ...lab.workflows, libvirt: () => blind as unknown as Libvirt };
+    await removeOrphanedFiles(unknown, { domainId: randomUUID(), paths }, signal, text => told.push(text));
+    expect([existsSync(paths[0]!), told[1]]).toEqual([
+      true,
+      `${paths[0]} was left: it is used by a process that has it open.`,
+    ]);
+    await guest.destroy();
     await lab.world.node.virsh('undefine', 'stays');
-    await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
-    await removeOrphanedFiles(lab.workflows, { domainId: id, paths }, signal);
+    await removed(id);
+    await removed(id);
     expect(existsSync(paths[0]!)).toBe(false);
   });
 

@@ -38,7 +38,10 @@ export class ActiveOperation {
     this.#dependencies = dependencies;
     this.log = dependencies.log.child({ operation: id, kind });
     this.progress = new ProgressMeter(() => this.#publish({ progress: this.progress.snapshot() }));
-    this.effects = new JournaledEffects(dependencies.journal, id, dependencies.undoEffect, this.log);
+    this.effects = new JournaledEffects(dependencies.journal, id, dependencies.undoEffect, {
+      log: this.log,
+      warn: text => this.warn(text),
+    });
     if (record.committed) this.effects.markCommitted();
   }
 

@@ -45,7 +45,7 @@ const open = () =>
       if (failing.has(type)) throw new Error('not now');
       undone.push(type);
     },
-    silent,
+    { log: silent },
   );
 const declare = (...list: (Effect | [Effect, UndoWhen])[]) =>
   list.map(entry => {

@@ -8,7 +8,12 @@ import { undoOrder, waitsFor } from './undo-order.ts';
  * Undoes one effect. Idempotent: succeeds when the effect never happened, happened in part, or was undone before.
  * Rejects when it could not be undone; it is then tried again later.
  */
-export type UndoEffect = (effect: Effect, signal: AbortSignal) => Promise<void>;
+export type UndoEffect = (
+  effect: Effect,
+  signal: AbortSignal,
+  /** Tells the user what was left as it is, for good. */
+  warn: (text: string) => void,
+) => Promise<void>;
 
 export interface UndoFailure {
   /** Type of the effect, or "journal". */
@@ -25,13 +30,23 @@ export class JournaledEffects implements Effects {
   readonly #operationId: string;
   readonly #undoEffect: UndoEffect;
   readonly #log: Logger;
+  readonly #warn: (text: string) => void;
   #committed = false;
 
-  constructor(journal: Journal, operationId: string, undoEffect: UndoEffect, log: Logger) {
+  constructor(
+    journal: Journal,
+    operationId: string,
+    undoEffect: UndoEffect,
+    { log, warn = () => {} }: { log: Logger; warn?: (text: string) => void },
+  ) {
     this.#journal = journal;
     this.#operationId = operationId;
     this.#undoEffect = undoEffect;
     this.#log = log;
+    this.#warn = text => {
+      log.warn(text);
+      warn(text);
+    };
   }
 
   begin(effect: Effect, when: UndoWhen): EffectHandle {
@@ -45,7 +60,7 @@ export class JournaledEffects implements Effects {
     return {
       undo: async signal => {
         this.#refuseEarly(effectId);
-        await this.#undoEffect(effect, signal);
+        await this.#undoEffect(effect, signal, this.#warn);
         this.#journal.strikeEffect(effectId);
       },
       keep: () => this.#journal.strikeEffect(effectId),
@@ -77,7 +92,7 @@ export class JournaledEffects implements Effects {
       }
       trying(effect);
       try {
-        await this.#undoEffect(effect, newSignal());
+        await this.#undoEffect(effect, newSignal(), this.#warn);
         this.#journal.strikeEffect(effectId);
         this.#log.info('effect undone', { effect: effect.type });
       } catch (error) {

@@ -6,12 +6,12 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Claims } from '../claims.ts';
+import { chainOf, definitionsOf } from '../images/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
 import { fromLibvirt, isNoDomain } from '../libvirt/errors.ts';
 import type { Thing, Use } from '../other-nodes.ts';
 import type { PoolRecord } from '../pools/index.ts';
 import { deviceKeysOf } from './device-keys.ts';
-import { chainOf, definitionsOf } from './removable-files.ts';
 
 export interface FindUsesDependencies {
   libvirt(): Libvirt;
@@ -120,8 +120,8 @@ async function usesByDomains(
 /** What a domain's definitions, live and inactive ones and those in its saved states, stand on. */
 async function namesOf(domain: Domain, pools: readonly PoolRecord[]): Promise<Set<string>> {
   const names = new Set<string>();
-  for (const { config, extra } of await definitionsOf(domain)) {
-    for (const path of extra) names.add(path).add(await realpath(path).catch(() => path));
+  for (const { config, overlays, memory } of await definitionsOf(domain)) {
+    for (const path of [...overlays, ...memory]) names.add(path).add(await realpath(path).catch(() => path));
     for (const disk of config?.disks ?? []) {
       const path = pathOf(disk, pools);
       if (path !== undefined) names.add(path);

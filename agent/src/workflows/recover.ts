@@ -21,13 +21,14 @@ import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
 import { switchTemplate } from './template/switch.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
 
-type Undo = (effect: Effect, signal: AbortSignal) => Promise<void>;
+type Warn = (text: string) => void;
+type Undo = (effect: Effect, signal: AbortSignal, warn: Warn) => Promise<void>;
 
 /** @throws VirtkeepError when an effect could not be undone; it is tried again then */
 export function undoEffects(dependencies: WorkflowDependencies): Undo {
-  return async (effect, signal) => {
+  return async (effect, signal, warn) => {
     try {
-      await undoEffect(dependencies, effect, signal);
+      await undoEffect(dependencies, effect, signal, warn);
     } catch (error) {
       throw fromLibvirt(error, effect.type);
     }
@@ -38,6 +39,7 @@ async function undoEffect(
   dependencies: WorkflowDependencies,
   effect: Effect,
   signal: AbortSignal,
+  warn: Warn,
 ): Promise<void> {
   const { log } = dependencies;
   switch (effect.type) {
@@ -84,7 +86,7 @@ async function undoEffect(
     case 'template_change':
       return switchTemplate(dependencies.libvirt(), effect, signal);
     case 'orphaned_files':
-      return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal));
+      return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal, warn));
   }
 }
 

@@ -4,15 +4,12 @@
  * removed is removed by the next run of the agent.
  */
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
-import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { removePath } from '@virtkeep/shared/files';
 import { parseDomain } from '../domain-xml/index.ts';
+import { filesOfDomain, type ImageDependencies, imagesInUse, removeImages } from '../images/index.ts';
 import { findDomain, fromDomain } from '../libvirt/domains.ts';
-import type { PoolRecord } from '../pools/index.ts';
-import type { Workflow } from './context.ts';
+import type { OperationContext, Workflow } from './context.ts';
 import { refuseLent } from './lend/refuse.ts';
-import { removableFiles, usedByOthers } from './removable-files.ts';
 import { keptFirmwareFiles } from './state-firmware.ts';
 import { refuseWithClones } from './template/family.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
@@ -25,24 +22,22 @@ export interface RemoveRequest {
   force: boolean;
 }
 
-export interface RemoveDependencies {
-  libvirt(): Libvirt;
-  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+export interface RemoveDependencies extends ImageDependencies {
   /** As in `WorkflowDependencies`. */
   nvramDirectory: string;
 }
 
-/** The workflow. Result: `{"removed":["/path",…]}`. */
+/** The workflow. Result: `{"removed":["/path",…]}`; a warning names each file that stays since others use it. */
 export function removeDomain(dependencies: RemoveDependencies, request: RemoveRequest): Workflow {
   return async context => {
-    const { signal, effects, step, commit } = context;
+    const { effects, step, commit } = context;
     const libvirt = dependencies.libvirt();
     const domain = libvirt.domain(request.domainId);
     try {
       await step('check', () => check(libvirt, domain, request));
       const files = request.full
         ? await step('list', async () => [
-            ...(await removableFiles(libvirt, domain, await dependencies.pools(signal))),
+            ...(await unusedFiles(dependencies, domain, context)),
             ...(await keptFirmwareFiles(dependencies, request.domainId)),
           ])
         : [];
@@ -61,23 +56,34 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
   };
 }
 
+/** The domain's files but for those that others use, or may use. */
+async function unusedFiles(
+  dependencies: RemoveDependencies,
+  domain: Domain,
+  { signal, warn }: Pick<OperationContext, 'signal' | 'warn'>,
+): Promise<string[]> {
+  const files = await filesOfDomain(domain, await dependencies.pools(signal));
+  const question = { ownerId: domain.uuid, leaving: [domain.uuid], signal };
+  const left = await imagesInUse(dependencies, files, question);
+  for (const { text } of left) warn(text);
+  const used = new Set(left.map(({ path }) => path));
+  return files.filter(path => !used.has(path));
+}
+
 /**
  * Removes files that a removed domain has left; undo of the effect `orphaned_files`. Nothing happens while the domain
- * exists, and a file that another domain refers to by now is left alone. Idempotent.
+ * exists, and a file that somebody else has or may have by now is left alone and named. Idempotent.
  * @throws VirtkeepError io_failed, LibvirtError: tried again
  */
 export async function removeOrphanedFiles(
   dependencies: RemoveDependencies,
   effect: { domainId: string; paths: readonly string[] },
   signal: AbortSignal,
+  warn: (text: string) => void,
 ): Promise<void> {
-  const libvirt = dependencies.libvirt();
-  if (await findDomain(libvirt, effect.domainId)) return;
-  const used = await usedByOthers(libvirt, effect.domainId, await dependencies.pools(signal));
-  for (const path of effect.paths) {
-    throwIfAborted(signal);
-    if (!used.has(path)) await removePath(path);
-  }
+  const { domainId, paths } = effect;
+  if (await findDomain(dependencies.libvirt(), domainId)) return;
+  for (const { text } of await removeImages(dependencies, paths, { ownerId: domainId, signal })) warn(text);
 }
 
 async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRequest): Promise<void> {

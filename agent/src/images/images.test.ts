@@ -1,0 +1,280 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import { NOBODY_ASKED, type OtherNodes } from '../other-nodes.ts';
+import { samplePool } from '../pools/sample-pool.ts';
+import { type ImageQuestion, removeImages, replaceImages } from './index.ts';
+
+const OWNER = '11111111-2222-4333-8444-555555555555';
+const OTHER = '21111111-2222-4333-8444-555555555555';
+
+let directory: string;
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'images-'));
+});
+afterEach(() => {
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const at = (name: string) => join(directory, name);
+
+function image(name: string, backing?: string): string {
+  const below = backing === undefined ? [] : ['-u', '-b', at(backing), '-F', 'qcow2'];
+  execFileSync('qemu-img', ['create', '-q', '-f', 'qcow2', ...below, at(name), '1M']);
+  return at(name);
+}
+
+interface Scripted {
+  id: string;
+  /** Names of images, by target. */
+  disks?: Record<string, string>;
+  /** What the next start would use, when that is something else. */
+  next?: Record<string, string>;
+  metadata?: string;
+  states?: { disks: Record<string, string>; overlays?: Record<string, string>; memory?: string }[];
+  running?: boolean;
+}
+
+const disksXml = (disks: Record<string, string>) =>
+  Object.entries(disks)
+    .map(
+      ([target, name]) =>
+        `<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='${at(name)}'/><target dev='${target}'/></disk>`,
+    )
+    .join('');
+
+function domainXml({ id, metadata = '' }: Scripted, disks: Record<string, string>): string {
+  const own = `<metadata><v:domain xmlns:v='urn:virtkeep:domain:1'>${metadata}</v:domain></metadata>`;
+  return `<domain type='qemu'><name>vm-${id[0]}</name><uuid>${id}</uuid>${own}<memory>1</memory><os><type>hvm</type></os><devices>${disksXml(disks)}</devices></domain>`;
+}
+
+function stateXml(domain: Scripted, index: number): string {
+  const { disks, overlays = {}, memory } = domain.states![index]!;
+  const made = Object.entries(overlays)
+    .map(([target, name]) => `<disk name='${target}' snapshot='external'><source file='${at(name)}'/></disk>`)
+    .join('');
+  const kept = memory === undefined ? '' : `<memory snapshot='external' file='${at(memory)}'/>`;
+  return `<domainsnapshot><name>s${index}</name>${kept}<disks>${made}</disks>${domainXml(domain, disks)}</domainsnapshot>`;
+}
+
+/** A libvirt that knows these domains. */
+function node(...domains: Scripted[]): Libvirt {
+  const known = domains.map(domain => ({
+    uuid: domain.id,
+    name: `vm-${domain.id[0]}`,
+    isActive: async () => domain.running ?? false,
+    xml: async (flags = 0) => domainXml(domain, (flags && domain.next) || domain.disks || {}),
+    snapshots: async () =>
+      (domain.states ?? []).map((_, index) => ({
+        name: `s${index}`,
+        xml: async () => stateXml(domain, index),
+      })),
+  }));
+  return { domains: async () => known } as unknown as Libvirt;
+}
+
+const answering = (answer: Awaited<ReturnType<OtherNodes['whoUses']>>[number]): OtherNodes => ({
+  whoUses: async things => things.map(() => answer),
+});
+
+function remove(
+  libvirt: Libvirt,
+  names: string[],
+  question: ImageQuestion & { otherNodes?: OtherNodes; shared?: boolean } = {},
+) {
+  const { otherNodes = NOBODY_ASKED, shared = false, ...rest } = question;
+  const pools = async () => [samplePool('one', { path: directory, shared })];
+  return removeImages({ libvirt: () => libvirt, pools, otherNodes }, names.map(at), {
+    ...rest,
+    signal: AbortSignal.timeout(20_000),
+  });
+}
+
+test('a file that nobody uses goes, one that is not there is fine', async () => {
+  image('a.qcow2');
+  writeFileSync(at('a.memory'), '');
+  expect(
+    await remove(node({ id: OWNER, disks: { vda: 'b.qcow2' } }), ['a.qcow2', 'a.memory', 'gone']),
+  ).toEqual([]);
+  expect([existsSync(at('a.qcow2')), existsSync(at('a.memory'))]).toEqual([false, false]);
+});
+
+test.each<[string, Omit<Scripted, 'id'>]>([
+  ['a disk, whatever its target', { disks: { sdx: 'a.qcow2' } }],
+  ['a disk of the next start alone', { disks: {}, next: { vda: 'a.qcow2' } }],
+  ['a layer below a disk', { disks: { vda: 'top.qcow2' } }],
+  ['a disk that a saved state keeps', { states: [{ disks: { vda: 'a.qcow2' } }] }],
+  ['an overlay made for a saved state', { states: [{ disks: {}, overlays: { vda: 'a.qcow2' } }] }],
+  ['the memory of a saved state', { states: [{ disks: {}, memory: 'a.qcow2' }] }],
+])('%s of any domain is left, and its user named', async (_what, domain) => {
+  image('a.qcow2');
+  image('top.qcow2', 'a.qcow2');
+  const left = await remove(node({ id: OTHER, ...domain }), ['a.qcow2']);
+  expect(left).toEqual([
+    { path: at('a.qcow2'), why: 'used', text: expect.stringContaining('used by the domain vm-2') },
+  ]);
+  expect(existsSync(at('a.qcow2'))).toBe(true);
+});
+
+test('what a domain noted as to be merged is its own alone to remove', async () => {
+  const metadata = `<v:loose-layer target='vda' path='${at('a.qcow2')}' overlay='yes'/>`;
+  const libvirt = node({ id: OWNER, metadata, states: [{ disks: {}, overlays: { vda: 'a.qcow2' } }] });
+  image('a.qcow2');
+  expect(await remove(libvirt, ['a.qcow2'])).toMatchObject([{ why: 'used' }]);
+  expect(await remove(libvirt, ['a.qcow2'], { ownerId: OWNER })).toEqual([]);
+});
+
+test('the owner too keeps what it writes to, under another target even', async () => {
+  image('a.qcow2');
+  const libvirt = node({ id: OWNER, disks: { sdb: 'a.qcow2' } });
+  expect(await remove(libvirt, ['a.qcow2'], { ownerId: OWNER })).toMatchObject([{ why: 'used' }]);
+});
+
+test('an image that stands on it keeps it, though no domain knows of that image', async () => {
+  image('base.qcow2');
+  image('child.qcow2', 'base.qcow2');
+  const left = await remove(node(), ['base.qcow2']);
+  expect(left).toMatchObject([{ why: 'used', text: expect.stringContaining('child.qcow2') }]);
+});
+
+test('a chain goes from above, and what a layer that is left stands on stays, too', async () => {
+  for (const [name, below] of [['a'], ['b', 'a'], ['c', 'b']])
+    image(`${name}.qcow2`, below && `${below}.qcow2`);
+  const names = ['a.qcow2', 'b.qcow2', 'c.qcow2'];
+  const holder = await open('c.qcow2', true);
+  try {
+    const left = await remove(node(), names);
+    expect(left.map(({ path }) => path)).toEqual(['c.qcow2', 'b.qcow2', 'a.qcow2'].map(at));
+  } finally {
+    await holder();
+  }
+  expect(await remove(node(), names)).toEqual([]);
+});
+
+/** Keeps an image open as QEMU does. @returns its end */
+async function open(name: string, readonly: boolean): Promise<() => Promise<void>> {
+  const socket = at(`${name}.sock`);
+  const args = ['--export', `nbd,id=e,node-name=d,writable=${readonly ? 'off' : 'on'}`];
+  const nodeArgs = `driver=qcow2,node-name=d,read-only=${readonly ? 'on' : 'off'},file.driver=file,file.filename=${at(name)}`;
+  const pid = at(`${name}.pid`);
+  const daemon = spawn(
+    'qemu-storage-daemon',
+    ['--blockdev', nodeArgs, '--nbd-server', `addr.type=unix,addr.path=${socket}`, ...args, '--pidfile', pid],
+    { stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+  const ended = once(daemon, 'exit');
+  while (!existsSync(pid) && daemon.exitCode === null) await new Promise(resolve => setTimeout(resolve, 20));
+  return async () => {
+    daemon.kill();
+    await ended;
+  };
+}
+
+test.each([
+  ['writes to it', false],
+  ['only reads it', true],
+])(
+  'a process that no domain stands for keeps a file that it has open: it %s',
+  async (_what, readonly) => {
+    image('a.qcow2');
+    const close = await open('a.qcow2', readonly as boolean);
+    try {
+      const left = await remove(node(), ['a.qcow2']);
+      expect(left).toMatchObject([{ why: 'used', text: expect.stringContaining('has it open') }]);
+    } finally {
+      await close();
+    }
+    expect(await remove(node(), ['a.qcow2'])).toEqual([]);
+  },
+  20_000,
+);
+
+test('links on the way to a file do not hide its users', async () => {
+  image('a.qcow2');
+  mkdirSync(at('else'));
+  symlinkSync(directory, at('else/pool'));
+  const libvirt = node({ id: OTHER, disks: { vda: 'else/pool/a.qcow2' } });
+  expect(await remove(libvirt, ['a.qcow2'])).toMatchObject([{ why: 'used' }]);
+});
+
+test('where other nodes can reach it they are asked; without an answer it is left', async () => {
+  const asked: unknown[] = [];
+  const otherNodes: OtherNodes = {
+    whoUses: async things => {
+      asked.push(...things);
+      return things.map(() => ({ kind: 'unknown', reason: 'no controller was asked' }));
+    },
+  };
+  image('a.qcow2');
+  const left = await remove(node(), ['a.qcow2'], { shared: true, otherNodes, ownerId: OWNER });
+  expect(asked).toEqual([
+    { kind: 'file', poolId: 'id-one', path: 'a.qcow2' },
+    { kind: 'domain', id: OWNER },
+  ]);
+  expect(left).toEqual([
+    {
+      path: at('a.qcow2'),
+      why: 'unknown',
+      text: `${at('a.qcow2')} was left: whether another node uses it is not known (no controller was asked).`,
+    },
+  ]);
+  const by = { nodeName: 'n2', domainId: OTHER, domainName: 'web' };
+  expect(
+    await remove(node(), ['a.qcow2'], { shared: true, otherNodes: answering({ kind: 'used', by }) }),
+  ).toMatchObject([{ why: 'used', text: expect.stringContaining('web on the node n2') }]);
+  expect(
+    await remove(node(), ['a.qcow2'], { shared: true, otherNodes: answering({ kind: 'unused' }) }),
+  ).toEqual([]);
+});
+
+test('a layer made for a VM needs no answer as long as that runs here, and does when it may run elsewhere', async () => {
+  image('a.qcow2');
+  const question = { shared: true, ownerId: OWNER, unanswered: 'fresh' } as const;
+  expect(await remove(node(), ['a.qcow2'], question)).toMatchObject([{ why: 'unknown' }]);
+  expect(await remove(node({ id: OWNER }), ['a.qcow2'], question)).toMatchObject([{ why: 'unknown' }]);
+  expect(await remove(node({ id: OWNER, running: true }), ['a.qcow2'], question)).toEqual([]);
+});
+
+function replace(libvirt: Libvirt, files: { from: string; to: string }[], leaving: string[]) {
+  const pools = async () => [samplePool('one', { path: directory })];
+  const paths = files.map(({ from, to }) => ({ from: at(from), to: at(to) }));
+  return replaceImages({ libvirt: () => libvirt, pools, otherNodes: NOBODY_ASKED }, paths, {
+    leaving,
+    signal: AbortSignal.timeout(20_000),
+  });
+}
+
+test('an image takes the place of one that only those use which give it up', async () => {
+  image('base.qcow2');
+  image('clone.qcow2', 'base.qcow2');
+  image('new-clone.qcow2', 'base.qcow2');
+  image('new.qcow2');
+  const files = [
+    { from: 'new-clone.qcow2', to: 'clone.qcow2' },
+    { from: 'new.qcow2', to: 'base.qcow2' },
+  ];
+  const content = readFileSync(at('new.qcow2'));
+  const libvirt = node(
+    { id: OWNER, disks: { vda: 'base.qcow2' } },
+    { id: OTHER, disks: { vda: 'clone.qcow2' } },
+  );
+  await expect(replace(libvirt, files, [OWNER])).rejects.toMatchObject({ msgKey: 'image_in_use' });
+  const close = await open('base.qcow2', true);
+  await expect(replace(libvirt, files, [OWNER, OTHER])).rejects.toMatchObject({ msgKey: 'image_in_use' });
+  await close();
+  image('new-clone.qcow2', 'base.qcow2');
+  await replace(libvirt, files, [OWNER, OTHER]);
+  expect(readFileSync(at('base.qcow2')).equals(content)).toBe(true);
+}, 30_000);

@@ -1,0 +1,149 @@
+/** Whether image files may be taken away: who uses them, on this node and on others. */
+import { realpath } from 'node:fs/promises';
+import { basename, dirname, join, relative } from 'node:path';
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
+import type { Answer, OtherNodes, Thing } from '../other-nodes.ts';
+import { fsFacts, type PoolRecord, poolOfPath } from '../pools/index.ts';
+import { childrenOf } from './children.ts';
+import { filesOfNode, type NodeFiles } from './node-files.ts';
+
+export interface ImageDependencies {
+  libvirt(): Libvirt;
+  /** The node's pools as they are now. */
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  otherNodes: OtherNodes;
+}
+
+export interface ImageQuestion {
+  /**
+   * The domain whose files they are or were. That its saved states name a file as made for them, and that it noted it as
+   * to be merged, is no use of it; that another node knows the same domain is one.
+   */
+  ownerId?: string;
+  /** Domains that give the files up: no use of theirs counts, nor that one of their images stands on another. */
+  leaving?: readonly string[];
+  /** Files that may stand on others: new images that are to take a place among them. */
+  arriving?: readonly string[];
+  /**
+   * What to do without an answer about the other nodes. `leave`, as a rule. `take`: this operation made the files and
+   * nobody else was told of them, or it was proven before that they are free; a use that is told of still counts. `fresh`:
+   * this operation made them for `ownerId`, so that nobody else can have them as long as that runs here.
+   */
+  unanswered?: 'leave' | 'take' | 'fresh';
+}
+
+export type Verdict = { kind: 'free' } | { kind: 'used'; by: string } | { kind: 'unknown'; reason: string };
+
+const FREE: Verdict = { kind: 'free' };
+
+/**
+ * Who uses each of the files; what stands on another of them does not count as its use.
+ * @param paths real ones, of files that exist
+ * @throws LibvirtError; VirtkeepError io_failed
+ */
+export async function judgeImages(
+  dependencies: ImageDependencies,
+  paths: readonly string[],
+  question: ImageQuestion,
+  signal: AbortSignal,
+): Promise<Map<string, Verdict>> {
+  const verdicts = new Map<string, Verdict>();
+  if (paths.length === 0) return verdicts;
+  const pools = await withRealPaths(await dependencies.pools(signal));
+  const node = await filesOfNode(dependencies.libvirt(), pools, question.ownerId);
+  const leaving = new Set(question.leaving);
+  const known = new Set([...paths, ...(question.arriving ?? [])]);
+  const homes = paths.flatMap(path => poolOfPath(path, pools)?.path ?? []);
+  const children = await childrenOf(paths, homes);
+  for (const path of paths) {
+    const user = node.users.get(path)?.find(({ domainId }) => !leaving.has(domainId));
+    const child = children.get(path)?.find(file => !known.has(file) && !isLeaving(node, file, leaving));
+    if (user) verdicts.set(path, { kind: 'used', by: `the domain ${user.name}` });
+    else if (child) verdicts.set(path, { kind: 'used', by: `${child}, which stands on it` });
+    else verdicts.set(path, FREE);
+  }
+  const free = paths.filter(path => verdicts.get(path) === FREE);
+  for (const [path, verdict] of await judgeElsewhere(dependencies, free, pools, node, question, signal))
+    verdicts.set(path, verdict);
+  return verdicts;
+}
+
+/** An image of the domains that give theirs up, and of nobody else. */
+function isLeaving({ users }: NodeFiles, file: string, leaving: ReadonlySet<string>): boolean {
+  const found = users.get(file) ?? [];
+  return found.length > 0 && found.every(({ domainId }) => leaving.has(domainId));
+}
+
+/** Asks about what lies where other nodes can reach it; what is not answered here is free. */
+async function judgeElsewhere(
+  { otherNodes }: ImageDependencies,
+  paths: readonly string[],
+  pools: readonly PoolRecord[],
+  { running }: NodeFiles,
+  { ownerId, unanswered = 'leave' }: ImageQuestion,
+  signal: AbortSignal,
+): Promise<Map<string, Verdict>> {
+  const verdicts = new Map<string, Verdict>();
+  const things: Thing[] = [];
+  const asked: string[] = [];
+  for (const path of paths) {
+    const pool = poolOfPath(path, pools);
+    if (!(await isShared(path, pool))) continue;
+    if (!pool || pool.outside) {
+      verdicts.set(path, { kind: 'unknown', reason: 'it is in no data pool that the other nodes know' });
+      continue;
+    }
+    asked.push(path);
+    things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, path) });
+  }
+  if (asked.length > 0) {
+    const owner: Thing[] = ownerId === undefined ? [] : [{ kind: 'domain', id: ownerId }];
+    const answers = await otherNodes.whoUses([...things, ...owner], signal);
+    for (const [index, path] of asked.entries())
+      verdicts.set(path, together([answers[index], ...answers.slice(things.length)]));
+  }
+  const isTaken =
+    unanswered === 'take' || (unanswered === 'fresh' && ownerId !== undefined && running.has(ownerId));
+  if (isTaken) for (const [path, { kind }] of verdicts) if (kind === 'unknown') verdicts.set(path, FREE);
+  return verdicts;
+}
+
+/** One use is enough; and one answer that is missing, else. */
+function together(answers: readonly (Answer | undefined)[]): Verdict {
+  let verdict: Verdict = FREE;
+  for (const answer of answers) {
+    if (answer?.kind === 'used') {
+      const { domainName, nodeName } = answer.by;
+      return { kind: 'used', by: `the domain ${domainName} on the node ${nodeName}` };
+    }
+    if (answer?.kind !== 'unused') verdict = answer ?? { kind: 'unknown', reason: 'it was not answered' };
+  }
+  return verdict;
+}
+
+/** A local file system is this node's alone. */
+async function isShared(path: string, pool: PoolRecord | undefined): Promise<boolean> {
+  return pool?.shared === true || (await fsFacts(dirname(path))).network !== undefined;
+}
+
+async function withRealPaths(pools: readonly PoolRecord[]): Promise<PoolRecord[]> {
+  const found: PoolRecord[] = [];
+  for (const pool of pools) {
+    const path = pool.path === undefined ? undefined : await realpath(pool.path).catch(() => pool.path);
+    found.push(path === undefined ? pool : { ...pool, path });
+  }
+  return found;
+}
+
+/** The file without links on the way to it; null when it is not there. @throws VirtkeepError io_failed */
+export async function realFile(path: string): Promise<string | null> {
+  try {
+    return await realpath(path);
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'looking at', path);
+  }
+  // a link to nowhere is a file, too
+  const directory = await realpath(dirname(path)).catch(() => null);
+  return directory === null ? null : join(directory, basename(path));
+}

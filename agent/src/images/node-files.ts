@@ -1,0 +1,170 @@
+/** Which files the domains of this node refer to: read from libvirt's definitions and the images' headers. */
+import { realpath } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { readLayers } from '../disks/index.ts';
+import {
+  type DiskConfig,
+  type DomainConfig,
+  isLent,
+  parseDomain,
+  parseSnapshot,
+} from '../domain-xml/index.ts';
+import { pathOf } from '../inventory/disk-facts.ts';
+import { isNoDomain } from '../libvirt/errors.ts';
+import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
+
+/**
+ * The files that are a domain's: every layer of its disks and of its saved states with their memory files, as far as they
+ * lie inside a data pool that may be written, outside its `backups/`. Who else uses them is asked by who removes them.
+ * @returns real paths
+ * @throws LibvirtError
+ */
+export async function filesOfDomain(domain: Domain, pools: readonly PoolRecord[]): Promise<string[]> {
+  const own = new Set<string>();
+  const templates = new Set<string>();
+  for (const { config, overlays, memory } of await definitionsOf(domain)) {
+    for (const path of [...overlays, ...memory]) own.add(await realOr(path));
+    for (const disk of config?.disks ?? []) {
+      if (disk.device !== 'disk' || disk.shareable) continue;
+      // lent by another domain: its clone goes when the loan ends
+      if (isLent(disk, config!.metadata)) continue;
+      const chain = await chainOf(disk, pools);
+      for (const path of chain) own.add(path);
+      if (config?.metadata.parent && chain.length > 1) templates.add(chain.at(-1)!);
+    }
+  }
+  const found: string[] = [];
+  for (const path of own) if (!templates.has(path) && (await isOurs(path, pools))) found.push(path);
+  return found.sort();
+}
+
+export interface NodeFiles {
+  /** Real path → the domains that refer to it. */
+  users: ReadonlyMap<string, readonly FileUser[]>;
+  /** UUIDs of the domains that run. */
+  running: ReadonlySet<string>;
+}
+
+export interface FileUser {
+  domainId: string;
+  name: string;
+}
+
+/**
+ * Every file that a domain of this node refers to: in its live or its persistent definition or in those of its saved states,
+ * as disk, drive, layer below one, memory, or as what it has of others.
+ * @param ownerId of this domain not counted is what its saved states only name as made for them, and what it noted as to be
+ *   merged: none of it is needed when nothing stands on it
+ * @throws LibvirtError
+ */
+export async function filesOfNode(
+  libvirt: Libvirt,
+  pools: readonly PoolRecord[],
+  ownerId?: string,
+): Promise<NodeFiles> {
+  const users = new Map<string, FileUser[]>();
+  const running = new Set<string>();
+  for (const domain of await libvirt.domains()) {
+    const user = { domainId: domain.uuid, name: domain.name };
+    if (await isRunning(domain)) running.add(domain.uuid);
+    for (const path of await referredTo(domain, pools, domain.uuid === ownerId))
+      users.set(path, [...(users.get(path) ?? []), user]);
+  }
+  return { users, running };
+}
+
+async function referredTo(
+  domain: Domain,
+  pools: readonly PoolRecord[],
+  isOwner: boolean,
+): Promise<Set<string>> {
+  const found = new Set<string>();
+  const add = async (paths: readonly string[]) => {
+    for (const path of paths) found.add(await realOr(path));
+  };
+  for (const { config, overlays, memory, isPresent } of await definitionsOf(domain)) {
+    await add(memory);
+    if (!isOwner) await add(overlays);
+    if (!config) continue;
+    for (const disk of config.disks) {
+      await add(await chainOf(disk, pools));
+      // libvirt opens what a definition says, whatever the headers say
+      if (isPresent) await add(disk.backingChain?.flatMap(layer => layer.path ?? []) ?? []);
+    }
+    const { attachments, looseLayers = [] } = config.metadata;
+    await add(attachments.map(({ path }) => path));
+    if (!isOwner)
+      await add(looseLayers.flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]));
+  }
+  return found;
+}
+
+async function isRunning(domain: Domain): Promise<boolean> {
+  try {
+    return await domain.isActive();
+  } catch (error) {
+    if (isNoDomain(error)) return false;
+    throw error;
+  }
+}
+
+export interface Definition {
+  config?: DomainConfig;
+  /** Of the domain as it runs or starts next, not of a saved state. */
+  isPresent: boolean;
+  /** Files that a saved state names as made for it. */
+  overlays: string[];
+  memory: string[];
+}
+
+/** The live and the persistent definition, and those inside the saved states. */
+export async function definitionsOf(domain: Domain): Promise<Definition[]> {
+  try {
+    const texts = [await domain.xml(), await domain.xml(DomainXml.INACTIVE)];
+    const found: Definition[] = [...new Set(texts)].map(xml => ({
+      config: parseDomain(xml, domain.uuid),
+      isPresent: true,
+      overlays: [],
+      memory: [],
+    }));
+    for (const snapshot of await domain.snapshots()) {
+      const state = parseSnapshot(await snapshot.xml(), snapshot.name);
+      found.push({
+        ...(state.domain ? { config: state.domain } : {}),
+        isPresent: false,
+        overlays: state.disks.flatMap(disk => disk.path ?? []),
+        memory: state.memory.path ? [state.memory.path] : [],
+      });
+      if (state.inactiveDomain)
+        found.push({ config: state.inactiveDomain, isPresent: false, overlays: [], memory: [] });
+    }
+    return found;
+  } catch (error) {
+    if (isNoDomain(error)) return [];
+    throw error;
+  }
+}
+
+/** A disk's files, top to bottom: as the headers say, and where those cannot be read as the definition says. */
+export async function chainOf(disk: DiskConfig, pools: readonly PoolRecord[]): Promise<string[]> {
+  const path = pathOf(disk, pools);
+  if (path === undefined) return [];
+  const isImage = disk.device === 'disk' && disk.format !== undefined && disk.format !== 'raw';
+  const layers = isImage ? await readLayers(path, disk.format).catch(() => undefined) : undefined;
+  const recorded = disk.backingChain?.flatMap(layer => layer.path ?? []) ?? [];
+  const paths = layers?.map(layer => layer.path) ?? [path, ...recorded];
+  return Promise.all(paths.map(realOr));
+}
+
+async function isOurs(path: string, pools: readonly PoolRecord[]): Promise<boolean> {
+  const reachable = pools.filter(pool => pool.hasDirectory && pool.path);
+  const real = await Promise.all(reachable.map(async pool => ({ ...pool, path: await realOr(pool.path!) })));
+  const pool = poolOfPath(path, real);
+  if (!pool || pool.outside || pool.readonly || !pool.active || !pool.mounted) return false;
+  return !isInside(path, join(pool.path!, BACKUPS_DIR));
+}
+
+async function realOr(path: string): Promise<string> {
+  return realpath(path).catch(() => path);
+}

@@ -1,0 +1,113 @@
+/**
+ * A new file that is provably ours. Whoever makes a file by its name alone cannot tell later whether it is the one that he
+ * made: two operations, of two nodes perhaps, may have looked, found nothing, and declared the same name. So the file is
+ * made under a random name that is recorded before, gets its real name by a hard link, which never takes the place of
+ * another, and is known by its inode and the instant of its birth from then on. What is written goes into that file.
+ */
+import { link, lstat, open } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { removePath } from '@virtkeep/shared/files';
+import { newId } from '@virtkeep/shared/ids';
+
+/** The effect of it: with `claim` it is being made, with `made` it is there. */
+export interface OwnFile {
+  type: 'file';
+  path: string;
+  /** The random name under which it is made. */
+  claim?: string;
+  made?: FileMark;
+}
+
+/** Tells a file from another one that has its name. */
+export interface FileMark {
+  inode: string;
+  /** Nanoseconds since 1970; "0" where the file system keeps no such time. */
+  bornNs: string;
+}
+
+/** File systems without hard links (vfat, some CIFS servers). */
+const NO_LINKS = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
+
+/**
+ * Makes an empty file of mode 0600, durably declared before it appears.
+ * @param declare writes the effect to the journal
+ * @returns what `declare` answered for the file that is there
+ * @throws VirtkeepError file_exists, io_failed, disk_full; then there is nothing of ours
+ */
+export async function makeOwnFile<T extends { keep(): void }>(
+  path: string,
+  declare: (effect: OwnFile) => T,
+): Promise<T> {
+  const claim = join(dirname(path), `.virtkeep-${newId()}.claim`);
+  const claiming = declare({ type: 'file', path, claim });
+  try {
+    const made = await claimName(claim, path);
+    const handle = declare({ type: 'file', path, made });
+    await removePath(claim);
+    claiming.keep();
+    return handle;
+  } catch (error) {
+    if (errnoOf(error) === 'EEXIST') {
+      await removePath(claim);
+      claiming.keep();
+      throw new VirtkeepError('file_exists', { path });
+    }
+    throw fromIoError(error, 'making', path);
+  }
+}
+
+async function claimName(claim: string, path: string): Promise<FileMark> {
+  const made = await makeEmpty(claim);
+  try {
+    await link(claim, path);
+    return made;
+  } catch (error) {
+    if (!NO_LINKS.has(errnoOf(error) ?? '')) throw error;
+  }
+  return makeEmpty(path);
+}
+
+async function makeEmpty(path: string): Promise<FileMark> {
+  const file = await open(path, 'wx', 0o600);
+  try {
+    return markOf(await file.stat({ bigint: true }));
+  } finally {
+    await file.close();
+  }
+}
+
+const markOf = ({ ino, birthtimeNs }: { ino: bigint; birthtimeNs: bigint }): FileMark => ({
+  inode: String(ino),
+  bornNs: String(birthtimeNs),
+});
+
+const isSame = (a: FileMark, b: FileMark): boolean => a.inode === b.inode && a.bornNs === b.bornNs;
+
+/**
+ * Whether the file of that name is the one that the effect is about; of one without proof (of an earlier version) nothing
+ * else can be said. Takes away what is left of its making.
+ * @throws VirtkeepError io_failed
+ */
+export async function isOwnFile({ path, claim, made }: OwnFile): Promise<boolean> {
+  const found = await markAt(path);
+  if (claim !== undefined) {
+    const claimed = await markAt(claim);
+    const isOurs = found !== null && claimed !== null && isSame(found, claimed);
+    // the name first: without the claim nobody could tell any more
+    if (isOurs) await removePath(path);
+    await removePath(claim);
+    return false;
+  }
+  if (found === null) return false;
+  return made === undefined || isSame(found, made);
+}
+
+async function markAt(path: string): Promise<FileMark | null> {
+  try {
+    return markOf(await lstat(path, { bigint: true }));
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return null;
+    throw fromIoError(error, 'looking at', path);
+  }
+}
