@@ -24,6 +24,7 @@ import {
   tool,
   writeArchive,
 } from './test-kit.ts';
+import type { ArchiveMember } from './types.ts';
 
 const dir = scratch();
 afterAll(() => dir.remove());
@@ -349,5 +350,64 @@ describe('what is refused', () => {
     await expect(appender.begin(`${path}.tail`)).rejects.toMatchObject({ msgKey: 'archive_damaged' });
     await appender.abort();
     expect(statSync(path).size).toBe(5000);
+  });
+});
+
+describe.each(['tar', 'tar.zst'])('a %s of many states', format => {
+  const path = dir.at(`long.${format}`);
+  const STATES = 50;
+  let members: readonly ArchiveMember[];
+
+  beforeAll(async () => {
+    const first = { name: 'd.qcow2', kind: 'disk' as const, from: noise(9000) };
+    await writeArchive(path, [first], { zstd: format === 'tar.zst' });
+    for (let state = 2; state <= STATES; state++) {
+      await appendState(path, [{ name: `d_${state}.snapshot`, from: noise(5000, state % 200) }]);
+      rmSync(`${path}.tail`);
+    }
+    const archive = await openArchive(path, signal);
+    members = archive.members;
+    await archive.close();
+  });
+
+  const all = Array.from({ length: STATES }, (_, index) => index + 1);
+  const manifestAt = (number: number) => members.find(({ name }) => name === `00${number}_manifest.json`)!;
+
+  test('says all of itself in manifests that continue earlier ones', async () => {
+    const archive = await openArchive(path, signal);
+    expect(archive.manifest?.states.map(({ number }) => number)).toEqual(all);
+    const newest = JSON.parse((await archive.readMember(`00${STATES}_manifest.json`, signal)).toString());
+    expect(newest).toMatchObject({ formatVersion: 2, continues: { manifest: '0040_manifest.json' } });
+    expect(newest.members.length).toBeLessThan(40);
+    const state = await archive.manifestOfState(45);
+    expect(state.states).toHaveLength(45);
+    expect(await archive.verify({ signal })).toMatchObject({ problems: [], restorableStates: all });
+    await archive.close();
+  });
+
+  test('loses with one manifest the state it describes, and no other', async () => {
+    if (format === 'tar.zst') return;
+    const bytes = readFileSync(path);
+    bytes.fill(0, manifestAt(40).dataOffset + 50, manifestAt(40).dataOffset + 60);
+    const damaged = dir.at('long-damaged.tar');
+    writeFileSync(damaged, bytes);
+    const { problems, restorableStates } = await verifyArchive(damaged, { signal });
+    expect(problems).toMatchObject([{ member: '0040_manifest.json', problem: 'damaged' }]);
+    expect(restorableStates).toEqual(all.filter(number => number !== 40));
+    await appendState(damaged, [{ name: 'd_new.snapshot', from: noise(5000) }]);
+    expect((await verifyArchive(damaged, { signal })).restorableStates).toEqual(
+      [...all, STATES + 1].filter(number => number !== 40),
+    );
+  });
+
+  test('keeps the states before a cut', async () => {
+    const bytes = readFileSync(path);
+    const cut = dir.at(`long-cut.${format}`);
+    const end = format === 'tar' ? manifestAt(47).dataOffset + 10 : Math.floor(bytes.length * 0.9);
+    writeFileSync(cut, bytes.subarray(0, end));
+    const { restorableStates } = await verifyArchive(cut, { signal });
+    expect(restorableStates).toEqual(all.slice(0, restorableStates.length));
+    expect(restorableStates.length).toBeGreaterThan(40);
+    if (format === 'tar') expect(restorableStates).toHaveLength(46);
   });
 });

@@ -1,10 +1,12 @@
 import { createHash } from 'node:crypto';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { type Access, type Inspection, inspect } from './inspect.ts';
 import { DATA_ALIGN, END_BYTES } from './layout.ts';
-import type { Manifest, MemberRecord } from './manifest.ts';
+import { encodeManifest, type Manifest, type ManifestPart, type MemberRecord } from './manifest.ts';
+import { baseNumbers, partOf } from './manifest-chain.ts';
 import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
+import { memberNames } from './names.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { entriesOf } from './seek-table.ts';
@@ -17,6 +19,9 @@ import type {
   FinishedArchive,
   FinishOptions,
 } from './types.ts';
+
+/** A manifest that would be larger continues a nearer one: that of a VM of very many disks. */
+const HANDY_MANIFEST_BYTES = 4 * 1024 * 1024;
 
 /** Where new members go: at the end-of-archive blocks, or at their frame. */
 interface End {
@@ -146,6 +151,32 @@ export class ArchiveAppender extends MemberWriter {
     if (this.#state !== 'finished') this.#state = 'closed';
   }
 
+  /** What came since an earlier manifest; a whole one while there are few states, and when that one is damaged. */
+  protected override async encoded(manifest: Manifest): Promise<Buffer> {
+    let bytes: Buffer | undefined;
+    for (const number of baseNumbers(manifest.states.at(-1)!.number)) {
+      const part = number === null ? manifest : await this.#since(number, manifest);
+      if (part !== undefined) bytes = encodeManifest(part);
+      if (bytes !== undefined && bytes.length <= HANDY_MANIFEST_BYTES) return bytes;
+    }
+    return bytes ?? encodeManifest(manifest);
+  }
+
+  /** Undefined when the manifest of that number cannot be read. */
+  async #since(number: number, manifest: Manifest): Promise<ManifestPart | undefined> {
+    const name = memberNames.manifest(number);
+    const place = this.members.find(member => member.name === name);
+    if (place === undefined) return undefined;
+    try {
+      const { manifest: base, sha256 } = await this.#inspection.manifests!.base(place);
+      const { dataOffset, sizeBytes } = place;
+      return partOf(manifest, base, { manifest: name, dataOffset, sizeBytes, sha256 });
+    } catch (error) {
+      if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;
+      return undefined;
+    }
+  }
+
   async #close(): Promise<void> {
     if (this.#writing) {
       this.#writing = false;
@@ -189,7 +220,7 @@ async function knownOf(options: AppenderOptions, inspection: Inspection): Promis
   const bytes = await access.source.read(dataOffset, sizeBytes);
   const sha256 = hash ? createHash('sha256').update(bytes).digest('hex') : null;
   const own: MemberRecord = { name, kind: 'manifest', sizeBytes, dataOffset, sha256, formerPath: null };
-  return { manifest, end, members: [...structuredClone(manifest.members), own], tarOffset, hash };
+  return { manifest, end, members: [...manifest.members, own], tarOffset, hash };
 }
 
 async function endOf(

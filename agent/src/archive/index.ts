@@ -10,15 +10,16 @@
  */
 
 export { ArchiveAppender } from './append.ts';
+export type { GrowthLimits } from './bounds.ts';
 export { ArchiveConverter } from './convert.ts';
-export {
-  type Manifest,
-  type ManifestDisk,
-  type ManifestLayer,
-  type ManifestSavedState,
-  type ManifestState,
-  type MemberRecord,
-  parseManifest,
+export { whyGrown } from './growth.ts';
+export type {
+  Manifest,
+  ManifestDisk,
+  ManifestLayer,
+  ManifestSavedState,
+  ManifestState,
+  MemberRecord,
 } from './manifest.ts';
 export { type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
 export { type Archive, openArchive, verifyArchive } from './reader.ts';

@@ -1,9 +1,11 @@
 import { open } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { MAX_FRAMES, MAX_MANIFEST_BYTES } from './bounds.ts';
 import { foreignMember } from './foreign-member.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import { MAX_MANIFEST_BYTES, type Manifest, parseManifest } from './manifest.ts';
+import { type Manifest, parseManifest } from './manifest.ts';
+import { ManifestReader } from './manifest-reader.ts';
 import { isManifestName } from './names.ts';
 import { type Salvaged, salvage } from './salvage.ts';
 import { decodeSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
@@ -12,8 +14,6 @@ import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from './ta
 import { ArchiveFile, PlainSource, readerOf, SeekableSource, type TarSource } from './tar-source.ts';
 import type { ArchiveMember } from './types.ts';
 
-/** Most frames of a seek table: 32 TiB of data; the table takes 28 bytes of memory a frame. */
-const MAX_FRAMES = 8 * 1024 * 1024;
 /** Most of the tail that is looked through for the manifest. */
 const MAX_TAIL_BYTES = MAX_MANIFEST_BYTES + 1024 * 1024;
 
@@ -28,6 +28,8 @@ export interface Inspection {
   file: ArchiveFile;
   access: Access;
   manifest: Manifest | null;
+  /** Reads the other manifests; absent of a stream. */
+  manifests?: ManifestReader;
   members: ArchiveMember[];
   /** What is wrong with the archive as a whole; it is then not to be used but for a verification. */
   fault?: VirtkeepError;
@@ -72,15 +74,17 @@ async function inspectOpen(file: ArchiveFile, signal: AbortSignal): Promise<Insp
     const scan = await scanStream(file.handle.fd, path, signal);
     return finished({ ...base, access, members: scan.members.map(foreignMember) }, path, scan.fault);
   }
+  const manifests = new ManifestReader(access.source, path);
+  const reachable = { ...base, access, manifests };
   try {
-    const found = await findManifest(access.source, path);
-    if (found !== undefined) return { ...base, access, ...found, ...faultEntry(layoutFault(found, path)) };
+    const found = await findManifest(access.source, manifests, path);
+    if (found !== undefined) return { ...reachable, ...found, ...faultEntry(layoutFault(found, path)) };
   } catch (error) {
     if (!hasKey(error, 'archive_damaged')) throw error;
-    return { ...base, access, members: (await walk(access.source, signal)).members, fault: error };
+    return { ...reachable, members: (await walk(access.source, signal)).members, fault: error };
   }
   const { members, fault } = await walk(access.source, signal);
-  return finished({ ...base, access, members }, path, fault);
+  return finished({ ...reachable, members }, path, fault);
 }
 
 const faultEntry = (fault: VirtkeepError | undefined) => (fault === undefined ? {} : { fault });
@@ -138,7 +142,11 @@ interface Found {
 }
 
 /** Looks for the manifest, the last member, backwards from the end. Undefined for a tar that is not ours. */
-async function findManifest(source: TarSource, path: string): Promise<Found | undefined> {
+async function findManifest(
+  source: TarSource,
+  manifests: ManifestReader,
+  path: string,
+): Promise<Found | undefined> {
   if (source.tarBytes % TAR_BLOCK !== 0) return undefined;
   for (const start of source.tailStarts()) {
     if (source.tarBytes - start > MAX_TAIL_BYTES) continue;
@@ -149,7 +157,8 @@ async function findManifest(source: TarSource, path: string): Promise<Found | un
     if (typeof header === 'string') return undefined;
     const { name, sizeBytes } = header;
     const dataStart = at + TAR_BLOCK;
-    const manifest = parseManifest(tail.subarray(dataStart, dataStart + sizeBytes), path);
+    const part = parseManifest(tail.subarray(dataStart, dataStart + sizeBytes), path);
+    const manifest = await manifests.whole(part, start + dataStart);
     const own: ArchiveMember = {
       name,
       kind: 'manifest',

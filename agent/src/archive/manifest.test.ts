@@ -1,5 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
-import { encodeManifest, type Manifest, type MemberRecord, parseManifest } from './manifest.ts';
+import {
+  encodeManifest,
+  type Manifest,
+  type MemberRecord,
+  manifestFault,
+  parseManifest,
+} from './manifest.ts';
 import { manifestOf } from './test-kit.ts';
 
 const member = (name: string, kind: MemberRecord['kind'] = 'disk'): MemberRecord => ({
@@ -21,7 +27,7 @@ describe('manifest', () => {
   });
 
   test('a newer format is told from a damaged one', () => {
-    expect(parse({ formatVersion: 2 })).toThrow(expect.objectContaining({ msgKey: 'archive_unsupported' }));
+    expect(parse({ formatVersion: 3 })).toThrow(expect.objectContaining({ msgKey: 'archive_unsupported' }));
     expect(parse({ formatVersion: 1 })).toThrow(damaged);
     expect(parse(null)).toThrow(damaged);
     expect(() => parseManifest(Buffer.from('{'), '/a.tar')).toThrow(damaged);
@@ -42,13 +48,18 @@ describe('manifest', () => {
   });
 
   test.each<[string, Partial<Manifest>]>([
-    ['a member listed twice', { members: [...members, member('d.qcow2')] }],
-    ['a state without its XML', { members: [member('d.qcow2')] }],
     ['a negative size', { members: [{ ...member('0001_vm.xml'), sizeBytes: -1 }] }],
     ['a fraction as offset', { members: [{ ...member('0001_vm.xml'), dataOffset: 1.5 }] }],
     ['a hash that is none', { members: [{ ...member('0001_vm.xml'), sha256: 'zz' }] }],
     ['no state', { states: [] }],
   ])('refuses %s', (_, changes) => {
     expect(parse(manifestOf(members, changes))).toThrow(damaged);
+  });
+
+  test.each<[string, Partial<Manifest>, RegExp]>([
+    ['a member listed twice', { members: [...members, member('d.qcow2')] }, /twice/],
+    ['a state without its XML', { members: [member('d.qcow2')] }, /does not list it/],
+  ])('finds %s', (_, changes, fault) => {
+    expect(manifestFault(manifestOf(members, changes))).toMatch(fault);
   });
 });

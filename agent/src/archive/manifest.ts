@@ -4,8 +4,8 @@ import { MEMBER_KINDS } from './names.ts';
 
 /** Raised only when an older reader would misunderstand the archive; new optional fields do not raise it. */
 export const MANIFEST_VERSION = 1;
-/** Largest manifest that is written or read. */
-export const MAX_MANIFEST_BYTES = 16 * 1024 * 1024;
+/** Of a manifest that continues an earlier one instead of repeating it. */
+export const CONTINUED_VERSION = 2;
 
 const size = z.number().int().nonnegative();
 const text = z.string();
@@ -73,6 +73,8 @@ const savedState = z.looseObject({
   created: text.nullable(),
   description: text.nullable(),
   xmlMember: memberName,
+  /** Of that XML: an increment that finds the same does not carry it again. */
+  xmlSha256: text.optional(),
   memoryMember: memberName.nullable(),
   formerMemoryPath: text.nullable(),
   nvram: sideFile.nullable(),
@@ -134,6 +136,30 @@ export const manifestSchema = z.looseObject({
   fallbackReason: text.nullable(),
 });
 
+/** Where the lists begin that a manifest does not repeat: in an earlier manifest of the same file. */
+const continued = z.looseObject({
+  manifest: memberName,
+  stateNumber,
+  dataOffset: size,
+  sizeBytes: size,
+  /** Of that manifest's bytes. */
+  sha256: text,
+  /** How many entries of its lists come before those here. */
+  members: size,
+  states: size,
+  snapshots: size,
+  /** Per disk that has some. */
+  layers: z.array(z.looseObject({ disk: text, count: size })),
+});
+
+/** A manifest as it stands in the file; its lists may go on where those of an earlier one end. */
+const partSchema = manifestSchema.extend({
+  continues: continued.optional(),
+  disks: z.array(disk.extend({ layers: z.array(layer) })),
+});
+export type ManifestPart = z.infer<typeof partSchema>;
+export type Continued = z.infer<typeof continued>;
+
 /** The newest manifest describes the whole file. Plain data; unknown fields are kept. */
 export type Manifest = z.infer<typeof manifestSchema>;
 export type MemberRecord = z.infer<typeof member>;
@@ -143,10 +169,10 @@ export type ManifestState = z.infer<typeof state>;
 export type ManifestSavedState = z.infer<typeof savedState>;
 
 /**
- * Reads manifest bytes out of the archive at `path`.
+ * Reads manifest bytes out of the archive at `path`: what stands there, without what it continues.
  * @throws VirtkeepError archive_unsupported for a newer format, archive_damaged for anything else that is wrong
  */
-export function parseManifest(bytes: Uint8Array, path: string): Manifest {
+export function parseManifest(bytes: Uint8Array, path: string): ManifestPart {
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
   let raw: unknown;
   try {
@@ -155,44 +181,44 @@ export function parseManifest(bytes: Uint8Array, path: string): Manifest {
     throw damaged('its manifest is not JSON');
   }
   const version = z.looseObject({ formatVersion: z.number() }).safeParse(raw);
-  if (version.success && version.data.formatVersion > MANIFEST_VERSION)
+  if (version.success && version.data.formatVersion > CONTINUED_VERSION)
     throw new VirtkeepError('archive_unsupported', {
       path,
-      reason: `its format version is ${version.data.formatVersion}, this agent reads up to ${MANIFEST_VERSION}`,
+      reason: `its format version is ${version.data.formatVersion}, this agent reads up to ${CONTINUED_VERSION}`,
     });
-  const parsed = manifestSchema.safeParse(raw);
+  const parsed = partSchema.safeParse(raw);
   if (!parsed.success)
     throw damaged(`its manifest is not valid: ${z.prettifyError(parsed.error).slice(0, 300)}`);
-  const fault = referenceFault(parsed.data);
-  if (fault !== undefined) throw damaged(fault);
   return parsed.data;
 }
 
 /** Manifest as it is stored: indented JSON, for people who open it by hand. */
-export function encodeManifest(manifest: Manifest): Buffer {
-  return Buffer.from(`${JSON.stringify(manifestSchema.parse(manifest), null, 1)}\n`);
+export function encodeManifest(manifest: ManifestPart): Buffer {
+  return Buffer.from(`${JSON.stringify(partSchema.parse(manifest), null, 1)}\n`);
 }
 
 /**
- * The bytes of a manifest that a caller made, which must be valid and list exactly what was written.
+ * Looks at a manifest that a caller made: it must list exactly what was written.
  * @throws VirtkeepError internal
  */
-export function checkedManifest(manifest: Manifest, members: readonly MemberRecord[]): Buffer {
-  const internal = (cause: unknown) => new VirtkeepError('internal', { request_id: '-' }, { cause });
+export function checkManifest(manifest: Manifest, members: readonly MemberRecord[]): void {
   const same =
     manifest.members.length === members.length &&
     manifest.members.every((member, index) => member.name === members[index]!.name);
-  const fault = same ? referenceFault(manifest) : 'the manifest does not list the members that were written';
-  if (fault !== undefined) throw internal(new Error(fault));
-  try {
-    return encodeManifest(manifest);
-  } catch (error) {
-    throw internal(error);
-  }
+  const fault = same ? manifestFault(manifest) : 'the manifest does not list the members that were written';
+  if (fault !== undefined)
+    throw new VirtkeepError('internal', { request_id: '-' }, { cause: new Error(fault) });
+}
+
+/** What is wrong with a whole manifest beyond its form: a disk of nothing, names listed twice or referred to and not listed. */
+export function manifestFault(manifest: Manifest): string | undefined {
+  const empty = manifest.disks.find(({ layers }) => layers.length === 0);
+  if (empty) return `its manifest has no layer of the disk ${empty.target}`;
+  return referenceFault(manifest);
 }
 
 /** Names listed twice or referred to and not listed. */
-export function referenceFault(manifest: Manifest): string | undefined {
+function referenceFault(manifest: Manifest): string | undefined {
   const listed = new Set<string>();
   for (const { name } of manifest.members) {
     if (listed.has(name)) return `its manifest lists "${name}" twice`;

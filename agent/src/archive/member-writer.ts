@@ -2,9 +2,10 @@ import { createHash } from 'node:crypto';
 import { open, rm, stat, truncate } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { MAX_MANIFEST_BYTES } from './bounds.ts';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import { checkedManifest, MAX_MANIFEST_BYTES, type Manifest, type MemberRecord } from './manifest.ts';
+import { checkManifest, encodeManifest, type Manifest, type MemberRecord } from './manifest.ts';
 import { checkName, type MemberKind, memberNames } from './names.ts';
 import type { Output } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
@@ -141,12 +142,18 @@ export abstract class MemberWriter {
     return this.#target.members;
   }
 
+  /** The manifest as it is written. */
+  protected async encoded(manifest: Manifest): Promise<Buffer> {
+    return encodeManifest(manifest);
+  }
+
   /** Writes the manifest and what follows the last member, makes all durable. */
   protected async writeEnd(options: FinishOptions): Promise<{ manifest: Manifest; sizeBytes: number }> {
     const { members } = this.#target;
     const name = memberNames.manifest(options.stateNumber);
-    const manifest = options.manifest(structuredClone(members));
-    await this.addBytes(name, 'manifest', checkedManifest(manifest, members));
+    const manifest = options.manifest([...members]);
+    checkManifest(manifest, members);
+    await this.addBytes(name, 'manifest', await this.encoded(manifest));
     await this.output.bytes(new Uint8Array(END_BYTES));
     return { manifest, sizeBytes: await this.output.end() };
   }

@@ -8,6 +8,7 @@ import { type Access, type Inspection, inspect } from './inspect.ts';
 import { TAR_BLOCK } from './layout.ts';
 import type { Manifest } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
+import { memberNames } from './names.ts';
 import { keepName } from './publish.ts';
 import { extractStream, readStream } from './stream.ts';
 import { decodeHeader } from './tar-format.ts';
@@ -115,6 +116,34 @@ export class Archive {
   }
 
   /**
+   * The manifest that a state was written with, listing the members that the file has now: the newest one describes the
+   * file, each earlier one the VM at its time.
+   * @throws VirtkeepError member_not_found, archive_damaged also when it does not agree with the newest one, io_failed
+   */
+  async manifestOfState(stateNumber: number): Promise<Manifest> {
+    const newest = this.manifest;
+    const manifests = this.#inspection.manifests;
+    const name = memberNames.manifest(stateNumber);
+    const place = this.#member(name);
+    if (newest === null || manifests === undefined || newest.states.at(-1)!.number === stateNumber)
+      return newest ?? this.#unsupported('it has no manifest of this service');
+    const { manifest } = await manifests.read(place);
+    const damaged = (reason: string) => this.#damaged(`${name} ${reason}`);
+    if (manifest.backupId !== newest.backupId) throw damaged('is of another backup');
+    if (manifest.states.at(-1)!.number !== stateNumber) throw damaged('describes another state');
+    for (const [index, member] of manifest.members.entries()) {
+      const now = newest.members[index];
+      const same =
+        now === member ||
+        (now?.name === member.name &&
+          now.dataOffset === member.dataOffset &&
+          now.sizeBytes === member.sizeBytes);
+      if (!same) throw damaged(`lists "${member.name}", which the newest manifest does not have so`);
+    }
+    return { ...manifest, members: newest.members };
+  }
+
+  /**
    * A member for reading piece by piece: its size, and a function for ranges of at most `MAX_READ_BYTES`, shorter
    * only at the member's end.
    * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported (not a plain file, or a foreign zstd
@@ -186,6 +215,10 @@ export class Archive {
     const found = this.members.find(member => member.name === name);
     if (found === undefined) throw new VirtkeepError('member_not_found', { path: this.path, member: name });
     return found;
+  }
+
+  #unsupported(reason: string): never {
+    throw new VirtkeepError('archive_unsupported', { path: this.path, reason });
   }
 
   #damaged(reason: string): VirtkeepError {

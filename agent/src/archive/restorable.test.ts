@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import type { Manifest, MemberRecord } from './manifest.ts';
-import { neededMembers, restorableStates } from './restorable.ts';
+import { neededMembers, needsOf, restorableStates } from './restorable.ts';
 import { CREATED, manifestOf } from './test-kit.ts';
 import type { ArchiveProblem } from './types.ts';
 
@@ -58,11 +58,11 @@ describe('the states that can be restored', () => {
     ['the tail is torn', problem(null, 'torn_tail'), [1, 2, 3]],
     ['the end is odd', problem(null, 'structure'), [1, 2, 3]],
   ] as const)('when %s', (_, problems, states) => {
-    expect(restorableStates(manifests, problems)).toEqual(states);
+    expect(restorableStates(manifests.map(needsOf), problems)).toEqual(states);
   });
 
   test('are only those whose manifest can be read', () => {
-    expect(restorableStates([manifests[2]!, manifests[0]!], [])).toEqual([1, 3]);
+    expect(restorableStates([manifests[2]!, manifests[0]!].map(needsOf), [])).toEqual([1, 3]);
     expect(restorableStates([], [])).toEqual([]);
   });
 });

@@ -2,7 +2,8 @@ import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { foreignMember } from './foreign-member.ts';
 import { walkFrames } from './frames.ts';
 import type { Access, Inspection } from './inspect.ts';
-import { MAX_MANIFEST_BYTES, type Manifest, parseManifest } from './manifest.ts';
+import type { Manifest } from './manifest.ts';
+import { ManifestReader } from './manifest-reader.ts';
 import { isManifestName } from './names.ts';
 import { type WalkEnd, type WalkedMember, walkTar } from './tar-format.ts';
 import { readerOf, SeekableSource, type TarSource } from './tar-source.ts';
@@ -35,7 +36,8 @@ export async function salvage(
   if (access === undefined) return undefined;
   const walked: WalkedMember[] = [];
   const end = await walkAll(access.source, walked, signal);
-  const found = await lastManifest(access.source, walked, file.path);
+  const manifests = new ManifestReader(access.source, file.path);
+  const found = await lastManifest(manifests, walked);
   if (found === undefined) return undefined;
   const { manifest, at } = found;
   const members = [
@@ -52,7 +54,7 @@ export async function salvage(
     cut: cut ? last.name : null,
   };
   const fault = inspection.fault ?? tornTail(file.path, 'what follows its last manifest is not complete');
-  return { ...inspection, access, manifest, members, fault, salvaged };
+  return { ...inspection, access, manifest, manifests, members, fault, salvaged };
 }
 
 const tornTail = (path: string, what: string) =>
@@ -77,13 +79,12 @@ async function walkAll(source: TarSource, walked: WalkedMember[], signal: AbortS
 
 /** The last member that is a manifest and describes exactly the members before it. */
 async function lastManifest(
-  source: TarSource,
+  manifests: ManifestReader,
   walked: readonly WalkedMember[],
-  path: string,
 ): Promise<{ manifest: Manifest; at: number } | undefined> {
   for (let at = walked.length - 1; at >= 0; at--) {
     if (!isManifestName(walked[at]!.name)) continue;
-    const manifest = await readManifest(source, walked[at]!, path);
+    const manifest = await readManifest(manifests, walked[at]!);
     if (manifest !== undefined && describes(manifest, walked.slice(0, at))) return { manifest, at };
   }
   return undefined;
@@ -98,13 +99,11 @@ const describes = ({ members }: Manifest, walked: readonly WalkedMember[]): bool
 
 /** A manifest in the middle or at the end of the tar; undefined when it cannot be read. */
 export async function readManifest(
-  source: TarSource,
-  { dataOffset, sizeBytes }: Pick<ArchiveMember, 'dataOffset' | 'sizeBytes'>,
-  path: string,
+  manifests: ManifestReader,
+  member: Pick<ArchiveMember, 'dataOffset' | 'sizeBytes'>,
 ): Promise<Manifest | undefined> {
-  if (sizeBytes > MAX_MANIFEST_BYTES || dataOffset + sizeBytes > source.tarBytes) return undefined;
   try {
-    return parseManifest(await source.read(dataOffset, sizeBytes), path);
+    return (await manifests.read(member)).manifest;
   } catch (error) {
     if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return undefined;
     throw error;

@@ -1,10 +1,9 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { Header, Pax } from 'tar';
+import { MAX_MEMBERS } from './bounds.ts';
 import { DATA_ALIGN, roundUp, TAR_BLOCK } from './layout.ts';
 import { nameFault } from './names.ts';
 
-/** Most members an archive may have, so that a forged one cannot keep a reader busy. */
-export const MAX_MEMBERS = 20_000;
 /** Largest extension header (pax, GNU long name) that is read. */
 const MAX_EXTENSION_BYTES = 1024 * 1024;
 /** A pax header, one block of records (a 255-byte name, a size and a comment fit), and the header itself. */

@@ -1,9 +1,9 @@
 import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { MAX_MANIFEST_BYTES } from './bounds.ts';
 import { Decompressor } from './codec.ts';
 import { FaultError } from './fault.ts';
-import { MAX_MANIFEST_BYTES } from './manifest.ts';
 import { frameAt, type SeekTable } from './seek-table.ts';
 import type { ReadAt } from './tar-format.ts';
 
@@ -19,8 +19,8 @@ export interface TarSource {
   tailStarts(): number[];
 }
 
-/** How much of the tail of a plain tar is read first, and at most. */
-const TAIL_BYTES = [64 * 1024, MAX_MANIFEST_BYTES + 64 * 1024];
+/** How much of the tail of a plain tar is read first, then, and at most. */
+const TAIL_BYTES = [64 * 1024, 512 * 1024, MAX_MANIFEST_BYTES + 64 * 1024];
 /** Our last frames: the manifest's header, one to four of its content, the end of the archive. */
 const TAIL_FRAMES = [3, 4, 5, 6];
 

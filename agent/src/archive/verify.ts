@@ -1,9 +1,8 @@
 import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
 import type { Inspection } from './inspect.ts';
 import { END_BYTES } from './layout.ts';
-import type { Manifest } from './manifest.ts';
 import { isManifestName } from './names.ts';
-import { restorableStates } from './restorable.ts';
+import { needsOf, restorableStates, type StateNeeds } from './restorable.ts';
 import { readManifest, type Salvaged } from './salvage.ts';
 import type { SeekTable } from './seek-table.ts';
 import { type WalkedMember, walkTar } from './tar-format.ts';
@@ -54,31 +53,30 @@ export async function verifyInspected(
     else if (access.kind === 'seekable' || member.sha256 !== null || member.kind === 'manifest') proven++;
     else unproven++;
   }
-  const manifests = await readableManifests(access.source, inspection, problems);
+  const needs = await readableStates(inspection, problems);
   return {
     problems,
     provenMembers: proven,
     unprovenMembers: unproven,
-    restorableStates: restorableStates(manifests, problems),
+    restorableStates: restorableStates(needs, problems),
     hashed: members.some(({ sha256 }) => sha256 !== null),
   };
 }
 
-/** The manifests of all states; one that cannot be read is a problem. */
-async function readableManifests(
-  source: TarSource,
-  { manifest, members, file }: Inspection,
+/** What the states need whose manifests can be read; one that cannot be is a problem. */
+async function readableStates(
+  { manifest, manifests: reader, members }: Inspection,
   problems: ArchiveProblem[],
-): Promise<Manifest[]> {
-  if (manifest === null) return [];
-  const manifests: Manifest[] = [];
+): Promise<StateNeeds[]> {
+  if (manifest === null || reader === undefined) return [];
+  const needs: StateNeeds[] = [];
   for (const member of members) {
     if (member.kind !== 'manifest' || problems.some(problem => problem.member === member.name)) continue;
-    const read = await readManifest(source, member, file.path);
-    if (read !== undefined) manifests.push(read);
+    const read = await readManifest(reader, member);
+    if (read !== undefined) needs.push(needsOf(read));
     else problems.push({ member: member.name, problem: 'damaged', text: 'it cannot be read as a manifest' });
   }
-  return manifests;
+  return needs;
 }
 
 /** Compares the checksums in the seek table with those at the ends of the frames. */

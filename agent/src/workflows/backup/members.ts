@@ -1,5 +1,5 @@
 /** The members of an archive and its manifest, planned before the first byte is written; pure. */
-
+import { createHash } from 'node:crypto';
 import { roundUp } from '@virtkeep/shared/units';
 import {
   type Manifest,
@@ -283,6 +283,10 @@ function stateEntry(
   memoryMember: string | null,
 ): Manifest['snapshots'][number] {
   const firmware = firmwareEntries(collect, picture, state);
+  const xmlSha256 = createHash('sha256').update(state.xml).digest('hex');
+  const known = collect.former?.snapshots.find(
+    former => former.name === state.name && former.xmlSha256 === xmlSha256,
+  );
   const xmlName = memberNames.stateXml(collect.stateNumber, state.name);
   return {
     name: state.name,
@@ -290,7 +294,8 @@ function stateEntry(
     current: state.current,
     created: new Date(state.createdUnix * 1000).toISOString(),
     description: state.description || null,
-    xmlMember: collect.bytes(xmlName, 'state_xml', state.xml),
+    xmlMember: known?.xmlMember ?? collect.bytes(xmlName, 'state_xml', state.xml),
+    xmlSha256,
     memoryMember,
     formerMemoryPath: state.memoryPath,
     ...firmware,

@@ -3,14 +3,7 @@ import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { BackupFileRef } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import {
-  type Archive,
-  type Manifest,
-  type ManifestState,
-  memberNames,
-  openArchive,
-  parseManifest,
-} from '../../archive/index.ts';
+import { type Archive, type Manifest, type ManifestState, openArchive } from '../../archive/index.ts';
 import { BACKUPS_DIR, type PoolRecord, resolveInPool } from '../../pools/index.ts';
 
 /** A backup file of a pool, found and judged; its path leads nowhere outside of the pool's `backups/`. */
@@ -70,7 +63,7 @@ export async function openBackup(path: string, wanted: string, signal: AbortSign
       candidate => wanted === '' || candidate.name === wanted || String(candidate.number) === wanted,
     );
     if (!found) throw new VirtkeepError('state_not_found', { file: path, state: wanted });
-    const manifest = await manifestOfState(archive, found.number, signal);
+    const manifest = await archive.manifestOfState(found.number);
     const state = manifest.states.find(candidate => candidate.number === found.number)!;
     const xml = (await archive.readMember(state.xmlMember, signal)).toString('utf8');
     return { archive, manifest, state, xml };
@@ -78,32 +71,4 @@ export async function openBackup(path: string, wanted: string, signal: AbortSign
     await archive.close();
     throw error;
   }
-}
-
-/**
- * The manifest that the state was written with, listing the members that the file has now: the newest one describes the
- * file, each earlier one the VM at its time.
- * @throws VirtkeepError archive_damaged when it does not agree with the newest one
- */
-export async function manifestOfState(
-  archive: Archive,
-  stateNumber: number,
-  signal: AbortSignal,
-): Promise<Manifest> {
-  const newest = archive.manifest!;
-  if (newest.states.at(-1)!.number === stateNumber) return newest;
-  const { path } = archive;
-  const name = memberNames.manifest(stateNumber);
-  const own = parseManifest(await archive.readMember(name, signal), path);
-  const damaged = (reason: string) =>
-    new VirtkeepError('archive_damaged', { path, reason: `${name} ${reason}` });
-  if (own.backupId !== newest.backupId) throw damaged('is of another backup');
-  if (own.states.at(-1)!.number !== stateNumber) throw damaged('describes another state');
-  const now = new Map(newest.members.map(member => [member.name, member]));
-  for (const member of own.members) {
-    const same = now.get(member.name);
-    if (same?.dataOffset !== member.dataOffset || same.sizeBytes !== member.sizeBytes)
-      throw damaged(`lists "${member.name}", which the newest manifest does not have so`);
-  }
-  return { ...own, members: newest.members };
 }

@@ -8,7 +8,7 @@
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
 import { parseSnapshot } from '../../domain-xml/index.ts';
-import { manifestOfState, type OpenedBackup } from './source.ts';
+import type { OpenedBackup } from './source.ts';
 
 export interface RestoredState {
   record: ManifestSavedState;
@@ -48,7 +48,7 @@ export async function readStates(backup: OpenedBackup, signal: AbortSignal): Pro
   const warnings: string[] = [];
   const records = [
     ...manifest.snapshots.map(record => ({ record, merged: false })),
-    ...(await mergedRecords(backup, signal, warnings)).map(record => ({ record, merged: true })),
+    ...(await mergedRecords(backup, warnings)).map(record => ({ record, merged: true })),
   ];
   const candidates: StateCandidate[] = [];
   for (const { record, merged } of records) {
@@ -62,7 +62,6 @@ export async function readStates(backup: OpenedBackup, signal: AbortSignal): Pro
 /** Records of states that earlier increments made and that the state's own manifest does not list. */
 async function mergedRecords(
   { archive, manifest, state }: OpenedBackup,
-  signal: AbortSignal,
   warnings: string[],
 ): Promise<ManifestSavedState[]> {
   const present = new Set(manifest.snapshots.map(record => record.name));
@@ -71,9 +70,7 @@ async function mergedRecords(
     const { name, number } = earlier;
     if (number >= state.number || name === null || present.has(name)) continue;
     for (const at of [number, number + 1].filter(candidate => candidate < state.number)) {
-      const record = (await savedStatesAt(archive, at, signal, warnings)).find(
-        snapshot => snapshot.name === name,
-      );
+      const record = (await savedStatesAt(archive, at, warnings)).find(snapshot => snapshot.name === name);
       if (!record) continue;
       found.push(record);
       break;
@@ -86,11 +83,10 @@ async function mergedRecords(
 async function savedStatesAt(
   archive: OpenedBackup['archive'],
   stateNumber: number,
-  signal: AbortSignal,
   warnings: string[],
 ): Promise<ManifestSavedState[]> {
   try {
-    return (await manifestOfState(archive, stateNumber, signal)).snapshots;
+    return (await archive.manifestOfState(stateNumber)).snapshots;
   } catch (error) {
     if (!hasKey(error, 'archive_damaged')) throw error;
     warnings.push(`Saved states of state ${stateNumber} are left out: ${reasonOf(error)}`);

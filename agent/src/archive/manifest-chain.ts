@@ -1,0 +1,100 @@
+import { isDeepStrictEqual } from 'node:util';
+import {
+  CONTINUED_VERSION,
+  type Continued,
+  MANIFEST_VERSION,
+  type Manifest,
+  type ManifestPart,
+} from './manifest.ts';
+
+/**
+ * Manifests that continue an earlier one instead of repeating it; pure.
+ *
+ * What an increment writes must not grow with the archive's age, and opening an archive must not mean reading all of its
+ * manifests. So each manifest says only what came since an earlier one, and these form short chains: manifests whose
+ * number is a multiple of {@link GROUP} reach back far, the further the rounder their number is, and the others to the
+ * multiple before the last. An archive of 2,000 states is opened by reading some twenty manifests.
+ *
+ * The others skip the last multiple so that none is indispensable: when a manifest is damaged, each of the seven that
+ * follow says the same (manifest-reader.ts), and only the state it describes is lost, as when every manifest was whole.
+ */
+
+/** Up to this number of states manifests are whole, as earlier readers know them. */
+export const WHOLE_UNTIL = 32;
+export const GROUP = 8;
+/** No manifest repeats more than so many groups. */
+const MAX_GROUPS = 16;
+
+/**
+ * Numbers of the manifests that the one of this state may continue, the best first; null stands for none: it is whole.
+ */
+export function baseNumbers(stateNumber: number): (number | null)[] {
+  if (stateNumber <= WHOLE_UNTIL) return [null];
+  const group = Math.floor(stateNumber / GROUP);
+  const nearest = (group - 1) * GROUP;
+  const isRound = stateNumber % GROUP === 0;
+  const reach = isRound ? Math.min(group & -group, MAX_GROUPS) : 1;
+  const best = group === reach ? null : (group - reach) * GROUP;
+  return best === nearest ? [best] : [best, nearest];
+}
+
+/** Where a manifest stands in the file. */
+export type ManifestPlace = Pick<Continued, 'manifest' | 'dataOffset' | 'sizeBytes' | 'sha256'>;
+
+/** The manifest without what stands in `base`. */
+export function partOf(manifest: Manifest, base: Manifest, place: ManifestPlace): ManifestPart {
+  const members = commonLength(manifest.members, base.members);
+  const states = commonLength(manifest.states, base.states);
+  const snapshots = commonLength(manifest.snapshots, base.snapshots);
+  const layers: Continued['layers'] = [];
+  const disks = manifest.disks.map(disk => {
+    const former = base.disks.find(({ id }) => id === disk.id);
+    const count = former ? commonLength(disk.layers, former.layers) : 0;
+    if (count > 0) layers.push({ disk: disk.id, count });
+    return { ...disk, layers: disk.layers.slice(count) };
+  });
+  return {
+    ...manifest,
+    formatVersion: CONTINUED_VERSION,
+    continues: { ...place, stateNumber: base.states.at(-1)!.number, members, states, snapshots, layers },
+    disks,
+    members: manifest.members.slice(members),
+    states: manifest.states.slice(states),
+    snapshots: manifest.snapshots.slice(snapshots),
+  };
+}
+
+/** The whole manifest again; a text says why `base` is not what it continues. */
+export function wholeOf({ continues, ...part }: ManifestPart, base: Manifest): Manifest | string {
+  if (continues === undefined) return part;
+  if (base.backupId !== part.backupId) return 'a manifest continues that of another backup';
+  const { members, states, snapshots } = continues;
+  const isShort =
+    base.members.length < members || base.states.length < states || base.snapshots.length < snapshots;
+  if (isShort) return 'a manifest continues more than there is';
+  const counts = new Map(continues.layers.map(({ disk, count }) => [disk, count]));
+  const disks: Manifest['disks'] = [];
+  for (const disk of part.disks) {
+    const count = counts.get(disk.id) ?? 0;
+    const former = count === 0 ? [] : (base.disks.find(({ id }) => id === disk.id)?.layers ?? []);
+    if (former.length < count) return `a manifest continues more of the disk ${disk.target} than there is`;
+    disks.push({ ...disk, layers: [...former.slice(0, count), ...disk.layers] });
+  }
+  return {
+    ...part,
+    formatVersion: MANIFEST_VERSION,
+    disks,
+    members: [...base.members.slice(0, members), ...part.members],
+    states: [...base.states.slice(0, states), ...part.states],
+    snapshots: [...base.snapshots.slice(0, snapshots), ...part.snapshots],
+  };
+}
+
+/** How many entries two lists begin with alike. */
+function commonLength<T>(one: readonly T[], other: readonly T[]): number {
+  let length = 0;
+  while (length < one.length && length < other.length && same(one[length], other[length])) length++;
+  return length;
+}
+
+const same = (one: unknown, other: unknown): boolean => one === other || isDeepStrictEqual(one, other);
