@@ -37,7 +37,7 @@ export class AgentHome {
   static async make(settings: object = {}): Promise<AgentHome> {
     const home = new AgentHome(await newAuthority());
     const own = await issue(home.ca, 'server', [`urn:virtkeep:node:${home.nodeId}`]);
-    storeIdentity(join(home.directory, 'tls'), {
+    await storeIdentity(join(home.directory, 'tls'), {
       keyPem: own.privateKeyPem,
       certificatePem: own.certificatePem,
       caPem: home.ca.certificatePem,

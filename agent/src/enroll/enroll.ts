@@ -50,7 +50,7 @@ export async function enrol(options: EnrolOptions): Promise<Identity> {
   if (!answer.success)
     throw new ConfigError(`the controller's answer cannot be read: ${answer.error.message}`);
   const identity = checkAnswer(answer.data, keyPem, token.caFingerprint, options.nodeId);
-  storeIdentity(options.directory, identity);
+  await storeIdentity(options.directory, identity);
   return identity;
 }
 

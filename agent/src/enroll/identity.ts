@@ -5,9 +5,10 @@
  * - `ca.pem`: the controller's authority, the only one whose client certificates the agent accepts.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, writeSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ConfigError } from '@virtkeep/shared/config';
+import { writeDurably } from '@virtkeep/shared/durable-file';
 import { reasonOf } from '@virtkeep/shared/errors';
 import type { TlsMaterial } from './credentials.ts';
 
@@ -35,14 +36,10 @@ export function loadIdentity(directory: string): Identity {
 }
 
 /** Stores key, certificate and authority; each file is replaced as a whole. @throws the file system's errors. */
-export function storeIdentity(directory: string, material: TlsMaterial): void {
-  mkdirSync(directory, { recursive: true, mode: 0o700 });
-  replaceFile(join(directory, 'ca.pem'), material.caPem, 0o644);
-  replaceFile(
-    join(directory, 'identity.pem'),
-    `${material.keyPem.trim()}\n${material.certificatePem.trim()}\n`,
-    0o600,
-  );
+export async function storeIdentity(directory: string, material: TlsMaterial): Promise<void> {
+  await writeDurably(join(directory, 'ca.pem'), material.caPem, 0o644);
+  const identityPem = `${material.keyPem.trim()}\n${material.certificatePem.trim()}\n`;
+  await writeDurably(join(directory, 'identity.pem'), identityPem, 0o600);
 }
 
 /** Checks that key, certificate and authority belong together. @throws Error saying what does not. */
@@ -59,16 +56,4 @@ export function toIdentity(material: TlsMaterial): Identity {
     .find(id => id !== undefined);
   if (!nodeId) throw new Error('the certificate does not name a node (urn:virtkeep:node:<uuid>)');
   return { ...material, nodeId, expires: new Date(certificate.validTo) };
-}
-
-function replaceFile(path: string, text: string, mode: number): void {
-  const temporary = `${path}.new`;
-  const file = openSync(temporary, 'w', mode);
-  try {
-    writeSync(file, text);
-    fsyncSync(file);
-  } finally {
-    closeSync(file);
-  }
-  renameSync(temporary, path);
 }

@@ -45,11 +45,11 @@ export class CertificateRenewal {
    * @throws VirtkeepError invalid_field when it is not for the pending key, this node or our authority, or has
    *   expired; io_failed when it cannot be stored. Then the old one stays in use.
    */
-  install(certificatePem: string): void {
+  async install(certificatePem: string): Promise<void> {
     const { directory, credentials, log } = this.#options;
     const identity = this.#check(certificatePem);
     try {
-      storeIdentity(directory, identity);
+      await storeIdentity(directory, identity);
     } catch (error) {
       throw new VirtkeepError(
         'io_failed',

@@ -72,7 +72,7 @@ export function nodeService(options: NodeServiceOptions): NodeServiceImplementat
     watchInventory: (_request, { signal }) => merge(watchInventory(signal), watchNode(signal)),
     renewCertificate: async () => ({ csrPem: await renewal.request() }),
     installCertificate: async request => {
-      renewal.install(request.certificatePem);
+      await renewal.install(request.certificatePem);
       return {};
     },
     watchQuestions: (_request, { signal }) => watchQuestions(signal),

@@ -4,9 +4,9 @@
  */
 import { createHmac, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
+import { readOrWriteOnce } from '@virtkeep/shared/durable-file';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { errors, jwtVerify, SignJWT } from 'jose';
-import { readOrCreateSecret } from './secret-file.ts';
 
 export interface TokenClaims {
   userId: string;
@@ -71,7 +71,7 @@ export class TokenSigner {
 
 /** Opens the signing key of this state directory (`jwt.key`, 0600), making it at first start. */
 export async function openTokenSigner(stateDir: string): Promise<TokenSigner> {
-  const key = await readOrCreateSecret(join(stateDir, 'jwt.key'), () => randomBytes(KEY_BYTES));
+  const key = await readOrWriteOnce(join(stateDir, 'jwt.key'), async () => randomBytes(KEY_BYTES), 0o600);
   if (key.length < 32) throw new Error(`${join(stateDir, 'jwt.key')} is too short to be a key`);
   return new TokenSigner(key);
 }

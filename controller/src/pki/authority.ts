@@ -6,7 +6,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
-import { readIfPresent, writeOnce } from './files.ts';
+import { readOrWriteOnce } from '@virtkeep/shared/durable-file';
 import { type CertificateNames, isHost } from './names.ts';
 import {
   type CryptoKeyPair,
@@ -55,14 +55,11 @@ export const LEAF_DAYS = 397;
 export async function ensureCa(stateDir: string): Promise<CertificateAuthority> {
   const keyPath = join(stateDir, 'pki', 'ca.key');
   const certificatePath = join(stateDir, 'pki', 'ca.crt');
-  if ((await readIfPresent(keyPath)) === undefined) {
-    await writeOnce(keyPath, await exportPrivateKey((await newKeyPair()).privateKey), 0o600);
-  }
-  const keys = await importKeyPair((await readIfPresent(keyPath))!);
-  if ((await readIfPresent(certificatePath)) === undefined) {
-    await writeOnce(certificatePath, await selfSign(keys), 0o644);
-  }
-  return openAuthority((await readIfPresent(certificatePath))!, keys);
+  const newKey = async () => exportPrivateKey((await newKeyPair()).privateKey);
+  const key = await readOrWriteOnce(keyPath, newKey, 0o600);
+  const keys = await importKeyPair(key.toString('utf8'));
+  const certificate = await readOrWriteOnce(certificatePath, () => selfSign(keys), 0o644);
+  return openAuthority(certificate.toString('utf8'), keys);
 }
 
 async function openAuthority(pem: string, keys: CryptoKeyPair): Promise<CertificateAuthority> {

@@ -1,8 +1,8 @@
 /** `virtkeep-controller cert issue`: client certificates by which other services may call the agents. */
 import { join } from 'node:path';
 import { ConfigError } from '@virtkeep/shared/config';
+import { writeDurably } from '@virtkeep/shared/durable-file';
 import { ensureCa, issueCertificate } from './authority.ts';
-import { writeDurably } from './files.ts';
 import { roleUrn, type ServiceRole } from './names.ts';
 
 export interface ServiceCertificateFiles {

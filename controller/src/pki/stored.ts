@@ -1,5 +1,6 @@
 /** Certificates the controller keeps on disk for itself, made and renewed when they are needed. */
 import { join } from 'node:path';
+import { readIfPresent, writeDurably } from '@virtkeep/shared/durable-file';
 import {
   type CertificateAuthority,
   type IssuedCertificate,
@@ -7,7 +8,6 @@ import {
   issueServerCertificate,
   LEAF_DAYS,
 } from './authority.ts';
-import { readIfPresent, writeDurably } from './files.ts';
 import { CONTROLLER_URN } from './names.ts';
 import { firstCertificate, needsRenewal, x509 } from './x509.ts';
 

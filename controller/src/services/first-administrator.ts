@@ -3,8 +3,8 @@ import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ConfigError } from '@virtkeep/shared/config';
+import { readOrWriteOnce } from '@virtkeep/shared/durable-file';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
-import { writeSecret } from '../auth/secret-file.ts';
 import type { CoreServices } from './services.ts';
 
 export const PASSWORD_VARIABLE = 'VIRTKEEP_ADMIN_PASSWORD';
@@ -48,6 +48,6 @@ async function givenPassword(
 /** What the file holds counts, so that a start that crashed after writing it goes on with the same password. */
 async function generatedPassword(stateDir: string): Promise<string> {
   const path = join(stateDir, 'initial-admin-password');
-  await writeSecret(path, `${randomBytes(GENERATED_BYTES).toString('base64url')}\n`);
-  return (await readFile(path, 'utf8')).trim();
+  const make = async () => `${randomBytes(GENERATED_BYTES).toString('base64url')}\n`;
+  return (await readOrWriteOnce(path, make, 0o600)).toString('utf8').trim();
 }
