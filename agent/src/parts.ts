@@ -17,13 +17,14 @@ import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
-import { type ArchiveSummary, Catalogue } from './pools/index.ts';
+import { type ArchiveSummary, Catalogue, PathGate } from './pools/index.ts';
 import { QuestionChannel } from './question-channel.ts';
 import { AGENT_VERSION } from './version.ts';
 import { summaryOf } from './workflows/backup-file.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
 import type { GuestOperations } from './workflows/guest/domain.ts';
 import { undoEffects } from './workflows/recover.ts';
+import { undoWhenThere } from './workflows/world.ts';
 
 export interface Parts {
   journal: Journal;
@@ -54,12 +55,15 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const link = openLink(config, log);
   const status = new NodeStatus({ nodeId, version: AGENT_VERSION, link, log });
   const catalogue = new Catalogue(readArchive);
+  const gate = new PathGate();
   const inventory: Inventory = new Inventory({
     link,
     nodeId,
     nodeName,
     settings: journal.settings,
     catalogue,
+    gate,
+    poolIsBack: () => runner.retryNow(),
     lockedBy: domainId =>
       (runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId))?.operationId,
     guestInfo: domainId => guests.info(domainId),
@@ -109,7 +113,12 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const runner = new OperationRunner({
     journal,
     log,
-    undoEffect: undoEffects(workflows),
+    undoEffect: undoWhenThere(undoEffects(workflows), {
+      ...workflows,
+      connected: () => link.connected,
+      settings: journal.settings,
+      gate,
+    }),
     faults,
     concurrentOperations: config.limits.concurrent_operations,
     locksChanged: () => inventory.locksChanged(),

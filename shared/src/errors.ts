@@ -121,6 +121,10 @@ export const ERRORS = {
     '40907',
     'The data pool {pool} is not mounted at {path}: its marker file is absent. Mount it first.',
   ),
+  clean_up_waits: passing(
+    '40960',
+    'What is left to do lies in {path} (data pool {pool}), which is not there: {reason}. It is done as soon as it is back.',
+  ),
   pool_no_space: passing(
     '40908',
     'The data pool {pool} has {free_bytes} bytes free, {needed_bytes} are needed. Free space or choose another pool.',

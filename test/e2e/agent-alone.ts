@@ -55,7 +55,7 @@ export class AgentAlone {
     });
     const own = await issue(ca, 'server', [`urn:virtkeep:node:${newId()}`]);
     const keyPem = own.privateKeyPem;
-    storeIdentity(join(agent.dir, 'tls'), {
+    await storeIdentity(join(agent.dir, 'tls'), {
       keyPem,
       certificatePem: own.certificatePem,
       caPem: ca.certificatePem,
@@ -71,11 +71,15 @@ export class AgentAlone {
     await this.world.stop();
   }
 
-  /** Starts the agent; the faults are those of VIRTKEEP_FAULTS. */
-  async up(faults = ''): Promise<void> {
+  /**
+   * Starts the agent; the faults are those of VIRTKEEP_FAULTS.
+   * @param meanwhile done while it starts: libvirtd is started, say
+   */
+  async up(faults = '', meanwhile = async (): Promise<void> => {}): Promise<void> {
     const seen = this.agent.daemon.log().length;
     writeFileSync(this.#faultsFile, faults);
     await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: `@${this.#faultsFile}` });
+    await meanwhile();
     const says = (text: string) => this.agent.daemon.log().slice(seen).includes(text);
     await waitFor('the agent', () => says('agent is serving') && says('connected to libvirt'), 120_000, 50);
     this.#channel?.close();

@@ -21,7 +21,7 @@ import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
 import { NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
-import { Catalogue } from '../../agent/src/pools/index.ts';
+import { Catalogue, PathGate } from '../../agent/src/pools/index.ts';
 import { summaryOf } from '../../agent/src/workflows/backup-file.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
 import { undoEffects } from '../../agent/src/workflows/recover.ts';
@@ -67,6 +67,7 @@ export class InventoryLab {
       nodeName: world.node.name,
       settings,
       catalogue: this.catalogue,
+      gate: new PathGate(),
       lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
       guestInfo: id => this.guestInfo?.(id),
       log,

@@ -1,8 +1,8 @@
 import { dirname, join } from 'node:path';
 import { type Layer, readLayers } from '../disks/index.ts';
 import { type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
+import type { PathGate } from '../pools/index.ts';
 import { type PoolRecord, poolOfPath } from '../pools/index.ts';
-import type { PathGate } from './path-gate.ts';
 
 /** What the image files of a disk tell; keyed by target device in `DiskFacts`. */
 export interface DiskLayers {

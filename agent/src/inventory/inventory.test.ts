@@ -6,13 +6,13 @@ import type { Logger } from '@virtkeep/shared/log';
 import { parseDomain } from '../domain-xml/index.ts';
 import { LIVE_XML, UUID } from '../domain-xml/sample-xml.ts';
 import type { PoolRecord } from '../pools/index.ts';
+import { PathGate } from '../pools/index.ts';
 import type { SavedState } from '../snapshots/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { firstOwnLayer } from './disk-facts.ts';
 import { powerStateOf } from './domain-facts.ts';
 import { InventoryFeed } from './feed.ts';
 import { domainMessage, poolMessage } from './messages.ts';
-import { PathGate } from './path-gate.ts';
 import { Refresher } from './refresher.ts';
 
 const pool: PoolRecord = {

@@ -14,7 +14,7 @@ import type {
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
 import { fromLibvirt } from '../libvirt/errors.ts';
-import type { Catalogue, PoolRecord, Settings } from '../pools/index.ts';
+import type { Catalogue, PathGate, PoolRecord, Settings } from '../pools/index.ts';
 import { InventoryFeed } from './feed.ts';
 import { domainMessage, poolMessage } from './messages.ts';
 import { NodeModel } from './node-model.ts';
@@ -38,10 +38,13 @@ export interface InventoryOptions {
   nodeName: string;
   settings: Settings;
   catalogue: Catalogue;
+  gate: PathGate;
   /** Id of the operation that holds a domain, from the operations' locks. */
   lockedBy: (domainId: string) => string | undefined;
   /** What a guest told of itself last. */
   guestInfo?: (domainId: string) => GuestInfo | undefined;
+  /** Called when a pool is there that was not. */
+  poolIsBack?: () => void;
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
   defaultBase?: string;
@@ -91,6 +94,7 @@ export class Inventory {
   #showTimer: NodeJS.Timeout | undefined;
   #guestTimer: NodeJS.Timeout | undefined;
   #loaded = false;
+  #poolsThere: ReadonlySet<string> = new Set();
 
   constructor(options: InventoryOptions) {
     this.#options = options;
@@ -281,6 +285,7 @@ export class Inventory {
     const { catalogue, nodeName, lockedBy } = this.#options;
     this.#model.derivePools();
     const { pools } = this.#model;
+    this.#noticePools(pools);
     const domains = this.#model.domains.map(facts =>
       domainMessage(facts, {
         pools,
@@ -303,6 +308,13 @@ export class Inventory {
         return poolMessage(pool, counts, nodeName);
       }),
     );
+  }
+
+  #noticePools(pools: readonly PoolRecord[]): void {
+    const there = new Set(pools.filter(pool => pool.mounted).map(pool => pool.id));
+    const isBack = [...there].some(id => !this.#poolsThere.has(id));
+    this.#poolsThere = there;
+    if (isBack) this.#options.poolIsBack?.();
   }
 
   #publish(key: string, event: InventoryEvent['event']): void {

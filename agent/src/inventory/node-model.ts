@@ -13,8 +13,12 @@ import {
   chosenBase,
   type FsFacts,
   fsFacts,
+  mountPointOf,
+  type PathGate,
   type PoolRecord,
   poolMarks,
+  ROOT_MOUNT,
+  rememberPlaces,
   type Settings,
 } from '../pools/index.ts';
 import type { StateFacts } from '../snapshots/index.ts';
@@ -22,13 +26,14 @@ import { ZfsDriver } from '../zfs/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
-import { PathGate } from './path-gate.ts';
 import { readPools } from './pool-facts.ts';
 
 export interface ModelOptions {
   libvirt(): Libvirt;
   nodeId: string;
   settings: Settings;
+  /** Keeps hung file systems from holding up others. */
+  gate: PathGate;
   catalogue: Catalogue;
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
@@ -41,7 +46,6 @@ const WIDTH = 8;
 export class NodeModel {
   readonly #options: ModelOptions;
   readonly #signal: AbortSignal;
-  readonly #gate = new PathGate();
   readonly #zfs = new ZfsDriver();
   readonly #domains = new Map<string, DomainFacts>();
   readonly #disks = new Map<string, DiskFacts>();
@@ -122,7 +126,7 @@ export class NodeModel {
     if (!facts.config) return;
     // libvirt has no event for what zfs does
     if (facts.config.metadata.loans || this.#lentStates.has(id)) await this.#readLentStates();
-    const disks = await readDiskFacts(facts.config, this.#pools, this.#gate, this.#disks.get(id));
+    const disks = await readDiskFacts(facts.config, this.#pools, this.#options.gate, this.#disks.get(id));
     // it may have been removed while its headers were read
     if (this.#domains.has(id)) this.#disks.set(id, disks);
   }
@@ -130,8 +134,19 @@ export class NodeModel {
   /** @throws LibvirtError */
   async readPools(): Promise<void> {
     const { libvirt, settings, log } = this.#options;
-    this.#libvirtPools = await readPools(libvirt(), { settings, gate: this.#gate, log });
+    this.#libvirtPools = await readPools(libvirt(), { settings, gate: this.#options.gate, log });
     this.derivePools();
+    await this.#rememberOutside();
+  }
+
+  /** Directories without a pool are remembered where a file system of their own is mounted; they get no marker. */
+  async #rememberOutside(): Promise<void> {
+    const outside = this.#pools.filter(pool => pool.kind === 'outside');
+    const places = await mapLimited(outside, WIDTH, async ({ id, name, path }) => {
+      const mountPoint = await mountPointOf(path!);
+      return mountPoint === ROOT_MOUNT ? [] : { id, name, path: path!, mountPoint, marker: false };
+    });
+    rememberPlaces(this.#options.settings, places.flat());
   }
 
   async readAllFiles(onChange: () => void): Promise<void> {
@@ -149,7 +164,7 @@ export class NodeModel {
     const place = { id: pool.id, path: pool.path };
     const { catalogue, log } = this.#options;
     try {
-      await this.#gate.run(`files ${pool.id}`, async () => {
+      await this.#options.gate.run(`files ${pool.id}`, async () => {
         if (await catalogue.refresh(place, { signal: this.#signal })) onChange();
       });
     } catch (error) {
@@ -187,7 +202,7 @@ export class NodeModel {
   async #readOutside(): Promise<void> {
     this.derivePools();
     for (const { id, path } of this.#pools.filter(pool => pool.kind === 'outside')) {
-      const facts = await this.#gate.run(id, () => fsFacts(path!)).catch(() => undefined);
+      const facts = await this.#options.gate.run(id, () => fsFacts(path!)).catch(() => undefined);
       if (facts) this.#outsideFacts.set(path!, facts);
       else this.#outsideFacts.delete(path!);
     }

@@ -5,18 +5,21 @@ import { isAnswer } from '../libvirt/errors.ts';
 import {
   buildPool,
   fsFacts,
+  type KnownPlace,
   keepsFiles,
+  knownPlaces,
   type MountFacts,
+  type PathGate,
   type PoolDefinition,
   type PoolNumbers,
   type PoolRecord,
   parsePool,
   poolMarks,
   probeMount,
+  rememberPlaces,
   type Settings,
   setPoolMarks,
 } from '../pools/index.ts';
-import type { PathGate } from './path-gate.ts';
 
 export interface PoolSources {
   settings: Settings;
@@ -24,16 +27,24 @@ export interface PoolSources {
   log: Logger;
 }
 
-/** libvirt's storage pools with what the file systems and the settings say. @throws LibvirtError */
+/**
+ * libvirt's storage pools with what the file systems and the settings say. What is there is remembered.
+ * @throws LibvirtError
+ */
 export async function readPools(libvirt: Libvirt, sources: PoolSources): Promise<PoolRecord[]> {
-  const pools = await mapLimited(await libvirt.pools(), 4, pool => readPool(pool, sources));
-  return pools.filter(pool => pool !== undefined);
+  const read = await mapLimited(await libvirt.pools(), 4, pool => readPool(pool, sources));
+  const found = read.filter(pool => pool !== undefined);
+  rememberPlaces(
+    sources.settings,
+    found.flatMap(({ place }) => place ?? []),
+  );
+  return found.map(({ record }) => record);
 }
 
 async function readPool(
   pool: StoragePool,
   { settings, gate, log }: PoolSources,
-): Promise<PoolRecord | undefined> {
+): Promise<{ record: PoolRecord; place?: KnownPlace } | undefined> {
   try {
     const [xml, info] = await Promise.all([pool.xml(), pool.info()]);
     const definition = parsePool(xml, pool.name);
@@ -47,7 +58,11 @@ async function readPool(
     const looked = await gate.run(definition.id, () => lookAt(definition, numbers, settings));
     if (looked === undefined)
       log.warn('a data pool does not answer', { pool: pool.name, path: definition.path });
-    return buildPool(definition, looked?.numbers ?? numbers, looked?.mount);
+    const mount = looked?.mount;
+    const record = buildPool(definition, looked?.numbers ?? numbers, active ? mount : undefined);
+    const { id, name, path } = definition;
+    const place = path && mount?.mounted ? { id, name, path, ...placeFacts(mount) } : undefined;
+    return { record, place };
   } catch (error) {
     if (isAnswer(error, ErrorCode.NO_STORAGE_POOL)) return undefined;
     if (isLibvirtError(error)) throw error;
@@ -56,6 +71,8 @@ async function readPool(
   }
 }
 
+const placeFacts = ({ mountPoint, marker }: MountFacts) => ({ mountPoint, marker });
+
 /** Looks at the directory of a pool that has one, and remembers the marker file. libvirt's own sizes are old. */
 async function lookAt(
   definition: PoolDefinition,
@@ -63,11 +80,12 @@ async function lookAt(
   settings: Settings,
 ): Promise<{ mount?: MountFacts; numbers: PoolNumbers }> {
   const { id, path, type } = definition;
-  if (!path || !keepsFiles(type) || !numbers.active) return { numbers };
+  if (!path || !keepsFiles(type)) return { numbers };
   const hadMarker = poolMarks(settings, id).marker;
-  const mount = await probeMount({ id, path, type, hadMarker });
+  const formerMountPoint = knownPlaces(settings)?.find(place => place.id === id)?.mountPoint;
+  const mount = await probeMount({ id, path, type, hadMarker, formerMountPoint, mayMark: numbers.active });
   if (mount.marker && !hadMarker) setPoolMarks(settings, id, { marker: true });
-  if (!mount.mounted) return { mount, numbers };
+  if (!mount.mounted || !numbers.active) return { mount, numbers };
   const { capacity, available } = await fsFacts(path);
   return {
     mount,

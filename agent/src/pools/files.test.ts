@@ -51,20 +51,20 @@ describe('resolveInPool', () => {
 
 describe('mounts and space', () => {
   test('a local directory is mounted, a missing one is not', async () => {
-    const probe = { id: POOL_ID, path: dir, type: 'dir', hadMarker: false };
+    const probe = { id: POOL_ID, path: dir, type: 'dir', hadMarker: false, mayMark: true };
     expect(await probeMount(probe)).toMatchObject({ mounted: true, marker: false, readonly: false });
     expect(await probeMount({ ...probe, path: join(dir, 'no') })).toMatchObject({ mounted: false });
   });
 
   test('a pool that once had a marker is mounted only with it', async () => {
-    const probe = { id: POOL_ID, path: dir, type: 'dir', hadMarker: true };
+    const probe = { id: POOL_ID, path: dir, type: 'dir', hadMarker: true, mayMark: true };
     expect(await probeMount(probe)).toMatchObject({ mounted: false, marker: false });
     writeFileSync(join(dir, MARKER), '');
     expect(await probeMount(probe)).toMatchObject({ mounted: true, marker: true });
   });
 
   test('what libvirt mounts must be a mount point', async () => {
-    const probe = { id: POOL_ID, path: dir, type: 'netfs', hadMarker: false };
+    const probe = { id: POOL_ID, path: dir, type: 'netfs', hadMarker: false, mayMark: true };
     expect(await probeMount(probe)).toMatchObject({ mounted: false });
     expect(await isMountPoint('/proc')).toBe(true);
     expect(await isMountPoint(dir)).toBe(false);

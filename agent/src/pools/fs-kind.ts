@@ -1,4 +1,4 @@
-import { readFile, stat, statfs } from 'node:fs/promises';
+import { stat, statfs } from 'node:fs/promises';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 
 /** File systems that several nodes mount: `f_type` of statfs(2) → the product's word. */
@@ -44,13 +44,6 @@ export async function requireSpace(
   });
 }
 
-/** True when something is mounted at exactly this path (also a bind mount of the same file system). */
-export async function isMountPoint(path: string): Promise<boolean> {
-  const table = await readFile('/proc/self/mountinfo', 'utf8');
-  const wanted = path.length > 1 ? path.replace(/\/+$/, '') : path;
-  return table.split('\n').some(line => unescapeMount(line.split(' ')[4] ?? '') === wanted);
-}
-
 /** True for a directory that exists. */
 export async function isDirectory(path: string): Promise<boolean> {
   return stat(path).then(
@@ -60,12 +53,5 @@ export async function isDirectory(path: string): Promise<boolean> {
         return false;
       throw fromIoError(error, 'reading', path);
     },
-  );
-}
-
-/** mountinfo writes blank, tab, newline and backslash as octal. */
-function unescapeMount(field: string): string {
-  return field.replace(/\\([0-7]{3})/g, (_whole, octal: string) =>
-    String.fromCharCode(Number.parseInt(octal, 8)),
   );
 }

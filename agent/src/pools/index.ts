@@ -5,11 +5,14 @@
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
 export { type ArchiveSummary, Catalogue } from './catalogue.ts';
-export { type FsFacts, fsFacts, isMountPoint, requireSpace } from './fs-kind.ts';
+export { type FsFacts, fsFacts, requireSpace } from './fs-kind.ts';
 export { type BackupSource, backupSourceRefusal, backupTargetRefusal } from './guards.ts';
+export { isThere, type KnownPlace, knownPlaces, rememberPlaces } from './known-places.ts';
 export { MARKER, type MountFacts, probeMount } from './mount.ts';
+export { isMountPoint, mountPointOf, ROOT_MOUNT } from './mount-table.ts';
 export { outsidePools } from './outside.ts';
 export { keepsFiles, type PoolDefinition, parsePool, poolKind } from './parse-pool.ts';
+export { PathGate } from './path-gate.ts';
 export { placeOf, poolOfPath } from './place.ts';
 export { BACKUPS_DIR, type PoolRecord } from './record.ts';
 export { isInside, resolveInPool } from './resolve.ts';

@@ -1,12 +1,15 @@
 /**
- * A network pool that is not mounted looks like an empty local directory, and a backup written there fills the node's
- * root disk and is hidden by the next mount. So a marker file is put on each network pool when it is first seen
- * mounted; afterwards the pool counts as mounted only while the marker is there.
+ * A pool whose file system is not mounted looks like an empty local directory: a backup written there fills the node's
+ * root disk and is hidden by the next mount, and every file that is looked for seems to be gone. So a marker file is put
+ * on each pool that lies on a file system of its own (of the network, of a LUN, of a USB disk) when it is first seen
+ * mounted; afterwards the pool counts as mounted only while the marker is there. A pool on the node's root file system
+ * needs none: what it lies on cannot be absent.
  */
 import { access, constants, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '@virtkeep/shared/errors';
-import { fsFacts, isDirectory, isMountPoint } from './fs-kind.ts';
+import { fsFacts, isDirectory } from './fs-kind.ts';
+import { isMountPoint, mountPointOf, ROOT_MOUNT } from './mount-table.ts';
 
 export const MARKER = '.virtkeep-pool';
 
@@ -18,6 +21,8 @@ export interface MountFacts {
   readonly: boolean;
   /** Word for the network file system under the directory. */
   network?: string;
+  /** Where the file system of the directory is mounted: "/" for the node's own. */
+  mountPoint: string;
 }
 
 export interface MountProbe {
@@ -27,22 +32,39 @@ export interface MountProbe {
   type: string;
   /** A marker was put there before. */
   hadMarker: boolean;
+  /** Where its file system was mounted when the pool was last seen: a read-only one bears no marker. */
+  formerMountPoint?: string;
+  /** A marker may be put there: the pool is in use. */
+  mayMark: boolean;
 }
 
-/** Looks at a pool's directory and marks it when it is a network pool seen for the first time. @throws VirtkeepError io_failed */
+/** Looks at a pool's directory and marks it when its own file system is seen for the first time. @throws VirtkeepError io_failed */
 export async function probeMount(probe: MountProbe): Promise<MountFacts> {
-  const { path, type, hadMarker } = probe;
-  const netfs = type === 'netfs';
-  if (!(await isDirectory(path))) return { mounted: false, marker: false, readonly: false };
+  const { path, type, hadMarker, formerMountPoint = ROOT_MOUNT } = probe;
+  const mountPoint = await mountPointOf(path);
+  if (!(await isDirectory(path))) return { mounted: false, marker: false, readonly: false, mountPoint };
   const readonly = await isReadOnly(path);
   const { network } = await fsFacts(path);
-  const marker = await exists(join(path, MARKER));
-  if ((netfs || type === 'fs') && !(await isMountPoint(path)))
-    return { mounted: false, marker, readonly, network };
-  if (hadMarker || marker) return { mounted: marker, marker, readonly, network };
-  if (!netfs && network === undefined) return { mounted: true, marker: false, readonly };
-  return { mounted: true, marker: !readonly && (await putMarker(probe)), readonly, network };
+  const marker = await hasMarker(path);
+  const facts = { marker, readonly, network, mountPoint };
+  if ((type === 'netfs' || type === 'fs') && !(await isMountPoint(path))) return { ...facts, mounted: false };
+  if (hadMarker || marker) return { ...facts, mounted: marker };
+  if (isAbove(mountPoint, formerMountPoint)) return { ...facts, mounted: false };
+  if (mountPoint === ROOT_MOUNT && network === undefined) return { ...facts, mounted: true };
+  return { ...facts, mounted: true, marker: probe.mayMark && !readonly && (await putMarker(probe)) };
 }
+
+/** Whether the marker is in a pool's directory. Asks its file system. */
+export async function hasMarker(path: string): Promise<boolean> {
+  return access(join(path, MARKER)).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** What was mounted below is not: the directory belongs to the file system above. */
+const isAbove = (mountPoint: string, former: string): boolean =>
+  former !== mountPoint && `${former}/`.startsWith(mountPoint === ROOT_MOUNT ? '/' : `${mountPoint}/`);
 
 async function putMarker(probe: MountProbe): Promise<boolean> {
   const text = `${JSON.stringify({ pool: probe.id })}\nThis file shows that the data pool is mounted. Do not delete it.\n`;
@@ -57,12 +79,5 @@ async function isReadOnly(path: string): Promise<boolean> {
   return access(path, constants.W_OK).then(
     () => false,
     error => errnoOf(error) === 'EROFS',
-  );
-}
-
-async function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
   );
 }

@@ -51,7 +51,7 @@ describe('kinds', () => {
   test('buildPool joins definition, numbers, mount and marks', () => {
     const definition = { id: 'u', name: 'n', type: 'netfs', path: '/n', format: 'nfs' };
     const numbers = { active: true, capacity: 3, allocation: 2, available: 1 };
-    const mount = { mounted: false, marker: false, readonly: true, network: undefined };
+    const mount = { mounted: false, marker: false, readonly: true, network: undefined, mountPoint: '/' };
     const marks = { readonly: false, outside: false, description: 'x', marker: true };
     expect(withMarks(buildPool(definition, numbers, mount), marks)).toMatchObject({
       kind: 'nfs', mounted: false, readonly: true, shared: true, description: 'x', available: 1,

@@ -1,0 +1,129 @@
+/**
+ * Whether the world that an effect was made in is there: libvirt, and what holds the effect's files. Undoing waits for it: an
+ * attempt before fails with what is absent, the effect stays in the journal, and its operation's locks stay held.
+ */
+import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { unlessGone } from '../libvirt/domains.ts';
+import {
+  isThere,
+  type KnownPlace,
+  knownPlaces,
+  MARKER,
+  type PathGate,
+  type PoolRecord,
+  poolOfPath,
+  type Settings,
+} from '../pools/index.ts';
+import type { Effect } from './context.ts';
+import { needsOf } from './effect-needs.ts';
+
+export interface WorldDependencies {
+  /** Whether libvirt answers at present. */
+  connected(): boolean;
+  /** @throws VirtkeepError libvirt_unreachable before the first connection */
+  libvirt(): Libvirt;
+  /** The node's pools as they are now, outside ones included; what is there is remembered. */
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  settings: Settings;
+  gate: PathGate;
+}
+
+type Undo = (effect: Effect, signal: AbortSignal, warn: (text: string) => void) => Promise<void>;
+
+/** The undo, made to wait for the world that each effect needs: it throws clean_up_waits or libvirt_unreachable until then. */
+export function undoWhenThere(undo: Undo, dependencies: WorldDependencies): Undo {
+  return async (effect, signal, warn) => {
+    const places = await placesOf(effect, dependencies, signal);
+    const pools = places.pools;
+    await requireThere(places.known, pools, dependencies);
+    await undo(effect, signal, warn);
+    // a file system that went away meanwhile has shown nothing of what it holds
+    await requireThere(places.known, pools, dependencies);
+  };
+}
+
+interface Places {
+  /** Those that the effect needs. */
+  known: KnownPlace[];
+  /** Undefined while libvirt is away. */
+  pools: readonly PoolRecord[] | undefined;
+}
+
+async function placesOf(
+  effect: Effect,
+  dependencies: WorldDependencies,
+  signal: AbortSignal,
+): Promise<Places> {
+  const needs = needsOf(effect);
+  const { settings, connected } = dependencies;
+  // before pools were ever looked at, nobody knows where a path belongs
+  if (needs.libvirt || knownPlaces(settings) === undefined) requireLibvirt(dependencies);
+  const pools = connected() ? await dependencies.pools(signal) : undefined;
+  const definitions = await Promise.all(needs.domains.map(id => definitionsOf(dependencies.libvirt(), id)));
+  const known = knownPlaces(settings) ?? [];
+  for (const path of needs.paths) requireKnown(path, known, pools);
+  const needed = known.filter(
+    place =>
+      needs.paths.some(path => placeOfPath(path, known) === place) ||
+      definitions.some(text => names(text, place.path)),
+  );
+  return { known: needed, pools };
+}
+
+function requireLibvirt({ connected, libvirt }: WorldDependencies): void {
+  libvirt();
+  if (!connected())
+    throw new VirtkeepError('libvirt_unreachable', { uri: 'this node', reason: 'the connection is lost' });
+}
+
+/** The definitions of a domain, the running one's too, as one text; empty when there is none. */
+async function definitionsOf(libvirt: Libvirt, domainId: string): Promise<string> {
+  const domain = libvirt.domain(domainId);
+  const live = await unlessGone(() => domain.xml(), '');
+  return live + (await unlessGone(() => domain.xml(DomainXml.INACTIVE), ''));
+}
+
+const escaped = (text: string): string =>
+  text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll("'", '&apos;');
+
+/** Whether XML names something below a directory. */
+const names = (xml: string, directory: string): boolean => xml.includes(`${escaped(directory)}/`);
+
+/** The deepest known place above a path. */
+function placeOfPath(path: string, known: readonly KnownPlace[]): KnownPlace | undefined {
+  const above = known.filter(place => path.startsWith(`${place.path}/`));
+  return above.sort((a, b) => b.path.length - a.path.length)[0];
+}
+
+/** Refuses a path of a pool that is defined, and was not there whenever it was looked at. */
+function requireKnown(path: string, known: readonly KnownPlace[], pools: Places['pools']): void {
+  const pool = poolOfPath(path, pools ?? []);
+  if (!pool?.path || pool.mounted || !pool.hasDirectory) return;
+  const place = placeOfPath(path, known);
+  if (place && place.path.length >= pool.path.length) return;
+  throw waits(pool.path, pool.name, 'it was never seen mounted');
+}
+
+async function requireThere(
+  places: readonly KnownPlace[],
+  pools: Places['pools'],
+  { gate }: WorldDependencies,
+): Promise<void> {
+  for (const place of places) {
+    const { path, name } = place;
+    const there = await gate.run(place.id, () => isThere(place));
+    if (there) continue;
+    if (there === undefined) throw waits(path, name, 'its file system does not answer');
+    const isGone = pools !== undefined && !pools.some(pool => pool.path === path);
+    const letGo = `if it never comes back, make the directory and an empty file ${MARKER} in it`;
+    throw waits(
+      path,
+      name,
+      isGone ? `it is no data pool of this node any more; ${letGo}` : 'it is not mounted',
+    );
+  }
+}
+
+const waits = (path: string, pool: string, reason: string) =>
+  new VirtkeepError('clean_up_waits', { path, pool, reason });
