@@ -287,6 +287,20 @@ describe('incrementing the latest', () => {
     expect((await fileOf(started.entity)).fallback_reason).toBe(fallbackReason);
   });
 
+  test('makes a new one and says why when it has grown as long as one may be; chosen, it is refused', async () => {
+    const grown = 'it has grown to 3000 states, and 3000 are enough for one archive';
+    const id = await archive({}, { grown });
+    expect(await fileOf(id)).toMatchObject({ can_be_incremental: false, not_incremental_reason: grown });
+    expect(await refusal({ backup: id })).toMatchObject({
+      msg_key: 'not_extendable',
+      detail: expect.stringContaining(grown),
+    });
+    const started = await start({ increment: true, datapool: pool.id });
+    expect(started.request).toMatchObject({ extendFileId: '', canBeIncremental: true });
+    expect(started.request.fallbackReason).toBe(`${id}.tar cannot be extended: ${grown}`);
+    await finish(started, started.entity);
+  });
+
   test('the node may find that it must be a new one: task, library and answer follow', async () => {
     const id = await archive();
     const before = await fileOf(id);

@@ -42,6 +42,6 @@ export function whyGrown(manifest: Manifest, limits: GrowthLimits = GROWTH_LIMIT
   };
   for (const key of ['states', 'members', 'manifestBytes', 'frames'] as const)
     if (growth[key] >= limits[key])
-      return `it has grown to ${growth[key]} ${words[key]}, the most are ${limits[key]}: make a new backup that can be extended`;
+      return `it has grown to ${growth[key]} ${words[key]}, and ${limits[key]} are enough for one archive: a new one is to be begun`;
   return null;
 }

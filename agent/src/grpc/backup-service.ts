@@ -60,10 +60,13 @@ export function backupService(
         throw fromLibvirt(error, 'show_backup');
       });
       const response: ShowBackupResponse = {
-        file: backupFileOf(
-          { poolId: file.pool.id, filename: file.filename, path: file.path, sizeBytes },
-          newest!,
-        ),
+        file: {
+          ...backupFileOf(
+            { poolId: file.pool.id, filename: file.filename, path: file.path, sizeBytes },
+            newest!,
+          ),
+          manifestJson: JSON.stringify(newest),
+        },
         xml,
         configuration: backupConfiguration(manifest, state, xml),
         warnings: [...backupWarnings(manifest, state), ...template.faults],

@@ -26,6 +26,8 @@ export interface ArchiveSummary {
   templateId: string;
   isTemplate: boolean;
   manifestJson: string;
+  /** Why it is not to be extended, however its VM is; empty while it may grow. */
+  grown: string;
   /** What is wrong with an archive of which older states can still be read. */
   damage?: string;
 }
@@ -185,5 +187,6 @@ function emptyFile(poolId: string, filename: string, path: string, kind: FileKin
     templateId: '',
     isTemplate: false,
     manifestJson: '',
+    grown: '',
   };
 }

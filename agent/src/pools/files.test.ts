@@ -83,7 +83,7 @@ describe('mounts and space', () => {
 describe('Catalogue', () => {
   const summary: ArchiveSummary = {
     backupId: BACKUP_ID, domainId: 'd', domainName: 'vm', created: new Date(1e12), hashed: true, states: [],
-    canBeIncremental: false, requiredStates: [], fallbackReason: '', templateId: '', isTemplate: false, manifestJson: '{}',
+    canBeIncremental: false, requiredStates: [], fallbackReason: '', templateId: '', isTemplate: false, manifestJson: '{}', grown: '',
   }; // biome-ignore format: one record
   const read = jest.fn(async (path: string) => {
     if (basename(path).startsWith('bad'))

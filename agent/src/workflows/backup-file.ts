@@ -2,9 +2,12 @@
 
 import { basename } from 'node:path';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import type { FinishedArchive, Manifest } from '../archive/index.ts';
+import { type FinishedArchive, type Manifest, whyGrown } from '../archive/index.ts';
 import type { ArchiveSummary } from '../pools/index.ts';
 import { isUserState } from './extend/proof.ts';
+
+/** Above it a list of archives and the result of an increment do not carry the manifest, but only whoever shows it. */
+const LISTED_MEMBERS = 250;
 
 /** The catalogue's view of a manifest. */
 export function summaryOf(manifest: Manifest): ArchiveSummary {
@@ -26,7 +29,8 @@ export function summaryOf(manifest: Manifest): ArchiveSummary {
     fallbackReason: manifest.fallbackReason ?? '',
     templateId: manifest.template?.domainId ?? '',
     isTemplate: manifest.isTemplate,
-    manifestJson: JSON.stringify(manifest),
+    manifestJson: manifest.members.length > LISTED_MEMBERS ? '' : JSON.stringify(manifest),
+    grown: whyGrown(manifest) ?? '',
   };
 }
 

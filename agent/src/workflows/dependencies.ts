@@ -1,6 +1,7 @@
 /** What the workflows are given: the node they work on. */
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
+import type { GrowthLimits } from '../archive/index.ts';
 import type { Claims } from '../claims.ts';
 import type { FingerprintStore } from '../disks/index.ts';
 import type { OtherNodes } from '../other-nodes.ts';
@@ -30,6 +31,8 @@ export interface WorkflowDependencies {
   mergeBandwidthMiB: number;
   /** Where fingerprints of templates are kept; undefined: nowhere, they are computed each time. */
   settings?: FingerprintStore;
+  /** How long an archive may become; undefined: as long as is right. */
+  growthLimits?: GrowthLimits;
   /** Threads that compress for one backup; undefined: the archive's default, by the number of processors. */
   compressionWorkers?: number;
 }

@@ -69,6 +69,8 @@ export interface FileDetails {
   /** Made with the capability to be extended, and the saved states its VM must still have for that. */
   capable: boolean;
   required_states: string[];
+  /** Why it is followed by a new one instead of being extended; empty while it may grow. */
+  grown: string;
   work: FileWork | null;
   information: FileInformation | null;
   /** The last `ShowBackupResponse` of the newest state as JSON, without the file; for when no node sees the file. */
@@ -127,6 +129,7 @@ export const NO_DETAILS: FileDetails = {
   is_template: false,
   capable: false,
   required_states: [],
+  grown: '',
   work: null,
   information: null,
   shown: null,
@@ -138,7 +141,12 @@ export function detailsOf(row: FileRow): FileDetails {
 
 function extensionFacts(details: FileDetails): ExtensionFacts {
   const lastState = details.states.at(-1)?.created ?? null;
-  return { capable: details.capable, lastState, requiredStates: details.required_states };
+  return {
+    capable: details.capable,
+    lastState,
+    requiredStates: details.required_states,
+    grown: details.grown,
+  };
 }
 
 /** What the column `can_be_incremental` holds: whether the VM allows an extension, whatever the file's status. */
@@ -221,6 +229,7 @@ export function rowOfFile(
     is_template: file.isTemplate,
     capable: file.canBeIncremental,
     required_states: file.requiredStates,
+    grown: file.grown,
     work: null,
     information: same ? (kept?.information ?? null) : null,
     shown: same ? (kept?.shown ?? null) : null,

@@ -3,7 +3,7 @@ import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { changesExtension, whyNotExtendable } from './incremental.ts';
 
 const MADE = '2026-01-02T03:04:05.000Z';
-const facts = { capable: true, lastState: MADE, requiredStates: ['b', 'a'] };
+const facts = { capable: true, lastState: MADE, requiredStates: ['b', 'a'], grown: '' };
 const domain = (names: string[], statesDeleted?: string) =>
   Domain.fromPartial({
     savedStates: names.map(name => ({ name })),
@@ -20,6 +20,11 @@ describe('a backup can be extended', () => {
   test('not after any state was deleted, but after one was deleted before', () => {
     expect(whyNotExtendable(facts, domain(['a', 'b'], '2026-01-02T03:04:06Z'))).toContain('deleted');
     expect(whyNotExtendable(facts, domain(['a', 'b'], '2026-01-02T03:04:04Z'))).toBe('');
+  });
+
+  test('not when it has grown as long as an archive may be', () => {
+    const grown = 'it has grown to 3000 states';
+    expect(whyNotExtendable({ ...facts, grown }, domain(['a', 'b']))).toBe(grown);
   });
 
   test('only when it was made so', () => {

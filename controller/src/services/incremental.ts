@@ -13,11 +13,14 @@ export interface ExtensionFacts {
   lastState: string | null;
   /** Saved states that must still be on the VM. */
   requiredStates: readonly string[];
+  /** Why its node would not extend it however its VM is; empty while it may grow. */
+  grown: string;
 }
 
 /** Why the VM no longer allows an extension; empty when it does. @param domain undefined: no node has it. */
 export function whyNotExtendable(facts: ExtensionFacts, domain: Domain | undefined): string {
   if (!facts.capable) return 'it was made without increment capability';
+  if (facts.grown !== '') return facts.grown;
   if (!domain) return 'its VM is on no known node';
   const deleted = domain.statesDeleted;
   if (deleted && facts.lastState !== null && deleted.getTime() >= Date.parse(facts.lastState))

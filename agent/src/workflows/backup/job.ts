@@ -78,7 +78,7 @@ async function extension(
   context: OperationContext,
   pools: PoolRecord[],
 ): Promise<BackupJob> {
-  const base = await readBase(request, pools, dependencies.nodeName, context.signal);
+  const base = await readBase(request, pools, dependencies, context.signal);
   if (await carriesClones(dependencies, request.domainId)) throw notExtendable(base.filename, NO_STATE);
   const facts = await factsOf(dependencies, request, context, pools, true);
   const { config, states, chains, template } = facts;

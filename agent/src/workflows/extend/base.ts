@@ -3,7 +3,7 @@ import { readdir, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { type Manifest, openArchive } from '../../archive/index.ts';
+import { type GrowthLimits, type Manifest, openArchive, whyGrown } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
 import { findBackupFile } from '../restore/source.ts';
 
@@ -22,7 +22,7 @@ export interface BaseArchive {
 export async function readBase(
   request: StartBackupRequest,
   pools: PoolRecord[],
-  nodeName: string,
+  { nodeName, growthLimits }: { nodeName: string; growthLimits?: GrowthLimits },
   signal: AbortSignal,
 ): Promise<BaseArchive> {
   const found = await findBackupFile(pools, request.extend);
@@ -36,6 +36,8 @@ export async function readBase(
   if (!manifest) throw notExtendable(filename, 'it has no manifest of this service');
   if (request.extendFileId !== '' && request.extendFileId !== manifest.backupId)
     throw notExtendable(filename, 'it is a copy of another backup');
+  const grown = whyGrown(manifest, growthLimits);
+  if (grown !== null) throw notExtendable(filename, grown);
   return { ...found, manifest };
 }
 

@@ -70,10 +70,18 @@ export interface BackupFile {
   /** UUID of the template when it is the backup of a thin clone. */
   templateId: string;
   isTemplate: boolean;
-  /** The archive's newest manifest, JSON; empty for other kinds. */
+  /**
+   * The archive's newest manifest, JSON; empty for other kinds, and, in lists and results of operations, of archives with
+   * more than 250 members: BackupService.Show gives it always.
+   */
   manifestJson: string;
   /** Saved states that must still be on the domain for an extension, the archive's own last one first. */
   requiredStates: string[];
+  /**
+   * Why the next increment begins a new archive, whatever the domain says: this one has grown as long as one may be.
+   * Empty while it may grow.
+   */
+  grown: string;
 }
 
 export interface BackupState {
@@ -533,6 +541,7 @@ function createBaseBackupFile(): BackupFile {
     isTemplate: false,
     manifestJson: "",
     requiredStates: [],
+    grown: "",
   };
 }
 
@@ -597,6 +606,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     }
     for (const v of message.requiredStates) {
       writer.uint32(154).string(v!);
+    }
+    if (message.grown !== "") {
+      writer.uint32(162).string(message.grown);
     }
     return writer;
   },
@@ -766,6 +778,14 @@ export const BackupFile: MessageFns<BackupFile> = {
             message.requiredStates.push(reader.string());
             continue;
           }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.grown = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -837,6 +857,7 @@ export const BackupFile: MessageFns<BackupFile> = {
         : globalThis.Array.isArray(object?.required_states)
         ? object.required_states.map((e: any) => globalThis.String(e))
         : [],
+      grown: isSet(object.grown) ? globalThis.String(object.grown) : "",
     };
   },
 
@@ -899,6 +920,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     if (message.requiredStates?.length) {
       obj.requiredStates = message.requiredStates;
     }
+    if (message.grown !== "") {
+      obj.grown = message.grown;
+    }
     return obj;
   },
 
@@ -926,6 +950,7 @@ export const BackupFile: MessageFns<BackupFile> = {
     message.isTemplate = object.isTemplate ?? false;
     message.manifestJson = object.manifestJson ?? "";
     message.requiredStates = object.requiredStates?.map((e) => e) || [];
+    message.grown = object.grown ?? "";
     return message;
   },
 };

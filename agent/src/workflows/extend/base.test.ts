@@ -1,0 +1,57 @@
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { GROWTH_LIMITS } from '../../archive/bounds.ts';
+import { appendState, noise, scratch, signal, writeArchive } from '../../archive/test-kit.ts';
+import { fallbackReason, readBase } from './base.ts';
+
+const dir = scratch();
+const path = join(dir.path, 'backups', 'a.tar');
+const pool = {
+  id: 'p',
+  name: 'p',
+  kind: 'local',
+  path: dir.path,
+  hasDirectory: true,
+  active: true,
+  mounted: true,
+};
+const pools = [pool] as unknown as Parameters<typeof readBase>[1];
+const request = StartBackupRequest.fromPartial({ extend: { poolId: 'p', filename: 'a.tar' } });
+
+beforeAll(async () => {
+  mkdirSync(join(dir.path, 'backups'));
+  await writeArchive(path, [{ name: 'd.qcow2', from: noise(5000) }]);
+  for (const state of [2, 3]) {
+    await appendState(path, [{ name: `d_${state}.snapshot`, from: noise(5000, state) }]);
+    rmSync(`${path}.tail`);
+  }
+});
+afterAll(() => dir.remove());
+
+const read = (growthLimits: Partial<typeof GROWTH_LIMITS> = {}) =>
+  readBase(request, pools, { nodeName: 'n', growthLimits: { ...GROWTH_LIMITS, ...growthLimits } }, signal);
+
+describe('an archive that is to be extended', () => {
+  test('is read as it is', async () => {
+    expect(await read()).toMatchObject({ path, filename: 'a.tar' });
+    expect(await read({ states: 4 })).toMatchObject({ path });
+  });
+
+  test.each([
+    [{ states: 3 }, 'it has grown to 3 states, and 3 are enough for one archive: a new one is to be begun'],
+    [{ members: 9 }, expect.stringMatching(/9 members/)],
+    [{ manifestBytes: 1000 }, expect.stringMatching(/bytes of description/)],
+    [{ frames: 10 }, expect.stringMatching(/blocks of 4 MiB/)],
+  ])(
+    'is refused before a byte is written when it has reached %p; the reason goes into its successor',
+    async (limits, reason) => {
+      const before = readFileSync(path);
+      const error = await read(limits).catch((caught: unknown) => caught);
+      expect(error).toMatchObject({ msgKey: 'not_extendable', params: { file: 'a.tar', reason } });
+      expect(fallbackReason(error)).toEqual(reason);
+      expect(readFileSync(path).equals(before)).toBe(true);
+    },
+  );
+});
