@@ -129,3 +129,57 @@ describe('what a drive shows', () => {
     );
   });
 });
+
+describe('two images of one name', () => {
+  const names = () => {
+    let count = 0;
+    return () => `new-${++count}`;
+  };
+  /** A second disk and a second drive beside those of `manifestOf`. */
+  function twoOf(id: string, former: string, isoPath?: string): Manifest {
+    const manifest = manifestOf(undefined, isoPath && '/pools/fast/cd.iso');
+    const [disk] = manifest.disks as [Manifest['disks'][number]];
+    manifest.disks.push({
+      ...disk,
+      id,
+      target: 'vdb',
+      formerPath: former,
+      layers: [layer('b.qcow2', former)],
+    });
+    if (isoPath)
+      manifest.isos.push({ ...manifest.isos[0]!, target: 'sdb', member: 'cd2.iso', formerPath: isoPath });
+    return manifest;
+  }
+  const pathsOf = (change: Partial<PlacementInput>) => {
+    const { disks, images } = placeFiles(input({ newId: names(), ...change }));
+    return [...disks.flatMap(({ layers, merged }) => [...layers, ...merged]), ...images].map(
+      ({ path }) => path,
+    );
+  };
+
+  test('disks of one id get ids of their own in one pool', () => {
+    const manifest = twoOf('disk-id', '/pools/slow/a.qcow2');
+    expect(pathsOf({ manifest, chosen: slow, keepIdentity: true })).toEqual([
+      '/pools/slow/disk-id.qcow2',
+      '/pools/slow/new-1.qcow2',
+    ]);
+  });
+
+  test('disks that stood on one file get a file each', () => {
+    const manifest = twoOf('other-id', '/pools/fast/a.qcow2');
+    expect(pathsOf({ manifest })).toEqual(['/pools/fast/a.qcow2', '/pools/fast/new-1.qcow2']);
+  });
+
+  test('images of drives', () => {
+    const manifest = twoOf('other-id', '/pools/fast/b.qcow2', '/pools/fast/sub/cd.iso');
+    const { drives } = placeFiles(input({ newId: names(), manifest, chosen: slow }));
+    expect([...drives.values()]).toEqual(['/pools/slow/cd.iso', '/pools/slow/new-3.iso']);
+  });
+
+  test('what is merged on the way is beside no file of another', () => {
+    const manifest = twoOf('other-id', '/pools/fast/a.qcow2.layer1');
+    manifest.disks[0]!.layers.push(layer('a1.qcow2', '/pools/fast/a1.qcow2'));
+    const paths = pathsOf({ manifest, shape: 'flat' });
+    expect(new Set(paths).size).toBe(3);
+  });
+});

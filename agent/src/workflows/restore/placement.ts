@@ -84,7 +84,16 @@ export function placeFiles(input: PlacementInput): Placement {
   return { ...fallback, poolChanged: true, warnings: [...fallback.warnings, text] };
 }
 
-function placeIn(input: PlacementInput, pool: PoolRecord | null): Placement {
+/** What is placed, and the paths that it was given: a backup may hold two images of one name, or of one id. */
+interface Placing extends PlacementInput {
+  given: Set<string>;
+}
+
+const isTaken = ({ existing, given }: Placing, path: string): boolean =>
+  existing.has(path) || given.has(path);
+
+function placeIn(wanted: PlacementInput, pool: PoolRecord | null): Placement {
+  const input: Placing = { ...wanted, given: new Set() };
   const warnings: string[] = [];
   const disks = input.manifest.disks.map(disk => placeDisk(input, disk, pool, warnings));
   const moved = pool === null && disks.some(({ disk, pool: used }) => used !== formerPool(input, disk));
@@ -106,7 +115,7 @@ function placeIn(input: PlacementInput, pool: PoolRecord | null): Placement {
 }
 
 function placeDisk(
-  input: PlacementInput,
+  input: Placing,
   disk: ManifestDisk,
   pool: PoolRecord | null,
   warnings: string[],
@@ -121,10 +130,10 @@ function placeDisk(
     return inDirectory(input, disk, target, target.path!);
   }
   const paths = ownLayers(input, disk).map(layer => layer.formerPath!);
-  const taken = paths.find(path => input.existing.has(path));
+  const taken = paths.find(path => isTaken(input, path));
   if (taken === undefined) return placeLayers(input, disk, former, paths);
-  // beside the original, which uses these very files
-  if (!input.keepIdentity && input.originalFiles.has(taken))
+  // beside the original, which uses these very files; or beside another disk of the same backup
+  if (input.given.has(taken) || (!input.keepIdentity && input.originalFiles.has(taken)))
     return inDirectory(input, disk, former, dirname(disk.formerPath));
   throw new VirtkeepError('disk_path_in_use', { path: taken });
 }
@@ -146,15 +155,10 @@ export function restoredName(disk: ManifestDisk, id: string, index: number): str
   return index === 0 && disk.base === null ? `${id}.qcow2` : `${id}.${index}.qcow2`;
 }
 
-function inDirectory(
-  input: PlacementInput,
-  disk: ManifestDisk,
-  pool: PoolRecord,
-  directory: string,
-): DiskPlacement {
+function inDirectory(input: Placing, disk: ManifestDisk, pool: PoolRecord, directory: string): DiskPlacement {
   const nameOf = (id: string, index: number) => join(directory, restoredName(disk, id, index));
   const layers = ownLayers(input, disk);
-  const kept = input.keepIdentity && layers.every((_, index) => !input.existing.has(nameOf(disk.id, index)));
+  const kept = input.keepIdentity && layers.every((_, index) => !isTaken(input, nameOf(disk.id, index)));
   const id = kept ? disk.id : input.newId();
   const paths = layers.map((_, index) => nameOf(id, index));
   return placeLayers(input, disk, pool, paths);
@@ -165,17 +169,14 @@ function ownLayers({ shape }: PlacementInput, disk: ManifestDisk): ManifestDisk[
   return shape === 'chain' ? disk.layers : disk.layers.slice(0, 1);
 }
 
-function placeLayers(
-  input: PlacementInput,
-  disk: ManifestDisk,
-  pool: PoolRecord,
-  paths: string[],
-): DiskPlacement {
+function placeLayers(input: Placing, disk: ManifestDisk, pool: PoolRecord, paths: string[]): DiskPlacement {
   const layers = paths.map((path, index) => place(input, disk.layers[index]!.member, path, pool));
   if (input.shape === 'chain') return { disk, pool, layers, merged: [] };
   const upper = disk.layers
     .slice(1)
-    .map((layer, index) => place(input, layer.member, `${paths[0]}.layer${index + 1}`, pool));
+    .map(layer =>
+      place(input, layer.member, join(dirname(paths[0]!), `.virtkeep-${input.newId()}.layer`), pool),
+    );
   const [first] = layers as [FilePlacement];
   const sizeBytes = upper.reduce((sum, layer) => sum + layer.sizeBytes, first.sizeBytes);
   return { disk, pool, layers: [{ ...first, sizeBytes }], merged: input.shape === 'flat' ? upper : [] };
@@ -185,7 +186,7 @@ function placeLayers(
  * Rule 1: an image that exists at its old path is used. The path must lie in a pool of this node (an outside one will
  * do, since it is only read): an archive must not make a guest read any file of the host.
  */
-function placeImages(input: PlacementInput, pool: PoolRecord | null, warnings: string[]) {
+function placeImages(input: Placing, pool: PoolRecord | null, warnings: string[]) {
   const drives = new Map<string, string | null>();
   const byMember = new Map<string, FilePlacement>();
   for (const image of input.manifest.isos) {
@@ -209,16 +210,16 @@ function placeImages(input: PlacementInput, pool: PoolRecord | null, warnings: s
 }
 
 function placeImage(
-  input: PlacementInput,
+  input: Placing,
   member: string,
   formerPath: string,
   pool: PoolRecord | null,
 ): FilePlacement {
   const former = writablePoolOf(input, formerPath);
-  if (!pool && former) return place(input, member, formerPath, former);
+  if (!pool && former && !isTaken(input, formerPath)) return place(input, member, formerPath, former);
   const target = pool ?? fallbackPool(input);
   const wanted = join(target.path!, basename(formerPath));
-  const path = input.existing.has(wanted) ? join(target.path!, `${input.newId()}.iso`) : wanted;
+  const path = isTaken(input, wanted) ? join(target.path!, `${input.newId()}.iso`) : wanted;
   return place(input, member, path, target);
 }
 
@@ -229,7 +230,8 @@ function fallbackPool({ backupPool }: PlacementInput): PoolRecord {
   return backupPool;
 }
 
-function place(input: PlacementInput, member: string, path: string, pool: PoolRecord): FilePlacement {
+function place(input: Placing, member: string, path: string, pool: PoolRecord): FilePlacement {
+  input.given.add(path);
   return { member, path, pool, sizeBytes: memberBytes(input.manifest, member) };
 }
 
