@@ -177,7 +177,8 @@ export class Archive {
     const member = this.#member(name);
     await this.#exclusive(options.signal, async () => {
       await this.#checkHeader(member);
-      const target = await openDirect(destPath, options.mode === undefined ? {} : { mode: options.mode });
+      const { mode, existing = false } = options;
+      const target = await openDirect(destPath, mode === undefined ? { existing } : { existing, mode });
       try {
         const sha256 = await this.#extractInto(target, member, destPath, options);
         if (options.checkHash === true && member.sha256 !== null && sha256 !== member.sha256)
@@ -186,7 +187,7 @@ export class Archive {
         await keepName(destPath);
       } catch (error) {
         await target.close();
-        await rm(destPath, { force: true });
+        if (!existing) await rm(destPath, { force: true });
         throw error;
       }
     });

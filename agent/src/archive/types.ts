@@ -71,6 +71,8 @@ export interface ExtractOptions {
   onProgress?: (bytesDone: number) => void;
   /** Permission bits of the new file; default 0o600. */
   mode?: number;
+  /** The file is there, empty, and the caller's: it is written to, and stays on failure. */
+  existing?: boolean;
   /** Compare with the recorded SHA-256, when there is one; on a reflinked copy that costs a whole read. */
   checkHash?: boolean;
 }

@@ -6,3 +6,4 @@ export { checkImage, convertImage, createImage, imageInfo, rebaseUnsafe } from '
 export { readImageHeader, SECTOR_BYTES } from './qcow2-header.ts';
 export { qemuImg } from './qemu-img.ts';
 export { assertSelfContained } from './self-contained.ts';
+export { shareExtents } from './share-extents.ts';

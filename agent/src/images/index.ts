@@ -11,4 +11,11 @@ export { removeEmptyDirectories } from './directories.ts';
 export type { ImageDependencies, ImageQuestion } from './judge.ts';
 export { chainOf, definitionsOf, filesOfDomain } from './node-files.ts';
 export { type FileMark, isOwnFile, makeOwnFile, type OwnFile } from './own-file.ts';
-export { imagesInUse, type LeftImage, removeImages, replaceImages, requireReplaceable } from './remove.ts';
+export {
+  imagesInUse,
+  type LeftImage,
+  removeImages,
+  removePieces,
+  replaceImages,
+  requireReplaceable,
+} from './remove.ts';

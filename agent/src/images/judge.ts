@@ -31,6 +31,8 @@ export interface ImageQuestion {
    * this operation made them for `ownerId`, so that nobody else can have them as long as that runs here.
    */
   unanswered?: 'leave' | 'take' | 'fresh';
+  /** No other node was ever told of them: none is asked. */
+  alone?: boolean;
 }
 
 export type Verdict = { kind: 'free' } | { kind: 'used'; by: string } | { kind: 'unknown'; reason: string };
@@ -63,6 +65,7 @@ export async function judgeImages(
     else if (child) verdicts.set(path, { kind: 'used', by: `${child}, which stands on it` });
     else verdicts.set(path, FREE);
   }
+  if (question.alone) return verdicts;
   const free = paths.filter(path => verdicts.get(path) === FREE);
   for (const [path, verdict] of await judgeElsewhere(dependencies, free, pools, node, question, signal))
     verdicts.set(path, verdict);

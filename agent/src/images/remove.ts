@@ -106,6 +106,19 @@ async function isReadable(path: string): Promise<boolean> {
   );
 }
 
+/**
+ * Removes pieces of an operation's own, under names that no domain was ever told of; nobody is asked but who has one open.
+ * @throws VirtkeepError image_in_use, io_failed
+ */
+export async function removePieces(paths: readonly string[], signal: AbortSignal): Promise<void> {
+  for (const path of paths) {
+    throwIfAborted(signal);
+    if (!(await exists(path))) continue;
+    const verdict = await removeFree(path, signal);
+    if (verdict.kind === 'used') throw new VirtkeepError('image_in_use', { path, user: verdict.by });
+  }
+}
+
 /** Per file those of the others that it stands on. */
 async function chainsAmong(paths: readonly string[]): Promise<Map<string, string[]>> {
   const below = new Map<string, string>();

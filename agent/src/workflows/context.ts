@@ -8,6 +8,7 @@
  * effects are undone, and which of them wait while another could not be, stands in `operations/undo-order.ts`.
  */
 import type { Logger } from '@virtkeep/shared/log';
+import type { OwnFile } from '../images/index.ts';
 import type { RevertToUndo } from '../snapshots/index.ts';
 import type { InstantDisk } from './instant/chain.ts';
 import type { FormerFirmware } from './state-firmware.ts';
@@ -59,12 +60,15 @@ export type Effect =
   | { type: 'appended_archive'; path: string; tailPath: string }
   /** An archive being written: remove the partial file, and the published one (with its hash file) when it bears this id. */
   | { type: 'archive'; backupId: string; partialPath: string; finalPath: string }
-  /** A file made by the operation: remove it. */
-  | { type: 'file'; path: string }
-  /** A directory made by the operation: remove it with what it holds. */
-  | { type: 'directory'; path: string }
-  /** A domain defined by the operation: stop it, undefine it with its saved states' metadata, NVRAM and TPM state. */
-  | { type: 'domain'; domainId: string }
+  /** A file made by the operation: remove it, unless it is provably another one or somebody uses it. */
+  | OwnFile
+  /** A directory made by the operation: remove it when nothing is in it; with `own` it is no one else's and goes with all. */
+  | { type: 'directory'; path: string; own?: boolean }
+  /**
+   * A domain defined by the operation: stop it, undefine it with its saved states' metadata, NVRAM and TPM state. One that
+   * refers to none of the `files` made for it was defined by somebody else.
+   */
+  | { type: 'domain'; domainId: string; files?: string[] }
   /**
    * A VM that runs from an archive: pull its data into its disks until nothing refers to the archive. When the restore
    * failed, the domain is gone by then and nothing is left to do.

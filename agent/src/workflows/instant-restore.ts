@@ -86,7 +86,7 @@ async function start(
       disks,
     };
     const handle = context.effects.begin(effect, 'always');
-    const memory = await context.step('extract', () => extractFiles(context, backup, plan, 'overlay'));
+    const { memory } = await context.step('extract', () => extractFiles(context, backup, plan, 'overlay'));
     const { whole, resume } = await context.step('overlay', async () => {
       await makeOverlays(context, plan, disks);
       const nvramPath = await writeFirmwareState(context, dependencies, backup, plan);

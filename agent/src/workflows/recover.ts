@@ -3,7 +3,6 @@
  * cancelled or ends, and by the next agent after a crash, so each case is idempotent and expects to find any state.
  */
 import { stat } from 'node:fs/promises';
-import type { Libvirt } from '@virtkeep/node-libvirt';
 import { errnoOf, hasKey } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
@@ -16,10 +15,10 @@ import { commitOverlays } from './guest/offline.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullIn } from './instant/pull.ts';
 import { undoLoan } from './lend/loan.ts';
+import { removeOwnDirectory, removeOwnDomain, removeOwnFile } from './own-undo.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
 import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
 import { switchTemplate } from './template/switch.ts';
-import { destroyIfActive, undefineWholly } from './undefine.ts';
 
 type Warn = (text: string) => void;
 type Undo = (effect: Effect, signal: AbortSignal, warn: Warn) => Promise<void>;
@@ -72,11 +71,11 @@ async function undoEffect(
     case 'archive':
       return removeArchive(effect, signal);
     case 'file':
-      return removePath(effect.path);
+      return patiently(signal, () => removeOwnFile(dependencies, effect, signal, warn));
     case 'directory':
-      return removePath(effect.path, { recursive: true });
+      return removeOwnDirectory(dependencies, effect);
     case 'domain':
-      return patiently(signal, () => removeDomain(dependencies.libvirt(), effect.domainId));
+      return patiently(signal, () => removeOwnDomain(dependencies, effect, warn));
     case 'instant_pull':
       return pullIn(dependencies.libvirt(), effect, { signal, log });
     case 'archive_access':
@@ -125,11 +124,4 @@ async function isAbsent(path: string): Promise<boolean> {
     () => false,
     error => errnoOf(error) === 'ENOENT',
   );
-}
-
-/** Stops and undefines a domain that a restore made. Its files are effects of their own. */
-async function removeDomain(libvirt: Libvirt, domainId: string): Promise<void> {
-  const domain = libvirt.domain(domainId);
-  await destroyIfActive(domain);
-  await undefineWholly(domain);
 }

@@ -19,7 +19,7 @@ import type { WorkflowDependencies } from './dependencies.ts';
 import { checkRestore, type RestorePlan } from './restore/check.ts';
 import { restoredDefinition } from './restore/definition.ts';
 import {
-  type ExtractedMemory,
+  type Extracted,
   extractFiles,
   joinLayers,
   patchMemory,
@@ -57,9 +57,10 @@ async function run(
     );
     for (const warning of checked.warnings) context.warn(warning);
     const shape = request.flatten ? 'flat' : 'chain';
-    const memory = await context.step('extract', () => extractFiles(context, backup, checked, shape));
+    const extracted = await context.step('extract', () => extractFiles(context, backup, checked, shape));
+    const { memory } = extracted;
     const { plan, resume } = await context.step('join', () =>
-      join(dependencies, context, backup, checked, memory),
+      join(dependencies, context, backup, checked, extracted),
     );
     const domain = await context.step('define', () =>
       defineRestored(dependencies, context, plan, memory, restoredDefinition(backup.xml, plan)),
@@ -79,9 +80,9 @@ async function join(
   context: OperationContext,
   backup: OpenedBackup,
   checked: RestorePlan,
-  memory: ExtractedMemory,
+  { memory, passing }: Extracted,
 ): Promise<{ plan: RestorePlan; resume: string | null }> {
-  await joinLayers(context, backup.archive.path, checked);
+  await joinLayers(context, backup.archive.path, checked, passing);
   const nvramPath = await writeFirmwareState(context, dependencies, backup, checked);
   const plan = { ...checked, nvramPath };
   return { plan, resume: await patchMemory(context, plan, memory) };

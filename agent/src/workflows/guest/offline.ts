@@ -2,11 +2,12 @@
  * Changes what is on the disks of a domain that is off. The programs work on overlays; only when all of them have succeeded is
  * what they wrote put into the images, so that a failure, a cancel or a crash before leaves the disks as they were.
  */
-import { mkdir, rm, stat } from 'node:fs/promises';
+import { mkdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Domain } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { qemuImg } from '../../disks/index.ts';
+import { removePieces } from '../../images/index.ts';
 import { changedSource, markSources } from '../backup/source-guard.ts';
 import type { OperationContext } from '../context.ts';
 import { type GuestOperations, type OwnDisk, refuseActive } from './domain.ts';
@@ -39,7 +40,7 @@ export async function changeOffline<T>(
   const marks = await markSources(disks.map(({ path }) => path));
   const overlays = disks.map(({ targetDev }) => join(directory, `${targetDev}.qcow2`));
   await context.step('prepare', async () => {
-    context.effects.begin({ type: 'directory', path: directory }, 'always');
+    context.effects.begin({ type: 'directory', path: directory, own: true }, 'always');
     await mkdir(directory, { recursive: true, mode: 0o700 }).catch(error => {
       throw fromIoError(error, 'making', directory);
     });
@@ -73,7 +74,7 @@ export async function commitOverlays(overlays: readonly string[], signal: AbortS
     );
     if (!isThere) continue;
     await qemuImg('commit', ['-q', '-f', 'qcow2', '-d', path], { signal });
-    await rm(path, { force: true });
+    await removePieces([path], signal);
   }
 }
 

@@ -2,9 +2,9 @@
  * The rest of an instant restore while the VM is off. qemu-img takes the chain from headers alone, so the upper layers are
  * taken out of the archive and joined properly; the lowest one, which stands on nothing, is read in its place.
  */
-import { rm } from 'node:fs/promises';
 import { openArchive } from '../../archive/index.ts';
 import { qemuImg, rebaseUnsafe } from '../../disks/index.ts';
+import { removePieces } from '../../images/index.ts';
 import { bottomBacking, type InstantDisk } from './chain.ts';
 
 /** Where the upper layers are while they are needed, bottom to top. */
@@ -23,7 +23,7 @@ export async function pullOffline(
   disk: InstantDisk,
   signal: AbortSignal,
 ): Promise<void> {
-  await removePieces(disk);
+  await removeUpperLayers(disk, signal);
   let below = bottomBacking(archivePath, disk.slices[0]!);
   const archive = await openArchive(archivePath, signal);
   try {
@@ -37,10 +37,11 @@ export async function pullOffline(
   }
   await rebaseUnsafe(disk.overlayPath, { path: below, format: 'qcow2' }, { signal });
   await qemuImg('rebase', ['-q', '-f', 'qcow2', '-b', '', disk.overlayPath], { signal });
-  await removePieces(disk);
+  await removeUpperLayers(disk, signal);
 }
 
-/** Removes what an earlier try left. @throws the file system's error */
-export async function removePieces(disk: InstantDisk): Promise<void> {
-  for (const { path } of piecesOf(disk)) await rm(path, { force: true });
+/** Removes what an earlier try left. @throws VirtkeepError image_in_use, io_failed */
+export async function removeUpperLayers(disk: InstantDisk, signal: AbortSignal): Promise<void> {
+  const paths = piecesOf(disk).map(({ path }) => path);
+  await removePieces(paths, signal);
 }

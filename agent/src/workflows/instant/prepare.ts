@@ -3,8 +3,8 @@ import { chmod } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { createImage, imageInfo, readImageHeader } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
+import { makeNewFile } from '../new-file.ts';
 import type { RestorePlan } from '../restore/check.ts';
-import { declareNewFile } from '../restore/files.ts';
 import type { FoundFile, OpenedBackup } from '../restore/source.ts';
 import { type InstantDisk, type Slice, sliceSource, UNFINISHED_BACKING } from './chain.ts';
 
@@ -88,7 +88,7 @@ export async function makeOverlays(
     const { virtualSizeBytes: virtualSize } = plan.placement.disks.find(
       ({ disk }) => disk.target === targetDev,
     )!.disk;
-    await declareNewFile(context, overlayPath, true);
+    await makeNewFile(context, overlayPath, true);
     const backing = { path: UNFINISHED_BACKING, format: 'qcow2' };
     await createImage(overlayPath, { signal, format: 'qcow2', backing, virtualSize });
     await chmod(overlayPath, 0o600).catch(error => {

@@ -14,7 +14,7 @@ import { readImageHeader } from '../../disks/index.ts';
 import { type DiskConfig, parseDomain, stripBackingStore } from '../../domain-xml/index.ts';
 import { isNoDomain, patiently } from '../../libvirt/errors.ts';
 import type { InstantDisk } from './chain.ts';
-import { pullOffline, removePieces } from './offline.ts';
+import { pullOffline, removeUpperLayers } from './offline.ts';
 
 export interface InstantPull {
   domainId: string;
@@ -51,7 +51,7 @@ export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullO
     options.onProgress?.(doneBytes(view), totalBytes(view));
     const step = nextPullStep(view);
     if (step.do === 'done') {
-      for (const disk of pull.disks) await removePieces(disk);
+      for (const disk of pull.disks) await removeUpperLayers(disk, signal);
       return;
     }
     if (step.do === 'wait') {

@@ -1,8 +1,9 @@
 /** Writing the files of a restore; each one is declared before it appears. */
-import { chmod, mkdir, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
+import { newId } from '@virtkeep/shared/ids';
 import { mapLimited } from '@virtkeep/shared/limit';
 import { roundUp } from '@virtkeep/shared/units';
 import {
@@ -15,8 +16,9 @@ import {
 } from '../../disks/index.ts';
 import { type Identity, parseSnapshot } from '../../domain-xml/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
-import type { OperationContext } from '../context.ts';
+import type { EffectHandle, OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { makeNewFile } from '../new-file.ts';
 import { keepFirmware, keptFirmwarePaths } from '../state-firmware.ts';
 import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
@@ -30,6 +32,13 @@ const MAX_NVRAM_BYTES = 16 * 1024 * 1024;
 
 /** Programs that look at layers side by side. */
 const CHECKS_AT_ONCE = 2;
+
+/** What was extracted. */
+export interface Extracted {
+  memory: ExtractedMemory;
+  /** By their paths the files that do not stay: they can be taken back before the operation's end. */
+  passing: ReadonlyMap<string, EffectHandle>;
+}
 
 export interface ExtractedMemory {
   /** Memory files of the saved states that come back. */
@@ -53,9 +62,10 @@ export async function extractFiles(
   { archive, state }: OpenedBackup,
   { placement, identity, states }: RestorePlan,
   shape: DiskShape,
-): Promise<ExtractedMemory> {
+): Promise<Extracted> {
   const { disks, images } = placement;
-  const memoryPath = (name: string) => join(placement.memory.directory, `${identity.uuid}.${name}.memory`);
+  const memoryPath = (name: string) =>
+    freePath(placement.memory.directory, `${identity.uuid}.${name}`, '.memory');
   const wanted: WantedFile[] = [];
   if (shape !== 'overlay')
     for (const { layers, merged } of disks) {
@@ -67,46 +77,42 @@ export async function extractFiles(
   for (const [index, restored] of states.entries()) {
     const { memoryMember } = restored.record;
     if (memoryMember === null) continue;
-    const path = memoryPath(`state${index + 1}`);
+    const path = await memoryPath(`state${index + 1}`);
     saved.push({ state: restored, path });
     wanted.push({ member: memoryMember, path, keep: true });
   }
-  const resume = state.memoryMember === null ? null : memoryPath('resume');
+  const resume = state.memoryMember === null ? null : await memoryPath('resume');
   if (resume !== null) wanted.push({ member: state.memoryMember!, path: resume, keep: false });
-  await extractAll(context, archive, wanted);
-  return { saved, resume };
+  return { passing: await extractAll(context, archive, wanted), memory: { saved, resume } };
+}
+
+/** What a lost VM of the same id has left behind is not overwritten. */
+async function freePath(directory: string, stem: string, ending: string): Promise<string> {
+  const path = join(directory, `${stem}${ending}`);
+  return (await exists(path)) ? join(directory, `${stem}.${newId()}${ending}`) : path;
 }
 
 async function extractAll(
   context: OperationContext,
   archive: OpenedBackup['archive'],
   wanted: WantedFile[],
-): Promise<void> {
+): Promise<Map<string, EffectHandle>> {
+  const passing = new Map<string, EffectHandle>();
   const sizes = new Map(archive.members.map(member => [member.name, member.sizeBytes]));
   context.progress.total(wanted.reduce((sum, file) => sum + (sizes.get(file.member) ?? 0), 0));
   let doneBytes = 0;
   for (const { member, path, keep } of wanted) {
-    await declareNewFile(context, path, keep);
+    const handle = await makeNewFile(context, path, keep);
+    if (!keep) passing.set(path, handle);
     await archive.extractMember(member, path, {
       signal: context.signal,
+      existing: true,
       checkHash: true,
       onProgress: bytes => context.progress.done(doneBytes + bytes),
     });
     doneBytes += sizes.get(member) ?? 0;
   }
-}
-
-/** Declares a file that must not exist yet; what is missing of its directory is made and declared too. */
-export async function declareNewFile(context: OperationContext, path: string, keep: boolean): Promise<void> {
-  if (await exists(path)) throw new VirtkeepError('file_exists', { path });
-  let missing: string | undefined;
-  for (let directory = dirname(path); !(await exists(directory)); directory = dirname(directory))
-    missing = directory;
-  if (missing !== undefined) {
-    context.effects.begin({ type: 'directory', path: missing }, 'failure');
-    await mkdir(dirname(path), { recursive: true, mode: 0o755 });
-  }
-  context.effects.begin({ type: 'file', path }, keep ? 'failure' : 'always');
+  return passing;
 }
 
 /**
@@ -114,7 +120,12 @@ export async function declareNewFile(context: OperationContext, path: string, ke
  * files of the host, which QEMU would read for it. Then merges the layers that are to be one image.
  * @throws VirtkeepError archive_damaged, qemu_img_failed, disk_full, canceled
  */
-export async function joinLayers(context: OperationContext, path: string, plan: RestorePlan): Promise<void> {
+export async function joinLayers(
+  context: OperationContext,
+  path: string,
+  plan: RestorePlan,
+  passing: Extracted['passing'],
+): Promise<void> {
   const { signal } = context;
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
   const { disks } = plan.placement;
@@ -148,13 +159,13 @@ export async function joinLayers(context: OperationContext, path: string, plan: 
     await mergeLayers(layers[0]!.path, merged, virtualSize, signal, share =>
       context.progress.done(doneBytes + share * bytes),
     );
+    for (const layer of merged) await passing.get(layer.path)?.undo(signal);
     doneBytes += bytes;
   }
 }
 
 /**
- * Merges upper layers into the first one: what they hold is written once more, the first layer not at all. They are
- * removed at once, for the space they take.
+ * Merges upper layers into the first one: what they hold is written once more, the first layer not at all.
  */
 async function mergeLayers(
   path: string,
@@ -167,7 +178,6 @@ async function mergeLayers(
   if (top) {
     const onPercent = (percent: number) => onProgress(percent / 100);
     await qemuImg('commit', ['-d', '-f', 'qcow2', '-b', path, top.path], { signal, onProgress: onPercent });
-    for (const layer of merged) await rm(layer.path, { force: true });
     const { virtualSize: found } = await readImageHeader(path);
     if (found !== virtualSize)
       await qemuImg('resize', ['-q', '--shrink', '-f', 'qcow2', path, String(virtualSize)], { signal });
@@ -244,16 +254,15 @@ export async function writeFirmware(
   if (tpm) {
     const path = join(swtpmDirectory, identity.uuid);
     if (await exists(path)) throw new VirtkeepError('file_exists', { path });
-    context.effects.begin({ type: 'directory', path }, 'failure');
+    context.effects.begin({ type: 'directory', path, own: true }, 'failure');
     await unpackTpmState(tpm, swtpmDirectory, identity.uuid);
   }
   if (!nvram) return null;
   const named = join(nvramDirectory, `${identity.name}_VARS.fd`);
-  const path = (await exists(named)) ? join(nvramDirectory, `${identity.uuid}_VARS.fd`) : named;
-  await declareNewFile(context, path, true);
+  const path = (await exists(named)) ? await freePath(nvramDirectory, identity.uuid, '_VARS.fd') : named;
+  await makeNewFile(context, path, true);
   try {
-    await writeFile(path, nvram, { flag: 'wx', flush: true, mode: 0o600 });
-    await chmod(path, 0o600);
+    await writeFile(path, nvram, { flag: 'r+', flush: true });
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }

@@ -4,6 +4,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { changedSource } from '../backup/source-guard.ts';
 import type { OperationContext } from '../context.ts';
+import { defineOwnDomain } from '../define-own.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { RestorePlan } from './check.ts';
 import { movedPaths, restoredState } from './definition.ts';
@@ -24,8 +25,9 @@ export async function defineRestored(
       file: plan.manifest.vm.name,
       reason: `${changed} was changed meanwhile`,
     });
-  context.effects.begin({ type: 'domain', domainId: plan.identity.uuid }, 'failure');
-  const domain = await dependencies.libvirt().defineDomain(xml);
+  const files = plan.placement.disks.flatMap(disk => disk.layers.at(-1)?.path ?? []);
+  const own = { domainId: plan.identity.uuid, files };
+  const domain = await defineOwnDomain(dependencies, context, own, xml);
   const paths = movedPaths(plan, memoryPaths(memory));
   for (const state of plan.states) {
     throwIfAborted(context.signal);

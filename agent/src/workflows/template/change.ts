@@ -14,7 +14,7 @@ import { fromLibvirt } from '../../libvirt/errors.ts';
 import { changedSource, markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { declareNewFile } from '../restore/files.ts';
+import { makeNewFile } from '../new-file.ts';
 import { readChangeFacts } from './change-facts.ts';
 import { type ChangeFacts, type ChangePlan, planChange } from './change-plan.ts';
 import { foldChanges } from './fold.ts';
@@ -66,7 +66,7 @@ async function run(
   };
   const handle = await context.step('prepare', async () => {
     for (const { from, backing, virtualSize } of plan.overlays) {
-      await declareNewFile(context, from, true);
+      await makeNewFile(context, from, true);
       await makeOverlay(from, backing, virtualSize, context.signal);
     }
     // whoever started one of them meanwhile by other means: nothing is lost yet

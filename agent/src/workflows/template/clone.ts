@@ -17,8 +17,10 @@ import { fromLibvirt, isNoDomain } from '../../libvirt/errors.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import { markSources, refuseChangedSources, type SourceMark } from '../backup/source-guard.ts';
 import type { OperationContext, Workflow } from '../context.ts';
+import { defineOwnDomain } from '../define-own.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { declareNewFile, writeFirmware } from '../restore/files.ts';
+import { makeNewFile } from '../new-file.ts';
+import { writeFirmware } from '../restore/files.ts';
 import { requireFreeName, suffixedName } from '../restore/identity.ts';
 import { packTpmState } from '../tpm-state.ts';
 import { resolveVolumes } from '../volumes.ts';
@@ -61,11 +63,11 @@ async function run(
   });
   await context.step('define', async () => {
     await refuseChanged(checked);
-    context.effects.begin({ type: 'domain', domainId: identity.uuid }, 'failure');
     const { uuid: id, metadata } = config;
     const parent = request.thin ? { id, version: metadata.templateVersion } : null;
     const own = { ...identity, description: request.description, parent, nvramPath };
-    await dependencies.libvirt().defineDomain(cloneDefinition(checked.xml, plan, own));
+    const made = { domainId: identity.uuid, files: plan.disks.map(({ path }) => path) };
+    await defineOwnDomain(dependencies, context, made, cloneDefinition(checked.xml, plan, own));
   });
   context.commit({
     domain_id: identity.uuid,
@@ -166,7 +168,7 @@ async function makeDisks(context: OperationContext, disks: ClonedDisk[], thin: b
   progress.total(thin ? disks.length : disks.reduce((sum, disk) => sum + bytesOf(disk), 0));
   let doneBytes = 0;
   for (const disk of disks) {
-    await declareNewFile(context, disk.path, true);
+    await makeNewFile(context, disk.path, true);
     if (thin) {
       await makeOverlay(disk.path, disk.source, disk.virtualSize, signal);
       doneBytes += 1;

@@ -20,7 +20,10 @@ beforeAll(() => {
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 function contextOf(declared: Effect[]): OperationContext {
-  const begin = (effect: Effect) => declared.push(effect);
+  const begin = (effect: Effect) => {
+    declared.push(effect);
+    return { keep: () => {} };
+  };
   return { signal, effects: { begin } } as unknown as OperationContext;
 }
 
@@ -57,7 +60,7 @@ async function fold(directory: string, format: string, size: string) {
   expect(run('qemu-img', 'compare', '-f', format, '-F', 'qcow2', from, overlay)).toContain('identical');
   expect((await readLayers(from, format)).map(({ path }) => path)).toEqual([from]);
   // what is not the new image is declared and goes, too
-  const made = declared.flatMap(effect => (effect.type === 'file' ? [effect.path] : []));
+  const made = declared.flatMap(effect => (effect.type === 'file' && effect.made ? [effect.path] : []));
   return { from, made };
 }
 

@@ -1,11 +1,10 @@
 /** A template's new image: its former one with a clone's changes. Neither of the two is opened for writing. */
-import { rm } from 'node:fs/promises';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { checkImage, qemuImg, readImageHeader, rebaseUnsafe } from '../../disks/index.ts';
+import { checkImage, qemuImg, readImageHeader, rebaseUnsafe, shareExtents } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
-import { declareNewFile } from '../restore/files.ts';
+import { makeNewFile } from '../new-file.ts';
 import { type NewTemplateDisk, virtualSizeOf } from './change-plan.ts';
-import { copyImage, makeDurable, reflink } from './images.ts';
+import { copyImage, makeDurable } from './images.ts';
 
 /**
  * Makes the new image, durably. Where the file system shares extents, only the changes are written.
@@ -20,7 +19,7 @@ export async function foldChanges(
   const { former, changed, from } = disk;
   const { signal } = context;
   const { format } = former;
-  await declareNewFile(context, from, true);
+  await makeNewFile(context, from, true);
   if (!(await foldShared(context, disk))) {
     const source = { path: changed.path, format: changed.format, layers: changed.layers };
     await copyImage(source, { path: from, format }, signal, onProgress);
@@ -35,21 +34,18 @@ export async function foldChanges(
   onProgress(1);
 }
 
-/** @returns false where extents cannot be shared; then nothing was made */
+/** @returns false where extents cannot be shared; what is in the file then is written over */
 async function foldShared(
   context: OperationContext,
   { former, changed, from }: NewTemplateDisk,
 ): Promise<boolean> {
   const { signal } = context;
   if (former.format !== 'qcow2' || changed.format !== 'qcow2') return false;
-  if (!(await reflink(former.realPath, from))) return false;
+  if (!(await shareExtents(former.realPath, from))) return false;
   // the clone's image names the former one, and must not be written to: a copy is merged in its place
   const copy = `${from}.changes`;
-  await declareNewFile(context, copy, false);
-  if (!(await reflink(changed.realPath, copy))) {
-    await rm(from, { force: true });
-    return false;
-  }
+  await makeNewFile(context, copy, false);
+  if (!(await shareExtents(changed.realPath, copy))) return false;
   await rebaseUnsafe(copy, { path: from, format: 'qcow2' }, { signal });
   await qemuImg('commit', ['-d', '-q', '-f', 'qcow2', '-b', from, copy], { signal });
   const size = virtualSizeOf(changed);

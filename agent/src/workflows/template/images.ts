@@ -1,11 +1,10 @@
 /** New images from old ones: whole copies, by sharing extents where the file system can, and empty overlays. */
-import { constants } from 'node:fs';
-import { chmod, copyFile, open, rm } from 'node:fs/promises';
+import { chmod, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
-import { convertImage, createImage, imageInfo, type Layer } from '../../disks/index.ts';
+import { convertImage, createImage, imageInfo, type Layer, shareExtents } from '../../disks/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 
 /** Guests' data are nobody else's; libvirt gives the files to QEMU's user at the start. */
@@ -25,7 +24,7 @@ export function bytesOf({ layers }: Pick<CopySource, 'layers'>): number {
 }
 
 /**
- * Copies an image that nobody writes to into a new file of one layer, durably.
+ * Copies an image that nobody writes to into a new, empty file, as one layer, durably.
  * @param onProgress share of the work done, 0–1
  * @throws VirtkeepError pool_no_space, qemu_img_failed, io_failed, canceled
  */
@@ -57,21 +56,7 @@ async function sharesExtents(
 ): Promise<boolean> {
   if (layers.length > 1 || layers[0]!.backingFile !== undefined || format !== target.format) return false;
   const { internalSnapshots } = await imageInfo(path, { signal, format });
-  return internalSnapshots.length === 0 && reflink(path, target.path);
-}
-
-/** Makes a file of the same extents (XFS, btrfs). @returns false, and no file, where the file systems cannot do it */
-export async function reflink(path: string, target: string): Promise<boolean> {
-  try {
-    await copyFile(path, target, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE_FORCE);
-    return true;
-  } catch (error) {
-    if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path: target });
-    await rm(target, { force: true }).catch(failure => {
-      throw fromIoError(failure, 'removing', target);
-    });
-    return false;
-  }
+  return internalSnapshots.length === 0 && shareExtents(path, target.path);
 }
 
 /** An empty overlay, durably. Nothing is read from what it stands on, which need not be there yet. */

@@ -1,0 +1,68 @@
+/** Takes back files, directories and domains that an operation made, and nothing that only has their names. */
+import { basename } from 'node:path';
+import { DomainXml } from '@virtkeep/node-libvirt';
+import { removePath } from '@virtkeep/shared/files';
+import { parseDomain } from '../domain-xml/index.ts';
+import {
+  type ImageDependencies,
+  isOwnFile,
+  type OwnFile,
+  removeEmptyDirectories,
+  removeImages,
+} from '../images/index.ts';
+import { isNoDomain } from '../libvirt/errors.ts';
+import { isInside } from '../pools/index.ts';
+import type { Effect } from './context.ts';
+import { destroyIfActive, undefineWholly } from './undefine.ts';
+
+type Warn = (text: string) => void;
+
+/**
+ * Removes a file that the operation made. One that somebody has come to use is left and named: it will never be the
+ * operation's again. Idempotent.
+ * @throws VirtkeepError io_failed, libvirt_unreachable: tried again
+ */
+export async function removeOwnFile(
+  dependencies: ImageDependencies,
+  effect: OwnFile,
+  signal: AbortSignal,
+  warn: Warn,
+): Promise<void> {
+  if (!(await isOwnFile(effect))) return;
+  // without proof: of an earlier version, or a name that only this node gives
+  const alone = effect.made === undefined;
+  const left = await removeImages(dependencies, [effect.path], { unanswered: 'take', alone, signal });
+  for (const { text } of left) warn(text);
+}
+
+/** Removes a directory that the operation made; what others have put there stays with it. Idempotent. */
+export async function removeOwnDirectory(
+  { swtpmDirectory }: { swtpmDirectory: string },
+  { path, own }: Extract<Effect, { type: 'directory' }>,
+): Promise<void> {
+  const isOwn = own ?? (isInside(path, swtpmDirectory) || /^offline-[0-9a-f-]{36}$/.test(basename(path)));
+  if (isOwn) await removePath(path, { recursive: true });
+  else await removeEmptyDirectories(path);
+}
+
+/** Stops and undefines a domain that a restore made. Its files are effects of their own. */
+export async function removeOwnDomain(
+  { libvirt }: Pick<ImageDependencies, 'libvirt'>,
+  { domainId, files }: Extract<Effect, { type: 'domain' }>,
+  warn: Warn,
+): Promise<void> {
+  const domain = libvirt().domain(domainId);
+  try {
+    const { name, disks } = parseDomain(await domain.xml(DomainXml.INACTIVE), domainId);
+    const isOwn = !files?.length || disks.some(({ path }) => path !== undefined && files.includes(path));
+    if (!isOwn) {
+      warn(`The domain ${name} was left: it has none of the disks that were made for it.`);
+      return;
+    }
+  } catch (error) {
+    if (isNoDomain(error)) return;
+    throw error;
+  }
+  await destroyIfActive(domain);
+  await undefineWholly(domain);
+}
