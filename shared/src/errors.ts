@@ -256,6 +256,18 @@ export const ERRORS = {
     '40956',
     'The running domain {domain} has no free slot for another disk. Attach it while the domain is off, or add pcie-root-port controllers.',
   ),
+  domain_on_several_nodes: fixed(
+    '40980',
+    'The domain {domain} is defined on several nodes ({nodes}), runs on none of them, and was not seen to run on one of them last. Undefine the stale copies with virsh on their nodes, keeping the disks, or start the right one there.',
+  ),
+  domain_runs_twice: fixed(
+    '40981',
+    'The domain {domain} runs on several nodes at once ({nodes}): they may destroy its disks. Stop it everywhere but on one of them at once, with virsh on the node; until then it can only be shut down.',
+  ),
+  domain_elsewhere: fixed(
+    '40982',
+    'The domain {domain} on {node} is a stale copy: the VM is on {other}. Work with the VM there, and undefine the copy with virsh, keeping the disks.',
+  ),
   clone_refused: fixed('40957', 'The domain {domain} cannot be cloned: {reason}.'),
   domain_transient: fixed(
     '40970',

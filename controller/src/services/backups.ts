@@ -72,7 +72,7 @@ export class BackupService {
    * `ExtensionChooser.choose`, and what the node answers.
    */
   async backup(options: BackupOptions, user: Actor, taskId: string): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(options.domain);
+    const { domain, nodeId } = this.#inventory.oneDomain(options.domain);
     const excluded = options.exclude_vdisks ?? [];
     const unknown = excluded.find(id => !domain.disks.some(disk => disk.id === id));
     if (unknown !== undefined)

@@ -109,7 +109,7 @@ describe('permissions', () => {
 });
 
 test('what only the node knows is undefined while it is away', () => {
-  const entry = { domain: domain(), nodeId: 'n', firstSeen: '', modified: '' };
+  const entry = { domain: domain(), nodeId: 'n', firstSeen: '', modified: '', ranOn: null, conflict: null };
   expect(domainRecord(entry, context({ connected: false }))).toMatchObject({
     status: 'FAILED',
     user_power_state: 0,

@@ -96,7 +96,7 @@ export function shortDomainRecord(entry: DomainEntry, context: DomainContext): D
     created: entry.firstSeen,
     modified: entry.modified,
     locked_by: domain.lockedBy || null,
-    permissions: domainPermissions(domain, context),
+    permissions: permissionsOf(entry, context),
     is_ova: false,
   };
 }
@@ -146,6 +146,14 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
     attach_vdisk: may('vdisk.attach') && free,
     detach_vdisk: may('vdisk.attach') && free && domain.attachments.length > 0,
   };
+}
+
+/** A VM that no node can be said to have is left alone; one that runs twice may be switched off. */
+function permissionsOf({ domain, conflict }: DomainEntry, context: DomainContext): Record<string, boolean> {
+  const permissions = domainPermissions(domain, context);
+  if (conflict === null) return permissions;
+  const may = (action: string) => action === 'shutdown' && conflict.kind === 'twice';
+  return Object.fromEntries(Object.entries(permissions).map(([action, on]) => [action, on && may(action)]));
 }
 
 /** Mediated devices need it off; a running VM gets a new saved state, which must not be made while its disks are lent. */

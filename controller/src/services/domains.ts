@@ -76,7 +76,7 @@ export class DomainService {
 
   /** The text people gave it, kept in the domain's own metadata. @throws domain_not_found, node_unreachable. */
   async update(id: string, changes: { description?: string }): Promise<void> {
-    const { nodeId } = this.#inventory.domain(id);
+    const { nodeId } = this.#inventory.oneDomain(id);
     if (changes.description === undefined) return;
     this.#nodeTasks.assertReady(nodeId);
     await this.#change(nodeId, { domainId: id, description: changes.description });
@@ -90,7 +90,9 @@ export class DomainService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(id);
+    // one that runs twice is switched off on the node that is shown as its own
+    const { domain, nodeId, conflict } = this.#inventory.domain(id);
+    if (conflict?.kind !== 'twice' || action !== 'shutdown') this.#inventory.oneDomain(id);
     if (action === 'start' && domain.template)
       throw new VirtkeepError('template_not_startable', { domain: domain.name });
     const request = { domainId: id, action: ACTION[action], force };
@@ -113,7 +115,7 @@ export class DomainService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(id);
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
     return this.#nodeTasks.start({
       taskId,
       name: 'domain_remove',
@@ -128,7 +130,7 @@ export class DomainService {
 
   /** Marks or unmarks a template; kept in the domain's own metadata. */
   setTemplate(id: string, template: boolean, user: Actor, taskId: string): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(id);
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
     this.#nodeTasks.assertReady(nodeId);
     const task = {
       taskId,

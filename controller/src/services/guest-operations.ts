@@ -198,7 +198,7 @@ export class GuestOperationService {
   }
 
   async #start({ name, title, id, user, taskId, send }: Start): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(id);
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
     return this.#nodeTasks.start({
       taskId,
       name,

@@ -107,7 +107,7 @@ export class GuestService {
     { id, command, seconds, signal }: { id: string; command: string; seconds: number; signal: AbortSignal },
     call: (clients: AgentClients, options: { signal: AbortSignal }) => Promise<T>,
   ): Promise<T> {
-    const { domain, nodeId } = this.#inventory.domain(id);
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
     const limit = AbortSignal.timeout(seconds * 1000 + GRACE_MS);
     try {
       return await call(this.#links.clients(nodeId), {

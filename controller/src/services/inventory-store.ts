@@ -1,7 +1,7 @@
 /** The rows behind the inventory; decides nothing. */
 import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import type { Database, DomainRow, NodeRow, PoolNodeRow, PoolRow } from '../store/schema.ts';
+import type { Database, DomainCopyRow, DomainRow, NodeRow, PoolNodeRow, PoolRow } from '../store/schema.ts';
 
 const POWER: Record<string, number> = {
   [PowerState.OFF]: 1,
@@ -27,6 +27,10 @@ export class InventoryStore {
 
   domains(): Promise<DomainRow[]> {
     return this.#db.selectFrom('domains').selectAll().execute();
+  }
+
+  domainCopies(): Promise<DomainCopyRow[]> {
+    return this.#db.selectFrom('domain_copies').selectAll().execute();
   }
 
   pools(): Promise<PoolRow[]> {
@@ -60,6 +64,7 @@ export class InventoryStore {
     nodeId: string;
     firstSeen: string;
     modified: string;
+    ranOn: string | null;
   }): Promise<void> {
     const { domain } = entry;
     const columns = {
@@ -70,6 +75,7 @@ export class InventoryStore {
       thin: Number(domain.parentId !== ''),
       record_json: JSON.stringify(Domain.toJSON(domain)),
       modified: entry.modified,
+      ran_on: entry.ranOn,
     };
     await this.#db
       .insertInto('domains')
@@ -80,6 +86,19 @@ export class InventoryStore {
 
   async removeDomain(id: string): Promise<void> {
     await this.#db.deleteFrom('domains').where('id', '=', id).execute();
+  }
+
+  /** What the other nodes tell of a domain, by node; what others told before is forgotten. */
+  async putDomainCopies(domainId: string, copies: ReadonlyMap<string, Domain>): Promise<void> {
+    const rows = [...copies].map(([node_id, domain]) => ({
+      domain_id: domainId,
+      node_id,
+      record_json: JSON.stringify(Domain.toJSON(domain)),
+    }));
+    await this.#db.transaction().execute(async trx => {
+      await trx.deleteFrom('domain_copies').where('domain_id', '=', domainId).execute();
+      if (rows.length > 0) await trx.insertInto('domain_copies').values(rows).execute();
+    });
   }
 
   async putPool(row: PoolRow, nodeId: string, pool: Pool, now: string): Promise<void> {

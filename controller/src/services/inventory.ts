@@ -4,8 +4,9 @@
  * something is gone.
  */
 
+import { isDeepStrictEqual } from 'node:util';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import {
   type Inventory as FullInventory,
   type InventoryEvent,
@@ -15,6 +16,7 @@ import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { Turns } from '@virtkeep/shared/turns';
 import type { Database, NodeRow, PoolRow } from '../store/schema.ts';
 import { domainDifference } from './domain-difference.ts';
+import { type Conflict, domainHome } from './domain-home.ts';
 import { InventoryStore } from './inventory-store.ts';
 import { KeyedQueue } from './keyed-queue.ts';
 
@@ -25,10 +27,15 @@ export interface NodeEntry {
 }
 
 export interface DomainEntry {
+  /** As the node tells it that has the VM. */
   domain: Domain;
   nodeId: string;
   firstSeen: string;
   modified: string;
+  /** The node on which it was last seen to run. */
+  ranOn: string | null;
+  /** Several nodes know it, and none of them can be said to have it. */
+  conflict: Conflict | null;
 }
 
 export interface PoolEntry {
@@ -57,6 +64,10 @@ export class Inventory {
   readonly nodes = new Map<string, NodeEntry>();
   readonly domains = new Map<string, DomainEntry>();
   readonly pools = new Map<string, PoolEntry>();
+  /** What other nodes tell of a domain than the one that has it, by domain and node; most have none. */
+  readonly #copies = new Map<string, ReadonlyMap<string, Domain>>();
+  /** Nodes that are not there now: what they told last of a VM is no proof that it still runs. */
+  readonly #away = new Set<string>();
   readonly #store: InventoryStore;
   readonly #tell: (change: InventoryChange) => void;
   /** The database answers at once, so a row of changes would keep everybody else from being answered. */
@@ -79,11 +90,19 @@ export class Inventory {
 
   /** Reads what was known before the restart. */
   async load(): Promise<void> {
-    for (const row of await this.#store.nodes()) this.nodes.set(row.id, { row, info: infoOf(row) });
+    for (const row of await this.#store.nodes()) {
+      this.nodes.set(row.id, { row, info: infoOf(row) });
+      this.#away.add(row.id);
+    }
+    for (const { domain_id: id, node_id: nodeId, record_json } of await this.#store.domainCopies()) {
+      const copies = new Map(this.#copies.get(id)).set(nodeId, Domain.fromJSON(JSON.parse(record_json)));
+      this.#copies.set(id, copies);
+    }
     for (const row of await this.#store.domains()) {
       const domain = Domain.fromJSON(JSON.parse(row.record_json));
-      const { node_id: nodeId, first_seen: firstSeen, modified } = row;
-      this.domains.set(row.id, { domain, nodeId, firstSeen, modified });
+      const { id, node_id: nodeId, first_seen: firstSeen, modified, ran_on: ranOn } = row;
+      const { conflict } = this.#homeOf(new Map(this.#copies.get(id)).set(nodeId, domain), { nodeId, ranOn });
+      this.domains.set(id, { domain, nodeId, firstSeen, modified, ranOn, conflict });
     }
     for (const row of await this.#store.pools()) this.pools.set(row.id, { row, views: new Map() });
     for (const view of await this.#store.poolViews()) {
@@ -103,6 +122,18 @@ export class Inventory {
     const entry = this.domains.get(id);
     if (!entry) throw new VirtkeepError('domain_not_found', { id });
     return entry;
+  }
+
+  /**
+   * A domain that something is to be done with.
+   * @throws domain_not_found, domain_on_several_nodes, domain_runs_twice
+   */
+  oneDomain(id: string): DomainEntry {
+    const entry = this.domain(id);
+    if (entry.conflict === null) return entry;
+    const names = entry.conflict.nodeIds.map(nodeId => this.nodes.get(nodeId)?.row.verbose_name ?? nodeId);
+    const key = entry.conflict.kind === 'twice' ? 'domain_runs_twice' : 'domain_on_several_nodes';
+    throw new VirtkeepError(key, { domain: entry.domain.name, nodes: names.sort().join(', ') });
   }
 
   /** A pool that at least one node has. @throws pool_not_found. */
@@ -148,12 +179,13 @@ export class Inventory {
     const domainIds = new Set(full.domains.map(domain => domain.id));
     const poolIds = new Set(full.pools.map(pool => pool.id));
     // seen at once: what is heard of while this is taken over is not among them
-    const goneDomains = [...this.domains].filter(
-      ([id, entry]) => entry.nodeId === nodeId && !domainIds.has(id),
-    );
+    const goneDomains = [...this.domains.keys()]
+      .map(id => ({ id, told: this.#reports(id).get(nodeId) }))
+      .filter(({ id, told }) => told && !domainIds.has(id));
     const gonePools = [...this.pools]
       .map(([id, { views }]) => ({ id, views, view: views.get(nodeId) }))
       .filter(({ id, view }) => view && !poolIds.has(id));
+    this.#away.delete(nodeId);
     if (full.node) await this.nodeChanged(nodeId, full.node);
     for (const pool of full.pools) {
       await this.#turns.share();
@@ -165,9 +197,9 @@ export class Inventory {
       await this.#oneByOne.run(domain.id, () => this.#takeDomain(nodeId, domain));
     }
     if (full.node?.libvirtConnected === false) return;
-    for (const [id, entry] of goneDomains)
+    for (const { id, told } of goneDomains)
       await this.#oneByOne.run(id, async () => {
-        if (this.domains.get(id) === entry) await this.#dropDomain(nodeId, id);
+        if (this.#reports(id).get(nodeId) === told) await this.#dropDomain(nodeId, id);
       });
     for (const { id, views, view } of gonePools)
       await this.#oneByOne.run(id, async () => {
@@ -201,15 +233,20 @@ export class Inventory {
     this.#tell({ kind: 'node', id: row.id, action: present ? 'changed' : 'created' });
   }
 
+  /** The node was lost. A VM of it that runs on another node by now, because somebody took it there, is that one. */
+  async nodeAway(nodeId: string): Promise<void> {
+    this.#away.add(nodeId);
+    for (const id of [...this.#copies.keys()])
+      await this.#oneByOne.run(id, async () => {
+        const reports = this.#reports(id);
+        if (reports.has(nodeId)) await this.#settleDomain(id, reports);
+      });
+  }
+
   /** Forgets a node, its domains and its view of the pools. @returns pools that no node has any more. */
   async removeNode(nodeId: string): Promise<string[]> {
     await this.#store.removeNode(nodeId);
-    for (const [id, entry] of this.domains) {
-      if (entry.nodeId !== nodeId) continue;
-      this.domains.delete(id);
-      await this.#watcher(id, entry.domain, undefined);
-      this.#tell({ kind: 'domain', id, action: 'removed' });
-    }
+    for (const id of [...this.domains.keys()]) await this.domainRemoved(nodeId, id);
     const orphaned: string[] = [];
     for (const [id, entry] of this.pools) {
       if (entry.views.delete(nodeId) && entry.views.size === 0) orphaned.push(id);
@@ -222,25 +259,57 @@ export class Inventory {
   /** What the node's stream tells, and what it was asked for, pass each other: the older of two records is dropped. */
   domainChanged(nodeId: string, domain: Domain): Promise<void> {
     return this.#oneByOne.run(domain.id, async () => {
-      const present = this.domains.get(domain.id);
-      if (present?.nodeId === nodeId && domain.revision < present.domain.revision) return;
+      const told = this.#reports(domain.id).get(nodeId);
+      if (told && domain.revision < told.revision) return;
       await this.#takeDomain(nodeId, domain);
     });
   }
 
-  async #takeDomain(nodeId: string, domain: Domain): Promise<void> {
-    const present = this.domains.get(domain.id);
+  #takeDomain(nodeId: string, domain: Domain): Promise<void> {
+    return this.#settleDomain(domain.id, this.#reports(domain.id).set(nodeId, domain));
+  }
+
+  /** What each node tells of a domain; a map of its own. */
+  #reports(id: string): Map<string, Domain> {
+    const entry = this.domains.get(id);
+    const reports = new Map(this.#copies.get(id));
+    return entry ? reports.set(entry.nodeId, entry.domain) : reports;
+  }
+
+  /** @param reports at least one */
+  async #settleDomain(id: string, reports: ReadonlyMap<string, Domain>): Promise<void> {
+    const present = this.domains.get(id);
     const now = new Date().toISOString();
-    const difference = present?.nodeId === nodeId ? domainDifference(present.domain, domain) : 'domain';
+    const { nodeId, ranOn, conflict } = this.#homeOf(reports, present);
+    await this.#keepCopies(id, new Map([...reports].filter(([reporter]) => reporter !== nodeId)));
+    const domain = reports.get(nodeId)!;
+    const isSame =
+      present?.nodeId === nodeId && present.ranOn === ranOn && isDeepStrictEqual(present.conflict, conflict);
+    const difference = isSame ? domainDifference(present.domain, domain) : 'domain';
     if (difference === 'nothing') return;
     const modified = difference === 'domain' || !present ? now : present.modified;
-    const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified };
+    const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified, ranOn, conflict };
     // not worth a row or a message: the next words of the node bring it anyway
-    if (difference === 'freshness') return void this.domains.set(domain.id, entry);
+    if (difference === 'freshness') return void this.domains.set(id, entry);
     await this.#store.putDomain(entry);
-    this.domains.set(domain.id, entry);
-    await this.#watcher(domain.id, present?.domain, domain);
-    this.#tell({ kind: 'domain', id: domain.id, action: present ? 'changed' : 'created' });
+    this.domains.set(id, entry);
+    await this.#watcher(id, present?.domain, domain);
+    this.#tell({ kind: 'domain', id, action: present ? 'changed' : 'created' });
+  }
+
+  #homeOf(reports: ReadonlyMap<string, Domain>, before: Pick<DomainEntry, 'nodeId' | 'ranOn'> | undefined) {
+    const states = [...reports].map(
+      ([nodeId, { powerState }]) =>
+        [nodeId, this.#away.has(nodeId) ? PowerState.UNSPECIFIED : powerState] as const,
+    );
+    return domainHome(new Map(states), before);
+  }
+
+  async #keepCopies(id: string, copies: ReadonlyMap<string, Domain>): Promise<void> {
+    const before = this.#copies.get(id);
+    if (copies.size > 0) this.#copies.set(id, copies);
+    else this.#copies.delete(id);
+    if (copies.size > 0 || before) await this.#store.putDomainCopies(id, copies);
   }
 
   /**
@@ -248,7 +317,7 @@ export class Inventory {
    * stream's own word is waited for; a node that says nothing in time is believed all the same.
    */
   async domainGoes(nodeId: string, id: string): Promise<void> {
-    if (this.domains.get(id)?.nodeId !== nodeId) return;
+    if (!this.#reports(id).has(nodeId)) return;
     const told = Promise.withResolvers<void>();
     this.#awaited.set(id, told.resolve);
     const timer = setTimeout(told.resolve, REMOVAL_TOLD_MS);
@@ -265,11 +334,16 @@ export class Inventory {
 
   async #dropDomain(nodeId: string, id: string): Promise<void> {
     const present = this.domains.get(id);
-    if (present?.nodeId !== nodeId) return;
-    await this.#store.removeDomain(id);
-    this.domains.delete(id);
-    await this.#watcher(id, present.domain, undefined);
-    this.#tell({ kind: 'domain', id, action: 'removed' });
+    const reports = this.#reports(id);
+    if (!present || !reports.delete(nodeId)) return;
+    if (reports.size > 0) {
+      await this.#settleDomain(id, reports);
+    } else {
+      await this.#store.removeDomain(id);
+      this.domains.delete(id);
+      await this.#watcher(id, present.domain, undefined);
+      this.#tell({ kind: 'domain', id, action: 'removed' });
+    }
     this.#awaited.get(id)?.();
   }
 

@@ -61,7 +61,7 @@ export class LendingService {
    * node_unreachable, node_in_service, and what the borrower's node answers.
    */
   async attach(borrowerId: string, lent: LentDisk, user: Actor, taskId: string): Promise<TaskState> {
-    const borrower = this.#inventory.domain(borrowerId);
+    const borrower = this.#inventory.oneDomain(borrowerId);
     const owner = this.#lendable.ownerOf(lent);
     const thinCloneId = lent.thin_clone ?? '';
     const request = { domainId: borrowerId, diskId: lent.vdisk, thinCloneId };

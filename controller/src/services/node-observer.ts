@@ -168,6 +168,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
     await this.#writeSequence(nodeId);
     this.startLossTimer(nodeId);
     if (!inventory.nodes.has(nodeId)) return;
+    await inventory.nodeAway(nodeId);
     await inventory.updateNode(nodeId, { last_seen: new Date().toISOString() });
     const message = `Node ${inventory.node(nodeId).row.verbose_name} is not reachable`;
     await events.record({

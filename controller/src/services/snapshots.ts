@@ -55,7 +55,7 @@ export class SnapshotService {
    * @throws domain_not_found, node_unreachable, node_in_service, and what the node answers.
    */
   create(domainId: string, snapshot: NewSnapshot, user: Actor, taskId: string): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(domainId);
+    const { domain, nodeId } = this.#inventory.oneDomain(domainId);
     const request = {
       domainId,
       name: snapshot.verbose_name,
@@ -117,7 +117,7 @@ export class SnapshotService {
   }
 
   #find(domainId: string, id: string): { domain: Domain; nodeId: string; state: SavedState } {
-    const { domain, nodeId } = this.#inventory.domain(domainId);
+    const { domain, nodeId } = this.#inventory.oneDomain(domainId);
     return { domain, nodeId, state: stateOf(domain, id) };
   }
 }

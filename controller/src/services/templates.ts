@@ -33,7 +33,7 @@ export class TemplateService {
    * node_in_service, and what the node answers.
    */
   async clone(id: string, options: NewClone, user: Actor, taskId: string): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(id);
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
     const { verbose_name: name = '', thin = false, datapool: poolId = '', description = '' } = options;
     if (poolId !== '') this.#pools.writable(poolId, nodeId, 'datapool');
     const newDomainId = newId();
@@ -58,7 +58,7 @@ export class TemplateService {
    * @throws domain_not_found, not_thin_clone, node_unreachable, node_in_service, and what the node answers.
    */
   async change(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.domain(id);
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
     if (domain.parentId === '') throw new VirtkeepError('not_thin_clone', { domain: domain.name });
     const template = this.#inventory.domains.get(domain.parentId)?.domain.name ?? domain.parentId;
     return this.#nodeTasks.start({

@@ -20,6 +20,7 @@ export interface Schema {
   pools: PoolRow;
   pool_nodes: PoolNodeRow;
   domains: DomainRow;
+  domain_copies: DomainCopyRow;
   files: FileRow;
 }
 
@@ -204,6 +205,15 @@ export interface DomainRow {
   record_json: string;
   first_seen: string;
   modified: string;
+  /** The node on which it was last seen to run. */
+  ran_on: string | null;
+}
+
+/** What a node tells of a VM that another node has. */
+export interface DomainCopyRow {
+  domain_id: string;
+  node_id: string;
+  record_json: string;
 }
 
 /** The catalogue of backup files; rebuilt by scanning the pools. */

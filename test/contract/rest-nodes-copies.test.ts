@@ -1,0 +1,146 @@
+/** A VM that two nodes know, as after a migration that left its definition behind: which one is the VM, and what is refused. */
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { newId } from '@virtkeep/shared/ids';
+import { createNodeServices } from '../../controller/src/services/node-services.ts';
+import type { FakeAgent } from './fake-agent.ts';
+import { makeRestApp, NODE_TIMES, type RestApp } from './rest-app.ts';
+import { enrolled, status, stopAll, until } from './rest-nodes-world.ts';
+
+const { OFF, RUNNING } = PowerState;
+
+let rest: RestApp;
+let one: FakeAgent;
+let two: FakeAgent;
+
+beforeEach(async () => {
+  rest = await makeRestApp();
+  one = (await enrolled(rest, 'n1')).agent;
+  two = (await enrolled(rest, 'n2')).agent;
+});
+afterEach(() => stopAll(rest));
+
+const id = newId();
+const tell = (agent: FakeAgent, powerState: PowerState, more: Partial<Domain> = {}) =>
+  agent.setDomain({ id, name: 'vm', powerState, ...more });
+const record = async () => (await rest.call('GET', `/api/domains/${id}/`)).body;
+const nodeOf = async () => (await record()).node?.verbose_name;
+const post = (path: string, body: object = {}) => rest.call('POST', `/api/domains/${path}?async=1`, { body });
+const refusal = async (path: string, body?: object) => {
+  const { status: code, body: answer } = await post(path, body);
+  return [code, answer.errors?.[0]?.msg_key, answer.errors?.[0]?.detail ?? answer.detail];
+};
+const calls = (agent: FakeAgent) => agent.calls.map(({ kind }) => kind);
+
+/** Everything that a node has told so far was taken over. */
+async function heard(agent: FakeAgent): Promise<void> {
+  const probe = agent.setDomain({});
+  await until(async () => (await rest.call('GET', `/api/domains/${probe.id}/`)).status === 200);
+}
+
+test('the running one is the VM, whoever spoke last; what is asked of it goes to its node', async () => {
+  tell(one, RUNNING);
+  await heard(one);
+  tell(two, OFF, { description: 'stale' });
+  await heard(two);
+  expect(await record()).toMatchObject({
+    description: '',
+    user_power_state: 3,
+    node: { verbose_name: 'n1' },
+  });
+  await post(`${id}/reboot/`);
+  expect([calls(one), calls(two)]).toEqual([['power'], []]);
+
+  two.removeDomain(id);
+  await heard(two);
+  expect(await nodeOf()).toBe('n1');
+});
+
+test('a migration moves it, and the copy that stays behind is not taken for it', async () => {
+  tell(one, RUNNING);
+  await heard(one);
+  tell(two, RUNNING);
+  tell(one, OFF);
+  await until(async () => (await nodeOf()) === 'n2');
+  tell(one, OFF, { description: 'edited' });
+  await heard(one);
+  expect(await nodeOf()).toBe('n2');
+});
+
+test('when none runs, it is the one that ran last, also after a restart of the controller', async () => {
+  tell(one, RUNNING);
+  await heard(one);
+  tell(two, OFF);
+  await heard(two);
+  tell(one, OFF);
+  await heard(one);
+  tell(two, OFF, { description: 'told later' });
+  await heard(two);
+  expect(await nodeOf()).toBe('n1');
+
+  await rest.services.stopNodes();
+  Object.assign(rest.services, createNodeServices(rest.services, rest.ca, NODE_TIMES));
+  await rest.services.startNodes();
+  for (const agent of [two, one]) await status(rest, agent.id, 'ACTIVE');
+  expect(await nodeOf()).toBe('n1');
+  await post(`${id}/start/`);
+  expect([calls(one), calls(two)]).toEqual([['power'], []]);
+});
+
+test('when nobody knows which one ran last, nothing is done and both nodes are named', async () => {
+  tell(one, OFF);
+  await heard(one);
+  tell(two, OFF);
+  await heard(two);
+  const nodes = expect.stringMatching(/n1.*n2/);
+  const pool = one.setPool({});
+  await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+  for (const [path, body] of [
+    [`${id}/start/`, {}],
+    [`${id}/remove/`, { full: true }],
+    ['backup/', { domain: id, datapool: pool.id }],
+  ] as const)
+    expect(await refusal(path, body)).toEqual([409, 'domain_on_several_nodes', nodes]);
+  expect(Object.entries((await record()).permissions).filter(([, may]) => may)).toEqual([]);
+  two.removeDomain(id);
+  await heard(two);
+  expect((await post(`${id}/start/`)).status).toBe(202);
+  expect(calls(one)).toEqual(['power']);
+});
+
+test('what a node that is away told last does not keep its VM from running elsewhere', async () => {
+  tell(one, RUNNING);
+  await heard(one);
+  await one.stop();
+  await status(rest, one.id, 'FAILED');
+  tell(two, OFF);
+  await heard(two);
+  expect(await nodeOf()).toBe('n1');
+  tell(two, RUNNING);
+  await until(async () => (await nodeOf()) === 'n2');
+  await post(`${id}/reboot/`);
+  expect(calls(two)).toEqual(['power']);
+});
+
+test('a node that is lost while its VM is started elsewhere leaves no conflict behind', async () => {
+  tell(one, RUNNING);
+  tell(two, RUNNING);
+  await heard(one);
+  await heard(two);
+  await one.stop();
+  await until(async () => (await nodeOf()) === 'n2');
+  expect((await post(`${id}/reboot/`)).status).toBe(202);
+});
+
+test('one that runs twice is only switched off', async () => {
+  tell(one, RUNNING);
+  tell(two, RUNNING);
+  await heard(one);
+  await heard(two);
+  const nodes = expect.stringMatching(/n1.*n2/);
+  for (const path of [`${id}/reboot/`, `${id}/suspend/`, `${id}/remove/`])
+    expect(await refusal(path)).toEqual([409, 'domain_runs_twice', nodes]);
+  const { permissions } = await record();
+  expect(Object.keys(permissions).filter(action => permissions[action])).toEqual(['shutdown']);
+  expect((await post(`${id}/shutdown/`, { force: true })).status).toBe(202);
+});
