@@ -1,6 +1,6 @@
 /** VMs that are lawful but unusual: what libvirt takes is backed up and restored, or refused before anything is touched. */
 import { randomBytes } from 'node:crypto';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import {
@@ -8,15 +8,17 @@ import {
   RemoveSnapshotRequest,
   RevertSnapshotRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { newId } from '@virtkeep/shared/ids';
 import { loadStates, savedStateId } from '../../agent/src/snapshots/index.ts';
+import { attachDiskWorkflow } from '../../agent/src/workflows/lend/attach.ts';
 import { createSnapshotWorkflow } from '../../agent/src/workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../../agent/src/workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../../agent/src/workflows/snapshot/revert.ts';
 import { makePlainDisk } from '../lab/disks.ts';
 import { type DiskSpec, type GuestXmlOptions, guestXml } from '../lab/domain-xml.ts';
-import { defineGuest, type Guest } from '../lab/guest.ts';
+import { defineGuest, Guest } from '../lab/guest.ts';
 import { haltingRom } from '../lab/idle-guest.ts';
-import { waitFor } from '../lab/run.ts';
+import { type CommandFailed, run, waitFor } from '../lab/run.ts';
 import { sameContent } from './archive-tools.ts';
 import { WorkflowLab } from './workflow-lab.ts';
 
@@ -87,6 +89,12 @@ async function revertTo(guest: Guest, snapshotId: string): Promise<void> {
   await lab.run('revert_snapshot', revertSnapshotWorkflow(lab.dependencies, request), [domainId]);
 }
 
+async function attach(borrower: Guest, owner: Guest): Promise<void> {
+  const [borrowerId, ownerId] = [await borrower.uuid(), await owner.uuid()];
+  const request = { borrowerId, ownerId, diskId: newId(), thinClone: false, warnings: [] };
+  await lab.run('attach_disk', attachDiskWorkflow(lab.dependencies, request), [borrowerId, ownerId]);
+}
+
 describe('a VM whose memory is saved', () => {
   test('has its states, increments and layers left alone until it goes on', async () => {
     const { node } = lab.world;
@@ -132,5 +140,103 @@ describe('a VM whose memory is saved', () => {
     await waitFor('the merge', async () => (await guest.disks()).vda === before.vda, 60_000);
     await waitFor('the end of the layer', async () => !existsSync(overlays.vda!), 60_000);
     await guest.destroy();
+  });
+});
+
+describe('a transient VM', () => {
+  const BLOCK = 65_536;
+  /** Its manager keeps the XML, and starts it with it. */
+  const created = async (name: string, disk: DiskSpec): Promise<Guest> => {
+    const { node } = lab.world;
+    const file = join(node.dir, `${name}.xml`);
+    writeFileSync(file, idleXml(name, [disk], { uuid: newId() }));
+    await node.virsh('create', file);
+    return new Guest(node, name);
+  };
+  /** What the guest would do. */
+  const write = ({ node, name }: Guest, byte: number) =>
+    node.virsh(
+      'qemu-monitor-command',
+      name,
+      '--hmp',
+      `qemu-io -d ua-a/virtio-backend "write -P ${byte} 0 ${BLOCK}"`,
+    );
+  const holds = async (path: string, byte: number) => {
+    const read = `read -P ${byte} 0 ${BLOCK}`;
+    const { stdout } = await run(['qemu-io', '-r', '-U', '-f', 'qcow2', '-c', read, path]).catch(
+      (error: CommandFailed) => error,
+    );
+    return /^read 65536/m.test(stdout) && !stdout.includes('verification failed');
+  };
+  const layers = () => lab.files(0).filter(name => name.includes('virtkeep-tmp'));
+  const diskOf = async (name: string): Promise<DiskSpec> => ({
+    ...(await plain(`${name}.qcow2`)),
+    alias: 'ua-a',
+  });
+
+  test('gets no state that stays, is lent nothing and lends nothing; a plain backup leaves it as it was', async () => {
+    const disk = await diskOf('transient');
+    const guest = await created('transient', disk);
+    const none = refused('domain_transient');
+    await expect(createState(guest, 'state')).rejects.toEqual(none);
+    await expect(lab.backup(guest, { canBeIncremental: true })).rejects.toEqual(none);
+    const other = await idle('not-transient', [await plain('other.qcow2')]);
+    for (const [borrower, owner] of [
+      [guest, other],
+      [other, guest],
+    ] as const)
+      await expect(attach(borrower, owner)).rejects.toEqual(none);
+    const { operation } = await lab.backup(guest);
+    expect(operation.warnings.join()).toContain('transient');
+    expect((await guest.disks()).vda).toBe(disk.path);
+    expect(layers()).toEqual([]);
+    await guest.destroy();
+  });
+
+  test('that stops in the middle has what it wrote put back into its disk', async () => {
+    const disk = await diskOf('stopping');
+    const guest = await created('stopping', disk);
+    lab.whileFrozen = async () => {
+      await write(guest, 7);
+      await guest.destroy();
+      expect(await holds(disk.path, 7)).toBe(false);
+    };
+    await lab.backup(guest);
+    expect(await holds(disk.path, 7)).toBe(true);
+    expect(layers()).toEqual([]);
+  });
+
+  test('that stops while it is copied ends the backup at once, before its manager starts it again', async () => {
+    const disk = await diskOf('copied');
+    const guest = await created('copied', disk);
+    const gate = join(lab.world.dir, 'copied');
+    lab.inject(`backup.copy.before=pause:${gate}`);
+    const backup = lab.backup(guest);
+    await waitFor('the copy', async () => existsSync(`${gate}.reached`), 60_000);
+    await write(guest, 8);
+    await guest.destroy();
+    writeFileSync(gate, '');
+    await expect(backup).rejects.toEqual(refused('domain_stopped'));
+    lab.inject('');
+    expect(await holds(disk.path, 8)).toBe(true);
+    expect(layers()).toEqual([]);
+  });
+
+  test('that its manager has started again on the old file: the layer with its newest data stays and is named', async () => {
+    const disk = await diskOf('restarted');
+    const guest = await created('restarted', disk);
+    lab.whileFrozen = async () => {
+      await write(guest, 9);
+      await guest.destroy();
+      await created('restarted', disk);
+      await write(guest, 1);
+    };
+    const { operation } = await lab.backup(guest);
+    const [layer] = layers();
+    expect(await holds(inPool(layer!), 9)).toBe(true);
+    expect(operation.warnings.join()).toContain(layer!);
+    await guest.destroy();
+    expect(await holds(disk.path, 1)).toBe(true);
+    rmSync(inPool(layer!));
   });
 });

@@ -10,6 +10,8 @@ export interface DiskSpec {
   type?: 'file' | 'block';
   readonly?: boolean;
   serial?: string;
+  /** A name of the user's own for the device, `ua-…`. */
+  alias?: string;
 }
 
 export interface GuestXmlOptions {
@@ -108,6 +110,7 @@ function diskXml(disk: DiskSpec, index: number): string {
   return (
     `<disk type='${type}' device='${device}'><driver name='qemu' type='${format}'/>` +
     `<source ${type === 'block' ? 'dev' : 'file'}='${disk.path}'/><target dev='${target}' bus='${bus}'/>` +
-    `${disk.readonly || device === 'cdrom' ? '<readonly/>' : ''}${disk.serial ? `<serial>${disk.serial}</serial>` : ''}</disk>`
+    `${disk.readonly || device === 'cdrom' ? '<readonly/>' : ''}${disk.serial ? `<serial>${disk.serial}</serial>` : ''}` +
+    `${disk.alias ? `<alias name='${disk.alias}'/>` : ''}</disk>`
   );
 }

@@ -122,6 +122,8 @@ export interface Definition {
 export async function definitionsOf(domain: Domain): Promise<Definition[]> {
   try {
     const texts = [await domain.xml(), await domain.xml(DomainXml.INACTIVE)];
+    // it goes on with the files that its saved memory names
+    if (await domain.hasManagedSave()) texts.push(await domain.managedSaveXml());
     const found: Definition[] = [...new Set(texts)].map(xml => ({
       config: parseDomain(xml, domain.uuid),
       isPresent: true,

@@ -12,6 +12,7 @@ export { foreignFiles, lookAt } from './look.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export { type MergeRequest, mergeState, writeMetadata } from './merge.ts';
 export { blockJobOf, removalRefusal } from './merge-plan.ts';
+export { requireRoomToMerge } from './merge-room.ts';
 export { type ChainPicture, heldReason } from './picture.ts';
 export {
   AUTOMATIC_PREFIX,

@@ -35,6 +35,8 @@ export interface RemoveOptions {
   log: Logger;
   /** Bound of the merge, MiB/s; 0 = none. */
   bandwidthMiB?: number;
+  /** Called before a running disk takes the lower file for its own; what the upper one has is in it by then. */
+  beforePivot?(targetDev: string): Promise<void>;
 }
 
 const POLL_MS = 150;
@@ -216,6 +218,7 @@ async function act(
     case 'wait_for_state':
       return sleep(POLL_MS, options.signal);
     case 'pivot':
+      await options.beforePivot?.(step.targetDev);
       return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
     case 'commit_offline':
       return commitOffline(libvirt, domain, overlaysOf(state, step.targetDevs), options.signal);

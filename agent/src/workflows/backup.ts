@@ -7,6 +7,7 @@
  * (extend/proof.ts), where it is written (backup/destination.ts), and which states stay (extend/hold.ts).
  */
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { FinishOptions } from '../archive/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
@@ -20,6 +21,7 @@ import { backupFileRecord } from './backup-file.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { mergeOldStates } from './extend/hold.ts';
+import { isForgotten, untilForgotten } from './forgotten-layers.ts';
 import { keepFirmwareOfState } from './state-firmware.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -56,17 +58,24 @@ async function run(
     return frozen;
   });
   const draft: { destination: Destination | undefined } = { destination: undefined };
+  const stop = watchStop(dependencies, job, instant, context);
   try {
+    const copying = { ...context, signal: stop.signal };
     const finish = await context.step('copy', async () => {
-      draft.destination = await openDestination(dependencies, request, context, { job, time: instant.time });
-      return copy(dependencies, request, context, { job, instant, destination: draft.destination });
+      await stop.check();
+      draft.destination = await openDestination(dependencies, request, copying, { job, time: instant.time });
+      return copy(dependencies, request, copying, { job, instant, destination: draft.destination });
     });
     const finished = await context.step('publish', () => draft.destination!.archive.finish(finish));
     context.commit({
       file: backupFileRecord(finished, job.base ?? job.target, base?.filename),
       state: number,
     });
+  } catch (error) {
+    throwIfAborted(stop.signal);
+    throw error;
   } finally {
+    stop.end();
     await draft.destination?.archive.abort();
     // an extension that was given up: whoever read the file meanwhile found it without its end
     if (base) dependencies.filesChanged(target.id);
@@ -74,6 +83,35 @@ async function run(
   await draft.destination!.committed();
   dependencies.filesChanged(target.id);
   await mergeStates(dependencies, request, context, job, instant);
+}
+
+/**
+ * A transient VM that stops has its newest data in a layer that its manager does not know. That manager may start it again
+ * at once, so the copy ends and the layer is put back; every other VM may stop while it is copied.
+ */
+function watchStop(
+  { libvirt }: WorkflowDependencies,
+  { facts }: BackupJob,
+  { automatic }: FrozenInstant,
+  { signal }: OperationContext,
+): { signal: AbortSignal; check(): Promise<void>; end(): void } {
+  if (facts.persistent || !automatic) return { signal, check: async () => {}, end: () => {} };
+  const [stopped, ended] = [new AbortController(), new AbortController()];
+  const { uuid: domainId, name: domain } = facts.config;
+  const state = { domainId, name: automatic.stateName, overlays: [] };
+  const stop = (isGone: boolean) => {
+    if (isGone) stopped.abort(new VirtkeepError('domain_stopped', { domain }));
+  };
+  void untilForgotten(libvirt(), state, AbortSignal.any([signal, ended.signal])).then(stop);
+  const copying = AbortSignal.any([signal, stopped.signal]);
+  return {
+    signal: copying,
+    check: async () => {
+      stop(await isForgotten(libvirt(), state));
+      throwIfAborted(copying);
+    },
+    end: () => ended.abort(),
+  };
 }
 
 interface CopyScope {

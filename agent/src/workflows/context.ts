@@ -10,6 +10,7 @@
 import type { Logger } from '@virtkeep/shared/log';
 import type { OwnFile } from '../images/index.ts';
 import type { RevertToUndo } from '../snapshots/index.ts';
+import type { FrozenLayer } from './forgotten-layers.ts';
 import type { InstantDisk } from './instant/chain.ts';
 import type { FormerFirmware } from './state-firmware.ts';
 import type { TemplateChange } from './template/switch.ts';
@@ -31,7 +32,7 @@ export type Effect =
       type: 'automatic_state';
       domainId: string;
       name: string;
-      overlays: { targetDev: string; path: string }[];
+      overlays: FrozenLayer[];
       memoryPath?: string;
     }
   /**

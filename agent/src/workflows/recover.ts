@@ -11,6 +11,7 @@ import { fromLibvirt, patiently } from '../libvirt/errors.ts';
 import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import { forgetMerging, noteMerging, settleForgotten } from './forgotten-layers.ts';
 import { commitOverlays } from './guest/offline.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullIn } from './instant/pull.ts';
@@ -47,8 +48,7 @@ async function undoEffect(
     case 'paused_guest':
       return patiently(signal, () => ensureResumed(dependencies.libvirt().domain(effect.domainId)));
     case 'automatic_state': {
-      const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await removeAutomaticState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      await removeState(dependencies, effect, signal, warn);
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'loan':
@@ -87,6 +87,28 @@ async function undoEffect(
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal, warn));
   }
+}
+
+/** A transient domain may stop at any moment, and takes what libvirt knows of the state with it. */
+async function removeState(
+  dependencies: WorkflowDependencies,
+  effect: Extract<Effect, { type: 'automatic_state' }>,
+  signal: AbortSignal,
+  warn: Warn,
+): Promise<void> {
+  const { log, mergeBandwidthMiB: bandwidthMiB } = dependencies;
+  const settle = (state: typeof effect) =>
+    patiently(signal, () => settleForgotten(dependencies, state, { signal, warn }));
+  const state = await settle(effect);
+  await noteMerging(state.overlays, 'merging');
+  const beforePivot = (targetDev: string) =>
+    noteMerging(
+      state.overlays.filter(layer => layer.targetDev === targetDev),
+      'last_moment',
+    );
+  await removeAutomaticState(dependencies.libvirt(), state, { signal, log, bandwidthMiB, beforePivot });
+  await settle(state);
+  await forgetMerging(state.overlays);
 }
 
 /** A published file is ours only when it bears the id: the name may have been taken by another since. */

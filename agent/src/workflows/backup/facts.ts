@@ -33,6 +33,8 @@ export interface BackupFacts {
   power: Power;
   /** It is off, and goes on from its memory at its next start. */
   memorySaved: boolean;
+  /** False: libvirt forgets it when it stops. */
+  persistent: boolean;
   config: DomainConfig;
   /** The definition that goes into the archive. */
   xml: string;
@@ -62,6 +64,10 @@ export async function readFacts(
   const kind = await kindOf(domain);
   if (options.incremental) requireLasting(kind, 'backed up with a saved state that stays');
   const warnings: string[] = [];
+  if (!kind.persistent)
+    warnings.push(
+      'The VM is transient: should it stop during its backup, the backup ends, and what it wrote since is put back into its disks.',
+    );
   if (kind.memorySaved)
     warnings.push(
       'The memory of the VM is saved (managed save) and not in the backup; its disks are as after a power cut.',
@@ -114,6 +120,7 @@ export async function readFacts(
     domain,
     power,
     memorySaved: kind.memorySaved,
+    persistent: kind.persistent,
     config,
     xml,
     content,

@@ -16,6 +16,7 @@ import {
   type StatePlan,
 } from '../../snapshots/index.ts';
 import type { EffectHandle, OperationContext } from '../context.ts';
+import { withMarks } from '../forgotten-layers.ts';
 import type { BackupFacts } from './facts.ts';
 import { timeStamp } from './file-name.ts';
 
@@ -24,6 +25,8 @@ export interface FrozenInstant {
   /** Null when no state was needed: the VM is off, or nothing of it that is copied can be written. */
   automatic: {
     handle: EffectHandle;
+    /** As libvirt knows it. */
+    stateName: string;
     /** Name of a state that stays; null for one that goes when the backup ends. */
     name: string | null;
     memoryPath: string | null;
@@ -133,7 +136,7 @@ async function attempt(
   const { lasting } = options;
   const plan = planFor(context.id, facts, mode, options);
   const effect = { type: 'automatic_state' as const, ...asState(plan, facts) };
-  const handle = context.effects.begin(effect, lasting ? 'failure' : 'always');
+  let handle = context.effects.begin(effect, lasting ? 'failure' : 'always');
   try {
     if (mode === 'quiesced') await quiesced(context, facts, plan, lasting);
     else await create(context, facts, plan, lasting);
@@ -141,10 +144,19 @@ async function attempt(
     if (hasKey(error, 'snapshot_failed')) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
     throw error;
   }
+  if (!facts.persistent) {
+    const made = context.effects.begin({ ...effect, overlays: await withMarks(effect.overlays) }, 'always');
+    handle.keep();
+    handle = made;
+  }
   await refuseOtherLayers(facts, plan);
   const consistency = facts.power === 'off' ? 'off' : mode === 'disks' ? 'crash' : mode;
   const { memoryPath } = plan;
-  return { consistency, automatic: { handle, name: lasting && plan.name, memoryPath }, time: new Date() };
+  return {
+    consistency,
+    automatic: { handle, stateName: plan.name, name: lasting && plan.name, memoryPath },
+    time: new Date(),
+  };
 }
 
 function create(
