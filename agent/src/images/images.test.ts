@@ -15,7 +15,7 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { NOBODY_ASKED, type OtherNodes } from '../other-nodes.ts';
 import { samplePool } from '../pools/sample-pool.ts';
-import { type ImageQuestion, removeImages, replaceImages } from './index.ts';
+import { type ImageQuestion, PendingAnswers, removeImages, replaceImages } from './index.ts';
 
 const OWNER = '11111111-2222-4333-8444-555555555555';
 const OTHER = '21111111-2222-4333-8444-555555555555';
@@ -122,7 +122,7 @@ test.each<[string, Omit<Scripted, 'id'>]>([
   image('a.qcow2');
   image('top.qcow2', 'a.qcow2');
   const left = await remove(node({ id: OTHER, ...domain }), ['a.qcow2']);
-  expect(left).toEqual([
+  expect(left).toMatchObject([
     { path: at('a.qcow2'), why: 'used', text: expect.stringContaining('used by the domain vm-2') },
   ]);
   expect(existsSync(at('a.qcow2'))).toBe(true);
@@ -227,6 +227,7 @@ test('where other nodes can reach it they are asked; without an answer it is lef
     {
       path: at('a.qcow2'),
       why: 'unknown',
+      reason: 'no controller was asked',
       text: `${at('a.qcow2')} was left: whether another node uses it is not known (no controller was asked).`,
     },
   ]);
@@ -278,3 +279,18 @@ test('an image takes the place of one that only those use which give it up', asy
   await replace(libvirt, files, [OWNER, OTHER]);
   expect(readFileSync(at('base.qcow2')).equals(content)).toBe(true);
 }, 30_000);
+
+test('an answer that may still come is waited for, and not for ever', () => {
+  const told: string[] = [];
+  const left = (why: 'used' | 'unknown') => ({ path: `/pool/${why}`, why, reason: 'x', text: why });
+  const both = [left('used'), left('unknown')];
+  const patient = new PendingAnswers(60_000);
+  for (const _ of [1, 2])
+    expect(() => patient.settle(both, text => told.push(text))).toThrow(
+      expect.objectContaining({ msgKey: 'image_use_unknown' }),
+    );
+  expect(told).toEqual([]);
+  new PendingAnswers(0).settle(both, text => told.push(text));
+  patient.settle([left('used')], text => told.push(text));
+  expect(told).toEqual(['used', 'unknown', 'used']);
+});

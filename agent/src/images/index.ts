@@ -11,6 +11,7 @@ export { removeEmptyDirectories } from './directories.ts';
 export type { ImageDependencies, ImageQuestion } from './judge.ts';
 export { chainOf, definitionsOf, filesOfDomain } from './node-files.ts';
 export { type FileMark, isOwnFile, makeOwnFile, type OwnFile } from './own-file.ts';
+export { PendingAnswers } from './pending.ts';
 export {
   imagesInUse,
   type LeftImage,

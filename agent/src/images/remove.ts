@@ -12,6 +12,8 @@ export interface LeftImage {
   path: string;
   /** `used`: it must stay. `unknown`: the same question may have an answer later. */
   why: 'used' | 'unknown';
+  /** The user, or why that is not known. */
+  reason: string;
   /** A sentence for people. */
   text: string;
 }
@@ -72,9 +74,12 @@ export async function imagesInUse(
 
 function leftImage(path: string, verdict: Exclude<Verdict, { kind: 'free' }>): LeftImage {
   const why = verdict.kind;
-  if (verdict.kind === 'used') return { path, why, text: `${path} was left: it is used by ${verdict.by}.` };
-  const reason = verdict.reason.replace(/\.$/, '');
-  return { path, why, text: `${path} was left: whether another node uses it is not known (${reason}).` };
+  const reason = (verdict.kind === 'used' ? verdict.by : verdict.reason).replace(/\.$/, '');
+  const text =
+    verdict.kind === 'used'
+      ? `it is used by ${reason}`
+      : `whether another node uses it is not known (${reason})`;
+  return { path, why, reason, text: `${path} was left: ${text}.` };
 }
 
 async function removeFree(path: string, signal: AbortSignal): Promise<Verdict> {

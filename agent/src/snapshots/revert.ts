@@ -1,5 +1,4 @@
 /** Brings a domain back to a saved state, and back from there when that fails. */
-import { stat } from 'node:fs/promises';
 import {
   type Domain,
   DomainXml,
@@ -9,10 +8,9 @@ import {
   SnapshotCreate,
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
-import { fromIoError } from '@virtkeep/shared/errors';
-import { exists, removePath, syncDirectoryOf } from '@virtkeep/shared/files';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
-import { createImage, qemuImg, readImageHeader } from '../disks/index.ts';
+import { createImage, readImageHeader } from '../disks/index.ts';
 import {
   type DomainMetadata,
   parseDomain,
@@ -21,6 +19,7 @@ import {
   setNvram,
   stripRuntime,
 } from '../domain-xml/index.ts';
+import { type ImageDependencies, type LeftImage, removeImages } from '../images/index.ts';
 import { isAnswer, isNoDomain, patiently } from '../libvirt/errors.ts';
 import type { SavedState } from './chain.ts';
 import { foreignFiles, lookAt } from './look.ts';
@@ -137,15 +136,19 @@ export interface RevertToUndo {
  * Undoes a revert at any point of it: the domain has its former definition, disks and states again; one that ran, and was
  * stopped, is started. Idempotent.
  * @param beforeDefinition what else of the domain is to be put back while it is off, until its definition is the former one
+ * @returns overlays that were left, since somebody uses them
  */
 export async function undoRevert(
-  libvirt: Libvirt,
+  images: ImageDependencies,
   revert: RevertToUndo,
   options: { signal: AbortSignal; log: Logger; beforeDefinition: () => Promise<void> },
-): Promise<void> {
+): Promise<LeftImage[]> {
   const { signal } = options;
-  await patiently(signal, () => putBack(libvirt, revert, options));
-  for (const { path } of revert.overlays) await removeLayer(path, signal);
+  await patiently(signal, () => putBack(images.libvirt(), revert, options));
+  const paths = revert.overlays.map(({ path }) => path);
+  // nobody else was told of them
+  const question = { ownerId: revert.domainId, unanswered: 'take', signal } as const;
+  return patiently(signal, () => removeImages(images, paths, question));
 }
 
 async function putBack(
@@ -192,28 +195,20 @@ async function redefine(
 }
 
 /**
- * Removes overlays that a revert left behind, as far as nothing writes to them, stands on them or keeps them. Idempotent.
- * @throws VirtkeepError io_failed, qemu_img_failed while some process uses one
+ * Removes overlays that a revert left behind, as far as nobody uses them. Idempotent.
+ * @returns those that were left
+ * @throws LibvirtError; VirtkeepError io_failed
  */
 export async function removeUnusedLayers(
-  libvirt: Libvirt,
-  { domainId, paths }: { domainId: string; paths: readonly string[] },
+  images: ImageDependencies,
+  { domainId: ownerId, paths }: { domainId: string; paths: readonly string[] },
   signal: AbortSignal,
-): Promise<void> {
-  const look = await patiently(signal, async () =>
-    lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId)),
-  );
-  if (!look) return;
-  for (const path of paths) if (isUnused(look.picture, path)) await removeLayer(path, signal);
-}
-
-async function removeLayer(path: string, signal: AbortSignal): Promise<void> {
-  try {
-    if (!(await exists(path))) return;
-    // refused by QEMU's locks while any process writes to it
-    if ((await stat(path)).size > 0) await qemuImg('info', ['-f', 'qcow2', path], { signal });
-    await removePath(path);
-  } catch (error) {
-    throw fromIoError(error, 'removing', path);
-  }
+): Promise<LeftImage[]> {
+  return patiently(signal, async () => {
+    const libvirt = images.libvirt();
+    const look = await lookAt(libvirt, ownerId, await foreignFiles(libvirt, ownerId));
+    // without the domain nobody knows any more what stands on them
+    const unused = look ? paths.filter(path => isUnused(look.picture, path)) : [];
+    return removeImages(images, unused, { ownerId, signal });
+  });
 }

@@ -7,6 +7,7 @@ import { errnoOf, hasKey } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
 import { ensureResumed, ensureThawed } from '../guest/index.ts';
+import { type LeftImage, PendingAnswers } from '../images/index.ts';
 import { fromLibvirt, patiently } from '../libvirt/errors.ts';
 import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../snapshots/index.ts';
 import type { Effect } from './context.ts';
@@ -26,9 +27,10 @@ type Undo = (effect: Effect, signal: AbortSignal, warn: Warn) => Promise<void>;
 
 /** @throws VirtkeepError when an effect could not be undone; it is tried again then */
 export function undoEffects(dependencies: WorkflowDependencies): Undo {
+  const pending = new PendingAnswers();
   return async (effect, signal, warn) => {
     try {
-      await undoEffect(dependencies, effect, signal, warn);
+      await undoEffect(dependencies, effect, signal, { warn, pending });
     } catch (error) {
       throw fromLibvirt(error, effect.type);
     }
@@ -39,9 +41,10 @@ async function undoEffect(
   dependencies: WorkflowDependencies,
   effect: Effect,
   signal: AbortSignal,
-  warn: Warn,
+  { warn, pending }: { warn: Warn; pending: PendingAnswers },
 ): Promise<void> {
   const { log } = dependencies;
+  const tell = async (left: Promise<LeftImage[]>) => pending.settle(await left, warn);
   switch (effect.type) {
     case 'frozen_guest':
       return ensureThawed(dependencies.libvirt().domain(effect.domainId), signal, log);
@@ -59,13 +62,15 @@ async function undoEffect(
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'revert':
-      return undoRevert(dependencies.libvirt(), effect, {
-        signal,
-        log,
-        beforeDefinition: async () => effect.firmware && putBackFirmware(dependencies, effect.firmware),
-      });
+      return tell(
+        undoRevert(dependencies, effect, {
+          signal,
+          log,
+          beforeDefinition: async () => effect.firmware && putBackFirmware(dependencies, effect.firmware),
+        }),
+      );
     case 'unused_layers':
-      return removeUnusedLayers(dependencies.libvirt(), effect, signal);
+      return tell(removeUnusedLayers(dependencies, effect, signal));
     case 'appended_archive':
       return undoAppend(effect.path, effect.tailPath);
     case 'archive':
@@ -83,7 +88,7 @@ async function undoEffect(
     case 'changed_disks':
       return commitOverlays(effect.paths, signal);
     case 'template_change':
-      return switchTemplate(dependencies.libvirt(), effect, signal);
+      return switchTemplate(dependencies, effect, signal);
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal, warn));
   }

@@ -10,6 +10,7 @@ import { basename } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ChangeTemplateRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import { requireReplaceable } from '../../images/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import { changedSource, markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { OperationContext, Workflow } from '../context.ts';
@@ -72,12 +73,21 @@ async function run(
     // whoever started one of them meanwhile by other means: nothing is lost yet
     await look();
     await refuseChanged(checked);
+    await requireReplaceable(
+      dependencies,
+      change.files.map(({ to }) => to),
+      {
+        leaving: [change.templateId, ...change.cloneIds],
+        arriving: change.files.map(({ from }) => from),
+        signal: context.signal,
+      },
+    );
     return context.effects.begin({ type: 'template_change', ...change }, 'success');
   });
   const { templateId, version, cloneIds } = change;
   context.commit({ template_id: templateId, version, clones: cloneIds });
   await context.step('switch', async () => {
-    await switchTemplate(dependencies.libvirt(), change, context.signal, context.progress);
+    await switchTemplate(dependencies, change, context.signal, context.progress);
     handle.keep();
   });
 }

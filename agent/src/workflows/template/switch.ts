@@ -1,10 +1,8 @@
 /** The second half of a template's change, after its commit: new files take the place of the former ones. */
-import { rename, rm } from 'node:fs/promises';
-import type { Libvirt } from '@virtkeep/node-libvirt';
-import { throwIfAborted } from '@virtkeep/shared/abort';
-import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { exists } from '@virtkeep/shared/files';
 import type { DomainMetadata } from '../../domain-xml/index.ts';
+import { type ImageDependencies, removePieces, replaceImages } from '../../images/index.ts';
 import { patiently } from '../../libvirt/errors.ts';
 import { writeMetadata } from '../../snapshots/index.ts';
 import type { ProgressReporter } from '../context.ts';
@@ -22,10 +20,10 @@ export interface TemplateChange {
 /**
  * Brings the new world about, from wherever it is. Idempotent: a new file that is gone has taken its place. Nothing happens
  * while one of the domains runs: it would lose its disk under it.
- * @throws VirtkeepError domain_running, io_failed: tried again later
+ * @throws VirtkeepError domain_running, image_in_use, io_failed: tried again later
  */
 export async function switchTemplate(
-  libvirt: Libvirt,
+  images: ImageDependencies,
   change: TemplateChange,
   signal: AbortSignal,
   progress?: ProgressReporter,
@@ -34,18 +32,13 @@ export async function switchTemplate(
   const family = await patiently(signal, async () => {
     const found = new Map<string, Relative>();
     for (const id of ids) {
-      const relative = await relativeOf(libvirt, id);
+      const relative = await relativeOf(images.libvirt(), id);
       if (relative) found.set(id, relative);
     }
     return found;
   });
   await refuseRunning([...family.values()], signal);
-  progress?.total(change.files.length);
-  for (const [index, file] of change.files.entries()) {
-    throwIfAborted(signal);
-    await replace(file, family.has(file.domainId));
-    progress?.done(index + 1);
-  }
+  await replaceAll(images, change, new Set(family.keys()), signal, progress);
   for (const id of change.cloneIds) {
     const parent = { id: change.templateId, version: change.version };
     await note(family.get(id), { parent }, signal);
@@ -59,22 +52,42 @@ async function refuseRunning(family: Relative[], signal: AbortSignal): Promise<v
       throw new VirtkeepError('domain_running', { domain: config.name });
 }
 
-/** @param known its domain exists; without it the new file is nobody's */
-async function replace({ from, to }: { from: string; to: string }, known: boolean): Promise<void> {
-  try {
-    if (await exists(from)) {
-      if (known) await rename(from, to);
-      else await rm(from, { force: true });
-      await syncDirectoryOf(to);
-    } else if (known && !(await exists(to)))
+/**
+ * Puts the new files in their places, those of domains that exist; the others are nobody's. That only the family uses the
+ * former ones was proven before the commit, so that a node which does not answer now holds nothing up.
+ */
+async function replaceAll(
+  images: ImageDependencies,
+  { templateId, cloneIds, files }: TemplateChange,
+  known: ReadonlySet<string>,
+  signal: AbortSignal,
+  progress?: ProgressReporter,
+): Promise<void> {
+  const due: { from: string; to: string }[] = [];
+  const unclaimed: string[] = [];
+  for (const { domainId, from, to } of files) {
+    const isMade = await exists(from);
+    if (isMade && known.has(domainId)) due.push({ from, to });
+    else if (isMade) unclaimed.push(from);
+    else if (known.has(domainId) && !(await exists(to)))
       throw new VirtkeepError('io_failed', {
         operation: 'replacing',
         path: to,
         reason: 'neither it nor its new content is there (is its pool mounted?)',
       });
-  } catch (error) {
-    if (known || errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'replacing', to);
   }
+  let done = files.length - due.length;
+  progress?.total(files.length);
+  const onReplaced = () => {
+    done += 1;
+    progress?.done(done);
+  };
+  const leaving = [templateId, ...cloneIds];
+  await patiently(signal, () => {
+    const left = due.slice(done - (files.length - due.length));
+    return replaceImages(images, left, { leaving, unanswered: 'take', signal, onReplaced });
+  });
+  await removePieces(unclaimed, signal);
 }
 
 async function note(

@@ -1,0 +1,39 @@
+// Images are removed and replaced in this room alone: whoever else imports what can do that is named here, with what it is for.
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { expect, test } from '@jest/globals';
+
+const SOURCE = join(import.meta.dirname, '..');
+const REMOVING = /\b(rm|rmSync|unlink|unlinkSync|rename|renameSync|rmdir|rmdirSync|removePath)\b/;
+const IMPORT =
+  /import\s+(?:type\s+)?\{([^}]*)\}\s+from\s+'(node:fs|node:fs\/promises|@virtkeep\/shared\/files)'/g;
+
+/** Where no image is: a folder ends in a slash. */
+const ALLOWED: Record<string, string> = {
+  'images/': 'the room itself',
+  'archive/': 'archives, their tails and hash files',
+  'enroll/': 'keys and certificates',
+  'workflows/delete-backup.ts': 'archives',
+  'workflows/extend/base.ts': 'tails of archives',
+  'workflows/backup/destination.ts': 'tails of archives',
+  'workflows/recover.ts': 'archives that were not finished',
+  'workflows/state-firmware.ts': 'UEFI variables and TPM state',
+  'workflows/tpm-state.ts': 'TPM state',
+  'workflows/own-undo.ts': 'directories that are an operation’s own',
+  'snapshots/remove.ts': 'an automatic state’s overlays, by their random names',
+  'snapshots/merge.ts': 'layers that were merged',
+};
+
+test('nobody else removes or renames files', () => {
+  const found = readdirSync(SOURCE, { recursive: true, encoding: 'utf8' })
+    .filter(name => name.endsWith('.ts') && !name.endsWith('.test.ts') && !name.endsWith('test-kit.ts'))
+    .filter(name => removes(readFileSync(join(SOURCE, name), 'utf8')))
+    .map(name => relative(SOURCE, join(SOURCE, name)));
+  expect(found.filter(name => !Object.keys(ALLOWED).some(place => isAt(name, place)))).toEqual([]);
+});
+
+const isAt = (name: string, place: string) => (place.endsWith('/') ? name.startsWith(place) : name === place);
+
+function removes(text: string): boolean {
+  return [...text.matchAll(IMPORT)].some(([, names]) => REMOVING.test(names!));
+}
