@@ -32,6 +32,7 @@ export interface DomainScope {
 
 export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
   const { config } = facts;
+  const record = config && { statesDeleted: config.metadata.statesDeleted };
   const drives = config?.disks ?? [];
   const poolIdOf = (path: string | undefined) => (path && poolOfPath(path, scope.pools)?.id) || '';
   return {
@@ -59,7 +60,7 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
     snapshots: [...facts.savedStates, ...(scope.lentState ? [scope.lentState] : [])].map(({ name }) => name),
     savedStates: [...facts.savedStates, ...(scope.lentState ? [scope.lentState] : [])]
       .filter(state => !state.name.startsWith(AUTOMATIC_PREFIX))
-      .map(state => savedStateMessage(facts.uuid, state)),
+      .map(state => savedStateMessage(facts.uuid, state, record)),
     attachments: config
       ? attachmentsOf(config, scope.ownerOf).map(({ detaching = false, ...attachment }) => ({
           ...attachment,

@@ -6,11 +6,26 @@ import { savedStateId } from './state-id.ts';
 /** What a record needs of a state. */
 export type StateFacts = Pick<
   SavedState,
-  'name' | 'parent' | 'createdUnix' | 'current' | 'memory' | 'description' | 'overlays' | 'internalDisks'
+  | 'name'
+  | 'parent'
+  | 'createdUnix'
+  | 'deletedBefore'
+  | 'current'
+  | 'memory'
+  | 'description'
+  | 'overlays'
+  | 'internalDisks'
 >;
 
-/** A saved state in the words of the gRPC contract. */
-export function savedStateMessage(domainId: string, state: StateFacts): SavedStateMessage {
+/**
+ * A saved state in the words of the gRPC contract.
+ * @param record the domain's record of deletions: then the state also says whether anything was deleted since
+ */
+export function savedStateMessage(
+  domainId: string,
+  state: StateFacts,
+  record?: { statesDeleted: Date | undefined },
+): SavedStateMessage {
   return {
     id: savedStateId(domainId, state),
     name: state.name,
@@ -21,8 +36,11 @@ export function savedStateMessage(domainId: string, state: StateFacts): SavedSta
     description: state.description,
     backupId: parseIncrementTag(state.description)?.backupId ?? '',
     targets: [...Object.keys(state.overlays), ...state.internalDisks].sort(),
+    ...(record && { nothingDeletedSince: isSameTime(record.statesDeleted, state.deletedBefore) }),
   };
 }
+
+const isSameTime = (a: Date | undefined, b: Date | undefined): boolean => a?.getTime() === b?.getTime();
 
 /** The same as JSON, for the result of an operation. */
 export function savedStateRecord(domainId: string, state: StateFacts): unknown {

@@ -27,6 +27,20 @@ describe('a backup can be extended', () => {
     expect(whyNotExtendable({ ...facts, grown }, domain(['a', 'b']))).toBe(grown);
   });
 
+  test('whatever the clocks say, when its own last state tells that nothing was deleted since', () => {
+    const telling = (nothingDeletedSince: boolean, statesDeleted?: string) => {
+      const { savedStates, ...rest } = domain(['a', 'b'], statesDeleted);
+      const told = savedStates.map(state => (state.name === 'b' ? { ...state, nothingDeletedSince } : state));
+      return { ...rest, savedStates: told };
+    };
+    // the clock was set back by a day between the deletion and the backup
+    expect(whyNotExtendable(facts, telling(true, '2026-01-03T03:04:05Z'))).toBe('');
+    // it was set back between the backup and the deletion
+    expect(whyNotExtendable(facts, telling(false, '2026-01-01T03:04:05Z'))).toContain('deleted');
+    expect(whyNotExtendable(facts, telling(false))).toContain('deleted');
+    expect(changesExtension(telling(true), telling(false))).toBe(true);
+  });
+
   test('only when it was made so', () => {
     expect(whyNotExtendable({ ...facts, capable: false }, domain(['a', 'b']))).toContain('without');
   });

@@ -11,10 +11,22 @@ export interface ExtensionFacts {
   capable: boolean;
   /** When its last state was made, RFC 3339; null when that is not known. */
   lastState: string | null;
-  /** Saved states that must still be on the VM. */
+  /** Saved states that must still be on the VM, the file's own last one first. */
   requiredStates: readonly string[];
   /** Why its node would not extend it however its VM is; empty while it may grow. */
   grown: string;
+}
+
+/**
+ * Whether a state was deleted or reverted to since the file's last state was made. The state itself tells: it bears the
+ * record of deletions of its time. Where it does not (it is gone, or an older agent), the times of the record and the file say
+ * which reason to tell.
+ */
+function hasLost({ lastState, requiredStates }: ExtensionFacts, domain: Domain): boolean {
+  const own = domain.savedStates.find(state => state.name === requiredStates[0]);
+  if (own?.nothingDeletedSince !== undefined) return !own.nothingDeletedSince;
+  const deleted = domain.statesDeleted;
+  return deleted !== undefined && lastState !== null && deleted.getTime() >= Date.parse(lastState);
 }
 
 /** Why the VM no longer allows an extension; empty when it does. @param domain undefined: no node has it. */
@@ -22,9 +34,10 @@ export function whyNotExtendable(facts: ExtensionFacts, domain: Domain | undefin
   if (!facts.capable) return 'it was made without increment capability';
   if (facts.grown !== '') return facts.grown;
   if (!domain) return 'its VM is on no known node';
-  const deleted = domain.statesDeleted;
-  if (deleted && facts.lastState !== null && deleted.getTime() >= Date.parse(facts.lastState))
-    return `a saved state of the VM was deleted or reverted to on ${deleted.toISOString()}`;
+  if (hasLost(facts, domain)) {
+    const on = domain.statesDeleted ? ` on ${domain.statesDeleted.toISOString()}` : '';
+    return `a saved state of the VM was deleted or reverted to${on}`;
+  }
   const present = new Set(domain.savedStates.map(state => state.name));
   const gone = facts.requiredStates.filter(name => !present.has(name));
   if (gone.length > 0) return `the VM no longer has the saved state ${gone.join(', ')}`;
@@ -34,6 +47,9 @@ export function whyNotExtendable(facts: ExtensionFacts, domain: Domain | undefin
 /** True when a change of a domain may change what `whyNotExtendable` answers for its backups. */
 export function changesExtension(before: Domain | undefined, after: Domain | undefined): boolean {
   const facts = (domain: Domain | undefined) =>
-    domain && [domain.statesDeleted?.getTime() ?? 0, ...domain.savedStates.map(state => state.name)];
+    domain && [
+      domain.statesDeleted?.getTime() ?? 0,
+      ...domain.savedStates.map(({ name, nothingDeletedSince }) => [name, nothingDeletedSince]),
+    ];
   return JSON.stringify(facts(before)) !== JSON.stringify(facts(after));
 }

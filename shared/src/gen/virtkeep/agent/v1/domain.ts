@@ -383,6 +383,11 @@ export interface SavedState {
   backupId: string;
   /** Targets of the disks it holds. */
   targets: string[];
+  /**
+   * No state of the domain was deleted or reverted to since this one was made, by the domain's own record and no clock.
+   * Unset: not told.
+   */
+  nothingDeletedSince?: boolean | undefined;
 }
 
 export interface Disk {
@@ -2043,6 +2048,7 @@ function createBaseSavedState(): SavedState {
     description: "",
     backupId: "",
     targets: [],
+    nothingDeletedSince: undefined,
   };
 }
 
@@ -2074,6 +2080,9 @@ export const SavedState: MessageFns<SavedState> = {
     }
     for (const v of message.targets) {
       writer.uint32(74).string(v!);
+    }
+    if (message.nothingDeletedSince !== undefined) {
+      writer.uint32(80).bool(message.nothingDeletedSince);
     }
     return writer;
   },
@@ -2163,6 +2172,14 @@ export const SavedState: MessageFns<SavedState> = {
             message.targets.push(reader.string());
             continue;
           }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.nothingDeletedSince = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2190,6 +2207,11 @@ export const SavedState: MessageFns<SavedState> = {
         ? globalThis.String(object.backup_id)
         : "",
       targets: globalThis.Array.isArray(object?.targets) ? object.targets.map((e: any) => globalThis.String(e)) : [],
+      nothingDeletedSince: isSet(object.nothingDeletedSince)
+        ? globalThis.Boolean(object.nothingDeletedSince)
+        : isSet(object.nothing_deleted_since)
+        ? globalThis.Boolean(object.nothing_deleted_since)
+        : undefined,
     };
   },
 
@@ -2222,6 +2244,9 @@ export const SavedState: MessageFns<SavedState> = {
     if (message.targets?.length) {
       obj.targets = message.targets;
     }
+    if (message.nothingDeletedSince !== undefined) {
+      obj.nothingDeletedSince = message.nothingDeletedSince;
+    }
     return obj;
   },
 
@@ -2239,6 +2264,7 @@ export const SavedState: MessageFns<SavedState> = {
     message.description = object.description ?? "";
     message.backupId = object.backupId ?? "";
     message.targets = object.targets?.map((e) => e) || [];
+    message.nothingDeletedSince = object.nothingDeletedSince ?? undefined;
     return message;
   },
 };

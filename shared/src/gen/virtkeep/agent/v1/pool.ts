@@ -61,7 +61,7 @@ export interface BackupFile {
   states: BackupState[];
   /**
    * Made with the capability to be extended. Whether it still can be is a matter of the domain: it must have all
-   * required_states, its states_deleted must be older than the last state, and the proof at the extension decides.
+   * required_states, nothing may have been deleted since the first of them was made, and the proof at the extension decides.
    */
   canBeIncremental: boolean;
   fallbackReason: string;
