@@ -8,6 +8,11 @@ import { codeCacheDirectory, keepCodeCache } from '@virtkeep/shared/code-cache';
  * Node's snapshot 2.7 MiB each.
  */
 const MALLOC_ARENA_MAX = '1';
+/**
+ * Threads of libuv: a call on a file system that hangs keeps one until it ends, and Node's own number of four is soon used up.
+ * An idle one costs next to nothing.
+ */
+const UV_THREADPOOL_SIZE = '32';
 const NODE_FLAGS = '--max-semi-space-size=1 --no-node-snapshot';
 /** Counts the starts of this process in the environment, so that they end. */
 const STARTS = 'VIRTKEEP_LEAN_STARTS';
@@ -52,6 +57,7 @@ function startAnew(): void {
   const env = {
     ...process.env,
     MALLOC_ARENA_MAX,
+    UV_THREADPOOL_SIZE,
     NODE_OPTIONS: starts() === 0 ? `${NODE_OPTIONS} ${NODE_FLAGS}`.trim() : NODE_OPTIONS,
     NODE_COMPILE_CACHE: codeCacheDirectory(),
     [STARTS]: String(starts() + 1),

@@ -2,7 +2,16 @@ import { readSync } from 'node:fs';
 import { attributed, FaultError } from './fault.ts';
 import { BLOCK_BYTES, blockLength, DATA_ALIGN, roundUp } from './layout.ts';
 import { MAX_RANGES, type Range } from './ring.ts';
-import { dontNeed, nextData, nextHole, sizeOf, willNeed } from './syscalls.ts';
+import {
+  dontNeed,
+  nextData,
+  nextDataAside,
+  nextHole,
+  nextHoleAside,
+  sizeOf,
+  sizeOfAside,
+  willNeed,
+} from './syscalls.ts';
 
 /** Blocks read ahead in the background. */
 export const READ_AHEAD_BLOCKS = 4;
@@ -17,7 +26,10 @@ export interface BlockSource {
   lengthBytes: number;
 }
 
-/** Remembers, per worker, how far the hole reaches that it saw last: no system call per block inside it. */
+/** What is asked of a file's holes; the answer is a number. */
+type Question = { what: 'data' | 'hole' | 'size'; offset: number };
+
+/** Remembers, per reader, how far the hole reaches that it saw last: no system call per block inside it. */
 export class HoleFinder {
   readonly #source: BlockSource;
   #dataFrom = 0;
@@ -26,21 +38,53 @@ export class HoleFinder {
     this.#source = source;
   }
 
-  /** The parts of a block that may hold data, widened to 4096 and merged when there are too many. */
+  /** The parts of a block that may hold data, widened to 4096 and merged when there are too many. For worker threads. */
   ranges(index: number): Range[] {
-    const { fd, offset } = this.#source;
+    const { fd } = this.#source;
+    const search = this.#search(index);
+    let step = search.next();
+    while (!step.done) {
+      const { what, offset } = step.value;
+      step = search.next(
+        what === 'size' ? sizeOf(fd) : what === 'data' ? nextData(fd, offset) : nextHole(fd, offset),
+      );
+    }
+    return step.value;
+  }
+
+  /** The same for the main thread, which a file system that hangs must not hold up. */
+  async rangesAside(index: number): Promise<Range[]> {
+    const { fd } = this.#source;
+    const search = this.#search(index);
+    let step = search.next();
+    while (!step.done) {
+      const { what, offset } = step.value;
+      const asked =
+        what === 'size'
+          ? sizeOfAside(fd)
+          : what === 'data'
+            ? nextDataAside(fd, offset)
+            : nextHoleAside(fd, offset);
+      step = search.next(await asked);
+    }
+    return step.value;
+  }
+
+  *#search(index: number): Generator<Question, Range[], number> {
+    const { offset } = this.#source;
     const start = offset + index * BLOCK_BYTES;
     const length = blockLength(this.#source.lengthBytes, index);
     const end = start + length;
     if (this.#dataFrom >= end) return [];
     const ranges: Range[] = [];
     for (let at = start; at < end; ) {
-      const data = nextData(fd, at);
+      const data = yield { what: 'data', offset: at };
       // "No more data" is also the answer for a file that was cut.
-      if (data === Number.POSITIVE_INFINITY && sizeOf(fd) < end) throw becameShorter();
+      if (data === Number.POSITIVE_INFINITY && (yield { what: 'size', offset: 0 }) < end)
+        throw becameShorter();
       this.#dataFrom = data === Number.POSITIVE_INFINITY ? end : data;
       if (data >= end) break;
-      const hole = nextHole(fd, data);
+      const hole = yield { what: 'hole', offset: data };
       const from = data - start - ((data - start) % DATA_ALIGN);
       addRange(ranges, from, Math.min(length, roundUp(Math.min(hole, end) - start, DATA_ALIGN)));
       at = Math.max(hole, data + 1);

@@ -6,7 +6,7 @@ import { type BlockSource, HoleFinder } from './block-source.ts';
 import { FaultError } from './fault.ts';
 import { BLOCK_BYTES, blockLength, DATA_ALIGN, roundUp } from './layout.ts';
 import { giveRingMemory, type Range, Ring, takeRingMemory } from './ring.ts';
-import { dontNeed, leaveDirect } from './syscalls.ts';
+import { dontNeedAside, leaveDirect } from './syscalls.ts';
 import type { FaultPaths } from './thread.ts';
 
 const readAsync = promisify(read);
@@ -20,8 +20,8 @@ export const HERE_BYTES = 128 * 1024 * 1024;
 
 /**
  * Copies a part of a file to an aligned place of another one that is opened for direct output, leaving out holes and zeros.
- * Reading and writing take place in libuv's threads, one block is read while the one before is written; the event loop
- * sees system calls of microseconds and compares blocks with zeros. What is written may reach up to 4095 zeros further
+ * Reading, writing and looking for holes take place in libuv's threads, one block is read while the one before is written;
+ * the event loop compares blocks with zeros. What is written may reach up to 4095 zeros further
  * than the data.
  * @returns bytes that were not holes
  * @throws VirtkeepError disk_full, io_failed, canceled
@@ -73,14 +73,14 @@ async function readBlock(
 ): Promise<Range[]> {
   const start = source.offset + index * BLOCK_BYTES;
   try {
-    const ranges = holes.ranges(index);
+    const ranges = await holes.rangesAside(index);
     for (const range of ranges) {
       await readAll(source.fd, bytes.subarray(range.start, range.end), start + range.start);
       const end = roundUp(range.end, DATA_ALIGN);
       bytes.fill(0, range.end, end);
       range.end = end;
     }
-    dontNeed(source.fd, start, BLOCK_BYTES);
+    await dontNeedAside(source.fd, start, BLOCK_BYTES);
     return ranges;
   } catch (error) {
     if (error instanceof FaultError) throw becameShorter(path);

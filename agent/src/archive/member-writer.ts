@@ -10,7 +10,7 @@ import { checkName, type MemberKind, memberNames } from './names.ts';
 import type { Output } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { convertInto, copyAt, createQcow2 } from './raw.ts';
-import { sizeOf } from './syscalls.ts';
+import { sizeOfAside } from './syscalls.ts';
 import { dataOffsetFor, encodeHeader } from './tar-format.ts';
 import type { FinishOptions, MemberOptions } from './types.ts';
 
@@ -187,7 +187,7 @@ export abstract class MemberWriter {
       throw fromIoError(error, 'opening', srcPath);
     });
     try {
-      const sizeBytes = sizeOf(source.fd);
+      const sizeBytes = await sizeOfAside(source.fd);
       const dataOffset = await this.#putHeader(name, sizeBytes, true);
       const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
       const job = { source: blocks, srcPath, hash: this.#target.hash, onProgress };

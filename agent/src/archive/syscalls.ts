@@ -2,7 +2,8 @@ import { constants } from 'node:fs';
 import koffi from 'koffi';
 
 /**
- * The few system calls Node lacks. All but cloneRange are synchronous; those that may block are for worker threads.
+ * The few system calls Node lacks. Those that ask the file system may block for ever when it hangs: the synchronous ones are
+ * for worker threads, the main thread takes the ones that end in `Aside`, which wait in a thread of libuv.
  */
 const libc = koffi.load('libc.so.6');
 const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)');
@@ -32,6 +33,31 @@ export function nextData(fd: number, offset: number): number {
   const found = Number(lseek(fd, offset, SEEK_DATA));
   if (found >= 0) return found;
   return koffi.errno() === ENXIO ? Number.POSITIVE_INFINITY : offset;
+}
+
+/** `sizeOf`, for the main thread. */
+export const sizeOfAside = async (fd: number): Promise<number> => lseekAside(fd, 0, SEEK_END);
+
+/** `nextData`, for the main thread. koffi loses errno there: where holes can be told, there is one at the end. */
+export async function nextDataAside(fd: number, offset: number): Promise<number> {
+  const found = await lseekAside(fd, offset, SEEK_DATA);
+  if (found >= 0) return found;
+  return (await lseekAside(fd, offset, SEEK_HOLE)) === offset ? Number.POSITIVE_INFINITY : offset;
+}
+
+/** `nextHole`, for the main thread. */
+export async function nextHoleAside(fd: number, offset: number): Promise<number> {
+  const found = await lseekAside(fd, offset, SEEK_HOLE);
+  return found >= 0 ? found : Number.POSITIVE_INFINITY;
+}
+
+function lseekAside(fd: number, offset: number, whence: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    lseek.async(fd, offset, whence, (error: unknown, found: number | bigint) => {
+      if (error) reject(error);
+      else resolve(Number(found));
+    });
+  });
 }
 
 /** Start of the next hole after data at `offset`; Infinity where it cannot be told. */
@@ -73,6 +99,13 @@ export const willNeed = (fd: number, offset: number, lengthBytes: number): void 
 /** Drops clean cached pages of a range, so that a backup does not push the guests' pages out of memory. */
 export const dontNeed = (fd: number, offset: number, lengthBytes: number): void =>
   void fadvise(fd, offset, lengthBytes, ADVICE_DONTNEED);
+
+/** `dontNeed`, for the main thread. */
+export function dontNeedAside(fd: number, offset: number, lengthBytes: number): Promise<void> {
+  return new Promise(resolve => {
+    fadvise.async(fd, offset, lengthBytes, ADVICE_DONTNEED, () => resolve());
+  });
+}
 
 /** Turns O_DIRECT off where a write was refused. @returns false when it was off already */
 export function leaveDirect(fd: number): boolean {
