@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { backupTargetRefusal, MARKER } from '../../agent/src/pools/index.ts';
-import { waitFor } from '../lab/run.ts';
+import { run, waitFor } from '../lab/run.ts';
 import { CALL, InventoryLab } from './inventory-lab.ts';
 
 const signal = new AbortController().signal;
@@ -120,6 +120,32 @@ describe('data pools', () => {
     const record = (await lab.inventory.pools(signal)).find(pool => pool.id === id)!;
     expect(backupTargetRefusal(record)?.msgKey).toBe('pool_not_mounted');
     expect(await get(id)).toMatchObject({ mounted: false, backupTarget: false });
+  });
+});
+
+describe('a pool on a file system of its own', () => {
+  const path = () => join(lab.world.dir, 'usb');
+  const mount = () => run(['mount', '-t', 'tmpfs', '-o', 'size=8M', 'tmpfs', path()]);
+  const record = async () => (await lab.inventory.pools(signal)).find(pool => pool.name === 'usb')!;
+  afterAll(() => run(['umount', path()]).catch(() => {}));
+
+  test('gets a marker when it is first seen, and is not written to while it is not mounted', async () => {
+    mkdirSync(path());
+    await definePool(`<pool type='dir'><name>usb</name><target><path>${path()}</path></target></pool>`);
+    await lab.world.node.virsh('pool-start', 'usb');
+    await mount();
+    expect(await record()).toMatchObject({ mounted: true, kind: 'local' });
+    expect(existsSync(join(path(), MARKER))).toBe(true);
+    await run(['umount', path()]);
+    expect(backupTargetRefusal(await record())?.msgKey).toBe('pool_not_mounted');
+    expect(readdirSync(path())).toEqual([]);
+    await lab.world.node.virsh('pool-destroy', 'usb');
+    await lab.world.node.virsh('pool-undefine', 'usb');
+  });
+
+  test('is none where it lies on that of the node', async () => {
+    await lab.inventory.pools(signal);
+    expect(existsSync(join(lab.world.node.pool('fast').path, MARKER))).toBe(false);
   });
 });
 

@@ -77,8 +77,16 @@ export type Effect =
   | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
   /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
   | { type: 'archive_access'; path: string; gid: number; mode: number }
-  /** Changes of an off domain's disks, made in overlays and on their way into its images: complete that. */
-  | { type: 'changed_disks'; paths: string[] }
+  /**
+   * Changes of an off domain's disks, made in overlays and on their way into its images: complete that, unless the domain was
+   * started meanwhile.
+   */
+  | {
+      type: 'changed_disks';
+      /** Absent in a journal of an earlier version. */
+      domainId?: string;
+      paths: string[];
+    }
   /** A template that was changed: new files take the place of the former ones, and its version is noted. */
   | ({ type: 'template_change' } & TemplateChange)
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */

@@ -44,7 +44,8 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
   instant_pull: ({ domainId, archivePath, disks }) =>
     needs({ domains: [domainId], paths: [archivePath, ...disks.map(({ overlayPath }) => overlayPath)] }),
   archive_access: ({ path }) => needs({ paths: [path] }),
-  changed_disks: ({ paths }) => needs({ libvirt: true, paths }),
+  changed_disks: ({ domainId, paths }) =>
+    needs({ libvirt: true, domains: domainId === undefined ? [] : [domainId], paths }),
   template_change: ({ templateId, cloneIds, files }) =>
     needs({ domains: [templateId, ...cloneIds], paths: files.flatMap(({ from, to }) => [from, to]) }),
   orphaned_files: ({ paths }) => needs({ libvirt: true, paths }),

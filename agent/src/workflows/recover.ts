@@ -13,7 +13,7 @@ import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { forgetMerging, noteMerging, settleForgotten } from './forgotten-layers.ts';
-import { commitOverlays } from './guest/offline.ts';
+import { completeChange } from './guest/offline.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullIn } from './instant/pull.ts';
 import { undoLoan } from './lend/loan.ts';
@@ -86,7 +86,7 @@ async function undoEffect(
     case 'archive_access':
       return restoreAccess(effect);
     case 'changed_disks':
-      return commitOverlays(effect.paths, signal);
+      return completeChange(dependencies.libvirt(), effect, { signal, warn });
     case 'template_change':
       return switchTemplate(dependencies, effect, signal);
     case 'orphaned_files':

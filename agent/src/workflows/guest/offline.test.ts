@@ -3,7 +3,8 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { commitOverlays } from './offline.ts';
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import { commitOverlays, completeChange } from './offline.ts';
 
 let dir: string;
 const qemu = (program: string, ...args: string[]) => execFileSync(program, args, { encoding: 'utf8' });
@@ -34,4 +35,25 @@ test('what overlays hold goes into the images, also when a first try ended in be
   expect(images!.map(image => holds(image, '2'))).toEqual([true, true]);
   expect(overlays!.some(path => existsSync(path))).toBe(false);
   await commitOverlays(overlays!, signal);
+});
+
+test('a change that was cut off does not come over what a VM has written that was started meanwhile', async () => {
+  const [image, overlay] = [join(dir, 'base.qcow2'), join(dir, 'over.qcow2')];
+  const make = () => {
+    qemu('qemu-img', 'create', '-q', '-f', 'qcow2', '-F', 'qcow2', '-b', image, overlay);
+    qemu('qemu-io', '-f', 'qcow2', '-c', 'write -P 2 0 64k', overlay);
+  };
+  qemu('qemu-img', 'create', '-q', '-f', 'qcow2', image, '1M');
+  qemu('qemu-io', '-f', 'qcow2', '-c', 'write -P 1 0 64k', image);
+  const libvirt = (active: boolean) =>
+    ({ domain: () => ({ isActive: async () => active }) }) as unknown as Libvirt;
+  const warnings: string[] = [];
+  const options = { signal: new AbortController().signal, warn: (text: string) => void warnings.push(text) };
+  const effect = { domainId: 'd', paths: [overlay] };
+  make();
+  await completeChange(libvirt(true), effect, options);
+  expect([holds(image, '1'), existsSync(overlay), warnings.length]).toEqual([true, false, 1]);
+  make();
+  await completeChange(libvirt(false), effect, options);
+  expect([holds(image, '2'), existsSync(overlay), warnings.length]).toEqual([true, false, 1]);
 });

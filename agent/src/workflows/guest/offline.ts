@@ -4,10 +4,11 @@
  */
 import { mkdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Domain } from '@virtkeep/node-libvirt';
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { qemuImg } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
+import { unlessGone } from '../../libvirt/domains.ts';
 import { changedSource, markSources } from '../backup/source-guard.ts';
 import type { OperationContext } from '../context.ts';
 import { type GuestOperations, type OwnDisk, refuseActive } from './domain.ts';
@@ -54,12 +55,30 @@ export async function changeOffline<T>(
     await refuseActive(domain, name, action);
     if ((await changedSource(marks)) !== undefined)
       throw new VirtkeepError('power_state_conflict', { domain: name, state: 'not what it was', action });
-    const effect = context.effects.begin({ type: 'changed_disks', paths: overlays }, 'failure');
+    const change = { type: 'changed_disks', domainId: domain.uuid, paths: overlays } as const;
+    const effect = context.effects.begin(change, 'failure');
     // from here on it is completed, also by the next run of the agent
     await commitOverlays(overlays, new AbortController().signal);
     effect.keep();
   });
   return result;
+}
+
+/**
+ * Completes a change that was cut off. A domain that was started meanwhile (by libvirt itself, after a crash of the node) has
+ * written to its images since: what is still in the overlays must not come over that.
+ */
+export async function completeChange(
+  libvirt: Libvirt,
+  { domainId, paths }: { domainId?: string; paths: readonly string[] },
+  { signal, warn }: { signal: AbortSignal; warn: (text: string) => void },
+): Promise<void> {
+  const isActive = (id: string) => unlessGone(() => libvirt.domain(id).isActive(), false);
+  if (domainId === undefined || !(await isActive(domainId))) return commitOverlays(paths, signal);
+  warn(
+    `The change of the disks of ${domainId} was cut off and the VM was started before it could be completed: its file systems may hold a part of it. Check them, or restore a backup.`,
+  );
+  await removePieces(paths, signal);
 }
 
 /** Puts what overlays hold into the images below. Idempotent: one that is gone was put in before. */
