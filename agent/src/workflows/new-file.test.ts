@@ -9,7 +9,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { createLogger } from '@virtkeep/shared/log';
 import { convertImage, createImage } from '../disks/index.ts';
@@ -35,6 +35,7 @@ class Run {
   /** Declarations after this many fail, as when the agent is killed. */
   killedAfter = Number.POSITIVE_INFINITY;
   readonly journal: { effect: Effect; struck: boolean }[] = [];
+  domains: () => Promise<unknown[]> = async () => [];
   /** What libvirt answers about any domain. */
   domain: unknown;
   readonly context = {
@@ -58,13 +59,14 @@ class Run {
   async undo(
     effects = this.journal.filter(({ struck }) => !struck).map(({ effect }) => effect),
   ): Promise<void> {
-    const libvirt = { domains: async () => [], domain: () => this.domain };
+    const libvirt = { domains: this.domains, domain: () => this.domain };
     const dependencies = {
       libvirt: () => libvirt,
       pools: async () => [],
       otherNodes: NOBODY_ASKED,
       log: createLogger('test', 'error'),
       swtpmDirectory: at('swtpm'),
+      nvramDirectory: at('nvram'),
     } as unknown as WorkflowDependencies;
     const undo = undoEffects(dependencies);
     for (const effect of effects.toReversed())
@@ -146,6 +148,17 @@ test('a file or directory of a journal of before is taken back as far as nobody 
     { type: 'file', path: at('new/vm/b.qcow2') },
   ]);
   expect(existsSync(at('new'))).toBe(false);
+});
+
+test('the tail of an archive and a copy of UEFI variables need no libvirt', async () => {
+  for (const name of ['backups/a.tail', 'nvram/copy.fd']) {
+    mkdirSync(dirname(at(name)));
+    writeFileSync(at(name), '');
+    const run = new Run();
+    run.domains = () => Promise.reject(new Error('libvirt is away'));
+    await run.undo([{ type: 'file', path: at(name) }]);
+    expect(existsSync(at(name))).toBe(false);
+  }
 });
 
 test('a domain that has none of the disks made for it is somebody else’s', async () => {

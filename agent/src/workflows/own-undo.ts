@@ -1,5 +1,5 @@
 /** Takes back files, directories and domains that an operation made, and nothing that only has their names. */
-import { basename } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { DomainXml } from '@virtkeep/node-libvirt';
 import { removePath } from '@virtkeep/shared/files';
 import { parseDomain } from '../domain-xml/index.ts';
@@ -11,7 +11,7 @@ import {
   removeImages,
 } from '../images/index.ts';
 import { isNoDomain } from '../libvirt/errors.ts';
-import { isInside } from '../pools/index.ts';
+import { BACKUPS_DIR, isInside } from '../pools/index.ts';
 import type { Effect } from './context.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
 
@@ -23,16 +23,24 @@ type Warn = (text: string) => void;
  * @throws VirtkeepError io_failed, libvirt_unreachable: tried again
  */
 export async function removeOwnFile(
-  dependencies: ImageDependencies,
+  dependencies: ImageDependencies & { nvramDirectory: string },
   effect: OwnFile,
   signal: AbortSignal,
   warn: Warn,
 ): Promise<void> {
+  // no domain ever has one: neither libvirt nor other nodes need to be there for it
+  if (effect.made === undefined && isNoImage(effect, dependencies)) return removePath(effect.path);
   if (!(await isOwnFile(effect))) return;
-  // without proof: of an earlier version, or a name that only this node gives
+  // without proof, of an earlier version
   const alone = effect.made === undefined;
   const left = await removeImages(dependencies, [effect.path], { unanswered: 'take', alone, signal });
   for (const { text } of left) warn(text);
+}
+
+/** Archives and their tails, and copies of UEFI variables. */
+function isNoImage({ path, claim }: OwnFile, { nvramDirectory }: { nvramDirectory: string }): boolean {
+  if (claim !== undefined) return false;
+  return dirname(path).split('/').includes(BACKUPS_DIR) || isInside(path, nvramDirectory);
 }
 
 /** Removes a directory that the operation made; what others have put there stays with it. Idempotent. */
