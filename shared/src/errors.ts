@@ -273,6 +273,10 @@ export const ERRORS = {
     '40970',
     'The domain {domain} is transient: libvirt forgets it when it stops, and whoever starts it again knows nothing of what was done to its disks. It cannot be {action}. Define it first ("virsh define"); full backups without saved states work.',
   ),
+  vdisk_encrypted: fixed(
+    '40972',
+    'The disk {disk} of {domain} is encrypted; it cannot be {action}. A full backup of it works while the VM is off, when it is one qcow2 file; other disks of the VM can be backed up with it excluded.',
+  ),
   domain_memory_saved: fixed(
     '40971',
     'The memory of the domain {domain} is saved (managed save) and goes on only with its disks as they are; it cannot be {action}. Start it first, or discard the memory with "virsh managedsave-remove".',

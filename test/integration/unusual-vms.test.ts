@@ -240,3 +240,39 @@ describe('a transient VM', () => {
     rmSync(inPool(layer!));
   });
 });
+
+test('an encrypted disk is copied as the one file that it is, or not at all', async () => {
+  const { node } = lab.world;
+  const secret = newId();
+  const file = join(node.dir, 'secret');
+  writeFileSync(file, `<secret private='yes'><uuid>${secret}</uuid></secret>`);
+  await node.virsh('secret-define', file);
+  writeFileSync(file, 'pass');
+  await node.virsh('secret-set-value', secret, '--file', file, '--plain');
+  const encrypted = async (name: string, format: 'qcow2' | 'luks') => {
+    const path = inPool(`${name}.img`);
+    const keys = ['key-secret=s', 'iter-time=10'].map(key => (format === 'luks' ? key : `encrypt.${key}`));
+    const options = [...keys, ...(format === 'luks' ? [] : ['encrypt.format=luks'])].join(',');
+    const create = ['qemu-img', 'create', '-q', '--object', 'secret,id=s,data=pass'] as const;
+    await run([...create, '-f', format, '-o', options, path, '1M']);
+    const type = format === 'luks' ? 'raw' : format;
+    const devices = `<disk type='file' device='disk'><driver name='qemu' type='${type}'/><source file='${path}'>
+      <encryption format='luks'><secret type='passphrase' uuid='${secret}'/></encryption></source>
+      <target dev='vda' bus='virtio'/></disk>`;
+    return { path, guest: await idle(name, [], { devices }) };
+  };
+  const no = refused('vdisk_encrypted');
+  const { guest, path } = await encrypted('secret', 'qcow2');
+  await expect(createState(guest, 'state')).rejects.toEqual(no);
+  await expect(lab.backup(guest, { canBeIncremental: true })).rejects.toEqual(no);
+  const { file: backup } = await lab.backup(guest);
+  const { result } = await lab.restore(backup, { name: 'secret-restored', startOn: true });
+  await node.virsh('destroy', 'secret-restored');
+  expect(readFileSync(result.disks[0]!.path).equals(readFileSync(path))).toBe(true);
+  await guest.start();
+  await expect(lab.backup(guest)).rejects.toEqual(no);
+  await guest.destroy();
+  const raw = await encrypted('raw-luks', 'luks');
+  await expect(lab.backup(raw.guest)).rejects.toEqual(no);
+  expect(lab.files(0).filter(name => name.includes('virtkeep-tmp') || name.includes('state-'))).toEqual([]);
+});

@@ -7,6 +7,11 @@ export interface Layer extends ImageHeader {
   path: string;
 }
 
+/** Whether some layer is ciphertext: those on top of it may be in plain text, and the disk is to be kept secret. */
+export function isEncrypted(layers: readonly { encrypted?: boolean; backingFormat?: string }[]): boolean {
+  return layers.some(({ encrypted, backingFormat }) => encrypted || backingFormat === 'luks');
+}
+
 /**
  * A disk's layers, top to bottom, from the headers themselves: cheap enough for an inventory. A raw image given as such
  * has no layers below it, whatever its first bytes say (they are the guest's). The chain ends at a layer that is not a

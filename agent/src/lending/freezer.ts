@@ -23,6 +23,8 @@ export interface LenderDisk {
   /** A block device. */
   block: boolean;
   readonly: boolean;
+  /** Its content is ciphertext, or stands on some. */
+  encrypted: boolean;
 }
 
 /** The domain that lends. */

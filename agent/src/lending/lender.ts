@@ -1,6 +1,6 @@
 /** Reads a domain of this node as lending needs it. */
 import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
-import { diskId, readLayers } from '../disks/index.ts';
+import { diskId, isEncrypted, readLayers } from '../disks/index.ts';
 import {
   type Attachment,
   type DiskConfig,
@@ -65,7 +65,8 @@ export async function lenderOf(
     const paths = layers.length > 0 ? layers.map(layer => layer.path) : [path];
     const first = firstOwnLayer(paths, metadata.parent !== undefined, templateFiles);
     const id = diskId(first, poolOfPath(first, pools));
-    disks.push({ id, targetDev, path, format, block: type === 'block', readonly });
+    const encrypted = disk.encrypted || isEncrypted(layers);
+    disks.push({ id, targetDev, path, format, block: type === 'block', readonly, encrypted });
   }
   return { id: domain.uuid, name, template: metadata.template, active, disks };
 }

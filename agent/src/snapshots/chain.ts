@@ -69,6 +69,10 @@ export interface ChainFile {
   /** Bytes allocated on the file system, and of the file with its holes. */
   allocatedSize: number;
   fileSize: number;
+  /** Its content is ciphertext, as its header says. */
+  encrypted?: boolean;
+  /** As its header says. */
+  backingFormat?: string;
 }
 
 /**

@@ -20,7 +20,7 @@ import {
 } from '../../snapshots/index.ts';
 import { ZfsDriver } from '../../zfs/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { kindOf, requireLasting } from '../domain-kind.ts';
+import { kindOf, refuseUncopyable, requireLasting } from '../domain-kind.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { resolveVolumes } from '../volumes.ts';
 import type { OwnChain } from './members.ts';
@@ -112,6 +112,11 @@ export async function readFacts(
     pools,
   );
   if (refusal) throw refusal;
+  for (const { config: disk, writable } of content.disks) {
+    const layers = files.get(disk.targetDev) ?? [];
+    const frozen = writable && (power !== 'off' || options.incremental);
+    refuseUncopyable(config.name, { ...disk, layers }, frozen);
+  }
   const chains = await withTimes(
     content,
     chainsOf(config, content, files, split, states, template, await detachedFiles(files, states)),

@@ -3,7 +3,7 @@ import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { diskId, readLayers } from '../../disks/index.ts';
+import { diskId, isEncrypted, readLayers } from '../../disks/index.ts';
 import { type DiskConfig, type DomainConfig, isLent, parseDomain } from '../../domain-xml/index.ts';
 import { refuseWhileLent } from '../../lending/guard.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
@@ -91,7 +91,7 @@ export async function requireOff(
   const pools = await operations.pools(signal);
   const disks: OwnDisk[] = [];
   for (const disk of await resolveVolumes(libvirt, config.disks))
-    if (isOwn(disk) && !isLent(disk, metadata)) disks.push(await ownDisk(disk, pools));
+    if (isOwn(disk) && !isLent(disk, metadata)) disks.push(...(await ownDisk(disk, pools)));
   if (disks.length === 0)
     throw new VirtkeepError('guestfs_failed', {
       program: 'libguestfs',
@@ -122,8 +122,10 @@ function isOwn(disk: DiskConfig): disk is LocalDisk {
 async function ownDisk(
   { path, format = 'raw', targetDev }: LocalDisk,
   pools: PoolRecord[],
-): Promise<OwnDisk> {
+): Promise<OwnDisk[]> {
   const layers = await readLayers(path, format);
+  // its overlay would be in plain text
+  if (isEncrypted(layers)) return [];
   const first = layers.at(-1)?.path ?? path;
-  return { id: diskId(first, poolOfPath(first, pools)), targetDev, path, format };
+  return [{ id: diskId(first, poolOfPath(first, pools)), targetDev, path, format }];
 }

@@ -16,7 +16,7 @@ import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { kindOf, requireLasting } from '../domain-kind.ts';
+import { kindOf, refuseEncrypted, requireLasting } from '../domain-kind.ts';
 import { plug } from './device.ts';
 import { freezerOf } from './freezers.ts';
 import { noteAttachment, noteLoan } from './loan.ts';
@@ -129,6 +129,7 @@ export async function hold(
   const lender = await readLender(dependencies, owner, context.signal);
   const disk = lender.disks.find(known => known.id === diskId);
   if (!disk) throw new VirtkeepError('vdisk_not_found', { id: diskId });
+  refuseEncrypted(owner.name, [{ ...disk, layers: [] }], 'lent: its reader would get ciphertext');
   const freezer = await freezerOf(dependencies, lender, context);
   const instant = await freezer.freeze(lender, context);
   const source = await freezer.sourceOf(lender, disk, borrowerId, context);

@@ -147,6 +147,8 @@ export async function joinLayers(
       await assertSelfContained(layer.path, { signal, ...(below ? { allowedBacking: below.path } : {}) });
     });
     await mapLimited(stack, CHECKS_AT_ONCE, async layer => {
+      // without its secret nothing but the header can be read, and QEMU asks for it when the VM starts
+      if ((await readImageHeader(layer.path)).encrypted) return;
       const found = await checkImage(layer.path, { signal, format: 'qcow2', untrusted: true });
       if (!found.ok) throw damaged(`${layer.member} has ${found.corruptions} errors in its metadata`);
     });

@@ -4,7 +4,8 @@ import { DomainStateCode } from '@virtkeep/node-libvirt';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { CreateSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { MiB } from '@virtkeep/shared/units';
-import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { readLayers } from '../../disks/index.ts';
+import { type DiskConfig, type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { probeAgent } from '../../guest/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { requireSpace } from '../../pools/index.ts';
@@ -22,7 +23,7 @@ import {
 } from '../../snapshots/index.ts';
 import type { EffectHandle, OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { requireLasting } from '../domain-kind.ts';
+import { type DiskWithLayers, refuseEncrypted, requireLasting } from '../domain-kind.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';
@@ -117,6 +118,12 @@ export async function prepareState(
   const parsed = parseDomain(await domain.xml(), domain.name);
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
   const disks = disksToFreeze(config);
+  const frozen = config.disks.filter((_, index) => disks[index]!.wanted);
+  refuseEncrypted(
+    config.name,
+    await withLayers(frozen),
+    'given a saved state, whose layer would be in plain text',
+  );
   const mode = await chooseMode(target, config, request, context);
   const beside = disks.find(disk => disk.wanted && !disk.block);
   const base = (await dependencies.pools(context.signal)).find(pool => pool.isBase)?.path;
@@ -129,6 +136,16 @@ export async function prepareState(
   if (mode === 'memory')
     await requireSpace({ name: spareDirectory, path: spareDirectory }, config.memoryMiB * MiB);
   return { target, mode, disks, spareDirectory };
+}
+
+/** What cannot be read is refused by who has to read it. */
+function withLayers(disks: readonly DiskConfig[]): Promise<DiskWithLayers[]> {
+  return Promise.all(
+    disks.map(async disk => ({
+      ...disk,
+      layers: await readLayers(disk.path ?? '', disk.format ?? 'raw').catch(() => []),
+    })),
+  );
 }
 
 /** @throws VirtkeepError snapshot_failed for a disk that can be written and not frozen */
