@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { openArchive } from './archive/index.ts';
+import { openArchive, whenLocksAreMissing } from './archive/index.ts';
 import { Claims } from './claims.ts';
 import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
@@ -54,6 +54,9 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const journal = new Journal(join(config.state_dir, 'journal.db'));
   const link = openLink(config, log);
   const status = new NodeStatus({ nodeId, version: AGENT_VERSION, link, log });
+  whenLocksAreMissing(path =>
+    log.warn('a data pool has no locks: only the controller keeps nodes from each other there', { path }),
+  );
   const catalogue = new Catalogue(readArchive);
   const gate = new PathGate();
   const inventory: Inventory = new Inventory({
@@ -157,7 +160,7 @@ const damageOf = (damage: string | null) =>
 
 async function readArchive(path: string, signal: AbortSignal): Promise<ArchiveSummary> {
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
-  const archive = await openArchive(path, signal, { salvage: true });
+  const archive = await openArchive(path, signal, { salvage: true, holding: 'none' });
   try {
     if (archive.manifest) return { ...summaryOf(archive.manifest), ...damageOf(archive.damage) };
     throw new VirtkeepError('archive_unsupported', { path, reason: 'it was not written by this service' });

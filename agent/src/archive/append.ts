@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
 import { type Access, type Inspection, inspect } from './inspect.ts';
 import { DATA_ALIGN, END_BYTES } from './layout.ts';
 import { encodeManifest, type Manifest, type ManifestPart, type MemberRecord } from './manifest.ts';
@@ -36,8 +37,8 @@ interface End {
  * Extends an archive in place, at the cost of what is added: the end-of-archive blocks (and the seek table) are
  * replaced, everything before stays untouched, the old manifest too.
  *
- * open → begin → add… → finish, or abort. Whoever calls it holds the file exclusively, has declared the effect
- * `appended_archive` before `begin`, and removes the tail file once the extension is committed, never before: an effect
+ * open → begin → add… → finish, then close, or abort. It holds the file exclusively, unless its caller does. Whoever calls
+ * it has declared the effect `appended_archive` before `begin`, and removes the tail file once the extension is committed, never before: an effect
  * `file` that is due on success does that, also after a crash.
  */
 export class ArchiveAppender extends MemberWriter {
@@ -51,6 +52,7 @@ export class ArchiveAppender extends MemberWriter {
   readonly #inspection: Inspection;
   readonly #end: End;
   readonly #level: number;
+  readonly #lock: FileLock;
   #tailPath: string | undefined;
   #state: 'open' | 'begun' | 'finished' | 'closed' = 'open';
   /** Threads run and the file is open for writing. */
@@ -79,21 +81,35 @@ export class ArchiveAppender extends MemberWriter {
     this.#inspection = inspection;
     this.#end = known.end;
     this.#level = known.level;
+    this.#lock = known.lock;
   }
 
   /**
    * Reads an archive and changes nothing.
    * @throws VirtkeepError archive_damaged (a torn tail too), archive_unsupported (not ours), invalid_field (level),
-   *   io_failed, canceled
+   *   file_busy, io_failed, canceled
    */
   static async open(options: AppenderOptions): Promise<ArchiveAppender> {
     const level = checkedLevel(options.level);
-    const inspection = await inspect(options.path, options.signal);
+    const lock = borrowedLock(options.lock) ?? (await lockFile(options.path, 'exclusive'));
+    try {
+      return await ArchiveAppender.#opened(options, { level, lock });
+    } catch (error) {
+      await lock.release();
+      throw error;
+    }
+  }
+
+  static async #opened(
+    options: AppenderOptions,
+    held: { level: number; lock: FileLock },
+  ): Promise<ArchiveAppender> {
+    const inspection = await inspect(options.path, options.signal, held.lock);
     try {
       if (inspection.fault !== undefined) throw inspection.fault;
-      return new ArchiveAppender(options, inspection, { ...(await knownOf(options, inspection)), level });
+      return new ArchiveAppender(options, inspection, { ...(await knownOf(options, inspection)), ...held });
     } catch (error) {
-      await inspection.file.handle.close();
+      await inspection.file.close();
       throw error;
     }
   }
@@ -130,13 +146,15 @@ export class ArchiveAppender extends MemberWriter {
    */
   async finish(options: FinishOptions): Promise<FinishedArchive> {
     const { manifest, sizeBytes } = await this.writeEnd(options);
-    await this.#close();
+    await this.#stop();
+    await this.#lock.confirm();
     await checkSize(this.path, sizeBytes);
     throwIfAborted(this.#options.signal);
     const hashed = this.records.some(({ sha256 }) => sha256 !== null);
     const temporary = tailNames.sidecar(this.#tailPath!);
     const sha256Path = hashed ? await replaceHashes(this.path, this.records, temporary) : null;
     this.#state = 'finished';
+    await this.#lock.release();
     return { path: this.path, sizeBytes, sha256Path, manifest };
   }
 
@@ -145,9 +163,13 @@ export class ArchiveAppender extends MemberWriter {
    * finish and when repeated. @throws VirtkeepError io_failed, disk_full: the effect will be undone later
    */
   async abort(): Promise<void> {
-    await this.#close();
+    await this.#stop();
     const begun = this.#state === 'begun';
-    if (begun) await undoAppend(this.path, this.#tailPath!);
+    try {
+      if (begun) await undoAppend(this.path, this.#tailPath!, this.#lock);
+    } finally {
+      await this.#lock.release();
+    }
     if (this.#state !== 'finished') this.#state = 'closed';
   }
 
@@ -177,12 +199,12 @@ export class ArchiveAppender extends MemberWriter {
     }
   }
 
-  async #close(): Promise<void> {
+  async #stop(): Promise<void> {
     if (this.#writing) {
       this.#writing = false;
       await this.output.close();
     }
-    await this.#inspection.file.handle.close();
+    await this.#inspection.file.close();
   }
 
   async #output(): Promise<Output> {
@@ -205,9 +227,13 @@ interface Known {
   tarOffset: number;
   hash: boolean;
   level: number;
+  lock: FileLock;
 }
 
-async function knownOf(options: AppenderOptions, inspection: Inspection): Promise<Omit<Known, 'level'>> {
+async function knownOf(
+  options: AppenderOptions,
+  inspection: Inspection,
+): Promise<Omit<Known, 'level' | 'lock'>> {
   const { access, manifest, file } = inspection;
   const unsupported = (reason: string) =>
     new VirtkeepError('archive_unsupported', { path: options.path, reason });

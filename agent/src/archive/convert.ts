@@ -3,12 +3,13 @@ import { rm } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { MAX_MANIFEST_BYTES } from './bounds.ts';
+import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
 import { type Inspection, inspect } from './inspect.ts';
 import { DATA_ALIGN, END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import type { MemberRecord } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
 import { checkSize } from './member-writer.ts';
-import { partialPathOf } from './names.ts';
+import { partialPathOf, partialPathsOf } from './names.ts';
 import type { Output } from './output.ts';
 import { writeHashes } from './sidecar.ts';
 import { decodeHeader } from './tar-format.ts';
@@ -24,6 +25,8 @@ const MAX_HEADER_BYTES = 64 * 1024;
 export interface ConvertOptions extends Pick<WriterOptions, 'compression' | 'workers' | 'signal'> {
   /** The archive to be read; it stays. */
   from: string;
+  /** An exclusive lock of it, which stays the caller's; undefined: one is taken until the end. */
+  lock?: FileLock;
   /** Where the new one is published; must not exist. */
   path: string;
   /** Bytes of the members done. */
@@ -44,20 +47,25 @@ export class ArchiveConverter {
   /** Bytes of the members, and how many of them are not holes. */
   readonly sizeBytes: number;
   readonly allocatedBytes: number;
+  /** How many states it has. */
+  readonly states: number;
   readonly #options: ConvertOptions;
   readonly #inspection: Inspection;
   readonly #source: TarSource;
+  readonly #lock: FileLock;
   #output: Output | undefined;
   #writtenBytes = 0;
 
-  private constructor(options: ConvertOptions, inspection: Inspection, source: TarSource, backupId: string) {
+  private constructor(options: ConvertOptions, { inspection, source, backupId, lock }: Opened) {
     this.path = options.path;
     this.partialPath = partialPathOf(options.path, backupId);
     this.backupId = backupId;
     this.#options = options;
     this.#inspection = inspection;
     this.#source = source;
+    this.#lock = lock;
     const members = inspection.manifest?.members ?? [];
+    this.states = inspection.manifest?.states.length ?? 0;
     this.sizeBytes = inspection.members.reduce((sum, member) => sum + member.sizeBytes, 0);
     this.allocatedBytes = members.reduce(
       (sum, member) => sum + (member.allocatedBytes ?? member.sizeBytes),
@@ -65,15 +73,18 @@ export class ArchiveConverter {
     );
   }
 
-  /** Opens the old archive. @throws VirtkeepError archive_damaged, archive_unsupported (not ours), io_failed, canceled */
+  /**
+   * Opens the old archive and keeps everybody else from it.
+   * @throws VirtkeepError archive_damaged, archive_unsupported (not ours), file_busy, io_failed, canceled
+   */
   static async open(options: ConvertOptions): Promise<ArchiveConverter> {
-    const inspection = await inspect(options.from, options.signal);
-    const { access, manifest, fault } = inspection;
-    if (fault === undefined && manifest !== null && access.kind !== 'stream')
-      return new ArchiveConverter(options, inspection, access.source, manifest.backupId);
-    await inspection.file.handle.close();
-    const reason = 'it was not written by this service and cannot be converted';
-    throw fault ?? new VirtkeepError('archive_unsupported', { path: options.from, reason });
+    const lock = borrowedLock(options.lock) ?? (await lockFile(options.from, 'exclusive'));
+    try {
+      return new ArchiveConverter(options, { ...(await openedArchive(options, lock)), lock });
+    } catch (error) {
+      await lock.release();
+      throw error;
+    }
   }
 
   /**
@@ -103,8 +114,8 @@ export class ArchiveConverter {
     throwIfAborted(this.#options.signal);
     const manifest = this.#inspection.manifest!;
     const hashed = manifest.members.some(({ sha256 }) => sha256 !== null);
-    const sha256Path = hashed ? await writeHashes(this.path, await this.#records()) : null;
-    await publishWithHashes(this.partialPath, this.path, sha256Path);
+    if (hashed) await writeHashes(this.partialPath, await this.#records());
+    const sha256Path = await publishWithHashes(this.partialPath, this.path, hashed);
     return { path: this.path, sizeBytes: this.#writtenBytes, sha256Path, manifest };
   }
 
@@ -113,8 +124,9 @@ export class ArchiveConverter {
     const output = this.#output;
     this.#output = undefined;
     await output?.close();
-    await this.#inspection.file.handle.close();
-    await rm(this.partialPath, { force: true });
+    await this.#inspection.file.close();
+    await this.#lock.release();
+    for (const path of partialPathsOf(this.partialPath)) await rm(path, { force: true });
   }
 
   /** Header blocks, data and padding of one member. */
@@ -191,4 +203,21 @@ export class ArchiveConverter {
   #mismatch(member: string): VirtkeepError {
     return new VirtkeepError('hash_mismatch', { member, path: this.#options.from });
   }
+}
+
+interface Opened {
+  inspection: Inspection;
+  source: TarSource;
+  backupId: string;
+  lock: FileLock;
+}
+
+async function openedArchive(options: ConvertOptions, lock: FileLock): Promise<Omit<Opened, 'lock'>> {
+  const inspection = await inspect(options.from, options.signal, lock);
+  const { access, manifest, fault } = inspection;
+  if (fault === undefined && manifest !== null && access.kind !== 'stream')
+    return { inspection, source: access.source, backupId: manifest.backupId };
+  await inspection.file.close();
+  const reason = 'it was not written by this service and cannot be converted';
+  throw fault ?? new VirtkeepError('archive_unsupported', { path: options.from, reason });
 }

@@ -4,15 +4,18 @@
  * Knows paths, bytes and qemu-img; nothing of libvirt or pools. The format, and why it is so, is written in
  * docs/archive-format.md; what is here can be read back by tar, zstd and qemu-img alone.
  *
- * Which operations may meet on one file: any number of readers, beside nothing that writes. A writer or a conversion
- * works on a partial file of its own until it is published, so it meets nobody; an extension works in the file itself
- * and meets nobody by its caller's exclusive lock. What it overwrites is saved first (tail.ts).
+ * Which operations may meet on one file: any number of readers, beside nothing that writes. Whoever opens an archive here
+ * locks it, so that this holds among all nodes that see the file (file-lock.ts). A writer works on a partial file of its
+ * own until it is published, under a name that it reserved (reserve.ts); an extension works in the file itself, and what it
+ * overwrites is saved first (tail.ts).
  */
 
 export { ArchiveAppender } from './append.ts';
 export type { GrowthLimits } from './bounds.ts';
 export { ArchiveConverter } from './convert.ts';
+export { type FileLock, lockFile, whenLocksAreMissing } from './file-lock.ts';
 export { whyGrown } from './growth.ts';
+export type { Holding } from './inspect.ts';
 export type {
   Manifest,
   ManifestDisk,
@@ -21,8 +24,10 @@ export type {
   ManifestState,
   MemberRecord,
 } from './manifest.ts';
-export { type MemberKind, memberNames, partialPathOf, sha256PathOf } from './names.ts';
+export { type MemberKind, memberNames, partialPathOf, partialPathsOf, sha256PathOf } from './names.ts';
 export { type Archive, openArchive, verifyArchive } from './reader.ts';
-export { undoAppend } from './tail.ts';
+export { removeArchive } from './remove.ts';
+export { freeName, ownsName, reserveName } from './reserve.ts';
+export { settleTails, undoAppend } from './tail.ts';
 export type { ArchiveProblem, FinishedArchive, FinishOptions, VerifyResult } from './types.ts';
 export { ArchiveWriter } from './writer.ts';

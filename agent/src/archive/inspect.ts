@@ -1,7 +1,8 @@
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { MAX_FRAMES, MAX_MANIFEST_BYTES } from './bounds.ts';
+import { type FileLock, fileBusy, isBeingWritten, lockFile } from './file-lock.ts';
 import { foreignMember } from './foreign-member.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import { type Manifest, parseManifest } from './manifest.ts';
@@ -38,25 +39,54 @@ export interface Inspection {
 }
 
 /**
+ * How an archive is held while it is open: by a shared lock of its own until it is closed (`shared`), by a lock of the
+ * caller's, or not at all: only for a short look at what an extension leaves alone, which must be in nobody's way.
+ */
+export type Holding = 'shared' | 'none' | FileLock;
+
+/**
  * Opens a file and finds its members: from the manifest at the end, else by walking the headers. Damage is returned
  * as `fault` with what could be read; the caller closes the file.
- * @throws VirtkeepError io_failed, canceled, archive_unsupported
+ * @throws VirtkeepError io_failed, canceled, archive_unsupported; file_busy when another node writes it
  */
-export async function inspect(path: string, signal: AbortSignal): Promise<Inspection> {
+export async function inspect(
+  path: string,
+  signal: AbortSignal,
+  holding: Holding = 'shared',
+): Promise<Inspection> {
   throwIfAborted(signal);
-  const file = await open(path, 'r').catch((error: unknown) => {
-    throw fromIoError(error, 'opening', path);
-  });
+  const file = await openHeld(path, holding);
   try {
-    const status = await file.stat();
-    if (!status.isFile()) throw unsupported(path, 'it is not a file');
-    const found = await inspectOpen(new ArchiveFile(file, path, status.size), signal);
+    const found = await inspectOpen(file, signal);
     // No manifest at the end: of somebody else, unless an older one of ours describes the beginning.
     const whole = found.manifest !== null && found.fault === undefined;
+    if (!whole && holding === 'none' && (await isBeingWritten(file.handle))) throw fileBusy(path);
     return whole ? found : ((await salvage(found, signal)) ?? found);
   } catch (error) {
     await file.close();
     throw error;
+  }
+}
+
+async function openHeld(path: string, holding: Holding): Promise<ArchiveFile> {
+  const lock = holding === 'shared' ? await lockFile(path, 'shared') : undefined;
+  const handle = lock?.handle ?? (await opened(path));
+  const close = () => lock?.release() ?? handle.close();
+  try {
+    const status = await handle.stat();
+    if (!status.isFile()) throw unsupported(path, 'it is not a file');
+    return new ArchiveFile(handle, path, status.size, close);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function opened(path: string): Promise<FileHandle> {
+  try {
+    return await open(path, 'r');
+  } catch (error) {
+    throw fromIoError(error, 'opening', path);
   }
 }
 

@@ -87,5 +87,12 @@ export function partialPathOf(path: string, backupId: string): string {
   return join(dirname(path), `.${basename(path)}.${backupId}.partial`);
 }
 
+/** All files that a writer has beside its partial one, which comes first. */
+export const partialPathsOf = (partialPath: string): string[] => [
+  partialPath,
+  `${partialPath}.qcow2`,
+  sha256PathOf(partialPath),
+];
+
 /** The sidecar with the members' SHA-256 in `sha256sum -c` form. */
 export const sha256PathOf = (path: string): string => `${path}.sha256`;

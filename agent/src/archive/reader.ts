@@ -4,7 +4,7 @@ import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { cloneWhole } from './clone.ts';
 import { openDirect } from './direct-file.ts';
 import { Engine, type PumpJob } from './engine.ts';
-import { type Access, type Inspection, inspect } from './inspect.ts';
+import { type Access, type Holding, type Inspection, inspect } from './inspect.ts';
 import { TAR_BLOCK } from './layout.ts';
 import type { Manifest } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
@@ -30,23 +30,24 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
  * Opens an archive: ours by reading its tail, a foreign tar by its headers, a foreign zstd file without seek table
  * by decompressing it once. With `salvage` one of ours that has lost its end or its newest manifest is opened as its
  * last readable manifest describes it (`damage` says what is wrong): older states can still be restored from it.
- * @throws VirtkeepError archive_damaged, archive_unsupported, io_failed, canceled
+ * @param options holding: how it is held until it is closed; default: by a shared lock
+ * @throws VirtkeepError archive_damaged, archive_unsupported, io_failed, canceled; file_busy when another node writes it
  */
 export async function openArchive(
   path: string,
   signal: AbortSignal,
-  { salvage = false }: { salvage?: boolean } = {},
+  { salvage = false, holding = 'shared' }: { salvage?: boolean; holding?: Holding } = {},
 ): Promise<Archive> {
-  const inspection = await inspect(path, signal);
+  const inspection = await inspect(path, signal, holding);
   const usable = inspection.fault === undefined || (salvage && inspection.salvaged !== undefined);
   if (usable) return new Archive(path, inspection);
-  await inspection.file.handle.close();
+  await inspection.file.close();
   throw inspection.fault!;
 }
 
 /**
  * Reads everything and names what is damaged. An archive that cannot even be opened is a result, too.
- * @throws VirtkeepError only io_failed, canceled, and archive_unsupported for a file that is no archive
+ * @throws VirtkeepError only io_failed, canceled, file_busy, and archive_unsupported for a file that is no archive
  */
 export async function verifyArchive(path: string, options: VerifyOptions): Promise<VerifyResult> {
   const inspection = await inspect(path, options.signal);
@@ -209,7 +210,7 @@ export class Archive {
     await this.#queue.catch(() => {});
     await this.#engine?.close();
     this.#engine = undefined;
-    await this.#file.handle.close();
+    await this.#file.close();
   }
 
   #member(name: string): ArchiveMember {

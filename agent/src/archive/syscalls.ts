@@ -9,6 +9,7 @@ const libc = koffi.load('libc.so.6');
 const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)');
 const ioctl = libc.func('int ioctl(int fd, unsigned long request, void *argument)');
 const fcntl = libc.func('int fcntl(int fd, int command, ...)');
+const fcntlLock = libc.func('fcntl', 'int', ['int', 'int', 'void *']);
 const fadvise = libc.func('int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)');
 
 const SEEK_END = 2;
@@ -20,7 +21,20 @@ const ADVICE_WILLNEED = 3;
 const ADVICE_DONTNEED = 4;
 /** _IOW(0x94, 13, struct file_clone_range), linux/fs.h */
 const FICLONERANGE = 0x4020940d;
-const { ENXIO } = koffi.os.errno as { ENXIO: number };
+const { ENXIO, EAGAIN, EACCES } = koffi.os.errno as { ENXIO: number; EAGAIN: number; EACCES: number };
+
+/** Locks of an open file description: they go with its last descriptor, and with nothing else (fcntl(2)). */
+const F_OFD_GETLK = 36;
+const F_OFD_SETLK = 37;
+const LOCK_TYPES = { shared: 0, exclusive: 1, none: 2 } as const;
+/** struct flock of 64-bit Linux. */
+const FLOCK_BYTES = 32;
+
+/** A range of bytes to be locked; whether the file has them does not matter. */
+export interface LockRange {
+  start: bigint;
+  lengthBytes: bigint;
+}
 
 /** Size of a file or block device. */
 export const sizeOf = (fd: number): number => Number(lseek(fd, 0, SEEK_END));
@@ -90,6 +104,46 @@ export function cloneRange(
       else resolve(result === 0);
     });
   });
+}
+
+function flockOf(type: keyof typeof LOCK_TYPES, { start, lengthBytes }: LockRange): Buffer {
+  const flock = Buffer.alloc(FLOCK_BYTES);
+  flock.writeInt16LE(LOCK_TYPES[type], 0);
+  flock.writeBigInt64LE(start, 8);
+  flock.writeBigInt64LE(lengthBytes, 16);
+  return flock;
+}
+
+/** On a network file system a lock is an answer of its server, which may never come: off the main thread. */
+const lockCall = (fd: number, command: number, flock: Buffer): Promise<boolean> =>
+  new Promise((resolve, reject) => {
+    fcntlLock.async(fd, command, flock, (error: unknown, result: number) => {
+      if (error) reject(error);
+      else resolve(result === 0);
+    });
+  });
+
+/**
+ * Takes, changes or gives back (`none`) a lock of an open file description; never waits for who has it. `exclusive` needs
+ * a descriptor that is open for writing.
+ * @returns `held`: somebody else has it; `unsupported`: the file system has no such locks
+ */
+export async function setLock(
+  fd: number,
+  type: keyof typeof LOCK_TYPES,
+  range: LockRange,
+): Promise<'locked' | 'held' | 'unsupported'> {
+  if (await lockCall(fd, F_OFD_SETLK, flockOf(type, range))) return 'locked';
+  if (type !== 'none' && (await isLocked(fd, type, range))) return 'held';
+  // The asynchronous call keeps errno to itself. Both calls were answered, so this one is, too.
+  if (fcntlLock(fd, F_OFD_SETLK, flockOf(type, range)) === 0) return 'locked';
+  return [EAGAIN, EACCES].includes(koffi.errno()) ? 'held' : 'unsupported';
+}
+
+/** Whether somebody else's lock is in the way of this one; false where the file system has none. */
+export async function isLocked(fd: number, type: 'shared' | 'exclusive', range: LockRange): Promise<boolean> {
+  const flock = flockOf(type, range);
+  return (await lockCall(fd, F_OFD_GETLK, flock)) && flock.readInt16LE(0) !== LOCK_TYPES.none;
 }
 
 /** Starts reading a range in the background. Advice only: failures do not matter. */

@@ -1,10 +1,12 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { type FileHandle, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { type FileHandle, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import { z } from 'zod';
+import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
+import { inspect } from './inspect.ts';
 import { sha256PathOf } from './names.ts';
 
 /**
@@ -23,15 +25,21 @@ const headerSchema = z.object({
   sidecarBytes: z.int().nonnegative().nullable(),
   /** Of everything behind this line. */
   sha256: z.string(),
+  /** Of the bytes before `offset`, a few of them, by which the archive is known again; absent in older ones. */
+  before: z.string().optional(),
 });
 /** Longest first line. */
 const MAX_HEADER_BYTES = 1024;
+
+/** Bytes before the saved ones by which an archive is known again. */
+const BEFORE_BYTES = 4096;
 
 interface SavedTail {
   sizeBytes: number;
   offset: number;
   tail: Buffer;
   sidecar: Buffer | null;
+  before: string | undefined;
 }
 
 /** Names beside the archive that an extension uses for a while; all of them go with the tail file. */
@@ -63,7 +71,8 @@ export async function saveTail(
     const tail = Buffer.alloc(sizeBytes - offset);
     await archive.read(tail, 0, tail.length, offset);
     const sidecar = await readFile(sha256PathOf(path)).catch(absentAs(null));
-    const saved = encode({ sizeBytes, offset, tail, sidecar });
+    const before = await hashBefore(archive, offset);
+    const saved = encode({ sizeBytes, offset, tail, sidecar, before });
     await writeFile(unfinished, saved, { mode: 0o600, flush: true });
     await rename(unfinished, tailPath);
     await syncDirectoryOf(tailPath);
@@ -75,26 +84,88 @@ export async function saveTail(
 /**
  * Puts back the end an archive had before it was extended, as `tailPath` keeps it, with its hash file, and removes
  * that file: the archive is byte for byte what it was. Idempotent; without the tail file nothing was overwritten yet.
- * @throws VirtkeepError io_failed, disk_full (then the tail file stays, and it is to be tried again),
+ * @param lock exclusive, of the archive, which stays the caller's; undefined: one is taken meanwhile
+ * @throws VirtkeepError io_failed, disk_full, file_busy (then the tail file stays, and it is to be tried again),
  *   archive_damaged when tail file or archive are not what they must be
  */
-export async function undoAppend(path: string, tailPath: string): Promise<void> {
+export async function undoAppend(path: string, tailPath: string, lock?: FileLock): Promise<void> {
   try {
-    const bytes = await readFile(tailPath).catch(absentAs(null));
-    if (bytes !== null) {
-      const saved = decode(bytes, tailPath);
-      await putBack(path, saved);
-      await putSidecarBack(path, tailPath, saved.sidecar);
+    if (await exists(tailPath)) {
+      // Somebody removed the archive meanwhile: there is nothing to put back to.
+      const own = (await exists(path)) ? (borrowedLock(lock) ?? (await lockFile(path, 'exclusive'))) : null;
+      try {
+        await putBackFrom(tailPath, path);
+      } finally {
+        await own?.release();
+      }
     }
     // A pool that is not mounted has neither tail file nor directory: that is an error, and not "nothing to do".
     await stat(dirname(tailPath));
-    const { unfinished, spare, sidecar } = tailNames;
-    for (const name of [unfinished(tailPath), spare(tailPath), sidecar(tailPath), tailPath])
-      await rm(name, { force: true });
-    await syncDirectoryOf(tailPath);
+    await removeTail(tailPath);
   } catch (error) {
     throw fromIoError(error, 'putting back the end of', path);
   }
+}
+
+async function removeTail(tailPath: string): Promise<void> {
+  const { unfinished, spare, sidecar } = tailNames;
+  for (const name of [unfinished(tailPath), spare(tailPath), sidecar(tailPath), tailPath])
+    await rm(name, { force: true });
+  await syncDirectoryOf(tailPath);
+}
+
+/** Read under the lock: who had it before may have put all back, and begun anew. */
+async function putBackFrom(tailPath: string, path: string): Promise<void> {
+  const bytes = await readFile(tailPath).catch(absentAs(null));
+  if (bytes === null) return;
+  const saved = decode(bytes, tailPath);
+  if (await putBack(path, saved)) await putSidecarBack(path, tailPath, saved.sidecar);
+}
+
+/**
+ * Sets right what extensions left beside an archive that died elsewhere, or whose end was committed and not removed: the
+ * old end is put back where the archive does not open whole, and is not needed where it does.
+ * @param lock exclusive, of the archive: no extension is under way
+ * @throws VirtkeepError as {@link undoAppend}; archive_unsupported, canceled
+ */
+export async function settleTails(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
+  const tails = await tailsOf(path);
+  // The newest first: an old one that was only forgotten would put back too much.
+  for (const { tailPath } of tails.toSorted((a, b) => b.sizeBytes - a.sizeBytes)) {
+    if (await opensWhole(path, lock, signal)) await removeTail(tailPath);
+    else await undoAppend(path, tailPath, lock);
+  }
+}
+
+async function tailsOf(path: string): Promise<{ tailPath: string; sizeBytes: number }[]> {
+  const directory = dirname(path);
+  const start = `.${basename(path)}.`;
+  const isTail = (name: string) =>
+    name.startsWith(start) && /^[0-9a-f-]{36}\.tail(\.[a-z0-9]+)?$/.test(name.slice(start.length));
+  try {
+    const names = (await readdir(directory)).filter(isTail).map(name => name.replace(/\.tail\..*$/, '.tail'));
+    return await Promise.all(
+      [...new Set(names)].map(async name => {
+        const tailPath = join(directory, name);
+        const bytes = await readFile(tailPath).catch(absentAs(null));
+        return { tailPath, sizeBytes: bytes === null ? 0 : decode(bytes, tailPath).sizeBytes };
+      }),
+    );
+  } catch (error) {
+    throw fromIoError(error, 'clearing', directory);
+  }
+}
+
+async function opensWhole(path: string, lock: FileLock, signal: AbortSignal): Promise<boolean> {
+  const { file, fault, manifest } = await inspect(path, signal, lock);
+  await file.close();
+  return fault === undefined && manifest !== null;
+}
+
+async function hashBefore(archive: FileHandle, offset: number): Promise<string> {
+  const bytes = Buffer.alloc(Math.min(BEFORE_BYTES, offset));
+  await archive.read(bytes, 0, bytes.length, offset - bytes.length);
+  return sha256(bytes);
 }
 
 const absentAs =
@@ -104,7 +175,7 @@ const absentAs =
     throw error;
   };
 
-function encode({ sizeBytes, offset, tail, sidecar }: SavedTail): Buffer {
+function encode({ sizeBytes, offset, tail, sidecar, before }: SavedTail): Buffer {
   const body = Buffer.concat([tail, sidecar ?? Buffer.alloc(0)]);
   const header: z.infer<typeof headerSchema> = {
     version: 1,
@@ -113,6 +184,7 @@ function encode({ sizeBytes, offset, tail, sidecar }: SavedTail): Buffer {
     tailBytes: tail.length,
     sidecarBytes: sidecar === null ? null : sidecar.length,
     sha256: sha256(body),
+    ...(before !== undefined && { before }),
   };
   return Buffer.concat([Buffer.from(`${JSON.stringify(header)}\n`), body]);
 }
@@ -124,22 +196,23 @@ function decode(bytes: Buffer, tailPath: string): SavedTail {
   try {
     const header = headerSchema.parse(JSON.parse(bytes.toString('utf8', 0, Math.max(0, lineEnd))));
     const body = bytes.subarray(lineEnd + 1);
-    const { sizeBytes, offset, tailBytes, sidecarBytes } = header;
+    const { sizeBytes, offset, tailBytes, sidecarBytes, before } = header;
     const whole = body.length === tailBytes + (sidecarBytes ?? 0) && offset + tailBytes === sizeBytes;
     if (!whole || sha256(body) !== header.sha256) throw new Error('its bytes are not those that were saved');
     const sidecar = sidecarBytes === null ? null : body.subarray(tailBytes);
-    return { sizeBytes, offset, tail: body.subarray(0, tailBytes), sidecar };
+    return { sizeBytes, offset, tail: body.subarray(0, tailBytes), sidecar, before };
   } catch (error) {
     const reason = `the saved end of an archive cannot be read (${(error as Error).message.slice(0, 200)})`;
     throw new VirtkeepError('archive_damaged', { path: tailPath, reason });
   }
 }
 
-async function putBack(path: string, { sizeBytes, offset, tail }: SavedTail): Promise<void> {
+/** False when the archive is gone, or another has its name: there is nothing to put back to. */
+async function putBack(path: string, { sizeBytes, offset, tail, before }: SavedTail): Promise<boolean> {
   const file = await open(path, constants.O_RDWR).catch(absentAs(null));
-  // Somebody removed the archive meanwhile: there is nothing to put back to.
-  if (file === null) return;
+  if (file === null) return false;
   try {
+    if (before !== undefined && before !== (await hashBefore(file, offset))) return false;
     if ((await file.stat()).size < offset)
       throw new VirtkeepError('archive_damaged', { path, reason: 'it is shorter than before its extension' });
     try {
@@ -152,6 +225,7 @@ async function putBack(path: string, { sizeBytes, offset, tail }: SavedTail): Pr
     }
     await file.truncate(sizeBytes);
     await file.sync();
+    return true;
   } finally {
     await file.close();
   }

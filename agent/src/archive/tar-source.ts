@@ -40,12 +40,15 @@ export class ArchiveFile {
   readonly handle: FileHandle;
   readonly path: string;
   readonly sizeBytes: number;
+  /** Closes the file and gives back what it is held by; harmless when repeated. */
+  readonly close: () => Promise<void>;
   #tail: Buffer | undefined;
 
-  constructor(handle: FileHandle, path: string, sizeBytes: number) {
+  constructor(handle: FileHandle, path: string, sizeBytes: number, close: () => Promise<void>) {
     this.handle = handle;
     this.path = path;
     this.sizeBytes = sizeBytes;
+    this.close = close;
   }
 
   /** Reads a range; fewer bytes only at the end of the file. @throws VirtkeepError io_failed */

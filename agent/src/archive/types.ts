@@ -1,3 +1,4 @@
+import type { FileLock } from './file-lock.ts';
 import type { Manifest, MemberRecord } from './manifest.ts';
 import type { MemberKind } from './names.ts';
 
@@ -23,6 +24,8 @@ export interface WriterOptions {
 export interface AppenderOptions {
   /** An archive of this product. */
   path: string;
+  /** An exclusive lock of it, which stays the caller's; undefined: one is taken until the end. */
+  lock?: FileLock;
   /** SHA-256 of the new members; default: when those of the archive have one. */
   hash?: boolean;
   /** Of a .tar.zst: 1..9, default 3. */

@@ -25,6 +25,22 @@ async function finish(writer: ArchiveWriter): Promise<void> {
 }
 
 describe('publishing', () => {
+  test('who does not get the name leaves the hash file of who has it', async () => {
+    const home = freshDirectory('loser');
+    const [winner, loser] = await Promise.all(
+      [BACKUP_ID, BACKUP_ID.replace('0b', '0c')].map(backupId =>
+        create(`${home}/a.tar`, { backupId, hash: true }),
+      ),
+    );
+    await winner!.addBytes('x', 'other', noise(10));
+    await finish(winner!);
+    const hashes = readFileSync(`${home}/a.tar.sha256`);
+    await expect(finish(loser!)).rejects.toMatchObject({ msgKey: 'file_exists' });
+    await Promise.all([winner!.abort(), loser!.abort()]);
+    expect(readdirSync(home).sort()).toEqual(['a.tar', 'a.tar.sha256']);
+    expect(readFileSync(`${home}/a.tar.sha256`).equals(hashes)).toBe(true);
+  });
+
   test('until it is finished an archive has its partial name only', async () => {
     const home = freshDirectory('partial');
     const writer = await create(`${home}/a.tar`);

@@ -1,12 +1,12 @@
-import { rm } from 'node:fs/promises';
+import { rename, rm } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
-import { partialPathOf } from './names.ts';
+import { partialPathOf, partialPathsOf, sha256PathOf } from './names.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
-import { publishNew } from './publish.ts';
+import { keepName, publishNew } from './publish.ts';
 import { writeHashes } from './sidecar.ts';
 import type { FinishedArchive, FinishOptions, WriterOptions } from './types.ts';
 
@@ -50,7 +50,7 @@ export class ArchiveWriter extends MemberWriter {
 
   /**
    * Writes the manifest, the end and the seek table, makes everything durable, checks the size, and gives the file
-   * its name, never over an existing one. With hash, `<file>.sha256` is written first.
+   * its name, never over an existing one, and its hash file.
    * @throws VirtkeepError file_exists, and what writing can raise; abort() is to be called then
    */
   async finish(options: FinishOptions): Promise<FinishedArchive> {
@@ -58,15 +58,15 @@ export class ArchiveWriter extends MemberWriter {
     await this.#close();
     await checkSize(this.partialPath, sizeBytes);
     throwIfAborted(this.#options.signal);
-    const sha256Path = this.#options.hash ? await writeHashes(this.path, this.records) : null;
-    await publishWithHashes(this.partialPath, this.path, sha256Path);
+    if (this.#options.hash) await writeHashes(this.partialPath, this.records);
+    const sha256Path = await publishWithHashes(this.partialPath, this.path, this.#options.hash);
     return { path: this.path, sizeBytes, sha256Path, manifest };
   }
 
   /** Stops the threads and removes the partial file; harmless after finish and when repeated. */
   async abort(): Promise<void> {
     await this.#close();
-    for (const path of [this.partialPath, spareOf(this.partialPath)]) await rm(path, { force: true });
+    for (const path of partialPathsOf(this.partialPath)) await rm(path, { force: true });
   }
 
   async #close(): Promise<void> {
@@ -99,16 +99,25 @@ export async function createOutput(
   }
 }
 
-/** Gives a finished archive its name; a hash file written for it goes when that fails. */
+/**
+ * Gives a finished archive its name, and then the hash file that was written beside the partial one: who does not get the
+ * name touches nothing of who has it.
+ * @returns path of the hash file, null without one
+ * @throws VirtkeepError file_exists, io_failed
+ */
 export async function publishWithHashes(
   partialPath: string,
   path: string,
-  sha256Path: string | null,
-): Promise<void> {
+  hashed: boolean,
+): Promise<string | null> {
+  await publishNew(partialPath, path);
+  if (!hashed) return null;
+  const sha256Path = sha256PathOf(path);
   try {
-    await publishNew(partialPath, path);
+    await rename(sha256PathOf(partialPath), sha256Path);
   } catch (error) {
-    if (sha256Path !== null) await rm(sha256Path, { force: true });
-    throw error;
+    throw fromIoError(error, 'publishing', sha256Path);
   }
+  await keepName(sha256Path);
+  return sha256Path;
 }

@@ -53,7 +53,7 @@ export function backupService(
     async show(request, { signal }) {
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
-      const { archive, manifest, state, xml } = await openBackup(file.path, request.state, signal);
+      const { archive, manifest, state, xml } = await openBackup(file.path, request.state, signal, 'none');
       const { sizeBytes, manifest: newest } = archive;
       await archive.close();
       const template = await matchTemplate(dependencies, manifest, signal).catch(error => {

@@ -62,7 +62,7 @@ async function templateIdOf(
   signal: AbortSignal,
 ): Promise<string | null> {
   try {
-    const { archive, manifest } = await openBackup(path, state, signal);
+    const { archive, manifest } = await openBackup(path, state, signal, 'none');
     await archive.close();
     return standingDisks(manifest).length > 0 ? (manifest.template?.domainId ?? null) : null;
   } catch {
@@ -76,7 +76,7 @@ async function domainIdOf(request: StartRestoreRequest, path: string, signal: Ab
     requireUuid('domain_id', request.domainId);
     return request.domainId;
   }
-  const { archive, manifest } = await openBackup(path, request.state, signal);
+  const { archive, manifest } = await openBackup(path, request.state, signal, 'none');
   await archive.close();
   return manifest.vm.uuid;
 }

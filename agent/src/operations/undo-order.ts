@@ -37,6 +37,9 @@ const RULES: Record<EffectType, UndoRule> = {
   unused_layers: { after: ['revert'], older: 'goes_on' },
   appended_archive: { after: [], older: 'goes_on' },
   archive: { after: [], older: 'goes_on' },
+  // by the reservation it is known whose the published file is
+  reserved_name: { after: ['archive'], older: 'goes_on' },
+  replaced_archive: { after: [], older: 'goes_on' },
   // disks of a domain that is still defined, and copies that a revert is undone with
   file: { after: ['domain', 'revert', 'appended_archive'], older: 'goes_on' },
   directory: { after: ['file', 'domain', 'changed_disks'], older: 'goes_on' },

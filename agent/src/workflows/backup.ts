@@ -45,6 +45,19 @@ async function run(
   context: OperationContext,
 ): Promise<void> {
   const job = await context.step('check', () => checkBackup(dependencies, request, context));
+  try {
+    await backUp(dependencies, request, context, job);
+  } finally {
+    await job.base?.lock.release();
+  }
+}
+
+async function backUp(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  job: BackupJob,
+): Promise<void> {
   const { target, facts, mode, base, backupId } = job;
   await context.step('estimate', () => estimate(dependencies, job));
   const number = stateNumberOf(base);
@@ -76,11 +89,12 @@ async function run(
     throw error;
   } finally {
     stop.end();
-    await draft.destination?.archive.abort();
+    await draft.destination?.close();
     // an extension that was given up: whoever read the file meanwhile found it without its end
     if (base) dependencies.filesChanged(target.id);
   }
   await draft.destination!.committed();
+  await job.base?.lock.release();
   dependencies.filesChanged(target.id);
   await mergeStates(dependencies, request, context, job, instant);
 }

@@ -59,8 +59,23 @@ export type Effect =
    * byte for byte what it was.
    */
   | { type: 'appended_archive'; path: string; tailPath: string }
-  /** An archive being written: remove the partial file, and the published one (with its hash file) when it bears this id. */
-  | { type: 'archive'; backupId: string; partialPath: string; finalPath: string }
+  /**
+   * An archive being written: remove the partial file, and the published one (with its hash file) when it bears this id. It
+   * may also be another's of the same id, a conversion made elsewhere, or have been extended since: it goes only while the
+   * name is reserved for `owner` and it has so many states. Both are absent in a journal of an earlier version.
+   */
+  | {
+      type: 'archive';
+      backupId: string;
+      partialPath: string;
+      finalPath: string;
+      owner?: string;
+      states?: number;
+    }
+  /** A name for an archive that was reserved: give it free, unless it was given to another since. */
+  | { type: 'reserved_name'; path: string; owner: string }
+  /** An archive that was converted: remove it with its hash file, while what was made of it is there. */
+  | { type: 'replaced_archive'; path: string; by: string }
   /** A file made by the operation: remove it, unless it is provably another one or somebody uses it. */
   | OwnFile
   /** A directory made by the operation: remove it when nothing is in it; with `own` it is no one else's and goes with all. */

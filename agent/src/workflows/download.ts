@@ -1,12 +1,12 @@
 /** The bytes of a backup file, or of one of its members, in pieces. */
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type {
   DownloadBackupChunk,
   DownloadBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { openArchive } from '../archive/index.ts';
+import { lockFile, openArchive } from '../archive/index.ts';
 
 /** Bytes of a chunk; also what the proto promises at most. */
 const CHUNK_BYTES = 1024 * 1024;
@@ -22,7 +22,7 @@ interface Source {
  * Yields the chunks that a download asks for; the next one is read only when it is wanted. The first one has the whole
  * size, also when it has no data. The caller holds the file.
  * @throws VirtkeepError invalid_field (offset beyond the end), member_not_found, archive_damaged, archive_unsupported,
- *   io_failed, canceled
+ *   file_busy, io_failed, canceled
  */
 export async function* downloadChunks(
   path: string,
@@ -58,14 +58,13 @@ function rangeOf(
 }
 
 async function wholeFile(path: string): Promise<Source> {
-  const handle = await open(path, 'r').catch((error: unknown) => {
-    throw fromIoError(error, 'opening', path);
-  });
+  const lock = await lockFile(path, 'shared');
+  const { handle } = lock;
   const { size } = await handle.stat();
   return {
     sizeBytes: size,
     read: (offset, length) => readAt(handle, path, offset, length),
-    close: () => handle.close(),
+    close: () => lock.release(),
   };
 }
 

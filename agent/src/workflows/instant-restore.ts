@@ -21,7 +21,7 @@ import type { WorkflowDependencies } from './dependencies.ts';
 import { allowReading } from './instant/access.ts';
 import { withArchiveChain } from './instant/chain.ts';
 import { instantDisks, makeOverlays } from './instant/prepare.ts';
-import { pullIn } from './instant/pull.ts';
+import { pullLocked } from './instant/pull.ts';
 import { checkRestore, type RestorePlan } from './restore/check.ts';
 import { restoredDefinition } from './restore/definition.ts';
 import { extractFiles, patchMemory, writeFirmwareState } from './restore/files.ts';
@@ -117,7 +117,7 @@ async function pullToTheEnd(
   { effect, finished }: Started,
 ): Promise<void> {
   const { signal, log } = context;
-  await pullIn(dependencies.libvirt(), effect, {
+  await pullLocked(dependencies.libvirt(), effect, {
     signal,
     log,
     onProgress: (done, total) => {

@@ -10,11 +10,17 @@ import { basename, dirname, join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { ArchiveConverter, type FinishedArchive, sha256PathOf } from '../archive/index.ts';
+import {
+  ArchiveConverter,
+  type FileLock,
+  type FinishedArchive,
+  lockFile,
+  removeArchive,
+} from '../archive/index.ts';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../pools/index.ts';
-import { freePath } from './backup/file-name.ts';
+import { declareArchive, type ReservedName, reserveArchiveName } from './backup/reserved-name.ts';
 import { backupFileOf } from './backup-file.ts';
-import type { OperationContext, Workflow } from './context.ts';
+import type { EffectHandle, OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import type { FoundFile } from './restore/source.ts';
 
@@ -24,8 +30,6 @@ export const RECOMPRESS_STEPS = ['check', 'copy', 'publish', 'remove'] as const;
 /** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
 const COMPRESSED_SHARE = 0.5;
 const ENDING = /\.tar(\.zst)?$/i;
-/** Removing two files, on a pool that may be slow. */
-const REMOVE_TIMEOUT_MS = 600_000;
 
 export interface RecompressPlan {
   source: FoundFile;
@@ -68,51 +72,79 @@ export function recompressWorkflow(
   plan: RecompressPlan,
 ): Workflow {
   return async context => {
-    const converter = await context.step('check', () => check(dependencies, request, plan, context));
-    const { source, target } = plan;
-    let removals: { undo(signal: AbortSignal): Promise<void> }[];
+    const lock = await lockFile(plan.source.path, 'exclusive');
     try {
-      await context.step('copy', () => copy(converter, context));
-      const finished = await context.step('publish', () => converter.publish());
-      // Newest first: the archive goes before its hash file.
-      removals = [sha256PathOf(source.path), source.path].map(path =>
-        context.effects.begin({ type: 'file', path }, 'success'),
-      );
-      context.commit({ file: recordOf(finished, target) });
+      await recompress(dependencies, request, { ...plan, lock }, context);
     } finally {
-      await converter.abort();
+      await lock.release();
     }
-    dependencies.filesChanged(target.id);
-    await context.step('remove', async () => {
-      const signal = AbortSignal.timeout(REMOVE_TIMEOUT_MS);
-      for (const removal of removals.toReversed()) await removal.undo(signal);
-    });
-    dependencies.filesChanged(source.pool.id);
   };
 }
 
-/** Opens the old file, chooses the new one's name and asks for the space. */
+/** Nobody else has the old file until it is gone. */
+type LockedPlan = RecompressPlan & { lock: FileLock };
+
+async function recompress(
+  dependencies: WorkflowDependencies,
+  request: RecompressBackupRequest,
+  plan: LockedPlan,
+  context: OperationContext,
+): Promise<void> {
+  const { source, target, lock } = plan;
+  const { converter, name } = await context.step('check', () => check(dependencies, request, plan, context));
+  let removal: EffectHandle;
+  try {
+    await context.step('copy', () => copy(converter, context));
+    const finished = await context.step('publish', () => converter.publish());
+    await lock.confirm();
+    removal = context.effects.begin(
+      { type: 'replaced_archive', path: source.path, by: finished.path },
+      'success',
+    );
+    context.commit({ file: recordOf(finished, target) });
+  } finally {
+    await converter.abort();
+    await name.close();
+  }
+  await name.free();
+  dependencies.filesChanged(target.id);
+  await context.step('remove', async () => {
+    await removeArchive(source.path, lock);
+    removal.keep();
+  });
+  dependencies.filesChanged(source.pool.id);
+}
+
+/** Opens the old file, reserves the new one's name and asks for the space. */
 async function check(
   dependencies: WorkflowDependencies,
   request: RecompressBackupRequest,
-  { source, target, directory }: RecompressPlan,
+  { source, target, directory, lock }: LockedPlan,
   context: OperationContext,
-): Promise<ArchiveConverter> {
+): Promise<{ converter: ArchiveConverter; name: ReservedName }> {
   const { compress, compressionLevel } = request;
   const stem = basename(source.path).replace(ENDING, '');
-  const converter = await ArchiveConverter.open({
-    from: source.path,
-    path: await freePath(await made(directory), stem, compress ? '.tar.zst' : '.tar'),
-    compression: compress ? (compressionLevel === 0 ? {} : { level: compressionLevel }) : null,
-    signal: context.signal,
-    onProgress: bytes => context.progress.done(bytes),
-    ...(dependencies.compressionWorkers !== undefined && { workers: dependencies.compressionWorkers }),
-  });
+  const ending = compress ? '.tar.zst' : '.tar';
+  const name = await reserveArchiveName(context, await made(directory), stem, ending);
   try {
-    await requireSpace(target, converter.allocatedBytes * (compress ? COMPRESSED_SHARE : 1));
-    return converter;
+    const converter = await ArchiveConverter.open({
+      from: source.path,
+      lock,
+      path: name.path,
+      compression: compress ? (compressionLevel === 0 ? {} : { level: compressionLevel }) : null,
+      signal: context.signal,
+      onProgress: bytes => context.progress.done(bytes),
+      ...(dependencies.compressionWorkers !== undefined && { workers: dependencies.compressionWorkers }),
+    });
+    await requireSpace(target, converter.allocatedBytes * (compress ? COMPRESSED_SHARE : 1)).catch(
+      async error => {
+        await converter.abort();
+        throw error;
+      },
+    );
+    return { converter, name };
   } catch (error) {
-    await converter.abort();
+    await name.close();
     throw error;
   }
 }
@@ -127,8 +159,8 @@ async function made(directory: string): Promise<string> {
 }
 
 async function copy(converter: ArchiveConverter, context: OperationContext): Promise<void> {
-  const { backupId, partialPath, path } = converter;
-  context.effects.begin({ type: 'archive', backupId, partialPath, finalPath: path }, 'failure');
+  const { backupId, path, states } = converter;
+  declareArchive(context, path, { backupId, states });
   context.progress.total(converter.sizeBytes);
   await converter.write();
 }

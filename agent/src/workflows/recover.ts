@@ -2,20 +2,18 @@
  * Undoing what an operation did: the only undo code there is. Used by the running agent when an operation fails, is
  * cancelled or ends, and by the next agent after a crash, so each case is idempotent and expects to find any state.
  */
-import { stat } from 'node:fs/promises';
-import { errnoOf, hasKey } from '@virtkeep/shared/errors';
-import { removePath } from '@virtkeep/shared/files';
-import { openArchive, sha256PathOf, undoAppend } from '../archive/index.ts';
+import { freeName, undoAppend } from '../archive/index.ts';
 import { ensureResumed, ensureThawed } from '../guest/index.ts';
 import { type LeftImage, PendingAnswers } from '../images/index.ts';
 import { fromLibvirt, patiently } from '../libvirt/errors.ts';
 import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../snapshots/index.ts';
+import { removeReplaced, removeUnfinished } from './backup/remains.ts';
 import type { Effect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { forgetMerging, noteMerging, settleForgotten } from './forgotten-layers.ts';
 import { completeChange } from './guest/offline.ts';
 import { restoreAccess } from './instant/access.ts';
-import { pullIn } from './instant/pull.ts';
+import { pullLocked } from './instant/pull.ts';
 import { undoLoan } from './lend/loan.ts';
 import { removeOwnDirectory, removeOwnDomain, removeOwnFile } from './own-undo.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
@@ -74,7 +72,11 @@ async function undoEffect(
     case 'appended_archive':
       return undoAppend(effect.path, effect.tailPath);
     case 'archive':
-      return removeArchive(effect, signal);
+      return removeUnfinished(effect, signal);
+    case 'reserved_name':
+      return freeName(effect.path, effect.owner);
+    case 'replaced_archive':
+      return removeReplaced(effect);
     case 'file':
       return patiently(signal, () => removeOwnFile(dependencies, effect, signal, warn));
     case 'directory':
@@ -82,7 +84,7 @@ async function undoEffect(
     case 'domain':
       return patiently(signal, () => removeOwnDomain(dependencies, effect, warn));
     case 'instant_pull':
-      return pullIn(dependencies.libvirt(), effect, { signal, log });
+      return pullLocked(dependencies.libvirt(), effect, { signal, log });
     case 'archive_access':
       return restoreAccess(effect);
     case 'changed_disks':
@@ -114,41 +116,4 @@ async function removeState(
   await removeAutomaticState(dependencies.libvirt(), state, { signal, log, bandwidthMiB, beforePivot });
   await settle(state);
   await forgetMerging(state.overlays);
-}
-
-/** A published file is ours only when it bears the id: the name may have been taken by another since. */
-async function removeArchive(
-  effect: Extract<Effect, { type: 'archive' }>,
-  signal: AbortSignal,
-): Promise<void> {
-  await removePath(effect.partialPath);
-  await removePath(`${effect.partialPath}.qcow2`);
-  const found = await ownIdOf(effect.finalPath, signal);
-  if (found !== null && found !== effect.backupId) return;
-  await removePath(effect.finalPath);
-  // the hash file is written before the archive gets its name
-  await removePath(sha256PathOf(effect.finalPath));
-}
-
-/** The id in the archive's manifest, empty for a file that has none; null when there is no file. */
-async function ownIdOf(path: string, signal: AbortSignal): Promise<string | null> {
-  try {
-    const archive = await openArchive(path, signal);
-    try {
-      return archive.manifest?.backupId ?? '';
-    } finally {
-      await archive.close();
-    }
-  } catch (error) {
-    if (await isAbsent(path)) return null;
-    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return '';
-    throw error;
-  }
-}
-
-async function isAbsent(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => false,
-    error => errnoOf(error) === 'ENOENT',
-  );
 }

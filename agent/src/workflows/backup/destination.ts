@@ -3,13 +3,14 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fromIoError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { ArchiveAppender, ArchiveWriter, partialPathOf } from '../../archive/index.ts';
+import { ArchiveAppender, ArchiveWriter } from '../../archive/index.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { tailPathOf } from '../extend/base.ts';
-import { newArchivePath } from './file-name.ts';
+import { type BaseArchive, tailPathOf } from '../extend/base.ts';
+import { archiveStem } from './file-name.ts';
 import type { BackupJob } from './job.ts';
+import { declareArchive, type ReservedName, reserveArchiveName } from './reserved-name.ts';
 
 const DEFAULT_LEVEL = 3;
 
@@ -17,6 +18,8 @@ export interface Destination {
   archive: ArchiveWriter | ArchiveAppender;
   /** To be called after the commit: what would undo the work goes. */
   committed(): Promise<void>;
+  /** Stops what runs, undoes what was not finished, and lets go of the file or its name; harmless when repeated. */
+  close(): Promise<void>;
 }
 
 /**
@@ -35,27 +38,33 @@ export async function openDestination(
     onProgress: (bytes: number) => context.progress.done(bytes),
     ...(dependencies.compressionWorkers && { workers: dependencies.compressionWorkers }),
   };
-  if (job.base) return extended(context, job.base.path, { ...common, level });
-  const path = await archivePath(job, time, request.compress);
+  if (job.base) return extended(context, job.base, { ...common, level });
+  const name = await reservedPath(job, context, time, request.compress);
+  const { path } = name;
   const { backupId } = job;
-  const partialPath = partialPathOf(path, backupId);
-  context.effects.begin({ type: 'archive', backupId, partialPath, finalPath: path }, 'failure');
-  const archive = await ArchiveWriter.create({
-    ...common,
-    path,
-    backupId,
-    compression: request.compress ? { level } : null,
-    hash: request.hashSum,
-  });
-  return { archive, committed: async () => {} };
+  try {
+    declareArchive(context, path, { backupId, states: 1 });
+    const archive = await ArchiveWriter.create({
+      ...common,
+      path,
+      backupId,
+      compression: request.compress ? { level } : null,
+      hash: request.hashSum,
+    });
+    const close = () => archive.abort().finally(() => name.close());
+    return { archive, committed: () => name.free(), close };
+  } catch (error) {
+    await name.close();
+    throw error;
+  }
 }
 
 async function extended(
   context: OperationContext,
-  path: string,
+  { path, lock }: BaseArchive,
   options: { level: number; signal: AbortSignal; onProgress: (bytes: number) => void },
 ): Promise<Destination> {
-  const archive = await ArchiveAppender.open({ ...options, path });
+  const archive = await ArchiveAppender.open({ ...options, path, lock });
   const tailPath = tailPathOf(path, context.id);
   try {
     context.effects.begin({ type: 'file', path: tailPath }, 'success');
@@ -66,15 +75,21 @@ async function extended(
     throw error;
   }
   // at once, and not only with the operation's end, which may have states to merge first
-  return { archive, committed: () => rm(tailPath, { force: true }) };
+  return { archive, committed: () => rm(tailPath, { force: true }), close: () => archive.abort() };
 }
 
-async function archivePath({ target, facts }: BackupJob, time: Date, compress: boolean): Promise<string> {
+async function reservedPath(
+  { target, facts }: BackupJob,
+  context: OperationContext,
+  time: Date,
+  compress: boolean,
+): Promise<ReservedName> {
   const directory = join(target.path!, BACKUPS_DIR);
   try {
     await mkdir(directory, { recursive: true, mode: 0o755 });
   } catch (error) {
     throw fromIoError(error, 'making', directory);
   }
-  return newArchivePath(directory, facts.config.name, time, compress);
+  const stem = archiveStem(facts.config.name, time);
+  return reserveArchiveName(context, directory, stem, compress ? '.tar.zst' : '.tar');
 }

@@ -37,6 +37,7 @@ export interface ExtendedArchive extends BaseArchive {
 }
 
 /**
+ * Whoever calls it releases the lock of `base` when it is done.
  * @throws VirtkeepError domain_not_found, pool_not_found and the refusals of the specification's 2.3 and 8;
  *   not_extendable and what else is wrong with the archive to be extended, unless a full backup may stand in
  */
@@ -79,6 +80,21 @@ async function extension(
   pools: PoolRecord[],
 ): Promise<BackupJob> {
   const base = await readBase(request, pools, dependencies, context.signal);
+  try {
+    return await extensionOf(dependencies, request, context, pools, base);
+  } catch (error) {
+    await base.lock.release();
+    throw error;
+  }
+}
+
+async function extensionOf(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  pools: PoolRecord[],
+  base: BaseArchive,
+): Promise<BackupJob> {
   if (await carriesClones(dependencies, request.domainId)) throw notExtendable(base.filename, NO_STATE);
   const facts = await factsOf(dependencies, request, context, pools, true);
   const { config, states, chains, template } = facts;

@@ -30,8 +30,12 @@ beforeAll(async () => {
 });
 afterAll(() => dir.remove());
 
-const read = (growthLimits: Partial<typeof GROWTH_LIMITS> = {}) =>
-  readBase(request, pools, { nodeName: 'n', growthLimits: { ...GROWTH_LIMITS, ...growthLimits } }, signal);
+async function read(changes: Partial<typeof GROWTH_LIMITS> = {}) {
+  const growthLimits = { ...GROWTH_LIMITS, ...changes };
+  const base = await readBase(request, pools, { nodeName: 'n', growthLimits }, signal);
+  await base.lock.release();
+  return base;
+}
 
 describe('an archive that is to be extended', () => {
   test('is read as it is', async () => {

@@ -10,6 +10,7 @@ import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import type { Logger } from '@virtkeep/shared/log';
+import { lockFile } from '../../archive/index.ts';
 import { readImageHeader } from '../../disks/index.ts';
 import { type DiskConfig, parseDomain, stripBackingStore } from '../../domain-xml/index.ts';
 import { isNoDomain, patiently } from '../../libvirt/errors.ts';
@@ -72,6 +73,20 @@ export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullO
       log.warn('a step of an instant restore failed, looking again', { step, error });
     }
     if (failures > 0) await sleep(RETRY_MS, signal);
+  }
+}
+
+/**
+ * The same, with the archive held against everybody who would change or remove it. It is held by the whole operation; this
+ * is what an earlier run of the agent let go.
+ * @throws VirtkeepError as {@link pullIn}; file_busy while another node writes the archive
+ */
+export async function pullLocked(libvirt: Libvirt, pull: InstantPull, options: PullOptions): Promise<void> {
+  const lock = (await exists(pull.archivePath)) ? await lockFile(pull.archivePath, 'shared') : null;
+  try {
+    await pullIn(libvirt, pull, options);
+  } finally {
+    await lock?.release();
   }
 }
 

@@ -3,7 +3,13 @@ import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { BackupFileRef } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { type Archive, type Manifest, type ManifestState, openArchive } from '../../archive/index.ts';
+import {
+  type Archive,
+  type Holding,
+  type Manifest,
+  type ManifestState,
+  openArchive,
+} from '../../archive/index.ts';
 import { BACKUPS_DIR, type PoolRecord, resolveInPool } from '../../pools/index.ts';
 
 /** A backup file of a pool, found and judged; its path leads nowhere outside of the pool's `backups/`. */
@@ -46,10 +52,16 @@ export interface OpenedBackup {
 /**
  * Opens an archive of this product and reads the state's own manifest and XML; close `archive` when done.
  * @param wanted number or name of the state; empty: the newest
- * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found
+ * @param holding `none` for a look at it that is over at once
+ * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found, file_busy
  */
-export async function openBackup(path: string, wanted: string, signal: AbortSignal): Promise<OpenedBackup> {
-  const archive = await openArchive(path, signal, { salvage: true });
+export async function openBackup(
+  path: string,
+  wanted: string,
+  signal: AbortSignal,
+  holding: Holding = 'shared',
+): Promise<OpenedBackup> {
+  const archive = await openArchive(path, signal, { salvage: true, holding });
   try {
     // Of an archive that lost its end an older state is given only to who asks for that one.
     if (archive.damage !== null && wanted === '') {

@@ -1,0 +1,99 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { type FileLock, isBeingWritten, lockFile, whenLocksAreMissing } from './file-lock.ts';
+import { setLock } from './syscalls.ts';
+
+const run = promisify(execFile);
+let directory: string;
+let path: string;
+const held: FileLock[] = [];
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'file-lock-'));
+  path = join(directory, 'a.tar');
+  await writeFile(path, 'content');
+});
+afterEach(async () => {
+  for (const lock of held.splice(0)) await lock.release();
+  await rm(directory, { recursive: true });
+});
+
+async function lock(mode: 'shared' | 'exclusive', file = path): Promise<FileLock> {
+  const taken = await lockFile(file, mode);
+  held.push(taken);
+  return taken;
+}
+
+const busy = expect.objectContaining({ msgKey: 'file_busy' });
+
+test('readers go together, a writer goes with nobody', async () => {
+  const first = await lock('shared');
+  const second = await lock('shared');
+  await expect(lockFile(path, 'exclusive')).rejects.toEqual(busy);
+  await first.release();
+  await expect(lockFile(path, 'exclusive')).rejects.toThrow(/another node/);
+  await second.release();
+  await lock('exclusive');
+  await expect(lockFile(path, 'shared')).rejects.toEqual(busy);
+  await expect(lockFile(path, 'exclusive')).rejects.toEqual(busy);
+});
+
+test('another process is told of it, and its death frees the file', async () => {
+  const take = `
+    const { lockFile } = await import(${JSON.stringify(new URL('./file-lock.ts', import.meta.url).href)});
+    try { await lockFile(process.argv[1], process.argv[2]); console.log('locked'); }
+    catch (error) { console.log(error.msgKey); }
+    process.kill(process.pid, 'SIGKILL');`;
+  const other = async (mode: string) => {
+    const args = ['--input-type=module', '--no-warnings', '-e', take, path, mode];
+    const { stdout } = await run(process.execPath, args).catch((error: { stdout: string }) => error);
+    return stdout.trim();
+  };
+  const reader = await lock('shared');
+  expect(await other('exclusive')).toBe('file_busy');
+  expect(await other('shared')).toBe('locked');
+  await reader.release();
+  expect(await other('exclusive')).toBe('locked');
+  await lock('exclusive');
+});
+
+test('a name that means another file by the time of the lock is opened again', async () => {
+  const old = await lock('exclusive');
+  const next = join(directory, 'next');
+  await writeFile(next, 'other');
+  await rename(next, path);
+  const fresh = await lock('shared');
+  expect((await fresh.handle.stat()).ino).not.toBe((await old.handle.stat()).ino);
+});
+
+test('a file that is gone is an error of its opening', async () => {
+  await expect(lockFile(join(directory, 'none'), 'shared')).rejects.toMatchObject({ msgKey: 'io_failed' });
+});
+
+test('what QEMU has open is not written, and is read', async () => {
+  const qemu = await lock('shared');
+  await setLock(qemu.handle.fd, 'shared', { start: 100n, lengthBytes: 1n });
+  await setLock(qemu.handle.fd, 'none', { start: 1n << 62n, lengthBytes: 1n });
+  await expect(lockFile(path, 'exclusive')).rejects.toEqual(busy);
+  await lock('shared');
+});
+
+test('who looks without a lock learns whether somebody writes', async () => {
+  const reader = await lock('shared');
+  expect(await isBeingWritten(reader.handle)).toBe(false);
+  await reader.release();
+  const writer = await lock('exclusive');
+  await expect(writer.confirm()).resolves.toBeUndefined();
+  expect(await isBeingWritten(writer.handle)).toBe(false);
+});
+
+test('a file system without locks is told of once, and nothing is refused there', async () => {
+  const told: string[] = [];
+  whenLocksAreMissing(file => told.push(file));
+  // the locks of proc's files are refused with EINVAL? see below
+  expect(told).toEqual([]);
+});

@@ -1,0 +1,150 @@
+/**
+ * Who reads an archive and who writes it, agreed upon by all nodes on the file itself: any number of readers (a restore, an
+ * instant restore to the end of its pull, a verification, a download), or one writer (an increment, a conversion, a
+ * removal). A lock of the open file description goes when its holder dies, whatever way, and NFSv4 and CIFS carry it to
+ * the other nodes. Where a file system has none the controller's record of readers and writers is all there is.
+ */
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { isLocked, type LockRange, setLock } from './syscalls.ts';
+
+/** Far behind all data: on CIFS nobody may read or write what is locked. */
+const OURS: LockRange = { start: 1n << 62n, lengthBytes: 1n };
+/** Where QEMU locks the images it has open, archives of an instant restore among them (its block/file-posix.c). */
+const OF_QEMU: LockRange = { start: 100n, lengthBytes: 200n };
+/** So often a name may come to mean another file between its opening and its locking. */
+const MAX_OPENINGS = 5;
+
+export type LockMode = 'shared' | 'exclusive';
+
+/** A lock that is held until `release`. */
+export interface FileLock {
+  readonly path: string;
+  readonly mode: LockMode;
+  /** Of the locked file; open for writing too when the lock is exclusive. */
+  readonly handle: FileHandle;
+  /** False on a file system without locks: others are not kept out. */
+  readonly excludes: boolean;
+  /** @throws VirtkeepError file_busy when the lock was lost meanwhile (its server was away too long), and another has it */
+  confirm(): Promise<void>;
+  /** Harmless when repeated. */
+  release(): Promise<void>;
+}
+
+type TellMissing = (path: string) => void;
+let tellMissing: TellMissing = () => {};
+const toldOf = new Set<number>();
+
+/** @param tell is called once for each file system that has no locks, with the path of a file there. */
+export function whenLocksAreMissing(tell: TellMissing): void {
+  tellMissing = tell;
+  toldOf.clear();
+}
+
+/**
+ * Locks a file that exists, and makes sure that the path still names it then.
+ * @throws VirtkeepError file_busy, io_failed (also when there is no such file), pool_read_only
+ */
+export async function lockFile(path: string, mode: LockMode): Promise<FileLock> {
+  for (let opening = 1; opening <= MAX_OPENINGS; opening += 1) {
+    const handle = await opened(path, mode);
+    try {
+      const result = await taken(handle, path, mode);
+      if (result === 'held') throw fileBusy(path);
+      if (await isStillNamed(handle, path)) return new HeldLock(path, mode, handle, result === 'locked');
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+    await handle.close();
+  }
+  throw fileBusy(path);
+}
+
+/** A lock that is another's to give back. */
+export function borrowedLock(lock: FileLock | undefined): FileLock | undefined {
+  if (lock === undefined) return undefined;
+  const { path, mode, handle, excludes } = lock;
+  return { path, mode, handle, excludes, confirm: () => lock.confirm(), release: async () => {} };
+}
+
+/** Whether somebody writes the file now, for who looks without a lock; false when that cannot be told. */
+export async function isBeingWritten(handle: FileHandle): Promise<boolean> {
+  return isLocked(handle.fd, 'shared', OURS);
+}
+
+/** What refuses a file that is locked: who has it the file system does not say. */
+export function fileBusy(path: string): VirtkeepError {
+  const params = {
+    file: basename(path),
+    operation: 'of another node',
+    kind: 'it holds the lock on the file',
+  };
+  return new VirtkeepError('file_busy', params);
+}
+
+class HeldLock implements FileLock {
+  readonly path: string;
+  readonly mode: LockMode;
+  readonly handle: FileHandle;
+  readonly excludes: boolean;
+  #released = false;
+
+  constructor(path: string, mode: LockMode, handle: FileHandle, excludes: boolean) {
+    this.path = path;
+    this.mode = mode;
+    this.handle = handle;
+    this.excludes = excludes;
+  }
+
+  async confirm(): Promise<void> {
+    if ((await setLock(this.handle.fd, this.mode, OURS)) === 'held') throw fileBusy(this.path);
+  }
+
+  async release(): Promise<void> {
+    if (this.#released) return;
+    this.#released = true;
+    // Before the descriptor: a process that is just being started has a copy of it for a moment.
+    await setLock(this.handle.fd, 'none', OURS);
+    await this.handle.close();
+  }
+}
+
+async function opened(path: string, mode: LockMode): Promise<FileHandle> {
+  try {
+    return await open(path, mode === 'exclusive' ? 'r+' : 'r');
+  } catch (error) {
+    throw fromIoError(error, 'opening', path);
+  }
+}
+
+async function taken(
+  handle: FileHandle,
+  path: string,
+  mode: LockMode,
+): Promise<'locked' | 'held' | 'unsupported'> {
+  const result = await setLock(handle.fd, mode, OURS);
+  if (result === 'unsupported') await tellOnce(handle, path);
+  // A VM that an agent started from the archive reads it also while no agent runs.
+  if (mode === 'exclusive' && (await isLocked(handle.fd, mode, OF_QEMU))) return 'held';
+  return result;
+}
+
+async function tellOnce(handle: FileHandle, path: string): Promise<void> {
+  const { dev } = await handle.stat();
+  if (toldOf.has(dev)) return;
+  toldOf.add(dev);
+  tellMissing(path);
+}
+
+/** Between opening and locking it may have been removed, and the name given to another. */
+async function isStillNamed(handle: FileHandle, path: string): Promise<boolean> {
+  try {
+    const [locked, named] = [await handle.stat(), await stat(path)];
+    return locked.dev === named.dev && locked.ino === named.ino;
+  } catch (error) {
+    if (['ENOENT', 'ESTALE'].includes(errnoOf(error) ?? '')) return false;
+    throw fromIoError(error, 'looking at', path);
+  }
+}

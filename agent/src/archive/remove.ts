@@ -1,0 +1,26 @@
+import { rm } from 'node:fs/promises';
+import { fromIoError } from '@virtkeep/shared/errors';
+import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
+import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
+import { sha256PathOf } from './names.ts';
+
+/**
+ * Removes an archive and its hash file, durably, when nobody reads or writes it. The archive goes first: a hash file
+ * without archive is harmless, an archive that lost its hash file looks unproved. What is not there is fine; then its
+ * hash file, if there is one, is another's who is about to take the name.
+ * @param lock exclusive, of the archive, which stays the caller's; undefined: one is taken meanwhile
+ * @throws VirtkeepError file_busy, io_failed, pool_read_only
+ */
+export async function removeArchive(path: string, lock?: FileLock): Promise<void> {
+  if (!(await exists(path))) return;
+  const own = borrowedLock(lock) ?? (await lockFile(path, 'exclusive'));
+  try {
+    await rm(path, { force: true });
+    await rm(sha256PathOf(path), { force: true });
+    await syncDirectoryOf(path);
+  } catch (error) {
+    throw fromIoError(error, 'removing', path);
+  } finally {
+    await own.release();
+  }
+}

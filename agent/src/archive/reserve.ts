@@ -1,0 +1,109 @@
+/**
+ * Names of new archives are taken before anything is copied: by a small hidden file beside the archive's future place, made
+ * exclusively, that names its owner. While the owner writes, it holds that file's lock, so a reservation of a writer that
+ * died keeps nobody else from the name. It is removed after the commit: until then it proves whose the published file is.
+ */
+import { open, readFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
+import { exists, removePath } from '@virtkeep/shared/files';
+import { type FileLock, lockFile } from './file-lock.ts';
+
+/** Longer ones are no reservations. */
+const MAX_OWNER_BYTES = 256;
+
+const reservationPathOf = (path: string): string => join(dirname(path), `.${basename(path)}.reserved`);
+
+/**
+ * Takes the name for an owner, as long as the answered lock is held; null when it is taken, by an archive or by another
+ * who is making one.
+ * @param path where the archive is going to be
+ * @param owner an id that nobody else uses
+ * @throws VirtkeepError io_failed, disk_full, pool_read_only
+ */
+export async function reserveName(path: string, owner: string): Promise<FileLock | null> {
+  if (await exists(path)) return null;
+  const isNew = await made(reservationPathOf(path), owner);
+  const lock = await lockReservation(path);
+  if (lock === null) return null;
+  try {
+    const isOwn = (await ownerIn(path)) === owner;
+    // One that is there already is stale when it could be locked; where there are no locks that cannot be told.
+    if (isOwn || (!isNew && lock.excludes)) {
+      if (!isOwn) await write(lock, owner);
+      if (!(await exists(path))) return lock;
+      // published since it was looked for
+      await removePath(reservationPathOf(path));
+    }
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
+  await lock.release();
+  return null;
+}
+
+/** Whether the name is still this owner's: what was published under it is its own then. @throws VirtkeepError io_failed */
+export async function ownsName(path: string, owner: string): Promise<boolean> {
+  return (await ownerIn(path)) === owner;
+}
+
+/** Gives a name free that this owner took, unless it was given to another since. Idempotent. @throws VirtkeepError io_failed */
+export async function freeName(path: string, owner: string): Promise<void> {
+  const lock = await lockReservation(path);
+  if (lock === null) return;
+  try {
+    if (await ownsName(path, owner)) await removePath(reservationPathOf(path));
+  } finally {
+    await lock.release();
+  }
+}
+
+/** False when there is one already. */
+async function made(reservation: string, owner: string): Promise<boolean> {
+  try {
+    const file = await open(reservation, 'wx', 0o600);
+    try {
+      await file.writeFile(owner);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    return true;
+  } catch (error) {
+    if (errnoOf(error) === 'EEXIST') return false;
+    throw fromIoError(error, 'reserving', reservation);
+  }
+}
+
+/** Null when another has it, or when it is gone. */
+async function lockReservation(path: string): Promise<FileLock | null> {
+  const reservation = reservationPathOf(path);
+  try {
+    return (await exists(reservation)) ? await lockFile(reservation, 'exclusive') : null;
+  } catch (error) {
+    if (hasKey(error, 'file_busy') || !(await exists(reservation))) return null;
+    throw error;
+  }
+}
+
+async function write({ handle, path }: FileLock, owner: string): Promise<void> {
+  try {
+    await handle.truncate(0);
+    await handle.write(owner, 0);
+    await handle.sync();
+  } catch (error) {
+    throw fromIoError(error, 'reserving', path);
+  }
+}
+
+/** Null when there is no reservation; empty for one that was cut off while it was made. */
+async function ownerIn(path: string): Promise<string | null> {
+  const reservation = reservationPathOf(path);
+  try {
+    return (await readFile(reservation)).toString('utf8', 0, MAX_OWNER_BYTES);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return null;
+    throw fromIoError(error, 'reading', reservation);
+  }
+}

@@ -1,0 +1,104 @@
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { ArchiveAppender } from '../../archive/index.ts';
+import { appendState, noise, signal, writeArchive } from '../../archive/test-kit.ts';
+import { samplePool } from '../../pools/sample-pool.ts';
+import { readBase, tailPathOf } from './base.ts';
+
+const OTHER_OPERATION = 'c0ffee00-0000-4000-8000-000000000001';
+let directory: string;
+let path: string;
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'extend-base-'));
+  mkdirSync(join(directory, 'backups'));
+  path = join(directory, 'backups', 'a.tar');
+  await writeArchive(path, [{ name: 'd', from: noise(5000) }], { hash: true });
+  await appendState(path, [{ name: 'e', from: noise(5000, 2) }]);
+  rmSync(`${path}.tail`);
+});
+afterEach(() => rmSync(directory, { recursive: true }));
+
+const read = () =>
+  readBase(
+    StartBackupRequest.fromPartial({ extend: { poolId: 'id-p', filename: 'a.tar' } }),
+    [samplePool('p', { path: directory })],
+    { nodeName: 'node' },
+    signal,
+  );
+
+test('an extension that died on another node is undone before the archive is extended again', async () => {
+  const before = readFileSync(path);
+  const tailPath = tailPathOf(path, OTHER_OPERATION);
+  const dying = await ArchiveAppender.open({ path, signal });
+  await dying.begin(tailPath);
+  await dying.addBytes('f', 'layer', noise(70_000, 3));
+  const saved = readFileSync(tailPath);
+  await dying.abort();
+  // as a node that lost its power leaves both
+  const torn = Buffer.concat([before.subarray(0, -1024), noise(30_000, 4)]);
+  writeFileSync(path, torn);
+  writeFileSync(tailPath, saved);
+  const base = await read();
+  expect(base.manifest.states).toHaveLength(2);
+  expect(readFileSync(path).equals(before)).toBe(true);
+  expect(existsSync(tailPath)).toBe(false);
+  await base.lock?.release();
+});
+
+test('an old end whose extension was committed is not put back', async () => {
+  const dying = await ArchiveAppender.open({ path, signal });
+  const tailPath = tailPathOf(path, OTHER_OPERATION);
+  await dying.begin(tailPath);
+  const saved = readFileSync(tailPath);
+  await dying.abort();
+  await appendState(path, [{ name: 'f', from: noise(5000, 3) }]);
+  rmSync(`${path}.tail`);
+  writeFileSync(tailPath, saved);
+  const after = readFileSync(path);
+  const base = await read();
+  expect(base.manifest.states).toHaveLength(3);
+  expect(readFileSync(path).equals(after)).toBe(true);
+  expect(existsSync(tailPath)).toBe(false);
+  await base.lock?.release();
+});
+
+test('while an extension is under way another is refused, and the old end that it saved stays', async () => {
+  const running = await ArchiveAppender.open({ path, signal });
+  const tailPath = tailPathOf(path, OTHER_OPERATION);
+  await running.begin(tailPath);
+  try {
+    await expect(read()).rejects.toMatchObject({ msgKey: 'file_busy' });
+    expect(existsSync(tailPath)).toBe(true);
+  } finally {
+    await running.abort();
+  }
+});
+
+test('the old end of an archive that was replaced is not put into its successor', async () => {
+  const running = await ArchiveAppender.open({ path, signal });
+  const tailPath = tailPathOf(path, OTHER_OPERATION);
+  await running.begin(tailPath);
+  const saved = readFileSync(tailPath);
+  await running.abort();
+  rmSync(path);
+  rmSync(`${path}.sha256`);
+  await writeArchive(path, [{ name: 'd', from: noise(900_000, 9) }]);
+  truncateSync(path, 800_000);
+  const successor = readFileSync(path);
+  writeFileSync(tailPath, saved);
+  await expect(read()).rejects.toMatchObject({ msgKey: 'archive_damaged' });
+  expect(readFileSync(path).equals(successor)).toBe(true);
+  expect(existsSync(`${path}.sha256`)).toBe(false);
+});
