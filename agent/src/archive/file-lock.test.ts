@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { type FileLock, isBeingWritten, lockFile, whenLocksAreMissing } from './file-lock.ts';
+import { type FileLock, isBeingWritten, lockFile } from './file-lock.ts';
 import { setLock } from './syscalls.ts';
 
 const run = promisify(execFile);
@@ -89,11 +89,4 @@ test('who looks without a lock learns whether somebody writes', async () => {
   const writer = await lock('exclusive');
   await expect(writer.confirm()).resolves.toBeUndefined();
   expect(await isBeingWritten(writer.handle)).toBe(false);
-});
-
-test('a file system without locks is told of once, and nothing is refused there', async () => {
-  const told: string[] = [];
-  whenLocksAreMissing(file => told.push(file));
-  // the locks of proc's files are refused with EINVAL? see below
-  expect(told).toEqual([]);
 });

@@ -135,6 +135,7 @@ export class BackupService {
     }
     return this.#catalogue.creating({
       id: made.fileId,
+      operation: made.taskId,
       poolId: made.poolId,
       domain: made.domain,
       description: options.description ?? '',
@@ -199,6 +200,7 @@ export class BackupService {
         { id: domainId, class: 'domain' },
         { id: row.id, class: 'file' },
       ],
+      prepare: () => this.#catalogue.read(row.id),
       send: (clients, operationId, signal) => clients.restores.start({ operationId, ...request }, { signal }),
     });
   }

@@ -5,7 +5,8 @@
  * A file's life: CREATING → ACTIVE; ACTIVE → DELETING → gone; ACTIVE ⇄ MISSING as scans find it; ACTIVE ⇄ DAMAGED by
  * scan or verification; UPDATING while it is extended or converted. When an operation fails, what it left is set right:
  * a file that was being made never came to be, any other is what it was before. A file in work names its operation, so
- * that another one, refused because of it, does not set it right too early.
+ * that another one, refused because of it, does not set it right too early. What changes or removes a file is refused while
+ * another reads it, and the other way round, on whichever nodes they run.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
@@ -27,10 +28,13 @@ import {
   UNVERIFIED,
   unpublishedPath,
 } from './file-record.ts';
+import { FileUsers } from './file-users.ts';
 import { KeyedQueue } from './keyed-queue.ts';
 
 export interface NewFile {
   id: string;
+  /** Id of the task that makes it. */
+  operation: string;
   poolId: string;
   domain: { id: string; name: string };
   description: string;
@@ -55,6 +59,7 @@ export type FileTold = (id: string, action: 'created' | 'changed' | 'removed') =
 export class Catalogue {
   /** A file is read, and written with what that told, by one at a time: what comes between would be lost. */
   readonly #turns = new KeyedQueue();
+  readonly #users: FileUsers;
   readonly #db: Database;
   readonly #tell: FileTold;
   readonly #domainOf: (id: string) => Domain | undefined;
@@ -62,6 +67,7 @@ export class Catalogue {
   /** @param domainOf the VM of this id, while a known node has it. */
   constructor(db: Database, tell: FileTold, domainOf: (id: string) => Domain | undefined) {
     this.#db = db;
+    this.#users = new FileUsers(db);
     this.#tell = tell;
     this.#domainOf = domainOf;
   }
@@ -113,7 +119,10 @@ export class Catalogue {
         domain_id: file.domain.id,
         domain_name: file.domain.name,
         created: now,
-        record_json: JSON.stringify(NO_DETAILS),
+        record_json: JSON.stringify({
+          ...NO_DETAILS,
+          work: { operation: file.operation, description: null, protected: null },
+        }),
         modified: now,
       })
       .execute();
@@ -186,14 +195,61 @@ export class Catalogue {
 
   /**
    * An operation begins to change or remove the file.
-   * @throws file_busy when another one has it in work.
+   * @throws file_busy when another one has it in work, or reads it.
    */
   begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
     return this.#turns.run(id, async () => {
       const row = await this.get(id);
       if (isInWork(row)) throw busy(row);
+      await this.#assertUnread(row);
       await this.#setDetails(row, status, { ...detailsOf(row), work });
     });
+  }
+
+  /**
+   * A task, which is on disk already, begins to read the file; it does until its outcome stands.
+   * @throws file_not_found, file_busy when something that runs changes or removes the file. An operation whose node is lost
+   * does not count: a restore may be what its VM needs now, and the node that reads finds out what can be read.
+   */
+  read(id: string): Promise<void> {
+    return this.#turns.run(id, () => this.#assertReadable(id));
+  }
+
+  /** The same for a download. @returns what ends it. @throws as `read`. */
+  download(id: string): Promise<() => void> {
+    return this.#turns.run(id, async () => {
+      await this.#assertReadable(id);
+      return this.#users.download(id);
+    });
+  }
+
+  async #assertReadable(id: string): Promise<void> {
+    const row = await this.get(id);
+    if (!isInWork(row)) return;
+    const { work } = detailsOf(row);
+    if (row.status !== 'UPDATING' || work === null || (await this.#users.isRunning(work.operation)))
+      throw busy(row);
+  }
+
+  async #assertUnread(row: FileRow): Promise<void> {
+    const reader = await this.#users.readerOf(row.id);
+    if (reader) throw new VirtkeepError('file_busy', { file: row.verbose_name, ...reader });
+  }
+
+  /** The file, when nothing uses it at all. @throws file_not_found, file_busy. */
+  async unused(id: string): Promise<FileRow> {
+    const row = await this.idle(id);
+    await this.#assertUnread(row);
+    return row;
+  }
+
+  /**
+   * Lets go of what a task holds that was given up: the files it had in work are what they were before. What it reads it
+   * holds only while it has no outcome. Idempotent.
+   */
+  async letGo(taskId: string): Promise<void> {
+    for (const row of await this.inWork())
+      if (detailsOf(row).work?.operation === taskId) await this.operationFailed(row.id, taskId);
   }
 
   /** The file, when nothing makes, changes or removes it. @throws file_not_found, file_busy. */

@@ -3,6 +3,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { DownloadBackupChunk } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { NodeLinks } from '../agents/links.ts';
 import type { FileRow } from '../store/schema.ts';
+import type { Catalogue } from './catalogue.ts';
 import { detailsOf } from './file-record.ts';
 import { assertArchive, type LibraryService, refOf } from './library.ts';
 import type { PoolService } from './pools.ts';
@@ -32,9 +33,11 @@ export class DownloadService {
   readonly #library: LibraryService;
   readonly #links: NodeLinks;
   readonly #pools: PoolService;
+  readonly #catalogue: Catalogue;
   #open = 0;
 
-  constructor(library: LibraryService, links: NodeLinks, pools: PoolService) {
+  constructor(library: LibraryService, links: NodeLinks, pools: PoolService, catalogue: Catalogue) {
+    this.#catalogue = catalogue;
     this.#library = library;
     this.#links = links;
     this.#pools = pools;
@@ -54,6 +57,11 @@ export class DownloadService {
     return () => {
       this.#open -= 1;
     };
+  }
+
+  /** Nothing changes or removes the file from now on. @returns what ends it. @throws file_not_found, file_busy. */
+  hold({ row }: Download): Promise<() => void> {
+    return this.#catalogue.download(row.id);
   }
 
   /** Changes whenever the bytes do. */

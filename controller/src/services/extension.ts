@@ -73,7 +73,7 @@ export class ExtensionChooser {
   }
 
   async #chosen(id: string, domain: Domain, nodeId: string): Promise<FileRow> {
-    const file = await this.#catalogue.idle(id);
+    const file = await this.#catalogue.unused(id);
     const reason = this.#whyNot(file, domain, nodeId);
     if (reason !== '')
       throw new VirtkeepError('not_extendable', { file: file.filename, reason, field: 'backup' });
@@ -92,7 +92,7 @@ export class ExtensionChooser {
     const file = archives.find(
       one => this.#whyNot(one, domain, nodeId) === '' && this.#pools.isWritable(one.pool_id, nodeId),
     );
-    if (file) return { file: await this.#catalogue.idle(file.id), fallbackReason: '' };
+    if (file) return { file: await this.#catalogue.unused(file.id), fallbackReason: '' };
     const [newest] = archives;
     if (!newest) return { file: undefined, fallbackReason: '' };
     const reason = this.#whyNot(newest, domain, nodeId) || 'its data pool cannot be written';

@@ -123,6 +123,7 @@ export class LibraryService {
       user,
       nodeId: this.#pools.nodeFor(row.pool_id),
       entities: [{ id, class: 'file' }],
+      prepare: () => this.#catalogue.read(id),
       send: (clients, operationId, signal) =>
         clients.backups.verify({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -141,7 +142,7 @@ export class LibraryService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const row = await this.#catalogue.idle(id);
+    const row = await this.#catalogue.unused(id);
     assertArchive(row, compress ? 'compress' : 'unpack');
     if (compress === (row.compressed === 1)) {
       const format = compress ? 'compressed' : 'plain';
@@ -178,7 +179,7 @@ export class LibraryService {
     const row = await this.#catalogue.get(id);
     if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
     if (row.status === 'MISSING') return this.#forget(row, user, taskId);
-    await this.#catalogue.idle(id);
+    await this.#catalogue.unused(id);
     const nodeId = this.#pools.nodeFor(row.pool_id);
     this.#pools.writable(row.pool_id, nodeId, 'file');
     const work = { operation: taskId, description: null, protected: null };

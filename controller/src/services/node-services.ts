@@ -83,7 +83,7 @@ export function createNodeServices(
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
   const domains = new DomainService(inventory, links, nodeTasks);
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
-  const downloads = new DownloadService(library, links, pools);
+  const downloads = new DownloadService(library, links, pools, catalogue);
   const snapshots = new SnapshotService(inventory, nodeTasks);
   const templates = new TemplateService(inventory, nodeTasks, pools);
   const vdisks = new VdiskService(inventory, links);

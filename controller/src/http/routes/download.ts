@@ -62,6 +62,9 @@ async function answer(
     leave();
   });
   const download = await services.downloads.find(id, member);
+  const release = await services.downloads.hold(download);
+  reply.raw.once('close', release);
+  if (reply.raw.destroyed) release();
   const wanted = rangeHeader(request, services.downloads.tagOf(download));
   const head = request.method === 'HEAD';
   const asked =

@@ -1,0 +1,63 @@
+/**
+ * Who reads a backup file at present, on whichever node: the tasks without an outcome that read it, and the downloads under
+ * way. A task is on disk before its start call leaves, so this outlives the controller; one whose node is lost counts until
+ * it ends or its locks are released. Who writes a file stands in its own row (`FileWork`).
+ */
+import type { Database } from '../store/schema.ts';
+
+/** Kinds of tasks that read a file to their end, and the word for it in a refusal. */
+const READERS: Record<string, string> = { domain_restore: 'restore', file_verify: 'verify' };
+
+export interface FileUser {
+  /** Id of its task. */
+  operation: string;
+  kind: string;
+}
+
+export class FileUsers {
+  readonly #db: Database;
+  readonly #downloads = new Map<string, number>();
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /** Counts a download. @returns what ends it */
+  download(fileId: string): () => void {
+    this.#downloads.set(fileId, (this.#downloads.get(fileId) ?? 0) + 1);
+    let open = true;
+    return () => {
+      if (!open) return;
+      open = false;
+      const left = (this.#downloads.get(fileId) ?? 1) - 1;
+      if (left === 0) this.#downloads.delete(fileId);
+      else this.#downloads.set(fileId, left);
+    };
+  }
+
+  /** One that reads the file; undefined when nobody does. */
+  async readerOf(fileId: string): Promise<FileUser | undefined> {
+    const task = await this.#db
+      .selectFrom('task_entities')
+      .innerJoin('tasks', 'tasks.id', 'task_entities.task_id')
+      .select(['tasks.id', 'tasks.name'])
+      .where('task_entities.entity_id', '=', fileId)
+      .where('tasks.name', 'in', Object.keys(READERS))
+      .where('tasks.status', 'in', ['IN_PROGRESS', 'LOST'])
+      .orderBy('tasks.created')
+      .executeTakeFirst();
+    if (task) return { operation: task.id, kind: READERS[task.name]! };
+    return this.#downloads.has(fileId) ? { operation: 'of a download', kind: 'download' } : undefined;
+  }
+
+  /** Whether a task is under way on a node that answers. */
+  async isRunning(taskId: string): Promise<boolean> {
+    const task = await this.#db
+      .selectFrom('tasks')
+      .select('id')
+      .where('id', '=', taskId)
+      .where('status', '=', 'IN_PROGRESS')
+      .executeTakeFirst();
+    return task !== undefined;
+  }
+}
