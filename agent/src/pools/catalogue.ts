@@ -63,7 +63,8 @@ export class Catalogue {
     for (const entry of this.#entries.values()) {
       if (poolId !== undefined && entry.poolId !== poolId) continue;
       const owned = entry.ownId !== '' && owners.get(entry.ownId) === entry;
-      found.push({ ...entry.file, id: owned ? entry.ownId : uuidV5(entry.poolId, entry.filename) });
+      const id = owned ? entry.ownId : uuidV5(entry.poolId, entry.filename);
+      found.push({ ...entry.file, id, archiveId: entry.ownId });
     }
     return found.sort((a, b) => (a.path < b.path ? -1 : 1));
   }
@@ -82,8 +83,10 @@ export class Catalogue {
   async refresh(pool: Place, options: { signal: AbortSignal; fresh?: boolean }): Promise<boolean> {
     const { signal, fresh = false } = options;
     const directory = join(pool.path, BACKUPS_DIR);
+    // What comes in while the directory is read, by another refresh, need not be in this listing.
+    const before = [...this.#entries].filter(([, entry]) => entry.poolId === pool.id).map(([path]) => path);
     const names = await listBackupPaths(directory);
-    let changed = this.#dropMissing(pool.id, new Set(names.map(name => join(directory, name))));
+    let changed = this.#dropMissing(before, new Set(names.map(name => join(directory, name))));
     for (const filename of names) {
       throwIfAborted(signal);
       if (await this.#look(pool, filename, fresh, signal)) changed = true;
@@ -142,12 +145,9 @@ export class Catalogue {
     }
   }
 
-  #dropMissing(poolId: string, present: ReadonlySet<string>): boolean {
-    let changed = false;
-    for (const [path, entry] of this.#entries) {
-      if (entry.poolId === poolId && !present.has(path)) changed = this.#entries.delete(path) || changed;
-    }
-    return changed;
+  #dropMissing(before: readonly string[], present: ReadonlySet<string>): boolean {
+    const missing = before.filter(path => !present.has(path));
+    return missing.filter(path => this.#entries.delete(path)).length > 0;
   }
 
   /** Of several files with one id (a copy by hand), the one made first keeps it; a copy is made later by nature. */
@@ -169,6 +169,7 @@ function isBefore(a: Entry, b: Entry): boolean {
 function emptyFile(poolId: string, filename: string, path: string, kind: FileKind): BackupFile {
   return {
     id: '',
+    archiveId: '',
     poolId,
     filename,
     path,

@@ -52,6 +52,7 @@ export function backupFileOf(
   const { backupId, ...summary } = summaryOf(manifest);
   return {
     id: backupId,
+    archiveId: backupId,
     poolId: file.poolId,
     filename: file.filename,
     path: file.path,

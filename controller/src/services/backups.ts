@@ -4,6 +4,7 @@ import { newId } from '@virtkeep/shared/ids';
 import type { FileRow } from '../store/schema.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { Extension, ExtensionChooser } from './extension.ts';
+import { archiveIdOfRow } from './file-identity.ts';
 import type { Inventory } from './inventory.ts';
 import { assertArchive, type LibraryService, refOf } from './library.ts';
 import type { NodeTasks } from './node-tasks.ts';
@@ -95,6 +96,7 @@ export class BackupService {
       canBeIncremental: file !== undefined || options.increment || options.can_be_incremental || false,
       extend: file && refOf(file),
       extendFileId: file?.id ?? '',
+      extendArchiveId: file ? archiveIdOfRow(file) : '',
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
       holdStates: options.hold_states ?? false,

@@ -13,6 +13,7 @@ import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Database, FileRow } from '../store/schema.ts';
+import { archiveIdOf, archiveIdOfRow, recordIdOf } from './file-identity.ts';
 import { type FileFilter, listFiles } from './file-list.ts';
 import {
   detailsOf,
@@ -51,6 +52,8 @@ export interface Verification {
 }
 
 const IN_WORK: readonly FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
+/** Scans whose results are still to come; one that is forgotten before misses nothing. */
+const MAX_SCANS = 1000;
 /** Statuses in which a scan may miss a file. */
 const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
 
@@ -60,6 +63,8 @@ export class Catalogue {
   /** A file is read, and written with what that told, by one at a time: what comes between would be lost. */
   readonly #turns = new KeyedQueue();
   readonly #users: FileUsers;
+  /** Operations of scans that are under way, and the files that were told of since each began. */
+  readonly #scans = new Map<string, Set<string>>();
   readonly #db: Database;
   readonly #tell: FileTold;
   readonly #domainOf: (id: string) => Domain | undefined;
@@ -129,29 +134,49 @@ export class Catalogue {
     this.#tell(file.id, 'created');
   }
 
-  /** A file as it lies on its pool now; one in work is left to its operation. */
-  seen(file: BackupFile): Promise<void> {
-    return this.#turns.run(file.id, async () => {
-      const before = await this.find(file.id);
-      if (!before || !['DELETING', 'UPDATING'].includes(before.status)) await this.#put(file, before);
+  /**
+   * A file as it lies on its pool now; one in work is left to its operation.
+   * @param sees whether the node that tells of it sees this pool
+   * @returns the id of its record
+   */
+  async seen(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
+    const id = await this.#identify(file, sees);
+    await this.#turns.run(id, async () => {
+      const before = await this.find(id);
+      if (!before || !['DELETING', 'UPDATING'].includes(before.status))
+        await this.#put({ ...file, id }, before);
     });
+    return id;
   }
 
   /**
-   * An operation has made or changed this file. The file that it had in work, when that is another one, is what it was
-   * before, or gone when `moved` says so (a conversion).
+   * An operation has made or changed this file. The file that it had in work is what it was before, when it is another one,
+   * or is this one now, when `moved` says so (a conversion).
+   * @returns the id of the file's record
    */
-  async made(file: BackupFile, operation: string, moved = false): Promise<void> {
+  async made(file: BackupFile, operation: string, moved?: { from: string }): Promise<string> {
     const held = (await this.inWork()).find(row => detailsOf(row).work?.operation === operation);
-    await this.#turns.run(file.id, async () => this.#put(file, await this.find(file.id)));
-    if (!held) return;
+    const source = moved && (held ?? (await this.find(moved.from)));
+    const id = source ? source.id : await this.#identify(file, () => true);
+    await this.#turns.run(id, async () => this.#put({ ...file, id }, await this.find(id)));
+    if (!held) return id;
     const { description, protected: keep } = detailsOf(held).work!;
-    if (held.id !== file.id && moved) await this.remove(held.id);
-    else if (held.id !== file.id) await this.operationFailed(held.id, operation);
-    await this.update(file.id, {
+    if (held.id !== id) await this.operationFailed(held.id, operation);
+    await this.update(id, {
       ...(description === null ? {} : { description }),
       ...(keep === null ? {} : { protected: Number(keep) }),
     });
+    return id;
+  }
+
+  async #identify(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
+    const atPlace = await this.#db
+      .selectFrom('files')
+      .selectAll()
+      .where('pool_id', '=', file.poolId)
+      .where('filename', '=', file.filename)
+      .executeTakeFirst();
+    return recordIdOf(file, { atPlace, ofBackup: await this.find(archiveIdOf(file)) }, sees);
   }
 
   /** Writes a file as it lies on its pool. A different file that the catalogue had at this place is gone. */
@@ -162,7 +187,7 @@ export class Catalogue {
       await trx
         .deleteFrom('files')
         .where('pool_id', '=', row.pool_id)
-        .where('path', '=', row.path)
+        .where(eb => eb.or([eb('path', '=', row.path), eb('filename', '=', row.filename)]))
         .where('id', '!=', id)
         .execute();
       await trx
@@ -171,17 +196,36 @@ export class Catalogue {
         .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
         .execute();
     });
+    for (const told of this.#scans.values()) told.add(id);
     if (!before || before.record_json !== row.record_json || before.status !== row.status)
       this.#tell(id, before ? 'changed' : 'created');
   }
 
+  /** A scan is about to be started: what is told of files from now on is newer than what it will find. */
+  scanBegins(operation: string): void {
+    this.#scans.set(operation, new Set());
+    const [oldest] = this.#scans.keys();
+    if (this.#scans.size > MAX_SCANS) this.#scans.delete(oldest!);
+  }
+
   /**
-   * All that a scan found on a pool: what it did not find is MISSING, unless it was made after the scan began. Files in
-   * work are left to their operations.
+   * All that a scan found on a pool: what it did not find is MISSING, unless it was told of after the scan began; for a scan
+   * that somebody else started that is not known. Files in work are left to their operations.
    */
-  async scanned(poolId: string, files: BackupFile[], began: Date): Promise<void> {
-    const found = new Set(files.map(file => file.id));
-    for (const file of files) await this.seen(file);
+  async scanned(
+    poolId: string,
+    files: BackupFile[],
+    operation: string,
+    sees: (poolId: string) => boolean,
+  ): Promise<void> {
+    const newer = this.#scans.get(operation);
+    this.#scans.delete(operation);
+    const found = new Set<string>();
+    for (const file of files) {
+      const id = await this.#identify(file, sees);
+      found.add(newer?.has(id) ? id : await this.seen(file, sees));
+    }
+    if (!newer) return;
     const rows = await this.#db
       .selectFrom('files')
       .selectAll()
@@ -189,7 +233,7 @@ export class Catalogue {
       .where('status', 'in', SETTLED)
       .execute();
     for (const row of rows) {
-      if (!found.has(row.id) && row.created < began.toISOString()) await this.#missing(row.id, SETTLED);
+      if (!found.has(row.id) && !newer.has(row.id)) await this.#missing(row.id, SETTLED);
     }
   }
 
@@ -271,6 +315,21 @@ export class Catalogue {
         .execute();
     });
     this.#tell(id, 'changed');
+    await this.#protectCopies(id);
+  }
+
+  /** It may have been moved, and its new place seen first: a protected backup stays so. */
+  async #protectCopies(id: string): Promise<void> {
+    const row = await this.find(id);
+    if (row?.protected !== 1 || row.domain_id === null) return;
+    const others = await this.#db
+      .selectFrom('files')
+      .selectAll()
+      .where('domain_id', '=', row.domain_id)
+      .where('protected', '=', 0)
+      .execute();
+    for (const other of others)
+      if (archiveIdOfRow(other) === archiveIdOfRow(row)) await this.update(other.id, { protected: 1 });
   }
 
   async update(id: string, columns: Partial<Pick<FileRow, 'description' | 'protected'>>): Promise<void> {

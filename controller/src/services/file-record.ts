@@ -57,6 +57,8 @@ export interface FileWork {
 
 /** What `record_json` holds. */
 export interface FileDetails {
+  /** Id in the archive's manifest, which copies have too; empty for other kinds, and where it is the record's own. */
+  archive_id: string;
   states: FileState[];
   hash_sum: HashSum | null;
   fallback_reason: string;
@@ -120,6 +122,7 @@ export interface FileRecord {
 }
 
 export const NO_DETAILS: FileDetails = {
+  archive_id: '',
   states: [],
   hash_sum: null,
   fallback_reason: '',
@@ -214,6 +217,7 @@ export function rowOfFile(
   const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
   const failedVerification = same && (kept?.failed_verification ?? false);
   const details: FileDetails = {
+    archive_id: file.archiveId,
     states: file.states.map((state, index) => ({
       number: state.number || index + 1,
       name: state.name,

@@ -28,7 +28,7 @@ function restart(): void {
 beforeEach(async () => {
   db = await openDatabase(':memory:');
   restart();
-  await catalogue.seen(FILE);
+  await catalogue.seen(FILE, () => true);
 });
 afterEach(() => db.destroy());
 

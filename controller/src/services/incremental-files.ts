@@ -3,6 +3,7 @@ import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database, FileRow } from '../store/schema.ts';
 import type { FileTold } from './catalogue.ts';
 import type { EventService } from './events.ts';
+import { archiveIdOfRow } from './file-identity.ts';
 import { detailsOf, extendable, notIncrementalReason } from './file-record.ts';
 
 export class IncrementalFiles {
@@ -24,7 +25,10 @@ export class IncrementalFiles {
     this.#domainOf = domainOf;
   }
 
-  /** The archives of a VM that were made to be extended, newest first. */
+  /**
+   * The archives of a VM that were made to be extended, newest first. Of several copies only those that were extended
+   * furthest: on another what the VM has changed since would be written under numbers that are given.
+   */
   async archivesOf(domainId: string): Promise<FileRow[]> {
     const rows = await this.#db
       .selectFrom('files')
@@ -33,8 +37,12 @@ export class IncrementalFiles {
       .where('type', '=', 'tar')
       .where('status', 'not in', ['CREATING', 'DELETING'])
       .execute();
+    const capable = rows.filter(row => detailsOf(row).capable);
     const age = (row: FileRow) => detailsOf(row).states[0]?.created ?? row.created;
-    return rows.filter(row => detailsOf(row).capable).sort((a, b) => (age(a) < age(b) ? 1 : -1));
+    const isOriginal = (row: FileRow) => Number(row.id === archiveIdOfRow(row));
+    const newestFirst = (a: FileRow, b: FileRow) =>
+      age(a) === age(b) ? isOriginal(b) - isOriginal(a) : age(a) < age(b) ? 1 : -1;
+    return furthestCopies(capable).sort(newestFirst);
   }
 
   /** After a start: a stop between the change of a VM and that of its backups is made good. */
@@ -86,4 +94,14 @@ export class IncrementalFiles {
       entities,
     });
   }
+}
+
+function furthestCopies(rows: FileRow[]): FileRow[] {
+  const states = (row: FileRow) => detailsOf(row).states.length;
+  const furthest = new Map<string, number>();
+  for (const row of rows) {
+    const id = archiveIdOfRow(row);
+    furthest.set(id, Math.max(furthest.get(id) ?? 0, states(row)));
+  }
+  return rows.filter(row => states(row) === furthest.get(archiveIdOfRow(row)));
 }

@@ -4,6 +4,7 @@ import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backu
 import type { NodeLinks } from '../agents/links.ts';
 import type { FileRow } from '../store/schema.ts';
 import type { Catalogue } from './catalogue.ts';
+import { archiveIdOf, archiveIdOfRow } from './file-identity.ts';
 import type { FileFilter } from './file-list.ts';
 import { detailsOf, type FileRecord, fileRecord } from './file-record.ts';
 import type { Inventory } from './inventory.ts';
@@ -104,7 +105,8 @@ export class LibraryService {
     const nodeId = this.#pools.nodeFor(row.pool_id);
     const file = { poolId: row.pool_id, filename: row.filename };
     const shown = await this.#links.clients(nodeId).backups.show({ file, state }, { signal });
-    if (shown.file && shown.file.id === row.id) await this.#catalogue.seen(shown.file);
+    if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
+      await this.#catalogue.seen(shown.file, () => true);
     if (state === '') await this.#catalogue.informed(row.id, shown);
     return shown;
   }

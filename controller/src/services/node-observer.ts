@@ -205,8 +205,8 @@ export class NodeObserver implements LinkObserver, OperationListener {
         return this.#backedUp(nodeId, operation, result);
       case 'recompress': {
         const file = BackupFile.fromJSON((result as { file: unknown }).file);
-        await catalogue.made(file, operation.id, true);
-        return library.get(file.id);
+        const from = entityOf(operation, EntityClass.FILE);
+        return library.get(await catalogue.made(file, operation.id, { from }));
       }
       case 'verify': {
         const id = entityOf(operation, EntityClass.FILE);
@@ -224,8 +224,8 @@ export class NodeObserver implements LinkObserver, OperationListener {
       case 'scan_pool': {
         const id = entityOf(operation, EntityClass.DATA_POOL);
         const { files } = result as { files: unknown[] };
-        const began = operation.created ?? new Date();
-        await catalogue.scanned(id, files.map(BackupFile.fromJSON), began);
+        const sees = (poolId: string) => this.#sees(nodeId, poolId);
+        await catalogue.scanned(id, files.map(BackupFile.fromJSON), operation.id, sees);
         return this.#d.pools.get(id);
       }
       case 'create_snapshot':
@@ -285,13 +285,18 @@ export class NodeObserver implements LinkObserver, OperationListener {
     await this.#refreshDomain(nodeId, file.domainId).catch((error: unknown) =>
       log.warn('the VM was not looked at after its backup', { operation: operation.id, error }),
     );
-    await catalogue.made(file, operation.id);
+    const id = await catalogue.made(file, operation.id);
     const task = await tasks.find(operation.id);
-    if (task && task.entities[0]?.id !== file.id) {
-      const others = task.entities.filter(entity => entity.id !== file.id);
-      await tasks.update(operation.id, { entities: [{ id: file.id, class: 'file' }, ...others] });
+    if (task && task.entities[0]?.id !== id) {
+      const others = task.entities.filter(entity => entity.id !== id);
+      await tasks.update(operation.id, { entities: [{ id, class: 'file' }, ...others] });
     }
-    return library.get(file.id);
+    return library.get(id);
+  }
+
+  #sees(nodeId: string, poolId: string): boolean {
+    const view = this.#d.inventory.pools.get(poolId)?.views.get(nodeId);
+    return view !== undefined && isUsable(view);
   }
 
   /** The state's id is known only now; it is what the task made. */

@@ -101,6 +101,7 @@ export class PoolService {
   async scan(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const { row } = this.#inventory.pool(id);
     const nodeId = this.nodeFor(id);
+    this.#catalogue.scanBegins(taskId);
     return this.#nodeTasks.start({
       taskId,
       name: 'scan_data_pool',
@@ -174,9 +175,11 @@ export class PoolService {
   async scanQuietly(nodeId: string, poolIds: string[], newId: () => string): Promise<void> {
     for (const poolId of poolIds) {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+      const operationId = newId();
+      this.#catalogue.scanBegins(operationId);
       await this.#links
         .clients(nodeId)
-        .pools.scan({ operationId: newId(), poolId }, { signal })
+        .pools.scan({ operationId, poolId }, { signal })
         .catch((error: unknown) => this.#log.warn('pool not scanned', { node: nodeId, pool: poolId, error }));
     }
   }

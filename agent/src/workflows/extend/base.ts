@@ -39,7 +39,8 @@ export async function readBase(
   if (refusal) throw refusal;
   const lock = await lockFile(found.path, 'exclusive');
   try {
-    const manifest = await manifestOf(found, lock, request.extendFileId, signal);
+    const { extendArchiveId, extendFileId } = request;
+    const manifest = await manifestOf(found, lock, extendArchiveId || extendFileId, signal);
     const grown = whyGrown(manifest, growthLimits);
     if (grown !== null) throw notExtendable(found.filename, grown);
     return { ...found, lock, manifest };

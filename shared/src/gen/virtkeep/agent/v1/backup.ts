@@ -40,7 +40,7 @@ export interface StartBackupRequest {
   extend:
     | BackupFileRef
     | undefined;
-  /** Id of the archive to extend. */
+  /** Id of the file to extend: of its record, which a copy does not share with its original. */
   extendFileId: string;
   /**
    * When the archive cannot be extended: make a new full one with increment capability under file_id, in pool_id, with
@@ -51,6 +51,8 @@ export interface StartBackupRequest {
   fallbackReason: string;
   /** Keep all increment-made saved states on the domain; without it the two latest before the current one stay. */
   holdStates: boolean;
+  /** Id in the manifest of the archive to extend; empty: it is extend_file_id. */
+  extendArchiveId: string;
 }
 
 /** A backup file is named by its pool and path inside the pool's `backups/`. */
@@ -188,6 +190,7 @@ function createBaseStartBackupRequest(): StartBackupRequest {
     fallbackFull: false,
     fallbackReason: "",
     holdStates: false,
+    extendArchiveId: "",
   };
 }
 
@@ -243,6 +246,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     }
     if (message.holdStates !== false) {
       writer.uint32(136).bool(message.holdStates);
+    }
+    if (message.extendArchiveId !== "") {
+      writer.uint32(146).string(message.extendArchiveId);
     }
     return writer;
   },
@@ -396,6 +402,14 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
             message.holdStates = reader.bool();
             continue;
           }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            message.extendArchiveId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -483,6 +497,11 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
         : isSet(object.hold_states)
         ? globalThis.Boolean(object.hold_states)
         : false,
+      extendArchiveId: isSet(object.extendArchiveId)
+        ? globalThis.String(object.extendArchiveId)
+        : isSet(object.extend_archive_id)
+        ? globalThis.String(object.extend_archive_id)
+        : "",
     };
   },
 
@@ -539,6 +558,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     if (message.holdStates !== false) {
       obj.holdStates = message.holdStates;
     }
+    if (message.extendArchiveId !== "") {
+      obj.extendArchiveId = message.extendArchiveId;
+    }
     return obj;
   },
 
@@ -566,6 +588,7 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     message.fallbackFull = object.fallbackFull ?? false;
     message.fallbackReason = object.fallbackReason ?? "";
     message.holdStates = object.holdStates ?? false;
+    message.extendArchiveId = object.extendArchiveId ?? "";
     return message;
   },
 };

@@ -82,6 +82,8 @@ export interface BackupFile {
    * Empty while it may grow.
    */
   grown: string;
+  /** The id in the archive's manifest, which copies have too; empty for other kinds. */
+  archiveId: string;
 }
 
 export interface BackupState {
@@ -542,6 +544,7 @@ function createBaseBackupFile(): BackupFile {
     manifestJson: "",
     requiredStates: [],
     grown: "",
+    archiveId: "",
   };
 }
 
@@ -609,6 +612,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     }
     if (message.grown !== "") {
       writer.uint32(162).string(message.grown);
+    }
+    if (message.archiveId !== "") {
+      writer.uint32(170).string(message.archiveId);
     }
     return writer;
   },
@@ -786,6 +792,14 @@ export const BackupFile: MessageFns<BackupFile> = {
             message.grown = reader.string();
             continue;
           }
+          case 21: {
+            if (tag !== 170) {
+              break;
+            }
+
+            message.archiveId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -858,6 +872,11 @@ export const BackupFile: MessageFns<BackupFile> = {
         ? object.required_states.map((e: any) => globalThis.String(e))
         : [],
       grown: isSet(object.grown) ? globalThis.String(object.grown) : "",
+      archiveId: isSet(object.archiveId)
+        ? globalThis.String(object.archiveId)
+        : isSet(object.archive_id)
+        ? globalThis.String(object.archive_id)
+        : "",
     };
   },
 
@@ -923,6 +942,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     if (message.grown !== "") {
       obj.grown = message.grown;
     }
+    if (message.archiveId !== "") {
+      obj.archiveId = message.archiveId;
+    }
     return obj;
   },
 
@@ -951,6 +973,7 @@ export const BackupFile: MessageFns<BackupFile> = {
     message.manifestJson = object.manifestJson ?? "";
     message.requiredStates = object.requiredStates?.map((e) => e) || [];
     message.grown = object.grown ?? "";
+    message.archiveId = object.archiveId ?? "";
     return message;
   },
 };
