@@ -44,11 +44,15 @@ async function run(
   request: StartBackupRequest,
   context: OperationContext,
 ): Promise<void> {
-  const job = await context.step('check', () => checkBackup(dependencies, request, context));
+  const draft: { job: BackupJob | undefined } = { job: undefined };
   try {
+    const job = await context.step('check', async () => {
+      draft.job = await checkBackup(dependencies, request, context);
+      return draft.job;
+    });
     await backUp(dependencies, request, context, job);
   } finally {
-    await job.base?.lock.release();
+    await draft.job?.base?.lock.release();
   }
 }
 

@@ -81,6 +81,11 @@ export function recompressWorkflow(
   };
 }
 
+interface Conversion {
+  converter: ArchiveConverter;
+  name: ReservedName;
+}
+
 /** Nobody else has the old file until it is gone. */
 type LockedPlan = RecompressPlan & { lock: FileLock };
 
@@ -91,9 +96,13 @@ async function recompress(
   context: OperationContext,
 ): Promise<void> {
   const { source, target, lock } = plan;
-  const { converter, name } = await context.step('check', () => check(dependencies, request, plan, context));
+  const draft: { work: Conversion | undefined } = { work: undefined };
   let removal: EffectHandle;
   try {
+    const { converter } = await context.step('check', async () => {
+      draft.work = await check(dependencies, request, plan, context);
+      return draft.work;
+    });
     await context.step('copy', () => copy(converter, context));
     const finished = await context.step('publish', () => converter.publish());
     await lock.confirm();
@@ -103,10 +112,10 @@ async function recompress(
     );
     context.commit({ file: recordOf(finished, target) });
   } finally {
-    await converter.abort();
-    await name.close();
+    await draft.work?.converter.abort();
+    await draft.work?.name.close();
   }
-  await name.free();
+  await draft.work!.name.free();
   dependencies.filesChanged(target.id);
   await context.step('remove', async () => {
     await removeArchive(source.path, lock);
@@ -121,7 +130,7 @@ async function check(
   request: RecompressBackupRequest,
   { source, target, directory, lock }: LockedPlan,
   context: OperationContext,
-): Promise<{ converter: ArchiveConverter; name: ReservedName }> {
+): Promise<Conversion> {
   const { compress, compressionLevel } = request;
   const stem = basename(source.path).replace(ENDING, '');
   const ending = compress ? '.tar.zst' : '.tar';

@@ -150,18 +150,20 @@ export class Catalogue {
   }
 
   /**
-   * An operation has made or changed this file. The file that it had in work is what it was before, when it is another one,
-   * or is this one now, when `moved` says so (a conversion).
+   * An operation has made or changed this file. The file that it had in work is what it was before, when it is another one;
+   * when `moved` says so (a conversion), it is this one now, or gone when this is no copy of it.
    * @returns the id of the file's record
    */
   async made(file: BackupFile, operation: string, moved?: { from: string }): Promise<string> {
     const held = (await this.inWork()).find(row => detailsOf(row).work?.operation === operation);
     const source = moved && (held ?? (await this.find(moved.from)));
-    const id = source ? source.id : await this.#identify(file, () => true);
+    const isSame = source && archiveIdOfRow(source) === archiveIdOf(file);
+    const id = isSame ? source.id : await this.#identify(file, () => true);
     await this.#turns.run(id, async () => this.#put({ ...file, id }, await this.find(id)));
     if (!held) return id;
     const { description, protected: keep } = detailsOf(held).work!;
-    if (held.id !== id) await this.operationFailed(held.id, operation);
+    if (held.id !== id && moved) await this.remove(held.id);
+    else if (held.id !== id) await this.operationFailed(held.id, operation);
     await this.update(id, {
       ...(description === null ? {} : { description }),
       ...(keep === null ? {} : { protected: Number(keep) }),
