@@ -1,19 +1,22 @@
 /**
  * Saved states and disk chains of VMs.
  *
- * `chain.ts` is the picture (plain data), `plan.ts` decides (pure), the rest reads from and talks to libvirt. The one
- * rule behind all of it: what merges does so one layer deep and only into files the automatic state itself froze.
+ * `chain.ts` is the chain as plain data, `plan.ts` decides how a state is made, `merge/` deletes one: it looks, plans (pure)
+ * and acts, step by step. The one rule behind all of it: what merges does so one layer deep, from a file that is named into
+ * one that is named.
  */
 export { buildChain, type ChainFile, keptOf, type Layer, presentBranch, type SavedState } from './chain.ts';
 export { createAutomaticState, createState } from './create.ts';
 export { incrementTag, parseIncrementTag } from './increment-tag.ts';
 export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
-export { foreignFiles, lookAt } from './look.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
-export { type MergeRequest, mergeState, writeMetadata } from './merge.ts';
-export { blockJobOf, removalRefusal } from './merge-plan.ts';
-export { requireRoomToMerge } from './merge-room.ts';
-export { type ChainPicture, heldReason } from './picture.ts';
+export { blockJobOf } from './merge/jobs.ts';
+export { foreignFiles, lookAt } from './merge/look.ts';
+export { type MergeRequest, mergeState, removeAutomaticState } from './merge/merge.ts';
+export { type ChainPicture, heldReason } from './merge/picture.ts';
+export { removalRefusal } from './merge/plan.ts';
+export { requireRoomToMerge } from './merge/room.ts';
+export type { AutomaticState } from './merge/step.ts';
 export {
   AUTOMATIC_PREFIX,
   type DiskToFreeze,
@@ -24,7 +27,6 @@ export {
   type StatePlan,
 } from './plan.ts';
 export { type StateFacts, savedStateMessage, savedStateRecord } from './record.ts';
-export { type AutomaticState, removeAutomaticState } from './remove.ts';
 export {
   defineReverted,
   makeOverlays,
@@ -38,3 +40,4 @@ export {
 export { planRevert, type RevertPlan, revertRefusal } from './revert-plan.ts';
 export { savedStateId } from './state-id.ts';
 export { diskStates, savedStateOf } from './state-xml.ts';
+export { writeMetadata } from './write-metadata.ts';

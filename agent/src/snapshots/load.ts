@@ -5,21 +5,28 @@ import { exists } from '@virtkeep/shared/files';
 import { readLayers } from '../disks/index.ts';
 import { unlessGone } from '../libvirt/domains.ts';
 import type { ChainFile, SavedState } from './chain.ts';
+import type { AutomaticState } from './merge/step.ts';
 import { AUTOMATIC_PREFIX } from './plan.ts';
-import type { AutomaticState } from './remove.ts';
 import { savedStateOf } from './state-xml.ts';
 
 /** All saved states of a domain, parents first; automatic ones of a backup are left out. */
 export async function loadStates(domain: Domain): Promise<SavedState[]> {
+  return (await loadAllStates(domain)).states;
+}
+
+/** All saved states of a domain, parents first, and apart from them the automatic ones of backups. */
+export async function loadAllStates(
+  domain: Domain,
+): Promise<{ states: SavedState[]; automatic: SavedState[] }> {
   const current = (await domain.currentSnapshot())?.name ?? null;
   const snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
   const states: SavedState[] = [];
   for (const snapshot of snapshots) {
-    if (snapshot.name.startsWith(AUTOMATIC_PREFIX)) continue;
     const state = savedStateOf(await snapshot.xml(SnapshotXml.SECURE), snapshot.name === current);
     states.push(await withVolumes(state));
   }
-  return states;
+  const isAutomatic = ({ name }: SavedState) => name.startsWith(AUTOMATIC_PREFIX);
+  return { states: states.filter(state => !isAutomatic(state)), automatic: states.filter(isAutomatic) };
 }
 
 /**
@@ -51,6 +58,7 @@ export function leftoverStates(libvirt: Libvirt, domainId: string): Promise<Auto
       found.push({
         domainId,
         name,
+        noted: true,
         overlays: Object.entries(overlays).map(([targetDev, path]) => ({ targetDev, path })),
         ...(memoryPath === null ? {} : { memoryPath }),
       });

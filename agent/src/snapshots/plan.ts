@@ -1,12 +1,6 @@
-/**
- * What to do, decided without doing it: how the automatic state of a backup is made, and the next step of removing one.
- *
- * Removal is a loop of look, decide, act. Nothing is remembered between two rounds, so it goes on after a kill of the
- * agent or of libvirtd, and when the guest is powered off in the middle.
- */
+/** How a state is made, decided without making it: the automatic one of a backup, or one that stays. */
 import { basename, dirname, extname, join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { heldReason } from './picture.ts';
 
 /** Names of automatic states start so; whatever bears such a name without a running operation is a leftover. */
 export const AUTOMATIC_PREFIX = 'virtkeep-tmp-';
@@ -112,90 +106,4 @@ function overlayPath(domainName: string, disk: DiskToFreeze, ending: string, spa
     });
   const short = Buffer.byteLength(stem) <= room ? stem : '_';
   return join(disk.block ? spareDir : dirname(disk.path), `${short}.${ending}`);
-}
-
-/** What is seen before each step of a removal. */
-export interface RemovalView {
-  domain: 'running' | 'off' | 'gone';
-  /** It is off, and its next start goes on from its memory with the files that it had. */
-  memorySaved: boolean;
-  /** libvirt knows the state. */
-  state: { hasChildren: boolean; deleting: boolean } | null;
-  overlays: {
-    targetDev: string;
-    path: string;
-    exists: boolean;
-    /** Top of the disk in the running domain. */
-    isLiveTop: boolean;
-    mirror: { job: string; ready: boolean } | null;
-    /** Top of the disk in the definition of the next start. */
-    isConfigTop: boolean;
-    /** Below the top of any disk: something later stands on it. */
-    isBelow: boolean;
-    /** A block job of the disk that has no mirror: a merge below the top. */
-    isJobRunning: boolean;
-  }[];
-  memoryFile: string | null;
-  /** libvirt is making a state: it goes on with one although whoever asked for it is gone. */
-  isSnapshotting: boolean;
-}
-
-export type RemovalStep =
-  /** Ends libvirt's job that saves the memory into our file; the overlays come only after it. */
-  | { do: 'abort_save' }
-  /** libvirt is making a state without memory, perhaps ours; that takes no longer than the freezing of the guest. */
-  | { do: 'wait_for_state' }
-  /** libvirt's own deletion: merges when later states stand on this one. Not cancellable. */
-  | { do: 'native_delete' }
-  | { do: 'commit'; targetDev: string }
-  /** Merge below the top: somebody put a layer on ours without a state of libvirt. */
-  | { do: 'commit_middle'; targetDev: string }
-  | { do: 'wait'; targetDev: string }
-  | { do: 'pivot'; targetDev: string }
-  /** Merge by qemu-img, then let the definition name the file below. */
-  | { do: 'commit_offline'; targetDevs: string[] }
-  /** The running domain is merged, its definition still names the overlay. */
-  | { do: 'fix_definition'; targetDevs: string[] }
-  | { do: 'forget' }
-  | { do: 'remove_files'; paths: string[] }
-  | { do: 'blocked'; reason: string }
-  | { do: 'done' };
-
-/** The next step of removing an automatic state. */
-export function nextRemovalStep(view: RemovalView): RemovalStep {
-  const existing = view.overlays.filter(overlay => overlay.exists).map(overlay => overlay.path);
-  const memory = view.memoryFile === null ? [] : [view.memoryFile];
-  // the overlays of a domain that somebody undefined hold its newest data: they are not ours to delete
-  if (view.domain === 'gone')
-    return memory.length > 0 ? { do: 'remove_files', paths: memory } : { do: 'done' };
-  const held = heldReason(view);
-  if (held !== null && (view.state || existing.length > 0)) return { do: 'blocked', reason: held };
-  if (view.isSnapshotting) return { do: memory.length > 0 ? 'abort_save' : 'wait_for_state' };
-  if (view.state && (view.state.hasChildren || view.state.deleting)) return { do: 'native_delete' };
-  const below = view.overlays.find(overlay => overlay.isBelow && !overlay.isLiveTop);
-  if (below) {
-    if (view.domain === 'off')
-      return { do: 'blocked', reason: `a layer without a state stands on ${below.path}; start the VM` };
-    return { do: below.isJobRunning ? 'wait' : 'commit_middle', targetDev: below.targetDev };
-  }
-  const merge = view.domain === 'running' ? mergeOnline(view) : mergeOffline(view);
-  if (merge) return merge;
-  if (view.state) return { do: 'forget' };
-  const left = [...existing, ...memory];
-  return left.length > 0 ? { do: 'remove_files', paths: left } : { do: 'done' };
-}
-
-function mergeOnline(view: RemovalView): RemovalStep | undefined {
-  const live = view.overlays.find(overlay => overlay.isLiveTop);
-  if (live) {
-    if (!live.mirror) return { do: 'commit', targetDev: live.targetDev };
-    return { do: live.mirror.ready ? 'pivot' : 'wait', targetDev: live.targetDev };
-  }
-  const stale = view.overlays.filter(overlay => overlay.isConfigTop).map(overlay => overlay.targetDev);
-  return stale.length > 0 ? { do: 'fix_definition', targetDevs: stale } : undefined;
-}
-
-function mergeOffline(view: RemovalView): RemovalStep | undefined {
-  const tops = view.overlays.filter(overlay => overlay.isConfigTop).map(overlay => overlay.targetDev);
-  return tops.length > 0 ? { do: 'commit_offline', targetDevs: tops } : undefined;
 }

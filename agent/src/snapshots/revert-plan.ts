@@ -5,8 +5,8 @@
  */
 import { basename, dirname, extname, join } from 'node:path';
 import type { SavedState } from './chain.ts';
-import { blockJobOf } from './merge-plan.ts';
-import { type ChainPicture, isTop, keepersOf, keptFiles, readersOf } from './picture.ts';
+import { blockJobOf } from './merge/jobs.ts';
+import { type ChainPicture, isTop, keepersOf, keptFiles, readersOf } from './merge/picture.ts';
 
 export interface RevertPlan {
   overlays: { targetDev: string; path: string; backing: { path: string; format: string } }[];

@@ -22,7 +22,7 @@ import {
 import { type ImageDependencies, type LeftImage, removeImages } from '../images/index.ts';
 import { isAnswer, isNoDomain, patiently } from '../libvirt/errors.ts';
 import type { SavedState } from './chain.ts';
-import { foreignFiles, lookAt } from './look.ts';
+import { foreignFiles, lookAt } from './merge/look.ts';
 import { isUnused, type RevertPlan } from './revert-plan.ts';
 import { diskStates, domainsOfState, withOverlays, withSources } from './state-xml.ts';
 

@@ -83,8 +83,8 @@ export interface DiskState {
   sourcePath: string | null;
   /** Format that libvirt opens the top file with. */
   driverType: string | null;
-  /** A mirror by block job: an active commit that is running or waits for its pivot. */
-  mirror: { job: string; ready: boolean } | null;
+  /** A mirror by block job, an active commit or a copy, that is running or waits for its pivot; and where it goes. */
+  mirror: { job: string; ready: boolean; path: string | null } | null;
 }
 
 /** Per target what a domain XML says of its disks' tops. */
@@ -99,10 +99,19 @@ export function diskStates(domainXml: string): Map<string, DiskState> {
     found.set(target, {
       sourcePath: attr(source, 'file') ?? attr(source, 'dev') ?? null,
       driverType: attr(child(disk, 'driver'), 'type') ?? null,
-      mirror: mirror ? { job: attr(mirror, 'job') ?? '', ready: attr(mirror, 'ready') === 'yes' } : null,
+      mirror: mirror ? mirrorOf(mirror) : null,
     });
   }
   return found;
+}
+
+function mirrorOf(mirror: NonNullable<ReturnType<typeof child>>): NonNullable<DiskState['mirror']> {
+  const source = child(mirror, 'source');
+  return {
+    job: attr(mirror, 'job') ?? '',
+    ready: attr(mirror, 'ready') === 'yes',
+    path: attr(source, 'file') ?? attr(source, 'dev') ?? null,
+  };
 }
 
 /** Source of a disk in XML. */

@@ -32,8 +32,10 @@ export type Effect =
       type: 'automatic_state';
       domainId: string;
       name: string;
-      overlays: FrozenLayer[];
+      overlays: readonly FrozenLayer[];
       memoryPath?: string;
+      /** Its merges are noted in the domain's metadata before they begin. Absent in a journal of an earlier version. */
+      noted?: boolean;
     }
   /**
    * A disk lent to another domain: its loan ends, unless the borrower still has the disk. With `unplug` the borrower's

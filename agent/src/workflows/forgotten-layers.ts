@@ -31,7 +31,7 @@ export interface FrozenLayer {
 export interface FrozenLayers {
   domainId: string;
   name: string;
-  overlays: FrozenLayer[];
+  overlays: readonly FrozenLayer[];
 }
 
 export interface LayerOptions {

@@ -56,7 +56,7 @@ async function undoEffect(
       return patiently(signal, () => undoLoan(dependencies, effect, { signal, log }));
     case 'removed_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(dependencies.libvirt(), effect, { signal, log, bandwidthMiB });
+      await mergeState(dependencies, effect, { signal, log, bandwidthMiB });
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'revert':
@@ -108,12 +108,12 @@ async function removeState(
     patiently(signal, () => settleForgotten(dependencies, state, { signal, warn }));
   const state = await settle(effect);
   await noteMerging(state.overlays, 'merging');
-  const beforePivot = (targetDev: string) =>
+  const beforePivot = (path: string) =>
     noteMerging(
-      state.overlays.filter(layer => layer.targetDev === targetDev),
+      state.overlays.filter(layer => layer.path === path),
       'last_moment',
     );
-  await removeAutomaticState(dependencies.libvirt(), state, { signal, log, bandwidthMiB, beforePivot });
+  await removeAutomaticState(dependencies, state, { signal, log, warn, bandwidthMiB, beforePivot });
   await settle(state);
   await forgetMerging(state.overlays);
 }

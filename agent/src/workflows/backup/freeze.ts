@@ -244,6 +244,7 @@ function asState(plan: StatePlan, facts: BackupFacts): AutomaticState {
   return {
     domainId: facts.config.uuid,
     name: plan.name,
+    noted: true,
     overlays: plan.disks.flatMap(({ targetDev, overlayPath }) =>
       overlayPath === null ? [] : [{ targetDev, path: overlayPath }],
     ),

@@ -176,7 +176,7 @@ async function removeLeftovers(
   const libvirt = dependencies.libvirt();
   for (const state of await leftoverStates(libvirt, domainId)) {
     dependencies.log.warn('an automatic state without an operation is removed', { state: state.name });
-    await removeAutomaticState(libvirt, state, { signal, log: dependencies.log });
+    await removeAutomaticState(dependencies, state, { signal, log: dependencies.log });
   }
 }
 

@@ -115,7 +115,7 @@ async function merge(
   const handle = effects.begin({ type: 'removed_state', ...goal }, 'always');
   const bandwidthMiB = dependencies.mergeBandwidthMiB;
   try {
-    await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB, progress });
+    await mergeState(dependencies, goal, { signal, log, bandwidthMiB, progress });
     handle.keep();
   } catch (error) {
     if (!signal.aborted) handle.keep();
@@ -141,5 +141,5 @@ export async function completeMerges(
   }
   const bandwidthMiB = dependencies.mergeBandwidthMiB;
   const goal = { domainId, name: null, countsAsDeletion: false };
-  await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB });
+  await mergeState(dependencies, goal, { signal, log, bandwidthMiB });
 }

@@ -51,7 +51,7 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
     async release(lender: Lender, { signal, log }: FreezerOptions) {
       const goal = { domainId: lender.id, name: LENDING_STATE, countsAsDeletion: false };
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB });
+      await mergeState(dependencies, goal, { signal, log, bandwidthMiB });
     },
   };
 }

@@ -267,6 +267,7 @@ function effectOf(domainId: string, plan: StatePlan) {
   return {
     domainId,
     name: plan.name,
+    noted: true,
     overlays: plan.disks.flatMap(({ targetDev, overlayPath }) =>
       overlayPath === null ? [] : [{ targetDev, path: overlayPath }],
     ),

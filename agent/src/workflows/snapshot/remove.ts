@@ -99,7 +99,7 @@ async function merge(
   const handle = context.effects.begin({ type: 'removed_state', ...goal }, 'always');
   const bandwidthMiB = Number(bandwidth) / MiB || dependencies.mergeBandwidthMiB;
   try {
-    await mergeState(dependencies.libvirt(), goal, { signal, log, bandwidthMiB, progress });
+    await mergeState(dependencies, goal, { signal, log, bandwidthMiB, progress });
     await pruneFirmware(dependencies, domainId);
     context.commit({});
   } catch (error) {

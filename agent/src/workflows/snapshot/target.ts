@@ -22,15 +22,16 @@ export interface Target {
  * @throws VirtkeepError domain_not_found, merge_failed
  */
 export async function findTarget(
-  { libvirt, log }: WorkflowDependencies,
+  dependencies: WorkflowDependencies,
   domainId: string,
   signal: AbortSignal,
 ): Promise<Target> {
-  const connection = libvirt();
+  const { log } = dependencies;
+  const connection = dependencies.libvirt();
   // whoever holds a VM finds automatic states on it only when the journal that knew them is lost
   for (const state of await leftoverStates(connection, domainId)) {
     log.warn('an automatic state without an operation is removed', { state: state.name });
-    await removeAutomaticState(connection, state, { signal, log });
+    await removeAutomaticState(dependencies, state, { signal, log });
   }
   const look = await lookAt(connection, domainId, await foreignFiles(connection, domainId));
   if (!look) throw new VirtkeepError('domain_not_found', { id: domainId });

@@ -1,13 +1,29 @@
 /** Reads from libvirt and the images' headers what merging and reverting decide upon. */
-import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { stat } from 'node:fs/promises';
+import {
+  BlockJobType,
+  type Domain,
+  DomainXml,
+  ErrorCode,
+  type JobStats,
+  JobType,
+  type Libvirt,
+} from '@virtkeep/node-libvirt';
 import { exists } from '@virtkeep/shared/files';
-import { readLayers } from '../disks/index.ts';
-import { parseDomain } from '../domain-xml/index.ts';
-import { unlessGone } from '../libvirt/domains.ts';
-import { isNoDomain } from '../libvirt/errors.ts';
-import { loadStates } from './load.ts';
+import { qemuImg, readLayers } from '../../disks/index.ts';
+import { parseDomain } from '../../domain-xml/index.ts';
+import { unlessGone } from '../../libvirt/domains.ts';
+import { isAnswer, isNoDomain } from '../../libvirt/errors.ts';
+import { loadAllStates, loadStates } from '../load.ts';
+import { diskStates } from '../state-xml.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
-import { diskStates } from './state-xml.ts';
+import type { MadeFiles } from './step.ts';
+
+/** The files of a state that an operation made. */
+export interface MadeLook {
+  files: MadeFiles;
+  signal: AbortSignal;
+}
 
 export interface Look {
   domain: Domain;
@@ -17,31 +33,38 @@ export interface Look {
 /**
  * The domain's disks and states as they are now; null when there is no such domain.
  * @param foreign files that others use, from `foreignFiles`
+ * @param made files of a state that an operation made, looked at too
  * @throws LibvirtError, VirtkeepError io_failed
  */
 export function lookAt(
   libvirt: Libvirt,
   domainId: string,
   foreign: ReadonlyMap<string, string>,
+  made?: MadeLook,
 ): Promise<Look | null> {
   return unlessGone(async () => {
     const domain = await libvirt.domainByUuid(domainId);
-    return { domain, picture: await pictureOf(domain, foreign) };
+    return { domain, picture: await pictureOf(domain, foreign, made) };
   }, null);
 }
 
-async function pictureOf(domain: Domain, foreign: ReadonlyMap<string, string>): Promise<ChainPicture> {
+async function pictureOf(
+  domain: Domain,
+  foreign: ReadonlyMap<string, string>,
+  made: MadeLook | undefined,
+): Promise<ChainPicture> {
   const running = await domain.isActive();
   const live = running ? await domain.xml() : null;
   const persistent = await domain.isPersistent();
   const config = persistent ? await domain.xml(DomainXml.INACTIVE) : null;
-  const states = await loadStates(domain);
+  const { states, automatic } = await loadAllStates(domain);
   const { metadata } = parseDomain(live ?? config ?? '', domain.name);
   const liveTops = live === null ? new Map<string, LiveTop>() : await liveTopsOf(domain, live);
   const configTops = config === null ? new Map<string, string>() : topsOf(config);
   const files = new Files();
+  if (made) await files.addMade(made.files);
   for (const xml of [live, config]) if (xml !== null) await files.addDisks(xml);
-  for (const { overlays, frozen, frozenFormats = {}, memoryPath } of states) {
+  for (const { overlays, frozen, frozenFormats = {}, memoryPath } of [...states, ...automatic]) {
     for (const [target, overlay] of Object.entries(overlays)) {
       await files.addChain(overlay, 'qcow2');
       if (frozen[target]) await files.addChain(frozen[target], frozenFormats[target]);
@@ -52,6 +75,12 @@ async function pictureOf(domain: Domain, foreign: ReadonlyMap<string, string>): 
     if (merging !== undefined) await files.addChain(merging, 'qcow2');
     await files.addChain(path, overlay ? 'qcow2' : 'raw');
   }
+  const known = [
+    ...[...liveTops.values()].map(top => top.path),
+    ...configTops.values(),
+    ...(metadata.looseLayers ?? []).map(({ merging }) => merging),
+  ];
+  const unsure = made?.files.overlays.map(({ path }) => path).filter(path => !known.includes(path)) ?? [];
   return {
     domainId: domain.uuid,
     power: running ? 'running' : 'off',
@@ -60,18 +89,45 @@ async function pictureOf(domain: Domain, foreign: ReadonlyMap<string, string>): 
     live: liveTops,
     config: configTops,
     states,
+    automatic,
     files: files.found,
+    empty: made ? await files.emptyOf(unsure, made.signal) : new Set(),
+    unchanged: await files.unchangedOf(unsure),
     metadata,
     foreign,
+    saving: made !== undefined && running && (await isSaving(domain)),
   };
 }
+
+/** `virDomainJobOperation`: a state is being made. */
+const SNAPSHOT_OPERATION = 6;
+const NO_JOB: JobStats = { type: JobType.NONE, params: {} };
+
+async function isSaving(domain: Domain): Promise<boolean> {
+  const { type, params } = await domain.jobStats().catch(error => {
+    if (isAnswer(error, ErrorCode.OPERATION_INVALID)) return NO_JOB; // switched off meanwhile
+    throw error;
+  });
+  const runs = type === JobType.BOUNDED || type === JobType.UNBOUNDED;
+  return runs && params.operation === SNAPSHOT_OPERATION;
+}
+
+/** In the words that a mirror in the XML has. */
+const JOB_WORDS: Record<number, string> = {
+  [BlockJobType.PULL]: 'pull',
+  [BlockJobType.COPY]: 'copy',
+  [BlockJobType.COMMIT]: 'commit',
+  [BlockJobType.ACTIVE_COMMIT]: 'active-commit',
+  [BlockJobType.BACKUP]: 'backup',
+};
 
 async function liveTopsOf(domain: Domain, xml: string): Promise<Map<string, LiveTop>> {
   const tops = new Map<string, LiveTop>();
   for (const [targetDev, { sourcePath, mirror }] of diskStates(xml)) {
     if (sourcePath === null) continue;
-    const job = mirror !== null || (await domain.blockJobInfo(targetDev)) !== null;
-    tops.set(targetDev, { path: sourcePath, mirror, job });
+    const info = await domain.blockJobInfo(targetDev);
+    const job = info && (JOB_WORDS[info.type] ?? 'block');
+    tops.set(targetDev, { path: sourcePath, mirror, job: mirror?.job ?? job });
   }
   return tops;
 }
@@ -81,6 +137,23 @@ function topsOf(xml: string): Map<string, string> {
   for (const [targetDev, { sourcePath }] of diskStates(xml))
     if (sourcePath !== null) found.set(targetDev, sourcePath);
   return found;
+}
+
+/** What is on its way to a disk when an overlay is put on it arrives a moment later. */
+const ARRIVAL_MS = 30_000;
+
+/** A device, and a file system that does not keep when a file was made, cannot tell. */
+async function isUnchangedSince(below: string, overlay: string): Promise<boolean> {
+  const [lower, upper] = await Promise.all([stat(below), stat(overlay)]);
+  return lower.isFile() && upper.birthtimeMs > 0 && lower.mtimeMs <= upper.birthtimeMs + ARRIVAL_MS;
+}
+
+/** A cluster of its own, be it one of zeros, hides what the file below has there. */
+async function isEmptyOverlay(path: string, signal: AbortSignal): Promise<boolean> {
+  if ((await stat(path)).size === 0) return true;
+  const text = await qemuImg('map', ['--output=json', '-U', '-f', 'qcow2', path], { signal });
+  const entries = JSON.parse(text) as { depth: number; present?: boolean }[];
+  return entries.every(({ depth, present }) => depth > 0 || present === false);
 }
 
 /** The existing files and what each stands on; headers are read once. */
@@ -99,6 +172,35 @@ class Files {
     for (const [index, { path }] of layers.entries()) {
       if (!this.found.has(path)) this.found.set(path, layers[index + 1]?.path ?? null);
     }
+  }
+
+  /** What may have been made in part only: an overlay without a byte stands on nothing. */
+  async addMade({ overlays, memoryPath }: MadeFiles): Promise<void> {
+    if (memoryPath !== undefined) await this.addPlain(memoryPath);
+    for (const { path } of overlays) {
+      if (!(await exists(path))) continue;
+      if ((await stat(path)).size === 0) this.found.set(path, null);
+      else await this.addChain(path, 'qcow2');
+    }
+  }
+
+  /** Those of these overlays that nothing was ever written to. */
+  async emptyOf(paths: string[], signal: AbortSignal): Promise<Set<string>> {
+    const empty = new Set<string>();
+    const below = new Set(this.found.values());
+    for (const path of paths)
+      if (this.found.has(path) && !below.has(path) && (await isEmptyOverlay(path, signal))) empty.add(path);
+    return empty;
+  }
+
+  /** Those of these overlays whose lower file was not written to since they were made. */
+  async unchangedOf(paths: string[]): Promise<Set<string>> {
+    const unchanged = new Set<string>();
+    for (const path of paths) {
+      const below = this.found.get(path);
+      if (below && (await isUnchangedSince(below, path))) unchanged.add(path);
+    }
+    return unchanged;
   }
 
   async addPlain(path: string): Promise<void> {

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { newBytes } from './merge-room.ts';
+import { newBytes } from './room.ts';
 
 const CLUSTER = 65_536;
 const extents = (...pairs: [number, number][]) =>

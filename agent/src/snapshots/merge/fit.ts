@@ -3,7 +3,7 @@
  * the lower file grow, so what lies beyond the end would become visible again.
  */
 import { stat } from 'node:fs/promises';
-import { type Layer, qemuImg, readLayers } from '../disks/index.ts';
+import { type Layer, qemuImg, readLayers } from '../../disks/index.ts';
 
 /** Cuts the file below an upper one that was merged into it to the size of that one. Idempotent. */
 export async function fitLower(upper: string, signal: AbortSignal): Promise<void> {

@@ -7,7 +7,7 @@ import { stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
-import { type Layer, qemuImg, readLayers } from '../disks/index.ts';
+import { type Layer, qemuImg, readLayers } from '../../disks/index.ts';
 
 /** What stays free for the guests, who go on writing meanwhile, and for the images' own tables. */
 const RESERVE_BYTES = 16 * MiB;

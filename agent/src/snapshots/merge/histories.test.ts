@@ -4,11 +4,12 @@
  * detached disk must read what they did.
  */
 import { describe, expect, test } from '@jest/globals';
-import type { DomainMetadata } from '../domain-xml/index.ts';
-import type { SavedState } from './chain.ts';
-import { type MergeStep, nextMergeStep, removalRefusal } from './merge-plan.ts';
+import type { DomainMetadata } from '../../domain-xml/index.ts';
+import type { SavedState } from '../chain.ts';
+import { isUnused, planRevert, revertRefusal } from '../revert-plan.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
-import { isUnused, planRevert, revertRefusal } from './revert-plan.ts';
+import { nextMergeStep, removalRefusal } from './plan.ts';
+import type { MergeStep } from './step.ts';
 
 interface File {
   backing: string | null;
@@ -38,8 +39,9 @@ class FakeNode {
   picture(): ChainPicture {
     const live = [...this.tops].map(([target, path]): [string, LiveTop] => {
       const job = this.jobs.get(target);
-      const mirror = job?.active ? { job: 'active-commit', ready: job.ready } : null;
-      return [target, { path, mirror, job: job !== undefined }];
+      const kind = job && (job.active ? 'active-commit' : 'commit');
+      const mirror = job?.active ? { job: kind!, ready: job.ready, path: job.layer } : null;
+      return [target, { path, mirror, job: kind ?? null }];
     });
     return {
       domainId: '11111111-2222-4333-8444-555555555555',
@@ -49,6 +51,10 @@ class FakeNode {
       live: new Map(this.running ? live : []),
       config: this.tops,
       states: this.states,
+      automatic: [],
+      empty: new Set(),
+      unchanged: new Set(),
+      saving: false,
       files: new Map([...this.files].map(([path, file]) => [path, file.backing])),
       metadata: this.metadata,
       foreign: new Map(),

@@ -2,16 +2,16 @@
  * What merging decides upon: the files of a domain's disks as they stand on each other, who asks for which, and what is
  * known of deleted states. Plain data and questions to it; nothing here talks to libvirt.
  */
-import type { DomainMetadata } from '../domain-xml/index.ts';
-import type { SavedState } from './chain.ts';
+import type { DomainMetadata } from '../../domain-xml/index.ts';
+import type { SavedState } from '../chain.ts';
 
 /** The top of a running domain's disk. */
 export interface LiveTop {
   path: string;
   /** An active commit or copy that runs or waits for its pivot. */
-  mirror: { job: string; ready: boolean } | null;
-  /** A block job of any kind runs. */
-  job: boolean;
+  mirror: { job: string; ready: boolean; path: string | null } | null;
+  /** The kind of block job that runs, in libvirt's words. */
+  job: string | null;
 }
 
 export interface ChainPicture {
@@ -25,13 +25,24 @@ export interface ChainPicture {
   live: ReadonlyMap<string, LiveTop>;
   /** Per target what the next start would write to; empty for a transient domain. */
   config: ReadonlyMap<string, string>;
+  /** The saved states, without the temporary ones of backups. */
   states: readonly SavedState[];
+  /** The temporary ones. */
+  automatic: readonly SavedState[];
   /** The files that exist, with the one that each stands on; null for a bottom one. */
   files: ReadonlyMap<string, string | null>;
   metadata: DomainMetadata;
+  /** Of the files that an operation made: those that nothing was ever written to. */
+  empty: ReadonlySet<string>;
+  /** Of the overlays that an operation made: those whose lower file was not written to since. */
+  unchanged: ReadonlySet<string>;
   /** Files that somebody else uses, and who. */
   foreign: ReadonlyMap<string, string>;
+  /** libvirt is making a state: it goes on with one although whoever asked for it is gone. */
+  saving: boolean;
 }
+
+export const allStates = ({ states, automatic }: ChainPicture): SavedState[] => [...states, ...automatic];
 
 /** Files that stand right on this one. */
 export function readersOf(picture: ChainPicture, path: string): string[] {
@@ -47,7 +58,7 @@ export function isTop(picture: ChainPicture, path: string): boolean {
 
 /** States that keep this file. */
 export function keepersOf(picture: ChainPicture, path: string): SavedState[] {
-  return picture.states.filter(state => keptFiles(state).some(kept => kept.path === path));
+  return allStates(picture).filter(state => keptFiles(state).some(kept => kept.path === path));
 }
 
 /** What an external state froze, per disk. */

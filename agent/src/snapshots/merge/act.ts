@@ -1,0 +1,174 @@
+/** Does the steps of a merge. */
+import { stat } from 'node:fs/promises';
+import {
+  BlockCommit,
+  BlockJobAbort,
+  type Domain,
+  DomainXml,
+  type Libvirt,
+  SnapshotCreate,
+  SnapshotDelete,
+  SnapshotXml,
+} from '@virtkeep/node-libvirt';
+import { sleep } from '@virtkeep/shared/abort';
+import { removePath } from '@virtkeep/shared/files';
+import { MiB } from '@virtkeep/shared/units';
+import { qemuImg, readLayers, rebaseUnsafe } from '../../disks/index.ts';
+import { editSnapshot, stripBackingStore } from '../../domain-xml/index.ts';
+import { type DiskSource, diskStates, withKeptFile, withSources } from '../state-xml.ts';
+import { writeMetadata } from '../write-metadata.ts';
+import { firstShrunk, fitLower } from './fit.ts';
+import type { MergeStep } from './step.ts';
+
+export interface ActOptions {
+  signal: AbortSignal;
+  /** Bound of the merge, MiB/s, may be a fraction; 0 or absent = none. */
+  bandwidthMiB?: number;
+  /** Told how much the merge of the present layer moves, bytes. */
+  progress?: { total(bytes: number): void; done(bytes: number): void };
+  /** Removes an image that nobody uses. */
+  removeLayer(path: string): Promise<void>;
+  /** How long a step that waits does so. */
+  pollMs: number;
+}
+
+/** Does one step. @throws LibvirtError, VirtkeepError */
+export async function act(
+  libvirt: Libvirt,
+  domain: Domain,
+  step: MergeStep,
+  options: ActOptions,
+): Promise<void> {
+  const { signal, pollMs } = options;
+  const bytesPerSecond = Math.round((options.bandwidthMiB ?? 0) * MiB);
+  switch (step.do) {
+    case 'note':
+      return writeMetadata(domain, step.metadata);
+    case 'remove_memory':
+      return removePath(step.path);
+    case 'native_delete':
+      return domain.snapshot(step.name).delete(0, { timeoutMs: 0 });
+    case 'reparent':
+      return reparent(domain, step);
+    case 'forget':
+      return domain.snapshot(step.name).delete(SnapshotDelete.METADATA_ONLY);
+    case 'commit_active':
+    case 'commit_middle':
+      return commitOnline(domain, step, bytesPerSecond);
+    case 'wait':
+      await sleep(pollMs, signal);
+      return report(domain, step.targetDev, options);
+    case 'wait_for_job':
+    case 'wait_for_state':
+      return sleep(pollMs, signal);
+    case 'abort_save':
+      await domain.abortJob();
+      return sleep(pollMs, signal);
+    case 'pivot':
+      return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
+    case 'commit_offline':
+      await commitOffline(step.above, bytesPerSecond, options);
+      await moveUsers(libvirt, domain, step, signal);
+      return rename(domain, step);
+    case 'commit_detached':
+      await commitOffline(step.above, bytesPerSecond, options);
+      return options.removeLayer(step.above);
+    case 'move_readers':
+      return moveUsers(libvirt, domain, step, signal);
+    case 'rename':
+      return rename(domain, step);
+    case 'remove_file':
+      return options.removeLayer(step.path);
+    case 'done':
+      return;
+  }
+}
+
+/**
+ * Starts a merge of a running disk. Both ends are named: without a base everything would be merged into the bottom file, be
+ * it a template or an archive, and without a top into the base whatever lies on the disk by then.
+ */
+async function commitOnline(
+  domain: Domain,
+  step: Extract<MergeStep, { do: 'commit_active' | 'commit_middle' }>,
+  bytesPerSecond: number,
+): Promise<void> {
+  const { targetDev, layer, above } = step;
+  if ((await firstShrunk([above])) !== undefined)
+    throw new Error(`${above} is smaller than what it stands on; switch the VM off for it`);
+  const active = step.do === 'commit_active' ? BlockCommit.ACTIVE : 0;
+  const flags = active | BlockCommit.SHALLOW | BlockCommit.BANDWIDTH_BYTES;
+  await domain.blockCommit(targetDev, layer, above, bytesPerSecond, flags);
+}
+
+async function report(domain: Domain, targetDev: string, { progress }: ActOptions): Promise<void> {
+  const info = progress && (await domain.blockJobInfo(targetDev));
+  if (!info) return;
+  progress.total(info.end);
+  progress.done(info.cur);
+}
+
+/** QEMU's image locks keep the guest from starting while qemu-img writes; `-d` leaves the upper file whole until it is unused. */
+async function commitOffline(
+  above: string,
+  bytesPerSecond: number,
+  { signal, progress }: ActOptions,
+): Promise<void> {
+  const total = (await stat(above)).blocks * 512;
+  progress?.total(total);
+  const rate = bytesPerSecond > 0 ? ['-r', String(bytesPerSecond)] : [];
+  await qemuImg('commit', ['-d', ...rate, '-f', 'qcow2', above], {
+    signal,
+    onProgress: percent => progress?.done(Math.round((total * percent) / 100)),
+  });
+  await fitLower(above, signal);
+}
+
+/** Lets the files that stand on the upper one, and the definition when it writes to it, use the lower one. */
+async function moveUsers(
+  libvirt: Libvirt,
+  domain: Domain,
+  step: Extract<MergeStep, { do: 'commit_offline' | 'move_readers' }>,
+  signal: AbortSignal,
+): Promise<void> {
+  const layer = await layerBelow(step);
+  for (const reader of step.readers) await rebaseUnsafe(reader, layer, { signal });
+  // started in between: it writes to the upper file again, merge it while it runs
+  if (!(await domain.isPersistent())) return;
+  const xml = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
+  const targets = [...diskStates(xml)].filter(([, disk]) => disk.sourcePath === step.above);
+  if (await writesTo(domain, step.above)) return;
+  const sources = Object.fromEntries(targets.map(([target]) => [target, layer]));
+  await libvirt.defineDomain(withSources(stripBackingStore(xml), sources));
+}
+
+async function writesTo(domain: Domain, path: string): Promise<boolean> {
+  if (!(await domain.isActive())) return false;
+  return [...diskStates(await domain.xml()).values()].some(disk => disk.sourcePath === path);
+}
+
+/** The upper file still names the lower one and its format. */
+async function rename(
+  domain: Domain,
+  step: { states: string[]; layer: string; above: string },
+): Promise<void> {
+  const layer = await layerBelow(step);
+  for (const name of step.states) {
+    const xml = await domain.snapshot(name).xml(SnapshotXml.SECURE);
+    await domain.createSnapshot(withKeptFile(xml, step.above, layer), SnapshotCreate.REDEFINE);
+  }
+}
+
+async function reparent(domain: Domain, step: Extract<MergeStep, { do: 'reparent' }>): Promise<void> {
+  for (const name of step.states) {
+    const xml = await domain.snapshot(name).xml(SnapshotXml.SECURE);
+    await domain.createSnapshot(editSnapshot(xml, { parent: step.parent }), SnapshotCreate.REDEFINE);
+  }
+}
+
+async function layerBelow(step: { layer: string; above: string }): Promise<DiskSource> {
+  const below = (await readLayers(step.above, 'qcow2'))[1];
+  if (below?.path !== step.layer) throw new Error(`${step.above} does not stand on ${step.layer}`);
+  const { path, format } = below;
+  return { path, format, block: (await stat(path)).isBlockDevice() };
+}

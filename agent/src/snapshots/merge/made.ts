@@ -1,0 +1,197 @@
+/**
+ * Removing a state that an operation made for itself, decided without doing it: the temporary one of a backup, or one that
+ * was not to stay. It goes as if it had never been made, so what it made is known by path from the operation's journal,
+ * and every way that a state can have come half into being is expected.
+ *
+ * Each overlay is merged into the file below it by the same steps as a deleted state's layers: noted in the domain's metadata
+ * as a merge under way before its first byte, followed wherever the file is used by then (the disk may have another target,
+ * or another layer on it), and removed when nobody uses it. An overlay that is not used and was not noted holds nobody knows
+ * what: it is removed when nothing was written to it, merged when its disk was taken away and not written to since, and
+ * else left, with its name told, because it may hold the newest data of a disk.
+ */
+import type { LooseLayer } from '../../domain-xml/index.ts';
+import type { SavedState } from '../chain.ts';
+import { AUTOMATIC_PREFIX } from '../plan.ts';
+import { foreignJobOn } from './jobs.ts';
+import { forgetState, stepOfLayer, withoutLoose } from './layers.ts';
+import {
+  allStates,
+  type ChainPicture,
+  filesFrom,
+  isTop,
+  keepersOf,
+  liveDiskOf,
+  readersOf,
+} from './picture.ts';
+import type { MadeFiles, MergeGoal, MergeStep } from './step.ts';
+
+/** One overlay that exists, seen with what it stands on. */
+interface Overlay {
+  targetDev: string;
+  path: string;
+  /** Null: the file is empty. */
+  layer: string | null;
+  /** This domain writes to it, has it below another one, or keeps it by another state. */
+  used: boolean;
+  /** The file below it is used without it. */
+  layerUsed: boolean;
+  noted: boolean;
+}
+
+/** The next step of removing the state of an operation. */
+export function nextStepOfMade(picture: ChainPicture, goal: MergeGoal, made: MadeFiles): MergeStep {
+  const memoryPath =
+    made.memoryPath !== undefined && picture.files.has(made.memoryPath) ? made.memoryPath : null;
+  const state = ownState(picture, goal, made);
+  // once ours is in the list, what is being saved is somebody else's
+  if (picture.saving) return { do: memoryPath !== null && !state ? 'abort_save' : 'wait_for_state' };
+  if (state?.deleting) return { do: 'native_delete', name: state.name };
+  const rest = without(picture, state);
+  const overlays = existing(rest, made);
+  return (
+    waitForJob(rest, overlays, made) ??
+    note(rest, overlays) ??
+    stepOfNoted(rest, made) ??
+    stepOfUnused(rest, overlays) ??
+    (memoryPath === null ? undefined : { do: 'remove_memory', path: memoryPath }) ??
+    // last: as long as it stands there, whoever has lost the journal knows what is to be merged
+    (state && forgetState(picture, state)) ?? { do: 'done', left: leftOf(picture, overlays) }
+  );
+}
+
+/** What will be merged, before anything is. */
+export function uppersOfMade(picture: ChainPicture, goal: MergeGoal, made: MadeFiles): string[] {
+  const rest = without(picture, ownState(picture, goal, made));
+  const overlays = existing(rest, made);
+  return overlays.filter(overlay => isToBeNoted(rest, overlay)).map(({ path }) => path);
+}
+
+/** A state of the same name that somebody else made is not the one that was declared. */
+function ownState(picture: ChainPicture, { name }: MergeGoal, made: MadeFiles): SavedState | undefined {
+  const state = allStates(picture).find(candidate => candidate.name === name);
+  if (!state || state.name.startsWith(AUTOMATIC_PREFIX)) return state;
+  const own = [...made.overlays.map(({ path }) => path), made.memoryPath];
+  const files = [...Object.values(state.overlays), state.memoryPath];
+  return own.some(path => path !== undefined && files.includes(path)) ? state : undefined;
+}
+
+/** As if it had never been made, but for its files. */
+function without(picture: ChainPicture, state: SavedState | undefined): ChainPicture {
+  const others = (states: readonly SavedState[]) => states.filter(other => other !== state);
+  return { ...picture, states: others(picture.states), automatic: others(picture.automatic) };
+}
+
+function existing(picture: ChainPicture, made: MadeFiles): Overlay[] {
+  const isKept = (path: string) => keepersOf(picture, path).length > 0;
+  return made.overlays.flatMap(({ targetDev, path }) => {
+    const layer = picture.files.get(path);
+    if (layer === undefined) return [];
+    const isUsed = (file: string, by: string[]) => isTop(picture, file) || by.length > 0 || isKept(file);
+    return {
+      targetDev,
+      path,
+      layer,
+      used: isUsed(path, readersOf(picture, path)),
+      layerUsed:
+        layer !== null &&
+        (picture.foreign.has(layer) ||
+          isUsed(
+            layer,
+            readersOf(picture, layer).filter(reader => reader !== path),
+          )),
+      noted: (picture.metadata.looseLayers ?? []).some(loose => loose.merging === path),
+    };
+  });
+}
+
+/** What somebody else does to the disk may end with another file on top, or with another content below. */
+function waitForJob(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): MergeStep | undefined {
+  for (const { path, layer } of overlays) {
+    const targetDev = liveDiskOf(picture, path);
+    const job = targetDev === undefined ? null : foreignJobOn(picture, targetDev);
+    if (job === null) continue;
+    const { path: top, mirror } = picture.live.get(targetDev!)!;
+    const isThatMerge = mirror?.job === 'active-commit' && top === path && mirror.path === layer;
+    // an agent of an earlier version noted its merges in the journal only, with the overlays
+    if (made.noted === true || !isThatMerge) return { do: 'wait_for_job', targetDev: targetDev!, job };
+  }
+  return undefined;
+}
+
+/**
+ * Whether the overlay can be merged by the steps of a deleted layer. What is below it must be the disk's content of then:
+ * only the running or the next domain's own definition may name it, which follows.
+ */
+function isToBeNoted(picture: ChainPicture, { path, layer, used, layerUsed, noted }: Overlay): boolean {
+  if (noted || layer === null || picture.foreign.has(path)) return false;
+  if (!used) return !layerUsed && picture.unchanged.has(path) && !picture.empty.has(path);
+  // a second definition of the same disk is as before by the merge, a disk that was moved is not
+  if (picture.foreign.has(layer) && !isBelowTop(picture, path)) return false;
+  const others = readersOf(picture, layer).filter(reader => reader !== path);
+  return (
+    others.length === 0 && liveTopOf(picture, layer) === undefined && keepersOf(picture, layer).length === 0
+  );
+}
+
+function isBelowTop(picture: ChainPicture, path: string): boolean {
+  const tops = [...[...picture.live.values()].map(top => top.path), ...picture.config.values()];
+  return tops.some(top => filesFrom(picture, top).includes(path));
+}
+
+function liveTopOf(picture: ChainPicture, path: string): string | undefined {
+  return [...picture.live].find(([, top]) => top.path === path)?.[0];
+}
+
+function note(picture: ChainPicture, overlays: Overlay[]): MergeStep | undefined {
+  const { metadata } = picture;
+  const missing = overlays.filter(overlay => isToBeNoted(picture, overlay));
+  if (missing.length === 0) return undefined;
+  // what was the top of a disk is not removed, also when nobody has the disk any more
+  const layers = missing.map(
+    ({ targetDev, path, layer }): LooseLayer => ({ targetDev, path: layer!, overlay: false, merging: path }),
+  );
+  const replaced = new Set(layers.map(({ path }) => path));
+  const kept = (metadata.looseLayers ?? []).filter(({ path }) => !replaced.has(path));
+  return { do: 'note', metadata: { ...metadata, looseLayers: [...kept, ...layers] } };
+}
+
+function stepOfNoted(picture: ChainPicture, made: MadeFiles): MergeStep | undefined {
+  const paths = new Set(made.overlays.map(({ path }) => path));
+  for (const loose of picture.metadata.looseLayers ?? []) {
+    if (loose.merging === undefined || !paths.has(loose.merging)) continue;
+    if (!picture.files.has(loose.merging)) return withoutLoose(picture, loose);
+    const step = stepOfLayer(picture, loose);
+    if (step) return step;
+  }
+  return undefined;
+}
+
+function stepOfUnused(picture: ChainPicture, overlays: Overlay[]): MergeStep | undefined {
+  for (const { targetDev, path, layer, used, layerUsed, noted } of overlays) {
+    if (picture.foreign.has(path)) continue;
+    if (layer !== null && isLeftBehind(picture, path, layer))
+      return { do: 'move_readers', targetDev, layer, above: path, readers: [] };
+    if (used) continue;
+    if (layer === null || picture.empty.has(path)) return { do: 'remove_file', path };
+    if (!layerUsed && noted) return { do: 'commit_detached', layer, above: path };
+  }
+  return undefined;
+}
+
+/** The guest runs with the lower file, so the definition must not put the upper one, of before, on it at the next start. */
+function isLeftBehind(picture: ChainPicture, path: string, layer: string): boolean {
+  return (
+    [...picture.config.values()].includes(path) &&
+    liveTopOf(picture, layer) !== undefined &&
+    liveDiskOf(picture, path) === undefined &&
+    readersOf(picture, path).length === 0
+  );
+}
+
+function leftOf(picture: ChainPicture, overlays: Overlay[]): string[] {
+  return overlays.map(({ path, layer, layerUsed }) => {
+    const user = picture.foreign.get(path);
+    if (user !== undefined) return `${path} (used by ${user})`;
+    return `${path} (${layer} ${layerUsed ? 'is used' : 'was written to'} without it)`;
+  });
+}

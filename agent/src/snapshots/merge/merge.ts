@@ -1,0 +1,271 @@
+/** Merges layers: look, decide, act, look again, so that any step may be the last one before a crash. */
+import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
+import { sleep } from '@virtkeep/shared/abort';
+import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { removePath } from '@virtkeep/shared/files';
+import type { Logger } from '@virtkeep/shared/log';
+import { type ImageDependencies, removeImages } from '../../images/index.ts';
+import { patiently } from '../../libvirt/errors.ts';
+import { type ActOptions, act } from './act.ts';
+import { firstShrunk } from './fit.ts';
+import { jobReason } from './jobs.ts';
+import { foreignFiles, type Look, lookAt } from './look.ts';
+import { heldReason } from './picture.ts';
+import { nextMergeStep, uppersOf } from './plan.ts';
+import { requireRoomToMerge } from './room.ts';
+import type { AutomaticState, MergeGoal, MergeStep } from './step.ts';
+
+export interface MergeRequest extends MergeGoal {
+  domainId: string;
+}
+
+export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer'> {
+  log: Logger;
+  /** Told what the user should know although it worked; otherwise that is logged. */
+  warn?: (text: string) => void;
+  /** Called before a running disk takes the lower file for its own; what the upper one has is in it by then. */
+  beforePivot?(upperPath: string): Promise<void>;
+  /** How long a block job that virtkeep did not start is waited for before it is told. */
+  foreignJobPatienceMs?: number;
+}
+
+/** A merge is looked at soon at first, since most are small, then ever more rarely. */
+const FIRST_POLL_MS = 10;
+const POLL_MS = 160;
+const FOREIGN_JOB_PATIENCE_MS = 15_000;
+/** The same step so many times in a row means that we would turn in circles. */
+const MAX_REPEATS = 20;
+/**
+ * Failures of one step before it is told: the guest may be stopped, or the daemon restarted, in the middle of it. A block
+ * job that breaks off is seen only by its being gone, so merges count when they begin anew.
+ */
+const MAX_FAILURES = 3;
+const RETRY_MS = 500;
+/** `virDomainPausedReason`: QEMU stopped the guest because its disk was full, or broken. */
+const PAUSED_BY_IO_ERROR = 5;
+
+/**
+ * Deletes an external or internal state of a domain and merges what it kept, at any place of the tree, the domain running
+ * or off. Idempotent: a call that was killed in the middle is completed by the next one, also by one without a name. What
+ * several branches read stays as it is until it has one reader left. When the signal fires, the state may be gone and a
+ * merge stays where it is; the domain is sound in every moment.
+ *
+ * The caller holds the domain's lock and has asked `removalRefusal`. A merge that has no room is not begun.
+ * @throws VirtkeepError snapshot_remove_failed, canceled; pool_no_space: the state is still there, untouched
+ */
+export async function mergeState(
+  images: ImageDependencies,
+  request: MergeRequest,
+  options: MergeOptions,
+): Promise<void> {
+  await new Merge(images, request, options).run();
+}
+
+/**
+ * Removes the state of an operation, whatever has become of it: never made, made in part, merged in part, its disks under
+ * other targets, the guest running or off. Idempotent. Afterwards libvirt does not know the state, and no file of it is left
+ * but those that somebody else uses by now, or that may hold the newest data of a disk: these are told.
+ * When the signal fires, the merge stays where it is and is continued by calling again.
+ * @throws VirtkeepError merge_failed, canceled
+ */
+export async function removeAutomaticState(
+  images: ImageDependencies,
+  state: AutomaticState,
+  options: MergeOptions,
+): Promise<void> {
+  const { domainId, name } = state;
+  const request = { domainId, name, countsAsDeletion: false, made: state };
+  try {
+    await new Merge(images, request, options).run();
+  } catch (error) {
+    if (!hasKey(error, 'snapshot_remove_failed', 'pool_no_space')) throw error;
+    const { domain = domainId, reason = reasonOf(error) } = error.params;
+    const params = { state: name, domain, reason: String(reason).replace(/\.$/, '') };
+    throw new VirtkeepError('merge_failed', params, { cause: error });
+  }
+}
+
+type Commit = Extract<
+  MergeStep,
+  { do: 'commit_active' | 'commit_middle' | 'commit_offline' | 'commit_detached' }
+>;
+
+function isCommit(step: MergeStep): step is Commit {
+  return step.do.startsWith('commit_');
+}
+
+/** Steps that are repeated until somebody else is done. */
+const WAITS: readonly MergeStep['do'][] = ['wait', 'wait_for_job', 'wait_for_state', 'abort_save'];
+
+class Merge {
+  readonly #images: ImageDependencies;
+  readonly #request: MergeRequest;
+  readonly #options: MergeOptions;
+  /** Files that somebody else uses, and who. */
+  #foreign = new Map<string, string>();
+  readonly #now = new Date();
+  /** How often each merge was begun. */
+  readonly #begun = new Map<string, number>();
+  /** Disks on which a job was started here. */
+  readonly #started = new Set<string>();
+  #last = '';
+  #repeats = 0;
+  #failures = 0;
+  #pollMs = 0;
+  #foreignSinceMs: number | undefined;
+
+  constructor(images: ImageDependencies, request: MergeRequest, options: MergeOptions) {
+    this.#images = images;
+    this.#request = request;
+    this.#options = options;
+  }
+
+  async run(): Promise<void> {
+    const { domainId, made } = this.#request;
+    const { signal, log } = this.#options;
+    const files = made && { files: made, signal };
+    const libvirt = this.#images.libvirt();
+    this.#foreign = await patiently(signal, () => foreignFiles(libvirt, domainId));
+    for (;;) {
+      const look = await patiently(signal, () => lookAt(libvirt, domainId, this.#foreign, files));
+      if (!look) return this.#leaveAll();
+      const step = nextMergeStep(look.picture, this.#request, this.#now);
+      if (step.do === 'done') {
+        this.#tellLeft(step.left ?? []);
+        return this.#begun.size > 0 ? resumeStopped(look.domain, log) : undefined;
+      }
+      const held = heldReason(look.picture);
+      if (held !== null) throw this.#failed(look.domain, held);
+      await this.#require(look, step);
+      await this.#try(look, step);
+    }
+  }
+
+  /** Refuses what has no room, and what turns in circles. */
+  async #require({ domain, picture }: Look, step: MergeStep): Promise<void> {
+    const { signal, log } = this.#options;
+    const seen = JSON.stringify(step);
+    const isNew = seen !== this.#last;
+    const isWait = WAITS.includes(step.do);
+    this.#repeats = isNew || isWait ? 0 : this.#repeats + 1;
+    this.#pollMs = isNew ? FIRST_POLL_MS : Math.min(2 * this.#pollMs, POLL_MS);
+    if (isNew) {
+      log.debug('merging layers', { domain: domain.uuid, state: this.#request.name, step: step.do });
+      if (!isWait) this.#failures = 0;
+    }
+    if (this.#last === '') await this.#requireMergeable({ domain, picture });
+    this.#last = seen;
+    this.#requireNoForeignJob(domain, step);
+    if (this.#repeats > MAX_REPEATS) throw this.#failed(domain, `"${step.do}" has no effect`);
+    if (!isCommit(step)) return;
+    const times = (this.#begun.get(seen) ?? 0) + 1;
+    this.#begun.set(seen, times);
+    if (times > MAX_FAILURES) throw this.#failed(domain, `merging ${step.above} breaks off again and again`);
+    signal.throwIfAborted();
+  }
+
+  /** @throws VirtkeepError pool_no_space, snapshot_remove_failed for a disk that was made smaller, of a running guest */
+  async #requireMergeable({ domain, picture }: Look): Promise<void> {
+    const [uppers, freed] = uppersOf(picture, this.#request);
+    await requireRoomToMerge(uppers, freed, this.#options.signal);
+    const shrunk = picture.power === 'running' ? await firstShrunk(uppers) : undefined;
+    if (shrunk === undefined) return;
+    const reason = `${shrunk} is smaller than what it stands on; switch the VM off for it`;
+    throw this.#failed(domain, reason);
+  }
+
+  #requireNoForeignJob(domain: Domain, step: MergeStep): void {
+    if (step.do !== 'wait_for_job') {
+      this.#foreignSinceMs = undefined;
+      return;
+    }
+    this.#foreignSinceMs ??= performance.now();
+    const { foreignJobPatienceMs = FOREIGN_JOB_PATIENCE_MS } = this.#options;
+    if (performance.now() - this.#foreignSinceMs < foreignJobPatienceMs) return;
+    throw this.#failed(domain, jobReason(step.job, step.targetDev));
+  }
+
+  async #try({ domain, picture }: Look, step: MergeStep): Promise<void> {
+    const { signal, log } = this.#options;
+    try {
+      if (step.do === 'pivot') await this.#options.beforePivot?.(picture.live.get(step.targetDev)!.path);
+      if (isCommit(step)) await requireRoomToMerge([step.above], [], signal);
+      await act(this.#images.libvirt(), domain, step, {
+        ...this.#options,
+        pollMs: this.#pollMs,
+        removeLayer: path => this.#removeLayer(path),
+      });
+      if (step.do === 'commit_active' || step.do === 'commit_middle') this.#started.add(step.targetDev);
+    } catch (error) {
+      if (signal.aborted) await this.#stopJob({ domain, picture }, step);
+      signal.throwIfAborted();
+      this.#failures += 1;
+      if (this.#failures > MAX_FAILURES || hasKey(error, 'pool_no_space'))
+        throw this.#failed(domain, reasonOf(error), error);
+      const { name } = this.#request;
+      log.warn('a step of a merge failed, looking again', { state: name, step: step.do, error });
+      await sleep(RETRY_MS, signal);
+    }
+  }
+
+  /**
+   * A job that was only waited for would go on without us: it is ended when the user gave up. That of an operation's own
+   * state goes on, since the next run of the agent completes it.
+   */
+  async #stopJob({ domain, picture }: Look, step: MergeStep): Promise<void> {
+    if (this.#request.made || (step.do !== 'wait' && step.do !== 'pivot')) return;
+    const { targetDev } = step;
+    // of a commit below the top only who began it knows whose it is
+    if (!this.#started.has(targetDev) && !picture.live.get(targetDev)?.mirror) return;
+    await domain.blockJobAbort(targetDev).catch(() => {});
+  }
+
+  /** The domain is gone: its overlays hold its newest data, and are not ours to delete. */
+  async #leaveAll(): Promise<void> {
+    const { memoryPath } = this.#request.made ?? {};
+    if (memoryPath === undefined) return;
+    await removePath(memoryPath).catch(error => {
+      throw fromIoError(error, 'removing', memoryPath);
+    });
+  }
+
+  /** One that somebody uses after all stays, and is left alone from now on. */
+  async #removeLayer(path: string): Promise<void> {
+    const { domainId: ownerId, made } = this.#request;
+    const { signal, log } = this.#options;
+    const unanswered = made ? 'fresh' : 'leave';
+    const left = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
+    for (const { text } of left) log.warn('a merged layer stays', { domain: ownerId, reason: text });
+    if (left.length > 0) this.#foreign.set(path, 'others');
+  }
+
+  #tellLeft(left: readonly string[]): void {
+    const { log, warn = text => log.warn(text, { domain: this.#request.domainId }) } = this.#options;
+    for (const file of left)
+      warn(`The layer ${file} was not merged and stays: it may hold the newest data of a disk.`);
+  }
+
+  #failed(domain: Domain, reason: string, cause?: unknown): VirtkeepError {
+    const { name } = this.#request;
+    const state = name === null ? 'deleted before' : `"${name}"`;
+    const params = { state, domain: domain.name, reason: reason.replace(/\.$/, '') };
+    return new VirtkeepError('snapshot_remove_failed', params, { cause });
+  }
+}
+
+/**
+ * A guest whose disk ran full waits for room, and the merge has made some. QEMU repeats the write that failed: if it fails
+ * again, the guest is where it was.
+ */
+async function resumeStopped(domain: Domain, log: Logger): Promise<void> {
+  try {
+    const { state, reason } = await domain.state();
+    if (state !== DomainStateCode.PAUSED || reason !== PAUSED_BY_IO_ERROR) return;
+    log.warn('the guest was stopped by a write error and is resumed after the merge', {
+      domain: domain.uuid,
+    });
+    await domain.resume();
+  } catch (error) {
+    log.warn('the guest could not be resumed after the merge', { domain: domain.uuid, error });
+  }
+}
