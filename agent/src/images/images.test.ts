@@ -45,6 +45,8 @@ interface Scripted {
   metadata?: string;
   states?: { disks: Record<string, string>; overlays?: Record<string, string>; memory?: string }[];
   running?: boolean;
+  /** What its saved memory names; null: that cannot be read. */
+  saved?: Record<string, string> | null;
 }
 
 const disksXml = (disks: Record<string, string>) =>
@@ -76,6 +78,11 @@ function node(...domains: Scripted[]): Libvirt {
     name: `vm-${domain.id[0]}`,
     isActive: async () => domain.running ?? false,
     xml: async (flags = 0) => domainXml(domain, (flags && domain.next) || domain.disks || {}),
+    hasManagedSave: async () => domain.saved !== undefined,
+    managedSaveXml: async () => {
+      if (!domain.saved) throw new Error('it is damaged');
+      return domainXml(domain, domain.saved);
+    },
     snapshots: async () =>
       (domain.states ?? []).map((_, index) => ({
         name: `s${index}`,
@@ -114,6 +121,7 @@ test('a file that nobody uses goes, one that is not there is fine', async () => 
 test.each<[string, Omit<Scripted, 'id'>]>([
   ['a disk, whatever its target', { disks: { sdx: 'a.qcow2' } }],
   ['a disk of the next start alone', { disks: {}, next: { vda: 'a.qcow2' } }],
+  ['a disk that its saved memory names', { saved: { vda: 'a.qcow2' } }],
   ['a layer below a disk', { disks: { vda: 'top.qcow2' } }],
   ['a disk that a saved state keeps', { states: [{ disks: { vda: 'a.qcow2' } }] }],
   ['an overlay made for a saved state', { states: [{ disks: {}, overlays: { vda: 'a.qcow2' } }] }],
@@ -126,6 +134,11 @@ test.each<[string, Omit<Scripted, 'id'>]>([
     { path: at('a.qcow2'), why: 'used', text: expect.stringContaining('used by the domain vm-2') },
   ]);
   expect(existsSync(at('a.qcow2'))).toBe(true);
+});
+
+test('saved memory that cannot be read keeps nothing', async () => {
+  image('a.qcow2');
+  expect(await remove(node({ id: OTHER, saved: null }), ['a.qcow2'])).toEqual([]);
 });
 
 test('what a domain noted as to be merged is its own alone to remove', async () => {
@@ -238,6 +251,18 @@ test('where other nodes can reach it they are asked; without an answer it is lef
   expect(
     await remove(node(), ['a.qcow2'], { shared: true, otherNodes: answering({ kind: 'unused' }) }),
   ).toEqual([]);
+});
+
+test('a copy of a VM that runs here, which another node still knows, uses nothing but what it names', async () => {
+  image('a.qcow2');
+  const by = { nodeName: 'n2', domainId: OWNER, domainName: 'vm-1' };
+  const otherNodes: OtherNodes = {
+    whoUses: async things =>
+      things.map(({ kind }) => (kind === 'domain' ? { kind: 'used', by } : { kind: 'unused' })),
+  };
+  const question = { shared: true, ownerId: OWNER, otherNodes };
+  expect(await remove(node({ id: OWNER }), ['a.qcow2'], question)).toMatchObject([{ why: 'used' }]);
+  expect(await remove(node({ id: OWNER, running: true }), ['a.qcow2'], question)).toEqual([]);
 });
 
 test('a layer made for a VM needs no answer as long as that runs here, and does when it may run elsewhere', async () => {

@@ -18,7 +18,7 @@ export interface ImageDependencies {
 export interface ImageQuestion {
   /**
    * The domain whose files they are or were. That its saved states name a file as made for them, and that it noted it as
-   * to be merged, is no use of it; that another node knows the same domain is one.
+   * to be merged, is no use of it; that another node knows the same domain is one, unless it runs here.
    */
   ownerId?: string;
   /** Domains that give the files up: no use of theirs counts, nor that one of their images stands on another. */
@@ -101,7 +101,9 @@ async function judgeElsewhere(
     things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, path) });
   }
   if (asked.length > 0) {
-    const owner: Thing[] = ownerId === undefined ? [] : [{ kind: 'domain', id: ownerId }];
+    // of two nodes that know a domain the one on which it runs has it; another's copy counts by the files that it names
+    const isElsewhere = ownerId !== undefined && !running.has(ownerId);
+    const owner: Thing[] = isElsewhere ? [{ kind: 'domain', id: ownerId }] : [];
     const answers = await otherNodes.whoUses([...things, ...owner], signal);
     for (const [index, path] of asked.entries())
       verdicts.set(path, together([answers[index], ...answers.slice(things.length)]));

@@ -11,7 +11,7 @@ import {
   parseSnapshot,
 } from '../domain-xml/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
-import { isNoDomain } from '../libvirt/errors.ts';
+import { isNoDomain, isPassing } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
 
 /**
@@ -122,8 +122,7 @@ export interface Definition {
 export async function definitionsOf(domain: Domain): Promise<Definition[]> {
   try {
     const texts = [await domain.xml(), await domain.xml(DomainXml.INACTIVE)];
-    // it goes on with the files that its saved memory names
-    if (await domain.hasManagedSave()) texts.push(await domain.managedSaveXml());
+    texts.push(...(await savedXml(domain)));
     const found: Definition[] = [...new Set(texts)].map(xml => ({
       config: parseDomain(xml, domain.uuid),
       isPresent: true,
@@ -145,6 +144,17 @@ export async function definitionsOf(domain: Domain): Promise<Definition[]> {
   } catch (error) {
     if (isNoDomain(error)) return [];
     throw error;
+  }
+}
+
+/** A domain whose memory is saved goes on with the files that are named there; from one that cannot be read it never does. */
+async function savedXml(domain: Domain): Promise<string[]> {
+  if (!(await domain.hasManagedSave())) return [];
+  try {
+    return [await domain.managedSaveXml()];
+  } catch (error) {
+    if (isPassing(error) || isNoDomain(error)) throw error;
+    return [];
   }
 }
 
