@@ -12,7 +12,7 @@ import { type ContinuedDisk, proveExtension } from '../extend/proof.ts';
 import { relativeOf, thinClonesOf } from '../template/family.ts';
 import { noteFingerprints } from '../template/fingerprints.ts';
 import { type BackupFacts, readFacts } from './facts.ts';
-import { chooseMode } from './freeze.ts';
+import { awayNote, chooseMode, spareDirectoryOf } from './freeze.ts';
 
 export interface BackupJob {
   target: PoolRecord;
@@ -53,6 +53,8 @@ export async function checkBackup(
     ? await extensionOr(dependencies, request, context, pools)
     : await fullBackup(dependencies, request, context, pools, request.fallbackReason || null);
   for (const warning of job.facts.warnings) context.warn(warning);
+  const away = job.mode && awayNote(job.facts.content.disks, spareDirectoryOf(job.facts, job.target.path!));
+  if (away) context.warn(away);
   if (job.fallbackReason !== null)
     context.warn(`A full backup is made instead of an increment: ${job.fallbackReason}.`);
   return job;
