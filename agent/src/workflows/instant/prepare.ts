@@ -5,6 +5,7 @@ import { createImage, imageInfo, readImageHeader } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
 import { makeNewFile } from '../new-file.ts';
 import type { RestorePlan } from '../restore/check.ts';
+import { MAX_RESTORED_FILES } from '../restore/fold.ts';
 import type { FoundFile, OpenedBackup } from '../restore/source.ts';
 import { type InstantDisk, type Slice, sliceSource, UNFINISHED_BACKING } from './chain.ts';
 
@@ -31,6 +32,8 @@ export async function instantDisks(
   const members = new Map(archive.members.map(member => [member.name, member]));
   const disks: InstantDisk[] = [];
   for (const { disk, layers } of plan.placement.disks) {
+    if (disk.layers.length > MAX_RESTORED_FILES)
+      throw refuse(`the disk ${disk.target} has ${disk.layers.length} layers, more than QEMU opens at once`);
     const slices = disk.layers.map(({ member: name }): Slice => {
       const { dataOffset, sizeBytes } = members.get(name)!;
       if (dataOffset % ALIGN !== 0)

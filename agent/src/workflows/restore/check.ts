@@ -16,7 +16,7 @@ import { resolveVolumes } from '../volumes.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { attachableDevices } from './devices.ts';
 import { chooseIdentity } from './identity.ts';
-import { type DiskShape, type Placement, placeFiles, restoredName } from './placement.ts';
+import { type DiskShape, filesOf, type Placement, placeFiles, restoredName } from './placement.ts';
 import type { FoundFile, OpenedBackup } from './source.ts';
 import { type RestoredState, readStates } from './states.ts';
 
@@ -50,11 +50,13 @@ export async function checkRestore(
   requireMatch(manifest, template, file.filename);
   const chosen = chosenPool(pools, request.poolId);
   const shape = shapeOf(request);
-  const saved = shape === 'chain' ? await readStates(backup, signal) : { states: [], warnings: [] };
+  const saved =
+    shape === 'chain' ? await readStates(backup, signal) : { states: [], files: new Map(), warnings: [] };
   const memories = [state.memoryMember, ...saved.states.map(({ record }) => record.memoryMember)];
   const placement = placeFiles({
     manifest,
     shape,
+    files: saved.files,
     memoryMembers: memories.filter(member => member !== null),
     pools,
     chosen,
@@ -163,10 +165,7 @@ async function freeSpace(pools: PoolRecord[]): Promise<Map<string, number>> {
 
 /** A link inside a pool must not lead a restored file out of it. */
 async function refusePathsThatLeaveTheirPool(placement: Placement): Promise<void> {
-  for (const { pool, path } of [
-    ...placement.disks.flatMap(disk => [...disk.layers, ...disk.merged]),
-    ...placement.images,
-  ])
+  for (const { pool, path } of [...placement.disks.flatMap(filesOf), ...placement.images])
     await resolveInPool(pool, relative(pool.path!, path));
 }
 

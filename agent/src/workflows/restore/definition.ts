@@ -115,8 +115,8 @@ export function movedPaths(
 }
 
 /** Where the content of a layer of the archive is: its own file, or the one it was merged into. */
-function layerPath({ layers }: DiskPlacement, index: number): string {
-  return (layers[index] ?? layers.at(-1)!).path;
+function layerPath({ layers, fileOf }: DiskPlacement, index: number): string {
+  return (layers[fileOf[index] ?? 0] ?? layers.at(-1)!).path;
 }
 
 /**

@@ -23,7 +23,8 @@ import { keepFirmware, keptFirmwarePaths } from '../state-firmware.ts';
 import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
 import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
-import type { DiskShape } from './placement.ts';
+import { MERGED_AT_ONCE } from './fold.ts';
+import type { DiskShape, FilePlacement } from './placement.ts';
 import type { OpenedBackup } from './source.ts';
 import type { RestoredState } from './states.ts';
 
@@ -68,8 +69,8 @@ export async function extractFiles(
     freePath(placement.memory.directory, `${identity.uuid}.${name}`, '.memory');
   const wanted: WantedFile[] = [];
   if (shape !== 'overlay')
-    for (const { layers, merged } of disks) {
-      wanted.push(...layers.map(layer => ({ ...layer, keep: true })));
+    for (const { member, path, merged } of disks.flatMap(({ layers }) => layers)) {
+      wanted.push({ member, path, keep: true });
       wanted.push(...merged.map(layer => ({ ...layer, keep: false })));
     }
   wanted.push(...images.map(image => ({ ...image, keep: true })));
@@ -117,7 +118,8 @@ async function extractAll(
 
 /**
  * Joins the layers of each disk and judges every image before anything opens it in earnest: its header may name other
- * files of the host, which QEMU would read for it. Then merges the layers that are to be one image.
+ * files of the host, which QEMU would read for it. Then merges the layers that are to be one image, some at a time: QEMU
+ * opens no chain of many hundreds.
  * @throws VirtkeepError archive_damaged, qemu_img_failed, disk_full, canceled
  */
 export async function joinLayers(
@@ -129,61 +131,72 @@ export async function joinLayers(
   const { signal } = context;
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
   const { disks } = plan.placement;
-  const mergedBytes = disks.flatMap(disk => disk.merged).reduce((sum, layer) => sum + layer.sizeBytes, 0);
-  context.progress.total(mergedBytes);
+  const allMerged = disks.flatMap(({ layers }) => layers.flatMap(({ merged }) => merged));
+  context.progress.total(allMerged.reduce((sum, layer) => sum + layer.sizeBytes, 0));
   let doneBytes = 0;
-  for (const { disk, layers, merged } of disks) {
-    const stack = [...layers, ...merged];
-    // all headers first: a check opens the layers below, too
-    await mapLimited([...stack.keys()], CHECKS_AT_ONCE, async index => {
-      const layer = stack[index]!;
-      const header = await readImageHeader(layer.path);
-      if (header.format !== 'qcow2') throw damaged(`${layer.member} is not a qcow2 image`);
-      if (header.dataFile || header.unknownFeatures)
-        throw damaged(`${layer.member} names another file, or uses features that are not known`);
-      const below =
-        index > 0 ? { path: stack[index - 1]!.path, format: 'qcow2' } : (plan.bases.get(disk.target) ?? null);
-      if (below) await rebaseUnsafe(layer.path, below, { signal });
-      await assertSelfContained(layer.path, { signal, ...(below ? { allowedBacking: below.path } : {}) });
-    });
-    await mapLimited(stack, CHECKS_AT_ONCE, async layer => {
-      // without its secret nothing but the header can be read, and QEMU asks for it when the VM starts
-      if ((await readImageHeader(layer.path)).encrypted) return;
-      const found = await checkImage(layer.path, { signal, format: 'qcow2', untrusted: true });
-      if (!found.ok) throw damaged(`${layer.member} has ${found.corruptions} errors in its metadata`);
-    });
-    const top = await readImageHeader([...layers, ...merged].at(-1)!.path);
+  for (const { disk, layers } of disks) {
+    const top = await readImageHeader((layers.at(-1)!.merged.at(-1) ?? layers.at(-1)!).path);
     // older archives record a raw disk's bytes, of which the last sector may lack some
     const virtualSize = roundUp(disk.virtualSizeBytes, SECTOR_BYTES);
-    if (top.virtualSize !== virtualSize)
+    if (top.format === 'qcow2' && top.virtualSize !== virtualSize)
       throw damaged(`the disk ${disk.target} has ${top.virtualSize} bytes, ${virtualSize} are recorded`);
-    const bytes = merged.reduce((sum, layer) => sum + layer.sizeBytes, 0);
-    await mergeLayers(layers[0]!.path, merged, virtualSize, signal, share =>
-      context.progress.done(doneBytes + share * bytes),
-    );
-    for (const layer of merged) await passing.get(layer.path)?.undo(signal);
-    doneBytes += bytes;
+    await judge(layers, plan.bases.get(disk.target) ?? null, damaged, signal);
+    for (const { path: into, merged } of layers) {
+      for (let at = 0; at < merged.length; at += MERGED_AT_ONCE) {
+        const some = merged.slice(at, at + MERGED_AT_ONCE);
+        await judge(some, { path: into, format: 'qcow2' }, damaged, signal);
+        const bytes = some.reduce((sum, layer) => sum + layer.sizeBytes, 0);
+        await mergeLayers(into, some, signal, share => context.progress.done(doneBytes + share * bytes));
+        // from the top: none goes while another stands on it
+        for (const layer of some.toReversed()) await passing.get(layer.path)?.undo(signal);
+        doneBytes += bytes;
+      }
+    }
   }
 }
 
+/** Puts images on one another, the first on `below`, once each is known to be what it must be. */
+async function judge(
+  stack: readonly FilePlacement[],
+  below: { path: string; format: string } | null,
+  damaged: (reason: string) => VirtkeepError,
+  signal: AbortSignal,
+): Promise<void> {
+  // all headers first: a check opens the layers below, too
+  await mapLimited([...stack.keys()], CHECKS_AT_ONCE, async index => {
+    const layer = stack[index]!;
+    const header = await readImageHeader(layer.path);
+    if (header.format !== 'qcow2') throw damaged(`${layer.member} is not a qcow2 image`);
+    if (header.dataFile || header.unknownFeatures)
+      throw damaged(`${layer.member} names another file, or uses features that are not known`);
+    const under = index > 0 ? { path: stack[index - 1]!.path, format: 'qcow2' } : below;
+    if (under) await rebaseUnsafe(layer.path, under, { signal });
+    await assertSelfContained(layer.path, { signal, ...(under ? { allowedBacking: under.path } : {}) });
+  });
+  await mapLimited(stack, CHECKS_AT_ONCE, async layer => {
+    // without its secret nothing but the header can be read, and QEMU asks for it when the VM starts
+    if ((await readImageHeader(layer.path)).encrypted) return;
+    const found = await checkImage(layer.path, { signal, format: 'qcow2', untrusted: true });
+    if (!found.ok) throw damaged(`${layer.member} has ${found.corruptions} errors in its metadata`);
+  });
+}
+
 /**
- * Merges upper layers into the first one: what they hold is written once more, the first layer not at all.
+ * Merges upper layers into the one they stand on: what they hold is written once more, that one not at all.
  */
 async function mergeLayers(
   path: string,
-  merged: { path: string }[],
-  virtualSize: number,
+  merged: readonly { path: string }[],
   signal: AbortSignal,
   onProgress: (share: number) => void,
 ): Promise<void> {
-  const top = merged.at(-1);
-  if (top) {
-    const onPercent = (percent: number) => onProgress(percent / 100);
-    await qemuImg('commit', ['-d', '-f', 'qcow2', '-b', path, top.path], { signal, onProgress: onPercent });
-    const { virtualSize: found } = await readImageHeader(path);
-    if (found !== virtualSize)
-      await qemuImg('resize', ['-q', '--shrink', '-f', 'qcow2', path, String(virtualSize)], { signal });
-  }
+  const top = merged.at(-1)!;
+  const { virtualSize } = await readImageHeader(top.path);
+  const onPercent = (percent: number) => onProgress(percent / 100);
+  await qemuImg('commit', ['-d', '-f', 'qcow2', '-b', path, top.path], { signal, onProgress: onPercent });
+  const { virtualSize: found } = await readImageHeader(path);
+  if (found !== virtualSize)
+    await qemuImg('resize', ['-q', '--shrink', '-f', 'qcow2', path, String(virtualSize)], { signal });
 }
 
 /**

@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import type { Manifest } from '../../archive/index.ts';
 import { samplePool as pool } from '../../pools/sample-pool.ts';
-import { type PlacementInput, placeFiles } from './placement.ts';
+import { filesOf, type PlacementInput, placeFiles } from './placement.ts';
 
 const [fast, slow] = [pool('fast'), pool('slow')];
 const layer = (member: string, formerPath: string) => ({
@@ -43,6 +43,7 @@ function manifestOf(former = '/pools/fast/a.qcow2', isoPath?: string): Manifest 
 const input = (change: Partial<PlacementInput> = {}): PlacementInput => ({
   manifest: manifestOf(),
   shape: 'chain',
+  files: new Map(),
   memoryMembers: [],
   pools: [fast, slow],
   chosen: null,
@@ -152,9 +153,7 @@ describe('two images of one name', () => {
   }
   const pathsOf = (change: Partial<PlacementInput>) => {
     const { disks, images } = placeFiles(input({ newId: names(), ...change }));
-    return [...disks.flatMap(({ layers, merged }) => [...layers, ...merged]), ...images].map(
-      ({ path }) => path,
-    );
+    return [...disks.flatMap(filesOf), ...images].map(({ path }) => path);
   };
 
   test('disks of one id get ids of their own in one pool', () => {
@@ -181,5 +180,33 @@ describe('two images of one name', () => {
     manifest.disks[0]!.layers.push(layer('a1.qcow2', '/pools/fast/a1.qcow2'));
     const paths = pathsOf({ manifest, shape: 'flat' });
     expect(new Set(paths).size).toBe(3);
+  });
+});
+
+describe('a disk of many layers', () => {
+  const disk = {
+    id: 'disk-id',
+    target: 'vda',
+    base: null,
+    formerPath: '/pools/fast/e',
+    layers: ['a', 'b', 'c', 'd', 'e'].map(name => layer(name, `/pools/fast/${name}`)),
+  };
+  const members = ['a', 'b', 'c', 'd', 'e'].map(name => ({ name, sizeBytes: 10 }));
+  const manifest = { ...manifestOf(), disks: [disk], members } as unknown as Manifest;
+  const placed = (change: Partial<PlacementInput>) =>
+    placeFiles(input({ manifest, ...change })).disks.map(({ layers, fileOf }) => ({
+      layers: layers.map(({ member, merged }) => [member, ...merged.map(upper => upper.member)].join('')),
+      fileOf,
+    }));
+
+  test('has a file of each, or of those between two saved states', () => {
+    expect(placed({})).toEqual([{ layers: ['a', 'b', 'c', 'd', 'e'], fileOf: [0, 1, 2, 3, 4] }]);
+    const files = new Map([['vda', [0, 2, 4]]]);
+    expect(placed({ files })).toEqual([{ layers: ['ab', 'cd', 'e'], fileOf: [0, 0, 1, 1, 2] }]);
+  });
+
+  test('has one file when it is flat, and one of the first layer when it stands on the archive', () => {
+    expect(placed({ shape: 'flat' })).toEqual([{ layers: ['abcde'], fileOf: [0, 0, 0, 0, 0] }]);
+    expect(placed({ shape: 'overlay' })).toEqual([{ layers: ['a'], fileOf: [0, 0, 0, 0, 0] }]);
   });
 });

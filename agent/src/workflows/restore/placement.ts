@@ -16,6 +16,8 @@ export type DiskShape = 'chain' | 'flat' | 'overlay';
 export interface PlacementInput {
   manifest: Manifest;
   shape: DiskShape;
+  /** Per target the index of the first layer of each file, with `chain`; absent: each layer is a file. */
+  files: ReadonlyMap<string, readonly number[]>;
   /** Memory files that are extracted: of the state itself and of the saved states that come back. */
   memoryMembers: string[];
   pools: PoolRecord[];
@@ -40,14 +42,24 @@ export interface FilePlacement {
   sizeBytes: number;
 }
 
+/** A file of a restored disk. */
+export interface LayerPlacement extends FilePlacement {
+  /** Further layers, bottom to top: extracted beside it, merged into it and removed. */
+  merged: FilePlacement[];
+}
+
 export interface DiskPlacement {
   disk: ManifestDisk;
   pool: PoolRecord;
   /** Bottom to top; one when the disk is not restored as a chain. */
-  layers: FilePlacement[];
-  /** With `flat`: the upper layers, extracted beside the image, merged into it and removed. */
-  merged: FilePlacement[];
+  layers: LayerPlacement[];
+  /** Index in `layers` of the file that holds each layer of the archive. */
+  fileOf: number[];
 }
+
+/** All files that a disk takes, those that are merged included. */
+export const filesOf = ({ layers }: DiskPlacement): FilePlacement[] =>
+  layers.flatMap(layer => [layer, ...layer.merged]);
 
 export interface Placement {
   disks: DiskPlacement[];
@@ -164,22 +176,28 @@ function inDirectory(input: Placing, disk: ManifestDisk, pool: PoolRecord, direc
   return placeLayers(input, disk, pool, paths);
 }
 
-/** The layers that become a file each; merged ones become part of the first, which bears the disk's id. */
-function ownLayers({ shape }: PlacementInput, disk: ManifestDisk): ManifestDisk['layers'] {
-  return shape === 'chain' ? disk.layers : disk.layers.slice(0, 1);
+/** The layers that become a file each; those above it become part of it. The first bears the disk's id. */
+function ownLayers(input: PlacementInput, disk: ManifestDisk): ManifestDisk['layers'] {
+  return startsOf(input, disk).map(start => disk.layers[start]!);
+}
+
+function startsOf({ shape, files }: PlacementInput, { target, layers }: ManifestDisk): readonly number[] {
+  return shape === 'chain' ? (files.get(target) ?? [...layers.keys()]) : [0];
 }
 
 function placeLayers(input: Placing, disk: ManifestDisk, pool: PoolRecord, paths: string[]): DiskPlacement {
-  const layers = paths.map((path, index) => place(input, disk.layers[index]!.member, path, pool));
-  if (input.shape === 'chain') return { disk, pool, layers, merged: [] };
-  const upper = disk.layers
-    .slice(1)
-    .map(layer =>
-      place(input, layer.member, join(dirname(paths[0]!), `.virtkeep-${input.newId()}.layer`), pool),
-    );
-  const [first] = layers as [FilePlacement];
-  const sizeBytes = upper.reduce((sum, layer) => sum + layer.sizeBytes, first.sizeBytes);
-  return { disk, pool, layers: [{ ...first, sizeBytes }], merged: input.shape === 'flat' ? upper : [] };
+  const starts = startsOf(input, disk);
+  const layers = starts.map((start, index): LayerPlacement => {
+    const [first, ...upper] = disk.layers.slice(start, starts[index + 1]);
+    const path = paths[index]!;
+    const own = place(input, first!.member, path, pool);
+    const nameOfUpper = () => join(dirname(path), `.virtkeep-${input.newId()}.layer`);
+    const merged = upper.map(layer => place(input, layer.member, nameOfUpper(), pool));
+    const sizeBytes = merged.reduce((sum, layer) => sum + layer.sizeBytes, own.sizeBytes);
+    return { ...own, sizeBytes, merged: input.shape === 'overlay' ? [] : merged };
+  });
+  const fileOf = disk.layers.map((_, index) => starts.findLastIndex(start => start <= index));
+  return { disk, pool, layers, fileOf };
 }
 
 /**
@@ -244,7 +262,7 @@ export function memberBytes(manifest: Manifest, name: string): number {
 /** Params of `pool_no_space` for the first pool that has not enough, or undefined. */
 function shortOfSpace(placement: Placement, free: ReadonlyMap<string, number>) {
   const needed = new Map<PoolRecord, number>();
-  const disks = placement.disks.flatMap(disk => [...disk.layers, ...disk.merged]);
+  const disks = placement.disks.flatMap(filesOf);
   const files = [...disks, ...placement.images, placement.memory];
   for (const { pool, sizeBytes } of files) needed.set(pool, (needed.get(pool) ?? 0) + sizeBytes);
   for (const [pool, bytes] of needed) {

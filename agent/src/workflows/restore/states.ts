@@ -8,6 +8,7 @@
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
 import { parseSnapshot } from '../../domain-xml/index.ts';
+import { fileStarts, MAX_RESTORED_FILES, withinReach } from './fold.ts';
 import type { OpenedBackup } from './source.ts';
 
 export interface RestoredState {
@@ -31,6 +32,8 @@ export interface KeptLayer {
 export interface StatesPlan {
   /** Parents before children. */
   states: RestoredState[];
+  /** Per target the first layers of the files that its disk consists of. */
+  files: ReadonlyMap<string, number[]>;
   warnings: string[];
 }
 
@@ -66,8 +69,9 @@ async function mergedRecords(
 ): Promise<ManifestSavedState[]> {
   const present = new Set(manifest.snapshots.map(record => record.name));
   const found: ManifestSavedState[] = [];
-  for (const earlier of manifest.states) {
-    const { name, number } = earlier;
+  // of the newest first: no more can come back than a disk may have files
+  for (const { name, number } of manifest.states.toReversed()) {
+    if (found.length > MAX_RESTORED_FILES) break;
     if (number >= state.number || name === null || present.has(name)) continue;
     for (const at of [number, number + 1].filter(candidate => candidate < state.number)) {
       const record = (await savedStatesAt(archive, at, warnings)).find(snapshot => snapshot.name === name);
@@ -76,7 +80,7 @@ async function mergedRecords(
       break;
     }
   }
-  return found;
+  return found.toReversed();
 }
 
 /** Damage of what an earlier state alone needs costs no more than the saved states told there. */
@@ -113,24 +117,30 @@ export function planStates(
         `The saved state "${candidate.record.name}" is left out: the backup does not hold its disks.`,
       );
   }
+  const staying = withinReach(disks, kept);
+  if (staying.length < kept.length)
+    warnings.push(
+      `Of the saved states that increments made only the last ${staying.filter(({ merged }) => merged).length} come back: a disk of more files could not be used.`,
+    );
   const all = new Map(candidates.map(({ record }) => [record.name, record]));
-  const names = new Set(kept.map(({ record }) => record.name));
+  const names = new Set(staying.map(({ record }) => record.name));
   const nearest = (name: string | null): string | null => {
     let at = name;
     for (let steps = 0; at !== null && !names.has(at) && steps <= all.size; steps += 1)
       at = all.get(at)?.parent ?? null;
     return at !== null && names.has(at) ? at : null;
   };
-  const parents = parentsOf(kept, nearest);
-  const current = currentOf(candidates, kept, nearest, parents);
-  const states = kept.map(({ record, xml, frozen }) => ({
+  const parents = parentsOf(staying, nearest);
+  const current = currentOf(candidates, staying, nearest, parents);
+  const files = new Map(disks.map(disk => [disk.target, fileStarts(disk, staying)]));
+  const states = staying.map(({ record, xml, frozen }) => ({
     record,
     xml,
     frozen,
     parent: parents.get(record.name) ?? null,
     current: record.name === current,
   }));
-  return { states: parentsFirst(states), warnings };
+  return { states: parentsFirst(states), files, warnings };
 }
 
 /** Per target the layer a state keeps; null when the archive holds none of its external disks. */

@@ -1,0 +1,58 @@
+/**
+ * How the layers of a long life become files; pure.
+ *
+ * An archive may hold thousands of layers of a disk. QEMU opens chains in a time that grows with the square of their
+ * length, and dies of some that are longer than 600; libvirt takes 200. So of a disk with more layers than a restored
+ * one may have, layers that no saved state parts become one file, and the oldest states that increments made are left
+ * out until few enough are parted.
+ */
+
+/** Most files a restored disk consists of: room is left for the states that the VM gets from now on. */
+export const MAX_RESTORED_FILES = 100;
+/** Layers that are merged at a time; with the files below them far from what QEMU can open. */
+export const MERGED_AT_ONCE = 50;
+
+/** A saved state that keeps, per key, the layer `index` of a disk. */
+export interface Keeping {
+  /** Made by an increment and not on the VM when the state was made. */
+  merged: boolean;
+  frozen: ReadonlyMap<string, { disk: string; index: number }>;
+}
+
+interface Layered {
+  target: string;
+  layers: readonly unknown[];
+}
+
+/** The states that come back, in their order: the first merged ones go until each disk can have so few files. */
+export function withinReach<T extends Keeping>(
+  disks: readonly Layered[],
+  states: readonly T[],
+  limit = MAX_RESTORED_FILES,
+): T[] {
+  let staying = [...states];
+  const isTooLong = () => disks.some(disk => fileStarts(disk, staying, limit).length > limit);
+  while (isTooLong()) {
+    const first = staying.find(({ merged }) => merged);
+    if (first === undefined) return staying;
+    staying = staying.filter(state => state !== first);
+  }
+  return staying;
+}
+
+/**
+ * The index of the first layer of each file that a disk consists of: every layer is one while they are few, else a new
+ * one begins above each layer that a saved state keeps.
+ */
+export function fileStarts(
+  { target, layers }: Layered,
+  states: readonly Keeping[],
+  limit = MAX_RESTORED_FILES,
+): number[] {
+  if (layers.length <= limit) return [...layers.keys()];
+  const above = states
+    .flatMap(({ frozen }) => [...frozen.values()])
+    .filter(({ disk, index }) => disk === target && index < layers.length - 1)
+    .map(({ index }) => index + 1);
+  return [...new Set([0, ...above])].toSorted((a, b) => a - b);
+}
