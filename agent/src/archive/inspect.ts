@@ -22,8 +22,8 @@ const MAX_TAIL_BYTES = MAX_MANIFEST_BYTES + 1024 * 1024;
 export type Access =
   | { kind: 'plain'; source: TarSource }
   | { kind: 'seekable'; source: TarSource; table: SeekTable }
-  /** A foreign zstd file without seek table: only from its beginning. */
-  | { kind: 'stream' };
+  /** A foreign zstd file without seek table: only from its beginning. `checked`: all its frames have checksums. */
+  | { kind: 'stream'; checked: boolean };
 
 export interface Inspection {
   file: ArchiveFile;
@@ -99,10 +99,11 @@ async function inspectOpen(file: ArchiveFile, signal: AbortSignal): Promise<Insp
   const base = { file, manifest: null, members: [] };
   const access = await accessOf(file);
   if (typeof access === 'string')
-    return { ...base, access: { kind: 'stream' }, fault: damaged(path, access) };
+    return { ...base, access: { kind: 'stream', checked: false }, fault: damaged(path, access) };
   if (access.kind === 'stream') {
-    const scan = await scanStream(file.handle.fd, path, signal);
-    return finished({ ...base, access, members: scan.members.map(foreignMember) }, path, scan.fault);
+    const { members, checked, fault } = await scanStream(file.handle.fd, path, signal);
+    const read = { ...base, access: { ...access, checked }, members: members.map(foreignMember) };
+    return finished(read, path, fault);
   }
   const manifests = new ManifestReader(access.source, path);
   const reachable = { ...base, access, manifests };
@@ -145,7 +146,7 @@ async function accessOf(file: ArchiveFile): Promise<Access | string> {
   }
   const footerAt = Math.max(0, sizeBytes - SEEK_FOOTER_BYTES);
   const tableBytes = seekTableBytes(await file.read(footerAt, SEEK_FOOTER_BYTES));
-  if (tableBytes === undefined) return { kind: 'stream' };
+  if (tableBytes === undefined) return { kind: 'stream', checked: false };
   if (tableBytes > sizeBytes) return 'its seek table is larger than the file';
   if (tableBytes > MAX_FRAMES * 12) throw unsupported(path, 'its seek table is too large');
   const table = decodeSeekTable(await file.read(sizeBytes - tableBytes, tableBytes), sizeBytes);

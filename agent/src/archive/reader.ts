@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import { abortReason, throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
@@ -23,6 +24,8 @@ import type {
 } from './types.ts';
 import { verifyInspected } from './verify.ts';
 
+/** Read at a time when a member is only looked through. */
+const READ_THROUGH_BYTES = 4 * 1024 * 1024;
 /** Largest member that readMember returns. */
 const MAX_READ_BYTES = 16 * 1024 * 1024;
 
@@ -313,20 +316,41 @@ export class Archive {
     onProgress: (bytesDone: number) => void,
   ): Promise<ArchiveProblem | undefined> {
     const pump = this.#pumpOf(member);
-    if (pump === undefined) return undefined;
     const hash = member.sha256 !== null;
     const paths = { source: this.path, target: this.path };
-    const { sha256 } = await this.#threads().pump(
-      { ...pump, hash, output: false, paths },
-      signal,
-      onProgress,
-    );
-    if (sha256 === member.sha256) return undefined;
+    const job = pump && { ...pump, hash, output: false, paths };
+    const sha256 =
+      job === undefined
+        ? await this.#readThrough(member, signal, onProgress)
+        : (await this.#threads().pump(job, signal, onProgress)).sha256;
+    if (member.sha256 === null || sha256 === member.sha256) return undefined;
     return {
       member: member.name,
       problem: 'hash_mismatch',
       text: 'its content does not have the recorded SHA-256',
     };
+  }
+
+  /** Reads a member whose frames are not cut as ours are. @returns its SHA-256 */
+  async #readThrough(
+    { name, dataOffset, sizeBytes }: ArchiveMember,
+    signal: AbortSignal,
+    onProgress: (bytesDone: number) => void,
+  ): Promise<string | null> {
+    if (this.#access.kind === 'stream') return null;
+    const hash = createHash('sha256');
+    for (let done = 0; done < sizeBytes; ) {
+      throwIfAborted(signal);
+      const bytes = await this.#access.source.read(
+        dataOffset + done,
+        Math.min(READ_THROUGH_BYTES, sizeBytes - done),
+      );
+      if (bytes.length === 0) throw this.#damaged(`it ends inside the member "${name}"`);
+      hash.update(bytes);
+      done += bytes.length;
+      onProgress(done);
+    }
+    return hash.digest('hex');
   }
 
   #threads(): Engine {

@@ -11,6 +11,21 @@ const HEADER_BYTES = 8;
 export const SEEK_FOOTER_BYTES = 9;
 const ENTRY_BYTES = 12;
 
+/** So much of a frame tells whether it has a checksum: its magic number and its descriptor (RFC 8878, 3.1.1). */
+export const FRAME_START_BYTES = 5;
+const FRAME_MAGIC = 0xfd2fb528;
+const CONTENT_CHECKSUM_BIT = 0x04;
+
+/** Whether the frame that begins so ends with a checksum of its content. */
+export function hasChecksum(start: Buffer): boolean {
+  if (start.length < FRAME_START_BYTES || start.readUInt32LE(0) !== FRAME_MAGIC) return false;
+  return (start[4]! & CONTENT_CHECKSUM_BIT) !== 0;
+}
+
+/** Whether a skippable frame begins so, which holds no content. */
+export const isSkippable = (start: Buffer): boolean =>
+  start.length >= 4 && (start.readUInt32LE(0) & 0xfffffff0) >>> 0 === 0x184d2a50;
+
 /** Frames of a file being written. Grows by doubling: 12 bytes a frame, 3 MiB for a TiB. */
 export class FrameList {
   #entries = new Uint32Array(3 * 256);

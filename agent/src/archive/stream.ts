@@ -5,6 +5,8 @@ import { type FaultPaths, type Progress, settled, Thread } from './thread.ts';
 
 export interface StreamScan {
   members: WalkedMember[];
+  /** Every frame has a checksum of its content. */
+  checked: boolean;
   /** Undefined when the archive ends as it must. */
   fault?: string;
 }

@@ -3,6 +3,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import zstd from 'zstd-napi/binding.js';
 import { attributed, canceledFault, FaultError, faultOf } from './fault.ts';
 import { Ring, type RingMemory } from './ring.ts';
+import { FRAME_START_BYTES, hasChecksum, isSkippable } from './seek-table.ts';
 import { Sink } from './sink.ts';
 import type { StreamScan } from './stream.ts';
 import { type WalkedMember, walkTar } from './tar-format.ts';
@@ -32,6 +33,8 @@ class ZstdStream {
   #fileOffset = 0;
   #frameOpen = false;
   #ended = false;
+  /** Every frame so far has a checksum of its content. */
+  checked = true;
   /** Uncompressed bytes given out. */
   position = 0;
 
@@ -61,6 +64,7 @@ class ZstdStream {
       if (this.#frameOpen) throw new FaultError({ kind: 'corrupt', reason: 'it ends inside a zstd frame' });
       return;
     }
+    if (!this.#frameOpen) this.#lookAtFrame();
     try {
       const [hint, written, consumed] = this.#context.decompressStream(this.#output, this.#inputRest);
       this.#frameOpen = hint !== 0;
@@ -70,6 +74,14 @@ class ZstdStream {
       const reason = `its zstd data is damaged (${(error as Error).message})`;
       throw new FaultError({ kind: 'corrupt', reason });
     }
+  }
+
+  #lookAtFrame(): void {
+    const start = Buffer.alloc(FRAME_START_BYTES);
+    const at = this.#fileOffset - this.#inputRest.length;
+    const count = attributed('source_io', () => readSync(this.#fd, start, 0, start.length, at));
+    const found = start.subarray(0, count);
+    if (!isSkippable(found) && !hasChecksum(found)) this.checked = false;
   }
 
   #refill(): void {
@@ -104,11 +116,12 @@ async function scan(fd: number): Promise<StreamScan> {
   try {
     const { fault } = await walkTar(async (offset, length) => readAt(stream, offset, length), members);
     stream.skipTo(Number.POSITIVE_INFINITY);
-    return fault === undefined ? { members } : { members, fault };
+    const { checked } = stream;
+    return fault === undefined ? { members, checked } : { members, checked, fault };
   } catch (error) {
     const fault = faultOf(error);
     if (fault.kind !== 'corrupt') throw error;
-    return { members, fault: fault.reason };
+    return { members, checked: false, fault: fault.reason };
   }
 }
 

@@ -4,7 +4,7 @@ import { END_BYTES } from './layout.ts';
 import { isManifestName } from './names.ts';
 import { needsOf, restorableStates, type StateNeeds } from './restorable.ts';
 import { readManifest, type Salvaged } from './salvage.ts';
-import type { SeekTable } from './seek-table.ts';
+import { FRAME_START_BYTES, frameAt, hasChecksum, type SeekTable } from './seek-table.ts';
 import { type WalkedMember, walkTar } from './tar-format.ts';
 import { readerOf, type TarSource } from './tar-source.ts';
 import type { ArchiveMember, ArchiveProblem, VerifyOptions, VerifyResult } from './types.ts';
@@ -28,13 +28,18 @@ export async function verifyInspected(
   const problems: ArchiveProblem[] = [];
   if (fault !== undefined) problems.push(...wholeProblems(fault, inspection));
   if (access.kind === 'stream') {
-    // Decompressing it all, with its checksums, was part of opening it.
-    const provenMembers = fault === undefined ? members.length : 0;
-    return { problems, provenMembers, unprovenMembers: 0, restorableStates: [], hashed: false };
+    // Decompressing it all, with those checksums that it has, was part of opening it.
+    const read = fault === undefined ? members.length : 0;
+    const [provenMembers, unprovenMembers] = access.checked ? [read, 0] : [0, read];
+    return { problems, provenMembers, unprovenMembers, restorableStates: [], hashed: false };
   }
   options.onTotal?.(members.reduce((sum, member) => sum + member.sizeBytes, 0));
   problems.push(...(await structureProblems(access.source, inspection, options.signal)));
-  if (access.kind === 'seekable') problems.push(...(await checksumProblems(access.table, inspection)));
+  const frames = access.kind === 'seekable' ? await frameChecksums(access.table, inspection) : undefined;
+  problems.push(...(frames?.problems ?? []));
+  const isProven = (member: ArchiveMember) =>
+    member.sha256 !== null ||
+    (access.kind === 'seekable' ? isChecked(member, access.table, frames!.has) : member.kind === 'manifest');
   let proven = 0;
   let unproven = 0;
   let bytesDone = 0;
@@ -50,7 +55,7 @@ export async function verifyInspected(
     bytesDone += member.sizeBytes;
     options.onProgress?.(bytesDone);
     if (problem !== undefined) problems.push(problem);
-    else if (access.kind === 'seekable' || member.sha256 !== null || member.kind === 'manifest') proven++;
+    else if (isProven(member)) proven++;
     else unproven++;
   }
   const needs = await readableStates(inspection, problems);
@@ -79,16 +84,36 @@ async function readableStates(
   return needs;
 }
 
-/** Compares the checksums in the seek table with those at the ends of the frames. */
-async function checksumProblems(table: SeekTable, { file }: Inspection): Promise<ArchiveProblem[]> {
+/** Which frames have a checksum of their own content, which decompressing them compares. */
+type CheckedFrames = (frame: number) => boolean;
+
+/** Looks for the frames' own checksums, and compares those that are there with the seek table's. */
+async function frameChecksums(
+  table: SeekTable,
+  { file }: Inspection,
+): Promise<{ has: CheckedFrames; problems: ArchiveProblem[] }> {
   const { checksums, fileOffsets, frameCount } = table;
-  for (let frame = 0; checksums !== undefined && frame < frameCount; frame++) {
-    const own = await file.read(fileOffsets[frame + 1]! - 4, 4);
-    if (own.length === 4 && own.readUInt32LE(0) === checksums[frame]) continue;
+  const has = new Uint8Array(frameCount);
+  // the end of one frame and the beginning of the next are read at once
+  let start = await file.read(0, FRAME_START_BYTES);
+  for (let frame = 0; frame < frameCount; frame++) {
+    has[frame] = Number(hasChecksum(start));
+    const border = await file.read(fileOffsets[frame + 1]! - 4, 4 + FRAME_START_BYTES);
+    start = border.subarray(4);
+    const differs = border.length < 4 || border.readUInt32LE(0) !== checksums?.[frame];
+    if (checksums === undefined || has[frame] === 0 || !differs) continue;
     const text = `the checksum of frame ${frame} is another one in the seek table`;
-    return [{ member: null, problem: 'structure', text }];
+    return { has: () => false, problems: [{ member: null, problem: 'structure', text }] };
   }
-  return [];
+  return { has: frame => has[frame] === 1, problems: [] };
+}
+
+/** Whether decompressing proves a member's content: those who write such files may leave the checksums out. */
+function isChecked({ dataOffset, sizeBytes }: ArchiveMember, table: SeekTable, has: CheckedFrames): boolean {
+  if (sizeBytes === 0) return true;
+  const last = frameAt(table, dataOffset + sizeBytes - 1);
+  for (let frame = frameAt(table, dataOffset); frame <= last; frame++) if (!has(frame)) return false;
+  return last >= 0;
 }
 
 async function checked(
