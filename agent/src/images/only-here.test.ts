@@ -16,13 +16,11 @@ const ALLOWED: Record<string, string> = {
   'workflows/delete-backup.ts': 'archives',
   'workflows/extend/base.ts': 'tails of archives',
   'workflows/backup/destination.ts': 'tails of archives',
-  'workflows/recover.ts': 'archives that were not finished',
+  'workflows/backup/remains.ts': 'archives that were not finished',
   'workflows/state-firmware.ts': 'UEFI variables and TPM state',
   'workflows/tpm-state.ts': 'TPM state',
   'workflows/forgotten-layers.ts': 'notes beside layers that are put back',
   'workflows/own-undo.ts': 'directories that are an operation’s own',
-  'snapshots/remove.ts': 'an automatic state’s overlays, by their random names',
-  'snapshots/merge.ts': 'layers that were merged',
   'snapshots/merge/': 'memory files of states that were deleted',
 };
 
