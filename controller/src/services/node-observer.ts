@@ -21,7 +21,7 @@ import type { LinkObserver } from '../agents/link.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { DomainService } from './domains.ts';
 import type { EventService } from './events.ts';
-import { detailsOf } from './file-record.ts';
+import { workOf } from './file-work.ts';
 import type { Inventory } from './inventory.ts';
 import type { LendingService } from './lending.ts';
 import type { LibraryService } from './library.ts';
@@ -98,11 +98,8 @@ export class NodeObserver implements LinkObserver, OperationListener {
    */
   async #settleFiles(nodeId: string, clients: AgentClients): Promise<void> {
     const { catalogue, tasks, nodeTasks } = this.#d;
-    const ordering = { field: 'created', descending: true } as const;
     for (const file of await catalogue.inWork()) {
-      const { work } = detailsOf(file);
-      const { tasks: newest } = await tasks.list({ entity: file.id, ordering, limit: 1, offset: 0 });
-      const task = work === null ? newest[0] : await tasks.find(work.operation);
+      const task = await workOf(file, tasks);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
       const operation = await clients.operations.get({ id: task.row.id }).catch((error: unknown) => {
         if (hasKey(error, 'operation_not_found')) return undefined;

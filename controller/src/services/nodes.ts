@@ -13,6 +13,7 @@ import {
   redeemEnrolment,
 } from './enrolment.ts';
 import type { EventService } from './events.ts';
+import { workOf } from './file-work.ts';
 import type { Inventory, NodeEntry } from './inventory.ts';
 import type { TaskService } from './tasks.ts';
 
@@ -137,9 +138,19 @@ export class NodeService {
       if (made?.class === 'file') await catalogue.operationFailed(made.id, task.id);
       await tasks.finish(task.id, { status: 'FAILED', error });
     }
+    await this.#letGoOfFiles(id);
     await catalogue.poolsGone(await inventory.removeNode(id));
     const message = `Node ${row.verbose_name} was removed`;
     await events.record({ type: 'warning', message, user: username, entities: [{ id, class: 'node' }] });
+  }
+
+  /** Files that stayed in work because the node was to tell what became of them, after their task had been given up. */
+  async #letGoOfFiles(nodeId: string): Promise<void> {
+    const { catalogue, tasks } = this.#deps;
+    for (const file of await catalogue.inWork()) {
+      const task = await workOf(file, tasks);
+      if (task?.row.node_id === nodeId) await catalogue.operationFailed(file.id, task.row.id);
+    }
   }
 
   #record(entry: NodeEntry): NodeRecord {
