@@ -18,9 +18,10 @@ export class Claims {
     };
   }
 
-  by(thing: Thing): Claimant | undefined {
+  /** @param but whose claims do not count */
+  by(thing: Thing, but?: Claimant): Claimant | undefined {
     const key = keyOf(thing);
-    for (const claim of this.#claims) if (claim.key === key) return claim.by;
+    for (const claim of this.#claims) if (claim.key === key && claim.by !== but) return claim.by;
     return undefined;
   }
 }

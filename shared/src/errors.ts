@@ -268,6 +268,10 @@ export const ERRORS = {
     '40982',
     'The domain {domain} on {node} is a stale copy: the VM is on {other}. Work with the VM there, and undefine the copy with virsh, keeping the disks.',
   ),
+  lun_unavailable: fixed(
+    '40983',
+    'The storage {source} cannot be attached to the restored domain as {target}: {reason}. Leave it out of "luns", or free it first.',
+  ),
   clone_refused: fixed('40957', 'The domain {domain} cannot be cloned: {reason}.'),
   domain_transient: fixed(
     '40970',

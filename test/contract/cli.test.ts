@@ -341,7 +341,17 @@ describe('backup files', () => {
     script = taskScript((_method, path) =>
       path.startsWith('/api/nodes') ? page([node]) : page([fileRecord]),
     );
-    const options = ['--state', '2', '--flatten', '--instant', '--bandwidth', '1.5M', '--no-wait'];
+    const options = [
+      '--state',
+      '2',
+      '--flatten',
+      '--instant',
+      '--bandwidth',
+      '1.5M',
+      '--lun',
+      'sdb',
+      '--no-wait',
+    ];
     expect((await run(['restore', 'web.tar.zst', ...options])).code).toBe(0);
     expect(posted()?.body).toEqual({
       file: FILE,
@@ -350,6 +360,7 @@ describe('backup files', () => {
       flatten: true,
       instant: true,
       bandwidth: 1.5 * 1024 * 1024,
+      luns: ['sdb'],
     });
   });
 });

@@ -427,6 +427,7 @@ describe('restore', () => {
         flatten: true,
         instant: true,
         bandwidth: 5_000_000,
+        luns: ['sdb'],
       },
     });
     const { id: operationId } = await agent.started('restore');
@@ -441,6 +442,7 @@ describe('restore', () => {
       flatten: true,
       instant: true,
       bandwidth: 5_000_000n,
+      luns: ['sdb'],
     });
     expect(request.domainId).not.toBe(domain.id);
     const id = String(request.domainId);

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { ArchiveWriter, type Manifest, openArchive } from '../../agent/src/archive/index.ts';
 import { deviceDifferences } from '../../agent/src/domain-xml/compare.ts';
+import { type Answer, NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
 import { RESTORE_STEPS } from '../../agent/src/workflows/restore.ts';
 import { makeDataDisk, makePlainDisk } from '../lab/disks.ts';
 import { defineGuest, Guest } from '../lab/guest.ts';
@@ -280,7 +281,7 @@ describe('what comes with the disks', () => {
     expect(await restored(result.name).xml(true)).not.toContain('sg-none');
   });
 
-  test('a LUN that is there is attached when nobody uses it', async () => {
+  test("a LUN is attached when it is there, nobody on any node uses it, and it is the VM's or was asked for", async () => {
     const image = inPool('lun.img');
     await run(['truncate', '-s', '1M', image]);
     const device = (await run(['losetup', '--find', '--show', image])).stdout.trim();
@@ -291,15 +292,44 @@ describe('what comes with the disks', () => {
       const lun = `<disk type='block' device='lun'><driver name='qemu' type='raw'/><source dev='${alias}'/><target dev='sdz' bus='scsi'/></disk>`;
       const guest = await lab.world.defineTiny({ devices: lun });
       const { file } = await lab.backup(guest);
-      const restore = async () => (await lab.restore(file, { poolId: poolId(1) })).result;
-      const beside = await restore();
-      expect(beside.warnings.join()).toContain(alias);
-      expect(await restored(beside.name).xml(true)).not.toContain(alias);
+      const restore = async (options: Parameters<typeof lab.restore>[1] = {}) =>
+        (await lab.restore(file, { poolId: poolId(1), ...options })).result;
+      const elsewhere = (answer: Answer) => {
+        lab.dependencies.otherNodes = { whoUses: async things => things.map(() => answer) };
+      };
+      const leftOut = async (options: Parameters<typeof lab.restore>[1], reason: string) => {
+        const { name, warnings } = await restore(options);
+        expect(warnings.join()).toContain(`${alias}) was left out`);
+        expect(warnings.join()).toContain(reason);
+        expect(await restored(name).xml(true)).not.toContain(alias);
+        await removeGuest(restored(name));
+      };
+      const unavailable = { msgKey: 'lun_unavailable' };
+      elsewhere({ kind: 'unused' });
+      await expect(restore({ luns: ['sdz'] })).rejects.toMatchObject(unavailable);
       await removeGuest(guest);
-      const instead = await restore();
+      await leftOut({}, 'it belongs to the original');
+      const live = await lab.world.defineTiny({});
+      await live.start();
+      await virsh('attach-disk', live.name, device, 'vdz', '--live');
+      await expect(restore({ luns: ['sdz'] })).rejects.toMatchObject(unavailable);
+      await virsh('destroy', live.name);
+      await removeGuest(live);
+      const by = { nodeName: 'n2', domainId: newId(), domainName: 'far', active: true };
+      elsewhere({ kind: 'used', by });
+      await leftOut({ keepIdentity: true }, 'far on the node n2');
+      await expect(restore({ luns: ['sdz'] })).rejects.toMatchObject(unavailable);
+      elsewhere({ kind: 'unknown', reason: 'n2 is away' });
+      await leftOut({ keepIdentity: true }, 'n2 is away');
+      elsewhere({ kind: 'unused' });
+      const instead = await restore({ keepIdentity: true });
       expect(instead.warnings.join()).not.toContain(alias);
       expect(await restored(instead.name).xml(true)).toContain(alias);
+      await removeGuest(restored(instead.name));
+      const named = await restore({ luns: ['sdz'] });
+      expect(await restored(named.name).xml(true)).toContain(alias);
     } finally {
+      lab.dependencies.otherNodes = NOBODY_ASKED;
       await run(['losetup', '--detach', device]);
       rmSync(image);
       rmSync(inPool('by-id'));

@@ -70,9 +70,18 @@ async function start(
   const pools = await dependencies.pools(context.signal);
   const file = await findBackupFile(pools, request.file);
   const backup = await openBackup(file.path, request.state, context.signal);
+  const claims: (() => void)[] = [];
   try {
     const { plan, disks } = await context.step('check', async () => {
-      const checked = await checkRestore(dependencies, request, pools, file, backup, context.signal);
+      const checked = await checkRestore(
+        dependencies,
+        request,
+        pools,
+        file,
+        backup,
+        end => claims.push(end),
+        context.signal,
+      );
       const found = await instantDisks(backup, file, checked, context.signal);
       await allowReading(context, libvirt, file.path, file.filename);
       return { plan: checked, disks: found };
@@ -104,6 +113,7 @@ async function start(
     context.commit(resultOf(plan));
     return { effect, resumed: resumed ? domain : null, finished: () => handle.keep() };
   } finally {
+    for (const end of claims) end();
     await backup.archive.close();
   }
 }

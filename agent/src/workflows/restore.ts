@@ -51,9 +51,10 @@ async function run(
   const pools = await dependencies.pools(context.signal);
   const file = await findBackupFile(pools, request.file);
   const backup = await openBackup(file.path, request.state, context.signal);
+  const claims: (() => void)[] = [];
   try {
     const checked = await context.step('check', () =>
-      checkRestore(dependencies, request, pools, file, backup, context.signal),
+      checkRestore(dependencies, request, pools, file, backup, end => claims.push(end), context.signal),
     );
     for (const warning of checked.warnings) context.warn(warning);
     const shape = request.flatten ? 'flat' : 'chain';
@@ -71,6 +72,7 @@ async function run(
     context.commit(resultOf(plan));
     if (resumed) await setResumedClock(context, domain);
   } finally {
+    for (const end of claims) end();
     await backup.archive.close();
   }
 }

@@ -40,6 +40,8 @@ export interface RestoreOptions {
   instant?: boolean;
   /** Bytes per second and disk, of an instant restore. */
   bandwidth?: number;
+  /** Targets of LUNs and network disks to attach. */
+  luns?: string[];
 }
 
 export class BackupService {
@@ -191,6 +193,7 @@ export class BackupService {
       flatten: options.flatten ?? false,
       instant: options.instant ?? false,
       bandwidth: BigInt(options.bandwidth ?? 0),
+      luns: options.luns ?? [],
     };
     return this.#nodeTasks.start({
       taskId,

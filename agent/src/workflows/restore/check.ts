@@ -6,15 +6,17 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import type { Manifest } from '../../archive/index.ts';
+import type { Claimant } from '../../claims.ts';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
+import type { Thing } from '../../other-nodes.ts';
 import { fsFacts, type PoolRecord, resolveInPool } from '../../pools/index.ts';
 import { markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { matchTemplate, requireMatch } from '../template/match.ts';
 import { resolveVolumes } from '../volumes.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
-import { attachableDevices } from './devices.ts';
+import { type AttachableDevices, attachableDevices, type ClaimScope } from './devices.ts';
 import { chooseIdentity } from './identity.ts';
 import { type DiskShape, filesOf, type Placement, placeFiles, restoredName } from './placement.ts';
 import type { FoundFile, OpenedBackup } from './source.ts';
@@ -37,6 +39,7 @@ export async function checkRestore(
   pools: PoolRecord[],
   file: FoundFile,
   backup: OpenedBackup,
+  claims: ClaimScope,
   signal: AbortSignal,
 ): Promise<RestorePlan> {
   const { manifest, state, xml } = backup;
@@ -45,6 +48,8 @@ export async function checkRestore(
   if ((request.startOn || request.instant) && manifest.isTemplate)
     throw new VirtkeepError('template_not_startable', { domain: config.name });
   const identity = await chooseIdentity(libvirt, request, config, dependencies.nodeName);
+  const claimant = { domainId: identity.uuid, domainName: identity.name };
+  if (request.keepIdentity) await refuseElsewhere(dependencies, claimant, claims, signal);
   // a thin clone's template must be here as the clone knew it
   const template = await matchTemplate(dependencies, manifest, signal);
   requireMatch(manifest, template, file.filename);
@@ -68,8 +73,10 @@ export async function checkRestore(
     newId,
   });
   await refusePathsThatLeaveTheirPool(placement);
-  const attachable = await attachableDevices(libvirt, config);
-  const missing = missingDevices(config, manifest, attachable);
+  const { keepIdentity, luns } = request;
+  const question = { config, keepIdentity, named: luns, claimant };
+  const devices = await attachableDevices(dependencies, pools, question, claims, signal);
+  const missing = [...devices.warnings, ...missingDevices(config, manifest, devices)];
   const unchecked = template.faults.map(({ text }) => text);
   const warnings = [...unchecked, ...placement.warnings, ...saved.warnings, ...missing];
   const emulator = emulatorOf(xml);
@@ -81,7 +88,7 @@ export async function checkRestore(
     identity,
     placement,
     nvramPath: null,
-    attachable,
+    attachable: devices.targets,
     otherEmulator,
     inPlace: request.keepIdentity,
     bases: template.bases,
@@ -169,13 +176,31 @@ async function refusePathsThatLeaveTheirPool(placement: Placement): Promise<void
     await resolveInPool(pool, relative(pool.path!, path));
 }
 
-function missingDevices(config: DomainConfig, manifest: Manifest, attachable: ReadonlySet<string>): string[] {
+/** The same VM on another node, or being restored there at this moment. One that was not heard is left to the controller. */
+async function refuseElsewhere(
+  { otherNodes, claims: ofNode }: WorkflowDependencies,
+  claimant: Claimant,
+  claims: ClaimScope,
+  signal: AbortSignal,
+): Promise<void> {
+  const vm: Thing = { kind: 'domain', id: claimant.domainId };
+  claims(ofNode.make([vm], claimant));
+  const [answer] = await otherNodes.whoUses([vm], signal);
+  if (answer?.kind !== 'used' || answer.by.domainId !== claimant.domainId) return;
+  throw new VirtkeepError('identity_in_use', { domain: answer.by.domainName, node: answer.by.nodeName });
+}
+
+function missingDevices(
+  config: DomainConfig,
+  manifest: Manifest,
+  { targets, reasons }: AttachableDevices,
+): string[] {
   const restored = new Set(manifest.disks.map(disk => disk.target));
   return config.disks
     .filter(disk => disk.device === 'disk' || disk.device === 'lun')
-    .filter(disk => !restored.has(disk.targetDev) && !attachable.has(disk.targetDev))
+    .filter(disk => !restored.has(disk.targetDev) && !targets.has(disk.targetDev))
     .map(disk => {
-      const reason = disk.device === 'lun' ? 'it is not there or in use' : 'it is not in the backup';
+      const reason = reasons.get(disk.targetDev) ?? 'it is not in the backup';
       return `${disk.targetDev} (${disk.source}) was left out: ${reason}.`;
     });
 }

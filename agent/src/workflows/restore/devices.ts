@@ -1,21 +1,111 @@
-/** LUNs and other storage that a backup only records: which of them can be attached again on this node. */
+/**
+ * LUNs and network disks that a backup only records: which of them the restored VM gets. One that somebody else writes to
+ * would be destroyed, so each must be there and unused, on this node and on every other one; and a VM with a new identity is
+ * beside the original, to which they belong, so it gets only those that were asked for by name.
+ */
 import { constants } from 'node:fs';
 import { open, realpath, stat } from 'node:fs/promises';
-import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
-import { type DiskConfig, type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
-import { isNoDomain } from '../../libvirt/errors.ts';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Claimant } from '../../claims.ts';
+import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
+import { definitionsOf } from '../../images/index.ts';
+import { pathOf } from '../../inventory/disk-facts.ts';
+import type { Answer, Thing } from '../../other-nodes.ts';
+import type { PoolRecord } from '../../pools/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { deviceKeysOf } from '../device-keys.ts';
+
+/** Takes what ends a claim, for when the VM is defined, or is not to be. */
+export type ClaimScope = (end: () => void) => void;
+
+export interface DeviceQuestion {
+  config: DomainConfig;
+  keepIdentity: boolean;
+  /** Targets that were asked for by name. */
+  named: readonly string[];
+  /** The restored VM. */
+  claimant: Claimant;
+}
+
+export interface AttachableDevices {
+  targets: Set<string>;
+  /** Why one is left out, by target. */
+  reasons: Map<string, string>;
+  /** What to know of those that are attached. */
+  warnings: string[];
+}
+
+/** What is known of one device. */
+export interface DeviceFacts {
+  isPresent: boolean;
+  /** By whom it is used. */
+  usedBy?: string;
+  /** Why not all nodes were heard. */
+  unheard?: string;
+}
+
+/** Attached, perhaps with a warning; left out with a reason; or refused, when it was asked for and must not be attached. */
+export type DeviceVerdict =
+  | { attach: true; warning?: string }
+  | { attach: false; reason: string; refuse: boolean };
+
+/** Pure. */
+export function judgeDevice(facts: DeviceFacts, asked: boolean, keepIdentity: boolean): DeviceVerdict {
+  const no = (reason: string): DeviceVerdict => ({ attach: false, reason, refuse: asked });
+  if (!asked && !keepIdentity)
+    return no('it belongs to the original VM, which this one stands beside; name its target to attach it');
+  if (!facts.isPresent) return no('it is not there or in use');
+  if (facts.usedBy !== undefined) return no(`it is used by ${facts.usedBy}`);
+  if (facts.unheard === undefined) return { attach: true };
+  if (!asked)
+    return no(`other nodes may use it (${facts.unheard}); name its target to attach it all the same`);
+  return { attach: true, warning: `other nodes may use it (${facts.unheard})` };
+}
 
 /**
- * Targets whose storage is present and unused by every domain of the node (spec 2.1 rule 4), and by the node itself: an
- * archive must not hand the host's own disks to a guest.
+ * Looks at the devices and claims them before the other nodes are asked; the claims are ended by the caller, once the
+ * VM is defined.
+ * @throws VirtkeepError lun_unavailable, invalid_field for a name that is no LUN of the VM; LibvirtError
  */
-export async function attachableDevices(libvirt: Libvirt, config: DomainConfig): Promise<Set<string>> {
+export async function attachableDevices(
+  dependencies: Pick<WorkflowDependencies, 'libvirt' | 'otherNodes' | 'claims' | 'nodeName'>,
+  pools: readonly PoolRecord[],
+  question: DeviceQuestion,
+  claims: ClaimScope,
+  signal: AbortSignal,
+): Promise<AttachableDevices> {
+  const { config, named, keepIdentity, claimant } = question;
   const candidates = config.disks.filter(isForeign);
-  if (candidates.length === 0) return new Set();
-  const used = await usedSources(libvirt);
-  const found = new Set<string>();
+  const unknown = named.find(target => !candidates.some(disk => disk.targetDev === target));
+  if (unknown !== undefined) {
+    const reason = `${unknown} is no LUN or network disk of the backup`;
+    throw new VirtkeepError('invalid_field', { field: 'luns', reason });
+  }
+  const found: AttachableDevices = { targets: new Set(), reasons: new Map(), warnings: [] };
+  const used = candidates.length > 0 ? await usedHere(dependencies, pools) : new Map<string, string>();
   for (const disk of candidates) {
-    if (!used.has(await storageOf(disk)) && (await isPresent(disk))) found.add(disk.targetDev);
+    const { targetDev: target, source } = disk;
+    const asked = named.includes(target);
+    const things = (await namesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
+    const facts = asked || keepIdentity ? await factsOf() : { isPresent: true };
+    const verdict = judgeDevice(facts, asked, keepIdentity);
+    if (verdict.attach) {
+      found.targets.add(target);
+      if (verdict.warning) found.warnings.push(`${target} (${source}) is attached: ${verdict.warning}.`);
+    } else if (verdict.refuse) {
+      throw new VirtkeepError('lun_unavailable', { target, source, reason: verdict.reason });
+    } else found.reasons.set(target, verdict.reason);
+
+    async function factsOf(): Promise<DeviceFacts> {
+      claims(dependencies.claims.make(things, claimant));
+      const here = things.map(thing => used.get(keyOf(thing)) ?? claimedHere(thing)).find(Boolean);
+      const answers = await dependencies.otherNodes.whoUses(things, signal);
+      return { isPresent: await isPresent(disk), ...(here ? { usedBy: here } : heard(answers)) };
+    }
+    function claimedHere(thing: Thing): string | undefined {
+      const by = dependencies.claims.by(thing, claimant);
+      return by && `${by.domainName}, which is being restored`;
+    }
   }
   return found;
 }
@@ -25,23 +115,34 @@ function isForeign(disk: DiskConfig): boolean {
   return disk.device === 'disk' && disk.type === 'network';
 }
 
-async function usedSources(libvirt: Libvirt): Promise<Set<string>> {
-  const used = new Set<string>();
-  for (const domain of await libvirt.domains()) {
-    try {
-      for (const disk of parseDomain(await domain.xml(DomainXml.INACTIVE)).disks)
-        used.add(await storageOf(disk));
-    } catch (error) {
-      if (!isNoDomain(error)) throw error; // removed meanwhile
-    }
-  }
+function heard(answers: readonly Answer[]): Pick<DeviceFacts, 'usedBy' | 'unheard'> {
+  const used = answers.find(answer => answer.kind === 'used');
+  if (used) return { usedBy: `${used.by.domainName} on the node ${used.by.nodeName}` };
+  const unknown = answers.find(answer => answer.kind === 'unknown');
+  return unknown ? { unheard: unknown.reason } : {};
+}
+
+/** By whom what is used, in the live and inactive definitions of all domains of the node and in their saved states. */
+async function usedHere(
+  { libvirt }: Pick<WorkflowDependencies, 'libvirt'>,
+  pools: readonly PoolRecord[],
+): Promise<Map<string, string>> {
+  const used = new Map<string, string>();
+  for (const domain of await libvirt().domains())
+    for (const { config } of await definitionsOf(domain))
+      for (const disk of config?.disks ?? [])
+        for (const name of await namesOf(disk, pools)) used.set(name, domain.name);
   return used;
 }
 
-/** What a disk stands on; a device has many names below /dev/disk, and they all mean the same. */
-async function storageOf(disk: DiskConfig): Promise<string> {
-  if (disk.path === undefined) return disk.source;
-  return realpath(disk.path).catch(() => disk.source);
+const keyOf = (thing: Thing): string => (thing.kind === 'device' ? thing.key : '');
+
+/** What a disk stands on: names that are the same on all nodes, or the path. */
+async function namesOf(disk: DiskConfig, pools: readonly PoolRecord[]): Promise<string[]> {
+  const path = pathOf(disk, pools);
+  const keys = await deviceKeysOf({ ...disk, ...(path === undefined ? {} : { path }) });
+  if (keys.length > 0 || path === undefined) return keys;
+  return [`path:${await realpath(path).catch(() => path)}`];
 }
 
 /** Network storage is asked by QEMU at the start; a device must be free for exclusive use (EBUSY: mounted, in a group). */

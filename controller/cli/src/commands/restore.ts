@@ -17,6 +17,7 @@ interface RestoreOptions {
   flatten?: boolean;
   instant?: boolean;
   bandwidth?: number;
+  lun?: string[];
   wait: boolean;
 }
 
@@ -38,6 +39,7 @@ export function addRestore(program: Command): void {
       'most bytes per second and disk of an instant restore, e.g. 50M',
       bandwidth,
     )
+    .option('--lun <target...>', 'attach these LUNs and network disks (they must be unused on all nodes)')
     .option('--no-wait', 'print the task and return at once')
     .action(async (word: string, options: RestoreOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
@@ -84,5 +86,6 @@ function restoreBody(
     ...(options.flatten ? { flatten: true } : {}),
     ...(options.instant ? { instant: true } : {}),
     ...(options.bandwidth === undefined ? {} : { bandwidth: options.bandwidth }),
+    ...(options.lun ? { luns: options.lun } : {}),
   };
 }

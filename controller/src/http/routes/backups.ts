@@ -9,6 +9,7 @@ import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['backups'];
+const MAX_LUNS = 256;
 const MAX_EXCLUDED = 256;
 const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
 
@@ -62,6 +63,15 @@ const RestoreBody = body({
   ),
   bandwidth: Type.Optional(
     Type.Integer({ ...Bandwidth, description: 'most bytes per second and disk of an instant restore' }),
+  ),
+  luns: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: 64, description: 'target, as sdb' }), {
+      maxItems: MAX_LUNS,
+      uniqueItems: true,
+      description:
+        'LUNs and network disks to attach; refused unless they are there and no VM of any node uses them. Without, a VM ' +
+        'in place of a lost one gets those that are certainly unused, and a new one gets none',
+    }),
   ),
 });
 

@@ -42,6 +42,12 @@ export interface StartRestoreRequest {
   instant: boolean;
   /** Most bytes per second and disk that an instant restore pulls; 0: no limit. */
   bandwidth: bigint;
+  /**
+   * Targets of LUNs and network disks to attach to the new domain; they must be there and unused on every node. Without,
+   * a domain in place of a lost one gets those of which that is certain, and one with a new identity none: they belong to
+   * the original. What is left out, and why, is among the warnings.
+   */
+  luns: string[];
 }
 
 function createBaseStartRestoreRequest(): StartRestoreRequest {
@@ -58,6 +64,7 @@ function createBaseStartRestoreRequest(): StartRestoreRequest {
     flatten: false,
     instant: false,
     bandwidth: 0n,
+    luns: [],
   };
 }
 
@@ -101,6 +108,9 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
         throw new globalThis.Error("value provided for field message.bandwidth of type uint64 too large");
       }
       writer.uint32(96).uint64(message.bandwidth);
+    }
+    for (const v of message.luns) {
+      writer.uint32(106).string(v!);
     }
     return writer;
   },
@@ -214,6 +224,14 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
             message.bandwidth = reader.uint64() as bigint;
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.luns.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -264,6 +282,9 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
       flatten: isSet(object.flatten) ? globalThis.Boolean(object.flatten) : false,
       instant: isSet(object.instant) ? globalThis.Boolean(object.instant) : false,
       bandwidth: isSet(object.bandwidth) ? BigInt(object.bandwidth) : 0n,
+      luns: globalThis.Array.isArray(object?.luns)
+        ? object.luns.map((e: any) => globalThis.String(e))
+        : [],
     };
   },
 
@@ -305,6 +326,9 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     if (message.bandwidth !== 0n) {
       obj.bandwidth = message.bandwidth.toString();
     }
+    if (message.luns?.length) {
+      obj.luns = message.luns;
+    }
     return obj;
   },
 
@@ -327,6 +351,7 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     message.flatten = object.flatten ?? false;
     message.instant = object.instant ?? false;
     message.bandwidth = (object.bandwidth !== undefined && object.bandwidth !== null) ? BigInt(object.bandwidth) : 0n;
+    message.luns = object.luns?.map((e) => e) || [];
     return message;
   },
 };
