@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Thing } from '../../agent/src/other-nodes.ts';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
@@ -54,6 +55,20 @@ test('a use is told with its node, one by a running VM before others', async () 
   other.useOf = () => use;
   third.useOf = () => ({ ...use, active: true });
   expect(await ask(domain('d'))).toEqual([{ kind: 'used', by: { ...use, active: true, nodeName: 'n3' } }]);
+});
+
+test('of a VM that runs nowhere the node is told whether it ran there last', async () => {
+  const id = randomUUID();
+  other.useOf = ({ thing }) => ({
+    ...{ nodeName: '', domainName: 'vm', active: false, lastRanHere: false },
+    domainId: String(thing?.value),
+  });
+  asker.setDomain({ id, powerState: PowerState.RUNNING });
+  asker.setDomain({ id, powerState: PowerState.OFF });
+  await until(async () => (await rest.call('GET', `/api/domains/${id}/`)).body.user_power_state === 1);
+  expect(await ask(domain(id))).toMatchObject([{ kind: 'used', by: { nodeName: 'n2', lastRanHere: true } }]);
+  const never = randomUUID();
+  expect(await ask(domain(never))).toMatchObject([{ kind: 'used', by: { lastRanHere: false } }]);
 });
 
 test('a node that is away leaves open what it could use, and nothing else', async () => {

@@ -265,6 +265,16 @@ test('a copy of a VM that runs here, which another node still knows, uses nothin
   expect(await remove(node({ id: OWNER, running: true }), ['a.qcow2'], question)).toEqual([]);
 });
 
+test('a pool that looks local may be that of another node too: its use counts, its silence does not', async () => {
+  const by = { nodeName: 'n2', domainId: OTHER, domainName: 'web' };
+  image('a.qcow2');
+  expect(
+    await remove(node(), ['a.qcow2'], { ownerId: OWNER, otherNodes: answering({ kind: 'used', by }) }),
+  ).toMatchObject([{ why: 'used', text: expect.stringContaining('web on the node n2') }]);
+  const silent = answering({ kind: 'unknown', reason: 'n2 is away' });
+  expect(await remove(node(), ['a.qcow2'], { ownerId: OWNER, otherNodes: silent })).toEqual([]);
+});
+
 test('a layer made for a VM needs no answer as long as that runs here, and does when it may run elsewhere', async () => {
   image('a.qcow2');
   const question = { shared: true, ownerId: OWNER, unanswered: 'fresh' } as const;

@@ -78,7 +78,10 @@ function isLeaving({ users }: NodeFiles, file: string, leaving: ReadonlySet<stri
   return found.length > 0 && found.every(({ domainId }) => leaving.has(domainId));
 }
 
-/** Asks about what lies where other nodes can reach it; what is not answered here is free. */
+/**
+ * Asks about what lies where other nodes can reach it. A pool that looks local may be one that another node has, too: then
+ * what that node says counts, and its silence does not.
+ */
 async function judgeElsewhere(
   { otherNodes }: ImageDependencies,
   paths: readonly string[],
@@ -89,24 +92,28 @@ async function judgeElsewhere(
 ): Promise<Map<string, Verdict>> {
   const verdicts = new Map<string, Verdict>();
   const things: Thing[] = [];
-  const asked: string[] = [];
+  const asked: { path: string; shared: boolean }[] = [];
   for (const path of paths) {
     const pool = poolOfPath(path, pools);
-    if (!(await isShared(path, pool))) continue;
+    const shared = await isShared(path, pool);
     if (!pool || pool.outside) {
-      verdicts.set(path, { kind: 'unknown', reason: 'it is in no data pool that the other nodes know' });
+      const reason = 'it is in no data pool that the other nodes know';
+      if (shared) verdicts.set(path, { kind: 'unknown', reason });
       continue;
     }
-    asked.push(path);
+    asked.push({ path, shared });
     things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, path) });
   }
   if (asked.length > 0) {
     // of two nodes that know a domain the one on which it runs has it; another's copy counts by the files that it names
     const isElsewhere = ownerId !== undefined && !running.has(ownerId);
-    const owner: Thing[] = isElsewhere ? [{ kind: 'domain', id: ownerId }] : [];
+    const isOwnerAsked = isElsewhere && asked.some(({ shared }) => shared);
+    const owner: Thing[] = isOwnerAsked ? [{ kind: 'domain', id: ownerId }] : [];
     const answers = await otherNodes.whoUses([...things, ...owner], signal);
-    for (const [index, path] of asked.entries())
-      verdicts.set(path, together([answers[index], ...answers.slice(things.length)]));
+    for (const [index, { path, shared }] of asked.entries()) {
+      const verdict = together([answers[index], ...(shared ? answers.slice(things.length) : [])]);
+      verdicts.set(path, verdict.kind === 'unknown' && !shared ? FREE : verdict);
+    }
   }
   const isTaken =
     unanswered === 'take' || (unanswered === 'fresh' && ownerId !== undefined && running.has(ownerId));

@@ -74,10 +74,11 @@ export async function filesOfNode(
   return { users, running };
 }
 
-async function referredTo(
+/** Every file that a domain refers to. Real paths. */
+export async function referredTo(
   domain: Domain,
   pools: readonly PoolRecord[],
-  isOwner: boolean,
+  isOwner = false,
 ): Promise<Set<string>> {
   const found = new Set<string>();
   const add = async (paths: readonly string[]) => {

@@ -6,7 +6,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Claims } from '../claims.ts';
-import { chainOf, definitionsOf } from '../images/index.ts';
+import { definitionsOf, referredTo } from '../images/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
 import { fromLibvirt, isNoDomain } from '../libvirt/errors.ts';
 import type { Thing, Use } from '../other-nodes.ts';
@@ -119,13 +119,11 @@ async function usesByDomains(
 
 /** What a domain's definitions, live and inactive ones and those in its saved states, stand on. */
 async function namesOf(domain: Domain, pools: readonly PoolRecord[]): Promise<Set<string>> {
-  const names = new Set<string>();
-  for (const { config, overlays, memory } of await definitionsOf(domain)) {
-    for (const path of [...overlays, ...memory]) names.add(path).add(await realpath(path).catch(() => path));
+  const names = await referredTo(domain, pools);
+  for (const { config } of await definitionsOf(domain)) {
     for (const disk of config?.disks ?? []) {
       const path = pathOf(disk, pools);
       if (path !== undefined) names.add(path);
-      for (const layer of await chainOf(disk, pools)) names.add(layer);
       for (const key of await deviceKeysOf({ ...disk, path })) names.add(deviceName(key));
     }
   }

@@ -13,6 +13,8 @@ import { powerStateOf } from '../inventory/index.ts';
 import { fromDomain, unlessGone } from '../libvirt/domains.ts';
 import { patiently } from '../libvirt/errors.ts';
 import type { OperationContext, Workflow } from './context.ts';
+import type { WorkflowDependencies } from './dependencies.ts';
+import { refuseStaleCopy } from './stale-copy.ts';
 
 export interface PowerRequest {
   domainId: string;
@@ -84,12 +86,14 @@ export function ruleOf(action: PowerAction): Rule {
   return rule;
 }
 
+export type PowerDependencies = Pick<WorkflowDependencies, 'libvirt' | 'otherNodes' | 'nodeName'>;
+
 /** The workflow. Result: `{"power_state":"running","method":"agent|acpi|forced"}`; no method where there is no choice. */
-export function setPower(dependencies: { libvirt(): Libvirt }, request: PowerRequest): Workflow {
+export function setPower(dependencies: PowerDependencies, request: PowerRequest): Workflow {
   return async context => {
     const domain = dependencies.libvirt().domain(request.domainId);
     try {
-      const name = await context.step('check', () => check(domain, request));
+      const name = await context.step('check', () => check(dependencies, domain, request, context.signal));
       const method = await context.step('act', () =>
         act(dependencies.libvirt(), domain, name, request, context),
       );
@@ -104,7 +108,12 @@ export function setPower(dependencies: { libvirt(): Libvirt }, request: PowerReq
 }
 
 /** @returns the domain's name */
-async function check(domain: Domain, { action, force }: PowerRequest): Promise<string> {
+async function check(
+  dependencies: PowerDependencies,
+  domain: Domain,
+  { action, force }: PowerRequest,
+  signal: AbortSignal,
+): Promise<string> {
   const [{ state }, xml] = await Promise.all([domain.state(), domain.xml()]);
   const { name, metadata } = parseDomain(xml, domain.uuid);
   const refusal = powerRefusal(
@@ -113,6 +122,10 @@ async function check(domain: Domain, { action, force }: PowerRequest): Promise<s
     force,
   );
   if (refusal) throw refusal;
+  const active = powerStateOf(state) !== PowerState.OFF;
+  // one that runs twice may be switched off
+  if (action !== PowerAction.SHUTDOWN)
+    await refuseStaleCopy(dependencies, { id: domain.uuid, name, active }, signal);
   return name;
 }
 

@@ -3,13 +3,14 @@
  * domain is undefined, and only then files go; so there is never a domain with half of its disks, and what is left to be
  * removed is removed by the next run of the agent.
  */
-import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import type { Domain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseDomain } from '../domain-xml/index.ts';
 import { filesOfDomain, type ImageDependencies, imagesInUse, removeImages } from '../images/index.ts';
 import { findDomain, fromDomain } from '../libvirt/domains.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import { refuseLent } from './lend/refuse.ts';
+import { refuseStaleCopy } from './stale-copy.ts';
 import { keptFirmwareFiles } from './state-firmware.ts';
 import { refuseWithClones } from './template/family.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
@@ -25,6 +26,7 @@ export interface RemoveRequest {
 export interface RemoveDependencies extends ImageDependencies {
   /** As in `WorkflowDependencies`. */
   nvramDirectory: string;
+  nodeName: string;
 }
 
 /** The workflow. Result: `{"removed":["/path",…]}`; a warning names each file that stays since others use it. */
@@ -34,7 +36,7 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
     const libvirt = dependencies.libvirt();
     const domain = libvirt.domain(request.domainId);
     try {
-      await step('check', () => check(libvirt, domain, request));
+      await step('check', () => check(dependencies, domain, request, context.signal));
       const files = request.full
         ? await step('list', async () => [
             ...(await unusedFiles(dependencies, domain, context)),
@@ -86,7 +88,13 @@ export async function removeOrphanedFiles(
   for (const { text } of await removeImages(dependencies, paths, { ownerId: domainId, signal })) warn(text);
 }
 
-async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRequest): Promise<void> {
+async function check(
+  dependencies: RemoveDependencies,
+  domain: Domain,
+  { full, force }: RemoveRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const libvirt = dependencies.libvirt();
   const [active, snapshots, { name: xmlName, metadata }] = await Promise.all([
     domain.isActive(),
     domain.snapshots(),
@@ -95,5 +103,7 @@ async function check(libvirt: Libvirt, domain: Domain, { full, force }: RemoveRe
   await refuseLent(libvirt, metadata, xmlName, 'removed');
   if (!force) await refuseWithClones(libvirt, { uuid: domain.uuid, name: xmlName, metadata }, 'removed');
   if (active && !force) throw new VirtkeepError('domain_running', { domain: xmlName });
+  // without its disks, a stale copy may go: nothing else is left to be done with it
+  if (full) await refuseStaleCopy(dependencies, { id: domain.uuid, name: xmlName, active }, signal);
   if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
 }

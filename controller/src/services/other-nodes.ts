@@ -3,7 +3,7 @@
  * use it is asked now. One that cannot be reached leaves the answer open, unless another one uses the thing.
  */
 import { isVirtkeepError, reasonOf } from '@virtkeep/shared/errors';
-import type { FoundUse, Question, Thing, UseAnswer } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import type { FoundUse, Question, Thing, Use, UseAnswer } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import type { NodeLinks } from '../agents/links.ts';
 import type { Inventory } from './inventory.ts';
 
@@ -63,6 +63,10 @@ export class OtherNodes {
     }
   }
 
+  #ranLast(nodeId: string, { domainId, active }: Use): boolean {
+    return !active && this.#inventory.domains.get(domainId)?.ranOn === nodeId;
+  }
+
   #judge(askerId: string, { thing }: Thing, words: readonly Word[]): UseAnswer {
     if (thing?.$case === 'file' && !this.#inventory.pools.get(thing.value.poolId)?.views.has(askerId))
       return unknown('the controller does not know of the data pool yet');
@@ -70,7 +74,8 @@ export class OtherNodes {
       'found' in word && word.found.use ? [useOf(word.nodeName, word.found.use)] : [],
     );
     const use = uses.find(({ active }) => active) ?? uses[0];
-    if (use) return { answer: { $case: 'used', value: use } };
+    if (use)
+      return { answer: { $case: 'used', value: { ...use, lastRanHere: this.#ranLast(askerId, use) } } };
     const unheard = words.find(word => 'unheard' in word);
     if (unheard) return unknown(`node ${unheard.nodeName} was not heard: ${unheard.unheard}`);
     return { answer: { $case: 'unused', value: {} } };

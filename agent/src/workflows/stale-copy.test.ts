@@ -1,0 +1,21 @@
+import { expect, test } from '@jest/globals';
+import type { Answer, Use } from '../other-nodes.ts';
+import { copyRefusal } from './stale-copy.ts';
+
+const used = (by: Partial<Use>): Answer => ({
+  kind: 'used',
+  by: { nodeName: 'n2', domainId: 'd', domainName: 'vm', ...by },
+});
+
+test.each<[string, boolean, Answer, string | undefined]>([
+  ['nobody else knows it', false, { kind: 'unused' }, undefined],
+  ['a node was not heard', false, { kind: 'unknown', reason: 'n2 is away' }, undefined],
+  ['it runs here, and is off there', true, used({ active: false }), undefined],
+  ['it is off here, and runs there', false, used({ active: true }), 'domain_elsewhere'],
+  ['it runs twice', true, used({ active: true }), 'domain_runs_twice'],
+  ['it is off on both', false, used({}), 'domain_on_several_nodes'],
+  ['it is off on both, and ran here last', false, used({ lastRanHere: true }), undefined],
+  ['a thin clone of it is there', false, used({ domainId: 'clone', active: true }), undefined],
+])('%s', (_what, active, answer, key) => {
+  expect(copyRefusal({ id: 'd', name: 'vm', active }, 'n1', answer)?.msgKey).toBe(key);
+});
