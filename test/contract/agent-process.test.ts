@@ -7,6 +7,7 @@ import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/ag
 import { newId } from '@virtkeep/shared/ids';
 import { Status } from 'nice-grpc';
 import { Journal } from '../../agent/src/operations/journal.ts';
+import { rememberPlaces } from '../../agent/src/pools/index.ts';
 import type { Effect } from '../../agent/src/workflows/context.ts';
 import { AgentChild, AgentHome, MOCK_DOMAIN, MOCK_LIBVIRT } from './agent-child.ts';
 
@@ -39,6 +40,8 @@ function serve(environment?: Record<string, string>): AgentChild {
 /** As if an agent had been killed in the middle of an operation with this effect. */
 function leaveOperation(effect: Effect, committed = false): string {
   const journal = new Journal(join(home.directory, 'journal.db'));
+  // it knew the pools of its node; one that never saw any waits for libvirt to tell them
+  rememberPlaces(journal.settings, []);
   const id = newId();
   const message = {
     id,
