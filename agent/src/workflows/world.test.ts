@@ -152,6 +152,13 @@ test('a file system that does not answer is waited for', async () => {
   await expect(undo(partial())).rejects.toEqual(waitsFor('does not answer'));
 });
 
+test('a guest is thawed while pools do not answer', async () => {
+  rememberPlaces(world.settings, [place()]);
+  world.pools = () => new Promise<never>(() => {});
+  await undo({ type: 'frozen_guest', domainId: 'd' });
+  expect(undone).toEqual(['frozen_guest']);
+});
+
 describe('a known place', () => {
   test('without a marker is there while its file system is mounted where it was', async () => {
     expect(await isThere(place({ marker: false, mountPoint: '/' }))).toBe(true);

@@ -59,6 +59,8 @@ async function placesOf(
   const { settings, connected } = dependencies;
   // before pools were ever looked at, nobody knows where a path belongs
   if (needs.libvirt || knownPlaces(settings) === undefined) requireLibvirt(dependencies);
+  // a frozen guest does not wait for a pool that does not answer
+  if (needs.domains.length === 0 && needs.paths.length === 0) return { known: [], pools: undefined };
   const pools = connected() ? await dependencies.pools(signal) : undefined;
   const definitions = await Promise.all(needs.domains.map(id => definitionsOf(dependencies.libvirt(), id)));
   const known = knownPlaces(settings) ?? [];
