@@ -21,7 +21,6 @@ const ALLOWED: Record<string, string> = {
   'workflows/tpm-state.ts': 'TPM state',
   'workflows/forgotten-layers.ts': 'notes beside layers that are put back',
   'workflows/own-undo.ts': 'directories that are an operation’s own',
-  'snapshots/merge/': 'memory files of states that were deleted',
 };
 
 test('nobody else removes or renames files', () => {

@@ -11,7 +11,6 @@ import {
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { removePath } from '@virtkeep/shared/files';
 import { MiB } from '@virtkeep/shared/units';
 import { qemuImg, readLayers, rebaseUnsafe } from '../../disks/index.ts';
 import { editSnapshot, stripBackingStore } from '../../domain-xml/index.ts';
@@ -28,6 +27,8 @@ export interface ActOptions {
   progress?: { total(bytes: number): void; done(bytes: number): void };
   /** Removes an image that nobody uses. */
   removeLayer(path: string): Promise<void>;
+  /** Removes the memory file of a state. */
+  removeMemory(path: string): Promise<void>;
   /** How long a step that waits does so. */
   pollMs: number;
 }
@@ -45,7 +46,7 @@ export async function act(
     case 'note':
       return writeMetadata(domain, step.metadata);
     case 'remove_memory':
-      return removePath(step.path);
+      return options.removeMemory(step.path);
     case 'native_delete':
       return domain.snapshot(step.name).delete(0, { timeoutMs: 0 });
     case 'reparent':

@@ -429,6 +429,18 @@ describe('while libvirt makes a state', () => {
   });
 });
 
+test.each([
+  ['goes', false],
+  ['stays when somebody else uses it', true],
+])('its memory file %s', (_what, isForeign) => {
+  const node = new Node(['vda']);
+  const made = { ...node.begin({ files: 0, isUsed: false, isKnown: false }), memoryPath: '/m' };
+  node.files.set('/m', { backing: null, blocks: new Map() });
+  const picture = { ...node.picture(), foreign: new Map(isForeign ? [['/m', 'other']] : []) };
+  const step = nextStepOfMade(picture, GOAL, made);
+  expect(step).toMatchObject(isForeign ? { do: 'done' } : { do: 'remove_memory', path: '/m' });
+});
+
 describe('whose a job is', () => {
   const active = (node: Node, foreign: boolean) =>
     node.jobs.set('vda', { kind: 'active-commit', above: '/vda.tmp', layer: '/vda', ready: true, foreign });

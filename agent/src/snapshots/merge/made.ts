@@ -18,6 +18,7 @@ import {
   allStates,
   type ChainPicture,
   filesFrom,
+  isRemovable,
   isTop,
   keepersOf,
   liveDiskOf,
@@ -41,7 +42,7 @@ interface Overlay {
 /** The next step of removing the state of an operation. */
 export function nextStepOfMade(picture: ChainPicture, goal: MergeGoal, made: MadeFiles): MergeStep {
   const memoryPath =
-    made.memoryPath !== undefined && picture.files.has(made.memoryPath) ? made.memoryPath : null;
+    made.memoryPath !== undefined && isRemovable(picture, made.memoryPath) ? made.memoryPath : null;
   const state = ownState(picture, goal, made);
   // once ours is in the list, what is being saved is somebody else's
   if (picture.saving) return { do: memoryPath !== null && !state ? 'abort_save' : 'wait_for_state' };

@@ -1,8 +1,7 @@
 /** Merges layers: look, decide, act, look again, so that any step may be the last one before a crash. */
 import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { removePath } from '@virtkeep/shared/files';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { type ImageDependencies, removeImages } from '../../images/index.ts';
 import { patiently } from '../../libvirt/errors.ts';
@@ -19,7 +18,7 @@ export interface MergeRequest extends MergeGoal {
   domainId: string;
 }
 
-export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer'> {
+export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer' | 'removeMemory'> {
   log: Logger;
   /** Told what the user should know although it worked; otherwise that is logged. */
   warn?: (text: string) => void;
@@ -194,6 +193,7 @@ class Merge {
         ...this.#options,
         pollMs: this.#pollMs,
         removeLayer: path => this.#removeLayer(path),
+        removeMemory: path => this.#removeMemory(path),
       });
       if (step.do === 'commit_active' || step.do === 'commit_middle') this.#started.add(step.targetDev);
     } catch (error) {
@@ -223,10 +223,17 @@ class Merge {
   /** The domain is gone: its overlays hold its newest data, and are not ours to delete. */
   async #leaveAll(): Promise<void> {
     const { memoryPath } = this.#request.made ?? {};
-    if (memoryPath === undefined) return;
-    await removePath(memoryPath).catch(error => {
-      throw fromIoError(error, 'removing', memoryPath);
-    });
+    if (memoryPath !== undefined) await this.#removeMemory(memoryPath);
+  }
+
+  /** One that somebody uses after all stays and is told. What the operation itself made nobody else was told of. */
+  async #removeMemory(path: string): Promise<void> {
+    const { domainId: ownerId, made } = this.#request;
+    const { signal, log, warn = text => log.warn(text, { domain: ownerId }) } = this.#options;
+    const unanswered = made ? 'take' : 'leave';
+    const left = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
+    for (const { text } of left) warn(text);
+    if (left.length > 0) this.#foreign.set(path, 'others');
   }
 
   /** One that somebody uses after all stays, and is left alone from now on. */

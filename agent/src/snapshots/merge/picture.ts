@@ -69,6 +69,10 @@ export function keptFiles(state: SavedState): { targetDev: string; path: string 
   });
 }
 
+/** It is there, and nobody else uses it. */
+export const isRemovable = ({ files, foreign }: ChainPicture, path: string): boolean =>
+  files.has(path) && !foreign.has(path);
+
 /** A file and all that it stands on. */
 export function filesFrom(picture: ChainPicture, top: string): string[] {
   const found: string[] = [];

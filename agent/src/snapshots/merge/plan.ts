@@ -13,7 +13,7 @@ import { savedStateId } from '../state-id.ts';
 import { blockJobOf } from './jobs.ts';
 import { forgetState, stepOfLayer } from './layers.ts';
 import { nextStepOfMade, uppersOfMade } from './made.ts';
-import { type ChainPicture, heldReason, keptFiles, readersOf } from './picture.ts';
+import { type ChainPicture, heldReason, isRemovable, keptFiles, readersOf } from './picture.ts';
 import type { MergeGoal, MergeStep } from './step.ts';
 
 /** The next step on the way to the goal. */
@@ -57,7 +57,8 @@ function stepOfState(picture: ChainPicture, state: SavedState, goal: MergeGoal, 
   if (metadata) return { do: 'note', metadata };
   if (isNative(state)) return { do: 'native_delete', name: state.name };
   const { memoryPath } = state;
-  if (memoryPath !== null && picture.files.has(memoryPath)) return { do: 'remove_memory', path: memoryPath };
+  if (memoryPath !== null && isRemovable(picture, memoryPath))
+    return { do: 'remove_memory', path: memoryPath };
   return forgetState(picture, state);
 }
 
