@@ -23,6 +23,7 @@ import type {
   VerifyResult,
 } from './types.ts';
 import { verifyInspected } from './verify.ts';
+import { mostWritten } from './written-bytes.ts';
 
 /** Read at a time when a member is only looked through. */
 const READ_THROUGH_BYTES = 4 * 1024 * 1024;
@@ -170,6 +171,31 @@ export class Archive {
       return bytes;
     };
     return { sizeBytes, read };
+  }
+
+  /**
+   * At most so many bytes are written when a member is extracted, as its header, the file's holes and its seek table tell:
+   * what a manifest says of that may be wrong.
+   * @throws VirtkeepError member_not_found, archive_damaged also when the header does not agree with the manifest, io_failed
+   */
+  async mostBytes(name: string): Promise<number> {
+    const member = this.#member(name);
+    await this.#checkHeader(member);
+    return mostWritten(this.#file.handle.fd, this.#access, member);
+  }
+
+  /**
+   * Reads a member through and counts the bytes that are written when it is extracted, for zeros that are no holes here.
+   * @throws VirtkeepError member_not_found, archive_damaged, io_failed, canceled
+   */
+  async countBytes(name: string, signal: AbortSignal): Promise<number> {
+    const member = this.#member(name);
+    const pump = this.#pumpOf(member);
+    if (pump === undefined) return member.sizeBytes;
+    const paths = { source: this.path, target: this.path };
+    const job = { ...pump, hash: false, output: false, paths };
+    const { allocatedBytes } = await this.#exclusive(signal, () => this.#threads().pump(job, signal));
+    return allocatedBytes;
   }
 
   /**

@@ -18,8 +18,9 @@ import { resolveVolumes } from '../volumes.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { type AttachableDevices, attachableDevices, type ClaimScope } from './devices.ts';
 import { chooseIdentity } from './identity.ts';
-import { type DiskShape, filesOf, type Placement, placeFiles, restoredName } from './placement.ts';
+import { type DiskShape, filesOf, type Placement, restoredName } from './placement.ts';
 import type { FoundFile, OpenedBackup } from './source.ts';
+import { placeBySize } from './space.ts';
 import { type RestoredState, readStates } from './states.ts';
 
 export interface RestorePlan extends DefinitionInput {
@@ -58,20 +59,24 @@ export async function checkRestore(
   const saved =
     shape === 'chain' ? await readStates(backup, signal) : { states: [], files: new Map(), warnings: [] };
   const memories = [state.memoryMember, ...saved.states.map(({ record }) => record.memoryMember)];
-  const placement = placeFiles({
-    manifest,
-    shape,
-    files: saved.files,
-    memoryMembers: memories.filter(member => member !== null),
-    pools,
-    chosen,
-    backupPool: file.pool,
-    existing: await existingPaths(manifest, [chosen, file.pool]),
-    originalFiles: await filesOfOriginal(libvirt, manifest.vm.uuid),
-    keepIdentity: request.keepIdentity,
-    free: await freeSpace(pools),
-    newId,
-  });
+  const placement = await placeBySize(
+    backup.archive,
+    {
+      manifest,
+      shape,
+      files: saved.files,
+      memoryMembers: memories.filter(member => member !== null),
+      pools,
+      chosen,
+      backupPool: file.pool,
+      existing: await existingPaths(manifest, [chosen, file.pool]),
+      originalFiles: await filesOfOriginal(libvirt, manifest.vm.uuid),
+      keepIdentity: request.keepIdentity,
+      free: await freeSpace(pools),
+      newId,
+    },
+    signal,
+  );
   await refusePathsThatLeaveTheirPool(placement);
   const { keepIdentity, luns } = request;
   const question = { config, keepIdentity, named: luns, claimant };

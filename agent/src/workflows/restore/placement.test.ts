@@ -34,7 +34,7 @@ function manifestOf(former = '/pools/fast/a.qcow2', isoPath?: string): Manifest 
     states: [],
     snapshots: [],
     members: [
-      { name: 'a.qcow2', sizeBytes: 1000, allocatedBytes: 100 },
+      { name: 'a.qcow2', sizeBytes: 1000, allocatedBytes: 1 },
       { name: 'cd.iso', sizeBytes: 10 },
     ],
   } as unknown as Manifest;
@@ -45,6 +45,7 @@ const input = (change: Partial<PlacementInput> = {}): PlacementInput => ({
   shape: 'chain',
   files: new Map(),
   memoryMembers: [],
+  bytesOf: new Map([['a.qcow2', 100], ['cd.iso', 10]]), // biome-ignore format: pairs
   pools: [fast, slow],
   chosen: null,
   backupPool: slow,

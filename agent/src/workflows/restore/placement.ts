@@ -20,6 +20,8 @@ export interface PlacementInput {
   files: ReadonlyMap<string, readonly number[]>;
   /** Memory files that are extracted: of the state itself and of the saved states that come back. */
   memoryMembers: string[];
+  /** Bytes that each member takes when it is written, as the archive has it and not as its manifest tells it. */
+  bytesOf: ReadonlyMap<string, number>;
   pools: PoolRecord[];
   /** The pool asked for; null: former paths. */
   chosen: PoolRecord | null;
@@ -119,7 +121,7 @@ function placeIn(wanted: PlacementInput, pool: PoolRecord | null): Placement {
     memory: {
       directory: first ? dirname(first.path) : memoryPool.path!,
       pool: memoryPool,
-      sizeBytes: input.memoryMembers.reduce((sum, name) => sum + memberBytes(input.manifest, name), 0),
+      sizeBytes: input.memoryMembers.reduce((sum, name) => sum + bytesOf(input, name), 0),
     },
     poolChanged: moved,
     warnings,
@@ -250,14 +252,10 @@ function fallbackPool({ backupPool }: PlacementInput): PoolRecord {
 
 function place(input: Placing, member: string, path: string, pool: PoolRecord): FilePlacement {
   input.given.add(path);
-  return { member, path, pool, sizeBytes: memberBytes(input.manifest, member) };
+  return { member, path, pool, sizeBytes: bytesOf(input, member) };
 }
 
-/** Bytes a member takes when it is restored: without its holes, where they are known. */
-export function memberBytes(manifest: Manifest, name: string): number {
-  const member = manifest.members.find(candidate => candidate.name === name);
-  return member?.allocatedBytes ?? member?.sizeBytes ?? 0;
-}
+const bytesOf = (input: PlacementInput, member: string): number => input.bytesOf.get(member) ?? 0;
 
 /** Params of `pool_no_space` for the first pool that has not enough, or undefined. */
 function shortOfSpace(placement: Placement, free: ReadonlyMap<string, number>) {

@@ -1,0 +1,63 @@
+/** Where the files of a backup go, by the bytes that they will really take. */
+import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
+import type { Archive, Manifest } from '../../archive/index.ts';
+import { type Placement, type PlacementInput, placeFiles } from './placement.ts';
+
+/**
+ * Places the files of a backup. What they take is what the archive has: a manifest that says less, forged or damaged,
+ * would let a restore begin that fills the pool under everybody else. Zeros that are no holes (a copy made by what fills
+ * them, a file system that tells of none) count as data at first; where that decides, they are looked for.
+ * @throws VirtkeepError as `placeFiles`; archive_damaged, io_failed, canceled
+ */
+export async function placeBySize(
+  archive: Pick<Archive, 'mostBytes' | 'countBytes'>,
+  input: Omit<PlacementInput, 'bytesOf'>,
+  signal: AbortSignal,
+): Promise<Placement> {
+  const most = new Map<string, number>();
+  for (const name of membersOf(input)) {
+    signal.throwIfAborted();
+    most.set(name, await archive.mostBytes(name));
+  }
+  const told = toldBytes(input.manifest, most);
+  const placed = attempt(input, most);
+  const isDecided = poolsOf(placed) === poolsOf(attempt(input, told));
+  if (isDecided && !hasKey(placed, 'pool_no_space')) return placed as Placement;
+  if (isDecided) throw placed;
+  const counted = new Map<string, number>();
+  for (const [name, bytes] of most)
+    counted.set(name, bytes <= told.get(name)! ? bytes : await archive.countBytes(name, signal));
+  return placeFiles({ ...input, bytesOf: counted });
+}
+
+/** The members that are extracted. */
+function membersOf({ manifest, memoryMembers }: Omit<PlacementInput, 'bytesOf'>): Set<string> {
+  const layers = manifest.disks.flatMap(disk => disk.layers.map(({ member }) => member));
+  const images = manifest.isos.flatMap(({ member }) => member ?? []);
+  return new Set([...layers, ...images, ...memoryMembers]);
+}
+
+/** What the manifest says, where that is less. */
+function toldBytes({ members }: Manifest, most: ReadonlyMap<string, number>): Map<string, number> {
+  const told = new Map(members.map(({ name, allocatedBytes }) => [name, allocatedBytes]));
+  return new Map([...most].map(([name, bytes]) => [name, Math.min(bytes, told.get(name) ?? bytes)]));
+}
+
+function attempt(
+  input: Omit<PlacementInput, 'bytesOf'>,
+  bytesOf: ReadonlyMap<string, number>,
+): Placement | VirtkeepError {
+  try {
+    return placeFiles({ ...input, bytesOf });
+  } catch (error) {
+    if (hasKey(error, 'pool_no_space')) return error;
+    throw error;
+  }
+}
+
+/** Where everything goes; empty when there is no room for it. */
+function poolsOf(placed: Placement | VirtkeepError): string {
+  if (hasKey(placed, 'pool_no_space')) return '';
+  const { disks, images, memory } = placed as Placement;
+  return [...disks, ...images, memory].map(({ pool }) => pool.id).join(' ');
+}
