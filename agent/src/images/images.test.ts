@@ -141,6 +141,14 @@ test('saved memory that cannot be read keeps nothing', async () => {
   expect(await remove(node({ id: OTHER, saved: null }), ['a.qcow2'])).toEqual([]);
 });
 
+test('what its own saved state only names as made for it, the memory too, goes before that state does', async () => {
+  image('a.qcow2');
+  writeFileSync(at('a.memory'), '');
+  const state = { disks: {}, overlays: { vda: 'a.qcow2' }, memory: 'a.memory' };
+  const libvirt = node({ id: OWNER, states: [state] });
+  expect(await remove(libvirt, ['a.qcow2', 'a.memory'], { ownerId: OWNER })).toEqual([]);
+});
+
 test('what a domain noted as to be merged is its own alone to remove', async () => {
   const metadata = `<v:loose-layer target='vda' path='${at('a.qcow2')}' overlay='yes'/>`;
   const libvirt = node({ id: OWNER, metadata, states: [{ disks: {}, overlays: { vda: 'a.qcow2' } }] });

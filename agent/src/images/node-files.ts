@@ -85,8 +85,7 @@ export async function referredTo(
     for (const path of paths) found.add(await realOr(path));
   };
   for (const { config, overlays, memory, isPresent } of await definitionsOf(domain)) {
-    await add(memory);
-    if (!isOwner) await add(overlays);
+    if (!isOwner) await add([...overlays, ...memory]);
     if (!config) continue;
     for (const disk of config.disks) {
       await add(await chainOf(disk, pools));
