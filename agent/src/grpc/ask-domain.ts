@@ -1,6 +1,7 @@
 /** What the services ask libvirt about a domain before they start an operation on it. */
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { fromDomain } from '../libvirt/domains.ts';
+import type { FurtherLocks } from '../operations/runner.ts';
 import type { Lock } from '../workflows/context.ts';
 
 /**
@@ -33,8 +34,14 @@ export function domainLocks(id: string, power: boolean): Lock[] {
 
 /**
  * For work on the layers of a domain: a running one may be shut down meanwhile, one that is off must not start under it.
+ * Whether it runs is asked when the work begins: while it waits for its turn, the domain may be started and stopped.
  * @throws VirtkeepError domain_not_found, libvirt_failed
  */
-export async function layerLocks(libvirt: () => Libvirt, id: string): Promise<Lock[]> {
-  return domainLocks(id, !(await isDomainActive(libvirt, id)));
+export async function layerLocks(
+  libvirt: () => Libvirt,
+  id: string,
+): Promise<{ locks: Lock[]; further: FurtherLocks }> {
+  const again = async (): Promise<Lock[]> =>
+    (await isDomainActive(libvirt, id)) ? [] : [{ kind: 'power', id, mode: 'exclusive' }];
+  return { locks: domainLocks(id, false), further: { now: await again(), again } };
 }

@@ -36,15 +36,14 @@ export function backupService(
       const known = runner.replay(request.operationId, 'backup', request);
       if (known) return known;
       checkStart(request);
+      const { locks, further } = await layerLocks(dependencies.libvirt, request.domainId);
       return runner.start({
         id: request.operationId,
         kind: 'backup',
         request,
         entities: [...entitiesOf(request), { id: request.domainId, entityClass: EntityClass.DOMAIN }],
-        locks: [
-          ...(await layerLocks(dependencies.libvirt, request.domainId)),
-          ...(await fileLocksOf(dependencies, request, signal)),
-        ],
+        locks: [...locks, ...(await fileLocksOf(dependencies, request, signal))],
+        further,
         cancellable: true,
         workflow: backupWorkflow(dependencies, request),
       });

@@ -64,7 +64,7 @@ async function attach(options: DiskServiceOptions, request: AttachDiskRequest): 
     : { ownerId: source!.ownerId, diskId: source!.diskId, thinClone: source!.thinClone, warnings: [] };
   const workflow = attachDiskWorkflow(workflows, { borrowerId, ...disk, ...(source ? { source } : {}) });
   const ids = [borrowerId, disk.ownerId];
-  const locks = [
+  const locks = async () => [
     ...domainLocks(borrowerId, false),
     ...(chosen ? await ownerLocks(options, chosen.owner) : []),
   ];
@@ -88,7 +88,10 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
   const { ownerId } = chosen;
   const owner = inventory.domains().find(({ id }) => id === ownerId);
   const workflow = detachDiskWorkflow(workflows, { borrowerId, ...chosen });
-  const locks = [...domainLocks(borrowerId, false), ...(owner ? await ownerLocks(options, owner) : [])];
+  const locks = async () => [
+    ...domainLocks(borrowerId, false),
+    ...(owner ? await ownerLocks(options, owner) : []),
+  ];
   const ids = [borrowerId, ownerId].filter(id => id !== '');
   return start(options, 'detach_disk', request, ids, locks, workflow, false);
 }
@@ -103,7 +106,7 @@ async function lend(options: DiskServiceOptions, request: LendDiskRequest): Prom
   requireUuid('borrower_node_id', borrowerNodeId);
   const { owner, disk, thinClone, warnings } = await choose(options, request);
   const loan = { ownerId: owner.id, diskId: disk.id, borrowerId, borrowerNodeId, thinClone, warnings };
-  const locks = await ownerLocks(options, owner);
+  const locks = () => ownerLocks(options, owner);
   const workflow = lendDiskWorkflow(workflows, loan);
   return start(options, 'lend_disk', request, [owner.id], locks, workflow, true);
 }
@@ -118,7 +121,7 @@ async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest)
   requireUuid('borrower_id', borrowerId);
   const owner = await freshDomain(options, ownerId);
   const workflow = returnDiskWorkflow(workflows, { ownerId, diskId, borrowerId });
-  const locks = await ownerLocks(options, owner);
+  const locks = () => ownerLocks(options, owner);
   return start(options, RETURN_DISK, request, [ownerId], locks, workflow, false);
 }
 
@@ -157,14 +160,16 @@ async function start(
   kind: string,
   request: { operationId: string },
   ids: string[],
-  locks: Lock[],
+  locks: () => Promise<Lock[]>,
   workflow: Workflow,
   cancellable: boolean,
 ): Promise<Operation> {
   const entities = ids.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN }));
   const { operationId: id } = request;
-  await letUnaskedEnd(runner, locks);
-  return runner.start({ id, kind, request, entities, locks, cancellable, heavy: false, workflow });
+  await letUnaskedEnd(runner, await locks());
+  // asked again: the wait may have been long enough for the owner to stop or start
+  const held = await locks();
+  return runner.start({ id, kind, request, entities, locks: held, cancellable, heavy: false, workflow });
 }
 
 /** Whoever asks for something is not told that domains are busy which are held for a moment, unasked: it waits. */

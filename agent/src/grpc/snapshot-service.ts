@@ -11,7 +11,7 @@ import { createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../workflows/snapshot/revert.ts';
 import { ZfsDriver } from '../zfs/index.ts';
-import { askDomain, domainLocks, isDomainActive } from './ask-domain.ts';
+import { askDomain, domainLocks, layerLocks } from './ask-domain.ts';
 import { requireDescription, requireUuid } from './fields.ts';
 
 /** More would be a mistake of units. */
@@ -79,14 +79,14 @@ async function start(
 ): Promise<Operation> {
   const { domainId } = request;
   requireUuid('domain_id', domainId);
-  const isRunning = await isDomainActive(dependencies.libvirt, domainId);
-  const locks = domainLocks(domainId, power === 'always' || !isRunning);
+  const layers = await layerLocks(dependencies.libvirt, domainId);
+  const held = power === 'always' ? { locks: domainLocks(domainId, true) } : layers;
   return runner.start({
     id: request.operationId,
     kind,
     request,
     entities: [{ id: domainId, entityClass: EntityClass.DOMAIN }],
-    locks,
+    ...held,
     cancellable: true,
     workflow,
   });

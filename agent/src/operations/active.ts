@@ -3,7 +3,7 @@ import { reasonOf, type VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { toErrorMessage } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
-import type { OperationContext } from '../workflows/context.ts';
+import type { Lock, OperationContext } from '../workflows/context.ts';
 import { JournaledEffects, type UndoEffect } from './effects.ts';
 import type { Faults } from './faults.ts';
 import type { Journal, OperationRecord } from './journal.ts';
@@ -73,6 +73,13 @@ export class ActiveOperation {
 
   warn(text: string): void {
     this.#publish({ warnings: [...this.message.warnings, text] });
+  }
+
+  /** It holds these locks, too, also after a crash. @throws VirtkeepError journal_failed */
+  holds(locks: readonly Lock[]): void {
+    const record = { ...this.#record, locks: [...this.#record.locks, ...locks] };
+    this.#dependencies.journal.updateOperation(record);
+    this.#record = record;
   }
 
   /** The work is over, its effects are being undone. */

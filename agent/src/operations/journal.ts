@@ -234,7 +234,7 @@ export class Journal {
     this.#db
       .prepare(
         `UPDATE operations SET state = @state, finished_ms = @finishedMs, sequence = @sequence,
-           committed = @committed, message = @message WHERE id = @id`,
+           committed = @committed, locks = @locks, message = @message WHERE id = @id`,
       )
       .run(toRow(record));
   }

@@ -212,6 +212,105 @@ describe('start', () => {
   });
 });
 
+describe('locks that depend on how things are', () => {
+  const power = { kind: 'power', id: DOMAIN, mode: 'exclusive' } as const;
+  const holder = () => runner.holderOf('power', DOMAIN)?.operationId;
+
+  /** Takes the only place until it is told to leave. */
+  function crowded(): { leave: () => void } {
+    runner.close();
+    runner = newRunner({ concurrentOperations: 1 });
+    const { here: leave, seen } = reached();
+    const work: Workflow = async context => {
+      await seen;
+      context.commit({});
+    };
+    runner.start(options(work, { locks: [] }));
+    return { leave };
+  }
+
+  test('are taken with the others, or refused, when it starts at once', async () => {
+    let asked = 0;
+    const again = async () => {
+      asked++;
+      return [];
+    };
+    const work: Workflow = async context => context.commit({ holder: holder() });
+    const release = runner.hold('power', [power]);
+    const refused = options(work, { further: { now: [power], again } });
+    expect(() => runner.start(refused)).toThrow(expect.objectContaining({ msgKey: 'domain_busy' }));
+    release();
+    const { id } = runner.start(options(work, { further: { now: [power], again } }));
+    expect((await ended(id)).resultJson).toBe(JSON.stringify({ holder: id }));
+    expect(asked).toBe(0);
+  });
+
+  test('are decided when its turn comes; an operation that waits does without them', async () => {
+    const { leave } = crowded();
+    const work: Workflow = async context => context.commit({ holder: holder() });
+    const further = { now: [], again: async () => [power] };
+    const { id } = runner.start(options(work, { further }));
+    const other = runner.start(
+      options(work, { locks: [], further: { now: [power], again: async () => [] } }),
+    );
+    expect(holder()).toBeUndefined();
+    leave();
+    expect((await ended(id)).resultJson).toBe(JSON.stringify({ holder: id }));
+    expect((await ended(other.id)).state).toBe(OperationState.SUCCEEDED);
+    await until(() => holder() === undefined);
+  });
+
+  test('end the operation that cannot have them when its turn comes, and those behind it go on', async () => {
+    const { leave } = crowded();
+    const release = runner.hold('power', [power]);
+    const further = { now: [], again: async () => [power] };
+    let ran = false;
+    const work: Workflow = async () => {
+      ran = true;
+    };
+    const { id } = runner.start(options(work, { further }));
+    const behind = runner.start(options(async context => context.commit({}), { locks: [] }));
+    leave();
+    expect((await ended(id)).error).toMatchObject({ msgKey: 'domain_busy', params: { kind: 'power' } });
+    expect((await ended(behind.id)).state).toBe(OperationState.SUCCEEDED);
+    expect(ran).toBe(false);
+    expect(runner.holderOf('domain', DOMAIN)).toBeUndefined();
+    release();
+  });
+
+  test('are held again after a crash, until everything is undone', async () => {
+    const { leave } = crowded();
+    const { here, seen } = reached();
+    const work: Workflow = async context => {
+      context.effects.begin(file('/a'), 'failure');
+      here();
+      await new Promise(() => {});
+    };
+    const { id } = runner.start(options(work, { further: { now: [], again: async () => [power] } }));
+    leave();
+    await seen;
+    undoFails = () => true;
+    runner = crash();
+    runner.recover();
+    expect(holder()).toBe(id);
+    undoFails = () => false;
+    await ended(id);
+    await until(() => holder() === undefined);
+    expect(undone).toEqual(['/a']);
+  });
+
+  test('are not held by one that a crash found waiting', async () => {
+    crowded();
+    const further = { now: [power], again: async () => [power] };
+    const { id } = runner.start(options(async () => {}, { further }));
+    runner = crash();
+    runner.recover();
+    expect(holder()).toBeUndefined();
+    expect(runner.holderOf('domain', DOMAIN)?.operationId).toBe(id);
+    expect((await ended(id)).error).toMatchObject({ msgKey: 'interrupted' });
+  });
+});
+
 describe('failure and cancel', () => {
   test('a failed operation undoes all, under signals of its own', async () => {
     const { id } = runner.start(

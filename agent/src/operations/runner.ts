@@ -34,6 +34,17 @@ export interface RunnerOptions {
   times?: Partial<SettleTimes>;
 }
 
+/**
+ * Locks that depend on how things are (whether a VM runs, say). An operation that has to wait for its turn does without
+ * them until then: what was so when it was asked for need not be so any more.
+ */
+export interface FurtherLocks {
+  /** As things are at the request: taken with the others by an operation that starts at once. */
+  now: Lock[];
+  /** Asked when the turn of one comes that had to wait. */
+  again: () => Promise<Lock[]>;
+}
+
 /** A start of an operation. */
 export interface StartOptions {
   /** UUID chosen by the caller. */
@@ -43,7 +54,10 @@ export interface StartOptions {
   request: object;
   /** What it makes or changes; the thing made comes first. */
   entities: Entity[];
+  /** Held from the request on, also while it waits for its turn. */
   locks: Lock[];
+  /** What it holds besides, as things are. */
+  further?: FurtherLocks;
   cancellable: boolean;
   /** Moves much data, so it takes one of the bounded places. Default true. */
   heavy?: boolean;
@@ -123,14 +137,16 @@ export class OperationRunner {
     if (this.#draining) throw new VirtkeepError('draining');
     const heavy = options.heavy ?? true;
     if (heavy) this.#slots.assertRoom();
-    this.#locks.acquire({ operationId: options.id, kind: options.kind }, options.locks);
+    const waits = heavy && this.#slots.busy;
+    const locks = waits ? options.locks : [...options.locks, ...(options.further?.now ?? [])];
+    this.#locks.acquire({ operationId: options.id, kind: options.kind }, locks);
     try {
-      const record = this.#newRecord(options);
+      const record = this.#newRecord(options, locks);
       this.#options.journal.insertOperation(record);
       const operation = this.#adopt(record);
       this.#active.set(options.id, operation);
       this.#feed.changed();
-      void this.#run(operation, options.workflow, heavy);
+      void this.#run(operation, options, heavy);
       return operation.message;
     } catch (error) {
       this.#locks.release(options.id);
@@ -232,7 +248,7 @@ export class OperationRunner {
     this.#feed.close();
   }
 
-  #newRecord(options: StartOptions): OperationRecord {
+  #newRecord(options: StartOptions, locks: Lock[]): OperationRecord {
     const message: Operation = {
       id: options.id,
       kind: options.kind,
@@ -250,7 +266,7 @@ export class OperationRunner {
     return {
       message,
       fingerprint: fingerprint(options.kind, options.request),
-      locks: options.locks,
+      locks,
       committed: false,
     };
   }
@@ -260,21 +276,25 @@ export class OperationRunner {
     return new ActiveOperation(record, { journal, log, faults, undoEffect, changed: this.#feed.changed });
   }
 
-  async #run(operation: ActiveOperation, workflow: Workflow, heavy: boolean): Promise<void> {
-    const outcome = await this.#work(operation, workflow, heavy).catch((error: unknown) =>
+  async #run(operation: ActiveOperation, options: StartOptions, heavy: boolean): Promise<void> {
+    const outcome = await this.#work(operation, options, heavy).catch((error: unknown) =>
       this.#failure(operation, error),
     );
     await this.#settle(operation, outcome);
   }
 
   /** Resolves undefined when the work succeeded, i.e. was committed. */
-  async #work(operation: ActiveOperation, workflow: Workflow, heavy: boolean): Promise<undefined> {
-    if (heavy) {
-      if (this.#slots.busy) operation.progress.begin('queued');
-      await this.#slots.take(operation.signal);
-    }
+  async #work(
+    operation: ActiveOperation,
+    { workflow, further }: StartOptions,
+    heavy: boolean,
+  ): Promise<undefined> {
+    const waits = heavy && this.#slots.busy;
+    if (waits) operation.progress.begin('queued');
+    if (heavy) await this.#slots.take(operation.signal);
     try {
       throwIfAborted(operation.signal);
+      if (waits && further) await this.#takeFurther(operation, further);
       operation.log.info('operation started');
       await workflow(operation.context());
       if (!operation.committed)
@@ -282,6 +302,15 @@ export class OperationRunner {
     } finally {
       if (heavy) this.#slots.give();
     }
+  }
+
+  /** @throws VirtkeepError domain_busy and its like when somebody holds what is needed now; journal_failed */
+  async #takeFurther(operation: ActiveOperation, { again }: FurtherLocks): Promise<void> {
+    const locks = await again();
+    throwIfAborted(operation.signal);
+    const { id, message } = operation;
+    this.#locks.acquire({ operationId: id, kind: message.kind }, locks);
+    operation.holds(locks);
   }
 
   /** What an error of the workflow means: after the commit a warning, before it the operation's error. */
