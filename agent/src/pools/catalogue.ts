@@ -5,7 +5,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { errnoOf, fromIoError, reasonOf } from '@virtkeep/shared/errors';
+import { errnoOf, fromIoError, hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { BackupFile, BackupState } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import { parseDomain } from '../domain-xml/index.ts';
@@ -32,7 +32,10 @@ export interface ArchiveSummary {
   damage?: string;
 }
 
-/** Reads an archive's manifest. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage` */
+/**
+ * Reads an archive's manifest. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage`;
+ * file_busy: the file is what it was when it was last read
+ */
 export type ReadArchive = (path: string, signal: AbortSignal) => Promise<ArchiveSummary>;
 
 type Place = { id: string; path: string };
@@ -47,6 +50,12 @@ interface Entry {
   /** The id in the manifest; empty for files made elsewhere. */
   ownId: string;
 }
+
+/** What reading a file told. `isBusy`: nothing, since somebody writes it; it is looked at again each time. */
+type ReadFile = Partial<BackupFile> & { ownId: string; isBusy?: boolean };
+
+/** A time of change that no file has. */
+const NEVER = -1n;
 
 export class Catalogue {
   readonly #readArchive: ReadArchive;
@@ -111,12 +120,14 @@ export class Catalogue {
     if (same && !fresh) return false;
     const kind = fileKind(filename)!;
     const bare = { ...emptyFile(pool.id, filename, path, kind), size: facts.size, created: facts.mtime };
-    const { ownId, ...read } = await this.#read(path, kind, signal);
+    const { ownId, isBusy, ...read } = await this.#read(path, kind, signal);
+    // What it was before its writer began it is again when that fails; else it has changed.
+    if (isBusy && old?.poolId === pool.id) return false;
     this.#entries.set(path, {
       poolId: pool.id,
       filename,
       size: facts.size,
-      mtimeNs: facts.mtimeNs,
+      mtimeNs: isBusy ? NEVER : facts.mtimeNs,
       birthNs: facts.birthtimeNs,
       file: { ...bare, ...read },
       ownId,
@@ -124,11 +135,7 @@ export class Catalogue {
     return true;
   }
 
-  async #read(
-    path: string,
-    kind: FileKind,
-    signal: AbortSignal,
-  ): Promise<Partial<BackupFile> & { ownId: string }> {
+  async #read(path: string, kind: FileKind, signal: AbortSignal): Promise<ReadFile> {
     try {
       if (kind.type === 'tar') {
         const { backupId, ...summary } = await this.#readArchive(path, signal);
@@ -141,7 +148,7 @@ export class Catalogue {
       return { ownId: '' };
     } catch (error) {
       throwIfAborted(signal);
-      return { damage: reasonOf(error), ownId: '' };
+      return { damage: reasonOf(error), ownId: '', isBusy: hasKey(error, 'file_busy') };
     }
   }
 

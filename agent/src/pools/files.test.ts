@@ -149,6 +149,29 @@ describe('Catalogue', () => {
     expect(catalogue.files()).toEqual([]);
   });
 
+  test('an archive that another node writes is what it was, and is read when that ends', async () => {
+    const grown = { ...summary, domainName: 'grown' };
+    const busy = new VirtkeepError('file_busy', { file: 'a.tar', operation: 'o', kind: 'k' });
+    writeFileSync(at('a.tar'), 'x');
+    const catalogue = new Catalogue(read);
+    await catalogue.refresh(place(), { signal });
+    writeFileSync(at('a.tar'), 'half of it');
+    writeFileSync(at('b.tar'), 'x');
+    read.mockRejectedValueOnce(busy).mockRejectedValueOnce(busy);
+    await catalogue.refresh(place(), { signal });
+    expect(catalogue.files()).toMatchObject([
+      { id: BACKUP_ID, archiveId: BACKUP_ID, domainName: 'vm', size: 1n, damage: '' },
+      { id: uuidV5(POOL_ID, 'b.tar'), archiveId: '', damage: busy.message },
+    ]);
+    read.mockResolvedValueOnce(grown).mockResolvedValueOnce({ ...grown, backupId: POOL_ID });
+    await catalogue.refresh(place(), { signal });
+    expect(catalogue.files()).toMatchObject([
+      { id: BACKUP_ID, domainName: 'grown', size: 10n },
+      { id: POOL_ID, domainName: 'grown', damage: '' },
+    ]);
+    expect(await catalogue.refresh(place(), { signal })).toBe(false);
+  });
+
   test('a copy gets an id of its own, the original keeps its', async () => {
     writeFileSync(at('z-original.tar'), 'x');
     const born = (name: string) => statSync(at(name), { bigint: true }).birthtimeNs;

@@ -157,6 +157,67 @@ describe('a scan', () => {
   });
 });
 
+describe('an archive that a scan cannot read now', () => {
+  const POOL = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000a';
+  const ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000c';
+  const read: BackupFile = {
+    ...FILE,
+    id: ID,
+    archiveId: ID,
+    poolId: POOL,
+    domainId: 'd',
+    domainName: 'vm',
+    states: [{ number: 1 } as never],
+  };
+  /** As an agent tells of a file that it could not open. */
+  const unread = BackupFile.fromPartial({
+    id: uuidV5(POOL, FILE.filename),
+    poolId: POOL,
+    path: FILE.path,
+    filename: FILE.filename,
+    size: 15n,
+    type: 'tar',
+    damage: 'another node writes it',
+  });
+  beforeEach(async () => {
+    await scan(POOL, [read]);
+    await catalogue.update(ID, { description: 'mine', protected: 1 });
+  });
+
+  test('is left to the operation that writes it, which finds its record', async () => {
+    await catalogue.begin(ID, 'UPDATING', WORK);
+    await scan(POOL, [unread]);
+    expect(await catalogue.get(ID)).toMatchObject({ status: 'UPDATING', protected: 1 });
+    expect(await catalogue.made({ ...read, size: 20n }, 'o')).toBe(ID);
+    expect(await catalogue.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
+    expect((await catalogue.list({ ...PAGE, datapool: POOL })).count).toBe(1);
+  });
+
+  test('keeps its record, and what is known of it, until it can be read again', async () => {
+    const { created } = await catalogue.get(ID);
+    await scan(POOL, [unread]);
+    const row = await catalogue.get(ID);
+    expect(row).toMatchObject({ status: 'DAMAGED', protected: 1, description: 'mine', size: 15 });
+    expect(row).toMatchObject({ domain_id: 'd', domain_name: 'vm', created });
+    expect(detailsOf(row)).toMatchObject({
+      archive_id: ID,
+      damage: unread.damage,
+      states: [{ number: 1 }],
+    });
+    await scan(POOL, [read]);
+    expect(await catalogue.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
+    expect((await catalogue.list({ ...PAGE, datapool: POOL })).count).toBe(1);
+  });
+
+  test('gives its place to another archive that is read there', async () => {
+    await scan(POOL, [unread]);
+    const other = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000d';
+    await scan(POOL, [{ ...read, id: other, archiveId: other }]);
+    expect(await catalogue.find(ID)).toBeUndefined();
+    expect(await catalogue.get(other)).toMatchObject({ status: 'ACTIVE', protected: 0 });
+  });
+});
+
 describe('copies of one archive', () => {
   const P = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000a';
   const Q = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000b';

@@ -183,7 +183,12 @@ export class Catalogue {
 
   /** Writes a file as it lies on its pool. A different file that the catalogue had at this place is gone. */
   async #put(file: BackupFile, before: FileRow | undefined): Promise<void> {
-    const row = rowOfFile(file, before, this.#domainOf(file.domainId), new Date().toISOString());
+    const row = rowOfFile(
+      file,
+      before,
+      this.#domainOf(file.domainId || (before?.domain_id ?? '')),
+      new Date().toISOString(),
+    );
     const { id, ...columns } = row;
     await this.#db.transaction().execute(async trx => {
       await trx

@@ -1,12 +1,13 @@
 /**
  * Which record a file on a pool belongs to. An archive bears the id of its backup, and so do its copies; a record is of one
  * file: its place decides first, so that copies in two pools, or under two names, are two records for good. The record that
- * has the backup's own id goes with an archive that was moved. Pure.
+ * has the backup's own id goes with an archive that was moved. A file that could not be read says nothing of which archive
+ * it is, and so stays the one that was known at its place. Pure.
  */
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import type { FileRow } from '../store/schema.ts';
-import { detailsOf } from './file-record.ts';
+import { detailsOf, isUnread } from './file-record.ts';
 
 /** What the catalogue has for a file that was seen. */
 export interface KnownRecords {
@@ -28,6 +29,7 @@ export const archiveIdOfRow = (row: FileRow): string => detailsOf(row).archive_i
  */
 export function recordIdOf(file: BackupFile, known: KnownRecords, sees: (poolId: string) => boolean): string {
   const { atPlace, ofBackup } = known;
+  if (atPlace && isUnread(file)) return atPlace.id;
   const archiveId = archiveIdOf(file);
   const copyId = uuidV5(file.poolId, file.filename);
   if (atPlace && (archiveIdOfRow(atPlace) === archiveId || atPlace.id === copyId)) return atPlace.id;

@@ -203,9 +203,59 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
   };
 }
 
+/** The node could read nothing of the file: somebody writes it, or reading failed, or it is of a later version. */
+export const isUnread = ({ damage, archiveId, states }: BackupFile): boolean =>
+  damage !== '' && archiveId === '' && states.length === 0;
+
+/** What an archive itself says, apart from its hashes. */
+type Content = Pick<FileRow, 'domain_id' | 'domain_name' | 'created'> & {
+  told: Pick<
+    FileDetails,
+    | 'archive_id'
+    | 'states'
+    | 'fallback_reason'
+    | 'template_id'
+    | 'is_template'
+    | 'capable'
+    | 'required_states'
+    | 'grown'
+  >;
+};
+
+function contentOf(file: BackupFile, created: string): Content {
+  const states = file.states.map((state, index) => ({
+    number: state.number || index + 1,
+    name: state.name,
+    created: state.created?.toISOString() ?? null,
+    memory: state.memory,
+    consistency: state.consistency,
+  }));
+  return {
+    domain_id: file.domainId || null,
+    domain_name: file.domainName || null,
+    created: file.created?.toISOString() ?? created,
+    told: {
+      archive_id: file.archiveId,
+      states,
+      fallback_reason: file.fallbackReason,
+      template_id: file.templateId || null,
+      is_template: file.isTemplate,
+      capable: file.canBeIncremental,
+      required_states: file.requiredStates,
+      grown: file.grown,
+    },
+  };
+}
+
+function knownContent(row: FileRow): Content {
+  const { domain_id, domain_name, created } = row;
+  return { domain_id, domain_name, created, told: detailsOf(row) };
+}
+
 /**
  * The row of a file that was seen on a pool. What only the controller knows (protection, description, verification,
- * information) is kept from the row it had, unless the file itself has changed since.
+ * information) is kept from the row it had, unless the file itself has changed since; of a file that could not be read
+ * everything that was known.
  */
 export function rowOfFile(
   file: BackupFile,
@@ -215,25 +265,15 @@ export function rowOfFile(
 ): FileRow {
   const kept = before && detailsOf(before);
   const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
+  const unread = before !== undefined && isUnread(file);
+  const { told, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
+  const hashed = unread ? kept!.hash_sum !== null : file.hashed;
   const failedVerification = same && (kept?.failed_verification ?? false);
   const details: FileDetails = {
-    archive_id: file.archiveId,
-    states: file.states.map((state, index) => ({
-      number: state.number || index + 1,
-      name: state.name,
-      created: state.created?.toISOString() ?? null,
-      memory: state.memory,
-      consistency: state.consistency,
-    })),
-    hash_sum: hashSum(file, same ? (kept?.hash_sum ?? null) : null),
-    fallback_reason: file.fallbackReason,
+    ...told,
+    hash_sum: hashSum(hashed, same ? (kept?.hash_sum ?? null) : null),
     damage: file.damage || (failedVerification ? (kept?.damage ?? '') : ''),
     failed_verification: failedVerification,
-    template_id: file.templateId || null,
-    is_template: file.isTemplate,
-    capable: file.canBeIncremental,
-    required_states: file.requiredStates,
-    grown: file.grown,
     work: null,
     information: same ? (kept?.information ?? null) : null,
     shown: same ? (kept?.shown ?? null) : null,
@@ -251,9 +291,7 @@ export function rowOfFile(
     compressed: Number(file.compressed),
     can_be_incremental: 0,
     protected: before?.protected ?? 0,
-    domain_id: file.domainId || null,
-    domain_name: file.domainName || null,
-    created: file.created?.toISOString() ?? before?.created ?? now,
+    ...columns,
     record_json: JSON.stringify(details),
     modified: now,
   };
@@ -270,8 +308,8 @@ export const UNVERIFIED: HashSum = {
   restorable_states: null,
 };
 
-function hashSum(file: BackupFile, before: HashSum | null): HashSum | null {
-  if (!file.hashed) return before;
+function hashSum(hashed: boolean, before: HashSum | null): HashSum | null {
+  if (!hashed) return before;
   return before ?? UNVERIFIED;
 }
 
