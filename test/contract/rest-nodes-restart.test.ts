@@ -112,6 +112,7 @@ describe('restart of the controller', () => {
     await restart(() => agent.loseJournal());
     await ended(rest, forgotten._task.id, 'FAILED');
     await until(async () => (await statusOf()) === 'ACTIVE');
+    await status(rest, agent.id, 'ACTIVE');
     const done = await backup({ backup: first.entity });
     expect(await statusOf()).toBe('UPDATING');
     await restart(() => agent.succeed(done._task.id, { file: agent.setFile({ ...file, size: 77n }) }));
