@@ -5,6 +5,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import { ensureThawed } from '../../agent/src/guest/index.ts';
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
+import { changeOffline } from '../../agent/src/workflows/guest/offline.ts';
 import { makePlainDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
@@ -317,5 +318,79 @@ describe('the target pool', () => {
       lab.inject('');
       await run(['umount', target.path]);
     }
+  });
+});
+
+describe('a change of the disks of a guest that is off', () => {
+  let off: Guest;
+  let before: string;
+  beforeAll(async () => {
+    off = await lab.world.defineTiny({ dataDisks: [{ sizeMiB: 8 }, { format: 'raw', sizeMiB: 8 }] });
+    before = await definition();
+  });
+
+  /** libvirt keeps the element that a domain's metadata were in. */
+  const definition = async () => (await off.xml(true)).replace(/\s*<metadata\/>/, '');
+  const dataDisks = async () =>
+    Object.entries(await off.disks())
+      .filter(([targetDev]) => targetDev.startsWith('vd'))
+      .map(([targetDev, path]) => ({
+        ...{ id: targetDev, targetDev, path, block: false, format: targetDev === 'vda' ? 'qcow2' : 'raw' },
+      }));
+  const change = async (faults: string, byte: number) => {
+    const disks = await dataDisks();
+    const operations = { ...lab.dependencies, scratchDirectory: join(lab.world.dir, 'scratch') };
+    const domain = await lab.libvirt.domainByUuid(await off.uuid());
+    lab.inject(faults);
+    const target = { domain, name: off.name, disks, action: 'changed' };
+    return lab
+      .run('change', context =>
+        changeOffline(operations as never, context, target, async ({ overlays }) => {
+          for (const path of overlays)
+            await run(['qemu-io', '-f', 'qcow2', '-c', `write -q -P ${byte} 4M 64k`, path]);
+          return {};
+        }),
+      )
+      .finally(() => lab.inject(''));
+  };
+  const holds = async (byte: number) => {
+    for (const { path, format } of await dataDisks())
+      await run(['qemu-io', '-r', '-U', '-f', format, '-c', `read -P ${byte} 4M 64k`, path]);
+  };
+  const files = () => lab.files(0);
+
+  test('is there whole, on the disks that it had', async () => {
+    const listed = files();
+    await change('', 5);
+    await holds(5);
+    expect([await definition(), files()]).toEqual([before, listed]);
+  });
+
+  test.each(['change.after', 'apply.before', 'merge.before', 'merge.after'])(
+    'that fails at %s',
+    async where => {
+      const listed = files();
+      const isMade = where.startsWith('merge');
+      const ending = change(`change.${where}=fail`, isMade ? 6 : 7);
+      if (isMade) await ending;
+      else await expect(ending).rejects.toMatchObject({ msgKey: 'io_failed' });
+      await holds(isMade ? 6 : 5);
+      expect([await definition(), files()]).toEqual([before, listed]);
+      if (isMade) await change('', 5);
+    },
+  );
+
+  test('goes on while somebody starts it by other means', async () => {
+    const [listed, disks] = [files(), await off.disks()];
+    const file = join(lab.world.dir, 'pause-change');
+    const ending = change(`change.merge.before=pause:${file}`, 8);
+    await Promise.race([ending, waitFor('the merge', () => existsSync(`${file}.reached`), 180_000, 20)]);
+    await off.start();
+    writeFileSync(file, '');
+    await ending;
+    expect(Object.values(await off.disks()).some(path => path.includes('virtkeep-tmp'))).toBe(false);
+    await virsh('destroy', off.name);
+    await holds(8);
+    expect([await off.disks(), files()]).toEqual([disks, listed]);
   });
 });

@@ -42,7 +42,7 @@ const RULES: Record<EffectType, UndoRule> = {
   replaced_archive: { after: [], older: 'goes_on' },
   // disks of a domain that is still defined, and copies that a revert is undone with
   file: { after: ['domain', 'revert', 'appended_archive'], older: 'goes_on' },
-  directory: { after: ['file', 'domain', 'changed_disks'], older: 'goes_on' },
+  directory: { after: ['file', 'domain', 'automatic_state', 'changed_disks'], older: 'goes_on' },
   domain: { after: [], older: 'waits' },
   // a failed restore has nothing to pull when its domain is gone
   instant_pull: { after: ['domain'], older: 'waits' },

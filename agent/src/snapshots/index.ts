@@ -39,5 +39,5 @@ export {
 } from './revert.ts';
 export { planRevert, type RevertPlan, revertRefusal } from './revert-plan.ts';
 export { savedStateId } from './state-id.ts';
-export { diskStates, savedStateOf } from './state-xml.ts';
+export { diskStates, savedStateOf, withSources } from './state-xml.ts';
 export { writeMetadata } from './write-metadata.ts';

@@ -36,6 +36,8 @@ export type Effect =
       memoryPath?: string;
       /** Its merges are noted in the domain's metadata before they begin. Absent in a journal of an earlier version. */
       noted?: boolean;
+      /** Nobody but the operation wrote to its overlays unless the domain uses them: those that it does not are removed. */
+      unusedIsNothing?: boolean;
     }
   /**
    * A disk lent to another domain: its loan ends, unless the borrower still has the disk. With `unplug` the borrower's
@@ -95,8 +97,8 @@ export type Effect =
   /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
   | { type: 'archive_access'; path: string; gid: number; mode: number }
   /**
-   * Changes of an off domain's disks, made in overlays and on their way into its images: complete that, unless the domain was
-   * started meanwhile.
+   * As agents of before declared it: changes of an off domain's disks, made in overlays and on their way into its images.
+   * Complete that, unless the domain was started meanwhile.
    */
   | {
       type: 'changed_disks';

@@ -410,6 +410,41 @@ describe('an overlay whose disk went on without it', () => {
   });
 });
 
+describe('overlays that only the operation wrote to, and whose domain may not have got them', () => {
+  function changed(isUsed: boolean): { node: Node; made: MadeFiles } {
+    const node = new Node(['vda', 'vdb']);
+    node.stop();
+    const made = { ...node.begin({ files: 2, isUsed, isKnown: false }), unusedIsNothing: true };
+    for (const { path } of made.overlays) {
+      node.files.get(path)!.blocks.set(1, 11);
+      node.written.add(path);
+    }
+    return { node, made };
+  }
+
+  test('are removed as long as it has not, also when their disk was taken away', () => {
+    const { node, made } = changed(false);
+    node.config.delete('vda');
+    expect(run(node, made, randomOf(1))).toEqual([]);
+    expect([...node.files.keys()]).toEqual(['/vda', '/vdb']);
+    expect([node.content('/vda'), node.content('/vdb')]).toEqual(['[[0,1]]', '[[0,1]]']);
+  });
+
+  test.each(Array.from({ length: 20 }, (_none, seed) => seed))('are merged once it has, seed %i', seed => {
+    const { node, made } = changed(true);
+    if (seed % 2) node.start();
+    expect(run(node, made, randomOf(seed))).toEqual([]);
+    expect([...node.files.keys()]).toEqual(['/vda', '/vdb']);
+    expect([node.content('/vda'), node.content('/vdb')]).toEqual(['[[0,1],[1,11]]', '[[0,1],[1,11]]']);
+  });
+
+  test('stay when another VM uses them', () => {
+    const { node, made } = changed(false);
+    node.others.add('/vda.tmp');
+    expect(run(node, made, randomOf(1))).toEqual(['/vda.tmp (used by another VM)']);
+  });
+});
+
 describe('while libvirt makes a state', () => {
   function whileSaving(isKnown: boolean, memoryPath?: string): MergeStep {
     const node = new Node(['vda']);

@@ -7,7 +7,8 @@
  * as a merge under way before its first byte, followed wherever the file is used by then (the disk may have another target,
  * or another layer on it), and removed when nobody uses it. An overlay that is not used and was not noted holds nobody knows
  * what: it is removed when nothing was written to it, merged when its disk was taken away and not written to since, and
- * else left, with its name told, because it may hold the newest data of a disk.
+ * else left, with its name told, because it may hold the newest data of a disk. Unless the operation says that nobody but itself
+ * wrote to what is not used: then that is removed, and nothing is lost but what the operation did not bring to its end.
  */
 import type { LooseLayer } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
@@ -51,9 +52,9 @@ export function nextStepOfMade(picture: ChainPicture, goal: MergeGoal, made: Mad
   const overlays = existing(rest, made);
   return (
     waitForJob(rest, overlays, made) ??
-    note(rest, overlays) ??
+    note(rest, overlays, made) ??
     stepOfNoted(rest, made) ??
-    stepOfUnused(rest, overlays) ??
+    stepOfUnused(rest, overlays, made) ??
     (memoryPath === null ? undefined : { do: 'remove_memory', path: memoryPath }) ??
     // last: as long as it stands there, whoever has lost the journal knows what is to be merged
     (state && forgetState(picture, state)) ?? { do: 'done', left: leftOf(picture, overlays) }
@@ -64,7 +65,7 @@ export function nextStepOfMade(picture: ChainPicture, goal: MergeGoal, made: Mad
 export function uppersOfMade(picture: ChainPicture, goal: MergeGoal, made: MadeFiles): string[] {
   const rest = without(picture, ownState(picture, goal, made));
   const overlays = existing(rest, made);
-  return overlays.filter(overlay => isToBeNoted(rest, overlay)).map(({ path }) => path);
+  return overlays.filter(overlay => isToBeNoted(rest, overlay, made)).map(({ path }) => path);
 }
 
 /** A state of the same name that somebody else made is not the one that was declared. */
@@ -123,9 +124,13 @@ function waitForJob(picture: ChainPicture, overlays: Overlay[], made: MadeFiles)
  * Whether the overlay can be merged by the steps of a deleted layer. What is below it must be the disk's content of then:
  * only the running or the next domain's own definition may name it, which follows.
  */
-function isToBeNoted(picture: ChainPicture, { path, layer, used, layerUsed, noted }: Overlay): boolean {
+function isToBeNoted(
+  picture: ChainPicture,
+  { path, layer, used, layerUsed, noted }: Overlay,
+  { unusedIsNothing = false }: MadeFiles,
+): boolean {
   if (noted || layer === null || picture.foreign.has(path)) return false;
-  if (!used) return !layerUsed && picture.unchanged.has(path) && !picture.empty.has(path);
+  if (!used) return !unusedIsNothing && !layerUsed && picture.unchanged.has(path) && !picture.empty.has(path);
   // a second definition of the same disk is as before by the merge, a disk that was moved is not
   if (picture.foreign.has(layer) && !isBelowTop(picture, path)) return false;
   const others = readersOf(picture, layer).filter(reader => reader !== path);
@@ -143,9 +148,9 @@ function liveTopOf(picture: ChainPicture, path: string): string | undefined {
   return [...picture.live].find(([, top]) => top.path === path)?.[0];
 }
 
-function note(picture: ChainPicture, overlays: Overlay[]): MergeStep | undefined {
+function note(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): MergeStep | undefined {
   const { metadata } = picture;
-  const missing = overlays.filter(overlay => isToBeNoted(picture, overlay));
+  const missing = overlays.filter(overlay => isToBeNoted(picture, overlay, made));
   if (missing.length === 0) return undefined;
   // what was the top of a disk is not removed, also when nobody has the disk any more
   const layers = missing.map(
@@ -167,13 +172,18 @@ function stepOfNoted(picture: ChainPicture, made: MadeFiles): MergeStep | undefi
   return undefined;
 }
 
-function stepOfUnused(picture: ChainPicture, overlays: Overlay[]): MergeStep | undefined {
+function stepOfUnused(
+  picture: ChainPicture,
+  overlays: Overlay[],
+  { unusedIsNothing = false }: MadeFiles,
+): MergeStep | undefined {
   for (const { targetDev, path, layer, used, layerUsed, noted } of overlays) {
     if (picture.foreign.has(path)) continue;
     if (layer !== null && isLeftBehind(picture, path, layer))
       return { do: 'move_readers', targetDev, layer, above: path, readers: [] };
     if (used) continue;
-    if (layer === null || picture.empty.has(path)) return { do: 'remove_file', path };
+    const isNothing = picture.empty.has(path) || (unusedIsNothing && !noted);
+    if (layer === null || isNothing) return { do: 'remove_file', path };
     if (!layerUsed && noted) return { do: 'commit_detached', layer, above: path };
   }
   return undefined;

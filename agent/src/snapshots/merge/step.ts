@@ -16,6 +16,8 @@ export interface MadeFiles {
   memoryPath?: string;
   /** Each merge is noted in the domain's metadata before it begins. Absent in a journal of an earlier version. */
   noted?: boolean;
+  /** Nobody but the operation wrote to an overlay that is not used. */
+  unusedIsNothing?: boolean;
 }
 
 /** A state that an operation made for itself; the same as the journal's `automatic_state` effect. */

@@ -18,7 +18,7 @@ export interface GuestOperations {
   libvirt(): Libvirt;
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
   log: Logger;
-  /** Where overlays of disks that are changed off-line live for their minutes; made if need be. */
+  /** Where what is needed for minutes lies; made if need be. */
   scratchDirectory: string;
   /** Run libguestfs's appliance without KVM; otherwise that is found out. */
   forceTcg: boolean;
@@ -66,6 +66,8 @@ export interface OwnDisk {
   targetDev: string;
   path: string;
   format: string;
+  /** A block device. */
+  block: boolean;
 }
 
 /**
@@ -120,12 +122,12 @@ function isOwn(disk: DiskConfig): disk is LocalDisk {
 }
 
 async function ownDisk(
-  { path, format = 'raw', targetDev }: LocalDisk,
+  { path, format = 'raw', targetDev, type }: LocalDisk,
   pools: PoolRecord[],
 ): Promise<OwnDisk[]> {
   const layers = await readLayers(path, format);
   // its overlay would be in plain text
   if (isEncrypted(layers)) return [];
   const first = layers.at(-1)?.path ?? path;
-  return [{ id: diskId(first, poolOfPath(first, pools)), targetDev, path, format }];
+  return [{ id: diskId(first, poolOfPath(first, pools)), targetDev, path, format, block: type === 'block' }];
 }

@@ -49,8 +49,10 @@ export function setHostnameOffline(operations: GuestOperations, request: Hostnam
       );
       const hostname = requireHostname('hostname', request.hostname || config.name);
       const target = { domain, name: config.name, disks, action };
-      await changeOffline(operations, context, target, images => nameImages(images, config.name, hostname));
-      context.commit({ hostname, method: 'offline', restarted: false });
+      await changeOffline(operations, context, target, async images => {
+        await nameImages(images, config.name, hostname);
+        return { hostname, method: 'offline', restarted: false };
+      });
     });
 }
 

@@ -1,16 +1,20 @@
 /**
- * Changes what is on the disks of a domain that is off. The programs work on overlays; only when all of them have succeeded is
- * what they wrote put into the images, so that a failure, a cancel or a crash before leaves the disks as they were.
+ * Changes what is on the disks of a domain that is off. The programs work on overlays; only when all of them have succeeded is the
+ * domain's definition given the overlays, all at once: before it has the disks of before, afterwards the changed ones, never half of
+ * them. Then they are merged like those of any automatic state, also when the domain was started meanwhile.
  */
-import { mkdir, stat } from 'node:fs/promises';
-import { join } from 'node:path';
-import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
-import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { mkdir, open } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import { qemuImg } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
-import { changedSource, markSources } from '../backup/source-guard.ts';
-import type { OperationContext } from '../context.ts';
+import { diskStates, planAutomaticState, withSources } from '../../snapshots/index.ts';
+import { changedSource, markSources, type SourceMark } from '../backup/source-guard.ts';
+import type { Effect, OperationContext } from '../context.ts';
 import { type GuestOperations, type OwnDisk, refuseActive } from './domain.ts';
 import { runGuestfs } from './guestfs.ts';
 
@@ -22,51 +26,137 @@ export interface OfflineImages {
   read(...paths: string[]): Promise<string | null>;
   /** A directory for files that the programs are given; it goes at the operation's end. */
   readonly directory: string;
+  /** The overlays, in the order of the disks. */
+  readonly overlays: readonly string[];
 }
 
+interface OfflineTarget {
+  domain: Domain;
+  name: string;
+  disks: OwnDisk[];
+  /** Completes "it cannot be …". */
+  action: string;
+}
+
+interface Overlay {
+  targetDev: string;
+  path: string;
+}
+
+type OverlayState = Extract<Effect, { type: 'automatic_state' }>;
+
+/** The merge happens after the point of no return; what it does not manage is tried again. */
+const MERGE_TIMEOUT_MS = 3_600_000;
+
 /**
- * Runs `change` on the disks and makes it final.
- * @param action completes "it cannot be …"
+ * Runs `change` on the disks, makes it final and commits the operation with what `change` gives.
  * @throws VirtkeepError power_state_conflict when somebody started the domain meanwhile; what `change` throws
  */
-export async function changeOffline<T>(
+export async function changeOffline(
   operations: GuestOperations,
   context: OperationContext,
-  target: { domain: Domain; name: string; disks: OwnDisk[]; action: string },
-  change: (images: OfflineImages) => Promise<T>,
-): Promise<T> {
-  const { domain, name, disks, action } = target;
-  const { signal } = context;
+  target: OfflineTarget,
+  change: (images: OfflineImages) => Promise<object>,
+): Promise<void> {
   const directory = join(operations.scratchDirectory, `offline-${context.id}`);
-  const marks = await markSources(disks.map(({ path }) => path));
-  const overlays = disks.map(({ targetDev }) => join(directory, `${targetDev}.qcow2`));
-  await context.step('prepare', async () => {
-    context.effects.begin({ type: 'directory', path: directory, own: true }, 'always');
-    await mkdir(directory, { recursive: true, mode: 0o700 }).catch(error => {
-      throw fromIoError(error, 'making', directory);
-    });
-    for (const [index, { path, format }] of disks.entries())
-      await qemuImg('create', ['-q', '-f', 'qcow2', '-F', format, '-b', path, overlays[index]!], { signal });
-  });
+  const marks = await markSources(target.disks.map(({ path }) => path));
+  const state = await context.step('prepare', () => makeOverlays(operations, context, target, directory));
+  const { overlays } = state;
   const result = await context.step('change', () =>
-    change(imagesOf(operations, context, name, overlays, directory)),
+    change(imagesOf(operations, context, target.name, overlays, directory)),
   );
-  await context.step('apply', async () => {
-    await refuseActive(domain, name, action);
-    if ((await changedSource(marks)) !== undefined)
-      throw new VirtkeepError('power_state_conflict', { domain: name, state: 'not what it was', action });
-    const change = { type: 'changed_disks', domainId: domain.uuid, paths: overlays } as const;
-    const effect = context.effects.begin(change, 'failure');
-    // from here on it is completed, also by the next run of the agent
-    await commitOverlays(overlays, new AbortController().signal);
-    effect.keep();
+  const merge = await context.step('apply', async () => {
+    for (const { path } of overlays) await syncFile(path);
+    // from the commit on the guest may have written to them, so none is removed that was not merged
+    const merged = context.effects.begin(state, 'success');
+    await switchTo(operations, target, overlays, marks, context.signal);
+    context.commit(result);
+    return merged;
   });
-  return result;
+  await context.step('merge', () => merge.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
+}
+
+/** Makes them, and declares them as what is nothing unless the domain uses them. */
+async function makeOverlays(
+  operations: GuestOperations,
+  { id, effects, signal }: OperationContext,
+  { domain, name, disks }: OfflineTarget,
+  directory: string,
+): Promise<OverlayState> {
+  const wanted = disks.map(({ targetDev, path, block }) => ({ targetDev, path, block, wanted: true }));
+  const plan = planAutomaticState(name, id, 'disks', wanted, await spareDirectory(operations, disks, signal));
+  const overlays = plan.disks.map(({ targetDev, overlayPath }) => ({ targetDev, path: overlayPath! }));
+  const type = 'automatic_state' as const;
+  const state = { type, domainId: domain.uuid, name: plan.name, overlays, noted: true };
+  effects.begin({ type: 'directory', path: directory, own: true }, 'always');
+  effects.begin({ ...state, unusedIsNothing: true }, 'failure');
+  await mkdir(directory, { recursive: true, mode: 0o700 }).catch(error => {
+    throw fromIoError(error, 'making', directory);
+  });
+  for (const [index, { path, format }] of disks.entries()) {
+    const overlay = overlays[index]!.path;
+    await qemuImg('create', ['-q', '-f', 'qcow2', '-F', format, '-b', path, overlay], { signal });
+  }
+  return state;
+}
+
+/** For overlays of block devices: where QEMU may read, since the guest may be started before they are merged. */
+async function spareDirectory(
+  { pools, scratchDirectory }: GuestOperations,
+  disks: readonly OwnDisk[],
+  signal: AbortSignal,
+): Promise<string> {
+  const beside = disks.find(({ block }) => !block);
+  if (beside) return dirname(beside.path);
+  return (await pools(signal)).find(({ isBase }) => isBase)?.path ?? scratchDirectory;
+}
+
+/** What the programs wrote must outlast a power cut before the domain is told to use it. */
+async function syncFile(path: string): Promise<void> {
+  try {
+    const file = await open(path, 'r');
+    await file.sync().finally(() => file.close());
+    await syncDirectoryOf(path);
+  } catch (error) {
+    throw fromIoError(error, 'writing', path);
+  }
+}
+
+/** Gives the definition the overlays, unless the domain was used meanwhile: then what it wrote would be lost. */
+async function switchTo(
+  { libvirt }: GuestOperations,
+  { domain, name, disks, action }: OfflineTarget,
+  overlays: readonly Overlay[],
+  marks: SourceMark[],
+  signal: AbortSignal,
+): Promise<void> {
+  const refused = () =>
+    new VirtkeepError('power_state_conflict', { domain: name, state: 'not what it was', action });
+  const isUsed = async () => (await changedSource(marks)) !== undefined;
+  await refuseActive(domain, name, action);
+  const former = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
+  const tops = diskStates(former);
+  // a volume of libvirt's pools has no path there
+  const isOther = disks.some(({ targetDev, path }) => (tops.get(targetDev)?.sourcePath ?? path) !== path);
+  if (isOther || (await isUsed())) throw refused();
+  throwIfAborted(signal);
+  const sources = overlays.map(({ targetDev, path }) => [targetDev, { path, format: 'qcow2', block: false }]);
+  await libvirt().defineDomain(withSources(former, Object.fromEntries(sources)));
+  if (!(await isUsed()) && !(await writesBelow(domain, disks))) return;
+  await libvirt().defineDomain(former);
+  throw refused();
+}
+
+/** It was started between the look and the definition. */
+async function writesBelow(domain: Domain, disks: readonly OwnDisk[]): Promise<boolean> {
+  if (!(await domain.isActive())) return false;
+  const tops = [...diskStates(await domain.xml()).values()].map(({ sourcePath }) => sourcePath);
+  return disks.some(({ path }) => tops.includes(path));
 }
 
 /**
- * Completes a change that was cut off. A domain that was started meanwhile (by libvirt itself, after a crash of the node) has
- * written to its images since: what is still in the overlays must not come over that.
+ * Completes what an agent of before, which did without the definition, left half done. A domain that was started meanwhile (by
+ * libvirt itself, after a crash of the node) has written to its images since: what is still in the overlays must not come over that.
  */
 export async function completeChange(
   libvirt: Libvirt,
@@ -84,14 +174,7 @@ export async function completeChange(
 /** Puts what overlays hold into the images below. Idempotent: one that is gone was put in before. */
 export async function commitOverlays(overlays: readonly string[], signal: AbortSignal): Promise<void> {
   for (const path of overlays) {
-    const isThere = await stat(path).then(
-      () => true,
-      error => {
-        if (errnoOf(error) === 'ENOENT') return false;
-        throw fromIoError(error, 'looking at', path);
-      },
-    );
-    if (!isThere) continue;
+    if (!(await exists(path))) continue;
     await qemuImg('commit', ['-q', '-f', 'qcow2', '-d', path], { signal });
     await removePieces([path], signal);
   }
@@ -101,14 +184,15 @@ function imagesOf(
   { forceTcg, log }: GuestOperations,
   { signal }: OperationContext,
   domain: string,
-  overlays: string[],
+  overlays: readonly Overlay[],
   directory: string,
 ): OfflineImages {
-  const images = overlays.flatMap(path => ['--format=qcow2', '-a', path]);
+  const images = overlays.flatMap(({ path }) => ['--format=qcow2', '-a', path]);
   const run = (program: string, args: readonly string[]) =>
     runGuestfs(program, [...images, ...args], { domain, signal, forceTcg, log });
   return {
     directory,
+    overlays: overlays.map(({ path }) => path),
     run,
     read: (...paths) =>
       run('virt-cat', paths).catch(error => {

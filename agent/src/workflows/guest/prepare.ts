@@ -34,10 +34,10 @@ export function prepare(operations: GuestOperations, request: PrepareRequest): W
         const chosen = chosenOperations(request.operations, known);
         return { name: config.name, disk: bootDisk(disks, request.bootDiskId), chosen };
       });
-      await changeOffline(operations, context, { domain, name, disks: [disk], action }, images =>
-        images.run('virt-sysprep', ['--operations', chosen.join(',')]),
-      );
-      context.commit({ operations: chosen });
+      await changeOffline(operations, context, { domain, name, disks: [disk], action }, async images => {
+        await images.run('virt-sysprep', ['--operations', chosen.join(',')]);
+        return { operations: chosen };
+      });
     });
 }
 

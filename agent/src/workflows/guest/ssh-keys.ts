@@ -73,14 +73,13 @@ export function changeSshKeysOffline(
       );
       const { name } = config;
       const target = { domain, name, disks, action };
-      const left = await changeOffline(operations, context, target, async images => {
+      await changeOffline(operations, context, target, async images => {
         if (change === 'add') await addOffline(images, user, keys);
         else await removeOffline(images, await readOffline(images, name, change, user), keys);
         const { lines } = await readOffline(images, name, change, user);
         requireChanged({ name }, change, keys, lines);
-        return lines;
+        return { keys: lines, method: 'offline' };
       });
-      context.commit({ keys: left, method: 'offline' });
     });
 }
 
