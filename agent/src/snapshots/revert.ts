@@ -8,8 +8,9 @@ import {
   SnapshotCreate,
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
+import { sleep } from '@virtkeep/shared/abort';
+import { reasonOf } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
-import type { Logger } from '@virtkeep/shared/log';
 import { createImage, readImageHeader } from '../disks/index.ts';
 import {
   type DomainMetadata,
@@ -20,7 +21,7 @@ import {
   stripRuntime,
 } from '../domain-xml/index.ts';
 import { type ImageDependencies, type LeftImage, removeImages } from '../images/index.ts';
-import { isAnswer, isNoDomain, patiently } from '../libvirt/errors.ts';
+import { isAnswer, isNoDomain, isPassing, patiently } from '../libvirt/errors.ts';
 import type { SavedState } from './chain.ts';
 import { foreignFiles, lookAt } from './merge/look.ts';
 import { isUnused, type RevertPlan } from './revert-plan.ts';
@@ -132,16 +133,23 @@ export interface RevertToUndo {
   wasRunning: boolean;
 }
 
+export interface UndoRevertOptions {
+  signal: AbortSignal;
+  /** What else of the domain is to be put back while it is off, until its definition is the former one. */
+  beforeDefinition: () => Promise<void>;
+  /** Something that the user should know. */
+  warn: (text: string) => void;
+}
+
 /**
  * Undoes a revert at any point of it: the domain has its former definition, disks and states again; one that ran, and was
  * stopped, is started. Idempotent.
- * @param beforeDefinition what else of the domain is to be put back while it is off, until its definition is the former one
  * @returns overlays that were left, since somebody uses them
  */
 export async function undoRevert(
   images: ImageDependencies,
   revert: RevertToUndo,
-  options: { signal: AbortSignal; log: Logger; beforeDefinition: () => Promise<void> },
+  options: UndoRevertOptions,
 ): Promise<LeftImage[]> {
   const { signal } = options;
   await patiently(signal, () => putBack(images.libvirt(), revert, options));
@@ -151,27 +159,37 @@ export async function undoRevert(
   return patiently(signal, () => removeImages(images, paths, question));
 }
 
-async function putBack(
-  libvirt: Libvirt,
-  revert: RevertToUndo,
-  { log, beforeDefinition }: { log: Logger; beforeDefinition: () => Promise<void> },
-): Promise<void> {
+async function putBack(libvirt: Libvirt, revert: RevertToUndo, options: UndoRevertOptions): Promise<void> {
   const domain = libvirt.domain(revert.domainId);
   try {
     const added = new Set(revert.overlays.map(({ path }) => path));
     if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stopDomain(domain);
     if (writesTo(await domain.xml(DomainXml.INACTIVE), added)) {
-      await beforeDefinition();
+      await options.beforeDefinition();
       await libvirt.defineDomain(revert.formerDefinition);
     }
     await redefine(domain, revert.state, revert.formerOverlays, false);
     if (revert.formerCurrent !== null) await redefine(domain, revert.formerCurrent, {}, true);
-    if (revert.wasRunning && !(await domain.isActive()))
-      await domain.create().catch(error => {
-        log.error('the domain could not be started again after a failed revert', { error });
-      });
+    if (revert.wasRunning) await startAgain(domain, options);
   } catch (error) {
     if (!isNoDomain(error)) throw error;
+  }
+}
+
+const START_TRIES = 5;
+const START_RETRY_MS = 2_000;
+
+/** Bounded: its disks are what they were, and a node without room for it must not hold the domain for ever. */
+async function startAgain(domain: Domain, { signal, warn }: UndoRevertOptions): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      if (!(await domain.isActive())) await domain.create();
+      return;
+    } catch (error) {
+      if (isNoDomain(error) || isPassing(error)) throw error;
+      if (tries === START_TRIES) return warn(`The domain could not be started again: ${reasonOf(error)}`);
+    }
+    await sleep(START_RETRY_MS, signal);
   }
 }
 

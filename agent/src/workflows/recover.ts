@@ -63,7 +63,7 @@ async function undoEffect(
       return tell(
         undoRevert(dependencies, effect, {
           signal,
-          log,
+          warn,
           beforeDefinition: async () => effect.firmware && putBackFirmware(dependencies, effect.firmware),
         }),
       );
