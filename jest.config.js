@@ -18,7 +18,7 @@ export default {
   reporters: ['default', '<rootDir>/test/summary-reporter.js'],
   projects: [
     { ...base, displayName: 'unit', testMatch: ['<rootDir>/{shared,agent,controller}/**/src/**/*.test.ts'] },
-    { ...base, displayName: 'contract', testMatch: ['<rootDir>/test/contract/**/*.test.ts'] },
+    { ...base, displayName: 'contract', testMatch: ['<rootDir>/test/{contract,model}/**/*.test.ts'] },
     {
       ...base,
       displayName: 'integration',
@@ -28,6 +28,6 @@ export default {
       ],
     },
     { ...base, displayName: 'e2e', testMatch: ['<rootDir>/test/e2e/**/*.test.ts'] },
-    { ...base, displayName: 'soak', testMatch: ['<rootDir>/test/soak/**/*.test.ts'] },
+    { ...base, displayName: 'soak', testMatch: ['<rootDir>/test/{soak,model}/**/*.test.ts'] },
   ],
 };

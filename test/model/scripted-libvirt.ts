@@ -1,0 +1,335 @@
+/**
+ * libvirt in memory, over real images: what the workflows and their undo ask of it, and no more. It stands below the binding's own
+ * classes, so all calls pass one place, where a test can make them fail or never return.
+ *
+ * A guest that runs writes to the file that its live definition names; merges and pulls of a running one end at once.
+ */
+import { EventEmitter } from 'node:events';
+import { existsSync } from 'node:fs';
+import { ErrorCode, Libvirt, LibvirtError } from '@virtkeep/node-libvirt';
+import { readLayers, rebaseUnsafe } from '../../agent/src/disks/index.ts';
+import {
+  attr,
+  child,
+  childrenAt,
+  parseDomain,
+  parseSnapshot,
+  parseXml,
+  serializeXml,
+  stripBackingStore,
+} from '../../agent/src/domain-xml/index.ts';
+import { diskStates, withSources } from '../../agent/src/snapshots/state-xml.ts';
+import { run } from '../lab/run.ts';
+
+export interface Machine {
+  uuid: string;
+  name: string;
+  /** The definition of the next start; null: it has none. */
+  config: string | null;
+  /** What runs; null: it is off. */
+  live: string | null;
+  /** XML by name. */
+  states: Map<string, string>;
+  current: string | null;
+  suspended: boolean;
+  frozen: boolean;
+  /** Targets with an active commit that waits for its pivot. */
+  mirrors: Set<string>;
+}
+
+type Args = readonly unknown[];
+
+export class ScriptedLibvirt {
+  readonly machines = new Map<string, Machine>();
+  readonly libvirt: Libvirt;
+  /** Told before and after each call; may reject, or never resolve. */
+  reach: (point: string) => Promise<void> = async () => {};
+  /** What QEMU does for a pull of the disk with that top. */
+  pull: (topPath: string) => Promise<void> = async () => {};
+  capabilities = '<capabilities/>';
+  #clock = 1_700_000_000;
+
+  constructor() {
+    const call = async (name: string, target: readonly string[], args: Args): Promise<unknown> => {
+      await this.reach(`${name}.before`);
+      const result = await this.#answer(name, target, args);
+      await this.reach(`${name}.after`);
+      return result;
+    };
+    const connection = { call, uri: 'test:///scripted', connected: true, close: async () => {} };
+    this.libvirt = new Libvirt(connection as never, new EventEmitter() as never);
+  }
+
+  add(xml: string, running: boolean): Machine {
+    const { uuid } = this.#define(xml);
+    const machine = this.machines.get(uuid)!;
+    if (running) machine.live = xml;
+    return machine;
+  }
+
+  #machine(uuid: string): Machine {
+    const found = this.machines.get(uuid);
+    if (!found) throw refuse(ErrorCode.NO_DOMAIN, 'Domain not found');
+    return found;
+  }
+
+  #define(xml: string): { uuid: string; name: string } {
+    const { uuid, name } = parseDomain(xml);
+    const known = this.machines.get(uuid);
+    if (known) known.config = xml;
+    else
+      this.machines.set(uuid, {
+        ...{ uuid, name, config: xml, live: null, states: new Map(), current: null },
+        ...{ suspended: false, frozen: false, mirrors: new Set() },
+      });
+    return { uuid, name };
+  }
+
+  /** Asked of libvirt itself. */
+  async #answer(name: string, [uuid, state]: readonly string[], args: Args): Promise<unknown> {
+    switch (name) {
+      case 'virConnectGetCapabilities':
+        return this.capabilities;
+      case 'virConnectListAllDomains':
+        return [...this.machines.values()].map(({ uuid: id, name: title }) => ({ uuid: id, name: title }));
+      case 'virDomainLookupByUUIDString': {
+        const { uuid: id, name: title } = this.#machine(args[0] as string);
+        return { uuid: id, name: title };
+      }
+      case 'virDomainDefineXMLFlags':
+        return this.#define(args[0] as string);
+      case 'virConnectListAllStoragePools':
+        return [];
+    }
+    const machine = this.#machine(uuid!);
+    if (name.startsWith('virDomainSnapshot') && state !== undefined)
+      return this.#answerState(machine, name, state, args);
+    return this.#answerDomain(machine, name, args);
+  }
+
+  async #answerDomain(machine: Machine, name: string, args: Args): Promise<unknown> {
+    switch (name) {
+      case 'virDomainGetXMLDesc':
+        return (args[0] as number) & 2 ? definitionOf(machine) : this.#liveXml(machine);
+      case 'virDomainIsActive':
+        return machine.live !== null;
+      case 'virDomainIsPersistent':
+        return machine.config !== null;
+      case 'virDomainGetState':
+        return [machine.live === null ? 5 : machine.suspended ? 3 : 1, 0];
+      case 'virDomainCreateWithFlags':
+        return this.start(machine);
+      case 'virDomainDestroyFlags':
+        requireActive(machine);
+        return this.#stop(machine);
+      case 'virDomainUndefineFlags':
+        if (machine.live === null) this.machines.delete(machine.uuid);
+        machine.config = null;
+        return undefined;
+      case 'virDomainSuspend':
+      case 'virDomainResume':
+        requireActive(machine);
+        machine.suspended = name === 'virDomainSuspend';
+        return undefined;
+      case 'virDomainHasManagedSaveImage':
+        return false;
+      case 'virDomainSetMetadata':
+        for (const side of ['live', 'config'] as const)
+          if (machine[side] !== null) machine[side] = withElement(machine[side], args[1] as string | null);
+        return undefined;
+      case 'virDomainAgentSetResponseTimeout':
+        return undefined;
+      case 'virDomainQemuAgentCommand':
+        return this.#agent(machine, args[0] as string);
+      case 'virDomainFSFreeze':
+      case 'virDomainFSThaw':
+        requireActive(machine);
+        machine.frozen = name === 'virDomainFSFreeze';
+        return 1;
+      case 'virDomainGetJobStats':
+        return [0, {}];
+      default:
+        return name.startsWith('virDomainBlock') || name === 'virDomainGetBlockJobInfo'
+          ? this.#answerDisk(machine, name, args)
+          : this.#answerStates(machine, name, args);
+    }
+  }
+
+  #agent(machine: Machine, command: string): string {
+    requireActive(machine);
+    const { execute } = JSON.parse(command) as { execute: string };
+    const value = execute === 'guest-fsfreeze-status' ? (machine.frozen ? 'frozen' : 'thawed') : {};
+    return JSON.stringify({ return: value });
+  }
+
+  /** Of a running one with the mirrors of its active commits, and the files that they go into. */
+  async #liveXml(machine: Machine): Promise<string> {
+    if (machine.live === null || machine.mirrors.size === 0) return machine.live ?? definitionOf(machine);
+    const tops = diskStates(machine.live);
+    const { root } = parseXml(machine.live, 'domain', 'a running domain');
+    for (const disk of childrenAt(root, 'devices/disk')) {
+      const target = attr(child(disk, 'target'), 'dev') ?? '';
+      if (!machine.mirrors.has(target)) continue;
+      const below = (await readLayers(tops.get(target)!.sourcePath!, 'qcow2'))[1]!;
+      const mirror = root.ownerDocument!.createElement('mirror');
+      for (const [name, value] of Object.entries({ type: 'file', job: 'active-commit', ready: 'yes' }))
+        mirror.setAttribute(name, value);
+      const source = root.ownerDocument!.createElement('source');
+      source.setAttribute('file', below.path);
+      mirror.appendChild(source);
+      disk.appendChild(mirror);
+    }
+    return serializeXml(root);
+  }
+
+  /** Starts it as QEMU does: refused when a file of its disks is not there. */
+  async start(machine: Machine): Promise<void> {
+    if (machine.live !== null) throw refuse(ErrorCode.OPERATION_INVALID, 'it runs already');
+    for (const { sourcePath } of diskStates(machine.config!).values())
+      if (!existsSync(sourcePath!)) throw refuse(ErrorCode.OPERATION_FAILED, `${sourcePath} is not there`);
+    machine.live = machine.config;
+  }
+
+  powerOff(machine: Machine): void {
+    this.#stop(machine);
+  }
+
+  #stop(machine: Machine): void {
+    Object.assign(machine, { live: null, suspended: false, frozen: false });
+    machine.mirrors.clear();
+    if (machine.config === null) this.machines.delete(machine.uuid);
+  }
+
+  async #answerDisk(machine: Machine, name: string, args: Args): Promise<unknown> {
+    requireActive(machine);
+    const target = args[0] as string;
+    const top = diskStates(machine.live!).get(target)!.sourcePath!;
+    const { mirrors } = machine;
+    switch (name) {
+      case 'virDomainGetBlockJobInfo':
+        return mirrors.has(target) ? { type: 4, bandwidth: 0, cur: 1, end: 1 } : null;
+      case 'virDomainBlockCommit': {
+        const [, base, above, , flags] = args as [string, string | null, string | null, number, number];
+        if (flags & 4) return mirrors.add(target).size;
+        return mergeMiddle(top, above!, base!);
+      }
+      case 'virDomainBlockJobAbort':
+        if ((args[1] as number) & 2) await this.#pivot(machine, target, top);
+        mirrors.delete(target);
+        return undefined;
+      case 'virDomainBlockPull':
+        await this.pull(top);
+        machine.live = stripBackingStore(machine.live!);
+        return undefined;
+    }
+    throw new Error(`the scripted libvirt knows no ${name}`);
+  }
+
+  /** The guest goes on with the file below, and so does its next start. */
+  async #pivot(machine: Machine, target: string, top: string): Promise<void> {
+    const below = (await readLayers(top, 'qcow2'))[1]!;
+    await run(['qemu-img', 'commit', '-q', '-d', '-f', 'qcow2', top]);
+    const source = { [target]: { path: below.path, format: below.format, block: false } };
+    const isDefined = machine.config && diskStates(machine.config).get(target)?.sourcePath === top;
+    machine.live = withSources(machine.live!, source);
+    if (isDefined) machine.config = withSources(machine.config!, source);
+  }
+
+  async #answerStates(machine: Machine, name: string, args: Args): Promise<unknown> {
+    const noState = () => refuse(ErrorCode.NO_DOMAIN_SNAPSHOT, 'no such snapshot');
+    switch (name) {
+      case 'virDomainListAllSnapshots':
+        return [...machine.states.keys()];
+      case 'virDomainSnapshotLookupByName':
+        if (!machine.states.has(args[0] as string)) throw noState();
+        return args[0];
+      case 'virDomainSnapshotCurrent':
+        if (machine.current === null) throw noState();
+        return machine.current;
+      case 'virDomainSnapshotCreateXML':
+        return this.#makeState(machine, args[0] as string, args[1] as number);
+    }
+    throw new Error(`the scripted libvirt knows no ${name}`);
+  }
+
+  async #makeState(machine: Machine, xml: string, flags: number): Promise<string> {
+    const { name, disks, memory } = parseSnapshot(xml);
+    if (flags & 1) {
+      machine.states.set(name, xml);
+      if (flags & 2) machine.current = name;
+      return name;
+    }
+    const before = { live: machine.live, config: machine.config! };
+    const sources: Record<string, { path: string; format: string; block: boolean }> = {};
+    for (const { name: target, path, mode } of disks) {
+      if (mode !== 'external' || path === undefined) continue;
+      const disk = parseDomain(before.live ?? before.config).disks.find(
+        ({ targetDev }) => targetDev === target,
+      )!;
+      await run(['qemu-img', 'create', '-q', '-f', 'qcow2', '-F', disk.format!, '-b', disk.path!, path]);
+      sources[target] = { path, format: 'qcow2', block: false };
+      await this.reach('snapshot.overlay');
+    }
+    if (memory.mode !== 'no') throw new Error('the scripted libvirt saves no memory');
+    if (machine.live !== null) machine.live = withSources(machine.live, sources);
+    machine.config = withSources(machine.config!, sources);
+    const { root } = parseXml(xml, 'domainsnapshot', 'a request');
+    const time = `<creationTime>${this.#clock++}</creationTime>`;
+    const parent = machine.current === null ? '' : `<parent><name>${machine.current}</name></parent>`;
+    const kept = before.live ?? before.config;
+    const rest = `${time}${parent}<state>${machine.live === null ? 'shutoff' : 'disk-snapshot'}</state>${kept}`;
+    machine.states.set(name, serializeXml(root).replace('</domainsnapshot>', `${rest}</domainsnapshot>`));
+    machine.current = name;
+    return name;
+  }
+
+  async #answerState(machine: Machine, name: string, state: string, args: Args): Promise<unknown> {
+    const xml = machine.states.get(state);
+    if (xml === undefined) throw refuse(ErrorCode.NO_DOMAIN_SNAPSHOT, 'no such snapshot');
+    const parentOf = (text: string) => parseSnapshot(text).parent ?? null;
+    switch (name) {
+      case 'virDomainSnapshotGetXMLDesc':
+        return xml;
+      case 'virDomainSnapshotIsCurrent':
+        return machine.current === state;
+      case 'virDomainSnapshotListAllChildren':
+        return [...machine.states].filter(([, text]) => parentOf(text) === state).map(([child]) => child);
+      case 'virDomainSnapshotDelete':
+        if (!((args[0] as number) & 2)) throw refuse(ErrorCode.CONFIG_UNSUPPORTED, 'only metadata');
+        machine.states.delete(state);
+        if (machine.current === state) machine.current = parentOf(xml);
+        return undefined;
+    }
+    throw new Error(`the scripted libvirt knows no ${name}`);
+  }
+}
+
+function definitionOf({ config }: Machine): string {
+  if (config === null) throw refuse(ErrorCode.OPERATION_INVALID, 'it has no definition');
+  return config;
+}
+
+function requireActive({ live }: Machine): void {
+  if (live === null) throw refuse(ErrorCode.OPERATION_INVALID, 'domain is not running');
+}
+
+/** libvirt's own answer. */
+export function refuse(code: number, message: string): LibvirtError {
+  return new LibvirtError({ code, domain: 10, message, level: 2, kind: 'libvirt' }, 'scripted');
+}
+
+async function mergeMiddle(top: string, above: string, base: string): Promise<void> {
+  const chain = await readLayers(top, 'qcow2');
+  const reader = chain[chain.findIndex(({ path }) => path === above) - 1]!;
+  const below = chain.find(({ path }) => path === base)!;
+  await run(['qemu-img', 'commit', '-q', '-d', '-f', 'qcow2', above]);
+  const signal = AbortSignal.timeout(60_000);
+  await rebaseUnsafe(reader.path, { path: below.path, format: below.format }, { signal });
+}
+
+function withElement(domainXml: string, element: string | null): string {
+  const bare = domainXml.replace(/<metadata>[\s\S]*?<\/metadata>|<metadata\/>/, '');
+  if (element === null) return bare;
+  const own = element.replace(/^<domain/, '<domain xmlns="urn:virtkeep:domain:1"');
+  return bare.replace('</name>', `</name><metadata>${own}</metadata>`);
+}
