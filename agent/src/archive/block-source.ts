@@ -84,10 +84,12 @@ export class HoleFinder {
         throw becameShorter();
       this.#dataFrom = data === Number.POSITIVE_INFINITY ? end : data;
       if (data >= end) break;
-      const hole = yield { what: 'hole', offset: data };
+      const found = yield { what: 'hole', offset: data };
+      // No data there after all: where they are could not be told.
+      const hole = found > data ? found : Number.POSITIVE_INFINITY;
       const from = data - start - ((data - start) % DATA_ALIGN);
       addRange(ranges, from, Math.min(length, roundUp(Math.min(hole, end) - start, DATA_ALIGN)));
-      at = Math.max(hole, data + 1);
+      at = hole;
     }
     return ranges;
   }

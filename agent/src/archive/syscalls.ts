@@ -52,11 +52,13 @@ export function nextData(fd: number, offset: number): number {
 /** `sizeOf`, for the main thread. */
 export const sizeOfAside = async (fd: number): Promise<number> => lseekAside(fd, 0, SEEK_END);
 
-/** `nextData`, for the main thread. koffi loses errno there: where holes can be told, there is one at the end. */
+/**
+ * `nextData`, for the main thread. koffi loses errno there, so that "only a hole follows" looks like a failure: the answer
+ * is `offset` for both, since zeros that are read in vain harm nobody, and data that are left out are lost.
+ */
 export async function nextDataAside(fd: number, offset: number): Promise<number> {
   const found = await lseekAside(fd, offset, SEEK_DATA);
-  if (found >= 0) return found;
-  return (await lseekAside(fd, offset, SEEK_HOLE)) === offset ? Number.POSITIVE_INFINITY : offset;
+  return found >= 0 ? found : offset;
 }
 
 /** `nextHole`, for the main thread. */
