@@ -13,7 +13,10 @@ export interface DiskLayers {
 export type DiskFacts = Map<string, DiskLayers>;
 
 /** The file or device of a disk, also of one that names a volume of a directory pool. */
-export function pathOf(disk: DiskConfig, pools: readonly PoolRecord[]): string | undefined {
+export function pathOf(
+  disk: DiskConfig,
+  pools: readonly Pick<PoolRecord, 'name' | 'path'>[],
+): string | undefined {
   if (disk.path !== undefined || !disk.volume) return disk.path;
   const pool = pools.find(candidate => candidate.name === disk.volume!.pool);
   return pool?.path && join(pool.path, disk.volume.name);

@@ -7,7 +7,7 @@ import type { Effect } from './context.ts';
 export interface EffectNeeds {
   /** libvirt; once it can be reached, it has also started all domains that it starts by itself. */
   libvirt: boolean;
-  /** Domains whose images are looked at: the pools that their definitions name. */
+  /** Domains whose images are looked at: the pools that hold their disks. */
   domains: readonly string[];
   /** Files that are looked at: the pools that hold them. */
   paths: readonly string[];

@@ -130,18 +130,82 @@ describe('a file of a pool that is not mounted', () => {
   });
 });
 
-test('what is done to a domain waits for libvirt, and for the pools that its definition names', async () => {
+/** A definition with these devices and this metadata of ours. */
+const domainWith = (devices: string, metadata = ''): string =>
+  `<domain type='qemu'><name>vm</name><metadata><v:domain xmlns:v='urn:virtkeep:domain:1'>${metadata}</v:domain></metadata><devices>${devices}</devices></domain>`;
+
+const diskOn = (path: string, device: string, more = ''): string =>
+  `<disk type='file' device='${device}'><driver name='qemu' type='qcow2'/><source file='${path}'/>${more}<target dev='vda'/></disk>`;
+
+const merge: Effect = { type: 'removed_state', domainId: 'd', name: null, countsAsDeletion: false };
+
+test('what is done to a domain waits for libvirt, and for the pools that hold its disks', async () => {
   rememberPlaces(world.settings, [place()]);
-  const merge: Effect = { type: 'removed_state', domainId: 'd', name: null, countsAsDeletion: false };
   connected = false;
   await expect(undo(merge)).rejects.toEqual(expect.objectContaining({ msgKey: 'libvirt_unreachable' }));
   connected = true;
-  definitions.d = `<source file='${pool}/vm.qcow2'/>`;
+  definitions.d = domainWith(diskOn(`${pool}/vm.qcow2`, 'disk'));
   unmount();
   await expect(undo(merge)).rejects.toEqual(waitsFor('not mounted'));
-  definitions.d = "<source file='/elsewhere/vm.qcow2'/>";
+  definitions.d = domainWith(diskOn('/elsewhere/vm.qcow2', 'disk'));
   await undo(merge);
   expect(undone).toEqual(['removed_state']);
+});
+
+test.each<[string, () => string]>([
+  ['a LUN', () => domainWith(diskOn(`${pool}/lun`, 'lun'))],
+  [
+    'a layer',
+    () =>
+      domainWith(
+        diskOn(
+          '/elsewhere/top.qcow2',
+          'disk',
+          `<backingStore type='file'><source file='${pool}/below.qcow2'/></backingStore>`,
+        ),
+      ),
+  ],
+  [
+    'a volume',
+    () =>
+      domainWith(
+        "<disk type='volume' device='disk'><source pool='nfs' volume='vm.qcow2'/><target dev='vda'/></disk>",
+      ),
+  ],
+  [
+    'what is to be merged',
+    () => domainWith('', `<v:loose-layer target='vda' path='${pool}/a.qcow2' overlay='yes'/>`),
+  ],
+])('%s that lies in a pool is waited for', async (_what, definition) => {
+  rememberPlaces(world.settings, [place()]);
+  unmount();
+  definitions.d = definition();
+  await expect(undo(merge)).rejects.toEqual(waitsFor('not mounted'));
+});
+
+test.each<[string, () => string]>([
+  ['an image in a drive', () => diskOn(`${pool}/install.iso`, 'cdrom')],
+  ['a floppy', () => diskOn(`${pool}/drivers.img`, 'floppy')],
+  [
+    'a shared directory',
+    () => `<filesystem type='mount'><source dir='${pool}/share'/><target dir='x'/></filesystem>`,
+  ],
+  ['the log of a console', () => `<serial type='pty'><log file='${pool}/vm.log'/></serial>`],
+])('%s in a pool that never comes back holds no VM up', async (_what, device) => {
+  rememberPlaces(world.settings, [place()]);
+  rmSync(pool, { recursive: true });
+  pools = [];
+  definitions.d = domainWith(diskOn('/elsewhere/vm.qcow2', 'disk') + device());
+  await undo(merge);
+  expect(undone).toEqual(['removed_state']);
+});
+
+test('a directory inside of another pool is waited for alone when it alone holds the disk', async () => {
+  rememberPlaces(world.settings, [place(), place({ id: 'id-gone', name: 'gone', path: join(pool, 'gone') })]);
+  definitions.d = domainWith(diskOn(`${pool}/vm.qcow2`, 'disk'));
+  await undo(merge);
+  definitions.d = domainWith(diskOn(`${pool}/gone/vm.qcow2`, 'disk'));
+  await expect(undo(merge)).rejects.toEqual(waitsFor('no data pool'));
 });
 
 test('a file system that does not answer is waited for', async () => {

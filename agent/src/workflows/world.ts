@@ -4,6 +4,8 @@
  */
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { parseDomain } from '../domain-xml/index.ts';
+import { pathOf } from '../inventory/disk-facts.ts';
 import { unlessGone } from '../libvirt/domains.ts';
 import {
   isThere,
@@ -65,12 +67,9 @@ async function placesOf(
   const definitions = await Promise.all(needs.domains.map(id => definitionsOf(dependencies.libvirt(), id)));
   const known = knownPlaces(settings) ?? [];
   for (const path of needs.paths) requireKnown(path, known, pools);
-  const needed = known.filter(
-    place =>
-      needs.paths.some(path => placeOfPath(path, known) === place) ||
-      definitions.some(text => names(text, place.path)),
-  );
-  return { known: needed, pools };
+  const paths = [...needs.paths, ...definitions.flat().flatMap(xml => imagesIn(xml, known))];
+  const needed = new Set(paths.flatMap(path => placeOfPath(path, known) ?? []));
+  return { known: [...needed], pools };
 }
 
 function requireLibvirt({ connected, libvirt }: WorldDependencies): void {
@@ -79,18 +78,27 @@ function requireLibvirt({ connected, libvirt }: WorldDependencies): void {
     throw new VirtkeepError('libvirt_unreachable', { uri: 'this node', reason: 'the connection is lost' });
 }
 
-/** The definitions of a domain, the running one's too, as one text; empty when there is none. */
-async function definitionsOf(libvirt: Libvirt, domainId: string): Promise<string> {
+/** The definitions of a domain, the running one's too; none when it is gone. */
+async function definitionsOf(libvirt: Libvirt, domainId: string): Promise<string[]> {
   const domain = libvirt.domain(domainId);
   const live = await unlessGone(() => domain.xml(), '');
-  return live + (await unlessGone(() => domain.xml(DomainXml.INACTIVE), ''));
+  const next = await unlessGone(() => domain.xml(DomainXml.INACTIVE), '');
+  return [live, next].filter(xml => xml !== '');
 }
 
-const escaped = (text: string): string =>
-  text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll("'", '&apos;');
-
-/** Whether XML names something below a directory. */
-const names = (xml: string, directory: string): boolean => xml.includes(`${escaped(directory)}/`);
+/**
+ * The files of a definition that undoing may change or look for: its disks with their layers, and what is noted as to be
+ * merged. What else it names (the image in a drive, a shared directory, a log) may be gone for good and changes nothing.
+ */
+function imagesIn(xml: string, known: readonly KnownPlace[]): string[] {
+  const { disks, metadata } = parseDomain(xml);
+  const own = disks.filter(({ device }) => device === 'disk' || device === 'lun');
+  return [
+    ...own.flatMap(disk => pathOf(disk, known) ?? []),
+    ...own.flatMap(({ backingChain = [] }) => backingChain.flatMap(({ path }) => path ?? [])),
+    ...(metadata.looseLayers ?? []).flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]),
+  ];
+}
 
 /** The deepest known place above a path. */
 function placeOfPath(path: string, known: readonly KnownPlace[]): KnownPlace | undefined {

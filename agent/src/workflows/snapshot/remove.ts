@@ -102,6 +102,8 @@ async function merge(
     await mergeState(dependencies, goal, { signal, log, bandwidthMiB, progress });
     await pruneFirmware(dependencies, domainId);
     context.commit({});
+    // nothing is left: what the disks lie on may go away for good
+    handle.keep();
   } catch (error) {
     if (hasKey(signal.reason, 'interrupted')) throw error;
     handle.keep();
