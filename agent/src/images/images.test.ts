@@ -157,6 +157,14 @@ test('what a domain noted as to be merged is its own alone to remove', async () 
   expect(await remove(libvirt, ['a.qcow2'], { ownerId: OWNER })).toEqual([]);
 });
 
+test('the memory of a state is its own domain’s to remove, while libvirt still lists the state', async () => {
+  const libvirt = node({ id: OWNER, states: [{ disks: {}, memory: 'a.memory' }] });
+  writeFileSync(at('a.memory'), '');
+  expect(await remove(libvirt, ['a.memory'])).toMatchObject([{ why: 'used' }]);
+  expect(await remove(libvirt, ['a.memory'], { ownerId: OWNER })).toEqual([]);
+  expect(existsSync(at('a.memory'))).toBe(false);
+});
+
 test('the owner too keeps what it writes to, under another target even', async () => {
   image('a.qcow2');
   const libvirt = node({ id: OWNER, disks: { sdb: 'a.qcow2' } });

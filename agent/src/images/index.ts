@@ -9,7 +9,7 @@
  */
 export { removeEmptyDirectories } from './directories.ts';
 export type { ImageDependencies, ImageQuestion } from './judge.ts';
-export { definitionsOf, filesOfDomain, referredTo } from './node-files.ts';
+export { definitionsOf, filesOfDomain, referredTo, savedXml } from './node-files.ts';
 export { type FileMark, isOwnFile, makeOwnFile, type OwnFile } from './own-file.ts';
 export { PendingAnswers } from './pending.ts';
 export {

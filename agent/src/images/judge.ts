@@ -17,8 +17,8 @@ export interface ImageDependencies {
 
 export interface ImageQuestion {
   /**
-   * The domain whose files they are or were. That its saved states name a file as made for them, and that it noted it as
-   * to be merged, is no use of it; that another node knows the same domain is one, unless it runs here.
+   * The domain whose files they are or were. That its saved states name a file as made for them (a layer, a memory file), and
+   * that it noted it as to be merged, is no use of it; that another node knows the same domain is one, unless it runs here.
    */
   ownerId?: string;
   /** Domains that give the files up: no use of theirs counts, nor that one of their images stands on another. */

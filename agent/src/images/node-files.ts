@@ -11,6 +11,7 @@ import {
   parseSnapshot,
 } from '../domain-xml/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
+import { snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isPassing } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
 
@@ -130,7 +131,9 @@ export async function definitionsOf(domain: Domain): Promise<Definition[]> {
       memory: [],
     }));
     for (const snapshot of await domain.snapshots()) {
-      const state = parseSnapshot(await snapshot.xml(), snapshot.name);
+      const xml = await snapshotXml(snapshot);
+      if (xml === null) continue;
+      const state = parseSnapshot(xml, snapshot.name);
       found.push({
         ...(state.domain ? { config: state.domain } : {}),
         isPresent: false,
@@ -148,7 +151,7 @@ export async function definitionsOf(domain: Domain): Promise<Definition[]> {
 }
 
 /** A domain whose memory is saved goes on with the files that are named there; from one that cannot be read it never does. */
-async function savedXml(domain: Domain): Promise<string[]> {
+export async function savedXml(domain: Domain): Promise<string[]> {
   if (!(await domain.hasManagedSave())) return [];
   try {
     return [await domain.managedSaveXml()];

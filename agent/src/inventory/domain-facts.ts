@@ -1,6 +1,7 @@
 import { type Domain, DomainStateCode, ErrorCode, type Snapshot, SnapshotList } from '@virtkeep/node-libvirt';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
+import { snapshotXml } from '../libvirt/domains.ts';
 import { isAnswer, isNoDomain } from '../libvirt/errors.ts';
 import { type SavedState, savedStateOf } from '../snapshots/index.ts';
 
@@ -70,17 +71,12 @@ async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedStat
   const current = (await domain.currentSnapshot())?.name;
   const states: SavedState[] = [];
   for (const snapshot of snapshots) {
-    const xml = await snapshot.xml().catch(ignoreGone);
+    const xml = await snapshotXml(snapshot);
     if (xml === null) continue;
     const known = old?.find(state => state.xml === xml);
     states.push({ ...(known ?? savedStateOf(xml, false)), current: snapshot.name === current });
   }
   return states;
-}
-
-function ignoreGone(error: unknown): null {
-  if (isAnswer(error, ErrorCode.NO_DOMAIN_SNAPSHOT)) return null;
-  throw error;
 }
 
 function tryParse(xml: string): DomainConfig | undefined {

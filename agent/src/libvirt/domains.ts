@@ -1,7 +1,7 @@
 /** Domains that may not be there, or not any more. */
-import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import type { Domain, Libvirt, Snapshot } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { fromLibvirt, isNoDomain } from './errors.ts';
+import { fromLibvirt, isNoDomain, isNoSnapshot } from './errors.ts';
 
 /** What the work gives; `otherwise` when the domain that it asks is not there. @throws LibvirtError, and what `work` throws */
 export async function unlessGone<T, O>(work: () => Promise<T>, otherwise: O): Promise<T | O> {
@@ -16,6 +16,16 @@ export async function unlessGone<T, O>(work: () => Promise<T>, otherwise: O): Pr
 /** The domain; null when there is none. @throws LibvirtError */
 export function findDomain(libvirt: Libvirt, domainId: string): Promise<Domain | null> {
   return unlessGone(() => libvirt.domainByUuid(domainId), null);
+}
+
+/** The XML of a saved state of a list; null when it was deleted since. @throws LibvirtError */
+export async function snapshotXml(snapshot: Snapshot, flags?: number): Promise<string | null> {
+  try {
+    return await snapshot.xml(flags);
+  } catch (error) {
+    if (isNoSnapshot(error)) return null;
+    throw error;
+  }
 }
 
 /** The error of work on a domain as the product's: `domain_not_found` when it is not there, else as `fromLibvirt`. */

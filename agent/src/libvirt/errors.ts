@@ -9,6 +9,9 @@ export const isAnswer = (error: unknown, code: number): boolean => isLibvirtErro
 /** libvirt knows no such domain, or not any more. */
 export const isNoDomain = (error: unknown): boolean => isAnswer(error, ErrorCode.NO_DOMAIN);
 
+/** The domain has no such saved state, or not any more. */
+export const isNoSnapshot = (error: unknown): boolean => isAnswer(error, ErrorCode.NO_DOMAIN_SNAPSHOT);
+
 /**
  * The error as the product's: `libvirt_unreachable` when the connection is what failed, `canceled` when the caller stopped
  * waiting, else `libvirt_failed` with the call's name. A VirtkeepError stays as it is.

@@ -3,7 +3,7 @@ import { type Domain, type Libvirt, SnapshotList, SnapshotXml } from '@virtkeep/
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { readLayers } from '../disks/index.ts';
-import { unlessGone } from '../libvirt/domains.ts';
+import { snapshotXml, unlessGone } from '../libvirt/domains.ts';
 import type { ChainFile, SavedState } from './chain.ts';
 import type { AutomaticState } from './merge/step.ts';
 import { AUTOMATIC_PREFIX } from './plan.ts';
@@ -22,8 +22,8 @@ export async function loadAllStates(
   const snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
   const states: SavedState[] = [];
   for (const snapshot of snapshots) {
-    const state = savedStateOf(await snapshot.xml(SnapshotXml.SECURE), snapshot.name === current);
-    states.push(await withVolumes(state));
+    const xml = await snapshotXml(snapshot, SnapshotXml.SECURE);
+    if (xml !== null) states.push(await withVolumes(savedStateOf(xml, snapshot.name === current)));
   }
   const isAutomatic = ({ name }: SavedState) => name.startsWith(AUTOMATIC_PREFIX);
   return { states: states.filter(state => !isAutomatic(state)), automatic: states.filter(isAutomatic) };

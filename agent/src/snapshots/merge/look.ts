@@ -10,8 +10,9 @@ import {
   type Libvirt,
 } from '@virtkeep/node-libvirt';
 import { exists } from '@virtkeep/shared/files';
-import { qemuImg, readLayers } from '../../disks/index.ts';
+import { qemuImg, readImageHeader, readLayers } from '../../disks/index.ts';
 import { parseDomain } from '../../domain-xml/index.ts';
+import { savedXml } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import { isAnswer, isNoDomain } from '../../libvirt/errors.ts';
 import { loadAllStates, loadStates } from '../load.ts';
@@ -156,6 +157,18 @@ async function isEmptyOverlay(path: string, signal: AbortSignal): Promise<boolea
   return entries.every(({ depth, present }) => depth > 0 || present === false);
 }
 
+/** A disk's files, top to bottom. One that is gone is the last: it is named, and nobody knows what it stood on. */
+async function pathsOfChain(top: string, format: string): Promise<string[]> {
+  try {
+    return (await readLayers(top, format)).map(({ path }) => path);
+  } catch (error) {
+    const { backingPath, backingFormat = 'raw' } = await readImageHeader(top);
+    if (backingPath === undefined) throw error;
+    if (!(await exists(backingPath))) return [top, backingPath];
+    return [top, ...(await pathsOfChain(backingPath, backingFormat))];
+  }
+}
+
 /** The existing files and what each stands on; headers are read once. */
 class Files {
   readonly found = new Map<string, string | null>();
@@ -168,9 +181,9 @@ class Files {
   /** @param format of the top; a file without one is not looked into: its first bytes may be the guest's. */
   async addChain(top: string, format: string | undefined): Promise<void> {
     if (this.found.has(top) || !(await exists(top))) return;
-    const layers = await readLayers(top, format ?? 'raw');
-    for (const [index, { path }] of layers.entries()) {
-      if (!this.found.has(path)) this.found.set(path, layers[index + 1]?.path ?? null);
+    const paths = await pathsOfChain(top, format ?? 'raw');
+    for (const [index, path] of paths.entries()) {
+      if (!this.found.has(path) && (await exists(path))) this.found.set(path, paths[index + 1] ?? null);
     }
   }
 
@@ -188,8 +201,11 @@ class Files {
   async emptyOf(paths: string[], signal: AbortSignal): Promise<Set<string>> {
     const empty = new Set<string>();
     const below = new Set(this.found.values());
-    for (const path of paths)
-      if (this.found.has(path) && !below.has(path) && (await isEmptyOverlay(path, signal))) empty.add(path);
+    for (const path of paths) {
+      const lower = this.found.get(path);
+      const isWhole = lower === null || (lower !== undefined && this.found.has(lower));
+      if (isWhole && !below.has(path) && (await isEmptyOverlay(path, signal))) empty.add(path);
+    }
     return empty;
   }
 
@@ -198,7 +214,7 @@ class Files {
     const unchanged = new Set<string>();
     for (const path of paths) {
       const below = this.found.get(path);
-      if (below && (await isUnchangedSince(below, path))) unchanged.add(path);
+      if (below && this.found.has(below) && (await isUnchangedSince(below, path))) unchanged.add(path);
     }
     return unchanged;
   }
@@ -240,7 +256,6 @@ export async function foreignFiles(libvirt: Libvirt, ...domainIds: string[]): Pr
 
 /** As it runs, as it is defined, and as its saved memory knows it. */
 async function definitionsOf(domain: Domain): Promise<Set<string>> {
-  const found = new Set([await domain.xml(), await domain.xml(DomainXml.INACTIVE)]);
-  if (await domain.hasManagedSave()) found.add(await domain.managedSaveXml());
-  return found;
+  const present = [await domain.xml(), await domain.xml(DomainXml.INACTIVE)];
+  return new Set([...present, ...(await savedXml(domain))]);
 }

@@ -129,7 +129,7 @@ function isToBeNoted(
   { path, layer, used, layerUsed, noted }: Overlay,
   { unusedIsNothing = false }: MadeFiles,
 ): boolean {
-  if (noted || layer === null || picture.foreign.has(path)) return false;
+  if (noted || layer === null || !picture.files.has(layer) || picture.foreign.has(path)) return false;
   if (!used) return !unusedIsNothing && !layerUsed && picture.unchanged.has(path) && !picture.empty.has(path);
   // a second definition of the same disk is as before by the merge, a disk that was moved is not
   if (picture.foreign.has(layer) && !isBelowTop(picture, path)) return false;
@@ -203,6 +203,7 @@ function leftOf(picture: ChainPicture, overlays: Overlay[]): string[] {
   return overlays.map(({ path, layer, layerUsed }) => {
     const user = picture.foreign.get(path);
     if (user !== undefined) return `${path} (used by ${user})`;
+    if (layer !== null && !picture.files.has(layer)) return `${path} (${layer}, which it stands on, is gone)`;
     return `${path} (${layer} ${layerUsed ? 'is used' : 'was written to'} without it)`;
   });
 }
