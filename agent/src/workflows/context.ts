@@ -78,8 +78,11 @@ export type Effect =
     }
   /** A name for an archive that was reserved: give it free, unless it was given to another since. */
   | { type: 'reserved_name'; path: string; owner: string }
-  /** An archive that was converted: remove it with its hash file, while what was made of it is there. */
-  | { type: 'replaced_archive'; path: string; by: string }
+  /**
+   * An archive that was converted: remove it with its hash file, while what was made of it is there and it is what it `was`:
+   * another node may have extended it since. Absent in a journal of an earlier version.
+   */
+  | { type: 'replaced_archive'; path: string; by: string; was?: ConvertedArchive }
   /** A file made by the operation: remove it, unless it is provably another one or somebody uses it. */
   | OwnFile
   /** A directory made by the operation: remove it when nothing is in it; with `own` it is no one else's and goes with all. */
@@ -110,6 +113,13 @@ export type Effect =
   | ({ type: 'template_change' } & TemplateChange)
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
+
+/** What tells that a converted archive has got nothing that its other form has not. */
+export interface ConvertedArchive {
+  backupId: string;
+  states: number;
+  sizeBytes: number;
+}
 
 /** What a revert changes, and what was before. */
 export interface Revert extends RevertToUndo {

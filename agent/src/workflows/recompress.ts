@@ -10,17 +10,13 @@ import { basename, dirname, join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import {
-  ArchiveConverter,
-  type FileLock,
-  type FinishedArchive,
-  lockFile,
-  removeArchive,
-} from '../archive/index.ts';
+import { ArchiveConverter, type FileLock, type FinishedArchive, lockFile } from '../archive/index.ts';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../pools/index.ts';
+import { removeReplaced } from './backup/remains.ts';
 import { declareArchive, type ReservedName, reserveArchiveName } from './backup/reserved-name.ts';
+import { changedSource, markSources, type SourceMark } from './backup/source-guard.ts';
 import { backupFileOf } from './backup-file.ts';
-import type { EffectHandle, OperationContext, Workflow } from './context.ts';
+import type { Effect, EffectHandle, OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import type { FoundFile } from './restore/source.ts';
 
@@ -98,6 +94,9 @@ async function recompress(
   const { source, target, lock } = plan;
   const draft: { work: Conversion | undefined } = { work: undefined };
   let removal: EffectHandle;
+  let replaced: Extract<Effect, { type: 'replaced_archive' }>;
+  const mark = await markSources([source.path]);
+  const { size: sizeBytes } = await lock.handle.stat();
   try {
     const { converter } = await context.step('check', async () => {
       draft.work = await check(dependencies, request, plan, context);
@@ -105,11 +104,11 @@ async function recompress(
     });
     await context.step('copy', () => copy(converter, context));
     const finished = await context.step('publish', () => converter.publish());
-    await lock.confirm();
-    removal = context.effects.begin(
-      { type: 'replaced_archive', path: source.path, by: finished.path },
-      'success',
-    );
+    await refuseChanged(lock, mark);
+    const { backupId, states } = converter;
+    const was = { backupId, states, sizeBytes };
+    replaced = { type: 'replaced_archive', path: source.path, by: finished.path, was };
+    removal = context.effects.begin(replaced, 'success');
     context.commit({ file: recordOf(finished, target) });
   } finally {
     await draft.work?.converter.abort();
@@ -118,10 +117,21 @@ async function recompress(
   await draft.work!.name.free();
   dependencies.filesChanged(target.id);
   await context.step('remove', async () => {
-    await removeArchive(source.path, lock);
+    const { signal } = context;
+    await removeReplaced(replaced, { signal, lock, warn: text => context.warn(text) });
     removal.keep();
   });
   dependencies.filesChanged(source.pool.id);
+}
+
+/** A lock that was lost is taken anew: who had it meanwhile may have extended the archive, or put another in its place. */
+async function refuseChanged(lock: FileLock, mark: SourceMark[]): Promise<void> {
+  await lock.confirm();
+  const path = await changedSource(mark);
+  if (path !== undefined) {
+    const reason = 'somebody else wrote to it while it was converted';
+    throw new VirtkeepError('archive_damaged', { path, reason });
+  }
 }
 
 /** Opens the old file, reserves the new one's name and asks for the space. */

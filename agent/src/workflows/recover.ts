@@ -76,7 +76,7 @@ async function undoEffect(
     case 'reserved_name':
       return freeName(effect.path, effect.owner);
     case 'replaced_archive':
-      return removeReplaced(effect);
+      return removeReplaced(effect, { signal, warn });
     case 'file':
       return patiently(signal, () => removeOwnFile(dependencies, effect, signal, warn));
     case 'directory':

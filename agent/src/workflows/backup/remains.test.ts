@@ -1,7 +1,16 @@
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { lockFile, partialPathOf, reserveName } from '../../archive/index.ts';
 import { appendState, BACKUP_ID, noise, signal, writeArchive } from '../../archive/test-kit.ts';
 import { removeReplaced, removeUnfinished } from './remains.ts';
@@ -63,12 +72,85 @@ test('a hash file of somebody else who is about to take the name stays', async (
   expect(existsSync(`${path}.sha256`)).toBe(true);
 });
 
-test('an archive that was converted goes only while what was made of it is there', async () => {
-  await written();
-  const by = join(directory, 'a.tar.zst');
-  await removeReplaced({ path, by });
-  expect(files()).toEqual(['a.tar', 'a.tar.sha256']);
-  await written(by);
-  await removeReplaced({ path, by });
-  expect(files()).toEqual(['a.tar.zst', 'a.tar.zst.sha256']);
+describe('an archive that was converted', () => {
+  const by = () => join(directory, 'a.tar.zst');
+  const whole = ['a.tar', 'a.tar.sha256', 'a.tar.zst', 'a.tar.zst.sha256'];
+  /** What is recorded before it is removed. */
+  const replaced = () => ({
+    type: 'replaced_archive' as const,
+    path,
+    by: by(),
+    was: { backupId: BACKUP_ID, states: 1, sizeBytes: statSync(path).size },
+  });
+  /** As it is recorded by the version before. */
+  const bare = () => ({ type: 'replaced_archive' as const, path, by: by() });
+  const warn = jest.fn();
+  const remove = (effect: ReturnType<typeof replaced> | ReturnType<typeof bare>) =>
+    removeReplaced(effect, { signal, warn });
+  beforeEach(async () => {
+    warn.mockClear();
+    await written();
+  });
+
+  test.each([
+    ['', replaced],
+    [' (of the version before)', bare],
+  ])('goes only while what was made of it is there%s', async (_name, effect) => {
+    const declared = effect();
+    await remove(declared);
+    expect(files()).toEqual(['a.tar', 'a.tar.sha256']);
+    await written(by());
+    await remove(declared);
+    await remove(declared);
+    expect(files()).toEqual(['a.tar.zst', 'a.tar.zst.sha256']);
+  });
+
+  test.each([
+    ['', replaced],
+    [' (of the version before)', bare],
+  ])('stays when it was extended since, and is named%s', async (_name, effect) => {
+    await written(by());
+    const before = effect();
+    await appendState(path, []);
+    rmSync(`${path}.tail`);
+    await remove(before);
+    expect(files()).toEqual(whole);
+    expect(warn).toHaveBeenCalledWith(expect.stringContaining(path));
+  });
+
+  test('stays when it is another size, or cannot be read', async () => {
+    await written(by());
+    const before = replaced();
+    appendFileSync(path, 'x');
+    await remove(before);
+    rmSync(path);
+    writeFileSync(path, noise(before.was.sizeBytes));
+    await remove(before);
+    expect(files()).toEqual(whole);
+  });
+
+  test('stays when what was made of it is not whole any more, and goes when that was extended', async () => {
+    await written(by());
+    await appendState(by(), []);
+    rmSync(`${by()}.tail`);
+    const bytes = readFileSync(by());
+    writeFileSync(by(), bytes.subarray(0, -1));
+    await remove(replaced());
+    expect(files()).toEqual(whole);
+    writeFileSync(by(), bytes);
+    await remove(replaced());
+    expect([existsSync(path), existsSync(by())]).toEqual([false, true]);
+  });
+
+  test('waits while somebody reads it, and goes under the lock of who converted it', async () => {
+    await written(by());
+    const reader = await lockFile(path, 'shared');
+    await expect(remove(replaced())).rejects.toMatchObject({ msgKey: 'file_busy' });
+    await reader.release();
+    const lock = await lockFile(path, 'exclusive');
+    await removeReplaced(replaced(), { signal, warn, lock });
+    await lock.release();
+    expect(existsSync(path)).toBe(false);
+    expect(warn).not.toHaveBeenCalled();
+  });
 });

@@ -3,15 +3,17 @@ import { hasKey } from '@virtkeep/shared/errors';
 import { exists, removePath } from '@virtkeep/shared/files';
 import {
   type FileLock,
+  type Holding,
   lockFile,
   openArchive,
   ownsName,
   partialPathsOf,
   removeArchive,
 } from '../../archive/index.ts';
-import type { Effect } from '../context.ts';
+import type { ConvertedArchive, Effect } from '../context.ts';
 
 type Unfinished = Extract<Effect, { type: 'archive' }>;
+type Replaced = Extract<Effect, { type: 'replaced_archive' }>;
 
 /**
  * Removes an archive that was never committed: its partial files, and the published one when it is proved to be ours.
@@ -36,23 +38,65 @@ async function isOurs(
   lock: FileLock,
   signal: AbortSignal,
 ): Promise<boolean> {
-  try {
-    const archive = await openArchive(finalPath, signal, { holding: lock });
-    await archive.close();
-    const { manifest } = archive;
-    if (manifest?.backupId !== backupId) return false;
-    return states === undefined || manifest.states.length === states;
-  } catch (error) {
-    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return false;
-    throw error;
-  }
+  const found = await contentOf(finalPath, lock, signal);
+  return found?.backupId === backupId && (states === undefined || found.states === states);
+}
+
+interface RemovalOptions {
+  signal: AbortSignal;
+  /** Told when the archive stays. */
+  warn: (text: string) => void;
+  /** Exclusive, of the archive, which stays the caller's; absent: one is taken meanwhile. */
+  lock?: FileLock;
 }
 
 /**
- * Removes an archive whose converted form is in place. That may be gone again, after a conversion back under the old name:
- * then the old name is another archive's.
- * @throws VirtkeepError file_busy while somebody reads it, io_failed
+ * Removes an archive whose converted form is in place, and holds all that it holds: either may have been extended,
+ * converted back or replaced since, by another node when this one died in between.
+ * @throws VirtkeepError file_busy while somebody reads it, io_failed, canceled
  */
-export async function removeReplaced({ path, by }: { path: string; by: string }): Promise<void> {
-  if (await exists(by)) await removeArchive(path);
+export async function removeReplaced(
+  effect: Replaced,
+  { signal, warn, lock }: RemovalOptions,
+): Promise<void> {
+  const { path, by } = effect;
+  if (!(await exists(by)) || !(await exists(path))) return;
+  const own = lock ?? (await lockFile(path, 'exclusive'));
+  try {
+    await own.confirm();
+    if (await isCovered(effect, own, signal)) await removeArchive(path, own);
+    else
+      warn(
+        `The archive ${path}, which was converted into ${by}, was left: one of the two has changed since.`,
+      );
+  } finally {
+    if (own !== lock) await own.release();
+  }
+}
+
+async function isCovered({ path, by, was }: Replaced, lock: FileLock, signal: AbortSignal): Promise<boolean> {
+  const made = await contentOf(by, 'none', signal);
+  const now = await contentOf(path, lock, signal);
+  const known = was ?? made;
+  if (!made || !now || !known) return false;
+  if ([made.backupId, now.backupId].some(id => id !== known.backupId)) return false;
+  const isAsItWas = was === undefined || now.sizeBytes === was.sizeBytes;
+  return isAsItWas && now.states === known.states && made.states >= known.states;
+}
+
+/** Null for what is no whole archive of this product. */
+async function contentOf(
+  path: string,
+  holding: Holding,
+  signal: AbortSignal,
+): Promise<ConvertedArchive | null> {
+  try {
+    const archive = await openArchive(path, signal, { holding });
+    await archive.close();
+    const { manifest, sizeBytes } = archive;
+    return manifest && { backupId: manifest.backupId, states: manifest.states.length, sizeBytes };
+  } catch (error) {
+    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return null;
+    throw error;
+  }
 }

@@ -1,0 +1,67 @@
+import { appendFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { noise, signal, writeArchive } from '../archive/test-kit.ts';
+import type { PoolRecord } from '../pools/index.ts';
+import type { OperationContext } from './context.ts';
+import type { WorkflowDependencies } from './dependencies.ts';
+import { recompressWorkflow } from './recompress.ts';
+
+let directory: string;
+let path: string;
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'recompress-'));
+  mkdirSync(join(directory, 'backups'));
+  path = join(directory, 'backups/a.tar');
+  await writeArchive(path, [{ name: 'd', from: noise(9000) }]);
+});
+afterEach(() => rmSync(directory, { recursive: true }));
+
+const handle = { undo: async () => {}, keep: () => {} };
+const commit = jest.fn();
+const warn = jest.fn();
+const archives = () => readdirSync(join(directory, 'backups')).filter(name => !name.startsWith('.'));
+
+/** Converts the archive; `before` happens before the step of that name. */
+async function convert(before: Record<string, () => void> = {}): Promise<void> {
+  commit.mockClear();
+  const pool = { id: 'p', name: 'p', path: directory, active: true } as PoolRecord;
+  const context = {
+    id: 'o',
+    signal,
+    effects: { begin: () => handle },
+    progress: { total: () => {}, done: () => {} },
+    step: (name: string, work: () => Promise<unknown>) => {
+      before[name]?.();
+      return work();
+    },
+    warn,
+    commit,
+  } as unknown as OperationContext;
+  const source = { pool, path, filename: 'a.tar' };
+  const plan = { source, target: pool, directory: join(directory, 'backups') };
+  const dependencies = { filesChanged: () => {} } as unknown as WorkflowDependencies;
+  const request = RecompressBackupRequest.fromPartial({ compress: true });
+  await recompressWorkflow(dependencies, request, plan)(context);
+}
+
+test('the other form takes the place of an archive', async () => {
+  await convert();
+  expect(archives()).toEqual(['a.tar.zst']);
+});
+
+test('an archive that somebody wrote to while the lock on it was lost is not replaced', async () => {
+  const publish = () => appendFileSync(path, 'more');
+  await expect(convert({ publish })).rejects.toMatchObject({ msgKey: 'archive_damaged' });
+  expect(commit).not.toHaveBeenCalled();
+  expect(archives()).toContain('a.tar');
+});
+
+test('nor is one removed that was written to after the other form had its name', async () => {
+  await convert({ remove: () => appendFileSync(path, 'more') });
+  expect(commit).toHaveBeenCalled();
+  expect(archives()).toEqual(['a.tar', 'a.tar.zst']);
+  expect(warn).toHaveBeenCalledWith(expect.stringContaining(path));
+});
