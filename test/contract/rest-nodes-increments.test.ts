@@ -205,12 +205,13 @@ describe('extending a chosen backup', () => {
     await agent.stop();
     await until(async () => (await rest.call('GET', `/api/tasks/${started.taskId}/`)).body.status === 'LOST');
     await rest.call('PUT', `/api/tasks/${started.taskId}/release-locks/`, { body: {} });
+    expect((await fileOf(id)).status).toBe('ACTIVE');
     const { states } = agent.files.get(id)!;
     const made = agent.setFile({ id, poolId: pool.id, states: [...states, { ...states[0]!, number: 2 }] });
     agent.succeed(started.taskId, { file: made });
     await agent.start(node.tls);
-    await until(async () => (await fileOf(id)).status === 'ACTIVE');
-    expect((await fileOf(id)).states).toHaveLength(2);
+    await until(async () => (await fileOf(id)).states.length === 2);
+    expect((await fileOf(id)).status).toBe('ACTIVE');
     await status(rest, agent.id, 'ACTIVE');
   });
 

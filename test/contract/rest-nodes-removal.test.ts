@@ -37,6 +37,7 @@ test('its backup file can be used by another node', async () => {
   await dead.stop();
   await until(async () => (await rest.call('GET', `/api/tasks/${taskId}/`)).body.status === 'LOST');
   await rest.call('PUT', `/api/tasks/${taskId}/release-locks/`, { body: {} });
+  expect((await fileOf(file.id)).status).toBe('ACTIVE');
   expect((await rest.call('POST', `/api/nodes/${dead.id}/remove/`, { body: {} })).status).toBeLessThan(300);
   expect((await fileOf(file.id)).status).toBe('ACTIVE');
   const verify = await rest.call('POST', `/api/library/${file.id}/verify/?async=1`, { body: {} });

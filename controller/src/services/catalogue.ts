@@ -151,7 +151,8 @@ export class Catalogue {
 
   /**
    * An operation has made or changed this file. The file that it had in work is what it was before, when it is another one;
-   * when `moved` says so (a conversion), it is this one now, or gone when this is no copy of it.
+   * when `moved` says so (a conversion), it is this one now, or gone when this is no copy of it. One that another operation
+   * has in work by now, because this one was given up, is left to that.
    * @returns the id of the file's record
    */
   async made(file: BackupFile, operation: string, moved?: { from: string }): Promise<string> {
@@ -159,7 +160,10 @@ export class Catalogue {
     const source = moved && (held ?? (await this.find(moved.from)));
     const isSame = source && archiveIdOfRow(source) === archiveIdOf(file);
     const id = isSame ? source.id : await this.#identify(file, () => true);
-    await this.#turns.run(id, async () => this.#put({ ...file, id }, await this.find(id)));
+    await this.#turns.run(id, async () => {
+      const before = await this.find(id);
+      if (!isInWorkOfOther(before, operation)) await this.#put({ ...file, id }, before);
+    });
     if (!held) return id;
     const { description, protected: keep } = detailsOf(held).work!;
     if (held.id !== id && moved) await this.remove(held.id);
@@ -295,12 +299,14 @@ export class Catalogue {
   }
 
   /**
-   * Lets go of what a task holds that was given up: the files it had in work are what they were before. What it reads it
-   * holds only while it has no outcome. Idempotent.
+   * Lets go of what a task holds that was given up: the files it changes or removes are what they were before. One that it
+   * makes is in nobody's way, and stays until its node tells what became of it: it may come yet, and is to be protected
+   * then as it was asked for. What a task reads it holds only while it has no outcome. Idempotent.
    */
   async letGo(taskId: string): Promise<void> {
     for (const row of await this.inWork())
-      if (detailsOf(row).work?.operation === taskId) await this.operationFailed(row.id, taskId);
+      if (row.status !== 'CREATING' && detailsOf(row).work?.operation === taskId)
+        await this.operationFailed(row.id, taskId);
   }
 
   /** The file, when nothing makes, changes or removes it. @throws file_not_found, file_busy. */
@@ -440,6 +446,12 @@ export class Catalogue {
 
 function isInWork({ status }: FileRow): boolean {
   return IN_WORK.includes(status as FileStatus);
+}
+
+function isInWorkOfOther(row: FileRow | undefined, operation: string): boolean {
+  if (row?.status !== 'UPDATING' && row?.status !== 'DELETING') return false;
+  const { work } = detailsOf(row);
+  return work !== null && work.operation !== operation;
 }
 
 /** What refuses a second operation on a file in work. */

@@ -23,6 +23,7 @@ function restart(): void {
     () => {},
     () => undefined,
   );
+  tasks.setReleaser(id => catalogue.letGo(id));
 }
 
 beforeEach(async () => {
@@ -101,7 +102,8 @@ test('of a reader and a writer that start at the same time one is refused', asyn
   await tasks.finish(reader, { status: 'CANCELED' });
 });
 
-test('what a task had in work is as before when it lets go', async () => {
+test('what a task had in work is as before when its locks are released, and what it makes waits for its node', async () => {
+  const other = await started('domain_backup');
   const writer = await started('domain_backup');
   await begin(writer);
   await catalogue.creating({
@@ -110,13 +112,41 @@ test('what a task had in work is as before when it lets go', async () => {
     poolId: 'p',
     domain: { id: 'd', name: 'd' },
     description: '',
-    protected: false,
+    protected: true,
     compressed: false,
   });
-  await catalogue.letGo(newId());
+  await tasks.markLost('n');
+  await tasks.releaseLocks(other);
   expect((await catalogue.get('f')).status).toBe('UPDATING');
-  await catalogue.letGo(writer);
+  await tasks.releaseLocks(writer);
   await catalogue.letGo(writer);
   expect((await catalogue.get('f')).status).toBe('ACTIVE');
-  expect(await catalogue.find('new')).toBeUndefined();
+  await begin(newId(), 'DELETING');
+  expect(await catalogue.get('new')).toMatchObject({ status: 'CREATING', protected: 1 });
+});
+
+test('a task whose files could not be let go is released again', async () => {
+  const writer = await started('domain_backup');
+  await begin(writer);
+  await tasks.markLost('n');
+  tasks.setReleaser(async () => {
+    throw new Error('the database is busy');
+  });
+  await expect(tasks.releaseLocks(writer)).rejects.toThrow('busy');
+  tasks.setReleaser(id => catalogue.letGo(id));
+  expect((await tasks.releaseLocks(writer)).row.status).toBe('FAILED');
+  expect((await catalogue.get('f')).status).toBe('ACTIVE');
+});
+
+test('what a task that was given up has made after all leaves the file to who has it now', async () => {
+  const lost = await started('domain_backup');
+  await begin(lost);
+  await tasks.markLost('n');
+  await tasks.releaseLocks(lost);
+  const next = newId();
+  await catalogue.begin('f', 'UPDATING', { operation: next, description: null, protected: true });
+  expect(await catalogue.made({ ...FILE, size: 20n }, lost)).toBe('f');
+  await expect(begin(newId(), 'DELETING')).rejects.toMatchObject(busyBy(next));
+  await catalogue.made({ ...FILE, size: 30n }, next);
+  expect(await catalogue.get('f')).toMatchObject({ status: 'ACTIVE', size: 30, protected: 1 });
 });

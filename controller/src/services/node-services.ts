@@ -75,6 +75,7 @@ export function createNodeServices(
   const domainOf = (id: string) => inventory.domains.get(id)?.domain;
   const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
   const catalogue = new Catalogue(db, fileTold, domainOf);
+  tasks.setReleaser(taskId => catalogue.letGo(taskId));
   const incrementals = new IncrementalFiles(db, fileTold, events, domainOf);
   inventory.setDomainWatcher(async (id, before, after) => {
     if (changesExtension(before, after)) await incrementals.judge(id);

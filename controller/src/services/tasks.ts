@@ -55,6 +55,8 @@ export interface TaskPatch {
 
 /** Asks the node to stop the work; the outcome comes as an event of the node. */
 export type Canceller = (task: TaskState) => Promise<void>;
+/** Lets go of what a task holds that is given up; idempotent. */
+export type Releaser = (taskId: string) => Promise<void>;
 /** Asks the nodes of these tasks what became of them and calls `update` or `finish`. */
 export type Checker = (tasks: TaskState[]) => Promise<void>;
 
@@ -71,6 +73,7 @@ export class TaskService {
     throw new VirtkeepError('not_cancellable', { id: task.row.id, status: task.row.status });
   };
   #checker: Checker = async () => {};
+  #releaser: Releaser = async () => {};
 
   constructor(db: Database, changes: ChangeFeed, events: EventService) {
     this.#store = new TaskStore(db);
@@ -81,6 +84,11 @@ export class TaskService {
   /** Set once at start by what talks to the nodes. */
   setCanceller(canceller: Canceller): void {
     this.#canceller = canceller;
+  }
+
+  /** Set once at start by what knows of the files that tasks have in work. */
+  setReleaser(releaser: Releaser): void {
+    this.#releaser = releaser;
   }
 
   setChecker(checker: Checker): void {
@@ -223,6 +231,7 @@ export class TaskService {
     const state = await this.get(id);
     if (state.row.status !== 'LOST')
       throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
+    await this.#releaser(id);
     await this.#store.set(id, { locks_released: 1 });
     await this.finish(id, {
       status: 'FAILED',
