@@ -5,8 +5,16 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
-import { createState, mergeState, planState, removeAutomaticState } from '../../agent/src/snapshots/index.ts';
+import { NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
+import {
+  createState,
+  markOf,
+  mergeState,
+  planState,
+  removeAutomaticState,
+} from '../../agent/src/snapshots/index.ts';
 import type { Guest } from '../lab/guest.ts';
+import { run } from '../lab/run.ts';
 import { SnapshotLab } from './snapshots-lab.ts';
 
 let lab: SnapshotLab;
@@ -135,6 +143,31 @@ describe('the temporary state of a backup', () => {
       await guest.destroy();
     },
   );
+
+  test.each(['has run it since', 'runs it'])('stays beside what another node has that %s', async what => {
+    const { guest, originals, state } = await begun('running');
+    const { dependencies } = lab.lab;
+    const marks = { vda: await markOf(originals.vda!), vdb: await markOf(originals.vdb!) };
+    await guest.destroy();
+    const by = { nodeName: 'two', domainId: state.domainId, domainName: guest.name, active: true };
+    if (what === 'runs it')
+      dependencies.otherNodes = { whoUses: async things => things.map(() => ({ kind: 'used', by })) };
+    else await run(['qemu-io', '-f', 'qcow2', '-c', 'write -P 9 0 64k', originals.vda!]);
+    const files = [...Object.entries(originals), ...state.overlays.map(({ path }) => ['', path])];
+    const hashes = () => Promise.all(files.map(async ([, path]) => (await run(['sha256sum', path!])).stdout));
+    const before = await hashes();
+    const left: string[] = [];
+    const overlays = state.overlays.map(overlay => ({
+      ...overlay,
+      mark: marks[overlay.targetDev as 'vda']!,
+    }));
+    const warn = (text: string) => left.push(text);
+    await removeAutomaticState(dependencies, { ...state, overlays }, { signal, log: dependencies.log, warn });
+    dependencies.otherNodes = NOBODY_ASKED;
+    expect(await hashes()).toEqual(before);
+    expect(left).toHaveLength(2);
+    expect(await guest.snapshots()).toEqual([]);
+  });
 
   test('loses nothing of a disk that was taken away', async () => {
     const test = await begun('off');

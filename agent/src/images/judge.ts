@@ -135,11 +135,12 @@ function together(answers: readonly (Answer | undefined)[]): Verdict {
 }
 
 /** A local file system is this node's alone. */
-async function isShared(path: string, pool: PoolRecord | undefined): Promise<boolean> {
+export async function isShared(path: string, pool: PoolRecord | undefined): Promise<boolean> {
   return pool?.shared === true || (await fsFacts(dirname(path))).network !== undefined;
 }
 
-async function withRealPaths(pools: readonly PoolRecord[]): Promise<PoolRecord[]> {
+/** Pools by the directories without links on the way to them. */
+export async function withRealPaths(pools: readonly PoolRecord[]): Promise<PoolRecord[]> {
   const found: PoolRecord[] = [];
   for (const pool of pools) {
     const path = pool.path === undefined ? undefined : await realpath(pool.path).catch(() => pool.path);

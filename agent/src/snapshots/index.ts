@@ -12,6 +12,7 @@ export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export { blockJobOf } from './merge/jobs.ts';
 export { foreignFiles, lookAt } from './merge/look.ts';
+export { markOf } from './merge/mark.ts';
 export { type MergeRequest, mergeState, removeAutomaticState } from './merge/merge.ts';
 export { type ChainPicture, heldReason } from './merge/picture.ts';
 export { removalRefusal } from './merge/plan.ts';

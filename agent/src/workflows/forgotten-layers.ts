@@ -11,20 +11,22 @@
  *
  * That a merge has begun stands in a file beside the layer, with what an administrator has to know.
  */
-import { open, readFile, writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { type Domain, ErrorCode, JobType, type Libvirt } from '@virtkeep/node-libvirt';
 import { exists, removePath, syncDirectoryOf } from '@virtkeep/shared/files';
 import { qemuImg, readLayers } from '../disks/index.ts';
 import { type ImageDependencies, imagesInUse, removeImages } from '../images/index.ts';
 import { unlessGone } from '../libvirt/domains.ts';
 import { isAnswer } from '../libvirt/errors.ts';
-import { requireRoomToMerge } from '../snapshots/index.ts';
+import { markOf, requireRoomToMerge } from '../snapshots/index.ts';
 
 /** An overlay of a state, with the file that it froze as that was then. */
 export interface FrozenLayer {
   targetDev: string;
   path: string;
-  /** Of a transient domain only. */
+  /** The file below as it was then. Absent before the state is made, and in a journal of an earlier version. */
+  mark?: string;
+  /** Of a transient domain only: the same, with its name. */
   below?: { path: string; mark: string };
 }
 
@@ -46,26 +48,19 @@ const SNAPSHOT_OPERATION = 6;
 /** What the file beside a layer says. */
 type Merging = 'merging' | 'last_moment';
 
-/** The layers with the files below them as they are now, frozen by a transient domain. @throws VirtkeepError io_failed */
-export async function withMarks(overlays: readonly FrozenLayer[]): Promise<FrozenLayer[]> {
+/** The layers with the files below them as they are now, right after they were frozen. @throws VirtkeepError io_failed */
+export async function withMarks(
+  overlays: readonly FrozenLayer[],
+  isPersistent: boolean,
+): Promise<FrozenLayer[]> {
   const marked: FrozenLayer[] = [];
   for (const overlay of overlays) {
     const below = (await readLayers(overlay.path, 'qcow2'))[1];
     const mark = below && (await markOf(below.path));
-    marked.push(mark ? { ...overlay, below: { path: below.path, mark } } : overlay);
+    if (!mark) marked.push(overlay);
+    else marked.push(isPersistent ? { ...overlay, mark } : { ...overlay, below: { path: below.path, mark } });
   }
   return marked;
-}
-
-/** Inode, size and time of the last change; undefined for a device, which has no such time. Opened, for NFS to look anew. */
-async function markOf(path: string): Promise<string | undefined> {
-  const file = await open(path, 'r');
-  try {
-    const found = await file.stat({ bigint: true });
-    return found.isFile() ? `${found.ino}:${found.size}:${found.mtimeNs}` : undefined;
-  } finally {
-    await file.close();
-  }
 }
 
 /** Whether the domain is gone, or runs again and knows nothing of the state. @throws LibvirtError */

@@ -49,7 +49,7 @@ async function undoEffect(
     case 'paused_guest':
       return patiently(signal, () => ensureResumed(dependencies.libvirt().domain(effect.domainId)));
     case 'automatic_state': {
-      await removeState(dependencies, effect, signal, warn);
+      await removeState(dependencies, effect, signal, { warn, pending });
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'loan':
@@ -101,11 +101,12 @@ async function removeState(
   dependencies: WorkflowDependencies,
   effect: Extract<Effect, { type: 'automatic_state' }>,
   signal: AbortSignal,
-  warn: Warn,
+  { warn, pending }: { warn: Warn; pending: PendingAnswers },
 ): Promise<void> {
   const { log, mergeBandwidthMiB: bandwidthMiB } = dependencies;
   const settle = (state: typeof effect) =>
     patiently(signal, () => settleForgotten(dependencies, state, { signal, warn }));
+  const settleUnknown = (left: readonly LeftImage[]) => pending.settle(left, warn);
   const state = await settle(effect);
   await noteMerging(state.overlays, 'merging');
   const beforePivot = (path: string) =>
@@ -113,7 +114,8 @@ async function removeState(
       state.overlays.filter(layer => layer.path === path),
       'last_moment',
     );
-  await removeAutomaticState(dependencies, state, { signal, log, warn, bandwidthMiB, beforePivot });
+  const options = { signal, log, warn, bandwidthMiB, beforePivot, settle: settleUnknown };
+  await removeAutomaticState(dependencies, state, options);
   await settle(state);
   await forgetMerging(state.overlays);
 }

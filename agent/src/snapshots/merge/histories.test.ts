@@ -53,7 +53,7 @@ class FakeNode {
       states: this.states,
       automatic: [],
       empty: new Set(),
-      unchanged: new Set(),
+      since: new Map(),
       saving: false,
       files: new Map([...this.files].map(([path, file]) => [path, file.backing])),
       metadata: this.metadata,

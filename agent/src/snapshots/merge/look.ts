@@ -11,12 +11,13 @@ import {
 } from '@virtkeep/node-libvirt';
 import { exists } from '@virtkeep/shared/files';
 import { qemuImg, readImageHeader, readLayers } from '../../disks/index.ts';
-import { parseDomain } from '../../domain-xml/index.ts';
+import { type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
 import { savedXml } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import { isAnswer, isNoDomain } from '../../libvirt/errors.ts';
 import { loadAllStates, loadStates } from '../load.ts';
 import { diskStates } from '../state-xml.ts';
+import { writtenSince } from './mark.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
 import type { MadeFiles } from './step.ts';
 
@@ -93,7 +94,7 @@ async function pictureOf(
     automatic,
     files: files.found,
     empty: made ? await files.emptyOf(unsure, made.signal) : new Set(),
-    unchanged: await files.unchangedOf(unsure),
+    since: await files.sinceOf(made?.files.overlays ?? [], metadata.looseLayers ?? []),
     metadata,
     foreign,
     saving: made !== undefined && running && (await isSaving(domain)),
@@ -138,15 +139,6 @@ function topsOf(xml: string): Map<string, string> {
   for (const [targetDev, { sourcePath }] of diskStates(xml))
     if (sourcePath !== null) found.set(targetDev, sourcePath);
   return found;
-}
-
-/** What is on its way to a disk when an overlay is put on it arrives a moment later. */
-const ARRIVAL_MS = 30_000;
-
-/** A device, and a file system that does not keep when a file was made, cannot tell. */
-async function isUnchangedSince(below: string, overlay: string): Promise<boolean> {
-  const [lower, upper] = await Promise.all([stat(below), stat(overlay)]);
-  return lower.isFile() && upper.birthtimeMs > 0 && lower.mtimeMs <= upper.birthtimeMs + ARRIVAL_MS;
 }
 
 /** A cluster of its own, be it one of zeros, hides what the file below has there. */
@@ -209,14 +201,19 @@ class Files {
     return empty;
   }
 
-  /** Those of these overlays whose lower file was not written to since they were made. */
-  async unchangedOf(paths: string[]): Promise<Set<string>> {
-    const unchanged = new Set<string>();
-    for (const path of paths) {
+  /** What is known of the files below these overlays, as far as their merge did not begin. */
+  async sinceOf(
+    overlays: MadeFiles['overlays'],
+    notes: readonly LooseLayer[],
+  ): Promise<Map<string, 'same' | 'written'>> {
+    const since = new Map<string, 'same' | 'written'>();
+    for (const { path, mark } of overlays) {
       const below = this.found.get(path);
-      if (below && this.found.has(below) && (await isUnchangedSince(below, path))) unchanged.add(path);
+      if (!below || !this.found.has(below) || notes.some(({ merging }) => merging === path)) continue;
+      const found = await writtenSince(below, path, mark);
+      if (found) since.set(path, found);
     }
-    return unchanged;
+    return since;
   }
 
   async addPlain(path: string): Promise<void> {

@@ -103,8 +103,11 @@ class Node {
       automatic,
       files: new Map([...this.files].map(([path, { backing }]) => [path, backing])),
       empty: new Set([...this.files].filter(([, { blocks }]) => blocks.size === 0).map(([path]) => path)),
-      unchanged: new Set(
-        [...this.files].filter(([, { backing }]) => !this.written.has(backing!)).map(([path]) => path),
+      since: new Map(
+        [...this.files.entries()].map(([path, { backing }]) => [
+          path,
+          this.written.has(backing!) ? 'written' : 'same',
+        ]),
       ),
       metadata: this.metadata,
       foreign: foreign as Map<string, string>,
@@ -442,6 +445,42 @@ describe('overlays that only the operation wrote to, and whose domain may not ha
     const { node, made } = changed(false);
     node.others.add('/vda.tmp');
     expect(run(node, made, randomOf(1))).toEqual(['/vda.tmp (used by another VM)']);
+  });
+});
+
+describe('a domain that is off, whose definition names overlays', () => {
+  function returned(isNoted = false): { node: Node; made: MadeFiles } {
+    const node = new Node(['vda', 'vdb']);
+    const made = node.begin({ files: 2, isUsed: true, isKnown: true });
+    node.write('vda', 1, 11);
+    node.write('vdb', 1, 12);
+    node.stop();
+    if (isNoted) node.act(nextStepOfMade(node.picture(), GOAL, made), true);
+    // as another node does that has the former definition
+    node.files.get('/vda')!.blocks.set(2, 20);
+    node.written.add('/vda');
+    return { node, made };
+  }
+
+  test('and that ran elsewhere meanwhile from the files below: none of them is merged, and all are told', () => {
+    const { node, made } = returned();
+    expect(run(node, made, randomOf(1))).toEqual([
+      '/vda.tmp (/vda was written to without it)',
+      '/vdb.tmp (another disk of then was written to without its layer)',
+    ]);
+    expect([node.content('/vda'), node.content('/vdb')]).toEqual(['[[0,1],[2,20]]', '[[0,1]]']);
+    expect([...node.config.values()]).toEqual(['/vda.tmp', '/vdb.tmp']);
+  });
+
+  test('what a merge that had begun has written itself counts for nothing', () => {
+    const { node, made } = returned(true);
+    expect(run(node, made, randomOf(1))).toEqual([]);
+    expect([...node.config.values()]).toEqual(['/vda', '/vdb']);
+  });
+
+  test('an agent of an earlier version noted its merges in the journal only', () => {
+    const { node, made } = returned();
+    expect(run(node, { overlays: made.overlays }, randomOf(1))).toEqual([]);
   });
 });
 

@@ -9,6 +9,8 @@
  * what: it is removed when nothing was written to it, merged when its disk was taken away and not written to since, and
  * else left, with its name told, because it may hold the newest data of a disk. Unless the operation says that nobody but itself
  * wrote to what is not used: then that is removed, and nothing is lost but what the operation did not bring to its end.
+ * And none is merged of a domain that is off when a file below one was written to since: another node has run it from there, and
+ * its disks are newer than the overlays.
  */
 import type { LooseLayer } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
@@ -65,7 +67,7 @@ export function nextStepOfMade(picture: ChainPicture, goal: MergeGoal, made: Mad
 export function uppersOfMade(picture: ChainPicture, goal: MergeGoal, made: MadeFiles): string[] {
   const rest = without(picture, ownState(picture, goal, made));
   const overlays = existing(rest, made);
-  return overlays.filter(overlay => isToBeNoted(rest, overlay, made)).map(({ path }) => path);
+  return toBeNoted(rest, overlays, made).map(({ path }) => path);
 }
 
 /** A state of the same name that somebody else made is not the one that was declared. */
@@ -120,6 +122,18 @@ function waitForJob(picture: ChainPicture, overlays: Overlay[], made: MadeFiles)
   return undefined;
 }
 
+/** None without the others: a disk of then beside disks of another moment is none. */
+function toBeNoted(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): Overlay[] {
+  // an agent of an earlier version has written to the files below with nothing noted
+  const isStale = made.noted === true && overlays.some(overlay => wentOnBelow(picture, overlay));
+  return overlays.filter(overlay => !(isStale && overlay.used) && isToBeNoted(picture, overlay, made));
+}
+
+/** The definition has it, and yet the file below has newer data: whoever starts the domain elsewhere writes there. */
+function wentOnBelow({ power, since }: ChainPicture, { path, used, noted }: Overlay): boolean {
+  return power === 'off' && used && !noted && since.get(path) === 'written';
+}
+
 /**
  * Whether the overlay can be merged by the steps of a deleted layer. What is below it must be the disk's content of then:
  * only the running or the next domain's own definition may name it, which follows.
@@ -130,7 +144,8 @@ function isToBeNoted(
   { unusedIsNothing = false }: MadeFiles,
 ): boolean {
   if (noted || layer === null || !picture.files.has(layer) || picture.foreign.has(path)) return false;
-  if (!used) return !unusedIsNothing && !layerUsed && picture.unchanged.has(path) && !picture.empty.has(path);
+  if (!used)
+    return !unusedIsNothing && !layerUsed && picture.since.get(path) === 'same' && !picture.empty.has(path);
   // a second definition of the same disk is as before by the merge, a disk that was moved is not
   if (picture.foreign.has(layer) && !isBelowTop(picture, path)) return false;
   const others = readersOf(picture, layer).filter(reader => reader !== path);
@@ -150,7 +165,7 @@ function liveTopOf(picture: ChainPicture, path: string): string | undefined {
 
 function note(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): MergeStep | undefined {
   const { metadata } = picture;
-  const missing = overlays.filter(overlay => isToBeNoted(picture, overlay, made));
+  const missing = toBeNoted(picture, overlays, made);
   if (missing.length === 0) return undefined;
   // what was the top of a disk is not removed, also when nobody has the disk any more
   const layers = missing.map(
@@ -204,6 +219,8 @@ function leftOf(picture: ChainPicture, overlays: Overlay[]): string[] {
     const user = picture.foreign.get(path);
     if (user !== undefined) return `${path} (used by ${user})`;
     if (layer !== null && !picture.files.has(layer)) return `${path} (${layer}, which it stands on, is gone)`;
+    if (!layerUsed && picture.since.get(path) === 'same')
+      return `${path} (another disk of then was written to without its layer)`;
     return `${path} (${layer} ${layerUsed ? 'is used' : 'was written to'} without it)`;
   });
 }

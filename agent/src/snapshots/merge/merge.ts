@@ -3,13 +3,13 @@ import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { type ImageDependencies, removeImages } from '../../images/index.ts';
+import { type ImageDependencies, type LeftImage, removeImages, useElsewhere } from '../../images/index.ts';
 import { patiently } from '../../libvirt/errors.ts';
 import { type ActOptions, act } from './act.ts';
 import { firstShrunk } from './fit.ts';
 import { jobReason } from './jobs.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
-import { heldReason } from './picture.ts';
+import { type ChainPicture, heldReason } from './picture.ts';
 import { nextMergeStep, uppersOf } from './plan.ts';
 import { requireRoomToMerge } from './room.ts';
 import type { AutomaticState, MergeGoal, MergeStep } from './step.ts';
@@ -22,6 +22,11 @@ export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer' 
   log: Logger;
   /** Told what the user should know although it worked; otherwise that is logged. */
   warn?: (text: string) => void;
+  /**
+   * Told of layers whose disks another node may have gone on with, when not all of them were heard. It throws while an answer
+   * is worth waiting for; when it returns they stay as they are. Without it nobody waits.
+   */
+  settle?(left: readonly LeftImage[]): void;
   /** Called before a running disk takes the lower file for its own; what the upper one has is in it by then. */
   beforePivot?(upperPath: string): Promise<void>;
   /** How long a block job that virtkeep did not start is waited for before it is told. */
@@ -84,6 +89,15 @@ export async function removeAutomaticState(
   }
 }
 
+/** What would be merged into the files below, and what is on its way there. */
+function uppersToAsk(picture: ChainPicture, request: MergeRequest): string[] {
+  const noted = (picture.metadata.looseLayers ?? []).flatMap(({ path, merging }) =>
+    merging !== undefined && picture.files.get(merging) === path ? [merging] : [],
+  );
+  const [uppers] = uppersOf(picture, request);
+  return [...new Set([...uppers, ...noted])];
+}
+
 type Commit = Extract<
   MergeStep,
   { do: 'commit_active' | 'commit_middle' | 'commit_offline' | 'commit_detached' }
@@ -102,6 +116,8 @@ class Merge {
   readonly #options: MergeOptions;
   /** Files that somebody else uses, and who. */
   #foreign = new Map<string, string>();
+  /** Files above the ones that other nodes were asked about. */
+  readonly #asked = new Set<string>();
   readonly #now = new Date();
   /** How often each merge was begun. */
   readonly #begun = new Map<string, number>();
@@ -128,6 +144,7 @@ class Merge {
     for (;;) {
       const look = await patiently(signal, () => lookAt(libvirt, domainId, this.#foreign, files));
       if (!look) return this.#leaveAll();
+      await this.#askElsewhere(look);
       const step = nextMergeStep(look.picture, this.#request, this.#now);
       if (step.do === 'done') {
         this.#tellLeft(step.left ?? []);
@@ -138,6 +155,36 @@ class Merge {
       await this.#require(look, step);
       await this.#try(look, step);
     }
+  }
+
+  /**
+   * A domain that is off here may run on another node, or have run there, from the files below the layers: then those are
+   * newer, and the layers stay. What runs here is where it is.
+   */
+  async #askElsewhere({ domain, picture }: Look): Promise<void> {
+    if (picture.power !== 'off') return;
+    const { domainId, name, made } = this.#request;
+    const uppers = uppersToAsk(picture, this.#request).filter(path => !this.#asked.has(path));
+    if (uppers.length === 0) return;
+    // what a deletion merges was made long ago, and no node has a definition from before it
+    const proven = made === undefined || uppers.every(path => picture.since.get(path) === 'same');
+    const paths = uppers.map(path => picture.files.get(path)!);
+    const verdict = await useElsewhere(this.#images, { domainId, paths, proven }, this.#options.signal);
+    if (verdict.kind === 'used') {
+      if (picture.states.some(state => state.name === name))
+        throw this.#failed(domain, `its disks are used by ${verdict.by}`);
+      for (const path of uppers) this.#foreign.set(path, verdict.by);
+    } else if (verdict.kind === 'unknown') this.#settleUnknown(uppers, verdict.reason);
+    for (const path of uppers) this.#asked.add(path);
+  }
+
+  #settleUnknown(uppers: readonly string[], reason: string): void {
+    const { settle } = this.#options;
+    const text = (path: string) =>
+      `${path} was not merged: whether another node has run the VM since is not known (${reason}).`;
+    if (!settle) throw new VirtkeepError('image_use_unknown', { path: uppers[0]!, reason });
+    settle(uppers.map(path => ({ path, why: 'unknown', reason, text: text(path) })));
+    for (const path of uppers) this.#foreign.set(path, 'a node that was not heard');
   }
 
   /** Refuses what has no room, and what turns in circles. */

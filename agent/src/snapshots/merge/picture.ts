@@ -34,8 +34,8 @@ export interface ChainPicture {
   metadata: DomainMetadata;
   /** Of the files that an operation made: those that nothing was ever written to. */
   empty: ReadonlySet<string>;
-  /** Of the overlays that an operation made: those whose lower file was not written to since. */
-  unchanged: ReadonlySet<string>;
+  /** Of the overlays that an operation made and whose merge did not begin: whether their lower file was written to since, as far as that can be told. */
+  since: ReadonlyMap<string, 'same' | 'written'>;
   /** Files that somebody else uses, and who. */
   foreign: ReadonlyMap<string, string>;
   /** libvirt is making a state: it goes on with one although whoever asked for it is gone. */

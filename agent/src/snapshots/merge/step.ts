@@ -12,7 +12,12 @@ export interface MergeGoal {
 
 /** The files that an operation may have made for its state. */
 export interface MadeFiles {
-  overlays: readonly { targetDev: string; path: string }[];
+  overlays: readonly {
+    targetDev: string;
+    path: string;
+    /** The file below it as it was when the overlay was made, from `markOf`. */
+    mark?: string;
+  }[];
   memoryPath?: string;
   /** Each merge is noted in the domain's metadata before it begins. Absent in a journal of an earlier version. */
   noted?: boolean;

@@ -144,11 +144,10 @@ async function attempt(
     if (hasKey(error, 'snapshot_failed')) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));
     throw error;
   }
-  if (!facts.persistent) {
-    const made = context.effects.begin({ ...effect, overlays: await withMarks(effect.overlays) }, 'always');
-    handle.keep();
-    handle = made;
-  }
+  const overlays = await withMarks(effect.overlays, facts.persistent);
+  const made = context.effects.begin({ ...effect, overlays }, lasting ? 'failure' : 'always');
+  handle.keep();
+  handle = made;
   await refuseOtherLayers(facts, plan);
   const consistency = facts.power === 'off' ? 'off' : mode === 'disks' ? 'crash' : mode;
   const { memoryPath } = plan;

@@ -1,0 +1,46 @@
+/** Whether another node has gone on with the disks of a domain that is off here, before its layers are merged into them. */
+import { relative } from 'node:path';
+import type { Thing } from '../other-nodes.ts';
+import { poolOfPath } from '../pools/index.ts';
+import { type ImageDependencies, isShared, realFile, type Verdict, withRealPaths } from './judge.ts';
+
+export interface ElsewhereQuestion {
+  domainId: string;
+  /** The files that would be written to. */
+  paths: readonly string[];
+  /** They are known to be as they were: a definition alone, or a node that is not heard, is then nothing to wait for. */
+  proven: boolean;
+}
+
+/**
+ * Who has the domain or its files on another node. What runs there counts always; what is only defined may have run, and
+ * counts unless the files prove that it did not.
+ */
+export async function useElsewhere(
+  { pools, otherNodes }: ImageDependencies,
+  { domainId, paths, proven }: ElsewhereQuestion,
+  signal: AbortSignal,
+): Promise<Verdict> {
+  const known = await withRealPaths(await pools(signal));
+  const things: Thing[] = [{ kind: 'domain', id: domainId }];
+  let isReachable = false;
+  for (const path of paths) {
+    const real = (await realFile(path)) ?? path;
+    const pool = poolOfPath(real, known);
+    isReachable ||= real.startsWith('/dev/') || (await isShared(real, pool));
+    if (pool && !pool.outside)
+      things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, real) });
+  }
+  const answers = await otherNodes.whoUses(things, signal);
+  for (const [index, answer] of answers.entries()) {
+    if (answer.kind !== 'used') continue;
+    const { domainId: userId, domainName, nodeName, active, lastRanHere } = answer.by;
+    if (!active && (proven || lastRanHere)) continue;
+    // a thin clone elsewhere is no copy of the domain; it counts by the files that it has
+    if (index === 0 && userId !== domainId) continue;
+    return { kind: 'used', by: `the domain ${domainName} on the node ${nodeName}` };
+  }
+  if (proven || !isReachable) return { kind: 'free' };
+  const unheard = answers.find(answer => answer.kind === 'unknown');
+  return unheard ? { kind: 'unknown', reason: unheard.reason } : { kind: 'free' };
+}

@@ -1,0 +1,43 @@
+/**
+ * Whether a frozen file was written to since: by another node that has run the VM from it, or by whoever put it back by hand.
+ * What an overlay holds then belongs to another content than the file has.
+ */
+import { open, stat } from 'node:fs/promises';
+
+/** What is on its way to a disk when an overlay is put on it arrives a moment later. */
+const ARRIVAL_MS = 30_000;
+
+/** Inode, size and time of the last change; undefined for a device, which has no such time. Opened, for NFS to look anew. */
+export async function markOf(path: string): Promise<string | undefined> {
+  const file = await open(path, 'r');
+  try {
+    const found = await file.stat({ bigint: true });
+    return found.isFile() ? `${found.ino}:${found.size}:${found.mtimeNs}` : undefined;
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * Whether the file below an overlay was written to since. Without a mark of then the time at which the overlay was made
+ * decides; a device, and a file system that does not keep that time, cannot tell. A time that went back is no write: a power
+ * cut takes the last ones.
+ */
+export async function writtenSince(
+  below: string,
+  overlay: string,
+  mark?: string,
+): Promise<'same' | 'written' | undefined> {
+  const now = await markOf(below);
+  if (now === undefined) return undefined;
+  if (mark !== undefined) return isNewer(now, mark) ? 'written' : 'same';
+  const [{ mtimeMs }, { birthtimeMs }] = await Promise.all([stat(below), stat(overlay)]);
+  if (birthtimeMs <= 0) return undefined;
+  return mtimeMs > birthtimeMs + ARRIVAL_MS ? 'written' : 'same';
+}
+
+function isNewer(now: string, then: string): boolean {
+  const [inode, , changedNs] = now.split(':');
+  const [inodeThen, , changedNsThen] = then.split(':');
+  return inode !== inodeThen || BigInt(changedNs!) > BigInt(changedNsThen!);
+}
