@@ -7,6 +7,7 @@
  * |---------------------------------------------------------|----------------------------------------------------------|
  * | as it was when the state was made, and nobody uses both | put back by qemu-img, whose locks keep everybody out     |
  * | a merge into it had begun, and nobody uses both         | the same: only together with it the file below is a disk |
+ * | whether another node uses them is not known yet         | asked again for a while                                  |
  * | anything else: written to, in use, a device, not known  | stays and is named                                       |
  *
  * That a merge has begun stands in a file beside the layer, with what an administrator has to know.
@@ -15,7 +16,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { type Domain, ErrorCode, JobType, type Libvirt } from '@virtkeep/node-libvirt';
 import { exists, removePath, syncDirectoryOf } from '@virtkeep/shared/files';
 import { qemuImg, readLayers } from '../disks/index.ts';
-import { type ImageDependencies, imagesInUse, removeImages } from '../images/index.ts';
+import { type ImageDependencies, imagesInUse, type LeftImage, removeImages } from '../images/index.ts';
 import { unlessGone } from '../libvirt/domains.ts';
 import { isAnswer } from '../libvirt/errors.ts';
 import { markOf, requireRoomToMerge } from '../snapshots/index.ts';
@@ -40,6 +41,8 @@ export interface LayerOptions {
   signal: AbortSignal;
   /** Tells what stays. */
   warn(text: string): void;
+  /** Told of files of which another node has not told whether it uses them: throws while an answer is worth waiting for. */
+  settle(left: readonly LeftImage[]): void;
 }
 
 /** `virDomainJobOperation`: a state is being made. */
@@ -86,7 +89,7 @@ async function isBeingMade(domain: Domain): Promise<boolean> {
 /**
  * Settles what the domain forgot, if it did. Idempotent.
  * @returns what is left for the ordinary removal of the state
- * @throws LibvirtError; VirtkeepError pool_no_space, qemu_img_failed, io_failed: tried again
+ * @throws LibvirtError; VirtkeepError pool_no_space, qemu_img_failed, io_failed, image_use_unknown: tried again
  */
 export async function settleForgotten<T extends FrozenLayers>(
   dependencies: ImageDependencies,
@@ -96,7 +99,7 @@ export async function settleForgotten<T extends FrozenLayers>(
   if (!(await isForgotten(dependencies.libvirt(), state))) return state;
   const layers: FrozenLayer[] = [];
   for (const layer of state.overlays) if (await exists(layer.path)) layers.push(layer);
-  const reason = layers.length > 0 ? await whyNotPutBack(dependencies, state, layers, options.signal) : null;
+  const reason = layers.length > 0 ? await whyNotPutBack(dependencies, state, layers, options) : null;
   if (reason === null) await putBack(dependencies, state, layers, options.signal);
   else options.warn(staysText(state, layers, reason));
   return { ...state, overlays: [] };
@@ -115,7 +118,7 @@ async function whyNotPutBack(
   dependencies: ImageDependencies,
   { domainId }: FrozenLayers,
   layers: readonly FrozenLayer[],
-  signal: AbortSignal,
+  { signal, settle }: LayerOptions,
 ): Promise<string | null> {
   const files: string[] = [];
   for (const { path, below } of layers) {
@@ -127,7 +130,9 @@ async function whyNotPutBack(
       return `${below.path} was written to since`;
     files.push(path, below.path);
   }
-  const [used] = await imagesInUse(dependencies, files, { ownerId: domainId, signal });
+  const left = await imagesInUse(dependencies, files, { ownerId: domainId, signal });
+  const used = left.find(({ why }) => why === 'used') ?? left[0];
+  if (used?.why === 'unknown') settle(left);
   return used ? used.text.replace(/\.$/, '') : null;
 }
 

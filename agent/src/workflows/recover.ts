@@ -104,18 +104,19 @@ async function removeState(
   { warn, pending }: { warn: Warn; pending: PendingAnswers },
 ): Promise<void> {
   const { log, mergeBandwidthMiB: bandwidthMiB } = dependencies;
-  const settle = (state: typeof effect) =>
-    patiently(signal, () => settleForgotten(dependencies, state, { signal, warn }));
-  const settleUnknown = (left: readonly LeftImage[]) => pending.settle(left, warn);
-  const state = await settle(effect);
+  const settle = (left: readonly LeftImage[]) => pending.settle(left, warn);
+  const layers = { signal, warn, settle };
+  const settled = (state: typeof effect) =>
+    patiently(signal, () => settleForgotten(dependencies, state, layers));
+  const state = await settled(effect);
   await noteMerging(state.overlays, 'merging');
   const beforePivot = (path: string) =>
     noteMerging(
       state.overlays.filter(layer => layer.path === path),
       'last_moment',
     );
-  const options = { signal, log, warn, bandwidthMiB, beforePivot, settle: settleUnknown };
+  const options = { signal, log, warn, bandwidthMiB, beforePivot, settle };
   await removeAutomaticState(dependencies, state, options);
-  await settle(state);
+  await settled(state);
   await forgetMerging(state.overlays);
 }
