@@ -15,6 +15,7 @@ import { unlessGone } from '../../libvirt/domains.ts';
 import { diskStates, planAutomaticState, withSources } from '../../snapshots/index.ts';
 import { changedSource, markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { Effect, OperationContext } from '../context.ts';
+import { withMarks } from '../forgotten-layers.ts';
 import { type GuestOperations, type OwnDisk, refuseActive } from './domain.ts';
 import { runGuestfs } from './guestfs.ts';
 
@@ -97,7 +98,7 @@ async function makeOverlays(
     const overlay = overlays[index]!.path;
     await qemuImg('create', ['-q', '-f', 'qcow2', '-F', format, '-b', path, overlay], { signal });
   }
-  return state;
+  return { ...state, overlays: await withMarks(overlays, true) };
 }
 
 /** For overlays of block devices: where QEMU may read, since the guest may be started before they are merged. */
