@@ -12,7 +12,7 @@ import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { entriesOf } from './seek-table.ts';
 import { replaceHashes } from './sidecar.ts';
-import { saveTail, tailNames, undoAppend } from './tail.ts';
+import { markDurable, saveTail, tailNames, undoAppend } from './tail.ts';
 import type {
   AppenderOptions,
   ArchiveFormat,
@@ -140,7 +140,8 @@ export class ArchiveAppender extends MemberWriter {
   }
 
   /**
-   * Writes the new manifest and the end, makes all durable, then replaces the hash file. `options.manifest` gets the
+   * Writes the new manifest and the end, makes all durable, then replaces the hash file and notes in the tail
+   * file that all is. `options.manifest` gets the
    * records of all members of the file in order, the old manifests included. The tail file stays.
    * @throws VirtkeepError what writing can raise; abort() is to be called then
    */
@@ -153,6 +154,7 @@ export class ArchiveAppender extends MemberWriter {
     const hashed = this.records.some(({ sha256 }) => sha256 !== null);
     const temporary = tailNames.sidecar(this.#tailPath!);
     const sha256Path = hashed ? await replaceHashes(this.path, this.records, temporary) : null;
+    await markDurable(this.#tailPath!);
     this.#state = 'finished';
     await this.#lock.release();
     return { path: this.path, sizeBytes, sha256Path, manifest };

@@ -16,6 +16,7 @@ export { ArchiveConverter } from './convert.ts';
 export { type FileLock, lockFile, whenLocksAreMissing } from './file-lock.ts';
 export { whyGrown } from './growth.ts';
 export type { Holding } from './inspect.ts';
+export { putTailsBack, removeTails } from './left-tails.ts';
 export type {
   Manifest,
   ManifestDisk,
@@ -28,6 +29,6 @@ export { type MemberKind, memberNames, partialPathOf, partialPathsOf, sha256Path
 export { type Archive, openArchive, verifyArchive } from './reader.ts';
 export { removeArchive } from './remove.ts';
 export { freeName, ownsName, reserveName } from './reserve.ts';
-export { settleTails, undoAppend } from './tail.ts';
+export { undoAppend } from './tail.ts';
 export type { ArchiveProblem, FinishedArchive, FinishOptions, VerifyResult } from './types.ts';
 export { ArchiveWriter } from './writer.ts';

@@ -1,12 +1,11 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { type FileHandle, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { type FileHandle, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import { z } from 'zod';
 import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
-import { inspect } from './inspect.ts';
 import { sha256PathOf } from './names.ts';
 
 /**
@@ -27,6 +26,8 @@ const headerSchema = z.object({
   sha256: z.string(),
   /** Of the bytes before `offset`, a few of them, by which the archive is known again; absent in older ones. */
   before: z.string().optional(),
+  /** Whether the extension is whole and on the disk, all of it; absent in older ones. */
+  durable: z.boolean().optional(),
 });
 /** Longest first line. */
 const MAX_HEADER_BYTES = 1024;
@@ -34,12 +35,13 @@ const MAX_HEADER_BYTES = 1024;
 /** Bytes before the saved ones by which an archive is known again. */
 const BEFORE_BYTES = 4096;
 
-interface SavedTail {
+export interface SavedTail {
   sizeBytes: number;
   offset: number;
   tail: Buffer;
   sidecar: Buffer | null;
   before: string | undefined;
+  durable: boolean | undefined;
 }
 
 /** Names beside the archive that an extension uses for a while; all of them go with the tail file. */
@@ -61,7 +63,6 @@ export async function saveTail(
   { offset, sizeBytes }: { offset: number; sizeBytes: number },
   tailPath: string,
 ): Promise<void> {
-  const unfinished = tailNames.unfinished(tailPath);
   try {
     if ((await archive.stat()).size !== sizeBytes)
       throw new VirtkeepError('archive_damaged', {
@@ -72,13 +73,30 @@ export async function saveTail(
     await archive.read(tail, 0, tail.length, offset);
     const sidecar = await readFile(sha256PathOf(path)).catch(absentAs(null));
     const before = await hashBefore(archive, offset);
-    const saved = encode({ sizeBytes, offset, tail, sidecar, before });
-    await writeFile(unfinished, saved, { mode: 0o600, flush: true });
-    await rename(unfinished, tailPath);
-    await syncDirectoryOf(tailPath);
+    await writeTail(tailPath, { sizeBytes, offset, tail, sidecar, before, durable: false });
   } catch (error) {
     throw fromIoError(error, 'writing', tailPath);
   }
+}
+
+/**
+ * Notes in the tail file that the extension is whole and durable. Whoever finds the file without this puts the old end
+ * back: an archive that opens whole may still lack data that never left the memory of the node that died.
+ * @throws VirtkeepError io_failed, disk_full, archive_damaged
+ */
+export async function markDurable(tailPath: string): Promise<void> {
+  try {
+    await writeTail(tailPath, { ...decode(await readFile(tailPath), tailPath), durable: true });
+  } catch (error) {
+    throw fromIoError(error, 'writing', tailPath);
+  }
+}
+
+async function writeTail(tailPath: string, saved: SavedTail): Promise<void> {
+  const unfinished = tailNames.unfinished(tailPath);
+  await writeFile(unfinished, encode(saved), { mode: 0o600, flush: true });
+  await rename(unfinished, tailPath);
+  await syncDirectoryOf(tailPath);
 }
 
 /**
@@ -107,59 +125,25 @@ export async function undoAppend(path: string, tailPath: string, lock?: FileLock
   }
 }
 
-async function removeTail(tailPath: string): Promise<void> {
+/** Durably; harmless when repeated. */
+export async function removeTail(tailPath: string): Promise<void> {
   const { unfinished, spare, sidecar } = tailNames;
   for (const name of [unfinished(tailPath), spare(tailPath), sidecar(tailPath), tailPath])
     await rm(name, { force: true });
   await syncDirectoryOf(tailPath);
 }
 
+/** Null when there is none. @throws VirtkeepError archive_damaged */
+export async function readTail(tailPath: string): Promise<SavedTail | null> {
+  const bytes = await readFile(tailPath).catch(absentAs(null));
+  return bytes === null ? null : decode(bytes, tailPath);
+}
+
 /** Read under the lock: who had it before may have put all back, and begun anew. */
 async function putBackFrom(tailPath: string, path: string): Promise<void> {
-  const bytes = await readFile(tailPath).catch(absentAs(null));
-  if (bytes === null) return;
-  const saved = decode(bytes, tailPath);
+  const saved = await readTail(tailPath);
+  if (saved === null) return;
   if (await putBack(path, saved)) await putSidecarBack(path, tailPath, saved.sidecar);
-}
-
-/**
- * Sets right what extensions left beside an archive that died elsewhere, or whose end was committed and not removed: the
- * old end is put back where the archive does not open whole, and is not needed where it does.
- * @param lock exclusive, of the archive: no extension is under way
- * @throws VirtkeepError as {@link undoAppend}; archive_unsupported, canceled
- */
-export async function settleTails(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
-  const tails = await tailsOf(path);
-  // The newest first: an old one that was only forgotten would put back too much.
-  for (const { tailPath } of tails.toSorted((a, b) => b.sizeBytes - a.sizeBytes)) {
-    if (await opensWhole(path, lock, signal)) await removeTail(tailPath);
-    else await undoAppend(path, tailPath, lock);
-  }
-}
-
-async function tailsOf(path: string): Promise<{ tailPath: string; sizeBytes: number }[]> {
-  const directory = dirname(path);
-  const start = `.${basename(path)}.`;
-  const isTail = (name: string) =>
-    name.startsWith(start) && /^[0-9a-f-]{36}\.tail(\.[a-z0-9]+)?$/.test(name.slice(start.length));
-  try {
-    const names = (await readdir(directory)).filter(isTail).map(name => name.replace(/\.tail\..*$/, '.tail'));
-    return await Promise.all(
-      [...new Set(names)].map(async name => {
-        const tailPath = join(directory, name);
-        const bytes = await readFile(tailPath).catch(absentAs(null));
-        return { tailPath, sizeBytes: bytes === null ? 0 : decode(bytes, tailPath).sizeBytes };
-      }),
-    );
-  } catch (error) {
-    throw fromIoError(error, 'clearing', directory);
-  }
-}
-
-async function opensWhole(path: string, lock: FileLock, signal: AbortSignal): Promise<boolean> {
-  const { file, fault, manifest } = await inspect(path, signal, lock);
-  await file.close();
-  return fault === undefined && manifest !== null;
 }
 
 async function hashBefore(archive: FileHandle, offset: number): Promise<string> {
@@ -175,7 +159,7 @@ const absentAs =
     throw error;
   };
 
-function encode({ sizeBytes, offset, tail, sidecar, before }: SavedTail): Buffer {
+function encode({ sizeBytes, offset, tail, sidecar, before, durable }: SavedTail): Buffer {
   const body = Buffer.concat([tail, sidecar ?? Buffer.alloc(0)]);
   const header: z.infer<typeof headerSchema> = {
     version: 1,
@@ -185,6 +169,7 @@ function encode({ sizeBytes, offset, tail, sidecar, before }: SavedTail): Buffer
     sidecarBytes: sidecar === null ? null : sidecar.length,
     sha256: sha256(body),
     ...(before !== undefined && { before }),
+    ...(durable !== undefined && { durable }),
   };
   return Buffer.concat([Buffer.from(`${JSON.stringify(header)}\n`), body]);
 }
@@ -196,11 +181,11 @@ function decode(bytes: Buffer, tailPath: string): SavedTail {
   try {
     const header = headerSchema.parse(JSON.parse(bytes.toString('utf8', 0, Math.max(0, lineEnd))));
     const body = bytes.subarray(lineEnd + 1);
-    const { sizeBytes, offset, tailBytes, sidecarBytes, before } = header;
+    const { sizeBytes, offset, tailBytes, sidecarBytes, before, durable } = header;
     const whole = body.length === tailBytes + (sidecarBytes ?? 0) && offset + tailBytes === sizeBytes;
     if (!whole || sha256(body) !== header.sha256) throw new Error('its bytes are not those that were saved');
     const sidecar = sidecarBytes === null ? null : body.subarray(tailBytes);
-    return { sizeBytes, offset, tail: body.subarray(0, tailBytes), sidecar, before };
+    return { sizeBytes, offset, tail: body.subarray(0, tailBytes), sidecar, before, durable };
   } catch (error) {
     const reason = `the saved end of an archive cannot be read (${(error as Error).message.slice(0, 200)})`;
     throw new VirtkeepError('archive_damaged', { path: tailPath, reason });

@@ -3,7 +3,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fromIoError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { ArchiveAppender, ArchiveWriter } from '../../archive/index.ts';
+import { ArchiveAppender, ArchiveWriter, removeTails } from '../../archive/index.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -67,6 +67,7 @@ async function extended(
   const archive = await ArchiveAppender.open({ ...options, path, lock });
   const tailPath = tailPathOf(path, context.id);
   try {
+    await removeTails(path);
     context.effects.begin({ type: 'file', path: tailPath }, 'success');
     context.effects.begin({ type: 'appended_archive', path, tailPath }, 'failure');
     await archive.begin(tailPath);

@@ -8,7 +8,7 @@ import {
   lockFile,
   type Manifest,
   openArchive,
-  settleTails,
+  putTailsBack,
   whyGrown,
 } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
@@ -56,7 +56,7 @@ async function manifestOf(
   wantedId: string,
   signal: AbortSignal,
 ): Promise<Manifest> {
-  await settleTails(path, lock, signal);
+  await putTailsBack(path, lock, signal);
   const archive = await openArchive(path, signal, { holding: lock });
   const { manifest } = archive;
   await archive.close();

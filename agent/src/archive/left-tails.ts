@@ -1,0 +1,106 @@
+/** Tail files that extensions left beside an archive: those of agents that died, or that were gone before they removed them. */
+import { readdir } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { fromIoError } from '@virtkeep/shared/errors';
+import type { FileLock } from './file-lock.ts';
+import { type Inspection, inspect } from './inspect.ts';
+import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
+import { isManifestName } from './names.ts';
+import { SEEK_FOOTER_BYTES } from './seek-table.ts';
+import { readTail, removeTail, type SavedTail, undoAppend } from './tail.ts';
+import type { ArchiveMember } from './types.ts';
+
+/** What tells whether an old end is to be put back. */
+export interface TailFacts {
+  /** Whether the archive opens as a whole one. */
+  isWhole: boolean;
+  /** As the tail file says: null in those of agents that did not note it. */
+  durable: boolean | null;
+  /** States that the archive got behind the old end; null when this is not the end of a state: it is another archive. */
+  statesSince: number | null;
+}
+
+/**
+ * Whether the old end is put back; otherwise it is not needed. Pure. A whole archive whose extension is not noted as durable
+ * may have holes in its new members. Without the note it may also be committed, by an agent that died a moment later: one
+ * state is then given up, as that agent's undo would do a moment before. More than one state shows that the archive was
+ * extended again since, and the file only forgotten.
+ */
+export function isToBePutBack({ isWhole, durable, statesSince }: TailFacts): boolean {
+  if (!isWhole) return true;
+  return durable !== true && statesSince !== null && statesSince <= 1;
+}
+
+/**
+ * Puts back the old ends that extensions left which died before they were durable. The other ends stay: whoever saved them
+ * may still undo what he did, until the archive is extended again, for which {@link removeTails} is to be called.
+ * @param lock exclusive, of the archive: no extension is under way
+ * @throws VirtkeepError as {@link undoAppend}; archive_unsupported, canceled
+ */
+export async function putTailsBack(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
+  const tails = await tailsOf(path);
+  // The newest first: an old one that was only forgotten would put back too much.
+  for (const { tailPath, saved } of tails.toSorted((a, b) => sizeOf(b) - sizeOf(a)))
+    if (saved !== null && isToBePutBack(await factsOf(path, saved, lock, signal)))
+      await undoAppend(path, tailPath, lock);
+}
+
+/**
+ * Removes all tail files beside an archive that is going to be extended: what they keep would cut the new extension off.
+ * To be called after {@link putTailsBack}, under the same lock. @throws VirtkeepError io_failed, archive_damaged
+ */
+export async function removeTails(path: string): Promise<void> {
+  for (const { tailPath } of await tailsOf(path)) await removeTail(tailPath);
+}
+
+interface LeftTail {
+  tailPath: string;
+  /** Null when only a file is left that goes with one. */
+  saved: SavedTail | null;
+}
+
+const sizeOf = ({ saved }: LeftTail): number => saved?.sizeBytes ?? 0;
+
+async function tailsOf(path: string): Promise<LeftTail[]> {
+  const directory = dirname(path);
+  const start = `.${basename(path)}.`;
+  const isTail = (name: string) =>
+    name.startsWith(start) && /^[0-9a-f-]{36}\.tail(\.[a-z0-9]+)?$/.test(name.slice(start.length));
+  try {
+    const names = (await readdir(directory)).filter(isTail).map(name => name.replace(/\.tail\..*$/, '.tail'));
+    const paths = [...new Set(names)].map(name => join(directory, name));
+    return await Promise.all(paths.map(async tailPath => ({ tailPath, saved: await readTail(tailPath) })));
+  } catch (error) {
+    throw fromIoError(error, 'clearing', directory);
+  }
+}
+
+async function factsOf(
+  path: string,
+  saved: SavedTail,
+  lock: FileLock,
+  signal: AbortSignal,
+): Promise<TailFacts> {
+  const inspection = await inspect(path, signal, lock);
+  await inspection.file.close();
+  const { fault, manifest, members } = inspection;
+  return {
+    isWhole: fault === undefined && manifest !== null,
+    durable: saved.durable ?? null,
+    statesSince: statesSince(oldEndOf(saved, inspection), members),
+  };
+}
+
+function statesSince(oldEnd: number, members: readonly ArchiveMember[]): number | null {
+  const ends = members
+    .filter(({ name }) => isManifestName(name))
+    .map(({ dataOffset, sizeBytes }) => dataOffset + roundUp(sizeBytes, TAR_BLOCK));
+  return ends.includes(oldEnd) ? ends.filter(end => end > oldEnd).length : null;
+}
+
+/** Where the tar ended before the extension. In a compressed archive its last frame held the end-of-archive blocks. */
+function oldEndOf({ sizeBytes, tail }: SavedTail, { access }: Inspection): number {
+  if (access.kind !== 'seekable') return sizeBytes - END_BYTES;
+  const frames = tail.readUInt32LE(tail.length - SEEK_FOOTER_BYTES);
+  return access.table.rawOffsets[frames - 1] ?? 0;
+}
