@@ -6,6 +6,9 @@ import { syncDirectoryOf } from '@virtkeep/shared/files';
 /** File systems without hard links answer one of these. */
 const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK'];
 
+/** Whether a link failed because the file system has none. */
+export const lacksLinks = (error: unknown): boolean => NO_LINKS.includes(errnoOf(error) ?? '');
+
 /**
  * Gives a finished file its name and makes that durable. A hard link fails when the name is taken, which no rename
  * of Node does; a crash between the link and the removal leaves only a second name of the whole file.
@@ -16,9 +19,8 @@ export async function publishNew(partialPath: string, path: string): Promise<voi
     await link(partialPath, path);
     await rm(partialPath);
   } catch (error) {
-    const code = errnoOf(error);
-    if (code === 'EEXIST') throw new VirtkeepError('file_exists', { path });
-    if (code === undefined || !NO_LINKS.includes(code)) throw fromIoError(error, 'publishing', path);
+    if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path });
+    if (!lacksLinks(error)) throw fromIoError(error, 'publishing', path);
     await renameNew(partialPath, path);
   }
   await keepName(path);

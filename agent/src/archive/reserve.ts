@@ -3,16 +3,18 @@
  * exclusively, that names its owner. While the owner writes, it holds that file's lock, so a reservation of a writer that
  * died keeps nobody else from the name. It is removed after the commit: until then it proves whose the published file is.
  */
-import { open, readFile } from 'node:fs/promises';
+import { link, open, readFile, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { exists, removePath } from '@virtkeep/shared/files';
 import { type FileLock, lockFile } from './file-lock.ts';
+import { lacksLinks } from './publish.ts';
 
 /** Longer ones are no reservations. */
 const MAX_OWNER_BYTES = 256;
 
 const reservationPathOf = (path: string): string => join(dirname(path), `.${basename(path)}.reserved`);
+const unfinishedPathOf = (reservation: string, owner: string): string => `${reservation}.${owner}`;
 
 /**
  * Takes the name for an owner, as long as the answered lock is held; null when it is taken, by an archive or by another
@@ -50,6 +52,7 @@ export async function ownsName(path: string, owner: string): Promise<boolean> {
 
 /** Gives a name free that this owner took, unless it was given to another since. Idempotent. @throws VirtkeepError io_failed */
 export async function freeName(path: string, owner: string): Promise<void> {
+  await removePath(unfinishedPathOf(reservationPathOf(path), owner));
   const lock = await lockReservation(path);
   if (lock === null) return;
   try {
@@ -59,20 +62,34 @@ export async function freeName(path: string, owner: string): Promise<void> {
   }
 }
 
-/** False when there is one already. */
+/**
+ * False when there is one already. It is seen only with its owner in it: others take an empty one for that of a writer who
+ * died, and what they write into it would be written over.
+ */
 async function made(reservation: string, owner: string): Promise<boolean> {
+  const unfinished = unfinishedPathOf(reservation, owner);
   try {
-    const file = await open(reservation, 'wx', 0o600);
-    try {
-      await file.writeFile(owner);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
+    await writeOwner(unfinished, 'w', owner);
+    await link(unfinished, reservation).catch(async (error: unknown) => {
+      if (!lacksLinks(error)) throw error;
+      await writeOwner(reservation, 'wx', owner);
+    });
     return true;
   } catch (error) {
     if (errnoOf(error) === 'EEXIST') return false;
     throw fromIoError(error, 'reserving', reservation);
+  } finally {
+    await rm(unfinished, { force: true }).catch(() => {});
+  }
+}
+
+async function writeOwner(path: string, flags: 'w' | 'wx', owner: string): Promise<void> {
+  const file = await open(path, flags, 0o600);
+  try {
+    await file.writeFile(owner);
+    await file.sync();
+  } finally {
+    await file.close();
   }
 }
 
@@ -97,7 +114,7 @@ async function write({ handle, path }: FileLock, owner: string): Promise<void> {
   }
 }
 
-/** Null when there is no reservation; empty for one that was cut off while it was made. */
+/** Null when there is no reservation; empty for one that was cut off while it was made, where there are no hard links. */
 async function ownerIn(path: string): Promise<string | null> {
   const reservation = reservationPathOf(path);
   try {
