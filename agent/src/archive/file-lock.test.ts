@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -42,23 +42,49 @@ test('readers go together, a writer goes with nobody', async () => {
   await expect(lockFile(path, 'exclusive')).rejects.toEqual(busy);
 });
 
+const TAKE = `
+  const { lockFile } = await import(${JSON.stringify(new URL('./file-lock.ts', import.meta.url).href)});
+  try { console.log((await lockFile(process.argv[1], process.argv[2])).excludes ? 'locked' : 'not excluding'); }
+  catch (error) { console.log(error.msgKey); }
+  process.kill(process.pid, 'SIGKILL');`;
+
+/** What another process is told that locks the file and dies. @param before the program by which it is run */
+async function other(mode: string, before: string[] = []): Promise<string> {
+  const [program, ...args] = [
+    ...before,
+    process.execPath,
+    '--input-type=module',
+    '--no-warnings',
+    '-e',
+    TAKE,
+  ];
+  const { stdout } = await run(program!, [...args, path, mode]).catch((error: { stdout: string }) => error);
+  return stdout.trim();
+}
+
 test('another process is told of it, and its death frees the file', async () => {
-  const take = `
-    const { lockFile } = await import(${JSON.stringify(new URL('./file-lock.ts', import.meta.url).href)});
-    try { await lockFile(process.argv[1], process.argv[2]); console.log('locked'); }
-    catch (error) { console.log(error.msgKey); }
-    process.kill(process.pid, 'SIGKILL');`;
-  const other = async (mode: string) => {
-    const args = ['--input-type=module', '--no-warnings', '-e', take, path, mode];
-    const { stdout } = await run(process.execPath, args).catch((error: { stdout: string }) => error);
-    return stdout.trim();
-  };
   const reader = await lock('shared');
   expect(await other('exclusive')).toBe('file_busy');
   expect(await other('shared')).toBe('locked');
   await reader.release();
   expect(await other('exclusive')).toBe('locked');
   await lock('exclusive');
+});
+
+test('a file that may not be written is still locked for its removal, while nobody uses it', async () => {
+  // as an export that takes root's rights away
+  const squashed = ['setpriv', '--bounding-set=-dac_override,-dac_read_search'];
+  await chmod(path, 0o444);
+  expect(await other('exclusive', squashed)).toBe('not excluding');
+  const reader = await lock('shared');
+  expect(await other('exclusive', squashed)).toBe('file_busy');
+  expect(await other('shared', squashed)).toBe('locked');
+  await setLock(reader.handle.fd, 'shared', { start: 100n, lengthBytes: 1n });
+  await setLock(reader.handle.fd, 'none', { start: 1n << 62n, lengthBytes: 1n });
+  expect(await other('exclusive', squashed)).toBe('file_busy');
+  await reader.release();
+  await lock('exclusive');
+  expect(await other('exclusive', squashed)).toBe('file_busy');
 });
 
 test('a name that means another file by the time of the lock is opened again', async () => {

@@ -22,9 +22,9 @@ export type LockMode = 'shared' | 'exclusive';
 export interface FileLock {
   readonly path: string;
   readonly mode: LockMode;
-  /** Of the locked file; open for writing too when the lock is exclusive. */
+  /** Of the locked file; open for writing too when the lock is exclusive, and the file may be written. */
   readonly handle: FileHandle;
-  /** False on a file system without locks: others are not kept out. */
+  /** False on a file system without locks, and for a file that may not be written: others are not all kept out. */
   readonly excludes: boolean;
   /** @throws VirtkeepError file_busy when the lock was lost meanwhile (its server was away too long), and another has it */
   confirm(): Promise<void>;
@@ -48,9 +48,9 @@ export function whenLocksAreMissing(tell: TellMissing): void {
  */
 export async function lockFile(path: string, mode: LockMode): Promise<FileLock> {
   for (let opening = 1; opening <= MAX_OPENINGS; opening += 1) {
-    const handle = await opened(path, mode);
+    const { handle, mayWrite } = await opened(path, mode);
     try {
-      const result = await taken(handle, path, mode);
+      const result = mayWrite ? await taken(handle, path, mode) : await takenUnwritable(handle);
       if (result === 'held') throw fileBusy(path);
       if (await isStillNamed(handle, path)) return new HeldLock(path, mode, handle, result === 'locked');
     } catch (error) {
@@ -111,12 +111,29 @@ class HeldLock implements FileLock {
   }
 }
 
-async function opened(path: string, mode: LockMode): Promise<FileHandle> {
+async function opened(path: string, mode: LockMode): Promise<{ handle: FileHandle; mayWrite: boolean }> {
+  const flags = mode === 'exclusive' ? 'r+' : 'r';
   try {
-    return await open(path, mode === 'exclusive' ? 'r+' : 'r');
+    const handle = await open(path, flags).catch((error: unknown) => {
+      if (mode === 'exclusive' && errnoOf(error) === 'EACCES') return null;
+      throw error;
+    });
+    return { handle: handle ?? (await open(path, 'r')), mayWrite: handle !== null };
   } catch (error) {
     throw fromIoError(error, 'opening', path);
   }
+}
+
+/**
+ * Of another owner, on an export that takes root's rights away: it cannot be locked exclusively, and can still be removed.
+ * Others are asked whether they use it, and a shared lock keeps writers out.
+ */
+async function takenUnwritable({ fd }: FileHandle): Promise<'held' | 'unsupported'> {
+  const isHeld =
+    (await setLock(fd, 'shared', OURS)) === 'held' ||
+    (await isLocked(fd, 'exclusive', OURS)) ||
+    (await isLocked(fd, 'exclusive', OF_QEMU));
+  return isHeld ? 'held' : 'unsupported';
 }
 
 async function taken(
