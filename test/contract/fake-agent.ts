@@ -121,6 +121,8 @@ export class FakeAgent {
   openDownloads = 0;
   /** Who uses a thing on this node; may wait, or throw. */
   useOf: (thing: Thing) => Promise<FoundUse['use']> | FoundUse['use'] = () => undefined;
+  /** Why it cannot tell that it uses nothing. */
+  unsure = '';
   /** Every thing it was asked for. */
   readonly askedFor: Thing[] = [];
   /** Asks the controller about the other nodes; of the latest connection. */
@@ -391,7 +393,11 @@ export class FakeAgent {
       findUses: async ({ things }) => {
         if (agent.asksNothing) throw new ServerError(Status.UNIMPLEMENTED, 'unknown method');
         agent.askedFor.push(...things);
-        return { found: await Promise.all(things.map(async thing => ({ use: await agent.useOf(thing) }))) };
+        return {
+          found: await Promise.all(
+            things.map(async thing => ({ use: await agent.useOf(thing), unsure: agent.unsure })),
+          ),
+        };
       },
     };
   }

@@ -57,6 +57,16 @@ test('a use is told with its node, one by a running VM before others', async () 
   expect(await ask(domain('d'))).toEqual([{ kind: 'used', by: { ...use, active: true, nodeName: 'n3' } }]);
 });
 
+test('a node that cannot tell whether it uses a device leaves the answer open, unless another uses it', async () => {
+  const device: Thing = { kind: 'device', key: 'wwn:1' };
+  other.unsure = 'its VM vm names /dev/sdb, which is away';
+  const reason = 'node n2 cannot tell: its VM vm names /dev/sdb, which is away';
+  expect(await ask(device)).toEqual([{ kind: 'unknown', reason }]);
+  const use = { nodeName: '', domainId: 'd', domainName: 'vm', active: false, lastRanHere: false };
+  third.useOf = () => use;
+  expect(await ask(device)).toEqual([{ kind: 'used', by: { ...use, nodeName: 'n3' } }]);
+});
+
 test('of a VM that runs nowhere the node is told whether it ran there last', async () => {
   const id = randomUUID();
   other.useOf = ({ thing }) => ({

@@ -9,7 +9,7 @@ import type { CertificateRenewal } from '../enroll/renewal.ts';
 import type { NodeStatus } from '../node-status.ts';
 import type { Thing } from '../other-nodes.ts';
 import type { QuestionChannel } from '../question-channel.ts';
-import type { LocalUse } from '../workflows/find-uses.ts';
+import type { LocalAnswer } from '../workflows/find-uses.ts';
 import { merge } from './merge.ts';
 import { answerOf, foundMessage, thingMessage, thingOf } from './question-messages.ts';
 
@@ -32,7 +32,7 @@ export interface NodeServiceOptions {
   renewal: CertificateRenewal;
   questions: QuestionChannel;
   /** Who uses things on this node. */
-  findUses(things: readonly Thing[], signal: AbortSignal): Promise<(LocalUse | null)[]>;
+  findUses(things: readonly Thing[], signal: AbortSignal): Promise<LocalAnswer[]>;
 }
 
 /** `NodeService`; what its methods promise stands in the proto. */

@@ -30,8 +30,9 @@ export function answerOf({ answer }: UseAnswer): Answer {
   return { kind: 'unknown', reason: answer?.value ?? 'the controller gave no answer' };
 }
 
-export function foundMessage(use: Omit<Use, 'nodeName'> | null): FoundUse {
-  if (use === null) return { use: undefined };
-  const { domainId, domainName, active = false } = use;
-  return { use: { nodeName: '', domainId, domainName, active, lastRanHere: false } };
+export function foundMessage(answer: Omit<Use, 'nodeName'> | { unsure: string } | null): FoundUse {
+  if (answer === null) return { use: undefined, unsure: '' };
+  if ('unsure' in answer) return { use: undefined, unsure: answer.unsure };
+  const { domainId, domainName, active = false } = answer;
+  return { use: { nodeName: '', domainId, domainName, active, lastRanHere: false }, unsure: '' };
 }

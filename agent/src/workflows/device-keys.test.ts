@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { blockKeys, deviceKeysOf, networkKey } from './device-keys.ts';
+import { blockKeys, deviceKeysOf, isUnknownDevice, mayBeBlockDevice, networkKey } from './device-keys.ts';
 
 test.each([
   [
@@ -55,4 +55,39 @@ test('a device is found by its links, whatever path names it', async () => {
   } finally {
     await rm(devices, { recursive: true });
   }
+});
+
+test('a device that is away is not known by where it was, and by what it is', async () => {
+  const devices = await mkdtemp(join(tmpdir(), 'devices-'));
+  try {
+    await mkdir(join(devices, 'disk/by-id'), { recursive: true });
+    await writeFile(join(devices, 'sda'), '');
+    const isUnknown = (name: string, device: 'disk' | 'cdrom' = 'disk') =>
+      isUnknownDevice({ type: 'block', device, path: join(devices, name) }, devices);
+    expect(await isUnknown('sda')).toBe(false);
+    expect(await isUnknown('sdb')).toBe(true);
+    expect(await isUnknown('disk/by-path/pci-0000:00:1f.2-ata-1')).toBe(true);
+    expect(await isUnknown('disk/by-id/wwn-0x600140512345678a')).toBe(false);
+    expect(await isUnknown('sr0', 'cdrom')).toBe(false);
+    const network = { protocol: 'iscsi', name: 'iqn.2013-07.com.example:lab/2' };
+    expect(
+      await isUnknownDevice({ type: 'network', device: 'disk', path: undefined, network }, devices),
+    ).toBe(false);
+    expect(await isUnknownDevice({ type: 'file', device: 'disk', path: '/pool/a.qcow2' }, devices)).toBe(
+      false,
+    );
+  } finally {
+    await rm(devices, { recursive: true });
+  }
+});
+
+test.each([
+  ['wwn:600140512345678a', true],
+  ['iscsi:iqn.2013-07.com.example:lab/0', true],
+  ['dm-uuid-LVM-abc', true],
+  ['path:/dev/sdb', true],
+  ['rbd:pool/image', false],
+  ['nbd:store:10809/disk', false],
+])('what is known as %s may be a block device: %p', (key, may) => {
+  expect(mayBeBlockDevice(key)).toBe(may);
 });

@@ -8,6 +8,8 @@ import type { DiskConfig, NetworkSource } from '../domain-xml/index.ts';
 
 const DEVICES = '/dev';
 const NBD_PORT = '10809';
+/** Of devices that have no name of their own. */
+const BY_PATH = 'path:';
 /** Names of udev that tell what a device is, not where it is plugged in or how it is called. */
 const IDENTITY = /^(wwn|scsi|nvme|ata|virtio|dm-uuid|md-uuid|usb)-/;
 
@@ -21,7 +23,7 @@ export async function deviceKeysOf(
   devices = DEVICES,
 ): Promise<string[]> {
   if (disk.network) return [networkKey(disk.network)];
-  if (disk.path === undefined || (disk.type !== 'block' && !disk.path.startsWith('/dev/'))) return [];
+  if (disk.path === undefined || !isDevice(disk)) return [];
   const real = await realpath(disk.path).catch(() => disk.path!);
   const links = await Promise.all(
     ['by-id', 'by-path'].map(kind => linksTo(real, join(devices, 'disk', kind))),
@@ -30,6 +32,30 @@ export async function deviceKeysOf(
   const own = disk.path.startsWith(join(devices, 'disk/')) ? [disk.path.split('/').at(-1)!] : [];
   return blockKeys([...new Set([...own, ...links.flat()])], real);
 }
+
+const isDevice = ({ type, path }: Pick<DiskConfig, 'type' | 'path'>): boolean =>
+  type === 'block' || path?.startsWith('/dev/') === true;
+
+/**
+ * Whether a disk's device is away and its path tells only where it was: it may be any device that is asked for. Drives of
+ * CDs and floppies are not meant.
+ */
+export async function isUnknownDevice(
+  disk: Pick<DiskConfig, 'type' | 'device' | 'path' | 'network'>,
+  devices = DEVICES,
+): Promise<boolean> {
+  if (disk.network || disk.path === undefined || !isDevice(disk)) return false;
+  if (disk.device !== 'disk' && disk.device !== 'lun') return false;
+  const isAway = await realpath(disk.path).then(
+    () => false,
+    () => true,
+  );
+  return isAway && (await deviceKeysOf(disk, devices)).every(key => key.startsWith(BY_PATH));
+}
+
+/** Whether what has this key may be a block device: of an iSCSI target the kernel may have made one. */
+export const mayBeBlockDevice = (key: string): boolean =>
+  key.startsWith(BY_PATH) || /^(wwn|iscsi):/.test(key) || IDENTITY.test(key);
 
 /** Portals and monitors are left out: one target has several, and each node may name another. */
 export function networkKey({ protocol, name, host }: NetworkSource): string {
@@ -51,7 +77,7 @@ export function blockKeys(names: readonly string[], real: string): string[] {
     if (iscsi) keys.add(iscsiKey(iscsi[1]!, iscsi[2]!));
     else if (IDENTITY.test(name)) keys.add(worldWide(name));
   }
-  return keys.size > 0 ? [...keys].sort() : [`path:${real}`];
+  return keys.size > 0 ? [...keys].sort() : [`${BY_PATH}${real}`];
 }
 
 /** The world wide name of a LUN is one, whether the node sees it by one path or by multipath. */

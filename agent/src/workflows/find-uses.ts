@@ -11,7 +11,7 @@ import { pathOf } from '../inventory/disk-facts.ts';
 import { fromLibvirt, isNoDomain } from '../libvirt/errors.ts';
 import type { Thing, Use } from '../other-nodes.ts';
 import type { PoolRecord } from '../pools/index.ts';
-import { deviceKeysOf } from './device-keys.ts';
+import { deviceKeysOf, isUnknownDevice, mayBeBlockDevice } from './device-keys.ts';
 
 export interface FindUsesDependencies {
   libvirt(): Libvirt;
@@ -23,18 +23,21 @@ export interface FindUsesDependencies {
 
 export type LocalUse = Omit<Use, 'nodeName'>;
 
+/** Null: nobody here uses it; `unsure`: why that cannot be told. */
+export type LocalAnswer = LocalUse | { unsure: string } | null;
+
 /** Domains read at a time. */
 const WIDTH = 8;
 
 /**
- * One answer per thing; null: nobody here uses it.
+ * One answer per thing.
  * @throws VirtkeepError libvirt_unreachable, libvirt_failed, pool_not_found, xml_invalid
  */
 export async function findUses(
   dependencies: FindUsesDependencies,
   things: readonly Thing[],
   signal: AbortSignal,
-): Promise<(LocalUse | null)[]> {
+): Promise<LocalAnswer[]> {
   try {
     return await find(dependencies, things, signal);
   } catch (error) {
@@ -47,14 +50,17 @@ async function find(
   dependencies: FindUsesDependencies,
   things: readonly Thing[],
   signal: AbortSignal,
-): Promise<(LocalUse | null)[]> {
+): Promise<LocalAnswer[]> {
   const libvirt = dependencies.libvirt();
   const inDefinitions = things.some(thing => thing.kind !== 'domain');
   const pools = inDefinitions ? await dependencies.pools(signal) : [];
-  const used = inDefinitions ? await usesByDomains(libvirt, pools, signal) : new Map<string, LocalUse>();
+  const { used, unsure } = inDefinitions ? await usesByDomains(libvirt, pools, signal) : NOTHING;
   return mapLimited(things, WIDTH, async thing => {
     throwIfAborted(signal);
-    return (await useOf(dependencies, libvirt, thing, used, pools)) ?? claimed(dependencies.claims, thing);
+    const use =
+      (await useOf(dependencies, libvirt, thing, used, pools)) ?? claimed(dependencies.claims, thing);
+    if (use !== null || unsure === undefined || thing.kind !== 'device') return use;
+    return mayBeBlockDevice(thing.key) ? { unsure } : null;
   });
 }
 
@@ -102,32 +108,47 @@ function claimed(claims: Claims, thing: Thing): LocalUse | null {
   return by ? { ...by } : null;
 }
 
-/** Real paths of files and names of devices, by whom they are used. */
+interface UsesByDomains {
+  /** By whom, by real paths of files and names of devices. */
+  used: Map<string, LocalUse>;
+  /** Why a device may be used that is not named. */
+  unsure?: string;
+}
+
+const NOTHING: UsesByDomains = { used: new Map() };
+
 async function usesByDomains(
   libvirt: Libvirt,
   pools: readonly PoolRecord[],
   signal: AbortSignal,
-): Promise<Map<string, LocalUse>> {
-  const used = new Map<string, LocalUse>();
+): Promise<UsesByDomains> {
+  const uses: UsesByDomains = { used: new Map() };
   await mapLimited(await libvirt.domains(), WIDTH, async domain => {
     throwIfAborted(signal);
     const use = { domainId: domain.uuid, domainName: domain.name };
-    for (const name of await namesOf(domain, pools)) used.set(name, use);
+    const { names, away } = await namesOf(domain, pools);
+    for (const name of names) uses.used.set(name, use);
+    if (away !== undefined) uses.unsure = `its VM ${domain.name} names ${away}, which is away`;
   });
-  return used;
+  return uses;
 }
 
 /** What a domain's definitions, live and inactive ones and those in its saved states, stand on. */
-async function namesOf(domain: Domain, pools: readonly PoolRecord[]): Promise<Set<string>> {
+async function namesOf(
+  domain: Domain,
+  pools: readonly PoolRecord[],
+): Promise<{ names: Set<string>; away: string | undefined }> {
+  let away: string | undefined;
   const names = await referredTo(domain, pools);
   for (const { config } of await definitionsOf(domain)) {
     for (const disk of config?.disks ?? []) {
       const path = pathOf(disk, pools);
       if (path !== undefined) names.add(path);
       for (const key of await deviceKeysOf({ ...disk, path })) names.add(deviceName(key));
+      if (await isUnknownDevice({ ...disk, path })) away = path;
     }
   }
-  return names;
+  return { names, away };
 }
 
 /** Never a path, which begins with a slash. */

@@ -10,7 +10,7 @@ import type { Inventory } from './inventory.ts';
 /** Below the time after which the asking node gives up. */
 const NODE_LIMIT_MS = 8_000;
 
-/** What one node says of a thing: that it may use it, but was not heard, is a text. */
+/** What one node says of a thing; that it may use it, but was not heard, is a text. */
 type Word = { nodeName: string; found: FoundUse } | { nodeName: string; unheard: string };
 
 export class OtherNodes {
@@ -76,6 +76,9 @@ export class OtherNodes {
     const use = uses.find(({ active }) => active) ?? uses[0];
     if (use)
       return { answer: { $case: 'used', value: { ...use, lastRanHere: this.#ranLast(askerId, use) } } };
+    const unsure = words.find(word => 'found' in word && word.found.unsure !== '');
+    if (unsure && 'found' in unsure)
+      return unknown(`node ${unsure.nodeName} cannot tell: ${unsure.found.unsure}`);
     const unheard = words.find(word => 'unheard' in word);
     if (unheard) return unknown(`node ${unheard.nodeName} was not heard: ${unheard.unheard}`);
     return { answer: { $case: 'unused', value: {} } };

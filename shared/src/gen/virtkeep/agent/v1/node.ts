@@ -150,7 +150,11 @@ export interface FindUsesResponse {
 
 export interface FoundUse {
   /** Absent: not used. */
-  use: Use | undefined;
+  use:
+    | Use
+    | undefined;
+  /** Why the node cannot tell that it does not use the thing; empty when it can. */
+  unsure: string;
 }
 
 function createBaseGetInfoRequest(): GetInfoRequest {
@@ -2003,13 +2007,16 @@ export const FindUsesResponse: MessageFns<FindUsesResponse> = {
 };
 
 function createBaseFoundUse(): FoundUse {
-  return { use: undefined };
+  return { use: undefined, unsure: "" };
 }
 
 export const FoundUse: MessageFns<FoundUse> = {
   encode(message: FoundUse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.use !== undefined) {
       Use.encode(message.use, writer.uint32(10).fork()).join();
+    }
+    if (message.unsure !== "") {
+      writer.uint32(18).string(message.unsure);
     }
     return writer;
   },
@@ -2035,6 +2042,14 @@ export const FoundUse: MessageFns<FoundUse> = {
             message.use = Use.decode(reader, reader.uint32());
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.unsure = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2048,13 +2063,19 @@ export const FoundUse: MessageFns<FoundUse> = {
   },
 
   fromJSON(object: any): FoundUse {
-    return { use: isSet(object.use) ? Use.fromJSON(object.use) : undefined };
+    return {
+      use: isSet(object.use) ? Use.fromJSON(object.use) : undefined,
+      unsure: isSet(object.unsure) ? globalThis.String(object.unsure) : "",
+    };
   },
 
   toJSON(message: FoundUse): unknown {
     const obj: any = {};
     if (message.use !== undefined) {
       obj.use = Use.toJSON(message.use);
+    }
+    if (message.unsure !== "") {
+      obj.unsure = message.unsure;
     }
     return obj;
   },
@@ -2065,6 +2086,7 @@ export const FoundUse: MessageFns<FoundUse> = {
   fromPartial(object: DeepPartial<FoundUse>): FoundUse {
     const message = createBaseFoundUse();
     message.use = (object.use !== undefined && object.use !== null) ? Use.fromPartial(object.use) : undefined;
+    message.unsure = object.unsure ?? "";
     return message;
   },
 };
