@@ -83,6 +83,18 @@ export async function convertImage(source: string, target: string, options: Conv
   );
 }
 
+/**
+ * Whether nothing was ever written to an overlay, also while it is in use. A cluster of its own, be it one of zeros, hides
+ * what the file below has there.
+ * @throws VirtkeepError qemu_img_failed
+ */
+export async function isEmptyOverlay(path: string, options: RunOptions): Promise<boolean> {
+  const entries = parseJson(
+    await qemuImg('map', ['--output=json', '-U', '-f', 'qcow2', absolute(path)], options),
+  ) as { depth: number; present?: boolean }[];
+  return entries.every(({ depth, present }) => depth > 0 || present === false);
+}
+
 export interface CheckResult {
   ok: boolean;
   corruptions: number;

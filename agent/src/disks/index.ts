@@ -2,7 +2,14 @@
 export { isEncrypted, type Layer, readLayers } from './chain.ts';
 export { diskId } from './disk-id.ts';
 export { type FingerprintStore, fingerprintOf } from './fingerprint.ts';
-export { checkImage, convertImage, createImage, imageInfo, rebaseUnsafe } from './image.ts';
+export {
+  checkImage,
+  convertImage,
+  createImage,
+  imageInfo,
+  isEmptyOverlay,
+  rebaseUnsafe,
+} from './image.ts';
 export { readImageHeader, SECTOR_BYTES } from './qcow2-header.ts';
 export { qemuImg } from './qemu-img.ts';
 export { assertSelfContained } from './self-contained.ts';

@@ -299,11 +299,17 @@ test('a layer made for a VM needs no answer as long as that runs here, and does 
   expect(await remove(node({ id: OWNER, running: true }), ['a.qcow2'], question)).toEqual([]);
 });
 
-function replace(libvirt: Libvirt, files: { from: string; to: string }[], leaving: string[]) {
+function replace(
+  libvirt: Libvirt,
+  files: { from: string; to: string }[],
+  leaving: string[],
+  leavingFiles: string[] = [],
+) {
   const pools = async () => [samplePool('one', { path: directory })];
   const paths = files.map(({ from, to }) => ({ from: at(from), to: at(to) }));
   return replaceImages({ libvirt: () => libvirt, pools, otherNodes: NOBODY_ASKED }, paths, {
     leaving,
+    leavingFiles: leavingFiles.map(at),
     signal: AbortSignal.timeout(20_000),
   });
 }
@@ -326,10 +332,27 @@ test('an image takes the place of one that only those use which give it up', asy
   const close = await open('base.qcow2', true);
   await expect(replace(libvirt, files, [OWNER, OTHER])).rejects.toMatchObject({ msgKey: 'image_in_use' });
   await close();
-  image('new-clone.qcow2', 'base.qcow2');
+  // who has one open for long stops all of them, and none halfway
+  expect(existsSync(at('new-clone.qcow2'))).toBe(true);
   await replace(libvirt, files, [OWNER, OTHER]);
   expect(readFileSync(at('base.qcow2')).equals(content)).toBe(true);
 }, 30_000);
+
+test('an image that is given up holds nothing up when its domain is gone, and does when another has it by then', async () => {
+  image('base.qcow2');
+  image('orphan.qcow2', 'base.qcow2');
+  image('new.qcow2');
+  const template = { id: OWNER, disks: { vda: 'base.qcow2' } };
+  const files = [{ from: 'new.qcow2', to: 'base.qcow2' }];
+  const taken = node(template, { id: OTHER, disks: { vda: 'orphan.qcow2' } });
+  for (const [libvirt, given] of [[node(template), []] as const, [taken, ['orphan.qcow2']] as const])
+    await expect(replace(libvirt, files, [OWNER], [...given])).rejects.toMatchObject({
+      msgKey: 'image_in_use',
+    });
+  const content = readFileSync(at('new.qcow2'));
+  await replace(node(template), files, [OWNER], ['orphan.qcow2']);
+  expect(readFileSync(at('base.qcow2')).equals(content)).toBe(true);
+});
 
 test('an answer that may still come is waited for, and not for ever', () => {
   const told: string[] = [];

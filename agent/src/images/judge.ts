@@ -23,6 +23,8 @@ export interface ImageQuestion {
   ownerId?: string;
   /** Domains that give the files up: no use of theirs counts, nor that one of their images stands on another. */
   leaving?: readonly string[];
+  /** Files that are given up with them, also those whose domain is gone by now. Real paths. */
+  leavingFiles?: readonly string[];
   /** Files that may stand on others: new images that are to take a place among them. */
   arriving?: readonly string[];
   /**
@@ -55,12 +57,15 @@ export async function judgeImages(
   const pools = await withRealPaths(await dependencies.pools(signal));
   const node = await filesOfNode(dependencies.libvirt(), pools, question.ownerId);
   const leaving = new Set(question.leaving);
+  const leavingFiles = new Set(question.leavingFiles);
   const known = new Set([...paths, ...(question.arriving ?? [])]);
   const homes = paths.flatMap(path => poolOfPath(path, pools)?.path ?? []);
   const children = await childrenOf(paths, homes);
   for (const path of paths) {
     const user = node.users.get(path)?.find(({ domainId }) => !leaving.has(domainId));
-    const child = children.get(path)?.find(file => !known.has(file) && !isLeaving(node, file, leaving));
+    const child = children
+      .get(path)
+      ?.find(file => !known.has(file) && !isLeaving(node, file, leaving, leavingFiles));
     if (user) verdicts.set(path, { kind: 'used', by: `the domain ${user.name}` });
     else if (child) verdicts.set(path, { kind: 'used', by: `${child}, which stands on it` });
     else verdicts.set(path, FREE);
@@ -73,9 +78,15 @@ export async function judgeImages(
 }
 
 /** An image of the domains that give theirs up, and of nobody else. */
-function isLeaving({ users }: NodeFiles, file: string, leaving: ReadonlySet<string>): boolean {
+function isLeaving(
+  { users }: NodeFiles,
+  file: string,
+  leaving: ReadonlySet<string>,
+  leavingFiles: ReadonlySet<string>,
+): boolean {
   const found = users.get(file) ?? [];
-  return found.length > 0 && found.every(({ domainId }) => leaving.has(domainId));
+  const isGivenUp = leavingFiles.has(file) || found.length > 0;
+  return isGivenUp && found.every(({ domainId }) => leaving.has(domainId));
 }
 
 /**

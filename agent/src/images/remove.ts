@@ -146,34 +146,46 @@ function upperFirst(chains: ReadonlyMap<string, readonly string[]>): string[] {
 }
 
 /**
- * Gives a new image the name of one that only the `leaving` domains use, all of which are off. Nobody can open the former
- * one meanwhile.
+ * Gives new images the names of those that only the `leaving` domains use, all of which are off. Nobody can open one of the
+ * former ones meanwhile: all are held before the first is replaced, so that somebody who has one open stops nothing halfway.
  * @param files all that are replaced together; what stands on one of them is replaced, too
- * @throws VirtkeepError image_in_use, image_use_unknown, io_failed; LibvirtError
+ * @throws VirtkeepError image_in_use, image_use_unknown: nothing was replaced; io_failed; LibvirtError
  */
 export async function replaceImages(
   dependencies: ImageDependencies,
   files: readonly { from: string; to: string }[],
   { signal, onReplaced, ...question }: ImageQuestion & { signal: AbortSignal; onReplaced?: () => void },
 ): Promise<void> {
-  await requireReplaceable(
-    dependencies,
-    files.map(({ to }) => to),
-    { ...question, arriving: files.map(({ from }) => from), signal },
-  );
-  for (const { from, to } of files) {
-    throwIfAborted(signal);
-    const held = (await exists(to)) ? await holdPatiently(to, signal) : { release: async () => {} };
-    if (!held) throw new VirtkeepError('image_in_use', { path: to, user: 'a process that has it open' });
-    try {
-      await rename(from, to);
-      await syncDirectoryOf(to);
-    } catch (error) {
-      throw fromIoError(error, 'replacing', to);
-    } finally {
-      await held.release();
+  const arriving = [...(question.arriving ?? []), ...files.map(({ from }) => from)];
+  const places = files.map(({ to }) => to);
+  await requireReplaceable(dependencies, places, { ...question, arriving, signal });
+  const held: HeldImage[] = [];
+  try {
+    for (const path of places) held.push(await holdToReplace(path, signal));
+    for (const { from, to } of files) {
+      await replaceImage(from, to);
+      onReplaced?.();
     }
-    onReplaced?.();
+  } finally {
+    for (const image of held) await image.release();
+  }
+}
+
+/** @throws VirtkeepError image_in_use, canceled */
+async function holdToReplace(path: string, signal: AbortSignal): Promise<HeldImage> {
+  throwIfAborted(signal);
+  if (!(await exists(path))) return { release: async () => {} };
+  const held = await holdPatiently(path, signal);
+  if (!held) throw new VirtkeepError('image_in_use', { path, user: 'a process that has it open' });
+  return held;
+}
+
+async function replaceImage(from: string, to: string): Promise<void> {
+  try {
+    await rename(from, to);
+    await syncDirectoryOf(to);
+  } catch (error) {
+    throw fromIoError(error, 'replacing', to);
   }
 }
 

@@ -90,7 +90,7 @@ async function undoEffect(
     case 'changed_disks':
       return completeChange(dependencies.libvirt(), effect, { signal, warn });
     case 'template_change':
-      return switchTemplate(dependencies, effect, signal);
+      return switchTemplate(dependencies, effect, { signal, warn });
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal, warn));
   }

@@ -87,7 +87,7 @@ async function run(
   const { templateId, version, cloneIds } = change;
   context.commit({ template_id: templateId, version, clones: cloneIds });
   await context.step('switch', async () => {
-    await switchTemplate(dependencies, change, context.signal, context.progress);
+    await switchTemplate(dependencies, change, context);
     handle.keep();
   });
 }

@@ -1,12 +1,14 @@
 /** The second half of a template's change, after its commit: new files take the place of the former ones. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
+import { isEmptyOverlay, readImageHeader } from '../../disks/index.ts';
 import type { DomainMetadata } from '../../domain-xml/index.ts';
 import { type ImageDependencies, removePieces, replaceImages } from '../../images/index.ts';
 import { patiently } from '../../libvirt/errors.ts';
 import { writeMetadata } from '../../snapshots/index.ts';
 import type { ProgressReporter } from '../context.ts';
 import { type Relative, relativeOf } from './family.ts';
+import { makeOverlay } from './images.ts';
 
 export interface TemplateChange {
   templateId: string;
@@ -17,6 +19,12 @@ export interface TemplateChange {
   files: { domainId: string; from: string; to: string }[];
 }
 
+interface SwitchOptions {
+  signal: AbortSignal;
+  warn: (text: string) => void;
+  progress?: ProgressReporter;
+}
+
 /**
  * Brings the new world about, from wherever it is. Idempotent: a new file that is gone has taken its place. Nothing happens
  * while one of the domains runs: it would lose its disk under it.
@@ -25,9 +33,9 @@ export interface TemplateChange {
 export async function switchTemplate(
   images: ImageDependencies,
   change: TemplateChange,
-  signal: AbortSignal,
-  progress?: ProgressReporter,
+  options: SwitchOptions,
 ): Promise<void> {
+  const { signal } = options;
   const ids = [change.templateId, ...change.cloneIds];
   const family = await patiently(signal, async () => {
     const found = new Map<string, Relative>();
@@ -38,12 +46,15 @@ export async function switchTemplate(
     return found;
   });
   await refuseRunning([...family.values()], signal);
-  await replaceAll(images, change, new Set(family.keys()), signal, progress);
+  await replaceAll(images, change, new Set(family.keys()), options);
   for (const id of change.cloneIds) {
     const parent = { id: change.templateId, version: change.version };
     await note(family.get(id), { parent }, signal);
   }
   await note(family.get(change.templateId), { templateVersion: change.version }, signal);
+  // last: a domain that is defined again until then has its new file
+  const pieces = change.files.flatMap(({ from }) => [from, anewBeside(from)]);
+  await removePieces(pieces, signal);
 }
 
 async function refuseRunning(family: Relative[], signal: AbortSignal): Promise<void> {
@@ -52,42 +63,100 @@ async function refuseRunning(family: Relative[], signal: AbortSignal): Promise<v
       throw new VirtkeepError('domain_running', { domain: config.name });
 }
 
+type Replacement = Pick<TemplateChange['files'][number], 'from' | 'to'>;
+
 /**
  * Puts the new files in their places, those of domains that exist; the others are nobody's. That only the family uses the
- * former ones was proven before the commit, so that a node which does not answer now holds nothing up.
+ * former ones was proven before the commit, so that a node which does not answer now holds nothing up, nor does the disk of
+ * a clone that was undefined since.
  */
 async function replaceAll(
   images: ImageDependencies,
-  { templateId, cloneIds, files }: TemplateChange,
+  change: TemplateChange,
   known: ReadonlySet<string>,
-  signal: AbortSignal,
-  progress?: ProgressReporter,
+  { signal, warn, progress }: SwitchOptions,
 ): Promise<void> {
-  const due: { from: string; to: string }[] = [];
-  const unclaimed: string[] = [];
+  const { templateId, cloneIds, files } = change;
+  const due = await dueOf(change, known);
+  const templates = due.filter(({ to }) => isTemplates(change, to));
+  const anew = await spoiledOverlays(change, templates, known, signal);
+  const all: Replacement[] = [];
+  for (const file of anew) all.push(await makeAnew(file, signal));
+  all.push(...due);
+  let done = files.length - all.length;
+  progress?.total(files.length);
+  const onReplaced = () => {
+    done += 1;
+    progress?.done(done);
+  };
+  await patiently(signal, () => {
+    const left = all.slice(done - (files.length - all.length));
+    return replaceImages(images, left, {
+      leaving: [templateId, ...cloneIds],
+      leavingFiles: files.map(({ to }) => to),
+      arriving: files.map(({ from }) => from),
+      unanswered: 'take',
+      signal,
+      onReplaced,
+    });
+  });
+  for (const { to } of anew)
+    warn(
+      `${to} was written to while its template was being changed; it is empty again, as that of every clone.`,
+    );
+}
+
+const isTemplates = ({ templateId, files }: TemplateChange, path: string): boolean =>
+  files.some(({ domainId, to }) => domainId === templateId && to === path);
+
+/** The new files that have not taken their places. Clones stand on the template's also when its domain is gone. */
+async function dueOf(
+  { templateId, files }: TemplateChange,
+  known: ReadonlySet<string>,
+): Promise<Replacement[]> {
+  const due: Replacement[] = [];
   for (const { domainId, from, to } of files) {
     const isMade = await exists(from);
-    if (isMade && known.has(domainId)) due.push({ from, to });
-    else if (isMade) unclaimed.push(from);
-    else if (known.has(domainId) && !(await exists(to)))
+    if (isMade && (known.has(domainId) || (domainId === templateId && known.size > 0)))
+      due.push({ from, to });
+    if (!isMade && known.has(domainId) && !(await exists(to)))
       throw new VirtkeepError('io_failed', {
         operation: 'replacing',
         path: to,
         reason: 'neither it nor its new content is there (is its pool mounted?)',
       });
   }
-  let done = files.length - due.length;
-  progress?.total(files.length);
-  const onReplaced = () => {
-    done += 1;
-    progress?.done(done);
-  };
-  const leaving = [templateId, ...cloneIds];
-  await patiently(signal, () => {
-    const left = due.slice(done - (files.length - due.length));
-    return replaceImages(images, left, { leaving, unanswered: 'take', signal, onReplaced });
-  });
-  await removePieces(unclaimed, signal);
+  return due;
+}
+
+/**
+ * Overlays that took their places before the images below them did, and were written to since, because their domain was
+ * started in between (by virsh, or with the node after a crash). Upon the new image that would be neither the one nor the other.
+ */
+async function spoiledOverlays(
+  { templateId, files }: TemplateChange,
+  templates: readonly Replacement[],
+  known: ReadonlySet<string>,
+  signal: AbortSignal,
+): Promise<Replacement[]> {
+  const found: Replacement[] = [];
+  if (templates.length === 0) return found;
+  for (const { domainId, from, to } of files) {
+    if (domainId === templateId || !known.has(domainId) || (await exists(from))) continue;
+    if (!(await isEmptyOverlay(to, { signal }))) found.push({ from, to });
+  }
+  return found;
+}
+
+/** Where an overlay is made once more; the name of the first one would tell that this one is whole. */
+const anewBeside = (from: string): string => `${from}.anew`;
+
+async function makeAnew({ from, to }: Replacement, signal: AbortSignal): Promise<Replacement> {
+  const { backingPath, backingFormat, virtualSize } = await readImageHeader(to);
+  const path = anewBeside(from);
+  await removePieces([path], signal);
+  await makeOverlay(path, { path: backingPath!, format: backingFormat! }, virtualSize, signal);
+  return { from: path, to };
 }
 
 async function note(
