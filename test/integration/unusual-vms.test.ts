@@ -18,7 +18,7 @@ import { makePlainDisk } from '../lab/disks.ts';
 import { type DiskSpec, type GuestXmlOptions, guestXml } from '../lab/domain-xml.ts';
 import { defineGuest, Guest } from '../lab/guest.ts';
 import { haltingRom } from '../lab/idle-guest.ts';
-import { type CommandFailed, run, waitFor } from '../lab/run.ts';
+import { type CommandFailed, run, succeeds, waitFor } from '../lab/run.ts';
 import { sameContent } from './archive-tools.ts';
 import { WorkflowLab } from './workflow-lab.ts';
 
@@ -254,7 +254,9 @@ test('an encrypted disk is copied as the one file that it is, or not at all', as
     const keys = ['key-secret=s', 'iter-time=10'].map(key => (format === 'luks' ? key : `encrypt.${key}`));
     const options = [...keys, ...(format === 'luks' ? [] : ['encrypt.format=luks'])].join(',');
     const create = ['qemu-img', 'create', '-q', '--object', 'secret,id=s,data=pass'] as const;
-    await run([...create, '-f', format, '-o', options, path, '1M']);
+    // qemu-img measures the processor for the key's strength, and gives up where others are using it
+    const isMade = () => succeeds([...create, '-f', format, '-o', options, path, '1M']);
+    await waitFor('an encrypted image', isMade, 120_000);
     const type = format === 'luks' ? 'raw' : format;
     const devices = `<disk type='file' device='disk'><driver name='qemu' type='${type}'/><source file='${path}'>
       <encryption format='luks'><secret type='passphrase' uuid='${secret}'/></encryption></source>

@@ -11,7 +11,7 @@ import {
   parseSnapshot,
 } from '../domain-xml/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
-import { snapshotXml } from '../libvirt/domains.ts';
+import { listSnapshots, snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isPassing } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
 
@@ -130,7 +130,7 @@ export async function definitionsOf(domain: Domain): Promise<Definition[]> {
       overlays: [],
       memory: [],
     }));
-    for (const snapshot of await domain.snapshots()) {
+    for (const snapshot of await listSnapshots(domain)) {
       const xml = await snapshotXml(snapshot);
       if (xml === null) continue;
       const state = parseSnapshot(xml, snapshot.name);

@@ -1,8 +1,8 @@
-import { type Domain, DomainStateCode, ErrorCode, type Snapshot, SnapshotList } from '@virtkeep/node-libvirt';
+import { type Domain, DomainStateCode, type Snapshot, SnapshotList } from '@virtkeep/node-libvirt';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
 import { snapshotXml } from '../libvirt/domains.ts';
-import { isAnswer, isNoDomain } from '../libvirt/errors.ts';
+import { isNoDomain, isUnlistable } from '../libvirt/errors.ts';
 import { type SavedState, savedStateOf } from '../snapshots/index.ts';
 
 /** A domain as libvirt tells it. */
@@ -63,8 +63,7 @@ async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedStat
   try {
     snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
   } catch (error) {
-    // libvirt 9.0 lists none while it freezes the guest for a new one, which has no name yet (measured)
-    if (old && isAnswer(error, ErrorCode.INVALID_ARG)) return old;
+    if (old && isUnlistable(error)) return old;
     throw error;
   }
   if (snapshots.length === 0) return [];

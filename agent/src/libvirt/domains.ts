@@ -1,7 +1,11 @@
 /** Domains that may not be there, or not any more. */
 import type { Domain, Libvirt, Snapshot } from '@virtkeep/node-libvirt';
+import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { fromLibvirt, isNoDomain, isNoSnapshot } from './errors.ts';
+import { fromLibvirt, isNoDomain, isNoSnapshot, isUnlistable } from './errors.ts';
+
+const LIST_TRIES = 50;
+const LIST_RETRY_MS = 200;
 
 /** What the work gives; `otherwise` when the domain that it asks is not there. @throws LibvirtError, and what `work` throws */
 export async function unlessGone<T, O>(work: () => Promise<T>, otherwise: O): Promise<T | O> {
@@ -16,6 +20,18 @@ export async function unlessGone<T, O>(work: () => Promise<T>, otherwise: O): Pr
 /** The domain; null when there is none. @throws LibvirtError */
 export function findDomain(libvirt: Libvirt, domainId: string): Promise<Domain | null> {
   return unlessGone(() => libvirt.domainByUuid(domainId), null);
+}
+
+/** The saved states of a domain; waits ten seconds for one that is being made. @throws LibvirtError */
+export async function listSnapshots(domain: Domain, flags?: number): Promise<Snapshot[]> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await domain.snapshots(flags);
+    } catch (error) {
+      if (!isUnlistable(error) || tries === LIST_TRIES) throw error;
+    }
+    await sleep(LIST_RETRY_MS);
+  }
 }
 
 /** The XML of a saved state of a list; null when it was deleted since. @throws LibvirtError */

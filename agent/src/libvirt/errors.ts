@@ -12,6 +12,9 @@ export const isNoDomain = (error: unknown): boolean => isAnswer(error, ErrorCode
 /** The domain has no such saved state, or not any more. */
 export const isNoSnapshot = (error: unknown): boolean => isAnswer(error, ErrorCode.NO_DOMAIN_SNAPSHOT);
 
+/** libvirt 9.0 lists no states of a domain while it makes one, which has no name yet (measured). */
+export const isUnlistable = (error: unknown): boolean => isAnswer(error, ErrorCode.INVALID_ARG);
+
 /**
  * The error as the product's: `libvirt_unreachable` when the connection is what failed, `canceled` when the caller stopped
  * waiting, else `libvirt_failed` with the call's name. A VirtkeepError stays as it is.

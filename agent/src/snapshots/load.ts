@@ -3,7 +3,7 @@ import { type Domain, type Libvirt, SnapshotList, SnapshotXml } from '@virtkeep/
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { readLayers } from '../disks/index.ts';
-import { snapshotXml, unlessGone } from '../libvirt/domains.ts';
+import { listSnapshots, snapshotXml, unlessGone } from '../libvirt/domains.ts';
 import type { ChainFile, SavedState } from './chain.ts';
 import type { AutomaticState } from './merge/step.ts';
 import { AUTOMATIC_PREFIX } from './plan.ts';
@@ -19,7 +19,7 @@ export async function loadAllStates(
   domain: Domain,
 ): Promise<{ states: SavedState[]; automatic: SavedState[] }> {
   const current = (await domain.currentSnapshot())?.name ?? null;
-  const snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
+  const snapshots = await listSnapshots(domain, SnapshotList.TOPOLOGICAL);
   const states: SavedState[] = [];
   for (const snapshot of snapshots) {
     const xml = await snapshotXml(snapshot, SnapshotXml.SECURE);

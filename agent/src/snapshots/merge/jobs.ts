@@ -16,7 +16,10 @@ function isOwnJob(picture: ChainPicture, targetDev: string, { path, mirror, job 
   const notes = picture.metadata.looseLayers ?? [];
   if (mirror) {
     if (mirror.job !== ACTIVE_COMMIT) return false;
-    return notes.some(({ path: layer, merging }) => merging === path && layer === mirror.path);
+    // of a disk that is a volume libvirt names no file
+    return notes.some(
+      ({ path: layer, merging }) => merging === path && (layer === mirror.path || mirror.path === null),
+    );
   }
   const isNoted = notes.some(
     ({ merging }) => merging !== undefined && liveDiskOf(picture, merging) === targetDev,

@@ -8,13 +8,14 @@ import {
   type JobStats,
   JobType,
   type Libvirt,
+  SnapshotList,
 } from '@virtkeep/node-libvirt';
 import { exists } from '@virtkeep/shared/files';
 import { qemuImg, readImageHeader, readLayers } from '../../disks/index.ts';
 import { type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
 import { savedXml } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
-import { isAnswer, isNoDomain } from '../../libvirt/errors.ts';
+import { isAnswer, isNoDomain, isUnlistable } from '../../libvirt/errors.ts';
 import { loadAllStates, loadStates } from '../load.ts';
 import { diskStates } from '../state-xml.ts';
 import { writtenSince } from './mark.ts';
@@ -59,7 +60,11 @@ async function pictureOf(
   const live = running ? await domain.xml() : null;
   const persistent = await domain.isPersistent();
   const config = persistent ? await domain.xml(DomainXml.INACTIVE) : null;
-  const { states, automatic } = await loadAllStates(domain);
+  const saving = made !== undefined && running && (await isSaving(domain));
+  const { states, automatic } =
+    saving && (await isBeingMade(domain, live!, made.files))
+      ? { states: [], automatic: [] }
+      : await loadAllStates(domain);
   const { metadata } = parseDomain(live ?? config ?? '', domain.name);
   const liveTops = live === null ? new Map<string, LiveTop>() : await liveTopsOf(domain, live);
   const configTops = config === null ? new Map<string, string>() : topsOf(config);
@@ -97,7 +102,7 @@ async function pictureOf(
     since: await files.sinceOf(made?.files.overlays ?? [], metadata.looseLayers ?? []),
     metadata,
     foreign,
-    saving: made !== undefined && running && (await isSaving(domain)),
+    saving,
   };
 }
 
@@ -112,6 +117,18 @@ async function isSaving(domain: Domain): Promise<boolean> {
   });
   const runs = type === JobType.BOUNDED || type === JobType.UNBOUNDED;
   return runs && params.operation === SNAPSHOT_OPERATION;
+}
+
+/** It is the one for which libvirt lists none, when no disk is on an overlay of it: that comes after the memory. */
+async function isBeingMade(domain: Domain, live: string, { overlays }: MadeFiles): Promise<boolean> {
+  try {
+    await domain.snapshots(SnapshotList.TOPOLOGICAL);
+    return false;
+  } catch (error) {
+    if (!isUnlistable(error)) throw error;
+    const tops = [...diskStates(live).values()].map(({ sourcePath }) => sourcePath);
+    return !overlays.some(({ path }) => tops.includes(path));
+  }
 }
 
 /** In the words that a mirror in the XML has. */

@@ -196,7 +196,11 @@ class Merge {
     this.#repeats = isNew || isWait ? 0 : this.#repeats + 1;
     this.#pollMs = isNew ? FIRST_POLL_MS : Math.min(2 * this.#pollMs, POLL_MS);
     if (isNew) {
-      log.debug('merging layers', { domain: domain.uuid, state: this.#request.name, step: step.do });
+      log[step.do === 'wait' ? 'debug' : 'info']('merging layers', {
+        domain: domain.uuid,
+        state: this.#request.name,
+        step: step.do,
+      });
       if (!isWait) this.#failures = 0;
     }
     if (this.#last === '') await this.#requireMergeable({ domain, picture });
