@@ -78,13 +78,20 @@ export function stateRequestXml(request: StateRequest): string {
   return serializeXml(root);
 }
 
+/** What a disk given as a volume names instead of a file. */
+export interface VolumeName {
+  pool: string;
+  volume: string;
+}
+
 export interface DiskState {
-  /** The top file. */
+  /** The top file; null also for a volume. */
   sourcePath: string | null;
+  volume?: VolumeName;
   /** Format that libvirt opens the top file with. */
   driverType: string | null;
   /** A mirror by block job, an active commit or a copy, that is running or waits for its pivot; and where it goes. */
-  mirror: { job: string; ready: boolean; path: string | null } | null;
+  mirror: { job: string; ready: boolean; path: string | null; volume?: VolumeName } | null;
 }
 
 /** Per target what a domain XML says of its disks' tops. */
@@ -98,6 +105,7 @@ export function diskStates(domainXml: string): Map<string, DiskState> {
     const mirror = child(disk, 'mirror');
     found.set(target, {
       sourcePath: attr(source, 'file') ?? attr(source, 'dev') ?? null,
+      ...volumeOf(source),
       driverType: attr(child(disk, 'driver'), 'type') ?? null,
       mirror: mirror ? mirrorOf(mirror) : null,
     });
@@ -111,7 +119,13 @@ function mirrorOf(mirror: NonNullable<ReturnType<typeof child>>): NonNullable<Di
     job: attr(mirror, 'job') ?? '',
     ready: attr(mirror, 'ready') === 'yes',
     path: attr(source, 'file') ?? attr(source, 'dev') ?? null,
+    ...volumeOf(source),
   };
+}
+
+function volumeOf(source: ReturnType<typeof child>): { volume?: VolumeName } {
+  const [pool, volume] = [attr(source, 'pool'), attr(source, 'volume')];
+  return pool && volume ? { volume: { pool, volume } } : {};
 }
 
 /** Source of a disk in XML. */

@@ -16,10 +16,7 @@ function isOwnJob(picture: ChainPicture, targetDev: string, { path, mirror, job 
   const notes = picture.metadata.looseLayers ?? [];
   if (mirror) {
     if (mirror.job !== ACTIVE_COMMIT) return false;
-    // of a disk that is a volume libvirt names no file
-    return notes.some(
-      ({ path: layer, merging }) => merging === path && (layer === mirror.path || mirror.path === null),
-    );
+    return notes.some(({ path: layer, merging }) => merging === path && layer === mirror.path);
   }
   const isNoted = notes.some(
     ({ merging }) => merging !== undefined && liveDiskOf(picture, merging) === targetDev,

@@ -17,7 +17,7 @@ import { savedXml } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import { isAnswer, isNoDomain, isUnlistable } from '../../libvirt/errors.ts';
 import { loadAllStates, loadStates } from '../load.ts';
-import { diskStates } from '../state-xml.ts';
+import { type DiskState, diskStates, type VolumeName } from '../state-xml.ts';
 import { writtenSince } from './mark.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
 import type { MadeFiles } from './step.ts';
@@ -47,11 +47,12 @@ export function lookAt(
 ): Promise<Look | null> {
   return unlessGone(async () => {
     const domain = await libvirt.domainByUuid(domainId);
-    return { domain, picture: await pictureOf(domain, foreign, made) };
+    return { domain, picture: await pictureOf(libvirt, domain, foreign, made) };
   }, null);
 }
 
 async function pictureOf(
+  libvirt: Libvirt,
   domain: Domain,
   foreign: ReadonlyMap<string, string>,
   made: MadeLook | undefined,
@@ -66,11 +67,11 @@ async function pictureOf(
       ? { states: [], automatic: [] }
       : await loadAllStates(domain);
   const { metadata } = parseDomain(live ?? config ?? '', domain.name);
-  const liveTops = live === null ? new Map<string, LiveTop>() : await liveTopsOf(domain, live);
-  const configTops = config === null ? new Map<string, string>() : topsOf(config);
+  const liveTops = live === null ? new Map<string, LiveTop>() : await liveTopsOf(libvirt, domain, live);
+  const configTops = config === null ? new Map<string, string>() : await topsOf(libvirt, config);
   const files = new Files();
   if (made) await files.addMade(made.files);
-  for (const xml of [live, config]) if (xml !== null) await files.addDisks(xml);
+  for (const xml of [live, config]) if (xml !== null) await files.addDisks(await disksOf(libvirt, xml));
   for (const { overlays, frozen, frozenFormats = {}, memoryPath } of [...states, ...automatic]) {
     for (const [target, overlay] of Object.entries(overlays)) {
       await files.addChain(overlay, 'qcow2');
@@ -131,6 +132,25 @@ async function isBeingMade(domain: Domain, live: string, { overlays }: MadeFiles
   }
 }
 
+/** Per target the disk's top; of one that is given as a volume the file that it is. */
+async function disksOf(libvirt: Libvirt, xml: string): Promise<Map<string, DiskState>> {
+  const disks = diskStates(xml);
+  for (const [target, disk] of disks) {
+    const { sourcePath, volume, mirror } = disk;
+    const resolved = sourcePath ?? (await fileOf(libvirt, volume));
+    const path = mirror && (mirror.path ?? (await fileOf(libvirt, mirror.volume)));
+    disks.set(target, { ...disk, sourcePath: resolved, mirror: mirror && { ...mirror, path } });
+  }
+  return disks;
+}
+
+/** Null for no volume, and for one that libvirt does not know at present. */
+async function fileOf(libvirt: Libvirt, name: VolumeName | undefined): Promise<string | null> {
+  if (!name) return null;
+  const pool = await libvirt.poolByName(name.pool).catch(() => undefined);
+  return (await (await pool?.findVolume(name.volume))?.path()) ?? null;
+}
+
 /** In the words that a mirror in the XML has. */
 const JOB_WORDS: Record<number, string> = {
   [BlockJobType.PULL]: 'pull',
@@ -140,9 +160,9 @@ const JOB_WORDS: Record<number, string> = {
   [BlockJobType.BACKUP]: 'backup',
 };
 
-async function liveTopsOf(domain: Domain, xml: string): Promise<Map<string, LiveTop>> {
+async function liveTopsOf(libvirt: Libvirt, domain: Domain, xml: string): Promise<Map<string, LiveTop>> {
   const tops = new Map<string, LiveTop>();
-  for (const [targetDev, { sourcePath, mirror }] of diskStates(xml)) {
+  for (const [targetDev, { sourcePath, mirror }] of await disksOf(libvirt, xml)) {
     if (sourcePath === null) continue;
     const info = await domain.blockJobInfo(targetDev);
     const job = info && (JOB_WORDS[info.type] ?? 'block');
@@ -151,9 +171,9 @@ async function liveTopsOf(domain: Domain, xml: string): Promise<Map<string, Live
   return tops;
 }
 
-function topsOf(xml: string): Map<string, string> {
+async function topsOf(libvirt: Libvirt, xml: string): Promise<Map<string, string>> {
   const found = new Map<string, string>();
-  for (const [targetDev, { sourcePath }] of diskStates(xml))
+  for (const [targetDev, { sourcePath }] of await disksOf(libvirt, xml))
     if (sourcePath !== null) found.set(targetDev, sourcePath);
   return found;
 }
@@ -182,8 +202,8 @@ async function pathsOfChain(top: string, format: string): Promise<string[]> {
 class Files {
   readonly found = new Map<string, string | null>();
 
-  async addDisks(domainXml: string): Promise<void> {
-    for (const { sourcePath, driverType } of diskStates(domainXml).values())
+  async addDisks(disks: Map<string, DiskState>): Promise<void> {
+    for (const { sourcePath, driverType } of disks.values())
       if (sourcePath !== null) await this.addChain(sourcePath, driverType ?? 'raw');
   }
 
@@ -251,7 +271,7 @@ export async function foreignFiles(libvirt: Libvirt, ...domainIds: string[]): Pr
     try {
       for (const xml of await definitionsOf(other)) {
         for (const { path } of parseDomain(xml, other.name).metadata.attachments) found.set(path, user);
-        for (const { sourcePath, driverType } of diskStates(xml).values()) {
+        for (const { sourcePath, driverType } of (await disksOf(libvirt, xml)).values()) {
           if (sourcePath === null) continue;
           found.set(sourcePath, user);
           if (driverType === 'qcow2')
