@@ -11,7 +11,7 @@ import {
   SnapshotList,
 } from '@virtkeep/node-libvirt';
 import { exists } from '@virtkeep/shared/files';
-import { qemuImg, readImageHeader, readLayers } from '../../disks/index.ts';
+import { isEmptyOverlay, readImageHeader, readLayers } from '../../disks/index.ts';
 import { type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
 import { savedXml } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
@@ -178,12 +178,9 @@ async function topsOf(libvirt: Libvirt, xml: string): Promise<Map<string, string
   return found;
 }
 
-/** A cluster of its own, be it one of zeros, hides what the file below has there. */
-async function isEmptyOverlay(path: string, signal: AbortSignal): Promise<boolean> {
-  if ((await stat(path)).size === 0) return true;
-  const text = await qemuImg('map', ['--output=json', '-U', '-f', 'qcow2', path], { signal });
-  const entries = JSON.parse(text) as { depth: number; present?: boolean }[];
-  return entries.every(({ depth, present }) => depth > 0 || present === false);
+/** A file without a byte was made in part only. */
+async function isNeverWritten(path: string, signal: AbortSignal): Promise<boolean> {
+  return (await stat(path)).size === 0 || isEmptyOverlay(path, { signal });
 }
 
 /** A disk's files, top to bottom. One that is gone is the last: it is named, and nobody knows what it stood on. */
@@ -233,7 +230,7 @@ class Files {
     for (const path of paths) {
       const lower = this.found.get(path);
       const isWhole = lower === null || (lower !== undefined && this.found.has(lower));
-      if (isWhole && !below.has(path) && (await isEmptyOverlay(path, signal))) empty.add(path);
+      if (isWhole && !below.has(path) && (await isNeverWritten(path, signal))) empty.add(path);
     }
     return empty;
   }
