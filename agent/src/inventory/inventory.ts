@@ -12,6 +12,7 @@ import type {
   Inventory as InventoryMessage,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Logger } from '@virtkeep/shared/log';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { Catalogue, PathGate, PoolRecord, Settings } from '../pools/index.ts';
@@ -80,6 +81,7 @@ export class Inventory {
   readonly #stopping = new AbortController();
   readonly #refresher: Refresher;
   readonly #states: StateWatch;
+  readonly #looks = new KeyedQueue();
   readonly #shownDomains = new Shown(Domain, {
     changed: value => this.#publish(`domain ${value.id}`, { $case: 'domainChanged', value }),
     removed: value => this.#publish(`domain ${value}`, { $case: 'domainRemoved', value }),
@@ -238,7 +240,11 @@ export class Inventory {
   }
 
   /** Looks for states that others deleted or reverted to; a domain that is held is looked at when it is free. */
-  async #watchStates(id: string): Promise<void> {
+  #watchStates(id: string): Promise<void> {
+    return this.#looks.run(id, () => this.#lookAtStates(id));
+  }
+
+  async #lookAtStates(id: string): Promise<void> {
     const { link, lockedBy, log } = this.#options;
     const facts = this.#model.domain(id);
     if (!facts) return;

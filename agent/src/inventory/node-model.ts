@@ -5,6 +5,7 @@
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf } from '@virtkeep/shared/errors';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { asSavedState, zfsInstants } from '../lending/zfs-instants.ts';
@@ -47,6 +48,8 @@ export class NodeModel {
   readonly #options: ModelOptions;
   readonly #signal: AbortSignal;
   readonly #zfs = new ZfsDriver();
+  /** One read of a domain at a time: an event's and that of everything overlap, and the older must not end last. */
+  readonly #reads = new KeyedQueue();
   readonly #domains = new Map<string, DomainFacts>();
   readonly #disks = new Map<string, DiskFacts>();
   readonly #outsideFacts = new Map<string, FsFacts>();
@@ -113,7 +116,11 @@ export class NodeModel {
   }
 
   /** @throws LibvirtError */
-  async readDomain(id: string, name = ''): Promise<void> {
+  readDomain(id: string, name = ''): Promise<void> {
+    return this.#reads.run(id, () => this.#readDomain(id, name));
+  }
+
+  async #readDomain(id: string, name: string): Promise<void> {
     throwIfAborted(this.#signal);
     const old = this.#domains.get(id);
     const facts = await readDomainFacts(this.#options.libvirt().domain(id, name || old?.name), old);

@@ -12,6 +12,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Database, FileRow } from '../store/schema.ts';
 import { archiveIdOf, archiveIdOfRow, recordIdOf } from './file-identity.ts';
 import { type FileFilter, listFiles } from './file-list.ts';
@@ -30,7 +31,6 @@ import {
   unpublishedPath,
 } from './file-record.ts';
 import { FileUsers } from './file-users.ts';
-import { KeyedQueue } from './keyed-queue.ts';
 
 export interface NewFile {
   id: string;

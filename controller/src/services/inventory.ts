@@ -13,12 +13,12 @@ import {
   NodeInfo,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { Turns } from '@virtkeep/shared/turns';
 import type { Database, NodeRow, PoolRow } from '../store/schema.ts';
 import { domainDifference } from './domain-difference.ts';
 import { type Conflict, domainHome } from './domain-home.ts';
 import { InventoryStore } from './inventory-store.ts';
-import { KeyedQueue } from './keyed-queue.ts';
 
 export interface NodeEntry {
   row: NodeRow;

@@ -9,11 +9,11 @@
 import { sleep } from '@virtkeep/shared/abort';
 import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
 import type { Inventory } from './inventory.ts';
-import { KeyedQueue } from './keyed-queue.ts';
 import {
   failureOf,
   isUncertain,

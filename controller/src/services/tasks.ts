@@ -7,11 +7,11 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Principal } from '../auth/principal.ts';
 import type { Database, TaskRow } from '../store/schema.ts';
 import type { ChangeFeed } from './changes.ts';
 import type { EventService } from './events.ts';
-import { KeyedQueue } from './keyed-queue.ts';
 import type { TaskFilter } from './task-list.ts';
 import { finishedRow, type TaskOutcome, taskEvent } from './task-outcome.ts';
 import {
