@@ -1,9 +1,11 @@
 // What may change between two increments, and what ends them.
+
 import { utimesSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { newId } from '@virtkeep/shared/ids';
+import { GROWTH_LIMITS } from '../../agent/src/archive/bounds.ts';
 import { loadStates, savedStateId } from '../../agent/src/snapshots/index.ts';
 import { removeSnapshotWorkflow } from '../../agent/src/workflows/snapshot/remove.ts';
 import { makePlainDisk } from '../lab/disks.ts';
@@ -253,6 +255,22 @@ describe('several archives and states of the user', () => {
     const names = () => made.manifest.states.map(({ name }: { name: string }) => name);
     expect(await guest.snapshots()).toEqual(expect.arrayContaining(['mine', ...names()]));
     expect(await guest.snapshots()).toHaveLength(3);
+    await write(guest, 'vda', '2M');
+    made = await increment(lab, guest, made);
+    wanted.push(await diskHashes(lab, guest));
+    await compareStates(lab, made.path, wanted);
+  });
+
+  test('those of an archive that has grown too long are merged once another has taken its place', async () => {
+    const guest = await offGuest(['qcow2']);
+    const long = await increment(lab, guest, await firstBackup(lab, guest));
+    lab.dependencies.growthLimits = { ...GROWTH_LIMITS, states: 2 };
+    await write(guest);
+    let made = await increment(lab, guest, long, { fallbackFull: true, poolId: lab.world.node.pool(1).uuid });
+    delete lab.dependencies.growthLimits;
+    const wanted = [await diskHashes(lab, guest)];
+    expect(made.manifest.fallbackReason).toMatch(/has grown to 2 states/);
+    expect(await guest.snapshots()).toEqual([made.manifest.states[0].name]);
     await write(guest, 'vda', '2M');
     made = await increment(lab, guest, made);
     wanted.push(await diskHashes(lab, guest));

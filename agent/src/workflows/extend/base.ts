@@ -4,7 +4,6 @@ import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import {
   type FileLock,
-  type GrowthLimits,
   lockFile,
   type Manifest,
   openArchive,
@@ -12,7 +11,9 @@ import {
   whyGrown,
 } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
 import { type FoundFile, findBackupFile } from '../restore/source.ts';
+import { retireArchive } from './retired.ts';
 
 export interface BaseArchive {
   pool: PoolRecord;
@@ -31,7 +32,7 @@ export interface BaseArchive {
 export async function readBase(
   request: StartBackupRequest,
   pools: PoolRecord[],
-  { nodeName, growthLimits }: { nodeName: string; growthLimits?: GrowthLimits },
+  { nodeName, growthLimits, settings }: Pick<WorkflowDependencies, 'nodeName' | 'growthLimits' | 'settings'>,
   signal: AbortSignal,
 ): Promise<BaseArchive> {
   const found = await findBackupFile(pools, request.extend);
@@ -42,7 +43,10 @@ export async function readBase(
     const { extendArchiveId, extendFileId } = request;
     const manifest = await manifestOf(found, lock, extendArchiveId || extendFileId, signal);
     const grown = whyGrown(manifest, growthLimits);
-    if (grown !== null) throw notExtendable(found.filename, grown);
+    if (grown !== null) {
+      retireArchive(settings, request.domainId, manifest.backupId);
+      throw notExtendable(found.filename, grown);
+    }
     return { ...found, lock, manifest };
   } catch (error) {
     await lock.release();

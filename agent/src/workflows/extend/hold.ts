@@ -1,5 +1,4 @@
 /** Which of the states that increments made stay on the VM (specification 3.2). */
-import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { isLending } from '../../lending/guard.ts';
@@ -20,6 +19,9 @@ import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { kindOf } from '../domain-kind.ts';
 import { pruneFirmware } from '../state-firmware.ts';
+import { forgetRetired, retiredArchives } from './retired.ts';
+
+const tagOf = ({ description }: Pick<SavedState, 'description'>) => parseIncrementTag(description);
 
 /** Of the states before the current one so many stay when they are not held. */
 const KEPT_BEFORE_CURRENT = 2;
@@ -30,9 +32,9 @@ const KEPT_BEFORE_CURRENT = 2;
  */
 export function statesToMerge(states: readonly SavedState[], backupId: string): string[] {
   return states
-    .flatMap(({ name, description }) => {
-      const tag = parseIncrementTag(description);
-      return tag?.backupId === backupId ? [{ name, number: tag.state }] : [];
+    .flatMap(state => {
+      const tag = tagOf(state);
+      return tag?.backupId === backupId ? [{ name: state.name, number: tag.state }] : [];
     })
     .toSorted((a, b) => a.number - b.number)
     .slice(0, -(KEPT_BEFORE_CURRENT + 1))
@@ -41,21 +43,24 @@ export function statesToMerge(states: readonly SavedState[], backupId: string): 
 
 /**
  * Names of the states of other archives that can never be extended again, because a state was deleted or reverted to after
- * the newest of theirs; oldest first. Nothing needs them any more, and no increment of theirs will ever merge them. Those on
- * branches that the VM left stay: merging one would end the way back there.
+ * the newest of theirs, or because they have grown too long; oldest first. Nothing needs them any more, and no increment of
+ * theirs will ever merge them. Those on branches that the VM left stay: merging one would end the way back there.
  * @param statesDeleted the domain's record of deletions
+ * @param retired ids of archives that have grown too long
  */
 export function abandonedStates(
   states: readonly SavedState[],
   statesDeleted: Date | undefined,
   backupId: string,
+  retired: readonly string[] = [],
 ): string[] {
   const tagged = presentBranch([...states]).present.flatMap(state => {
-    const tag = parseIncrementTag(state.description);
+    const tag = tagOf(state);
     return tag && tag.backupId !== backupId ? [{ state, tag }] : [];
   });
   const extendable = new Set(
     tagged
+      .filter(({ tag }) => !retired.includes(tag.backupId))
       .filter(({ state }) => state.deletedBefore?.getTime() === statesDeleted?.getTime())
       .map(({ tag }) => tag.backupId),
   );
@@ -76,7 +81,7 @@ export async function mergeOldStates(
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   try {
-    for (const name of await namesToMerge(libvirt.domain(domainId), backupId)) {
+    for (const name of await namesToMerge(dependencies, domainId, backupId)) {
       const look = await lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId));
       const state = look?.picture.states.find(candidate => candidate.name === name);
       if (!look || !state) continue;
@@ -99,12 +104,20 @@ export async function mergeOldStates(
   }
 }
 
-async function namesToMerge(domain: Domain, backupId: string): Promise<string[]> {
+async function namesToMerge(
+  { libvirt, settings }: WorkflowDependencies,
+  domainId: string,
+  backupId: string,
+): Promise<string[]> {
+  const domain = libvirt().domain(domainId);
   const states = await loadStates(domain);
+  forgetRetired(settings, domainId, new Set(states.flatMap(state => tagOf(state)?.backupId ?? [])));
   const { metadata } = parseDomain(await domain.xml(), domain.name);
   // lent since: what is lent stays as it is, and the next increment merges
   if (isLending(metadata)) return [];
-  return [...statesToMerge(states, backupId), ...abandonedStates(states, metadata.statesDeleted, backupId)];
+  const retired = retiredArchives(settings, domainId);
+  const abandoned = abandonedStates(states, metadata.statesDeleted, backupId, retired);
+  return [...statesToMerge(states, backupId), ...abandoned];
 }
 
 async function merge(

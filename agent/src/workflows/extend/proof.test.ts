@@ -202,6 +202,12 @@ describe('states of other archives are abandoned', () => {
     expect(abandonedStates([...states, state('mine', '')], undefined, ID)).toEqual(['o1', 'o2']);
   });
 
+  test('when they have grown too long, whatever was deleted', () => {
+    const states = [made('o1', OTHER, 1, before), made('b1', ID, 1, before)];
+    expect(abandonedStates(states, before, ID, [OTHER])).toEqual(['o1']);
+    expect(abandonedStates(states, before, ID, [ID])).toEqual([]);
+  });
+
   test('not while one of them is newer, and not on a branch that was left', () => {
     const states = [made('o1', OTHER, 1, before), made('o2', OTHER, 2, after), made('b1', ID, 1, after)];
     expect(abandonedStates(states, after, ID)).toEqual([]);
