@@ -4,9 +4,12 @@
  *   node archive-run.ts extract <archive> <target>
  *   node archive-run.ts list <archive>
  *   node archive-run.ts append <archive> <source>       adds a state, then takes it away again
+ *   node archive-run.ts grow <archive> <states>         appends small states until it has so many
  *   node archive-run.ts convert <archive> <target> plain|zstd
  * Prints elapsed time and peak memory as JSON. Loading the code is not counted: the agent has it loaded.
  */
+import { randomBytes } from 'node:crypto';
+import { rmSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import {
   ArchiveAppender,
@@ -27,7 +30,12 @@ async function write(source: string, path: string, format: string, hash: boolean
   try {
     await writer.addFile('disk.qcow2', 'disk', source);
     await writer.addBytes('0001_bench.xml', 'domain_xml', Buffer.from('<domain/>'));
-    await writer.finish({ stateNumber: 1, manifest: manifestOf });
+    const layers = [{ member: 'disk.qcow2', stateNumber: 1, frozenBy: null, formerPath: '/pool/disk.qcow2' }];
+    const disk = {
+      id: 'vda', target: 'vda', bus: 'virtio', virtualSizeBytes: 2 ** 34, format: 'qcow2' as const, formerFormat: 'qcow2',
+      formerPath: '/pool/disk.qcow2', poolId: null, poolName: null, layers, base: null,
+    }; // biome-ignore format: one record
+    await writer.finish({ stateNumber: 1, manifest: members => manifestOf(members, { disks: [disk] }) });
   } finally {
     await writer.abort();
   }
@@ -37,20 +45,55 @@ async function write(source: string, path: string, format: string, hash: boolean
 async function append(path: string, source: string): Promise<number> {
   const tailPath = `${path}.tail`;
   const start = performance.now();
-  const appender = await ArchiveAppender.open({ path, signal });
   try {
-    await appender.begin(tailPath);
-    await appender.addFile('disk_s.snapshot', 'layer', source);
-    const xmlMember = '0002_bench.xml';
-    await appender.addBytes(xmlMember, 'domain_xml', Buffer.from('<domain/>'));
-    const { manifest } = appender;
-    const states = [...manifest.states, { ...manifest.states[0]!, number: 2, xmlMember }];
-    await appender.finish({ stateNumber: 2, manifest: members => ({ ...manifest, states, members }) });
+    await extend(path, tailPath, (appender, name) => appender.addFile(name, 'layer', source));
     return performance.now() - start;
   } finally {
-    await appender.abort();
     await undoAppend(path, tailPath);
   }
+}
+
+/** Appends one state as an increment does: a layer of the one disk, the XML of the VM, the manifest. */
+async function extend(
+  path: string,
+  tailPath: string,
+  addLayer: (appender: ArchiveAppender, name: string) => Promise<unknown>,
+): Promise<void> {
+  const appender = await ArchiveAppender.open({ path, signal });
+  try {
+    const { manifest } = appender;
+    const number = manifest.states.length + 1;
+    const layer = `disk_s${number}.snapshot`;
+    const xmlMember = `${String(number).padStart(4, '0')}_bench.xml`;
+    await appender.begin(tailPath);
+    await addLayer(appender, layer);
+    await appender.addBytes(xmlMember, 'domain_xml', Buffer.from('<domain/>'));
+    const states = [...manifest.states, { ...manifest.states[0]!, number, name: `s${number}`, xmlMember }];
+    const disks = withLayer(manifest.disks, { member: layer, stateNumber: number, frozenBy: `s${number}` });
+    await appender.finish({
+      stateNumber: number,
+      manifest: members => ({ ...manifest, incremental: true, disks, states, members }),
+    });
+  } finally {
+    await appender.abort();
+  }
+}
+
+type Disks = ArchiveAppender['manifest']['disks'];
+type Layer = Disks[number]['layers'][number];
+
+const withLayer = ([disk]: Disks, added: Partial<Layer>): Disks =>
+  disk ? [{ ...disk, layers: [...disk.layers, { ...disk.layers[0]!, ...added }] }] : [];
+
+async function grow(path: string, count: number): Promise<number> {
+  const start = performance.now();
+  const tailPath = `${path}.tail`;
+  const bytes = randomBytes(4096);
+  for (let number = 2; number <= count; number++) {
+    await extend(path, tailPath, (appender, name) => appender.addBytes(name, 'layer', bytes));
+    rmSync(tailPath);
+  }
+  return performance.now() - start;
 }
 
 async function convert(from: string, path: string, format: string): Promise<number> {
@@ -101,6 +144,7 @@ const operations: Record<string, () => Promise<number>> = {
   extract: () => extract(first, second),
   list: () => list(first),
   append: () => append(first, second),
+  grow: () => grow(first, Number(second)),
   convert: () => convert(first, second, format),
 };
 const elapsedMs = await operations[operation!]!();

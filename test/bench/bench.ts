@@ -3,7 +3,15 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 
-const BENCHMARKS = ['archive.ts', 'append.ts', 'backup.ts', 'increments.ts', 'lending.ts', 'guest-info.ts'];
+const BENCHMARKS = [
+  'archive.ts',
+  'append.ts',
+  'long.ts',
+  'backup.ts',
+  'increments.ts',
+  'lending.ts',
+  'guest-info.ts',
+];
 
 for (const name of BENCHMARKS) {
   const child = spawn(process.execPath, [join(import.meta.dirname, name), ...process.argv.slice(2)], {

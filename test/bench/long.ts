@@ -1,0 +1,90 @@
+/**
+ * What one more increment costs in a long life: to an archive of 2,000 states against one of 20, and against writing the
+ * same bytes: `node test/bench/long.ts [--quick] [--rounds N]`. Hashes are on; every time ends with fdatasync.
+ *
+ * Works in .cache/bench/long and cleans up after itself.
+ */
+import { mkdirSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { MiB } from '@virtkeep/shared/units';
+import { DENSE, writeImage } from './archive-data.ts';
+import {
+  alternate,
+  type BenchCase,
+  type BenchRow,
+  benchOptions,
+  command,
+  measuredNode,
+  median,
+  printTable,
+  quietDisks,
+} from './lib.ts';
+
+const { quick, rounds } = benchOptions();
+const STATES = quick ? [5, 50] : [20, 2000];
+const INCREMENT_MIB = 55;
+const root = join(import.meta.dirname, '../../.cache/bench/long');
+const runner = join(import.meta.dirname, 'archive-run.ts');
+const at = (name: string) => join(root, name);
+const archiveOf = (states: number, form: string) => at(`${states}.${form === 'zstd' ? 'tar.zst' : 'tar'}`);
+
+const ours = async (...args: string[]) => (await measuredNode(runner, args)).elapsedMs;
+
+function casesOf(form: string): BenchCase[] {
+  const prepare = async () => {
+    rmSync(at('copy'), { force: true });
+    await command('sync', []);
+    await quietDisks();
+  };
+  const dd = ['bs=4M', 'conv=fdatasync', 'status=none', `if=${at('increment')}`, `of=${at('copy')}`];
+  return [
+    ...STATES.map(states => ({
+      name: `${states}`,
+      prepare,
+      run: () => ours('append', archiveOf(states, form), at('increment')),
+    })),
+    {
+      name: 'dd',
+      prepare,
+      run: async (): Promise<undefined> => await command('dd', dd).then(() => undefined),
+    },
+  ];
+}
+
+async function rowsOf(form: 'plain' | 'zstd'): Promise<BenchRow[]> {
+  for (const states of STATES) {
+    await ours('write', at('disk'), archiveOf(states, form), form, 'hash');
+    await ours('grow', archiveOf(states, form), String(states));
+  }
+  const times = await alternate(rounds, casesOf(form));
+  const [few, many] = STATES.map(states => median(times.get(`${states}`)!)) as [number, number];
+  const name = `${INCREMENT_MIB} MiB to ${form === 'plain' ? '.tar' : '.tar.zst'}`;
+  const bytes = statSync(`${archiveOf(STATES[1]!, form)}.sha256`).size;
+  const milliseconds = `${many.toFixed(0)} ms against ${few.toFixed(0)} ms; hash file of ${(bytes / 1024).toFixed(0)} KiB`;
+  return [
+    {
+      name: `${name}: after ${STATES[1]} states / after ${STATES[0]}`,
+      value: many / few,
+      unit: '×',
+      target: 1.5,
+      note: milliseconds,
+    },
+    {
+      name: `${name}: after ${STATES[1]} states / dd conv=fdatasync`,
+      value: many / median(times.get('dd')!),
+      unit: '×',
+    },
+  ];
+}
+
+rmSync(root, { recursive: true, force: true });
+mkdirSync(root, { recursive: true });
+try {
+  writeImage(at('disk'), 64 * MiB);
+  writeImage(at('increment'), INCREMENT_MIB * MiB, DENSE);
+  const rows = [...(await rowsOf('plain')), ...(await rowsOf('zstd'))];
+  const met = printTable(`long lives: median of ${rounds} alternating rounds, fdatasync included`, rows);
+  process.exitCode = met || quick ? 0 : 1;
+} finally {
+  rmSync(root, { recursive: true, force: true });
+}
