@@ -25,19 +25,37 @@ type Json = any;
 let world: World;
 let home: LabNode;
 let afar: LabNode;
+let near: AgentChannel;
 let far: AgentChannel;
 
-/** Where a restore on the first node stops, when that file is there. */
+/** Where an agent stops, until that file is there. */
 const gate = () => join(world.dir, 'gate');
+/** What each agent stops at; it is read at every step. */
+const faultsOf = (node: LabNode) => join(world.dir, `${node.name}.faults`);
 
-/** The first agent can be stopped in the middle of a restore; the second one's clock is off. */
+/** Makes an agent stop at a moment of its next operation, until `release`. */
+function holdAt(node: LabNode, moment: string): void {
+  rmSync(gate(), { force: true });
+  writeFileSync(faultsOf(node), `${moment}=pause:${gate()}`);
+}
+
+const reached = () => waitFor('an agent to stop', () => existsSync(`${gate()}.reached`), PATIENCE_MS);
+
+function release(): void {
+  for (const node of [home, afar]) writeFileSync(faultsOf(node), '');
+  rmSync(`${gate()}.reached`, { force: true });
+  writeFileSync(gate(), '');
+}
+
+/** Both agents can be stopped in the middle of something; the second one's clock is off. */
 async function startAgents(offset: string): Promise<void> {
   const { stdout } = await run(['dpkg-query', '-L', 'libfaketime']);
   const library = stdout.split('\n').find(path => path.endsWith('/libfaketime.so.1'))!;
-  writeFileSync(gate(), '');
+  release();
+  const clock = { LD_PRELOAD: library, FAKETIME: offset, FAKETIME_DONT_FAKE_MONOTONIC: '1' };
   const [one, two] = world.agents;
-  await one!.daemon.restart({ VIRTKEEP_FAULTS: `restore.check.after=pause:${gate()}` });
-  await two!.daemon.restart({ LD_PRELOAD: library, FAKETIME: offset, FAKETIME_DONT_FAKE_MONOTONIC: '1' });
+  await one!.daemon.restart({ VIRTKEEP_FAULTS: `@${faultsOf(home)}` });
+  await two!.daemon.restart({ VIRTKEEP_FAULTS: `@${faultsOf(afar)}`, ...clock });
   for (const agent of world.agents) await world.connected(agent);
 }
 
@@ -47,13 +65,13 @@ beforeAll(async () => {
   const stateDir = join(world.controller.dir, 'state');
   const ca = await ensureCa(stateDir);
   const own = await ensureControllerCertificate(stateDir, ca);
-  const { nodeId, port, node } = world.agents[1]!;
-  far = openAgentChannel(
-    { id: nodeId, name: node.name, address: `127.0.0.1:${port}` },
-    { caPem: ca.certificatePem, chainPem: own.chainPem, privateKeyPem: own.privateKeyPem },
-  );
+  const keys = { caPem: ca.certificatePem, chainPem: own.chainPem, privateKeyPem: own.privateKeyPem };
+  [near, far] = world.agents.map(({ nodeId, port, node }) =>
+    openAgentChannel({ id: nodeId, name: node.name, address: `127.0.0.1:${port}` }, keys),
+  ) as [AgentChannel, AgentChannel];
 });
 afterAll(async () => {
+  near?.close();
   far?.close();
   await world?.stop();
 });
@@ -77,6 +95,13 @@ async function copyAfar(guest: Guest): Promise<void> {
   const file = join(world.dir, `${guest.name}.xml`);
   writeFileSync(file, await guest.xml(true));
   await afar.virsh('define', file);
+}
+
+/** The key of the error that an operation ends with; '' when it succeeds. */
+async function outcome({ clients }: AgentChannel, { id }: { id: string }): Promise<string> {
+  const ended = async () => (await clients.operations.get({ id })).state !== OperationState.RUNNING;
+  await waitFor('the end of the operation', ended, PATIENCE_MS);
+  return (await clients.operations.get({ id })).error?.msgKey ?? '';
 }
 
 async function powerIs(id: string, state: number, node: LabNode): Promise<void> {
@@ -129,12 +154,6 @@ describe.each(['+10m', '-10m'])('with the clock of the second node at %s', offse
     await guest.start();
     await powerIs(id, 3, home);
     await copyAfar(guest);
-    const outcome = async (operationId: string) => {
-      const ended = async () =>
-        (await far.clients.operations.get({ id: operationId })).state !== OperationState.RUNNING;
-      await waitFor('the end of the operation', ended, PATIENCE_MS);
-      return (await far.clients.operations.get({ id: operationId })).error?.msgKey;
-    };
     const request = () => ({ operationId: newId(), domainId: id });
     const { domains, backups } = far.clients;
     const starts = [
@@ -142,7 +161,7 @@ describe.each(['+10m', '-10m'])('with the clock of the second node at %s', offse
       () => domains.remove({ ...request(), full: true }),
       () => backups.start({ ...request(), fileId: newId(), poolId: afar.pool(1).uuid }),
     ];
-    for (const start of starts) expect(await outcome((await start()).id)).toBe('domain_elsewhere');
+    for (const start of starts) expect(await outcome(far, await start())).toBe('domain_elsewhere');
     await powerIs(id, 3, home);
 
     // it moves: the other one is the VM
@@ -173,15 +192,89 @@ describe.each(['+10m', '-10m'])('with the clock of the second node at %s', offse
       datapool: home.pool('shared').uuid,
       keep_identity: true,
     });
-    rmSync(gate());
+    holdAt(home, 'restore.check.after');
     const held = await world.rest.begin('/api/domains/automated-restore/', restore(0, home));
-    await waitFor('the restore to look at its LUN', () => existsSync(`${gate()}.reached`), PATIENCE_MS);
+    await reached();
     const { task: other } = await world.rest.action('/api/domains/automated-restore/', restore(1, afar));
     expect(other.detail?.message).toMatch(new RegExp(`nbd:lun.*first on the node ${home.name}`));
-    writeFileSync(gate(), '');
-    rmSync(`${gate()}.reached`);
+    release();
     expect((await world.rest.waitTask(held.taskId, PATIENCE_MS)).status).toBe('SUCCESS');
     expect(await home.virsh('dumpxml', 'first')).toContain('nbd');
     expect(await afar.virsh('dumpxml', 'second')).not.toContain('nbd');
+  });
+
+  test('what one agent does with an archive, another leaves alone until it is done, whatever the controller knows', async () => {
+    const { id } = await onShared('archived');
+    const pool = home.pool('shared').uuid;
+    const inPool = (name: string) => join(home.pool('shared').path, 'backups', name);
+    const ref = (filename: string) => ({
+      operationId: newId(),
+      fileId: newId(),
+      file: { poolId: pool, filename },
+    });
+    const first = async (request = {}) => {
+      const { entity } = await world.rest.action('/api/domains/backup/', {
+        domain: id,
+        datapool: pool,
+        ...request,
+      });
+      return recordOfFile(entity);
+    };
+    const recordOfFile = async (file: string) =>
+      (await world.rest.get<Json>(`/api/library/${file}/`)).filename as string;
+    const acts = ({ clients }: AgentChannel, name: string) => ({
+      delete: () => clients.backups.delete(ref(name)),
+      verify: () => clients.backups.verify(ref(name)),
+      recompress: () => clients.backups.recompress({ ...ref(name), compress: true }),
+      restore: () =>
+        clients.restores.start({ ...ref(name), domainId: newId(), name: `r${randomUUID()}`, poolId: pool }),
+      instant: () =>
+        clients.restores.start({
+          ...ref(name),
+          domainId: newId(),
+          name: `i${randomUUID()}`,
+          poolId: pool,
+          instant: true,
+        }),
+      increment: () =>
+        clients.backups.start({
+          operationId: newId(),
+          domainId: id,
+          fileId: newId(),
+          extend: ref(name).file,
+        }),
+    });
+    type Act = keyof ReturnType<typeof acts>;
+
+    const archive = await first({ can_be_incremental: true });
+    const races: [LabNode, Act, string, Act[]][] = [
+      [home, 'increment', 'backup.copy.after', ['delete', 'verify', 'recompress', 'restore', 'instant']],
+      [home, 'restore', 'restore.extract.before', ['delete', 'recompress']],
+      [afar, 'instant', 'restore.pull.before', ['delete', 'recompress', 'increment']],
+      [afar, 'restore', 'restore.extract.before', ['increment']],
+      [afar, 'recompress', 'recompress.copy.after', ['delete', 'verify', 'restore', 'increment']],
+    ];
+    for (const [node, held, moment, others] of races) {
+      const [holder, other] = node === home ? [near, far] : [far, near];
+      holdAt(node, moment);
+      const operation = await acts(holder, archive)[held]();
+      await reached();
+      for (const act of others)
+        expect([moment, act, await outcome(other, await acts(other, archive)[act]())]).toEqual([
+          moment,
+          act,
+          'file_busy',
+        ]);
+      release();
+      expect([moment, await outcome(holder, operation)]).toEqual([moment, '']);
+    }
+    const packed = `${archive}.zst`;
+    expect([existsSync(inPool(archive)), existsSync(inPool(packed))]).toEqual([false, true]);
+    expect(await outcome(near, await acts(near, packed).verify())).toBe('');
+    expect(
+      (await near.clients.backups.show({ file: ref(packed).file, state: '1' })).file?.states,
+    ).toHaveLength(2);
+    expect(await outcome(far, await acts(far, packed).delete())).toBe('');
+    expect(readdirSync(inPool('.')).filter(name => name.includes('archived'))).toEqual([]);
   });
 });
