@@ -281,6 +281,10 @@ export const ERRORS = {
     '40972',
     'The disk {disk} of {domain} is encrypted; it cannot be {action}. A full backup of it works while the VM is off, when it is one qcow2 file; other disks of the VM can be backed up with it excluded.',
   ),
+  layers_on_network: fixed(
+    '40984',
+    'All disks of {domain} are devices, so what it writes would lie in {directory}, on a network file system ({network}), and the VM would depend on that. Choose a local data pool for the backup, or a local base data pool for the node; or allow it with allow_network_layers.',
+  ),
   domain_memory_saved: fixed(
     '40971',
     'The memory of the domain {domain} is saved (managed save) and goes on only with its disks as they are; it cannot be {action}. Start it first, or discard the memory with "virsh managedsave-remove".',

@@ -53,7 +53,7 @@ const CASES: Case[] = [
     path: 'set-hostname/',
     body: { hostname: 'web-1', restart: 0 },
     kind: 'set_hostname',
-    sent: { hostname: 'web-1', restart: false },
+    sent: { hostname: 'web-1', restart: false, allowNetworkLayers: false },
     result: { hostname: 'web-1', method: 'offline', restarted: false },
   },
   {
@@ -97,14 +97,14 @@ const CASES: Case[] = [
     path: 'ssh-keys/',
     body: { ssh_user: 'root', ssh_key: KEY },
     kind: 'add_ssh_keys',
-    sent: { user: 'root', keys: [KEY] },
+    sent: { user: 'root', keys: [KEY], allowNetworkLayers: false },
     result: { keys: [KEY], method: 'agent' },
   },
   {
     path: 'ssh-keys/remove/',
-    body: { ssh_user: 'root', ssh_key: [KEY, `${KEY}2`] },
+    body: { ssh_user: 'root', ssh_key: [KEY, `${KEY}2`], allow_network_layers: true },
     kind: 'remove_ssh_keys',
-    sent: { user: 'root', keys: [KEY, `${KEY}2`] },
+    sent: { user: 'root', keys: [KEY, `${KEY}2`], allowNetworkLayers: true },
     result: { keys: [], method: 'offline' },
   },
   {
@@ -125,7 +125,7 @@ const CASES: Case[] = [
     path: 'prepare/',
     body: {},
     kind: 'prepare',
-    sent: { bootDiskId: '', operations: [] },
+    sent: { bootDiskId: '', operations: [], allowNetworkLayers: false },
     result: { operations: ['machine-id'] },
   },
   {

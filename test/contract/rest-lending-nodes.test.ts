@@ -95,7 +95,7 @@ async function restart(between: () => Promise<void> | void = () => {}): Promise<
 describe('between two nodes', () => {
   test('a disk is lent, attached, detached and given back, each as one task', async () => {
     const before = [kinds(owning).length, kinds(borrowing).length] as const;
-    const answer = await attach();
+    const answer = await attach('?allow_network_layers=1');
     expect(answer.body).toMatchObject({
       vdisk,
       attached: { target_dev: 'vdb' },
@@ -105,8 +105,10 @@ describe('between two nodes', () => {
       diskId: vdisk,
       borrowerId: borrower.id,
       borrowerNodeId: borrowing.id,
+      allowNetworkLayers: true,
     });
-    const { source } = lastCall(borrowing, 'attach_disk').request;
+    const { source, allowNetworkLayers } = lastCall(borrowing, 'attach_disk').request;
+    expect(allowNetworkLayers).toBe(true);
     expect(source).toMatchObject({ diskId: vdisk, ownerId: owner.id, format: 'qcow2', thinClone: false });
     const originals = (await rest.call('GET', `/api/vdisks/?another_domain=${borrower.id}`)).body;
     expect(originals).toMatchObject({ count: 1, results: [{ id: vdisk, domain: { id: owner.id } }] });

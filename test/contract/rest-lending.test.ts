@@ -121,6 +121,15 @@ describe('disks', () => {
 });
 
 describe('attaching a disk of another VM', () => {
+  test('allows layers on the network by its query, since its body has the disk alone', async () => {
+    await attach({ vdisk: first().id, allow_network_layers: true });
+    expect(lastCall('attach_disk').request.allowNetworkLayers).toBe(false);
+    await detach({ vdisk: first().id });
+    await attach({ vdisk: first().id }, '?allow_network_layers=1');
+    expect(lastCall('attach_disk').request.allowNetworkLayers).toBe(true);
+    await detach({ vdisk: first().id });
+  });
+
   test('answers what was attached and the state that it shows', async () => {
     const answer = await attach({ vdisk: first().id });
     expect(answer.status).toBe(200);
@@ -152,6 +161,7 @@ describe('attaching a disk of another VM', () => {
       diskId: first().id,
       thinCloneId: '',
       source: undefined,
+      allowNetworkLayers: false,
     });
     const record = (await rest.call('GET', `/api/domains/${borrower.id}/`)).body;
     expect(record.vdisks).toHaveLength(1);

@@ -93,11 +93,13 @@ describe('backup', () => {
         exclude_iso: true,
         description: 'before the update',
         protected: true,
+        allow_network_layers: true,
       },
     });
     await until(() => agent.calls.at(-1)?.request.domainId === domain.id);
     const { request } = agent.calls.at(-1)!;
     expect(request).toMatchObject({ poolId: pool.id, compress: true, hashSum: true, excludeIso: true });
+    expect(request.allowNetworkLayers).toBe(true);
     const fileId = String(request.fileId);
     expect(await fileOf(fileId)).toMatchObject({ status: 'CREATING', path: '', domain: { id: domain.id } });
     agent.progress(request.operationId, 'copy', 30n, 100n);
@@ -142,7 +144,7 @@ describe('backup', () => {
     expect(key).toBe('invalid_field');
     await rest.call('PUT', `/api/nodes/${agent.id}/`, { body: { base_datapool: pool.id } });
     const started = await startBackup({ datapool: undefined });
-    expect(agent.calls.at(-1)?.request.poolId).toBe(pool.id);
+    expect(agent.calls.at(-1)?.request).toMatchObject({ poolId: pool.id, allowNetworkLayers: false });
     agent.fail(started.taskId, new VirtkeepError('interrupted'));
   });
 

@@ -92,13 +92,26 @@ describe('saved states', () => {
   test('one is made as a task, whose result is the record', async () => {
     const answer = rest.call('POST', path, {
       as: 'operator',
-      body: { verbose_name: 'now', memory: true, description: 'why', require_consistency: true },
+      body: {
+        verbose_name: 'now',
+        memory: true,
+        description: 'why',
+        require_consistency: true,
+        allow_network_layers: true,
+      },
     });
     await until(() => agent.calls.some(call => call.request.domainId === domain.id));
     const { kind, request } = lastCall();
     expect([kind, request]).toMatchObject([
       'create_snapshot',
-      { domainId: domain.id, name: 'now', memory: true, description: 'why', requireConsistency: true },
+      {
+        domainId: domain.id,
+        name: 'now',
+        memory: true,
+        description: 'why',
+        requireConsistency: true,
+        allowNetworkLayers: true,
+      },
     ]);
     const state = agent.addState(domain.id, { name: 'now', memory: true, description: 'why' });
     agent.succeed(request.operationId, { snapshot: SavedState.toJSON(state) });

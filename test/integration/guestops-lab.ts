@@ -47,7 +47,7 @@ export class GuestOperationsLab {
   async run<M extends Started>(
     method: M,
     guest: Guest,
-    request: Omit<RequestOf<M>, 'operationId' | 'domainId' | '$typeName'>,
+    request: Omit<RequestOf<M>, 'operationId' | 'domainId' | 'allowNetworkLayers' | '$typeName'>,
   ): Promise<{ operation: Operation; result: Record<string, unknown> }> {
     const { id } = await this.begin(method, guest, request);
     const operation = await this.lab.ended(id);
@@ -58,9 +58,10 @@ export class GuestOperationsLab {
   async begin<M extends Started>(
     method: M,
     guest: Guest,
-    request: Omit<RequestOf<M>, 'operationId' | 'domainId' | '$typeName'>,
+    request: Omit<RequestOf<M>, 'operationId' | 'domainId' | 'allowNetworkLayers' | '$typeName'>,
   ): Promise<Operation> {
-    const full = { ...request, operationId: newId(), domainId: await guest.uuid() };
+    const own = { operationId: newId(), domainId: await guest.uuid(), allowNetworkLayers: false };
+    const full = { ...request, ...own };
     const call = this.service[method] as (request: object, context: CallContext) => Promise<Operation>;
     return call(full, {} as CallContext);
   }

@@ -70,7 +70,7 @@ export class LendLab {
   async attach(borrower: Guest, diskId: string, thinCloneId = ''): Promise<Attached> {
     const request = { operationId: newId(), domainId: await borrower.uuid(), diskId, thinCloneId };
     const result = await this.base.ended(
-      Promise.resolve(this.disks.attach({ ...request, source: undefined }, CALL)),
+      Promise.resolve(this.disks.attach({ ...request, source: undefined, allowNetworkLayers: false }, CALL)),
     );
     return result as unknown as Attached;
   }

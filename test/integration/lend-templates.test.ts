@@ -170,7 +170,9 @@ test('a borrower reverts to a state of before without the disk, and keeps it whe
   await lab.attach(reader, ownDisk);
   const request = { operationId: newId(), domainId, name: 's', description: '', memory: false };
   await lab.base.ended(
-    Promise.resolve(lab.snapshots.create({ ...request, requireConsistency: false }, CALL)),
+    Promise.resolve(
+      lab.snapshots.create({ ...request, requireConsistency: false, allowNetworkLayers: false }, CALL),
+    ),
   );
   const revert = async () => {
     const snapshotId = (await lab.known(reader)).savedStates[0]!.id;
@@ -196,7 +198,13 @@ test('a borrower reverts to a state of before without the disk, and keeps it whe
 
 test('a disk of another node: lent there, attached here, given back', async () => {
   const [domainId, ownerId] = [await reader.uuid(), await owner.uuid()];
-  const loan = { diskId: ownDisk, thinCloneId: '', borrowerId: domainId, borrowerNodeId: newId() };
+  const loan = {
+    diskId: ownDisk,
+    thinCloneId: '',
+    borrowerId: domainId,
+    borrowerNodeId: newId(),
+    allowNetworkLayers: false,
+  };
   const lend = () => lab.base.ended(Promise.resolve(lab.disks.lend({ operationId: newId(), ...loan }, CALL)));
   const told = await lend();
   const source = DiskSource.fromJSON(told.source);
@@ -207,7 +215,14 @@ test('a disk of another node: lent there, attached here, given back', async () =
     lab.base.ended(
       Promise.resolve(
         lab.disks.attach(
-          { operationId: newId(), domainId, diskId: ownDisk, thinCloneId: '', source: from },
+          {
+            operationId: newId(),
+            domainId,
+            diskId: ownDisk,
+            thinCloneId: '',
+            source: from,
+            allowNetworkLayers: false,
+          },
           CALL,
         ),
       ),

@@ -130,7 +130,15 @@ test('while something is lent, the owner gets no state, loses none, is not rever
   const [state] = (await lab.known(owner)).savedStates;
   const refused = failure('vdisk_attached_elsewhere');
   const make = lab.snapshots.create(
-    { operationId: newId(), domainId, name: 's', description: '', memory: false, requireConsistency: false },
+    {
+      operationId: newId(),
+      domainId,
+      name: 's',
+      description: '',
+      memory: false,
+      requireConsistency: false,
+      allowNetworkLayers: false,
+    },
     CALL,
   );
   await expect(lab.base.ended(Promise.resolve(make))).rejects.toEqual(refused);
@@ -149,7 +157,7 @@ test('while something is lent, the owner gets no state, loses none, is not rever
   );
   const reserved = { operationId: newId(), domainId, name: LENDING_STATE, description: '', memory: false };
   await expect(async () =>
-    lab.snapshots.create({ ...reserved, requireConsistency: false }, CALL),
+    lab.snapshots.create({ ...reserved, requireConsistency: false, allowNetworkLayers: false }, CALL),
   ).rejects.toEqual(failure('invalid_field'));
   // the owner is off now: the state goes all the same
   await lab.detach(reader, disks[0]!);
@@ -174,7 +182,15 @@ test('saved states that were there before stay what they were', async () => {
     lab.base.ended(
       Promise.resolve(
         lab.snapshots.create(
-          { operationId: newId(), domainId, name, description: '', memory: false, requireConsistency: false },
+          {
+            operationId: newId(),
+            domainId,
+            name,
+            description: '',
+            memory: false,
+            requireConsistency: false,
+            allowNetworkLayers: false,
+          },
           CALL,
         ),
       ),

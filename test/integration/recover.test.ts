@@ -342,7 +342,7 @@ describe('a change of the disks of a guest that is off', () => {
     const operations = { ...lab.dependencies, scratchDirectory: join(lab.world.dir, 'scratch') };
     const domain = await lab.libvirt.domainByUuid(await off.uuid());
     lab.inject(faults);
-    const target = { domain, name: off.name, disks, action: 'changed' };
+    const target = { domain, name: off.name, disks, action: 'changed', allowNetworkLayers: false };
     return lab
       .run('change', context =>
         changeOffline(operations as never, context, target, async ({ overlays }) => {

@@ -34,6 +34,7 @@ const state = () =>
         description: '',
         memory: false,
         requireConsistency: false,
+        allowNetworkLayers: false,
       },
       CALL,
     ) as Promise<unknown>,

@@ -91,7 +91,14 @@ async function revertTo(guest: Guest, snapshotId: string): Promise<void> {
 
 async function attach(borrower: Guest, owner: Guest): Promise<void> {
   const [borrowerId, ownerId] = [await borrower.uuid(), await owner.uuid()];
-  const request = { borrowerId, ownerId, diskId: newId(), thinClone: false, warnings: [] };
+  const request = {
+    borrowerId,
+    ownerId,
+    diskId: newId(),
+    thinClone: false,
+    allowNetworkLayers: false,
+    warnings: [],
+  };
   await lab.run('attach_disk', attachDiskWorkflow(lab.dependencies, request), [borrowerId, ownerId]);
 }
 

@@ -224,7 +224,7 @@ const offline: BuildStory = async world => {
       await changeOffline(
         operations as never,
         context,
-        { domain, name: 'vm', disks, action: 'changed' },
+        { domain, name: 'vm', disks, action: 'changed', allowNetworkLayers: false },
         async ({ overlays }) => {
           for (const path of overlays) await world.write(path, 1, 2);
           return {};

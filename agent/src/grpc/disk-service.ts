@@ -50,7 +50,7 @@ async function attach(options: DiskServiceOptions, request: AttachDiskRequest): 
   const { runner, workflows } = options;
   const known = runner.replay(request.operationId, 'attach_disk', request);
   if (known) return known;
-  const { domainId: borrowerId, source } = request;
+  const { domainId: borrowerId, source, allowNetworkLayers } = request;
   requireIds(request);
   await freshDomain(options, borrowerId);
   const chosen = source ? undefined : await choose(options, request);
@@ -62,7 +62,12 @@ async function attach(options: DiskServiceOptions, request: AttachDiskRequest): 
         warnings: chosen.warnings,
       }
     : { ownerId: source!.ownerId, diskId: source!.diskId, thinClone: source!.thinClone, warnings: [] };
-  const workflow = attachDiskWorkflow(workflows, { borrowerId, ...disk, ...(source ? { source } : {}) });
+  const workflow = attachDiskWorkflow(workflows, {
+    borrowerId,
+    ...disk,
+    allowNetworkLayers,
+    ...(source ? { source } : {}),
+  });
   const ids = [borrowerId, disk.ownerId];
   const locks = async () => [
     ...domainLocks(borrowerId, false),
@@ -100,12 +105,20 @@ async function lend(options: DiskServiceOptions, request: LendDiskRequest): Prom
   const { runner, workflows } = options;
   const known = runner.replay(request.operationId, 'lend_disk', request);
   if (known) return known;
-  const { borrowerId, borrowerNodeId } = request;
+  const { borrowerId, borrowerNodeId, allowNetworkLayers } = request;
   requireIds(request);
   requireUuid('borrower_id', borrowerId);
   requireUuid('borrower_node_id', borrowerNodeId);
   const { owner, disk, thinClone, warnings } = await choose(options, request);
-  const loan = { ownerId: owner.id, diskId: disk.id, borrowerId, borrowerNodeId, thinClone, warnings };
+  const loan = {
+    ownerId: owner.id,
+    diskId: disk.id,
+    borrowerId,
+    borrowerNodeId,
+    thinClone,
+    allowNetworkLayers,
+    warnings,
+  };
   const locks = () => ownerLocks(options, owner);
   const workflow = lendDiskWorkflow(workflows, loan);
   return start(options, 'lend_disk', request, [owner.id], locks, workflow, true);

@@ -160,9 +160,9 @@ async function changeKeys(
   change: KeyChange,
   request: ChangeSshKeysRequest,
 ): Promise<Operation> {
-  const { domainId, user } = request;
+  const { domainId, user, allowNetworkLayers } = request;
   requireUser('user', user);
-  const wanted = { domainId, user, keys: requireKeys(request.keys) };
+  const wanted = { domainId, user, keys: requireKeys(request.keys), allowNetworkLayers };
   const { operations } = service;
   return start(service, `${change}_ssh_keys`, request, request, isRunning =>
     isRunning

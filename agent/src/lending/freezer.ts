@@ -69,10 +69,11 @@ export interface DiskFreezer {
   /**
    * Makes the instant of all disks, when there is none: quiesced when the guest's agent answers, else as after a power
    * cut, with a warning.
+   * @param allowNetworkLayers layers of a VM whose disks are all devices may lie on a network file system
    * @returns null when nothing has to be frozen
-   * @throws VirtkeepError snapshot_failed, zfs_failed, canceled
+   * @throws VirtkeepError snapshot_failed, layers_on_network, zfs_failed, canceled
    */
-  freeze(lender: Lender, context: OperationContext): Promise<Instant | null>;
+  freeze(lender: Lender, context: OperationContext, allowNetworkLayers: boolean): Promise<Instant | null>;
   /**
    * What a borrower gets of a disk; makes the clone where there has to be one (one per disk and borrower).
    * @returns null when the instant does not hold the disk: it came later

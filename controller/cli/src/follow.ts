@@ -109,8 +109,14 @@ function endError(task: Task): CliError {
 }
 
 /** Starts a long action and follows it to its end. @throws as `follow`. */
-export async function runAction(client: Client, path: string, body: Json, quiet = false): Promise<Task> {
-  const started = await client.post<Started>(path, body, { async: 1 });
+export async function runAction(
+  client: Client,
+  path: string,
+  body: Json,
+  quiet = false,
+  query: Record<string, number> = {},
+): Promise<Task> {
+  const started = await client.post<Started>(path, body, { ...query, async: 1 });
   return follow(client, started._task.id, quiet);
 }
 

@@ -1,4 +1,4 @@
-import { InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import { parseBytes } from './output.ts';
 
 /** The argument of a limit of speed. */
@@ -21,4 +21,22 @@ export function seconds(text: string): number {
   const value = Number(text);
   if (!Number.isFinite(value) || value <= 0) throw new InvalidArgumentError('It is a number of seconds.');
   return value;
+}
+
+/** Of the commands that may make layers of a VM's disks. */
+export interface LayerOptions {
+  allowNetworkLayers?: boolean;
+}
+
+/** Adds the option that such commands have. */
+export function withLayerOptions(command: Command): Command {
+  return command.option(
+    '--allow-network-layers',
+    'layers of a VM whose disks are all devices may lie on a network file system',
+  );
+}
+
+/** The option as requests have it. */
+export function layerFields({ allowNetworkLayers }: LayerOptions): { allow_network_layers?: true } {
+  return allowNetworkLayers ? { allow_network_layers: true } : {};
 }

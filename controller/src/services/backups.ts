@@ -26,6 +26,7 @@ export interface BackupOptions {
   description?: string;
   protected?: boolean;
   require_consistency?: boolean;
+  allow_network_layers?: boolean;
 }
 
 export interface RestoreOptions {
@@ -94,6 +95,7 @@ export class BackupService {
       hashSum: options.hash_sum ?? false,
       excludeVdisks: excluded,
       requireConsistency: options.require_consistency ?? false,
+      allowNetworkLayers: options.allow_network_layers ?? false,
       description: options.description ?? '',
       canBeIncremental: file !== undefined || options.increment || options.can_be_incremental || false,
       extend: file && refOf(file),

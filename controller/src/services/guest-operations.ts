@@ -30,9 +30,16 @@ export interface LeaveRequest {
   restart?: Restart;
 }
 
+export interface HostnameRequest {
+  hostname?: string;
+  restart?: Restart;
+  allow_network_layers?: boolean;
+}
+
 export interface SshKeysRequest {
   ssh_user: string;
   ssh_key: string | string[];
+  allow_network_layers?: boolean;
 }
 
 export interface SysprepOptions {
@@ -46,6 +53,7 @@ export interface SysprepOptions {
 export interface PrepareOptions {
   boot_disk?: string;
   operations?: string[];
+  allow_network_layers?: boolean;
 }
 
 interface Start {
@@ -85,11 +93,11 @@ export class GuestOperationService {
   /** Without a host name it is the VM's. */
   setHostname(
     id: string,
-    { hostname = '', restart }: { hostname?: string; restart?: Restart },
+    { hostname = '', restart, allow_network_layers = false }: HostnameRequest,
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const request = { hostname, restart: isYes(restart) };
+    const request = { hostname, restart: isYes(restart), allowNetworkLayers: allow_network_layers };
     return this.#start({
       name: 'guest_set_hostname',
       title: 'Set the host name of',
@@ -136,11 +144,12 @@ export class GuestOperationService {
   changeSshKeys(
     change: 'add' | 'remove',
     id: string,
-    { ssh_user, ssh_key }: SshKeysRequest,
+    { ssh_user, ssh_key, allow_network_layers = false }: SshKeysRequest,
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const wanted = { user: ssh_user, keys: [ssh_key].flat() };
+    const keys = [ssh_key].flat();
+    const wanted = { user: ssh_user, keys, allowNetworkLayers: allow_network_layers };
     return this.#start({
       name: `guest_ssh_keys_${change}`,
       title: change === 'add' ? 'Add SSH keys to' : 'Remove SSH keys from',
@@ -169,11 +178,11 @@ export class GuestOperationService {
 
   prepare(
     id: string,
-    { boot_disk = '', operations = [] }: PrepareOptions,
+    { boot_disk = '', operations = [], allow_network_layers = false }: PrepareOptions,
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const wanted = { bootDiskId: boot_disk, operations };
+    const wanted = { bootDiskId: boot_disk, operations, allowNetworkLayers: allow_network_layers };
     return this.#start({
       name: 'guest_prepare',
       title: 'Prepare',

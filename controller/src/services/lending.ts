@@ -60,11 +60,17 @@ export class LendingService {
    * @throws domain_not_found, vdisk_not_found, attached_object_given, invalid_thin_clone, vdisk_unreachable,
    * node_unreachable, node_in_service, and what the borrower's node answers.
    */
-  async attach(borrowerId: string, lent: LentDisk, user: Actor, taskId: string): Promise<TaskState> {
+  async attach(
+    borrowerId: string,
+    lent: LentDisk & { allowNetworkLayers: boolean },
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
     const borrower = this.#inventory.oneDomain(borrowerId);
     const owner = this.#lendable.ownerOf(lent);
     const thinCloneId = lent.thin_clone ?? '';
-    const request = { domainId: borrowerId, diskId: lent.vdisk, thinCloneId };
+    const { vdisk: diskId, allowNetworkLayers } = lent;
+    const request = { domainId: borrowerId, diskId, thinCloneId, allowNetworkLayers };
     const action = {
       taskId,
       name: ATTACH_TASK,
@@ -82,7 +88,7 @@ export class LendingService {
 
   async #attachFromAfar(
     action: Omit<NodeAction, 'send'>,
-    request: { domainId: string; diskId: string; thinCloneId: string },
+    request: { domainId: string; diskId: string; thinCloneId: string; allowNetworkLayers: boolean },
     owner: OwnedDisk,
     borrower: DomainEntry,
   ): Promise<TaskState> {
@@ -93,8 +99,8 @@ export class LendingService {
     return this.#nodeTasks.begin({
       ...action,
       prepare: async () => {
-        const { diskId, thinCloneId } = request;
-        const loan = { diskId, thinCloneId, borrowerId: request.domainId, borrowerNodeId: borrower.nodeId };
+        const { domainId: borrowerId, ...disk } = request;
+        const loan = { ...disk, borrowerId, borrowerNodeId: borrower.nodeId };
         const clients = this.#links.clients(ownerNode);
         const lent = await runOperation(clients, partId(action.taskId, 'lend'), (operationId, signal) =>
           clients.disks.lend({ operationId, ...loan }, { signal }),

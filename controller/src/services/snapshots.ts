@@ -27,6 +27,7 @@ export interface NewSnapshot {
   memory?: boolean;
   description?: string;
   require_consistency?: boolean;
+  allow_network_layers?: boolean;
 }
 
 export class SnapshotService {
@@ -62,6 +63,7 @@ export class SnapshotService {
       description: snapshot.description ?? '',
       memory: snapshot.memory ?? false,
       requireConsistency: snapshot.require_consistency ?? false,
+      allowNetworkLayers: snapshot.allow_network_layers ?? false,
     };
     return this.#nodeTasks.start({
       taskId,

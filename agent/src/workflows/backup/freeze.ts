@@ -208,19 +208,6 @@ export function spareDirectoryOf(facts: BackupFacts, otherwise: string): string 
   return beside ? dirname(beside.path) : otherwise;
 }
 
-/**
- * Where a VM of devices alone has what it writes while its backup is made; null when that lies beside its disks.
- * @param directory the spare one
- */
-export function awayNote(
-  disks: readonly { writable: boolean; block: boolean }[],
-  directory: string,
-): string | null {
-  const written = disks.filter(({ writable }) => writable);
-  if (written.length === 0 || written.some(({ block }) => !block)) return null;
-  return `All disks of the VM are devices. What it writes until its backup has ended lies in ${directory}, which must stay reachable as long.`;
-}
-
 function planFor(
   operationId: string,
   facts: BackupFacts,

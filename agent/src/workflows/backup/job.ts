@@ -5,6 +5,7 @@ import type { Manifest } from '../../archive/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
 import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
+import { checkLayerPlace } from '../away-layers.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type BaseArchive, fallbackReason, notExtendable, readBase } from '../extend/base.ts';
@@ -14,7 +15,7 @@ import { refuseStaleCopy } from '../stale-copy.ts';
 import { relativeOf, thinClonesOf } from '../template/family.ts';
 import { noteFingerprints } from '../template/fingerprints.ts';
 import { type BackupFacts, readFacts } from './facts.ts';
-import { awayNote, chooseMode, spareDirectoryOf } from './freeze.ts';
+import { chooseMode, spareDirectoryOf } from './freeze.ts';
 
 export interface BackupJob {
   target: PoolRecord;
@@ -41,7 +42,7 @@ export interface ExtendedArchive extends BaseArchive {
 /**
  * Whoever calls it releases the lock of `base` when it is done.
  * @throws VirtkeepError domain_not_found, pool_not_found and the refusals of the specification's 2.3 and 8;
- *   not_extendable and what else is wrong with the archive to be extended, unless a full backup may stand in
+ *   layers_on_network; not_extendable and what else is wrong with the archive to be extended, unless a full backup may stand in
  */
 export async function checkBackup(
   dependencies: WorkflowDependencies,
@@ -56,11 +57,25 @@ export async function checkBackup(
     ? await extensionOr(dependencies, request, context, pools)
     : await fullBackup(dependencies, request, context, pools, request.fallbackReason || null);
   for (const warning of job.facts.warnings) context.warn(warning);
-  const away = job.mode && awayNote(job.facts.content.disks, spareDirectoryOf(job.facts, job.target.path!));
-  if (away) context.warn(away);
+  if (job.mode) await checkPlace(job, request.allowNetworkLayers, context);
   if (job.fallbackReason !== null)
     context.warn(`A full backup is made instead of an increment: ${job.fallbackReason}.`);
   return job;
+}
+
+async function checkPlace(
+  { facts, target, incremental }: BackupJob,
+  allowNetwork: boolean,
+  { warn }: OperationContext,
+): Promise<void> {
+  const place = {
+    domain: facts.config.name,
+    disks: facts.content.disks.map(({ writable, block }) => ({ written: writable, block })),
+    directory: spareDirectoryOf(facts, target.path!),
+    period: incremental ? 'from now on' : 'until its backup has ended',
+    allowNetwork,
+  };
+  await checkLayerPlace(place, warn);
 }
 
 async function refuseCopy(

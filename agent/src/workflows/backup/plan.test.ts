@@ -1,7 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { safeFileStem, timeStamp } from './file-name.ts';
-import { awayNote } from './freeze.ts';
 import { type ContentOptions, planContent } from './plan.ts';
 
 const ID = '11111111-1111-4111-8111-111111111111';
@@ -107,15 +106,4 @@ describe('the name of the file', () => {
   test('carries the time in UTC', () => {
     expect(timeStamp(new Date('2026-11-20T23:27:00.123Z'))).toBe('20261120T232700Z');
   });
-});
-
-test('a VM of devices alone is told where its layers lie', () => {
-  const [file, device, readonly] = [
-    { writable: true, block: false },
-    { writable: true, block: true },
-    { writable: false, block: false },
-  ];
-  expect(awayNote([device, readonly], '/bulk')).toContain('/bulk');
-  expect(awayNote([device, file], '/bulk')).toBeNull();
-  expect(awayNote([readonly], '/bulk')).toBeNull();
 });

@@ -17,6 +17,8 @@ export interface HostnameRequest {
   hostname: string;
   /** Restart a Windows guest, which takes its name only then. */
   restart: boolean;
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 const OPERATION = 'setting the host name';
@@ -41,6 +43,7 @@ export function setHostname(operations: GuestOperations, request: HostnameReques
 
 /** The workflow for a guest that is off. Result: `{"hostname","method":"offline","restarted":false}`. */
 export function setHostnameOffline(operations: GuestOperations, request: HostnameRequest): Workflow {
+  const { allowNetworkLayers } = request;
   return context =>
     inDomain(operations, request.domainId, context, async domain => {
       const action = 'given a host name';
@@ -48,7 +51,7 @@ export function setHostnameOffline(operations: GuestOperations, request: Hostnam
         requireOff(operations, domain, action, context.signal),
       );
       const hostname = requireHostname('hostname', request.hostname || config.name);
-      const target = { domain, name: config.name, disks, action };
+      const target = { domain, name: config.name, disks, action, allowNetworkLayers };
       await changeOffline(operations, context, target, async images => {
         await nameImages(images, config.name, hostname);
         return { hostname, method: 'offline', restarted: false };

@@ -13,6 +13,7 @@ import { qemuImg } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import { diskStates, planAutomaticState, withSources } from '../../snapshots/index.ts';
+import { checkLayerPlace } from '../away-layers.ts';
 import { changedSource, markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { Effect, OperationContext } from '../context.ts';
 import { withMarks } from '../forgotten-layers.ts';
@@ -37,6 +38,8 @@ interface OfflineTarget {
   disks: OwnDisk[];
   /** Completes "it cannot be …". */
   action: string;
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 interface Overlay {
@@ -80,20 +83,25 @@ export async function changeOffline(
 /** Makes them, and declares them as what is nothing unless the domain uses them. */
 async function makeOverlays(
   operations: GuestOperations,
-  { id, effects, signal }: OperationContext,
-  { domain, name, disks }: OfflineTarget,
+  { id, effects, signal, warn }: OperationContext,
+  { domain, name, disks, allowNetworkLayers }: OfflineTarget,
   directory: string,
 ): Promise<OverlayState> {
   const wanted = disks.map(({ targetDev, path, block }) => ({ targetDev, path, block, wanted: true }));
-  const plan = planAutomaticState(name, id, 'disks', wanted, await spareDirectory(operations, disks, signal));
+  const spare = await spareDirectory(operations, disks, signal);
+  const plan = planAutomaticState(name, id, 'disks', wanted, spare);
   const overlays = plan.disks.map(({ targetDev, overlayPath }) => ({ targetDev, path: overlayPath! }));
   const type = 'automatic_state' as const;
   const state = { type, domainId: domain.uuid, name: plan.name, overlays, noted: true };
   effects.begin({ type: 'directory', path: directory, own: true }, 'always');
-  effects.begin({ ...state, unusedIsNothing: true }, 'failure');
   await mkdir(directory, { recursive: true, mode: 0o700 }).catch(error => {
     throw fromIoError(error, 'making', directory);
   });
+  const place = { domain: name, directory: spare, allowNetwork: allowNetworkLayers };
+  const period = 'until the change is in its disks';
+  const written = disks.map(({ block }) => ({ written: true, block }));
+  await checkLayerPlace({ ...place, disks: written, period }, warn);
+  effects.begin({ ...state, unusedIsNothing: true }, 'failure');
   for (const [index, { path, format }] of disks.entries()) {
     const overlay = overlays[index]!.path;
     await qemuImg('create', ['-q', '-f', 'qcow2', '-F', format, '-b', path, overlay], { signal });

@@ -11,6 +11,8 @@ export interface PrepareRequest {
   bootDiskId: string;
   /** Names of virt-sysprep; empty: those that it does by default. */
   operations: string[];
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 interface KnownOperation {
@@ -34,7 +36,9 @@ export function prepare(operations: GuestOperations, request: PrepareRequest): W
         const chosen = chosenOperations(request.operations, known);
         return { name: config.name, disk: bootDisk(disks, request.bootDiskId), chosen };
       });
-      await changeOffline(operations, context, { domain, name, disks: [disk], action }, async images => {
+      const { allowNetworkLayers } = request;
+      const target = { domain, name, disks: [disk], action, allowNetworkLayers };
+      await changeOffline(operations, context, target, async images => {
         await images.run('virt-sysprep', ['--operations', chosen.join(',')]);
         return { operations: chosen };
       });

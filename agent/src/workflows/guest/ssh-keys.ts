@@ -19,6 +19,8 @@ export interface KeysRequest {
   /** Checked: a user name of Linux. */
   user: string;
   keys: SshKey[];
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 /** Keys of one request. */
@@ -64,7 +66,7 @@ export function changeSshKeysOffline(
   change: KeyChange,
   request: KeysRequest,
 ): Workflow {
-  const { user, keys } = request;
+  const { user, keys, allowNetworkLayers } = request;
   return context =>
     inDomain(operations, request.domainId, context, async domain => {
       const action = change === 'add' ? 'given SSH keys' : 'freed of SSH keys';
@@ -72,7 +74,7 @@ export function changeSshKeysOffline(
         requireOff(operations, domain, action, context.signal),
       );
       const { name } = config;
-      const target = { domain, name, disks, action };
+      const target = { domain, name, disks, action, allowNetworkLayers };
       await changeOffline(operations, context, target, async images => {
         if (change === 'add') await addOffline(images, user, keys);
         else await removeOffline(images, await readOffline(images, name, change, user), keys);

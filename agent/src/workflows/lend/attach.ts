@@ -31,6 +31,8 @@ export interface AttachRequest {
   /** Id of the original. */
   diskId: string;
   thinClone: boolean;
+  /** Layers of an owner whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
   /** Of choosing the disk. */
   warnings: string[];
   /** Set when the owner is on another node: what that one lends. */
@@ -114,13 +116,15 @@ function targetsOf({ live, config }: Party): string[] {
   return [live, config].flatMap(form => form?.disks ?? []).map(disk => disk.targetDev);
 }
 
+type HoldRequest = Pick<AttachRequest, 'ownerId' | 'diskId' | 'borrowerId' | 'allowNetworkLayers'>;
+
 /**
  * Holds the owner's disks at their instant, and says what stands for this one.
  * @throws VirtkeepError domain_not_found, vdisk_not_found, domain_transient, domain_memory_saved; snapshot_in_use: the instant does not hold the disk
  */
 export async function hold(
   dependencies: WorkflowDependencies,
-  { ownerId, diskId, borrowerId }: Pick<AttachRequest, 'ownerId' | 'diskId' | 'borrowerId'>,
+  { ownerId, diskId, borrowerId, allowNetworkLayers }: HoldRequest,
   context: OperationContext,
 ): Promise<Held> {
   const owner = await requireParty(dependencies, ownerId);
@@ -131,7 +135,7 @@ export async function hold(
   if (!disk) throw new VirtkeepError('vdisk_not_found', { id: diskId });
   refuseEncrypted(owner.name, [{ ...disk, layers: [] }], 'lent: its reader would get ciphertext');
   const freezer = await freezerOf(dependencies, lender, context);
-  const instant = await freezer.freeze(lender, context);
+  const instant = await freezer.freeze(lender, context, allowNetworkLayers);
   const source = await freezer.sourceOf(lender, disk, borrowerId, context);
   if (!source) {
     const reason = `the one of its lent disks does not hold ${diskId}, which came later or is shareable; detach the others first`;

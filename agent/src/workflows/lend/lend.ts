@@ -14,6 +14,8 @@ export const RETURN_DISK_STEPS = ['release'] as const;
 export interface LendRequest extends LoanKey {
   borrowerNodeId: string;
   thinClone: boolean;
+  /** As in an AttachRequest. */
+  allowNetworkLayers: boolean;
   warnings: string[];
 }
 

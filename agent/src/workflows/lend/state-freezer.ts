@@ -31,9 +31,9 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
     serves: async () => true,
     find,
 
-    async freeze(lender, context) {
+    async freeze(lender, context, allowNetworkLayers) {
       if (lender.template || lender.disks.every(disk => disk.readonly)) return null;
-      return (await find(lender)) ?? make(dependencies, lender, context, stateOf);
+      return (await find(lender)) ?? make(dependencies, { lender, allowNetworkLayers }, context, stateOf);
     },
 
     async sourceOf(lender, { targetDev, path, format, block, readonly }) {
@@ -58,7 +58,7 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
 
 async function make(
   dependencies: WorkflowDependencies,
-  lender: Lender,
+  { lender, allowNetworkLayers }: { lender: Lender; allowNetworkLayers: boolean },
   context: OperationContext,
   stateOf: (lender: Lender) => Promise<SavedState | undefined>,
 ): Promise<Instant> {
@@ -68,6 +68,7 @@ async function make(
     description: DESCRIPTION,
     memory: false,
     requireConsistency: false,
+    allowNetworkLayers,
   };
   const prepared = await prepareState(dependencies, wish, context);
   const handle = await makeState(wish, context, prepared);

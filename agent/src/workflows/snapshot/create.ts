@@ -21,6 +21,7 @@ import {
   type StatePlan,
   savedStateRecord,
 } from '../../snapshots/index.ts';
+import { checkLayerPlace } from '../away-layers.ts';
 import type { EffectHandle, OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type DiskWithLayers, refuseEncrypted, requireLasting } from '../domain-kind.ts';
@@ -88,7 +89,7 @@ async function run(
 /** What a state is made of: of one that a user asked for, or of the one for lent disks. */
 export type StateWish = Pick<
   CreateSnapshotRequest,
-  'domainId' | 'name' | 'description' | 'memory' | 'requireConsistency'
+  'domainId' | 'name' | 'description' | 'memory' | 'requireConsistency' | 'allowNetworkLayers'
 >;
 
 export interface PreparedState {
@@ -101,7 +102,7 @@ export interface PreparedState {
 /**
  * Looks at the domain and decides how its state is made; changes nothing.
  * @throws VirtkeepError domain_not_found, domain_transient, domain_memory_saved, snapshot_name_taken, snapshot_in_use,
- *   snapshot_failed, power_state_conflict, consistency_unavailable, pool_no_space
+ *   snapshot_failed, power_state_conflict, consistency_unavailable, layers_on_network, pool_no_space
  */
 export async function prepareState(
   dependencies: WorkflowDependencies,
@@ -133,6 +134,14 @@ export async function prepareState(
       domain: config.name,
       reason: 'there is no directory for its files; set a base data pool',
     });
+  const place = {
+    domain: config.name,
+    disks: disks.map(({ wanted, block }) => ({ written: wanted, block })),
+    directory: spareDirectory,
+    period: 'from now on',
+    allowNetwork: request.allowNetworkLayers,
+  };
+  await checkLayerPlace(place, context.warn);
   if (mode === 'memory')
     await requireSpace({ name: spareDirectory, path: spareDirectory }, config.memoryMiB * MiB);
   return { target, mode, disks, spareDirectory };

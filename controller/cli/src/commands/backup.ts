@@ -2,11 +2,12 @@ import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { follow, madeBy, type Started } from '../follow.ts';
+import { type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
 import { bytes, clean, note, print, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve, resolveFile } from '../resolve.ts';
 import { addFileActions } from './backup-files.ts';
 
-interface BackupOptions {
+interface BackupOptions extends LayerOptions {
   pool?: string;
   incremental?: boolean;
   extend?: string;
@@ -24,8 +25,7 @@ interface BackupOptions {
 
 /** `backup <vm>`: makes a backup, or an increment of one, and follows it. */
 export function addBackup(program: Command): void {
-  program
-    .command('backup <vm>')
+  withLayerOptions(program.command('backup <vm>'))
     .description('back up a VM, running or off')
     .option('--pool <pool>', "data pool for the file (default: the node's base data pool)")
     .option('--incremental', 'make a backup that can be extended later')
@@ -78,6 +78,7 @@ function backupBody(domain: string, options: BackupOptions): Json {
     ...(options.iso ? {} : { exclude_iso: true }),
     ...(options.excludeDisk ? { exclude_vdisks: options.excludeDisk } : {}),
     ...(options.requireConsistency ? { require_consistency: true } : {}),
+    ...layerFields(options),
     ...(options.protect ? { protected: true } : {}),
     ...(options.description ? { description: options.description } : {}),
   };

@@ -5,6 +5,7 @@ import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { runAction } from '../follow.ts';
+import { type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
 import { bytes, clean, print, printFields, printJson } from '../output.ts';
 import { askPassword } from '../prompt.ts';
 import { type Named, resolve } from '../resolve.ts';
@@ -81,17 +82,24 @@ function addInfo(vms: Command): void {
     });
 }
 
+interface HostnameOptions extends LayerOptions {
+  restart: boolean;
+}
+
 function addHostname(vms: Command): void {
-  vms
-    .command('set-hostname <vm> [hostname]')
+  withLayerOptions(vms.command('set-hostname <vm> [hostname]'))
     .description('set the host name of the guest; without one it is the name of the VM')
     .option('--no-restart', 'do not restart a Windows guest')
-    .action((vm: string, hostname: string | undefined, options: { restart: boolean }, command: Command) =>
+    .action((vm: string, hostname: string | undefined, options: HostnameOptions, command: Command) =>
       operate(
         command,
         vm,
         'set-hostname',
-        () => ({ ...(hostname === undefined ? {} : { hostname }), restart: options.restart }),
+        () => ({
+          ...(hostname === undefined ? {} : { hostname }),
+          restart: options.restart,
+          ...layerFields(options),
+        }),
         result => `host name ${result.hostname}${restarted(result)}`,
       ),
     );
@@ -114,16 +122,15 @@ function addSshKeys(vms: Command): void {
     ['add', 'ssh-keys', 'may log in now'],
     ['remove', 'ssh-keys/remove', 'may log in no more'],
   ] as const)
-    keys
-      .command(`${action} <vm> <user> <file>`)
+    withLayerOptions(keys.command(`${action} <vm> <user> <file>`))
       .description(`${action} the keys of a .pub file (- is stdin)`)
-      .action((vm: string, user: string, file: string, _options, command: Command) => {
+      .action((vm: string, user: string, file: string, options: LayerOptions, command: Command) => {
         const ssh_key = keysIn(file);
         return operate(
           command,
           vm,
           path,
-          () => ({ ssh_user: user, ssh_key }),
+          () => ({ ssh_user: user, ssh_key, ...layerFields(options) }),
           () => `${user} ${done} with ${ssh_key.length === 1 ? 'this key' : `these ${ssh_key.length} keys`}`,
         );
       });
@@ -208,6 +215,11 @@ interface SysprepOptions {
   unattend?: string;
 }
 
+interface PrepareOptions extends LayerOptions {
+  disk?: string;
+  operations?: string;
+}
+
 function addPreparation(vms: Command): void {
   vms
     .command('sysprep <vm>')
@@ -232,12 +244,11 @@ function addPreparation(vms: Command): void {
         result => `Sysprep is done (${result.action})`,
       ),
     );
-  vms
-    .command('prepare <vm>')
+  withLayerOptions(vms.command('prepare <vm>'))
     .description('prepare the disk of a Linux guest that is off to become a template')
     .option('--disk <id>', 'the disk with the system; else the first')
     .option('--operations <list>', 'names of virt-sysprep operations, with commas')
-    .action((vm: string, options: { disk?: string; operations?: string }, command: Command) =>
+    .action((vm: string, options: PrepareOptions, command: Command) =>
       operate(
         command,
         vm,
@@ -245,6 +256,7 @@ function addPreparation(vms: Command): void {
         () => ({
           ...(options.disk === undefined ? {} : { boot_disk: options.disk }),
           ...(options.operations === undefined ? {} : { operations: options.operations.split(',') }),
+          ...layerFields(options),
         }),
         result => `prepared: ${(result.operations as string[]).join(', ')}`,
       ),

@@ -2,11 +2,11 @@ import type { Command } from 'commander';
 import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { runAction } from '../follow.ts';
-import { bandwidth } from '../options.ts';
+import { bandwidth, type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
 import { print, printJson, printTable } from '../output.ts';
 import { type Named, resolve, resolveSnapshot } from '../resolve.ts';
 
-interface CreateOptions {
+interface CreateOptions extends LayerOptions {
   memory?: boolean;
   description?: string;
   requireConsistency?: boolean;
@@ -37,8 +37,7 @@ export function addSnapshots(program: Command): void {
         ]),
       );
     });
-  snapshots
-    .command('create <vm> <name>')
+  withLayerOptions(snapshots.command('create <vm> <name>'))
     .description('save the state of a VM: all disks at one instant')
     .option('--memory', 'with the memory of the running VM')
     .option('--require-consistency', 'fail when the guest agent cannot freeze the file systems')
@@ -65,6 +64,7 @@ function body(name: string, options: CreateOptions) {
     verbose_name: name,
     ...(options.memory ? { memory: true } : {}),
     ...(options.requireConsistency ? { require_consistency: true } : {}),
+    ...layerFields(options),
     ...(options.description ? { description: options.description } : {}),
   };
 }

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { runAction } from '../follow.ts';
+import { type LayerOptions, withLayerOptions } from '../options.ts';
 import { bytes, print, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve, resolveVdisk } from '../resolve.ts';
 
@@ -12,7 +13,7 @@ interface ListOptions {
   node?: string;
 }
 
-interface LendOptions {
+interface LendOptions extends LayerOptions {
   thinClone?: string;
 }
 
@@ -70,8 +71,7 @@ export function addVdisks(program: Command): void {
 }
 
 function addLending(vdisks: Command): void {
-  vdisks
-    .command('attach <vm> <disk>')
+  withLayerOptions(vdisks.command('attach <vm> <disk>'))
     .description('attach a disk of another VM, read-only, as it is at this moment')
     .option('--thin-clone <vm>', 'the thin clone whose state is meant; without it its template is')
     .action(async (vm: string, word: string, options: LendOptions, command: Command) =>
@@ -93,7 +93,7 @@ async function lend(
   action: 'attach' | 'detach',
   vm: string,
   word: string,
-  { thinClone }: LendOptions,
+  { thinClone, allowNetworkLayers }: LendOptions,
   command: Command,
   tell: (response: { attached?: Json; snapshot?: Json | null }) => void,
 ): Promise<void> {
@@ -104,7 +104,8 @@ async function lend(
     const likely = action === 'detach' ? { another_domain: domain.id } : { domain: clone?.id };
     const disk = await resolveVdisk(client, word, likely);
     const body = { vdisk: disk.id, ...(clone ? { thin_clone: clone.id } : {}) };
-    const task = await runAction(client, `/api/domains/${domain.id}/${action}-vdisk/`, body, json);
+    const query: Record<string, number> = allowNetworkLayers ? { allow_network_layers: 1 } : {};
+    const task = await runAction(client, `/api/domains/${domain.id}/${action}-vdisk/`, body, json, query);
     if (json) return printJson(task);
     const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
     tell(response);

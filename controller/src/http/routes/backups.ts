@@ -3,7 +3,7 @@ import { shownBackup } from '../../services/show-record.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { AsyncQuery, Bandwidth, body, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import { AllowNetworkLayers, AsyncQuery, Bandwidth, body, Name, ref, Text, Uuid } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -40,6 +40,7 @@ const BackupBody = body({
   description: Type.Optional(Text),
   protected: flag('it cannot be removed until unprotected'),
   require_consistency: flag('fail rather than back up a running guest that was not quiesced'),
+  allow_network_layers: Type.Optional(AllowNetworkLayers),
 });
 
 const State = Type.String({

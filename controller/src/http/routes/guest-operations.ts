@@ -6,7 +6,7 @@ import type { TaskState } from '../../services/tasks.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { AsyncQuery, body, IdParams, oneOf, ref, Uuid } from '../schemas/common.ts';
+import { AllowNetworkLayers, AsyncQuery, body, IdParams, oneOf, ref, Uuid } from '../schemas/common.ts';
 import {
   ChangedSshKeysSchema,
   DirectoryJoinedSchema,
@@ -28,6 +28,7 @@ const SshKey = Type.String({ minLength: 1, maxLength: 16_384 });
 const HOSTNAME = {
   hostname: Type.Optional(Type.String({ ...HostName, description: "the VM's name when absent" })),
   restart: Type.Optional(RestartFlag),
+  allow_network_layers: Type.Optional(AllowNetworkLayers),
 };
 const JOIN = {
   domainname: Type.String({ ...HostName, description: 'DNS name of the directory' }),
@@ -53,6 +54,7 @@ const KEYS = {
     anyOf: [SshKey, Type.Array(SshKey, { minItems: 1, maxItems: 64 })],
     description: 'a line as in a .pub file, or several',
   }),
+  allow_network_layers: Type.Optional(AllowNetworkLayers),
 };
 const SYSPREP = {
   mode: Type.Optional(oneOf(['oobe', 'audit'] as const)),
@@ -69,6 +71,7 @@ const PREPARE = {
       description: 'of virt-sysprep; its defaults when absent',
     }),
   ),
+  allow_network_layers: Type.Optional(AllowNetworkLayers),
 };
 
 export const guestOperationRoutes: RouteModule = (app, services) => {

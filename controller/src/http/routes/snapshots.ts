@@ -5,6 +5,7 @@ import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import {
+  AllowNetworkLayers,
   AsyncQuery,
   Bandwidth,
   body,
@@ -60,6 +61,7 @@ export const snapshotRoutes: RouteModule = (app, services) => {
           require_consistency: Type.Optional(
             Type.Boolean({ description: 'fail rather than save a running guest that was not quiesced' }),
           ),
+          allow_network_layers: Type.Optional(AllowNetworkLayers),
         }),
         response: taskAnswers(ref(SnapshotSchema)),
       },

@@ -5,7 +5,16 @@ import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { AsyncQuery, IdParams, listOf, listQuery, nullable, ref, Uuid } from '../schemas/common.ts';
+import {
+  AsyncQuery,
+  AttachQuery,
+  IdParams,
+  listOf,
+  listQuery,
+  nullable,
+  ref,
+  Uuid,
+} from '../schemas/common.ts';
 import { taskAnswers } from '../schemas/task.ts';
 import { AttachedVdiskSchema, DetachedVdiskSchema, VDISK_DETAILS, VdiskSchema } from '../schemas/vdisk.ts';
 
@@ -80,7 +89,7 @@ function attachRoute(app: App, services: Services): void {
         summary:
           'Attach a disk of another VM, read-only, as it was at one instant; other parameters are ignored',
         params: IdParams,
-        querystring: AsyncQuery,
+        querystring: AttachQuery,
         body: LentDiskBody,
         response: taskAnswers(ref(AttachedVdiskSchema)),
       },
@@ -88,7 +97,12 @@ function attachRoute(app: App, services: Services): void {
     (request, reply) =>
       runTask(services, request, reply, {
         start: taskId =>
-          services.lending.attach(request.params.id, request.body, principalOf(request), taskId),
+          services.lending.attach(
+            request.params.id,
+            { ...request.body, allowNetworkLayers: request.query.allow_network_layers === 1 },
+            principalOf(request),
+            taskId,
+          ),
       }),
   );
 }

@@ -55,6 +55,23 @@ export const AsyncQuery = Type.Object(
   { additionalProperties: false },
 );
 
+const NETWORK_LAYERS =
+  'of a VM whose disks are all devices the layers may lie on a network file system; else layers_on_network when they would';
+
+/** Of a request that may make layers. */
+export const AllowNetworkLayers = Type.Boolean({ default: false, description: NETWORK_LAYERS });
+
+/** Query of an attaching, whose body has no parameters besides the disk. */
+export const AttachQuery = Type.Object(
+  {
+    ...AsyncQuery.properties,
+    allow_network_layers: Type.Optional(
+      Type.Integer({ minimum: 0, maximum: 1, description: `1: ${NETWORK_LAYERS}` }),
+    ),
+  },
+  { additionalProperties: false },
+);
+
 /** Query of a list: the common parameters and the resource's own filters. */
 export function listQuery<P extends TProperties>(filters: P) {
   return Type.Object(

@@ -53,6 +53,8 @@ export interface StartBackupRequest {
   holdStates: boolean;
   /** Id in the manifest of the archive to extend; empty: it is extend_file_id. */
   extendArchiveId: string;
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 /** A backup file is named by its pool and path inside the pool's `backups/`. */
@@ -191,6 +193,7 @@ function createBaseStartBackupRequest(): StartBackupRequest {
     fallbackReason: "",
     holdStates: false,
     extendArchiveId: "",
+    allowNetworkLayers: false,
   };
 }
 
@@ -249,6 +252,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     }
     if (message.extendArchiveId !== "") {
       writer.uint32(146).string(message.extendArchiveId);
+    }
+    if (message.allowNetworkLayers !== false) {
+      writer.uint32(152).bool(message.allowNetworkLayers);
     }
     return writer;
   },
@@ -410,6 +416,14 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
             message.extendArchiveId = reader.string();
             continue;
           }
+          case 19: {
+            if (tag !== 152) {
+              break;
+            }
+
+            message.allowNetworkLayers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -502,6 +516,11 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
         : isSet(object.extend_archive_id)
         ? globalThis.String(object.extend_archive_id)
         : "",
+      allowNetworkLayers: isSet(object.allowNetworkLayers)
+        ? globalThis.Boolean(object.allowNetworkLayers)
+        : isSet(object.allow_network_layers)
+        ? globalThis.Boolean(object.allow_network_layers)
+        : false,
     };
   },
 
@@ -561,6 +580,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     if (message.extendArchiveId !== "") {
       obj.extendArchiveId = message.extendArchiveId;
     }
+    if (message.allowNetworkLayers !== false) {
+      obj.allowNetworkLayers = message.allowNetworkLayers;
+    }
     return obj;
   },
 
@@ -589,6 +611,7 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     message.fallbackReason = object.fallbackReason ?? "";
     message.holdStates = object.holdStates ?? false;
     message.extendArchiveId = object.extendArchiveId ?? "";
+    message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     return message;
   },
 };

@@ -36,7 +36,11 @@ export interface AttachDiskRequest {
   /** The thin clone whose state is meant; without it a thin clone's disk is its template's. */
   thinCloneId: string;
   /** Set when the owner is on another node. */
-  source: DiskSource | undefined;
+  source:
+    | DiskSource
+    | undefined;
+  /** Layers of an owner whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 export interface DetachDiskRequest {
@@ -54,6 +58,8 @@ export interface LendDiskRequest {
   /** The borrower and its node. */
   borrowerId: string;
   borrowerNodeId: string;
+  /** Layers of an owner whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 export interface ReturnDiskRequest {
@@ -253,7 +259,7 @@ export const DiskSource: MessageFns<DiskSource> = {
 };
 
 function createBaseAttachDiskRequest(): AttachDiskRequest {
-  return { operationId: "", domainId: "", diskId: "", thinCloneId: "", source: undefined };
+  return { operationId: "", domainId: "", diskId: "", thinCloneId: "", source: undefined, allowNetworkLayers: false };
 }
 
 export const AttachDiskRequest: MessageFns<AttachDiskRequest> = {
@@ -272,6 +278,9 @@ export const AttachDiskRequest: MessageFns<AttachDiskRequest> = {
     }
     if (message.source !== undefined) {
       DiskSource.encode(message.source, writer.uint32(42).fork()).join();
+    }
+    if (message.allowNetworkLayers !== false) {
+      writer.uint32(48).bool(message.allowNetworkLayers);
     }
     return writer;
   },
@@ -329,6 +338,14 @@ export const AttachDiskRequest: MessageFns<AttachDiskRequest> = {
             message.source = DiskSource.decode(reader, reader.uint32());
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.allowNetworkLayers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -364,6 +381,11 @@ export const AttachDiskRequest: MessageFns<AttachDiskRequest> = {
         ? globalThis.String(object.thin_clone_id)
         : "",
       source: isSet(object.source) ? DiskSource.fromJSON(object.source) : undefined,
+      allowNetworkLayers: isSet(object.allowNetworkLayers)
+        ? globalThis.Boolean(object.allowNetworkLayers)
+        : isSet(object.allow_network_layers)
+        ? globalThis.Boolean(object.allow_network_layers)
+        : false,
     };
   },
 
@@ -384,6 +406,9 @@ export const AttachDiskRequest: MessageFns<AttachDiskRequest> = {
     if (message.source !== undefined) {
       obj.source = DiskSource.toJSON(message.source);
     }
+    if (message.allowNetworkLayers !== false) {
+      obj.allowNetworkLayers = message.allowNetworkLayers;
+    }
     return obj;
   },
 
@@ -399,6 +424,7 @@ export const AttachDiskRequest: MessageFns<AttachDiskRequest> = {
     message.source = (object.source !== undefined && object.source !== null)
       ? DiskSource.fromPartial(object.source)
       : undefined;
+    message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     return message;
   },
 };
@@ -537,7 +563,14 @@ export const DetachDiskRequest: MessageFns<DetachDiskRequest> = {
 };
 
 function createBaseLendDiskRequest(): LendDiskRequest {
-  return { operationId: "", diskId: "", thinCloneId: "", borrowerId: "", borrowerNodeId: "" };
+  return {
+    operationId: "",
+    diskId: "",
+    thinCloneId: "",
+    borrowerId: "",
+    borrowerNodeId: "",
+    allowNetworkLayers: false,
+  };
 }
 
 export const LendDiskRequest: MessageFns<LendDiskRequest> = {
@@ -556,6 +589,9 @@ export const LendDiskRequest: MessageFns<LendDiskRequest> = {
     }
     if (message.borrowerNodeId !== "") {
       writer.uint32(42).string(message.borrowerNodeId);
+    }
+    if (message.allowNetworkLayers !== false) {
+      writer.uint32(48).bool(message.allowNetworkLayers);
     }
     return writer;
   },
@@ -613,6 +649,14 @@ export const LendDiskRequest: MessageFns<LendDiskRequest> = {
             message.borrowerNodeId = reader.string();
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.allowNetworkLayers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -652,6 +696,11 @@ export const LendDiskRequest: MessageFns<LendDiskRequest> = {
         : isSet(object.borrower_node_id)
         ? globalThis.String(object.borrower_node_id)
         : "",
+      allowNetworkLayers: isSet(object.allowNetworkLayers)
+        ? globalThis.Boolean(object.allowNetworkLayers)
+        : isSet(object.allow_network_layers)
+        ? globalThis.Boolean(object.allow_network_layers)
+        : false,
     };
   },
 
@@ -672,6 +721,9 @@ export const LendDiskRequest: MessageFns<LendDiskRequest> = {
     if (message.borrowerNodeId !== "") {
       obj.borrowerNodeId = message.borrowerNodeId;
     }
+    if (message.allowNetworkLayers !== false) {
+      obj.allowNetworkLayers = message.allowNetworkLayers;
+    }
     return obj;
   },
 
@@ -685,6 +737,7 @@ export const LendDiskRequest: MessageFns<LendDiskRequest> = {
     message.thinCloneId = object.thinCloneId ?? "";
     message.borrowerId = object.borrowerId ?? "";
     message.borrowerNodeId = object.borrowerNodeId ?? "";
+    message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     return message;
   },
 };

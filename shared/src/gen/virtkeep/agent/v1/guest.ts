@@ -56,6 +56,8 @@ export interface SetHostnameRequest {
   hostname: string;
   /** Restart a Windows guest, where it takes effect only then. */
   restart: boolean;
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 export interface JoinDirectoryRequest {
@@ -96,6 +98,8 @@ export interface ChangeSshKeysRequest {
   domainId: string;
   user: string;
   keys: string[];
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 export interface SysprepRequest {
@@ -119,6 +123,8 @@ export interface PrepareRequest {
   bootDiskId: string;
   /** Names of virt-sysprep operations; empty: its defaults. */
   operations: string[];
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 export interface GuestToolsRequest {
@@ -667,7 +673,7 @@ export const GetGuestInfoRequest: MessageFns<GetGuestInfoRequest> = {
 };
 
 function createBaseSetHostnameRequest(): SetHostnameRequest {
-  return { operationId: "", domainId: "", hostname: "", restart: false };
+  return { operationId: "", domainId: "", hostname: "", restart: false, allowNetworkLayers: false };
 }
 
 export const SetHostnameRequest: MessageFns<SetHostnameRequest> = {
@@ -683,6 +689,9 @@ export const SetHostnameRequest: MessageFns<SetHostnameRequest> = {
     }
     if (message.restart !== false) {
       writer.uint32(32).bool(message.restart);
+    }
+    if (message.allowNetworkLayers !== false) {
+      writer.uint32(40).bool(message.allowNetworkLayers);
     }
     return writer;
   },
@@ -732,6 +741,14 @@ export const SetHostnameRequest: MessageFns<SetHostnameRequest> = {
             message.restart = reader.bool();
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.allowNetworkLayers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -758,6 +775,11 @@ export const SetHostnameRequest: MessageFns<SetHostnameRequest> = {
         : "",
       hostname: isSet(object.hostname) ? globalThis.String(object.hostname) : "",
       restart: isSet(object.restart) ? globalThis.Boolean(object.restart) : false,
+      allowNetworkLayers: isSet(object.allowNetworkLayers)
+        ? globalThis.Boolean(object.allowNetworkLayers)
+        : isSet(object.allow_network_layers)
+        ? globalThis.Boolean(object.allow_network_layers)
+        : false,
     };
   },
 
@@ -775,6 +797,9 @@ export const SetHostnameRequest: MessageFns<SetHostnameRequest> = {
     if (message.restart !== false) {
       obj.restart = message.restart;
     }
+    if (message.allowNetworkLayers !== false) {
+      obj.allowNetworkLayers = message.allowNetworkLayers;
+    }
     return obj;
   },
 
@@ -787,6 +812,7 @@ export const SetHostnameRequest: MessageFns<SetHostnameRequest> = {
     message.domainId = object.domainId ?? "";
     message.hostname = object.hostname ?? "";
     message.restart = object.restart ?? false;
+    message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     return message;
   },
 };
@@ -1311,7 +1337,7 @@ export const ListSshKeysResponse: MessageFns<ListSshKeysResponse> = {
 };
 
 function createBaseChangeSshKeysRequest(): ChangeSshKeysRequest {
-  return { operationId: "", domainId: "", user: "", keys: [] };
+  return { operationId: "", domainId: "", user: "", keys: [], allowNetworkLayers: false };
 }
 
 export const ChangeSshKeysRequest: MessageFns<ChangeSshKeysRequest> = {
@@ -1327,6 +1353,9 @@ export const ChangeSshKeysRequest: MessageFns<ChangeSshKeysRequest> = {
     }
     for (const v of message.keys) {
       writer.uint32(34).string(v!);
+    }
+    if (message.allowNetworkLayers !== false) {
+      writer.uint32(40).bool(message.allowNetworkLayers);
     }
     return writer;
   },
@@ -1376,6 +1405,14 @@ export const ChangeSshKeysRequest: MessageFns<ChangeSshKeysRequest> = {
             message.keys.push(reader.string());
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.allowNetworkLayers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1402,6 +1439,11 @@ export const ChangeSshKeysRequest: MessageFns<ChangeSshKeysRequest> = {
         : "",
       user: isSet(object.user) ? globalThis.String(object.user) : "",
       keys: globalThis.Array.isArray(object?.keys) ? object.keys.map((e: any) => globalThis.String(e)) : [],
+      allowNetworkLayers: isSet(object.allowNetworkLayers)
+        ? globalThis.Boolean(object.allowNetworkLayers)
+        : isSet(object.allow_network_layers)
+        ? globalThis.Boolean(object.allow_network_layers)
+        : false,
     };
   },
 
@@ -1419,6 +1461,9 @@ export const ChangeSshKeysRequest: MessageFns<ChangeSshKeysRequest> = {
     if (message.keys?.length) {
       obj.keys = message.keys;
     }
+    if (message.allowNetworkLayers !== false) {
+      obj.allowNetworkLayers = message.allowNetworkLayers;
+    }
     return obj;
   },
 
@@ -1431,6 +1476,7 @@ export const ChangeSshKeysRequest: MessageFns<ChangeSshKeysRequest> = {
     message.domainId = object.domainId ?? "";
     message.user = object.user ?? "";
     message.keys = object.keys?.map((e) => e) || [];
+    message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     return message;
   },
 };
@@ -1613,7 +1659,7 @@ export const SysprepRequest: MessageFns<SysprepRequest> = {
 };
 
 function createBasePrepareRequest(): PrepareRequest {
-  return { operationId: "", domainId: "", bootDiskId: "", operations: [] };
+  return { operationId: "", domainId: "", bootDiskId: "", operations: [], allowNetworkLayers: false };
 }
 
 export const PrepareRequest: MessageFns<PrepareRequest> = {
@@ -1629,6 +1675,9 @@ export const PrepareRequest: MessageFns<PrepareRequest> = {
     }
     for (const v of message.operations) {
       writer.uint32(34).string(v!);
+    }
+    if (message.allowNetworkLayers !== false) {
+      writer.uint32(40).bool(message.allowNetworkLayers);
     }
     return writer;
   },
@@ -1678,6 +1727,14 @@ export const PrepareRequest: MessageFns<PrepareRequest> = {
             message.operations.push(reader.string());
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.allowNetworkLayers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1710,6 +1767,11 @@ export const PrepareRequest: MessageFns<PrepareRequest> = {
       operations: globalThis.Array.isArray(object?.operations)
         ? object.operations.map((e: any) => globalThis.String(e))
         : [],
+      allowNetworkLayers: isSet(object.allowNetworkLayers)
+        ? globalThis.Boolean(object.allowNetworkLayers)
+        : isSet(object.allow_network_layers)
+        ? globalThis.Boolean(object.allow_network_layers)
+        : false,
     };
   },
 
@@ -1727,6 +1789,9 @@ export const PrepareRequest: MessageFns<PrepareRequest> = {
     if (message.operations?.length) {
       obj.operations = message.operations;
     }
+    if (message.allowNetworkLayers !== false) {
+      obj.allowNetworkLayers = message.allowNetworkLayers;
+    }
     return obj;
   },
 
@@ -1739,6 +1804,7 @@ export const PrepareRequest: MessageFns<PrepareRequest> = {
     message.domainId = object.domainId ?? "";
     message.bootDiskId = object.bootDiskId ?? "";
     message.operations = object.operations?.map((e) => e) || [];
+    message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     return message;
   },
 };

@@ -31,6 +31,8 @@ export interface CreateSnapshotRequest {
   memory: boolean;
   /** Fail rather than make a state that the guest's agent has not quiesced; for states without memory. */
   requireConsistency: boolean;
+  /** Layers of a VM whose disks are all devices may lie on a network file system. */
+  allowNetworkLayers: boolean;
 }
 
 export interface RemoveSnapshotRequest {
@@ -193,7 +195,15 @@ export const ListSnapshotsResponse: MessageFns<ListSnapshotsResponse> = {
 };
 
 function createBaseCreateSnapshotRequest(): CreateSnapshotRequest {
-  return { operationId: "", domainId: "", name: "", description: "", memory: false, requireConsistency: false };
+  return {
+    operationId: "",
+    domainId: "",
+    name: "",
+    description: "",
+    memory: false,
+    requireConsistency: false,
+    allowNetworkLayers: false,
+  };
 }
 
 export const CreateSnapshotRequest: MessageFns<CreateSnapshotRequest> = {
@@ -215,6 +225,9 @@ export const CreateSnapshotRequest: MessageFns<CreateSnapshotRequest> = {
     }
     if (message.requireConsistency !== false) {
       writer.uint32(48).bool(message.requireConsistency);
+    }
+    if (message.allowNetworkLayers !== false) {
+      writer.uint32(56).bool(message.allowNetworkLayers);
     }
     return writer;
   },
@@ -280,6 +293,14 @@ export const CreateSnapshotRequest: MessageFns<CreateSnapshotRequest> = {
             message.requireConsistency = reader.bool();
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.allowNetworkLayers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -312,6 +333,11 @@ export const CreateSnapshotRequest: MessageFns<CreateSnapshotRequest> = {
         : isSet(object.require_consistency)
         ? globalThis.Boolean(object.require_consistency)
         : false,
+      allowNetworkLayers: isSet(object.allowNetworkLayers)
+        ? globalThis.Boolean(object.allowNetworkLayers)
+        : isSet(object.allow_network_layers)
+        ? globalThis.Boolean(object.allow_network_layers)
+        : false,
     };
   },
 
@@ -335,6 +361,9 @@ export const CreateSnapshotRequest: MessageFns<CreateSnapshotRequest> = {
     if (message.requireConsistency !== false) {
       obj.requireConsistency = message.requireConsistency;
     }
+    if (message.allowNetworkLayers !== false) {
+      obj.allowNetworkLayers = message.allowNetworkLayers;
+    }
     return obj;
   },
 
@@ -349,6 +378,7 @@ export const CreateSnapshotRequest: MessageFns<CreateSnapshotRequest> = {
     message.description = object.description ?? "";
     message.memory = object.memory ?? false;
     message.requireConsistency = object.requireConsistency ?? false;
+    message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     return message;
   },
 };
