@@ -48,7 +48,7 @@ export class NodeModel {
   readonly #options: ModelOptions;
   readonly #signal: AbortSignal;
   readonly #zfs = new ZfsDriver();
-  /** One read of a domain at a time: an event's and that of everything overlap, and the older must not end last. */
+  /** One read of a domain, or of the pools, at a time: an event's and that of everything overlap; the older must not end last. */
   readonly #reads = new KeyedQueue();
   readonly #domains = new Map<string, DomainFacts>();
   readonly #disks = new Map<string, DiskFacts>();
@@ -139,7 +139,11 @@ export class NodeModel {
   }
 
   /** @throws LibvirtError */
-  async readPools(): Promise<void> {
+  readPools(): Promise<void> {
+    return this.#reads.run('pools', () => this.#readPools());
+  }
+
+  async #readPools(): Promise<void> {
     const { libvirt, settings, log } = this.#options;
     this.#libvirtPools = await readPools(libvirt(), { settings, gate: this.#options.gate, log });
     this.derivePools();

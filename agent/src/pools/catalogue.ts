@@ -2,6 +2,7 @@
  * The backup files of the node's pools, as last seen. A file is read when its size or time changed, so that listing again
  * costs a stat for each file; an archive's manifest is read through an injected function, since pools do not know archives.
  */
+import type { BigIntStats } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
@@ -108,26 +109,27 @@ export class Catalogue {
     for (const [path, entry] of this.#entries) if (!poolIds.has(entry.poolId)) this.#entries.delete(path);
   }
 
+  /** Two refreshes may look at one file at a time, and others change it meanwhile: what was read last is kept, not what ended last. */
   async #look(pool: Place, filename: string, fresh: boolean, signal: AbortSignal): Promise<boolean> {
     const path = join(pool.path, BACKUPS_DIR, filename);
-    const facts = await stat(path, { bigint: true }).catch(error => {
-      if (errnoOf(error) === 'ENOENT') return undefined;
-      throw fromIoError(error, 'reading', path);
-    });
+    const facts = await factsOf(path);
     if (!facts) return this.#entries.delete(path);
     const old = this.#entries.get(path);
-    const same = old?.size === facts.size && old.mtimeNs === facts.mtimeNs && old.poolId === pool.id;
-    if (same && !fresh) return false;
+    if (old?.poolId === pool.id && isSame(old, facts) && !fresh) return false;
     const kind = fileKind(filename)!;
     const bare = { ...emptyFile(pool.id, filename, path, kind), size: facts.size, created: facts.mtime };
     const { ownId, isBusy, ...read } = await this.#read(path, kind, signal);
     // What it was before its writer began it is again when that fails; else it has changed.
     if (isBusy && old?.poolId === pool.id) return false;
+    const now = await factsOf(path);
+    if (!now) return this.#entries.delete(path);
+    const isOld = !isSame(facts, now);
+    if (isOld && this.#entries.get(path) !== old) return false;
     this.#entries.set(path, {
       poolId: pool.id,
       filename,
       size: facts.size,
-      mtimeNs: isBusy ? NEVER : facts.mtimeNs,
+      mtimeNs: isBusy || isOld ? NEVER : facts.mtimeNs,
       birthNs: facts.birthtimeNs,
       file: { ...bare, ...read },
       ownId,
@@ -167,6 +169,18 @@ export class Catalogue {
     return owners;
   }
 }
+
+async function factsOf(path: string): Promise<BigIntStats | undefined> {
+  try {
+    return await stat(path, { bigint: true });
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw fromIoError(error, 'reading', path);
+  }
+}
+
+const isSame = (a: Pick<Entry, 'size' | 'mtimeNs'>, b: Pick<Entry, 'size' | 'mtimeNs'>): boolean =>
+  a.size === b.size && a.mtimeNs === b.mtimeNs;
 
 function isBefore(a: Entry, b: Entry): boolean {
   if (a.birthNs !== b.birthNs) return a.birthNs < b.birthNs;

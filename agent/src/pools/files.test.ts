@@ -188,6 +188,59 @@ describe('Catalogue', () => {
     expect(catalogue.files().map(file => file.id)).toEqual([BACKUP_ID]);
   });
 
+  describe('a file that is read while others change it', () => {
+    const path = () => join(dir, 'backups', 'a.tar');
+    /** A catalogue whose first reading ends when it is told to, with what stood there when it began. */
+    const slowAtFirst = () => {
+      const end = Promise.withResolvers<void>();
+      const begun = Promise.withResolvers<void>();
+      let reads = 0;
+      const catalogue = new Catalogue(async () => {
+        const first = ++reads === 1;
+        begun.resolve();
+        if (first) await end.promise;
+        return { ...summary, manifestJson: first ? 'old' : 'new' };
+      });
+      return { catalogue, begun: begun.promise, end: end.resolve };
+    };
+    beforeEach(() => {
+      writeFileSync(path(), 'one');
+    });
+
+    test('and that is gone then is not listed', async () => {
+      const { catalogue, begun, end } = slowAtFirst();
+      const slow = catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      await begun;
+      unlinkSync(path());
+      await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      end();
+      await slow;
+      expect(catalogue.files()).toEqual([]);
+    });
+
+    test('and that another reading found newer stays as that one found it', async () => {
+      const { catalogue, begun, end } = slowAtFirst();
+      const slow = catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      await begun;
+      writeFileSync(path(), 'one and two');
+      await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      end();
+      await slow;
+      expect(catalogue.files()).toMatchObject([{ manifestJson: 'new', size: 11n }]);
+    });
+
+    test('and that nobody else looked at is looked at again', async () => {
+      const { catalogue, begun, end } = slowAtFirst();
+      const slow = catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      await begun;
+      writeFileSync(path(), 'one and two');
+      end();
+      await slow;
+      await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      expect(catalogue.files()).toMatchObject([{ manifestJson: 'new', size: 11n }]);
+    });
+  });
+
   test('a pool without backups has none; an abort stops the reading', async () => {
     rmSync(join(dir, 'backups'), { recursive: true });
     const catalogue = new Catalogue(read);
