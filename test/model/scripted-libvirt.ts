@@ -134,9 +134,7 @@ export class ScriptedLibvirt {
       case 'virDomainHasManagedSaveImage':
         return false;
       case 'virDomainSetMetadata':
-        for (const side of ['live', 'config'] as const)
-          if (machine[side] !== null) machine[side] = withElement(machine[side], args[1] as string | null);
-        return undefined;
+        return this.#setMetadata(machine, args[1] as string | null, args[4] as number);
       case 'virDomainAgentSetResponseTimeout':
         return undefined;
       case 'virDomainQemuAgentCommand':
@@ -160,6 +158,12 @@ export class ScriptedLibvirt {
     const { execute } = JSON.parse(command) as { execute: string };
     const value = execute === 'guest-fsfreeze-status' ? (machine.frozen ? 'frozen' : 'thawed') : {};
     return JSON.stringify({ return: value });
+  }
+
+  #setMetadata(machine: Machine, element: string | null, flags: number): void {
+    const sides = flags === 0 ? 3 : flags;
+    if (sides & 1 && machine.live !== null) machine.live = withElement(machine.live, element);
+    if (sides & 2 && machine.config !== null) machine.config = withElement(machine.config, element);
   }
 
   /** Of a running one with the mirrors of its active commits, and the files that they go into. */

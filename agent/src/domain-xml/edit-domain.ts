@@ -1,7 +1,7 @@
 import type { Element } from '@xmldom/xmldom';
 import { attr, child, children, ensureChild, remove } from './dom.ts';
 import { editDomain, removeChildren, removeEverywhere } from './edit.ts';
-import { type DomainMetadata, writeMetadata } from './metadata.ts';
+import { type DomainMetadata, lastingMetadata, writeMetadata } from './metadata.ts';
 
 /** Names the file of the UEFI variables; null lets libvirt make them anew from the template. */
 export function setNvram(xml: string, path: string | null): string {
@@ -25,7 +25,7 @@ export function setNvram(xml: string, path: string | null): string {
 
 /** Sets virtkeep's own metadata element. */
 export function setMetadata(xml: string, metadata: DomainMetadata): string {
-  return editDomain(xml, (domain, document) => writeMetadata(document, domain, metadata));
+  return editDomain(xml, (domain, document) => writeMetadata(document, domain, lastingMetadata(metadata)));
 }
 
 /**

@@ -16,6 +16,19 @@ describe('edits of a domain', () => {
     expect(deviceDifferences(same, LIVE_XML)).toEqual([]);
   });
 
+  test('how far a merge is survives; what holds for one run of a domain alone is in no definition', () => {
+    const layer = { targetDev: 'vda', path: '/a', overlay: true, merging: '/b' };
+    const looseLayers: xml.LooseLayer[] = [
+      { ...layer, stage: 'merged' },
+      { ...layer, path: '/c', stage: 'live' },
+      { ...layer, path: '/d', stage: 'begun', reader: '/e' },
+      { ...layer, path: '/f' },
+    ];
+    const next = xml.setMetadata(LIVE_XML, { ...xml.NO_METADATA, looseLayers });
+    const lasting = looseLayers.map(loose => (loose.stage === 'live' ? { ...loose, stage: 'begun' } : loose));
+    expect(xml.parseDomain(next).metadata.looseLayers).toEqual(lasting);
+  });
+
   test('setIdentity changes name, uuid, SMBIOS uuid, MACs, and asks for a new generation id', () => {
     const macs = xml.newMacs(['52:54:00:AA:BB:CC'], () => Buffer.from([1, 2, 3]));
     const next = xml.setIdentity(LIVE_XML, { name: 'a<b', uuid: NEW_UUID, macs });

@@ -21,8 +21,10 @@ export {
   type DomainMetadata,
   type Loan,
   type LooseLayer,
+  lastingMetadata,
   METADATA_NAMESPACE,
   METADATA_PREFIX,
+  type MergeStage,
   metadataElement,
   NO_METADATA,
 } from './metadata.ts';

@@ -41,6 +41,27 @@ export interface LooseLayer {
   overlay: boolean;
   /** The layer right above it that is being merged into it; when nobody stands on that any more, its file goes. */
   merging?: string;
+  /** How far that merge is known to be. Absent when an earlier version noted it: then whoever has the lower file in place has merged. */
+  stage?: MergeStage;
+  /** The file that stood on `merging` when QEMU began a merge below the top: it stands on `path` when that is done. */
+  reader?: string;
+}
+
+/**
+ * `begun`: only the upper file is sure to have what was written last, whatever a definition names.
+ * `live`: the same, in the metadata of the running domain alone: this run of it began the merge, so only the end of the merge
+ * can have put the lower file on its disk. A definition never has it, since the next start may be of another disk.
+ * `merged`: the lower file has everything.
+ */
+export type MergeStage = 'begun' | 'live' | 'merged';
+
+/** What is true of the domain's next start, too. */
+export function lastingMetadata(metadata: DomainMetadata): DomainMetadata {
+  if (!metadata.looseLayers) return metadata;
+  const looseLayers = metadata.looseLayers.map(
+    (layer): LooseLayer => (layer.stage === 'live' ? { ...layer, stage: 'begun' } : layer),
+  );
+  return { ...metadata, looseLayers };
 }
 
 /** Further states in `removedStates` are forgotten, oldest first; the inventory looks far more often. */
@@ -102,20 +123,26 @@ export function readMetadata(domain: Element): DomainMetadata {
 function readStates(own: Element, inner: (name: string) => Element[]): Partial<DomainMetadata> {
   const deleted = new Date(attr(own, 'states-deleted') ?? Number.NaN);
   const removed = inner('removed-state').flatMap(element => attr(element, 'id') ?? []);
-  const loose = inner('loose-layer').flatMap(element => {
-    const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
-    const merging = attr(element, 'merging');
-    if (!targetDev || !path) return [];
-    return [
-      { targetDev, path, overlay: attr(element, 'overlay') === 'yes', ...(merging ? { merging } : {}) },
-    ];
-  });
+  const loose = inner('loose-layer').flatMap(readLooseLayer);
   return {
     ...(Number.isNaN(deleted.getTime()) ? {} : { statesDeleted: deleted }),
     ...(removed.length > 0 ? { removedStates: removed } : {}),
     ...(loose.length > 0 ? { looseLayers: loose } : {}),
   };
 }
+
+function readLooseLayer(element: Element): LooseLayer[] {
+  const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
+  if (!targetDev || !path) return [];
+  const layer = { targetDev, path, overlay: attr(element, 'overlay') === 'yes' };
+  const merging = attr(element, 'merging');
+  if (!merging) return [layer];
+  const stage = STAGES.find(known => known === attr(element, 'stage'));
+  const reader = attr(element, 'reader');
+  return [{ ...layer, merging, ...(stage ? { stage } : {}), ...(reader ? { reader } : {}) }];
+}
+
+const STAGES: readonly MergeStage[] = ['begun', 'live', 'merged'];
 
 /**
  * The element's text for libvirt's SetMetadata (without prefix: libvirt adds `METADATA_PREFIX`), or null when there is
@@ -201,12 +228,14 @@ function fillStates(own: Element, metadata: DomainMetadata, make: (name: string)
     element.setAttribute('id', id);
     own.appendChild(element);
   }
-  for (const { targetDev, path, overlay, merging } of metadata.looseLayers ?? []) {
+  for (const { targetDev, path, overlay, merging, stage, reader } of metadata.looseLayers ?? []) {
     const element = make('loose-layer');
     element.setAttribute('target', targetDev);
     element.setAttribute('path', path);
     if (overlay) element.setAttribute('overlay', 'yes');
     if (merging) element.setAttribute('merging', merging);
+    if (stage) element.setAttribute('stage', stage);
+    if (reader) element.setAttribute('reader', reader);
     own.appendChild(element);
   }
 }

@@ -16,17 +16,12 @@ import type {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { isUuid } from '@virtkeep/shared/ids';
-import {
-  type DomainMetadata,
-  METADATA_NAMESPACE,
-  METADATA_PREFIX,
-  metadataElement,
-  parseDomain,
-} from '../domain-xml/index.ts';
+import { type DomainMetadata, parseDomain } from '../domain-xml/index.ts';
 import type { Inventory } from '../inventory/index.ts';
 import { type LoanNames, refuseWhileLent } from '../lending/guard.ts';
 import { fromDomain } from '../libvirt/domains.ts';
 import type { OperationRunner } from '../operations/runner.ts';
+import { writeMetadata } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
@@ -125,7 +120,7 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
   }
   requireDescription(description);
   await asked(options.workflows, domainId, target =>
-    writeMetadata(
+    changeMetadata(
       options.workflows.libvirt(),
       target,
       { description, template },
@@ -138,7 +133,7 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
   return options.inventory.domain(domainId);
 }
 
-async function writeMetadata(
+async function changeMetadata(
   libvirt: Libvirt,
   domain: LibvirtDomain,
   { description, template }: { description: string | undefined; template: boolean | undefined },
@@ -161,8 +156,7 @@ async function writeMetadata(
     await domain.setMetadata(MetadataType.DESCRIPTION, description || null, null, null, flags);
   }
   if (template !== undefined && template !== metadata.template) {
-    const element = metadataElement(withTemplate(metadata, template));
-    await domain.setMetadata(MetadataType.ELEMENT, element, METADATA_PREFIX, METADATA_NAMESPACE, flags);
+    await writeMetadata(domain, withTemplate(metadata, template));
   }
 }
 

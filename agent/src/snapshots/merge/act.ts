@@ -13,7 +13,14 @@ import {
 import { sleep } from '@virtkeep/shared/abort';
 import { MiB } from '@virtkeep/shared/units';
 import { qemuImg, readLayers, rebaseUnsafe } from '../../disks/index.ts';
-import { editSnapshot, stripBackingStore } from '../../domain-xml/index.ts';
+import {
+  type DomainMetadata,
+  editSnapshot,
+  type LooseLayer,
+  parseDomain,
+  setMetadata,
+  stripBackingStore,
+} from '../../domain-xml/index.ts';
 import { type DiskSource, diskStates, withKeptFile, withSources } from '../state-xml.ts';
 import { writeMetadata } from '../write-metadata.ts';
 import { firstShrunk, fitLower } from './fit.ts';
@@ -66,9 +73,12 @@ export async function act(
       await domain.abortJob();
       return sleep(pollMs, signal);
     case 'pivot':
-      return domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
+      await domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
+      return noteMerged(domain, step);
     case 'commit_offline':
       await commitOffline(step.above, bytesPerSecond, options);
+      // nobody writes to what others stand on or keep; else the definition that names the lower file brings the note with it
+      if (step.readers.length + step.states.length > 0) await noteMerged(domain, step);
       await moveUsers(libvirt, domain, step, signal);
       return rename(domain, step);
     case 'commit_detached':
@@ -125,6 +135,23 @@ async function commitOffline(
   await fitLower(above, signal);
 }
 
+/** What others wrote into the metadata meanwhile stays. */
+async function noteMerged(domain: Domain, merge: { layer: string; above: string }): Promise<void> {
+  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  await writeMetadata(domain, withMerged(metadata, merge));
+}
+
+function withMerged(
+  metadata: DomainMetadata,
+  { layer, above }: { layer: string; above: string },
+): DomainMetadata {
+  const looseLayers = metadata.looseLayers?.map(
+    (loose): LooseLayer =>
+      loose.path === layer && loose.merging === above ? { ...loose, stage: 'merged' } : loose,
+  );
+  return { ...metadata, ...(looseLayers ? { looseLayers } : {}) };
+}
+
 /** Lets the files that stand on the upper one, and the definition when it writes to it, use the lower one. */
 async function moveUsers(
   libvirt: Libvirt,
@@ -140,7 +167,11 @@ async function moveUsers(
   const targets = [...diskStates(xml)].filter(([, disk]) => disk.sourcePath === step.above);
   if (await writesTo(domain, step.above)) return;
   const sources = Object.fromEntries(targets.map(([target]) => [target, layer]));
-  await libvirt.defineDomain(withSources(stripBackingStore(xml), sources));
+  const next = withSources(stripBackingStore(xml), sources);
+  const { metadata } = parseDomain(xml, domain.name);
+  await libvirt.defineDomain(
+    step.do === 'commit_offline' ? setMetadata(next, withMerged(metadata, step)) : next,
+  );
 }
 
 async function writesTo(domain: Domain, path: string): Promise<boolean> {

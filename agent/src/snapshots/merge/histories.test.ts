@@ -4,7 +4,7 @@
  * detached disk must read what they did.
  */
 import { describe, expect, test } from '@jest/globals';
-import type { DomainMetadata } from '../../domain-xml/index.ts';
+import { type DomainMetadata, type LooseLayer, lastingMetadata } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
 import { isUnused, planRevert, revertRefusal } from '../revert-plan.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
@@ -112,7 +112,7 @@ class FakeNode {
   act(step: MergeStep, isWhole: boolean): unknown {
     switch (step.do) {
       case 'note':
-        this.metadata = step.metadata;
+        this.metadata = this.running ? step.metadata : lastingMetadata(step.metadata);
         return;
       case 'reparent':
         for (const state of this.states)
@@ -132,10 +132,11 @@ class FakeNode {
       case 'pivot':
         this.tops.set(step.targetDev, this.jobs.get(step.targetDev)!.layer);
         this.jobs.delete(step.targetDev);
-        return;
+        return isWhole && this.#noteMerged(step);
       case 'commit_offline':
         this.#merge(step.above, step.layer, isWhole);
         if (!isWhole) return;
+        this.#noteMerged(step);
         this.#move(step.readers, step.above, step.layer, true);
         return this.#rename(step);
       case 'move_readers':
@@ -148,6 +149,21 @@ class FakeNode {
       default:
         throw new Error(step.do);
     }
+  }
+
+  #noteMerged({ above, layer }: { above: string; layer: string }): void {
+    const looseLayers = this.metadata.looseLayers?.map(
+      (loose): LooseLayer =>
+        loose.path === layer && loose.merging === above ? { ...loose, stage: 'merged' } : loose,
+    );
+    this.metadata = { ...this.metadata, ...(looseLayers ? { looseLayers } : {}) };
+  }
+
+  /** The guest is stopped or started. */
+  turn(): void {
+    this.running = !this.running;
+    this.jobs.clear();
+    this.metadata = lastingMetadata(this.metadata);
   }
 
   #rename({ above, layer }: { above: string; layer: string }): void {
@@ -228,8 +244,7 @@ function remove(node: FakeNode, name: string, random: (below: number) => number)
       isCrashed = true;
       // the guest may have been stopped or started while nobody looked; its jobs die with it
       if (random(3) === 0) {
-        node.running = !node.running;
-        node.jobs.clear();
+        node.turn();
       }
     }
   }
@@ -267,7 +282,7 @@ function live(node: FakeNode, random: (below: number) => number, steps: number):
         if (top) top.size += 1;
         break;
       case 8:
-        node.running = !node.running;
+        node.turn();
         break;
       default:
         top?.blocks.set(random(10), step + 1);

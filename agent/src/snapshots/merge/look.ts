@@ -79,8 +79,8 @@ async function pictureOf(
     }
     if (memoryPath !== null) await files.addPlain(memoryPath);
   }
-  for (const { path, overlay, merging } of metadata.looseLayers ?? []) {
-    if (merging !== undefined) await files.addChain(merging, 'qcow2');
+  for (const { path, overlay, merging, reader } of metadata.looseLayers ?? []) {
+    for (const upper of [reader, merging]) if (upper !== undefined) await files.addChain(upper, 'qcow2');
     await files.addChain(path, overlay ? 'qcow2' : 'raw');
   }
   const known = [

@@ -4,7 +4,7 @@
  * nobody has now, must read after every step what it did.
  */
 import { describe, expect, test } from '@jest/globals';
-import type { DomainMetadata } from '../../domain-xml/index.ts';
+import { type DomainMetadata, type LooseLayer, lastingMetadata } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
 import { nextStepOfMade } from './made.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
@@ -181,7 +181,7 @@ class Node {
   act(step: MergeStep, isWhole: boolean): unknown {
     switch (step.do) {
       case 'note':
-        this.metadata = step.metadata;
+        this.metadata = this.running ? step.metadata : lastingMetadata(step.metadata);
         return;
       case 'reparent':
         for (const state of this.states) if (step.states.includes(state.name)) state.parent = step.parent;
@@ -222,7 +222,7 @@ class Node {
         this.jobs.delete(step.targetDev);
         this.live.set(step.targetDev, layer!);
         if (this.config.get(step.targetDev) === above) this.config.set(step.targetDev, layer!);
-        return;
+        return isWhole && this.#noteMerged(step);
       }
       case 'wait_for_job':
         // whoever started it ends it
@@ -231,6 +231,7 @@ class Node {
       case 'commit_offline':
         this.#merge(step.above, step.layer, isWhole);
         if (!isWhole) return;
+        this.#noteMerged(step);
         this.#move(step.above, step.layer);
         return this.#rename(step);
       case 'commit_detached':
@@ -249,6 +250,14 @@ class Node {
     }
   }
 
+  #noteMerged({ above, layer }: { above: string; layer: string }): void {
+    const looseLayers = this.metadata.looseLayers?.map(
+      (loose): LooseLayer =>
+        loose.path === layer && loose.merging === above ? { ...loose, stage: 'merged' } : loose,
+    );
+    this.metadata = { ...this.metadata, ...(looseLayers ? { looseLayers } : {}) };
+  }
+
   #rename({ above, layer }: { above: string; layer: string }): void {
     for (const { frozen } of this.states)
       for (const [target, path] of Object.entries(frozen)) if (path === above) frozen[target] = layer;
@@ -257,6 +266,7 @@ class Node {
   stop(): void {
     this.running = false;
     this.jobs.clear();
+    this.metadata = lastingMetadata(this.metadata);
   }
 
   start(): void {
@@ -383,6 +393,44 @@ describe('the state of an operation is removed', () => {
     const made = node.begin({ files, isUsed: false, isKnown: false });
     expect(run(node, made, randomOf(1))).toEqual([]);
     expect([...node.files.keys()]).toEqual(['/vda', '/vdb', '/vdc']);
+  });
+});
+
+describe('a definition of before that others put in place', () => {
+  test.each(Array.from({ length: 100 }, (_none, seed) => seed))('in the middle of it, seed %i', seed => {
+    const random = randomOf(seed + 1);
+    const node = new Node(['vda', 'vdb']);
+    if (random(2)) node.stop();
+    const made = node.begin({ files: 2, isUsed: true, isKnown: true });
+    for (const target of ['vda', 'vdb']) node.write(target, 1, 11);
+    const expected = ['/vda.tmp', '/vdb.tmp'].map(path => node.content(path));
+    const when = random(16);
+    for (let steps = 0; ; steps += 1) {
+      if (steps === when) {
+        // what the guest reads from now on is what they made of it; what it wrote must be somewhere
+        node.stop();
+        for (const target of ['vda', 'vdb']) node.config.set(target, `/${target}`);
+        if (random(2)) node.start();
+      }
+      const step = nextStepOfMade(node.picture(), GOAL, made);
+      if (step.do === 'done' && steps >= when) {
+        expect(step.left).toHaveLength(made.overlays.filter(({ path }) => node.files.has(path)).length);
+        break;
+      }
+      if (step.do !== 'done') node.act(step, random(5) > 0);
+      const contents = new Set([...node.files.keys()].map(path => node.content(path)));
+      expect({ step, lost: expected.filter(content => !contents.has(content)) }).toEqual({ step, lost: [] });
+    }
+  });
+
+  test('of an agent of before, which noted no more than that it merges: what is in place counts as merged', () => {
+    const node = new Node(['vda']);
+    const made = node.begin({ files: 1, isUsed: true, isKnown: true });
+    node.metadata.looseLayers = [{ targetDev: 'vda', path: '/vda', overlay: false, merging: '/vda.tmp' }];
+    node.live.set('vda', '/vda');
+    node.config.set('vda', '/vda');
+    expect(run(node, made, randomOf(1))).toEqual([]);
+    expect([...node.files.keys()]).toEqual(['/vda']);
   });
 });
 

@@ -27,6 +27,7 @@ import {
   liveDiskOf,
   readersOf,
 } from './picture.ts';
+import { firstStage } from './stage.ts';
 import type { MadeFiles, MergeGoal, MergeStep } from './step.ts';
 
 /** One overlay that exists, seen with what it stands on. */
@@ -169,7 +170,10 @@ function note(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): Merg
   if (missing.length === 0) return undefined;
   // what was the top of a disk is not removed, also when nobody has the disk any more
   const layers = missing.map(
-    ({ targetDev, path, layer }): LooseLayer => ({ targetDev, path: layer!, overlay: false, merging: path }),
+    ({ targetDev, path, layer }): LooseLayer => ({
+      ...{ targetDev, path: layer!, overlay: false, merging: path },
+      stage: firstStage(picture, path),
+    }),
   );
   const replaced = new Set(layers.map(({ path }) => path));
   const kept = (metadata.looseLayers ?? []).filter(({ path }) => !replaced.has(path));

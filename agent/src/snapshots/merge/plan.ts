@@ -11,7 +11,7 @@ import type { DomainMetadata, LooseLayer } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
 import { savedStateId } from '../state-id.ts';
 import { blockJobOf } from './jobs.ts';
-import { forgetState, stepOfLayer } from './layers.ts';
+import { forgetState, stepOfLayer, strandedLayers } from './layers.ts';
 import { nextStepOfMade, uppersOfMade } from './made.ts';
 import { type ChainPicture, heldReason, isRemovable, keptFiles, readersOf } from './picture.ts';
 import type { MergeGoal, MergeStep } from './step.ts';
@@ -25,7 +25,8 @@ export function nextMergeStep(picture: ChainPicture, goal: MergeGoal, now: Date)
     const step = stepOfLayer(picture, loose);
     if (step) return step;
   }
-  return { do: 'done' };
+  const left = strandedLayers(picture);
+  return left.length > 0 ? { do: 'done', left } : { do: 'done' };
 }
 
 /**

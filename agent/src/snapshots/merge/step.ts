@@ -46,10 +46,11 @@ export type MergeStep =
   /** Merges a file below the top of a running disk; ends by itself. */
   | { do: 'commit_middle'; targetDev: string; layer: string; above: string }
   | { do: 'wait'; targetDev: string }
-  | { do: 'pivot'; targetDev: string }
+  /** Lets the guest go on with the lower file, and notes that the merge is done. */
+  | { do: 'pivot'; targetDev: string; layer: string; above: string }
   /** A job that virtkeep did not start runs on the disk: nothing is done to it, and nothing merged under it. */
   | { do: 'wait_for_job'; targetDev: string; job: string }
-  /** Merges by qemu-img, and lets everything that stood on the upper file, or kept it, use the lower one. */
+  /** Merges by qemu-img, notes that, and lets everything that stood on the upper file, or kept it, use the lower one. */
   | {
       do: 'commit_offline';
       targetDev: string;
