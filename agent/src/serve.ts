@@ -1,9 +1,11 @@
 import { ConfigError } from '@virtkeep/shared/config';
+import { reasonOf } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { systemdNotifier } from '@virtkeep/shared/systemd';
 import type { AgentConfig } from './config.ts';
 import { loadIdentity } from './enroll/identity.ts';
 import { startGrpcServer } from './grpc/server.ts';
+import type { Journal } from './operations/journal.ts';
 import { makeParts, type Parts } from './parts.ts';
 import { agentServices } from './services.ts';
 import { Shutdown } from './shutdown.ts';
@@ -87,12 +89,21 @@ async function close(
 }
 
 function keepHouse({ journal, renewal }: Parts, config: AgentConfig, log: Logger): void {
-  const forgotten = journal.purge(Date.now() - config.operation_retention_days * DAY_MS);
-  if (forgotten > 0) log.info('old operations forgotten', { count: forgotten });
+  forgetOld(journal, config, log);
   const { expires } = renewal.identity;
   if (expires.getTime() - Date.now() < EXPIRY_WARNING_MS) {
     log.warn('the certificate of this node expires soon and was not renewed', {
       expires: expires.toISOString(),
     });
+  }
+}
+
+/** A journal that cannot be written is no reason to end what runs. */
+function forgetOld(journal: Journal, { operation_retention_days: days }: AgentConfig, log: Logger): void {
+  try {
+    const forgotten = journal.purge(Date.now() - days * DAY_MS);
+    if (forgotten > 0) log.info('old operations forgotten', { count: forgotten });
+  } catch (error) {
+    log.error('old operations cannot be forgotten now', { reason: reasonOf(error) });
   }
 }

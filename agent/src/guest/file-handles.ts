@@ -99,7 +99,12 @@ export class FileHandles {
   async #opened(domain: Domain, args: Record<string, unknown>, options: CommandOptions): Promise<number> {
     const handle = await guestCommand(domain, 'guest-file-open', args, options);
     if (typeof handle !== 'number') throw nonsense(domain, 'guest-file-open');
-    this.#options.records.setFile(domain.uuid, handle, Date.now());
+    try {
+      this.#options.records.setFile(domain.uuid, handle, Date.now());
+    } catch (error) {
+      await this.#abandon(domain.uuid, handle, false);
+      throw error;
+    }
     return handle;
   }
 
@@ -108,12 +113,25 @@ export class FileHandles {
     // a minute more or less does not matter, a write for each piece would
     const usedMs = records.files()[id]?.[handle];
     if (usedMs !== undefined && Date.now() - usedMs > this.#options.idleMs / 10)
-      records.setFile(id, handle, Date.now());
+      this.#note(id, handle, Date.now());
   }
 
   #closed(id: string, handle: number): void {
     const { records } = this.#options;
-    if (records.files()[id]?.[handle] !== undefined) records.setFile(id, handle, undefined);
+    if (records.files()[id]?.[handle] !== undefined) this.#note(id, handle, undefined);
+  }
+
+  /** What cannot be noted now is done again by a later sweep, which finds the file closed. */
+  #note(id: string, handle: number, usedMs: number | undefined): void {
+    const { records, log } = this.#options;
+    try {
+      records.setFile(id, handle, usedMs);
+    } catch (error) {
+      log.error('the files that are open in a guest cannot be noted', {
+        domain: id,
+        reason: reasonOf(error),
+      });
+    }
   }
 
   async #abandon(id: string, handle: number, isGivenUp: boolean): Promise<void> {

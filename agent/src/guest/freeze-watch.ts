@@ -68,11 +68,18 @@ export class FreezeWatch {
     changed();
   }
 
+  /** Where that cannot be noted now, the guest stays known as frozen, and its end is noted after the limit. */
   thawed(domainId: string): void {
-    const { records, changed } = this.#options;
+    const { records, changed, log } = this.#options;
     if (records.frozen()[domainId] === undefined) return;
     this.#changedMs.set(domainId, performance.now());
-    records.setFrozen(domainId, undefined);
+    try {
+      records.setFrozen(domainId, undefined);
+    } catch (error) {
+      log.error('the end of a freeze cannot be noted yet', { domain: domainId, reason: reasonOf(error) });
+      this.#at(domainId, Math.max(RETRY_MS, this.#leftMs(domainId)));
+      return;
+    }
     clearTimeout(this.#timers.get(domainId));
     this.#timers.delete(domainId);
     changed();
@@ -98,6 +105,12 @@ export class FreezeWatch {
     this.#at(domainId, sinceMs + this.#options.limitMs - Date.now());
   }
 
+  /** Until the limit. */
+  #leftMs(domainId: string): number {
+    const { records, limitMs } = this.#options;
+    return (records.frozen()[domainId] ?? 0) + limitMs - Date.now();
+  }
+
   #at(domainId: string, delayMs: number): void {
     if (this.#stopping.signal.aborted) return;
     clearTimeout(this.#timers.get(domainId));
@@ -106,10 +119,10 @@ export class FreezeWatch {
   }
 
   async #expire(domainId: string): Promise<void> {
-    const { domain, records, log, limitMs, isHeld } = this.#options;
+    const { domain, records, log, isHeld } = this.#options;
     const sinceMs = records.frozen()[domainId];
     if (sinceMs === undefined) return;
-    const overMs = Date.now() - sinceMs - limitMs;
+    const overMs = -this.#leftMs(domainId);
     if (overMs < 0) return this.#at(domainId, -overMs);
     if (isHeld(domainId) && overMs < MAX_HELD_MS) return this.#at(domainId, RETRY_MS);
     try {

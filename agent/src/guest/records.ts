@@ -12,9 +12,9 @@ const FILES = 'guest.files';
 export class GuestRecords {
   readonly #settings: DurableSettings;
   /** Since when, Unix ms, by the domain's id. */
-  readonly #frozen: Record<string, number>;
+  #frozen: Record<string, number>;
   /** When last used, Unix ms, by the domain's id and the file's handle. */
-  readonly #files: Record<string, Record<string, number>>;
+  #files: Record<string, Record<string, number>>;
 
   constructor(settings: DurableSettings) {
     this.#settings = settings;
@@ -26,23 +26,28 @@ export class GuestRecords {
     return this.#frozen;
   }
 
-  /** @param sinceMs undefined: it is not frozen any more @throws VirtkeepError journal_failed */
+  /**
+   * @param sinceMs undefined: it is not frozen any more
+   * @throws VirtkeepError journal_failed: then all is known as before
+   */
   setFrozen(domainId: string, sinceMs: number | undefined): void {
-    if (sinceMs === undefined) delete this.#frozen[domainId];
-    else this.#frozen[domainId] = sinceMs;
-    this.#settings.set(FROZEN, this.#frozen);
+    const { [domainId]: _, ...others } = this.#frozen;
+    const frozen = sinceMs === undefined ? others : { ...others, [domainId]: sinceMs };
+    this.#settings.set(FROZEN, frozen);
+    this.#frozen = frozen;
   }
 
   files(): Readonly<Record<string, Readonly<Record<string, number>>>> {
     return this.#files;
   }
 
-  /** @param usedMs undefined: it is closed @throws VirtkeepError journal_failed */
+  /** @param usedMs undefined: it is closed @throws VirtkeepError journal_failed: then all is known as before */
   setFile(domainId: string, handle: number, usedMs: number | undefined): void {
-    const { [handle]: _, ...files } = this.#files[domainId] ?? {};
-    if (usedMs !== undefined) files[handle] = usedMs;
-    if (Object.keys(files).length > 0) this.#files[domainId] = files;
-    else delete this.#files[domainId];
-    this.#settings.set(FILES, this.#files);
+    const { [domainId]: own = {}, ...others } = this.#files;
+    const { [handle]: _, ...rest } = own;
+    const files = usedMs === undefined ? rest : { ...rest, [handle]: usedMs };
+    const all = Object.keys(files).length > 0 ? { ...others, [domainId]: files } : others;
+    this.#settings.set(FILES, all);
+    this.#files = all;
   }
 }

@@ -6,17 +6,33 @@ import type { Logger } from '@virtkeep/shared/log';
 import { FileHandles } from './file-handles.ts';
 import { FreezeWatch } from './freeze-watch.ts';
 import { InfoKeeper, type InfoKeeperOptions } from './info-keeper.ts';
-import { GuestRecords } from './records.ts';
+import { type DurableSettings, GuestRecords } from './records.ts';
 
 const SILENT = { info() {}, warn() {}, debug() {}, error() {} } as unknown as Logger;
 const ID = '11111111-2222-4333-8444-555555555555';
 const signal = new AbortController().signal;
 
-function settingsOf(stored = new Map<string, string>()) {
+function settingsOf(stored = new Map<string, string>()): DurableSettings {
   return {
     get: (key: string) => JSON.parse(stored.get(key) ?? 'null') ?? undefined,
-    set: (key: string, value: unknown) => void stored.set(key, JSON.stringify(value)),
+    set: (key: string, value: unknown) => {
+      stored.set(key, JSON.stringify(value));
+    },
   };
+}
+
+/** Those of a journal whose disk is full. */
+function fullSettings(full = true) {
+  const { get, set } = settingsOf();
+  const settings = {
+    full,
+    get,
+    set: (key: string, value: unknown) => {
+      if (settings.full) throw new VirtkeepError('journal_failed', { path: '/journal', reason: 'full' });
+      set(key, value);
+    },
+  };
+  return settings;
 }
 
 /** A domain with the agent's part of freezing and files. */
@@ -87,6 +103,28 @@ describe('a freeze by hand', () => {
     expect(next.state.frozen).toBe(false);
     const later = watchOf({ settings });
     expect(later.watch.since(ID)).toBeUndefined();
+  });
+
+  test('that cannot be noted does not happen, also when it is asked for again', () => {
+    const { watch } = watchOf({ settings: fullSettings() });
+    for (let time = 0; time < 2; time += 1) {
+      expect(() => watch.frozen(ID)).toThrow(/full/);
+      expect(watch.since(ID)).toBeUndefined();
+    }
+  });
+
+  test('whose end cannot be noted stays known, and is noted when there is room', async () => {
+    const settings = fullSettings(false);
+    const { watch, state } = watchOf({ settings });
+    watch.frozen(ID);
+    settings.full = true;
+    watch.thawed(ID);
+    state.frozen = false;
+    expect(watch.since(ID)).toBeDefined();
+    settings.full = false;
+    await jest.advanceTimersByTimeAsync(10_100);
+    expect(watch.since(ID)).toBeUndefined();
+    expect(settings.get('guest.frozen')).toEqual({});
   });
 
   test('is tried again until the agent answers', async () => {
@@ -177,7 +215,7 @@ describe('a file of a guest', () => {
       reason: "handle '7' has not been found",
     });
 
-  function filesOf(answer: (command: string) => Promise<unknown>) {
+  function filesOf(answer: (command: string) => Promise<unknown>, settings = settingsOf()) {
     const commands: string[] = [];
     const domain = {
       uuid: ID,
@@ -188,7 +226,7 @@ describe('a file of a guest', () => {
         return JSON.stringify({ return: await answer(execute) });
       },
     } as unknown as Domain;
-    const records = new GuestRecords(settingsOf());
+    const records = new GuestRecords(settings);
     const files = new FileHandles({ domain: () => domain, records, log: SILENT, idleMs: 600_000 });
     return { files, domain, records, commands };
   }
@@ -207,6 +245,26 @@ describe('a file of a guest', () => {
       await new Promise(setImmediate);
     await new Promise(setImmediate);
     expect([commands, records.files()]).toEqual([['guest-file-open', 'guest-file-close'], {}]);
+  });
+
+  test('that cannot be noted is closed again; one that was is used, closed and swept all the same', async () => {
+    const settings = fullSettings(false);
+    const { files, domain, records, commands } = filesOf(
+      async command => (command === 'guest-file-open' ? 7 : {}),
+      settings,
+    );
+    await files.run(domain, 'guest-file-open', { path: '/x' }, {});
+    settings.full = true;
+    await expect(files.run(domain, 'guest-file-open', { path: '/y' }, {})).rejects.toMatchObject({
+      msgKey: 'journal_failed',
+    });
+    expect(commands).toEqual(['guest-file-open', 'guest-file-open', 'guest-file-close']);
+    await files.sweep(Date.now() + 700_000);
+    await files.run(domain, 'guest-file-close', { handle: 7 }, {});
+    expect(Object.keys(records.files()[ID]!)).toEqual(['7']);
+    settings.full = false;
+    await files.sweep(Date.now() + 700_000);
+    expect([records.files(), settings.get('guest.files')]).toEqual([{}, {}]);
   });
 
   test('that its agent does not know any more is no more, so that others can be opened', async () => {

@@ -4,6 +4,7 @@ import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { StateMode, StatePlan } from './plan.ts';
 import { stateRequestXml } from './state-xml.ts';
+import { writeState } from './write-state.ts';
 
 /** Measured: quiesced 0.2–0.7 s; with memory LIVE, because the guest then pauses half a second and not all the time. */
 const FLAGS: Record<StateMode, number> = {
@@ -55,7 +56,7 @@ export async function createState(
   });
   if (plan.mode === 'quiesced') await domain.setAgentTimeout(FREEZE_TIMEOUT_SEC).catch(() => {});
   try {
-    const making = domain.createSnapshot(xml, FLAGS[plan.mode], { timeoutMs: 0 });
+    const making = writeState(domain, xml, FLAGS[plan.mode], { timeoutMs: 0 });
     if (plan.mode === 'memory') await watchMemory(domain, making, signal, progress);
     else await making;
   } catch (error) {

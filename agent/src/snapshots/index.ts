@@ -42,3 +42,4 @@ export { planRevert, type RevertPlan, revertRefusal } from './revert-plan.ts';
 export { savedStateId } from './state-id.ts';
 export { diskStates, savedStateOf, withSources } from './state-xml.ts';
 export { writeMetadata } from './write-metadata.ts';
+export { writeState } from './write-state.ts';

@@ -26,9 +26,11 @@ import type { SavedState } from './chain.ts';
 import { foreignFiles, lookAt } from './merge/look.ts';
 import { isUnused, type RevertPlan } from './revert-plan.ts';
 import { diskStates, domainsOfState, withOverlays, withSources } from './state-xml.ts';
+import { requireRoomForStates, writeState } from './write-state.ts';
 
-/** Makes the overlays of a plan. @throws VirtkeepError qemu_img_failed, io_failed */
+/** Makes the overlays of a plan, when the state can be told of them. @throws VirtkeepError qemu_img_failed, io_failed, disk_full */
 export async function makeOverlays({ overlays }: RevertPlan, signal: AbortSignal): Promise<void> {
+  await requireRoomForStates();
   for (const { path, backing } of overlays) {
     const header = await readImageHeader(backing.path);
     // a raw file's first bytes are the guest's
@@ -168,9 +170,10 @@ async function putBack(libvirt: Libvirt, revert: RevertToUndo, options: UndoReve
       await options.beforeDefinition();
       await libvirt.defineDomain(revert.formerDefinition);
     }
+    // a guest does not wait for what only libvirt's own deletion of states reads
+    if (revert.wasRunning) await startAgain(domain, options);
     await redefine(domain, revert.state, revert.formerOverlays, false);
     if (revert.formerCurrent !== null) await redefine(domain, revert.formerCurrent, {}, true);
-    if (revert.wasRunning) await startAgain(domain, options);
   } catch (error) {
     if (!isNoDomain(error)) throw error;
   }
@@ -209,7 +212,7 @@ async function redefine(
   const snapshot = await domain.findSnapshot(name);
   if (!snapshot) return;
   const xml = withOverlays(await snapshot.xml(SnapshotXml.SECURE), overlays);
-  await domain.createSnapshot(xml, SnapshotCreate.REDEFINE | (current ? SnapshotCreate.CURRENT : 0));
+  await writeState(domain, xml, SnapshotCreate.REDEFINE | (current ? SnapshotCreate.CURRENT : 0));
 }
 
 /**

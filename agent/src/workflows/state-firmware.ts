@@ -7,7 +7,8 @@
  * else is to be kept in step with them, and what no state needs any more is seen by its name. An empty file says that
  * there was nothing yet (the VM had never been started); none at all, that nobody looked.
  */
-import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
@@ -68,14 +69,25 @@ async function writeFirmware(
   if (tpm && firmware.tpm !== undefined) await replaceTpmState(firmware.tpm, swtpmDirectory, domainId);
 }
 
-/** In place: the file keeps its owner. Without one libvirt makes it anew at the next start. */
+/** In place: the file keeps its owner, and its room on a full disk. Without one libvirt makes it anew at the next start. */
 async function writeVariables(path: string, bytes: Buffer | null): Promise<void> {
   try {
     if (bytes === null) await rm(path, { force: true });
-    else await writeFile(path, bytes, { flush: true, mode: 0o600 });
+    else await overwrite(path, bytes);
     await syncDirectoryOf(path);
   } catch (error) {
     throw fromIoError(error, 'writing', path);
+  }
+}
+
+async function overwrite(path: string, bytes: Buffer): Promise<void> {
+  const file = await open(path, constants.O_WRONLY | constants.O_CREAT, 0o600);
+  try {
+    await file.writeFile(bytes);
+    await file.truncate(bytes.length);
+    await file.sync();
+  } finally {
+    await file.close();
   }
 }
 
@@ -111,6 +123,7 @@ async function writeWhole(path: string, bytes: Buffer): Promise<void> {
     await rename(unfinished, path);
     await syncDirectoryOf(path);
   } catch (error) {
+    await rm(unfinished, { force: true });
     throw fromIoError(error, 'writing', path);
   }
 }

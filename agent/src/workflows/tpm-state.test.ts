@@ -1,9 +1,17 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from '@jest/globals';
 import { Header } from 'tar';
-import { packTpmState, unpackTpmState } from './tpm-state.ts';
+import { packTpmState, replaceTpmState, unpackTpmState } from './tpm-state.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'vk-tpm-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -18,6 +26,22 @@ test('the state comes back as it was, for another domain', async () => {
   expect(readFileSync(join(root, 'b', 'tpm2', 'tpm2-00.permall'))).toEqual(Buffer.alloc(1500, 7));
   await expect(unpackTpmState(state!, root, 'b')).rejects.toMatchObject({ msgKey: 'file_exists' });
   expect(await packTpmState(root, 'none')).toBeNull();
+});
+
+test('one that cannot be written whole does not cost the one that is there', async () => {
+  const own = join(root, 'kept', 'tpm2');
+  mkdirSync(own, { recursive: true });
+  writeFileSync(join(own, 'tpm2-00.permall'), 'mine');
+  const state = (await packTpmState(root, 'kept'))!;
+  // the second file of a name cannot be made, as on a full disk none can
+  const broken = Buffer.concat([state.subarray(0, 1024), state]);
+  await expect(replaceTpmState(broken, root, 'kept')).rejects.toBeDefined();
+  expect(readFileSync(join(own, 'tpm2-00.permall'), 'utf8')).toBe('mine');
+  expect(readdirSync(root).filter(name => name.startsWith('kept'))).toEqual(['kept']);
+  await replaceTpmState(null, root, 'kept');
+  expect(existsSync(join(root, 'kept'))).toBe(false);
+  await replaceTpmState(state, root, 'kept');
+  expect(readFileSync(join(own, 'tpm2-00.permall'), 'utf8')).toBe('mine');
 });
 
 function tarOf(path: string, type: 'File' | 'SymbolicLink' = 'File', size = 0): Buffer {

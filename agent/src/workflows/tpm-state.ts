@@ -2,7 +2,7 @@
  * The software TPM's state as one small tar. libvirt keeps it in `<swtpm directory>/<domain uuid>/tpm2/` (or tpm1.2),
  * a few files of some KiB; what else lies there (locks, sockets) is not state.
  */
-import { chown, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chown, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { KiB, MiB, roundUp } from '@virtkeep/shared/units';
@@ -59,7 +59,8 @@ export async function unpackTpmState(state: Buffer, swtpmDirectory: string, doma
 }
 
 /**
- * Puts a state in place of the one that the domain has; null: it has none then, and its TPM is made anew.
+ * Puts a state in place of the one that the domain has, which stays when there is no room for the other; null: it has none
+ * then, and its TPM is made anew.
  * @throws VirtkeepError as `unpackTpmState`
  */
 export async function replaceTpmState(
@@ -67,14 +68,17 @@ export async function replaceTpmState(
   swtpmDirectory: string,
   domainId: string,
 ): Promise<void> {
-  if (state) readTar(state);
   const directory = join(swtpmDirectory, domainId);
+  const fresh = `${domainId}.virtkeep-new`;
   try {
+    await rm(join(swtpmDirectory, fresh), { recursive: true, force: true });
+    if (state) await unpackTpmState(state, swtpmDirectory, fresh);
     await rm(directory, { recursive: true, force: true });
+    if (state) await rename(join(swtpmDirectory, fresh), directory);
   } catch (error) {
-    throw fromIoError(error, 'clearing', directory);
+    await rm(join(swtpmDirectory, fresh), { recursive: true, force: true });
+    throw fromIoError(error, 'replacing', directory);
   }
-  if (state) await unpackTpmState(state, swtpmDirectory, domainId);
 }
 
 async function filesIn(directory: string): Promise<string[]> {

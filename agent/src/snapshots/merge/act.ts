@@ -23,6 +23,7 @@ import {
 } from '../../domain-xml/index.ts';
 import { type DiskSource, diskStates, withKeptFile, withSources } from '../state-xml.ts';
 import { writeMetadata } from '../write-metadata.ts';
+import { writeState } from '../write-state.ts';
 import { firstShrunk, fitLower } from './fit.ts';
 import type { MergeStep } from './step.ts';
 
@@ -187,14 +188,14 @@ async function rename(
   const layer = await layerBelow(step);
   for (const name of step.states) {
     const xml = await domain.snapshot(name).xml(SnapshotXml.SECURE);
-    await domain.createSnapshot(withKeptFile(xml, step.above, layer), SnapshotCreate.REDEFINE);
+    await writeState(domain, withKeptFile(xml, step.above, layer), SnapshotCreate.REDEFINE);
   }
 }
 
 async function reparent(domain: Domain, step: Extract<MergeStep, { do: 'reparent' }>): Promise<void> {
   for (const name of step.states) {
     const xml = await domain.snapshot(name).xml(SnapshotXml.SECURE);
-    await domain.createSnapshot(editSnapshot(xml, { parent: step.parent }), SnapshotCreate.REDEFINE);
+    await writeState(domain, editSnapshot(xml, { parent: step.parent }), SnapshotCreate.REDEFINE);
   }
 }
 

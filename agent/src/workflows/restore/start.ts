@@ -2,6 +2,7 @@
 import { type Domain, SaveRestore, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { writeState } from '../../snapshots/index.ts';
 import { changedSource } from '../backup/source-guard.ts';
 import type { OperationContext } from '../context.ts';
 import { defineOwnDomain } from '../define-own.ts';
@@ -32,7 +33,7 @@ export async function defineRestored(
   for (const state of plan.states) {
     throwIfAborted(context.signal);
     const flags = SnapshotCreate.REDEFINE | (state.current ? SnapshotCreate.CURRENT : 0);
-    await domain.createSnapshot(restoredState(state, plan, paths), flags);
+    await writeState(domain, restoredState(state, plan, paths), flags);
   }
   return domain;
 }
