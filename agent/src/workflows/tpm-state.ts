@@ -70,6 +70,8 @@ export async function replaceTpmState(
 ): Promise<void> {
   const directory = join(swtpmDirectory, domainId);
   const fresh = `${domainId}.virtkeep-new`;
+  // where nothing was changed nothing is put back, which needs no room
+  if (state && (await packTpmState(swtpmDirectory, domainId))?.equals(state)) return;
   try {
     await rm(join(swtpmDirectory, fresh), { recursive: true, force: true });
     if (state) await unpackTpmState(state, swtpmDirectory, fresh);
