@@ -24,6 +24,7 @@ import { summaryOf } from './workflows/backup-file.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
 import type { GuestOperations } from './workflows/guest/domain.ts';
 import { undoEffects } from './workflows/recover.ts';
+import { refuseStaleCopies } from './workflows/stale-copy.ts';
 import { undoWhenThere } from './workflows/world.ts';
 
 export interface Parts {
@@ -122,6 +123,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
       settings: journal.settings,
       gate,
     }),
+    refuseCopies: (ids, signal) => refuseStaleCopies(workflows, ids, signal),
     faults,
     concurrentOperations: config.limits.concurrent_operations,
     locksChanged: () => inventory.locksChanged(),

@@ -67,6 +67,7 @@ export async function startTestAgent(): Promise<TestAgent> {
     journal,
     log: silent,
     undoEffect: async () => {},
+    refuseCopies: async () => {},
     faults: Faults.parse(''),
     concurrentOperations: 2,
   });

@@ -1,6 +1,6 @@
 /** A VM that two nodes know, as after a migration that left its definition behind: which one is the VM, and what is refused. */
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Disk, type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
 import { createNodeServices } from '../../controller/src/services/node-services.ts';
 import type { FakeAgent } from './fake-agent.ts';
@@ -106,6 +106,80 @@ test('when nobody knows which one ran last, nothing is done and both nodes are n
   await heard(two);
   expect((await post(`${id}/start/`)).status).toBe(202);
   expect(calls(one)).toEqual(['power']);
+});
+
+/** What every action on a VM is sent; one that is not here fails the test below until its rule is decided. */
+const ACTIONS: Record<string, object | 'allowed'> = {
+  'start/': {},
+  'shutdown/': {},
+  'reboot/': {},
+  'reset/': {},
+  'suspend/': {},
+  'resume/': {},
+  '(put)': { description: 'd' },
+  'template/(put)': { template: true },
+  'remove/': { full: true },
+  'snapshots/': { verbose_name: 's' },
+  'snapshots/{snapshot}/remove/': {},
+  'snapshots/{snapshot}/revert/': {},
+  'clone/': { verbose_name: 'c' },
+  'change-template/': {},
+  'guest-command/': { emu_cmd: 'guest-ping', fargs: {} },
+  'attach-vdisk/': { vdisk: newId() },
+  // a loan may end wherever its VM is
+  'detach-vdisk/': 'allowed',
+  'set-hostname/': {},
+  'add-to-ad/': { domainname: 'ad.example.com', login: 'a', password: 'b' },
+  'rm-from-ad/': { login: 'a', password: 'b' },
+  'ssh-keys/': { ssh_user: 'root', ssh_key: 'ssh-ed25519 AAAA a' },
+  'ssh-keys/remove/': { ssh_user: 'root', ssh_key: 'ssh-ed25519 AAAA a' },
+  'sysprep/': {},
+  'prepare/': {},
+  'attach-guest-tools-iso/': {},
+  'detach-guest-tools-iso/': {},
+};
+
+test('no action of any kind is done with a VM of which nobody knows where it is', async () => {
+  tell(one, OFF);
+  await heard(one);
+  tell(two, OFF);
+  await heard(two);
+  const { paths } = rest.app.swagger() as { paths: Record<string, Record<string, unknown>> };
+  const start = '/api/domains/{id}/';
+  const actions = Object.entries(paths)
+    .filter(([path]) => path.startsWith(start))
+    .flatMap(([path, methods]) =>
+      Object.keys(methods)
+        .filter(method => method !== 'get' && method !== 'head')
+        .map(method => `${path.slice(start.length)}${method === 'post' ? '' : `(${method})`}`),
+    );
+  expect(actions.sort()).toEqual(Object.keys(ACTIONS).sort());
+  const answers: [string, string][] = [];
+  for (const [action, body] of Object.entries(ACTIONS)) {
+    if (body === 'allowed') continue;
+    const [, path = '', method = 'post'] = /^([^(]*)(?:\((.*)\))?$/.exec(action) ?? [];
+    const url = `/api/domains/${id}/${path.replace('{snapshot}', newId())}`;
+    const answer = await rest.call(method.toUpperCase() as 'POST', url, { body });
+    answers.push([action, answer.body.errors?.[0]?.msg_key]);
+  }
+  expect(answers.filter(([, key]) => key !== 'domain_on_several_nodes')).toEqual([]);
+  expect([calls(one), calls(two)]).toEqual([[], []]);
+});
+
+test('disks of such a VM are not lent, but for a template, whose disks never change', async () => {
+  const disks = [Disk.fromPartial({ id: newId(), name: 'a', path: '/a.qcow2', targetDev: 'vda' })];
+  const borrower = one.setDomain({ powerState: RUNNING });
+  tell(one, OFF, { disks });
+  await heard(one);
+  tell(two, OFF, { disks });
+  await heard(two);
+  const attach = () => refusal(`${borrower.id}/attach-vdisk/`, { vdisk: disks[0]!.id });
+  expect(await attach()).toEqual([409, 'domain_on_several_nodes', expect.any(String)]);
+  for (const agent of [one, two]) {
+    tell(agent, OFF, { disks, template: true });
+    await heard(agent);
+  }
+  expect((await attach())[0]).toBe(202);
 });
 
 test('what a node that is away told last does not keep its VM from running elsewhere', async () => {

@@ -25,6 +25,7 @@ import { Catalogue, PathGate } from '../../agent/src/pools/index.ts';
 import { summaryOf } from '../../agent/src/workflows/backup-file.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
 import { undoEffects } from '../../agent/src/workflows/recover.ts';
+import { refuseStaleCopies } from '../../agent/src/workflows/stale-copy.ts';
 import { waitFor } from '../lab/run.ts';
 import { startWorld, type World } from '../lab/world.ts';
 
@@ -98,6 +99,7 @@ export class InventoryLab {
       journal,
       log: this.workflows.log,
       undoEffect: undoEffects(this.workflows),
+      refuseCopies: (ids, signal) => refuseStaleCopies(this.workflows, ids, signal),
       faults: Faults.parse(faults),
       concurrentOperations: 2,
       locksChanged: () => this.inventory.locksChanged(),

@@ -97,6 +97,11 @@ async function copyAfar(guest: Guest): Promise<void> {
   await afar.virsh('define', file);
 }
 
+/** Id of the only disk of a VM, as a node tells it. */
+async function diskIdOf({ clients }: AgentChannel, id: string): Promise<string> {
+  return (await clients.domains.get({ id })).disks[0]!.id;
+}
+
 /** The key of the error that an operation ends with; '' when it succeeds. */
 async function outcome({ clients }: AgentChannel, { id }: { id: string }): Promise<string> {
   const ended = async () => (await clients.operations.get({ id })).state !== OperationState.RUNNING;
@@ -149,17 +154,27 @@ describe.each(['+10m', '-10m'])('with the clock of the second node at %s', offse
     expect(existsSync(free.path)).toBe(false);
   });
 
-  test('the stale copy of a running VM is neither started, nor backed up, nor removed with its disks', async () => {
+  test('nothing is done with the stale copy of a running VM', async () => {
     const { guest, id } = await onShared('moved');
     await guest.start();
     await powerIs(id, 3, home);
     await copyAfar(guest);
     const request = () => ({ operationId: newId(), domainId: id });
-    const { domains, backups } = far.clients;
+    const { domains, backups, snapshots, disks, templates, guests } = far.clients;
+    const snapshotId = newId();
+    const disk = await diskIdOf(far, id);
+    const borrower = await world.defineTiny({ name: 'borrower', node: afar });
+    const domainId = await world.known(borrower);
     const starts = [
       () => domains.setPower({ ...request(), action: PowerAction.START }),
       () => domains.remove({ ...request(), full: true }),
       () => backups.start({ ...request(), fileId: newId(), poolId: afar.pool(1).uuid }),
+      () => snapshots.create({ ...request(), name: 's' }),
+      () => snapshots.remove({ ...request(), snapshotId }),
+      () => snapshots.revert({ ...request(), snapshotId }),
+      () => templates.clone({ ...request(), newDomainId: newId(), name: 'clone' }),
+      () => guests.prepare(request()),
+      () => disks.attach({ operationId: newId(), domainId, diskId: disk }),
     ];
     for (const start of starts) expect(await outcome(far, await start())).toBe('domain_elsewhere');
     await powerIs(id, 3, home);

@@ -20,6 +20,7 @@ import type { Workflow } from '../../agent/src/workflows/context.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
 import { undoEffects } from '../../agent/src/workflows/recover.ts';
 import { restoreWorkflow } from '../../agent/src/workflows/restore.ts';
+import { refuseStaleCopies } from '../../agent/src/workflows/stale-copy.ts';
 import type { Guest } from '../lab/guest.ts';
 import { startWorld, type World } from '../lab/world.ts';
 
@@ -83,6 +84,7 @@ export class WorkflowLab {
       ...(patienceMs === undefined ? {} : { times: { patienceMs } }),
       log: dependencies.log,
       undoEffect: undoEffects(dependencies),
+      refuseCopies: (ids, signal) => refuseStaleCopies(dependencies, ids, signal),
       faults: Faults.parse(faults),
       concurrentOperations: 2,
     });

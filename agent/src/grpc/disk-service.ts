@@ -14,8 +14,8 @@ import { KEEP_LOANS } from '../lending/keeper.ts';
 import { attachmentsOfParty, readParty } from '../lending/lender.ts';
 import { whichAttachment, whichDisk } from '../lending/which-disk.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
-import type { OperationRunner } from '../operations/runner.ts';
-import type { Lock, Workflow } from '../workflows/context.ts';
+import type { OperationRunner, StartOptions } from '../operations/runner.ts';
+import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { attachDiskWorkflow } from '../workflows/lend/attach.ts';
 import { detachDiskWorkflow } from '../workflows/lend/detach.ts';
@@ -73,7 +73,9 @@ async function attach(options: DiskServiceOptions, request: AttachDiskRequest): 
     ...domainLocks(borrowerId, false),
     ...(chosen ? await ownerLocks(options, chosen.owner) : []),
   ];
-  return start(options, 'attach_disk', request, ids, locks, workflow, true);
+  // a template's disks never change, wherever else it is defined
+  const mayBeCopies = chosen?.owner.template ? [chosen.owner.id] : [];
+  return start(options, 'attach_disk', request, { ids, locks, workflow, mayBeCopies, cancellable: true });
 }
 
 async function detach(options: DiskServiceOptions, request: DetachDiskRequest): Promise<Operation> {
@@ -98,7 +100,7 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
     ...(owner ? await ownerLocks(options, owner) : []),
   ];
   const ids = [borrowerId, ownerId].filter(id => id !== '');
-  return start(options, 'detach_disk', request, ids, locks, workflow, false);
+  return start(options, 'detach_disk', request, { ids, locks, workflow, ...ENDING });
 }
 
 async function lend(options: DiskServiceOptions, request: LendDiskRequest): Promise<Operation> {
@@ -121,7 +123,9 @@ async function lend(options: DiskServiceOptions, request: LendDiskRequest): Prom
   };
   const locks = () => ownerLocks(options, owner);
   const workflow = lendDiskWorkflow(workflows, loan);
-  return start(options, 'lend_disk', request, [owner.id], locks, workflow, true);
+  const ids = [owner.id];
+  const mayBeCopies = owner.template ? ids : [];
+  return start(options, 'lend_disk', request, { ids, locks, workflow, mayBeCopies, cancellable: true });
 }
 
 async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest): Promise<Operation> {
@@ -135,7 +139,7 @@ async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest)
   const owner = await freshDomain(options, ownerId);
   const workflow = returnDiskWorkflow(workflows, { ownerId, diskId, borrowerId });
   const locks = () => ownerLocks(options, owner);
-  return start(options, RETURN_DISK, request, [ownerId], locks, workflow, false);
+  return start(options, RETURN_DISK, request, { ids: [ownerId], locks, workflow, ...ENDING });
 }
 
 function requireIds(request: { diskId: string; thinCloneId: string; domainId?: string }): void {
@@ -168,21 +172,27 @@ async function ownerLocks({ workflows }: DiskServiceOptions, owner: Domain): Pro
   return domainLocks(owner.id, !isActive && !owner.template);
 }
 
+/** Ends a loan, which takes nothing away that a VM uses. */
+const ENDING = { mayBeCopies: 'all', cancellable: false } as const;
+
+interface DiskStart extends Required<Pick<StartOptions, 'mayBeCopies' | 'workflow' | 'cancellable'>> {
+  ids: string[];
+  locks: () => Promise<Lock[]>;
+}
+
 async function start(
   { runner }: DiskServiceOptions,
   kind: string,
   request: { operationId: string },
-  ids: string[],
-  locks: () => Promise<Lock[]>,
-  workflow: Workflow,
-  cancellable: boolean,
+  { ids, locks, workflow, mayBeCopies, cancellable }: DiskStart,
 ): Promise<Operation> {
   const entities = ids.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN }));
   const { operationId: id } = request;
   await letUnaskedEnd(runner, await locks());
   // asked again: the wait may have been long enough for the owner to stop or start
   const held = await locks();
-  return runner.start({ id, kind, request, entities, locks: held, cancellable, heavy: false, workflow });
+  const how = { locks: held, mayBeCopies, cancellable, heavy: false };
+  return runner.start({ id, kind, request, entities, ...how, workflow });
 }
 
 /** Whoever asks for something is not told that domains are busy which are held for a moment, unasked: it waits. */

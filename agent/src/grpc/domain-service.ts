@@ -7,12 +7,13 @@ import {
 } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import type {
-  Domain,
-  DomainServiceImplementation,
-  RemoveDomainRequest,
-  SetPowerRequest,
-  UpdateDomainRequest,
+import {
+  type Domain,
+  type DomainServiceImplementation,
+  PowerAction,
+  type RemoveDomainRequest,
+  type SetPowerRequest,
+  type UpdateDomainRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { isUuid } from '@virtkeep/shared/ids';
@@ -63,19 +64,32 @@ async function startPower(options: DomainServiceOptions, request: SetPowerReques
     throw new VirtkeepError('invalid_field', { field: 'timeout_seconds', reason });
   }
   const workflow = setPower(options.workflows, { domainId, action, force, timeoutMs: seconds * 1000 });
-  return startOn(options, 'power', request, ['power'], workflow, true);
+  // one that runs twice may be switched off
+  const mayBeCopy = action === PowerAction.SHUTDOWN;
+  const holds: Lock['kind'][] = ['power'];
+  return startOn(options, 'power', request, { holds, workflow, cancellable: true, mayBeCopy });
 }
 
 async function startRemove(options: DomainServiceOptions, request: RemoveDomainRequest): Promise<Operation> {
   // it takes a moment, and half of it is nothing to stop at
-  return startOn(
-    options,
-    'remove_domain',
-    request,
-    ['domain', 'power'],
-    removeDomain(options.workflows, request),
-    false,
-  );
+  const cancellable = false;
+  const holds: Lock['kind'][] = ['domain', 'power'];
+  const workflow = removeDomain(options.workflows, request);
+  // without its disks, a stale copy may go: nothing else is left to be done with it
+  return startOn(options, 'remove_domain', request, {
+    holds,
+    workflow,
+    cancellable,
+    mayBeCopy: !request.full,
+  });
+}
+
+interface DomainStart {
+  holds: Lock['kind'][];
+  workflow: Workflow;
+  cancellable: boolean;
+  /** It may be a stale copy of another node's VM. */
+  mayBeCopy: boolean;
 }
 
 /** Starts an operation that holds one domain. The domain is looked up only when the call is not a repeated one. */
@@ -83,9 +97,7 @@ async function startOn(
   { inventory, runner }: DomainServiceOptions,
   kind: string,
   request: { operationId: string; domainId: string },
-  holds: Lock['kind'][],
-  workflow: Workflow,
-  cancellable: boolean,
+  { holds, workflow, cancellable, mayBeCopy }: DomainStart,
 ): Promise<Operation> {
   const { operationId, domainId } = request;
   const known = runner.replay(operationId, kind, request);
@@ -99,6 +111,7 @@ async function startOn(
     request,
     entities,
     locks,
+    mayBeCopies: mayBeCopy ? 'all' : [],
     cancellable,
     heavy: false,
     workflow,

@@ -55,6 +55,7 @@ beforeEach(() => {
     journal,
     log,
     undoEffect: async () => {},
+    refuseCopies: async () => {},
     faults: Faults.parse(''),
     concurrentOperations: 1,
   });

@@ -33,6 +33,8 @@ export function restoreService(
           { id: domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ],
+        // what it makes is no copy of a VM: an identity that another node has is refused by the work itself
+        mayBeCopies: 'all',
         locks: [...locksOf(domainId, file.path, request.instant), ...templateLocks(templateId)],
         cancellable: true,
         workflow: request.instant

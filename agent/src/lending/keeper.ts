@@ -163,6 +163,8 @@ export class LendingKeeper {
         request: { id },
         entities: domains.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN })),
         locks,
+        // it takes away only what is over
+        mayBeCopies: 'all',
         cancellable: false,
         heavy: false,
         workflow: keepLoansWorkflow(workflows, actions),

@@ -43,6 +43,7 @@ function newRunner(options: Partial<RunnerOptions> = {}): OperationRunner {
     journal,
     log: silent,
     undoEffect,
+    refuseCopies: async () => {},
     faults: Faults.parse(''),
     concurrentOperations: 2,
     times: TIMES,
@@ -120,6 +121,34 @@ describe('start', () => {
     expect(undone).toEqual(['/c', '/a']);
     expect(journal.effects(id)).toEqual([]);
     expect(runner.holderOf('domain', DOMAIN)).toBeUndefined();
+  });
+
+  test('begins no work on a stale copy of a VM, unless it may, and is told of all that it holds', async () => {
+    const asked: string[][] = [];
+    const refuseCopies = async (ids: readonly string[]) => {
+      asked.push([...ids]);
+      throw new VirtkeepError('domain_elsewhere', { domain: 'vm', node: 'n1', other: 'n2' });
+    };
+    const other = newId();
+    runner = newRunner({ refuseCopies });
+    let began = 0;
+    const workflow: Workflow = async context => {
+      began++;
+      context.commit({});
+    };
+    const locks: StartOptions['locks'] = [
+      { kind: 'domain', id: DOMAIN, mode: 'exclusive' },
+      { kind: 'power', id: DOMAIN, mode: 'exclusive' },
+      { kind: 'power', id: other, mode: 'shared' },
+      { kind: 'file', id: '/a.tar', mode: 'shared' },
+    ];
+    const refused = await ended(runner.start(options(workflow, { locks })).id);
+    expect([refused.error?.msgKey, began, asked]).toEqual(['domain_elsewhere', 0, [[DOMAIN, other]]]);
+    await ended(runner.start(options(workflow, { locks, mayBeCopies: [DOMAIN] })).id);
+    expect([began, asked[1]]).toEqual([0, [other]]);
+    await ended(runner.start(options(workflow, { locks, mayBeCopies: 'all' })).id);
+    await ended(runner.start(options(workflow, { locks: [] })).id);
+    expect([began, asked.length]).toEqual([2, 2]);
   });
 
   test('the same id and request is the same operation, another request a conflict', async () => {

@@ -24,6 +24,8 @@ export interface RunnerOptions {
   journal: Journal;
   log: Logger;
   undoEffect: UndoEffect;
+  /** Throws when one of these VMs is but a stale copy of another node's; asked of what an operation holds, before its work begins. */
+  refuseCopies: (domainIds: readonly string[], signal: AbortSignal) => Promise<void>;
   faults: Faults;
   /** Heavy operations at a time, ≥ 1; further ones wait in the phase "queued". */
   concurrentOperations: number;
@@ -58,6 +60,8 @@ export interface StartOptions {
   locks: Lock[];
   /** What it holds besides, as things are. */
   further?: FurtherLocks;
+  /** Of the domains that it holds, those that may be stale copies of another node's VM: it does no harm to the VM. Default none. */
+  mayBeCopies?: 'all' | readonly string[];
   cancellable: boolean;
   /** Moves much data, so it takes one of the bounded places. Default true. */
   heavy?: boolean;
@@ -286,7 +290,7 @@ export class OperationRunner {
   /** Resolves undefined when the work succeeded, i.e. was committed. */
   async #work(
     operation: ActiveOperation,
-    { workflow, further }: StartOptions,
+    { workflow, further, mayBeCopies = [] }: StartOptions,
     heavy: boolean,
   ): Promise<undefined> {
     const waits = heavy && this.#slots.busy;
@@ -295,6 +299,7 @@ export class OperationRunner {
     try {
       throwIfAborted(operation.signal);
       if (waits && further) await this.#takeFurther(operation, further);
+      await this.#refuseCopies(operation, mayBeCopies);
       operation.log.info('operation started');
       await workflow(operation.context());
       if (!operation.committed)
@@ -311,6 +316,18 @@ export class OperationRunner {
     const { id, message } = operation;
     this.#locks.acquire({ operationId: id, kind: message.kind }, locks);
     operation.holds(locks);
+  }
+
+  /** @throws VirtkeepError that says which node has the VM */
+  async #refuseCopies(
+    { record, signal }: ActiveOperation,
+    mayBeCopies: 'all' | readonly string[],
+  ): Promise<void> {
+    if (mayBeCopies === 'all') return;
+    const held = record.locks.filter(({ kind }) => kind === 'domain' || kind === 'power');
+    const ids = new Set(held.map(({ id }) => id).filter(id => !mayBeCopies.includes(id)));
+    if (ids.size > 0) await this.#options.refuseCopies([...ids], signal);
+    throwIfAborted(signal);
   }
 
   /** What an error of the workflow means: after the commit a warning, before it the operation's error. */

@@ -14,7 +14,6 @@ import { fromDomain, unlessGone } from '../libvirt/domains.ts';
 import { patiently } from '../libvirt/errors.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
-import { refuseStaleCopy } from './stale-copy.ts';
 
 export interface PowerRequest {
   domainId: string;
@@ -86,14 +85,14 @@ export function ruleOf(action: PowerAction): Rule {
   return rule;
 }
 
-export type PowerDependencies = Pick<WorkflowDependencies, 'libvirt' | 'otherNodes' | 'nodeName'>;
+export type PowerDependencies = Pick<WorkflowDependencies, 'libvirt'>;
 
 /** The workflow. Result: `{"power_state":"running","method":"agent|acpi|forced"}`; no method where there is no choice. */
 export function setPower(dependencies: PowerDependencies, request: PowerRequest): Workflow {
   return async context => {
     const domain = dependencies.libvirt().domain(request.domainId);
     try {
-      const name = await context.step('check', () => check(dependencies, domain, request, context.signal));
+      const name = await context.step('check', () => check(domain, request));
       const method = await context.step('act', () =>
         act(dependencies.libvirt(), domain, name, request, context),
       );
@@ -108,12 +107,7 @@ export function setPower(dependencies: PowerDependencies, request: PowerRequest)
 }
 
 /** @returns the domain's name */
-async function check(
-  dependencies: PowerDependencies,
-  domain: Domain,
-  { action, force }: PowerRequest,
-  signal: AbortSignal,
-): Promise<string> {
+async function check(domain: Domain, { action, force }: PowerRequest): Promise<string> {
   const [{ state }, xml] = await Promise.all([domain.state(), domain.xml()]);
   const { name, metadata } = parseDomain(xml, domain.uuid);
   const refusal = powerRefusal(
@@ -122,10 +116,6 @@ async function check(
     force,
   );
   if (refusal) throw refusal;
-  const active = powerStateOf(state) !== PowerState.OFF;
-  // one that runs twice may be switched off
-  if (action !== PowerAction.SHUTDOWN)
-    await refuseStaleCopy(dependencies, { id: domain.uuid, name, active }, signal);
   return name;
 }
 

@@ -10,7 +10,6 @@ import { filesOfDomain, type ImageDependencies, imagesInUse, removeImages } from
 import { findDomain, fromDomain } from '../libvirt/domains.ts';
 import type { OperationContext, Workflow } from './context.ts';
 import { refuseLent } from './lend/refuse.ts';
-import { refuseStaleCopy } from './stale-copy.ts';
 import { keptFirmwareFiles } from './state-firmware.ts';
 import { refuseWithClones } from './template/family.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
@@ -26,7 +25,6 @@ export interface RemoveRequest {
 export interface RemoveDependencies extends ImageDependencies {
   /** As in `WorkflowDependencies`. */
   nvramDirectory: string;
-  nodeName: string;
 }
 
 /** The workflow. Result: `{"removed":["/path",…]}`; a warning names each file that stays since others use it. */
@@ -36,7 +34,7 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
     const libvirt = dependencies.libvirt();
     const domain = libvirt.domain(request.domainId);
     try {
-      await step('check', () => check(dependencies, domain, request, context.signal));
+      await step('check', () => check(dependencies, domain, request));
       const files = request.full
         ? await step('list', async () => [
             ...(await unusedFiles(dependencies, domain, context)),
@@ -92,7 +90,6 @@ async function check(
   dependencies: RemoveDependencies,
   domain: Domain,
   { full, force }: RemoveRequest,
-  signal: AbortSignal,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   const [active, snapshots, { name: xmlName, metadata }] = await Promise.all([
@@ -103,7 +100,5 @@ async function check(
   await refuseLent(libvirt, metadata, xmlName, 'removed');
   if (!force) await refuseWithClones(libvirt, { uuid: domain.uuid, name: xmlName, metadata }, 'removed');
   if (active && !force) throw new VirtkeepError('domain_running', { domain: xmlName });
-  // without its disks, a stale copy may go: nothing else is left to be done with it
-  if (full) await refuseStaleCopy(dependencies, { id: domain.uuid, name: xmlName, active }, signal);
   if (snapshots.length > 0 && !full) throw new VirtkeepError('domain_has_states', { domain: xmlName });
 }

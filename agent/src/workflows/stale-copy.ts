@@ -1,8 +1,13 @@
 /**
  * A VM that another node knows, too: a migration left its definition behind, or it was copied. The running one is the VM; to
- * start, back up or remove the other would destroy its disks, or save what is not its content.
+ * start, change, back up or remove the other would destroy its disks, or save what is not its content. Every operation that holds a
+ * domain is asked about before its work begins, unless it says that it may work on a copy.
  */
+
+import type { Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromDomain } from '../libvirt/domains.ts';
+import { isNoDomain } from '../libvirt/errors.ts';
 import type { Answer } from '../other-nodes.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 
@@ -32,13 +37,32 @@ export function copyRefusal(
   return lastRanHere ? undefined : new VirtkeepError('domain_on_several_nodes', { domain: own.name, nodes });
 }
 
-/** @throws VirtkeepError domain_elsewhere, domain_runs_twice, domain_on_several_nodes */
-export async function refuseStaleCopy(
-  { otherNodes, nodeName }: Pick<WorkflowDependencies, 'otherNodes' | 'nodeName'>,
-  own: OwnCopy,
+/**
+ * Refuses when one of these domains is a stale copy. One that this node has not is no copy: it is being made, or was removed.
+ * @throws VirtkeepError domain_elsewhere, domain_runs_twice, domain_on_several_nodes, libvirt_unreachable, libvirt_failed
+ */
+export async function refuseStaleCopies(
+  { libvirt, otherNodes, nodeName }: Pick<WorkflowDependencies, 'libvirt' | 'otherNodes' | 'nodeName'>,
+  ids: readonly string[],
   signal: AbortSignal,
 ): Promise<void> {
-  const [answer] = await otherNodes.whoUses([{ kind: 'domain', id: own.id }], signal);
-  const refusal = copyRefusal(own, nodeName, answer);
-  if (refusal) throw refusal;
+  const read = await Promise.all(ids.map(id => ownCopy(libvirt(), id)));
+  const copies = read.filter(copy => copy !== undefined);
+  if (copies.length === 0) return;
+  const things = copies.map(({ id }) => ({ kind: 'domain' as const, id }));
+  const answers = await otherNodes.whoUses(things, signal);
+  for (const [index, copy] of copies.entries()) {
+    const refusal = copyRefusal(copy, nodeName, answers[index]);
+    if (refusal) throw refusal;
+  }
+}
+
+async function ownCopy(libvirt: Libvirt, id: string): Promise<OwnCopy | undefined> {
+  try {
+    const domain = await libvirt.domainByUuid(id);
+    return { id, name: domain.name, active: await domain.isActive() };
+  } catch (error) {
+    if (isNoDomain(error)) return undefined;
+    throw fromDomain(error, id, 'virDomainIsActive');
+  }
 }

@@ -57,8 +57,8 @@ export class LendingService {
 
   /**
    * Attaches a disk of another VM. What the state of the two VMs refuses is their nodes' decision.
-   * @throws domain_not_found, vdisk_not_found, attached_object_given, invalid_thin_clone, vdisk_unreachable,
-   * node_unreachable, node_in_service, and what the borrower's node answers.
+   * @throws domain_not_found, domain_on_several_nodes, domain_runs_twice, vdisk_not_found, attached_object_given,
+   * invalid_thin_clone, vdisk_unreachable, node_unreachable, node_in_service, and what the borrower's node answers.
    */
   async attach(
     borrowerId: string,
@@ -68,6 +68,8 @@ export class LendingService {
   ): Promise<TaskState> {
     const borrower = this.#inventory.oneDomain(borrowerId);
     const owner = this.#lendable.ownerOf(lent);
+    // a template's disks never change, wherever else it is defined
+    if (!owner.entry.domain.template) this.#inventory.oneDomain(owner.entry.domain.id);
     const thinCloneId = lent.thin_clone ?? '';
     const { vdisk: diskId, allowNetworkLayers } = lent;
     const request = { domainId: borrowerId, diskId, thinCloneId, allowNetworkLayers };

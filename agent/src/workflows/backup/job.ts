@@ -2,7 +2,6 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Manifest } from '../../archive/index.ts';
-import { fromDomain } from '../../libvirt/domains.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
 import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
 import { checkLayerPlace } from '../away-layers.ts';
@@ -11,7 +10,6 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { type BaseArchive, fallbackReason, notExtendable, readBase } from '../extend/base.ts';
 import { completeMerges } from '../extend/hold.ts';
 import { type ContinuedDisk, proveExtension } from '../extend/proof.ts';
-import { refuseStaleCopy } from '../stale-copy.ts';
 import { relativeOf, thinClonesOf } from '../template/family.ts';
 import { noteFingerprints } from '../template/fingerprints.ts';
 import { type BackupFacts, readFacts } from './facts.ts';
@@ -49,7 +47,6 @@ export async function checkBackup(
   request: StartBackupRequest,
   context: OperationContext,
 ): Promise<BackupJob> {
-  await refuseCopy(dependencies, request.domainId, context.signal);
   await removeLeftovers(dependencies, request.domainId, context.signal);
   await completeMerges(dependencies, context, request.domainId);
   const pools = await dependencies.pools(context.signal);
@@ -76,20 +73,6 @@ async function checkPlace(
     allowNetwork,
   };
   await checkLayerPlace(place, warn);
-}
-
-async function refuseCopy(
-  dependencies: WorkflowDependencies,
-  id: string,
-  signal: AbortSignal,
-): Promise<void> {
-  try {
-    const domain = await dependencies.libvirt().domainByUuid(id);
-    const own = { id, name: domain.name, active: await domain.isActive() };
-    await refuseStaleCopy(dependencies, own, signal);
-  } catch (error) {
-    throw fromDomain(error, id, 'backup');
-  }
 }
 
 async function extensionOr(
