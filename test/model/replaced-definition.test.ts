@@ -10,8 +10,8 @@ import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import type { OtherNodes } from '../../agent/src/other-nodes.ts';
 import { mergeState, removeAutomaticState } from '../../agent/src/snapshots/index.ts';
 import { withSources } from '../../agent/src/snapshots/state-xml.ts';
-import type { Machine } from './scripted-libvirt.ts';
-import { expectedContent, silent, World } from './undo-model.ts';
+import type { Machine } from './scripted-machine.ts';
+import { expectedContent, silent, World } from './world.ts';
 
 interface Vm {
   machine: Machine;

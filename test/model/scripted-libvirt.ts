@@ -6,7 +6,7 @@
  */
 import { EventEmitter } from 'node:events';
 import { existsSync } from 'node:fs';
-import { ErrorCode, Libvirt, LibvirtError } from '@virtkeep/node-libvirt';
+import { ErrorCode, Libvirt } from '@virtkeep/node-libvirt';
 import { readLayers, rebaseUnsafe } from '../../agent/src/disks/index.ts';
 import {
   attr,
@@ -16,26 +16,18 @@ import {
   parseSnapshot,
   parseXml,
   serializeXml,
-  stripBackingStore,
 } from '../../agent/src/domain-xml/index.ts';
 import { diskStates, withSources } from '../../agent/src/snapshots/state-xml.ts';
 import { run } from '../lab/run.ts';
-
-export interface Machine {
-  uuid: string;
-  name: string;
-  /** The definition of the next start; null: it has none. */
-  config: string | null;
-  /** What runs; null: it is off. */
-  live: string | null;
-  /** XML by name. */
-  states: Map<string, string>;
-  current: string | null;
-  suspended: boolean;
-  frozen: boolean;
-  /** Targets with an active commit that waits for its pivot. */
-  mirrors: Set<string>;
-}
+import {
+  definitionOf,
+  type Machine,
+  plugDisk,
+  refuse,
+  requireActive,
+  withElement,
+  withoutChain,
+} from './scripted-machine.ts';
 
 type Args = readonly unknown[];
 
@@ -80,7 +72,7 @@ export class ScriptedLibvirt {
     else
       this.machines.set(uuid, {
         ...{ uuid, name, config: xml, live: null, states: new Map(), current: null },
-        ...{ suspended: false, frozen: false, mirrors: new Set() },
+        ...{ suspended: false, frozen: false, keepsDisks: false, mirrors: new Set() },
       });
     return { uuid, name };
   }
@@ -135,6 +127,9 @@ export class ScriptedLibvirt {
         return false;
       case 'virDomainSetMetadata':
         return this.#setMetadata(machine, args[1] as string | null, args[4] as number);
+      case 'virDomainAttachDeviceFlags':
+      case 'virDomainDetachDeviceFlags':
+        return plugDisk(machine, name === 'virDomainAttachDeviceFlags', args as [string, number]);
       case 'virDomainAgentSetResponseTimeout':
         return undefined;
       case 'virDomainQemuAgentCommand':
@@ -223,7 +218,7 @@ export class ScriptedLibvirt {
         return undefined;
       case 'virDomainBlockPull':
         await this.pull(top);
-        machine.live = stripBackingStore(machine.live!);
+        machine.live = withoutChain(machine.live!, target);
         return undefined;
     }
     throw new Error(`the scripted libvirt knows no ${name}`);
@@ -308,20 +303,6 @@ export class ScriptedLibvirt {
   }
 }
 
-function definitionOf({ config }: Machine): string {
-  if (config === null) throw refuse(ErrorCode.OPERATION_INVALID, 'it has no definition');
-  return config;
-}
-
-function requireActive({ live }: Machine): void {
-  if (live === null) throw refuse(ErrorCode.OPERATION_INVALID, 'domain is not running');
-}
-
-/** libvirt's own answer. */
-export function refuse(code: number, message: string): LibvirtError {
-  return new LibvirtError({ code, domain: 10, message, level: 2, kind: 'libvirt' }, 'scripted');
-}
-
 async function mergeMiddle(top: string, above: string, base: string): Promise<void> {
   const chain = await readLayers(top, 'qcow2');
   const reader = chain[chain.findIndex(({ path }) => path === above) - 1]!;
@@ -329,11 +310,4 @@ async function mergeMiddle(top: string, above: string, base: string): Promise<vo
   await run(['qemu-img', 'commit', '-q', '-d', '-f', 'qcow2', above]);
   const signal = AbortSignal.timeout(60_000);
   await rebaseUnsafe(reader.path, { path: below.path, format: below.format }, { signal });
-}
-
-function withElement(domainXml: string, element: string | null): string {
-  const bare = domainXml.replace(/<metadata>[\s\S]*?<\/metadata>|<metadata\/>/, '');
-  if (element === null) return bare;
-  const own = element.replace(/^<domain/, '<domain xmlns="urn:virtkeep:domain:1"');
-  return bare.replace('</name>', `</name><metadata>${own}</metadata>`);
 }

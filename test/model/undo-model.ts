@@ -1,42 +1,28 @@
 /**
- * A model of undo: a workflow is run for real on a file system and a scripted libvirt, is cut off at some point (it fails there, or the
- * agent is killed), and then its undo is, too, again and again; after every pass nothing may be lost, nothing may count as done
- * that is not, and when the trouble ends all is cleaned up.
+ * A model of undo: a workflow is run for real on a file system and a scripted libvirt, is cut off at some point (something fails
+ * there, it is cancelled, or the agent is killed), and then its undo is, too, again and again; after every pass nothing may be
+ * lost, nothing may count as done that is not, and when the trouble ends all is cleaned up.
  */
-import { createHash } from 'node:crypto';
-import {
-  chmodSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join, relative } from 'node:path';
+import { join } from 'node:path';
 import { ErrorCode } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
-import type { Logger } from '@virtkeep/shared/log';
+import { setLock } from '../../agent/src/archive/syscalls.ts';
 import { ActiveOperation } from '../../agent/src/operations/active.ts';
 import type { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
-import { NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
-import type { PoolRecord } from '../../agent/src/pools/index.ts';
-import type { Effect, Workflow } from '../../agent/src/workflows/context.ts';
-import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
+import type { Effect, UndoWhen, Workflow } from '../../agent/src/workflows/context.ts';
 import { undoEffects } from '../../agent/src/workflows/recover.ts';
-import { run } from '../lab/run.ts';
-import { refuse, ScriptedLibvirt } from './scripted-libvirt.ts';
+import { RunOfAgent } from './run-of-agent.ts';
+import { refuse } from './scripted-machine.ts';
+import { silent, World } from './world.ts';
 
 /** Numbers that look random, the same for the same seed. */
 export type Random = (below: number) => number;
 
 export function randomOf(seed: number): Random {
-  let state = seed * 2_654_435_761 + 12_345;
+  let state = Math.imul(seed, 0x9e37_79b1) + 12_345;
   return below => {
     state = (Math.imul(state ^ (state >>> 15), 2_246_822_519) + 3_266_489_917) | 0;
     return ((state ^ (state >>> 13)) >>> 0) % below;
@@ -61,241 +47,131 @@ export interface Story {
 
 export type BuildStory = (world: World, random: Random) => Promise<Story>;
 
-const QEMU_IMG = '/usr/bin/qemu-img';
-
-/** One node: pool, directories of libvirt, journal. */
-export class World {
-  // in memory: the model is about order, and not about what a disk has kept
-  readonly root = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'vk-undo-'));
-  readonly pool = join(this.root, 'pool');
-  readonly nvram = join(this.root, 'nvram');
-  readonly swtpm = join(this.root, 'swtpm');
-  readonly scratch = join(this.root, 'scratch');
-  readonly scripted = new ScriptedLibvirt();
-  /** What undo told the user. */
-  readonly warnings: string[] = [];
-  readonly #path = process.env.PATH;
-
-  constructor() {
-    for (const directory of [this.pool, this.nvram, this.swtpm, join(this.root, 'bin')]) mkdirSync(directory);
-    const wrapper = join(this.root, 'bin/qemu-img');
-    const failing = join(this.root, 'qemu-img-fails');
-    writeFileSync(
-      wrapper,
-      `#!/bin/sh\n[ -e ${failing} ] && { echo injected >&2; exit 1; }\nexec ${QEMU_IMG} "$@"\n`,
-    );
-    chmodSync(wrapper, 0o755);
-    process.env.PATH = `${join(this.root, 'bin')}:${this.#path}`;
-  }
-
-  get dependencies(): WorkflowDependencies {
-    return {
-      libvirt: () => this.scripted.libvirt,
-      pools: async () => [this.poolRecord],
-      filesChanged: () => {},
-      log: silent,
-      version: '1',
-      nodeName: 'node',
-      otherNodes: NOBODY_ASKED,
-      nvramDirectory: this.nvram,
-      swtpmDirectory: this.swtpm,
-      mergeBandwidthMiB: 0,
-    } as unknown as WorkflowDependencies;
-  }
-
-  readonly poolRecord: PoolRecord = {
-    ...{ id: newId(), name: 'pool', kind: 'local', path: this.pool, hasDirectory: true, active: true },
-    ...{ mounted: true, capacity: 2 ** 40, allocation: 0, available: 2 ** 40, readonly: false },
-    ...{ outside: false, shared: false, description: '', isBase: true },
-  };
-
-  /** While it is set, qemu-img fails, whatever it is asked. */
-  set qemuImgFails(fails: boolean) {
-    const path = join(this.root, 'qemu-img-fails');
-    if (fails) writeFileSync(path, '');
-    else rmSync(path, { force: true });
-  }
-
-  get qemuImgFails(): boolean {
-    return existsSync(join(this.root, 'qemu-img-fails'));
-  }
-
-  async disk(name: string): Promise<string> {
-    const path = join(this.pool, name);
-    await this.blank(path);
-    return path;
-  }
-
-  async blank(path: string): Promise<void> {
-    await run([QEMU_IMG, 'create', '-q', '-f', 'qcow2', path, String(DISK_BYTES)]);
-  }
-
-  /** A guest writes: 4 KiB of one byte at a block. */
-  async write(path: string, block: number, byte: number): Promise<void> {
-    const command = `write -q -P ${byte} ${block * BLOCK_BYTES} ${BLOCK_BYTES}`;
-    await run(['qemu-io', '-f', await formatOf(path), '-c', command, path]);
-  }
-
-  /** What a guest reads from a file with all below it, as a short hash. */
-  async content(path: string): Promise<string> {
-    return hashOf(guestBytes(path));
-  }
-
-  /** Files of the world, without journal and helpers. */
-  files(): string[] {
-    return ['pool', 'nvram', 'swtpm', 'scratch']
-      .flatMap(name => {
-        const directory = join(this.root, name);
-        if (!existsSync(directory)) return [];
-        return readdirSync(directory, { recursive: true, withFileTypes: true })
-          .filter(entry => !entry.isDirectory())
-          .map(entry => relative(this.root, join(entry.parentPath, entry.name)));
-      })
-      .sort();
-  }
-
-  remove(): void {
-    process.env.PATH = this.#path;
-    rmSync(this.root, { recursive: true, force: true });
-  }
-}
-
-/** Size of each disk, bytes. */
-const DISK_BYTES = 256 * 1024;
-const BLOCK_BYTES = 4096;
-
-/** What a disk reads as after these writes, as a short hash. */
-export function expectedContent(writes: readonly (readonly [block: number, byte: number])[]): string {
-  const bytes = Buffer.alloc(DISK_BYTES);
-  for (const [block, byte] of writes) bytes.fill(byte, block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES);
-  return hashOf(bytes);
-}
-
-const hashOf = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex').slice(0, 16);
-
-/** Reads a small image with its layers, without a process for each of the many looks. */
-function guestBytes(path: string): Buffer {
-  const file = readFileSync(path);
-  const bytes = Buffer.alloc(DISK_BYTES);
-  if (file.subarray(0, 4).toString('latin1') !== 'QFI\xfb') {
-    file.copy(bytes);
-    return bytes;
-  }
-  const nameOffset = Number(file.readBigUInt64BE(8));
-  const name = file.subarray(nameOffset, nameOffset + file.readUInt32BE(16)).toString();
-  if (nameOffset > 0 && name !== '') guestBytes(name).copy(bytes);
-  const clusterBytes = 1 << file.readUInt32BE(20);
-  const offset = (at: bigint) => Number(at & 0x00fffffffffffe00n);
-  const table = offset(file.readBigUInt64BE(Number(file.readBigUInt64BE(40))));
-  for (let index = 0; table > 0 && index * clusterBytes < DISK_BYTES; index += 1) {
-    const entry = file.readBigUInt64BE(table + index * 8);
-    const at = index * clusterBytes;
-    if (entry & 1n) bytes.fill(0, at, at + clusterBytes);
-    else if (offset(entry) > 0) file.copy(bytes, at, offset(entry), offset(entry) + clusterBytes);
-  }
-  return bytes;
-}
-
-const formatOf = async (path: string): Promise<string> =>
-  readFileSync(path).subarray(0, 4).toString('latin1') === 'QFI\xfb' ? 'qcow2' : 'raw';
-
 const ignore = () => {};
-export const silent = {
-  ...{ error: ignore, warn: ignore, info: ignore, debug: ignore, child: () => silent },
-} as unknown as Logger;
 
 /** What goes wrong in one go: in the workflow, or in one pass of its undo. */
 interface Trouble {
-  /** The point that fails, counted; the call of it fails for ever with `always`. */
+  /** The point where it happens, counted; every second call that fails does so for ever. */
   at: number;
-  how: 'fail' | 'kill';
+  how: 'fail' | 'kill' | 'cancel';
 }
 
 class Killed extends Error {}
 
-/** Runs a story with the troubles that the seed says. @returns what happened, for the report of a failure */
-export async function play(build: BuildStory, seed: number, log: string[]): Promise<void> {
+/** What a history met. */
+export interface Played {
+  /** Effects that were declared. */
+  effects: ReadonlySet<Effect['type']>;
+  points: number;
+}
+
+/** Runs a story with the troubles that the seed says. @param log gets what happened, for the report of a failure */
+export async function play(build: BuildStory, seed: number, log: string[], whole = false): Promise<Played> {
   const random = randomOf(seed);
   const world = new World();
   try {
-    await new Player(world, await build(world, random), random, log).play();
+    const player = new Player(world, await build(world, random), { random, log, whole });
+    return await player.play().finally(() => player.close());
   } finally {
     world.remove();
   }
 }
 
 /** How many points the undo of a story has, about; a cut beyond its end leaves a pass whole. */
-const UNDO_POINTS = 30;
+const UNDO_POINTS = 60;
 const PASSES = 4;
 /** How long one effect may try in vain. */
-const IMPATIENT_MS = 2_000;
+const IMPATIENT_MS = 1_000;
+/** Of the calls of qemu-img of a workflow one of the first so many may fail. */
+const QEMU_IMG_CALLS = 12;
+
+interface Part {
+  random: Random;
+  log: string[];
+  /** Nothing goes wrong. */
+  whole: boolean;
+}
 
 class Player {
   readonly #world: World;
   readonly #story: Story;
   readonly #random: Random;
   readonly #log: string[];
+  readonly #whole: boolean;
   readonly #id = newId();
+  readonly #effects = new Set<Effect['type']>();
+  readonly #runs: RunOfAgent[] = [];
+  readonly #violations: string[] = [];
   #journal: Journal;
   #operation: ActiveOperation;
+  #run: RunOfAgent;
   #trouble: Trouble | null = null;
   #failing: string | null = null;
   #count = 0;
   #kill: (error: Error) => void = ignore;
-  readonly #violations: string[] = [];
 
-  constructor(world: World, story: Story, random: Random, log: string[]) {
+  constructor(world: World, story: Story, { random, log, whole }: Part) {
     this.#world = world;
     this.#story = story;
     this.#random = random;
     this.#log = log;
+    this.#whole = whole;
     this.#journal = this.#open();
     const message = Operation.fromPartial({
       ...{ id: this.#id, kind: story.kind, state: OperationState.RUNNING, created: new Date() },
     });
-    const record = { message, fingerprint: '', locks: [], committed: false };
-    this.#journal.insertOperation(record);
+    this.#journal.insertOperation({ message, fingerprint: '', locks: [], committed: false });
+    this.#run = this.#begin();
     this.#operation = this.#adopt();
-    world.scripted.reach = point => this.#reach(point);
   }
 
-  async play(): Promise<void> {
-    const cut = this.#random(8) === 0 ? null : { at: this.#random(this.#story.points), how: this.#how() };
+  async play(): Promise<Played> {
+    const cut = this.#whole || this.#random(8) === 0 ? null : this.#cutOf(this.#story.points, true);
+    if (!this.#whole && this.#random(8) === 0) this.#world.qemuImgFailsAt = this.#random(QEMU_IMG_CALLS);
     this.#log.push(`the workflow: ${JSON.stringify(cut)}`);
     await this.#go(cut, async () => {
       const workflow = this.#story.workflow(this.#id);
       await workflow(this.#operation.context()).catch(error => {
         this.#log.push(`it ended with ${String(error)} ${JSON.stringify(error.params ?? '')}`);
-        if (!cut) throw error;
+        if (this.#whole) throw error;
       });
     });
-    this.#log.push(`points: ${this.#count}`);
-    const committed = () => this.#operation.committed;
-    this.#log.push(`committed: ${committed()}, left: ${this.#left().join(', ')}`);
-    await this.#check('after the workflow', () => this.#story.safe(committed()));
-    for (let pass = 0; pass < PASSES && this.#left().length > 0; pass += 1) {
-      const trouble =
-        this.#random(4) === 0 ? null : { at: this.#random(1 + this.#random(UNDO_POINTS)), how: this.#how() };
-      this.#world.qemuImgFails = this.#random(5) === 0;
-      this.#log.push(`pass ${pass}: ${JSON.stringify(trouble)} qemu-img fails: ${this.#world.qemuImgFails}`);
-      await this.#go(trouble, () => this.#undo(IMPATIENT_MS));
-      this.#world.qemuImgFails = false;
-      this.#log.push(`left: ${this.#left().join(', ')}`);
-      await this.#check(`after pass ${pass}`, () => this.#story.safe(committed()));
-      if (this.#random(2)) await this.#story.life?.(this.#random);
-    }
-    this.#log.push(`points: ${this.#count}`);
+    const points = this.#count;
+    this.#world.qemuImgFailsAt = null;
+    this.#log.push(`points: ${points}, committed: ${this.#committed}, left: ${this.#left().join(', ')}`);
+    await this.#check('after the workflow', () => this.#story.safe(this.#committed));
+    for (let pass = 0; pass < PASSES && !this.#whole && this.#left().length > 0; pass += 1)
+      await this.#pass(pass);
     this.#failing = null;
     for (let pass = 0; pass < 2; pass += 1) await this.#go(null, () => this.#undo(60_000));
     const left = this.#left();
     if (left.length > 0) throw new Error(`still to be undone: ${left.join(', ')}`);
-    await this.#check('at the end', () => this.#story.safe(committed()));
-    await this.#check('at the end', () => this.#story.settled(committed()));
+    await this.#check('at the end', () => this.#story.safe(this.#committed));
+    await this.#check('at the end', () => this.#story.settled(this.#committed));
+    return { effects: this.#effects, points };
   }
 
-  #how(): 'fail' | 'kill' {
-    if (this.#random(6) === 0) return 'kill';
-    return this.#random(2) ? 'fail' : 'kill';
+  /** What is left of its runs. */
+  async close(): Promise<void> {
+    this.#journal.close();
+    for (const run of this.#runs) await run.close();
+  }
+
+  async #pass(pass: number): Promise<void> {
+    const cut = this.#random(4) === 0 ? null : this.#cutOf(1 + this.#random(UNDO_POINTS), false);
+    this.#world.qemuImgFails = this.#random(5) === 0;
+    this.#log.push(`pass ${pass}: ${JSON.stringify(cut)} qemu-img fails: ${this.#world.qemuImgFails}`);
+    await this.#go(cut, () => this.#undo(IMPATIENT_MS));
+    this.#world.qemuImgFails = false;
+    this.#log.push(`left: ${this.#left().join(', ')}`);
+    await this.#check(`after pass ${pass}`, () => this.#story.safe(this.#committed));
+    if (this.#random(2)) await this.#story.life?.(this.#random);
+  }
+
+  #cutOf(points: number, isWorkflow: boolean): Trouble {
+    const at = this.#random(points);
+    const how = (['fail', 'kill', 'cancel'] as const)[this.#random(isWorkflow ? 3 : 2)]!;
+    return { at, how };
   }
 
   async #check(when: string, assertion: () => Promise<void>): Promise<void> {
@@ -316,76 +192,127 @@ class Player {
     return this.#journal.effects(this.#id).map(({ effect }) => effect.type);
   }
 
+  get #committed(): boolean {
+    return this.#operation.committed;
+  }
+
   /** Runs it until its end or the kill; after a kill nothing of it goes on, and a new agent has the journal. */
   async #go(trouble: Trouble | null, work: () => Promise<void>): Promise<void> {
     this.#count = 0;
     this.#trouble = trouble;
+    this.#world.isImpatient = trouble !== null;
     const killed = new Promise<never>((_resolve, reject) => {
       this.#kill = reject;
     });
     try {
-      await Promise.race([work(), killed]);
+      await Promise.race([this.#run.within(work), killed]);
     } catch (error) {
       if (!(error instanceof Killed)) throw error;
+      await this.#run.die(fd => setLock(fd, 'none', WHOLE_FILE));
       this.#journal.close();
       this.#journal = this.#open();
+      this.#run = this.#begin();
       this.#operation = this.#adopt();
     } finally {
       this.#trouble = null;
+      this.#world.isImpatient = false;
     }
     if (this.#violations.length > 0) throw new Error(this.#violations.join('\n'));
   }
 
   async #reach(point: string): Promise<void> {
     const trouble = this.#trouble;
-    if (this.#failing === point) throw refuse(ErrorCode.OPERATION_FAILED, `${point} fails for ever`);
+    if (this.#failing === point) throw failureAt(point, 'fails for ever');
     // before the first effect there is nothing to be undone
     if (!trouble || (this.#count === 0 && this.#left().length === 0)) return;
+    // what a file system has done has been done
+    if (trouble.how === 'fail' && isOfFiles(point) && point.endsWith('.after')) return;
     // the line of a guest's agent is in the process, which here outlives the kill
-    if (point.startsWith('virDomainQemuAgentCommand') && trouble.how === 'kill') return;
+    if (/^virDomain(QemuAgent|Agent)/.test(point) && trouble.how === 'kill') return;
     if (this.#count++ !== trouble.at) return;
     this.#log.push(`${trouble.how} at ${point}`);
+    if (trouble.how === 'cancel') return this.#cancel();
     if (trouble.how === 'kill') {
       this.#kill(new Killed(point));
       await new Promise(() => {});
     }
     // every second failure is one that lasts
     if (this.#random(2)) this.#failing = point;
-    throw refuse(ErrorCode.OPERATION_FAILED, `injected at ${point}`);
+    throw failureAt(point, 'fails once');
   }
 
+  /** By the user until the commit, by a stop of the agent afterwards. */
+  #cancel(): void {
+    this.#operation.abort(new VirtkeepError(this.#committed ? 'interrupted' : 'canceled'));
+  }
+
+  #begin(): RunOfAgent {
+    const run = new RunOfAgent(this.#world.root, point => this.#reach(point));
+    this.#runs.push(run);
+    return run;
+  }
+
+  /** Its writes are points, too: what cannot be written is not declared, and not committed. */
   #open(): Journal {
-    return new Journal(join(this.#world.root, 'journal.db'));
+    const journal = new Journal(join(this.#world.root, 'journal.db'));
+    const declare = journal.addEffect.bind(journal);
+    journal.addEffect = (id: string, effect: Effect, when: UndoWhen) => {
+      this.#effects.add(effect.type);
+      this.#reachJournal(`declaring ${effect.type}`);
+      return declare(id, effect, when);
+    };
+    const commit = journal.commitOperation.bind(journal);
+    journal.commitOperation = record => {
+      this.#reachJournal('the commit');
+      commit(record);
+    };
+    return journal;
+  }
+
+  #reachJournal(point: string): void {
+    const trouble = this.#trouble;
+    if (trouble?.how !== 'fail' || this.#left().length === 0 || this.#count++ !== trouble.at) return;
+    this.#log.push(`fail at ${point}`);
+    throw new VirtkeepError('journal_failed', { reason: point });
   }
 
   #adopt(): ActiveOperation {
     const record = this.#journal.operation(this.#id)!;
     const undo = undoEffects(this.#world.dependencies as never);
-    const committed = () => this.#operation.committed;
     return new ActiveOperation(record, {
       journal: this.#journal,
       log: silent,
       faults: this.#faults(),
       changed: ignore,
       undoEffect: async (effect, signal, warn) => {
-        await this.#reach(`undo of ${effect.type}.before`);
-        await undo(effect, signal, warn);
-        await this.#story.undone(effect, committed()).catch((error: Error) => {
+        await RunOfAgent.reach(`undo of ${effect.type}.before`);
+        await undo(effect, signal, text => {
+          this.#world.warnings.push(text);
+          warn(text);
+        });
+        await this.#story.undone(effect, this.#committed).catch((error: Error) => {
           this.#violations.push(`${effect.type} counts as undone: ${error.message}`);
         });
-        await this.#reach(`undo of ${effect.type}.after`);
+        await RunOfAgent.reach(`undo of ${effect.type}.after`);
       },
     });
   }
 
   #faults(): Faults {
-    const reach = async (kind: string, step: string, when: string) => {
-      if (this.#trouble) await this.#reach(`${kind}.${step}.${when}`).catch(asFault);
-    };
+    const reach = (kind: string, step: string, when: string) => RunOfAgent.reach(`${kind}.${step}.${when}`);
     return { active: false, reach, middle: () => undefined } as unknown as Faults;
   }
 }
 
-function asFault(error: Error): never {
-  throw new VirtkeepError('io_failed', { operation: 'inject', path: '', reason: error.message });
+const isOfFiles = (point: string): boolean => /^(?!undo of )\w+ /.test(point);
+
+const WHOLE_FILE = { start: 0n, lengthBytes: 0n };
+
+/** As libvirt, the file system or a step of the workflow fails. */
+function failureAt(point: string, reason: string): Error {
+  if (point.startsWith('vir') || point.startsWith('snapshot'))
+    return refuse(ErrorCode.OPERATION_FAILED, `${point} ${reason}`);
+  if (isOfFiles(point))
+    return Object.assign(new Error(`EIO: ${point} ${reason}`), { code: 'EIO', errno: -5 });
+  return new VirtkeepError('io_failed', { operation: 'inject', path: '', reason: `${point} ${reason}` });
 }

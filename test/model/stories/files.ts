@@ -1,0 +1,71 @@
+/** Archives in another form, and a VM that goes with its disks. */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect } from '@jest/globals';
+import { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { planRecompress, recompressWorkflow } from '../../../agent/src/workflows/recompress.ts';
+import { removeDomain } from '../../../agent/src/workflows/remove-domain.ts';
+import type { BuildStory } from '../undo-model.ts';
+import { hashOfFile } from './backup.ts';
+import { makeBackup, makeState } from './perform.ts';
+import { isUndone, makeVm } from './vm.ts';
+
+export const recompress: BuildStory = async (world, random) => {
+  const vm = await makeVm(world, { running: false });
+  await vm.write(0, 1);
+  const then = await vm.view();
+  const compress = random(2) === 1;
+  const hashSum = random(2) === 1;
+  const { path, ref, id } = await makeBackup(world, vm.machine.uuid, { compress: !compress, hashSum });
+  const former = hashOfFile(path);
+  const files = world.files();
+  const made = () =>
+    readdirSync(world.backups).find(
+      name => !name.startsWith('.') && name.endsWith(compress ? '.tar.zst' : '.tar'),
+    );
+  return {
+    kind: 'recompress',
+    points: 60,
+    workflow: operationId => {
+      const request = RecompressBackupRequest.fromPartial({ operationId, file: ref, fileId: id, compress });
+      const source = { pool: world.poolRecord, path, filename: ref.filename };
+      const plan = planRecompress(request, source, [world.poolRecord], 'node');
+      return recompressWorkflow(world.dependencies, request, plan);
+    },
+    undone: effect => isUndone(world, effect),
+    async safe(committed) {
+      if (existsSync(path)) expect(hashOfFile(path)).toBe(former);
+      else expect(committed).toBe(true);
+      if (committed) expect(await world.archived(join(world.backups, made()!))).toEqual(then);
+    },
+    async settled(committed) {
+      expect(existsSync(path)).toBe(!committed);
+      expect([made() !== undefined, world.files().length]).toEqual([committed, files.length]);
+    },
+  };
+};
+
+export const removal: BuildStory = async (world, random) => {
+  const running = random(2) === 1;
+  const vm = await makeVm(world, { running, agent: true });
+  const { machine } = vm;
+  const other = await makeVm(world, { name: 'other', running: false });
+  await vm.write(0, 1);
+  if (random(2)) await makeState(world, machine.uuid, 'mine');
+  const now = await vm.view();
+  const files = world.files();
+  const isThere = () => world.scripted.machines.has(machine.uuid);
+  return {
+    kind: 'remove_domain',
+    points: 40,
+    workflow: () => removeDomain(world.dependencies, { domainId: machine.uuid, full: true, force: true }),
+    undone: effect => isUndone(world, effect),
+    async safe(committed) {
+      if (isThere()) expect([committed, await vm.view()]).toEqual([false, now]);
+      expect(other.tops().every(path => existsSync(path))).toBe(true);
+    },
+    async settled() {
+      expect(world.files()).toHaveLength(isThere() ? files.length : 2);
+    },
+  };
+};

@@ -1,0 +1,79 @@
+/**
+ * The stories of the model, and what they cover. A new workflow that declares effects needs a story; a new kind of effect needs
+ * one that declares it (CONTRIBUTING.md). `undo.test.ts` fails, or the type check does, when one is forgotten.
+ */
+import type { Effect } from '../../../agent/src/workflows/context.ts';
+import type { BuildStory } from '../undo-model.ts';
+import { fullBackup, increment } from './backup.ts';
+import { recompress, removal } from './files.ts';
+import { instantRestore } from './instant.ts';
+import { attach, detach, keepLoans, lendAway } from './lending.ts';
+import { offline, offlineOfBefore } from './offline.ts';
+import { restoreInPlace, restoreNew } from './restore.ts';
+import { createState, removeState, revert } from './states.ts';
+import { changeTemplate, clone } from './template.ts';
+import { zfsInstant } from './zfs.ts';
+
+export const STORIES = {
+  ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
+  ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal },
+  ...{ attach, detach, lendAway, keepLoans, zfsInstant },
+} satisfies Record<string, BuildStory>;
+
+export type StoryName = keyof typeof STORIES;
+
+/** The story of each workflow that declares effects, by the name of the function that makes it. */
+export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
+  revertSnapshotWorkflow: ['revert'],
+  createSnapshotWorkflow: ['createState'],
+  removeSnapshotWorkflow: ['removeState'],
+  // what each of them does on the disks is `change`; all else of them is changeOffline
+  setHostnameOffline: ['offline'],
+  changeSshKeysOffline: ['offline'],
+  prepare: ['offline'],
+  backupWorkflow: ['fullBackup', 'increment'],
+  recompressWorkflow: ['recompress'],
+  restoreWorkflow: ['restoreNew', 'restoreInPlace'],
+  instantRestoreWorkflow: ['instantRestore'],
+  cloneWorkflow: ['clone'],
+  changeTemplateWorkflow: ['changeTemplate'],
+  removeDomain: ['removal'],
+  attachDiskWorkflow: ['attach'],
+  detachDiskWorkflow: ['detach'],
+  lendDiskWorkflow: ['lendAway'],
+  returnDiskWorkflow: ['lendAway'],
+  keepLoansWorkflow: ['keepLoans'],
+};
+
+/** Workflows that declare nothing, since nothing of them can be undone or is to be. */
+export const WITHOUT_EFFECTS: readonly string[] = [
+  // they read
+  ...['verifyWorkflow', 'scanPool'],
+  // one call that happens or does not
+  ...['setPower', 'attachTools', 'detachTools', 'deleteBackupWorkflow'],
+  // inside of a guest that runs
+  ...['setHostname', 'changeSshKeys', 'joinDirectory', 'leaveDirectory', 'sysprep'],
+];
+
+/** By each kind of effect the stories that declare it. */
+export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>> = {
+  frozen_guest: ['createState', 'fullBackup', 'increment', 'attach', 'lendAway', 'zfsInstant'],
+  paused_guest: ['zfsInstant'],
+  automatic_state: ['createState', 'offline', 'fullBackup', 'increment', 'attach', 'lendAway'],
+  loan: ['attach', 'detach', 'lendAway', 'keepLoans'],
+  removed_state: ['removeState', 'fullBackup', 'increment'],
+  revert: ['revert'],
+  unused_layers: ['revert'],
+  appended_archive: ['increment'],
+  archive: ['fullBackup', 'recompress'],
+  reserved_name: ['fullBackup', 'recompress'],
+  replaced_archive: ['recompress'],
+  file: ['revert', 'increment', 'restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'changeTemplate'],
+  directory: ['offline'],
+  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone'],
+  instant_pull: ['instantRestore'],
+  archive_access: ['instantRestore'],
+  changed_disks: ['offlineOfBefore'],
+  template_change: ['changeTemplate'],
+  orphaned_files: ['removal'],
+};
