@@ -5,7 +5,7 @@
  * A guest that runs writes to the file that its live definition names; merges and pulls of a running one end at once.
  */
 import { EventEmitter } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { ErrorCode, Libvirt } from '@virtkeep/node-libvirt';
 import { readLayers, rebaseUnsafe } from '../../agent/src/disks/index.ts';
 import {
@@ -90,6 +90,8 @@ export class ScriptedLibvirt {
       }
       case 'virDomainDefineXMLFlags':
         return this.#define(args[0] as string);
+      case 'virDomainRestoreFlags':
+        return this.#resume(args as [string, string]);
       case 'virConnectListAllStoragePools':
         return [];
     }
@@ -130,6 +132,7 @@ export class ScriptedLibvirt {
       case 'virDomainAttachDeviceFlags':
       case 'virDomainDetachDeviceFlags':
         return plugDisk(machine, name === 'virDomainAttachDeviceFlags', args as [string, number]);
+      case 'virDomainSetTime':
       case 'virDomainAgentSetResponseTimeout':
         return undefined;
       case 'virDomainQemuAgentCommand':
@@ -182,11 +185,18 @@ export class ScriptedLibvirt {
   }
 
   /** Starts it as QEMU does: refused when a file of its disks is not there. */
-  async start(machine: Machine): Promise<void> {
+  async start(machine: Machine, xml: string | null = machine.config): Promise<void> {
     if (machine.live !== null) throw refuse(ErrorCode.OPERATION_INVALID, 'it runs already');
-    for (const { sourcePath } of diskStates(machine.config!).values())
+    for (const { sourcePath } of diskStates(xml!).values())
       if (!existsSync(sourcePath!)) throw refuse(ErrorCode.OPERATION_FAILED, `${sourcePath} is not there`);
-    machine.live = machine.config;
+    machine.live = xml;
+  }
+
+  /** Goes on from a memory file, with the definition that is given. */
+  async #resume([file, xml]: [string, string]): Promise<void> {
+    if (!existsSync(file)) throw refuse(ErrorCode.OPERATION_FAILED, `${file} is not there`);
+    const machine = this.#machine(parseDomain(xml).uuid);
+    await this.start(machine, xml);
   }
 
   powerOff(machine: Machine): void {
@@ -259,6 +269,12 @@ export class ScriptedLibvirt {
       return name;
     }
     const before = { live: machine.live, config: machine.config! };
+    const hasMemory = memory.mode === 'external';
+    if (hasMemory) {
+      requireActive(machine);
+      writeFileSync(memory.path!, 'memory');
+      await this.reach('snapshot.memory');
+    }
     const sources: Record<string, { path: string; format: string; block: boolean }> = {};
     for (const { name: target, path, mode } of disks) {
       if (mode !== 'external' || path === undefined) continue;
@@ -269,14 +285,14 @@ export class ScriptedLibvirt {
       sources[target] = { path, format: 'qcow2', block: false };
       await this.reach('snapshot.overlay');
     }
-    if (memory.mode !== 'no') throw new Error('the scripted libvirt saves no memory');
     if (machine.live !== null) machine.live = withSources(machine.live, sources);
     machine.config = withSources(machine.config!, sources);
     const { root } = parseXml(xml, 'domainsnapshot', 'a request');
     const time = `<creationTime>${this.#clock++}</creationTime>`;
     const parent = machine.current === null ? '' : `<parent><name>${machine.current}</name></parent>`;
     const kept = before.live ?? before.config;
-    const rest = `${time}${parent}<state>${machine.live === null ? 'shutoff' : 'disk-snapshot'}</state>${kept}`;
+    const power = hasMemory ? 'running' : machine.live === null ? 'shutoff' : 'disk-snapshot';
+    const rest = `${time}${parent}<state>${power}</state>${kept}`;
     machine.states.set(name, serializeXml(root).replace('</domainsnapshot>', `${rest}</domainsnapshot>`));
     machine.current = name;
     return name;

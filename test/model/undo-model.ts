@@ -66,11 +66,11 @@ export interface Played {
 }
 
 /** Runs a story with the troubles that the seed says. @param log gets what happened, for the report of a failure */
-export async function play(build: BuildStory, seed: number, log: string[], whole = false): Promise<Played> {
+export async function play(build: BuildStory, seed: number, log: string[]): Promise<Played> {
   const random = randomOf(seed);
   const world = new World();
   try {
-    const player = new Player(world, await build(world, random), { random, log, whole });
+    const player = new Player(world, await build(world, random), random, log);
     return await player.play().finally(() => player.close());
   } finally {
     world.remove();
@@ -85,19 +85,11 @@ const IMPATIENT_MS = 1_000;
 /** Of the calls of qemu-img of a workflow one of the first so many may fail. */
 const QEMU_IMG_CALLS = 12;
 
-interface Part {
-  random: Random;
-  log: string[];
-  /** Nothing goes wrong. */
-  whole: boolean;
-}
-
 class Player {
   readonly #world: World;
   readonly #story: Story;
   readonly #random: Random;
   readonly #log: string[];
-  readonly #whole: boolean;
   readonly #id = newId();
   readonly #effects = new Set<Effect['type']>();
   readonly #runs: RunOfAgent[] = [];
@@ -110,12 +102,11 @@ class Player {
   #count = 0;
   #kill: (error: Error) => void = ignore;
 
-  constructor(world: World, story: Story, { random, log, whole }: Part) {
+  constructor(world: World, story: Story, random: Random, log: string[]) {
     this.#world = world;
     this.#story = story;
     this.#random = random;
     this.#log = log;
-    this.#whole = whole;
     this.#journal = this.#open();
     const message = Operation.fromPartial({
       ...{ id: this.#id, kind: story.kind, state: OperationState.RUNNING, created: new Date() },
@@ -126,22 +117,22 @@ class Player {
   }
 
   async play(): Promise<Played> {
-    const cut = this.#whole || this.#random(8) === 0 ? null : this.#cutOf(this.#story.points, true);
-    if (!this.#whole && this.#random(8) === 0) this.#world.qemuImgFailsAt = this.#random(QEMU_IMG_CALLS);
-    this.#log.push(`the workflow: ${JSON.stringify(cut)}`);
+    const cut = this.#random(8) === 0 ? null : this.#cutOf(this.#story.points, true);
+    const failsAt = this.#random(8) === 0 ? this.#random(QEMU_IMG_CALLS) : null;
+    this.#world.qemuImgFailsAt = failsAt;
+    this.#log.push(`the workflow: ${JSON.stringify(cut)} qemu-img fails at: ${failsAt}`);
     await this.#go(cut, async () => {
       const workflow = this.#story.workflow(this.#id);
       await workflow(this.#operation.context()).catch(error => {
         this.#log.push(`it ended with ${String(error)} ${JSON.stringify(error.params ?? '')}`);
-        if (this.#whole) throw error;
+        if (!cut && failsAt === null) throw error;
       });
     });
     const points = this.#count;
     this.#world.qemuImgFailsAt = null;
     this.#log.push(`points: ${points}, committed: ${this.#committed}, left: ${this.#left().join(', ')}`);
     await this.#check('after the workflow', () => this.#story.safe(this.#committed));
-    for (let pass = 0; pass < PASSES && !this.#whole && this.#left().length > 0; pass += 1)
-      await this.#pass(pass);
+    for (let pass = 0; pass < PASSES && this.#left().length > 0; pass += 1) await this.#pass(pass);
     this.#failing = null;
     for (let pass = 0; pass < 2; pass += 1) await this.#go(null, () => this.#undo(60_000));
     const left = this.#left();

@@ -26,7 +26,9 @@ export const revert: BuildStory = async (world, random) => {
     <source file='${join(world.pool, `${target}.top`)}'/></disk>`,
   );
   const domain = await libvirt.domainByUuid(machine.uuid);
-  const xml = `<domainsnapshot><name>s</name><memory snapshot='no'/><disks>${overlays.join('')}</disks></domainsnapshot>`;
+  const memory =
+    wasRunning && random(2) ? `snapshot='external' file='${join(world.pool, 's.memory')}'` : `snapshot='no'`;
+  const xml = `<domainsnapshot><name>s</name><memory ${memory}/><disks>${overlays.join('')}</disks></domainsnapshot>`;
   await domain.createSnapshot(xml);
   await keepFirmwareOfState(world.dependencies, domain, 's');
   writeFileSync(nvram, 'now');
@@ -88,12 +90,13 @@ export const createState: BuildStory = async (world, random) => {
   let now = await vm.view();
   const files = world.files();
   const tops = vm.tops();
+  const memory = machine.live !== null && random(2) === 1;
   return {
     kind: 'create_snapshot',
     points: 40,
     workflow: id =>
       createSnapshotWorkflow(world.dependencies, {
-        ...{ operationId: id, domainId: machine.uuid, name: 's', description: '', memory: false },
+        ...{ operationId: id, domainId: machine.uuid, name: 's', description: '', memory },
         requireConsistency: false,
       } as never),
     undone: effect => isUndone(world, effect),
