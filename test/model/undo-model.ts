@@ -77,8 +77,8 @@ export async function play(build: BuildStory, seed: number, log: string[]): Prom
   }
 }
 
-/** How many points the undo of a story has, about; a cut beyond its end leaves a pass whole. */
-const UNDO_POINTS = 60;
+/** How many points the undo of a story has, about: what only goes away, and what is merged. A cut beyond its end leaves a pass whole. */
+const UNDO_POINTS = { few: 30, many: 300 };
 const PASSES = 4;
 /** How long one effect may try in vain. */
 const IMPATIENT_MS = 1_000;
@@ -149,7 +149,10 @@ class Player {
   }
 
   async #pass(pass: number): Promise<void> {
-    const cut = this.#random(4) === 0 ? null : this.#cutOf(1 + this.#random(UNDO_POINTS), false);
+    const cut =
+      this.#random(4) === 0
+        ? null
+        : this.#cutOf(1 + this.#random(this.#random(2) ? UNDO_POINTS.few : UNDO_POINTS.many), false);
     this.#world.qemuImgFails = this.#random(5) === 0;
     this.#log.push(`pass ${pass}: ${JSON.stringify(cut)} qemu-img fails: ${this.#world.qemuImgFails}`);
     await this.#go(cut, () => this.#undo(IMPATIENT_MS));
@@ -160,7 +163,8 @@ class Player {
   }
 
   #cutOf(points: number, isWorkflow: boolean): Trouble {
-    const at = this.#random(points);
+    // what comes first is met by every history, what comes last by the longest alone
+    const at = this.#random(this.#random(2) ? points : 1 + this.#random(points));
     const how = (['fail', 'kill', 'cancel'] as const)[this.#random(isWorkflow ? 3 : 2)]!;
     return { at, how };
   }

@@ -41,7 +41,7 @@ export const fullBackup: BuildStory = async (world, random) => {
   const options = { canBeIncremental, compress: random(3) === 0, hashSum: random(2) === 1 };
   return {
     kind: 'backup',
-    points: 110,
+    points: 300,
     workflow: operationId =>
       backupWorkflow(
         world.dependencies,
@@ -103,7 +103,7 @@ export const increment: BuildStory = async (world, random) => {
   const isMerged = hasAbandoned && !holdStates;
   return {
     kind: 'backup',
-    points: 130,
+    points: 200,
     workflow: operationId =>
       backupWorkflow(
         world.dependencies,

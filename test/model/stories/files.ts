@@ -25,7 +25,7 @@ export const recompress: BuildStory = async (world, random) => {
     );
   return {
     kind: 'recompress',
-    points: 60,
+    points: 55,
     workflow: operationId => {
       const request = RecompressBackupRequest.fromPartial({ operationId, file: ref, fileId: id, compress });
       const source = { pool: world.poolRecord, path, filename: ref.filename };
@@ -57,7 +57,7 @@ export const removal: BuildStory = async (world, random) => {
   const isThere = () => world.scripted.machines.has(machine.uuid);
   return {
     kind: 'remove_domain',
-    points: 40,
+    points: 12,
     workflow: () => removeDomain(world.dependencies, { domainId: machine.uuid, full: true, force: true }),
     undone: effect => isUndone(world, effect),
     async safe(committed) {

@@ -63,7 +63,7 @@ export const instantRestore: BuildStory = async (world, random) => {
   const vm = () => vmOf(world, restored()!);
   return {
     kind: 'restore',
-    points: 170,
+    points: 110,
     workflow: operationId => {
       const request = { operationId, file: backup.ref, fileId: backup.id, domainId, instant: true };
       const workflow = instantRestoreWorkflow(world.dependencies, StartRestoreRequest.fromPartial(request));

@@ -101,7 +101,7 @@ export const attach: BuildStory = async (world, random) => {
   const parties = await makeParties(world, random);
   const then = (await parties.owner.view())[0]!;
   const files = world.files();
-  return storyOf(world, parties, { then, points: 90, workflow: parties.attach }, async committed => {
+  return storyOf(world, parties, { then, points: 130, workflow: parties.attach }, async committed => {
     if (committed) isLentWholly(parties);
     else nothingIsLent(world, parties, files);
   });
@@ -115,7 +115,7 @@ export const detach: BuildStory = async (world, random) => {
   await parties.owner.write(1, 2);
   parties.borrower.machine.keepsDisks = random(4) === 0;
   const workflow = () => detachDiskWorkflow(world.dependencies, { ...parties.key, keepClone: false });
-  return storyOf(world, parties, { then, points: 60, workflow }, async committed => {
+  return storyOf(world, parties, { then, points: 340, workflow }, async committed => {
     const isLentStill = lentTo(parties.borrower.machine).length > 0;
     expect(isLentStill && committed).toBe(false);
     if (isLentStill) isLentWholly(parties);
@@ -133,7 +133,7 @@ export const lendAway: BuildStory = async (world, random) => {
   const isReturn = random(2) === 1;
   if (isReturn) await perform(world, lend);
   const workflow = isReturn ? () => returnDiskWorkflow(world.dependencies, key) : lend;
-  return storyOf(world, parties, { then, points: 60, workflow }, async committed => {
+  return storyOf(world, parties, { then, points: 280, workflow }, async committed => {
     const isStanding = loansOf(parties.owner.machine).length > 0;
     if (committed) expect(isStanding).toBe(!isReturn);
     if (isStanding) expect(parties.owner.machine.states.size).toBe(1);
@@ -150,7 +150,7 @@ export const keepLoans: BuildStory = async (world, random) => {
   await parties.owner.write(1, 2);
   world.scripted.machines.delete(parties.borrower.machine.uuid);
   const workflow = () => keepLoansWorkflow(world.dependencies, [{ do: 'end', ...parties.key }]);
-  return storyOf(world, parties, { then, points: 60, workflow }, async committed => {
+  return storyOf(world, parties, { then, points: 340, workflow }, async committed => {
     // what was not even begun is the keeper's next look
     if (!committed && loansOf(parties.owner.machine).length > 0) await perform(world, workflow);
     nothingIsLent(world, parties, files);

@@ -29,7 +29,7 @@ export const offline: BuildStory = async world => {
   expect(views()[0]).toEqual(before);
   return {
     kind: 'guest_hostname',
-    points: 40,
+    points: 215,
     workflow: () => async context => {
       const domain = await world.scripted.libvirt.domainByUuid(machine.uuid);
       const operations = {
@@ -84,7 +84,7 @@ export const offlineOfBefore: BuildStory = async (world, random) => {
   let started = false;
   return {
     kind: 'set_hostname',
-    points: 12,
+    points: 15,
     workflow: () => async context => {
       await context.step('change', async () => {
         context.effects.begin({ type: 'changed_disks', domainId: machine.uuid, paths: overlays }, 'always');

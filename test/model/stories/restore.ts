@@ -38,7 +38,7 @@ const restoreOf =
     const restored = () => world.scripted.machines.get(domainId);
     return {
       kind: 'restore',
-      points: 120,
+      points: 100,
       workflow: operationId =>
         restoreWorkflow(
           world.dependencies,

@@ -40,7 +40,7 @@ export const revert: BuildStory = async (world, random) => {
   const isFormer = () => vm.tops().join() === formerTops.join();
   return {
     kind: 'revert_snapshot',
-    points: 60,
+    points: 95,
     workflow: id => {
       operation = id;
       const request = { operationId: id, domainId: machine.uuid, snapshotId: stateId(machine, 's') };
@@ -93,7 +93,7 @@ export const createState: BuildStory = async (world, random) => {
   const memory = machine.live !== null && random(2) === 1;
   return {
     kind: 'create_snapshot',
-    points: 40,
+    points: 80,
     workflow: id =>
       createSnapshotWorkflow(world.dependencies, {
         ...{ operationId: id, domainId: machine.uuid, name: 's', description: '', memory },
@@ -141,7 +141,7 @@ export const removeState: BuildStory = async (world, random) => {
     );
   return {
     kind: 'remove_snapshot',
-    points: 90,
+    points: 400,
     workflow,
     undone: effect => isUndone(world, effect),
     async safe() {

@@ -74,7 +74,7 @@ export const changeTemplate: BuildStory = async world => {
   const isThere = ({ machine }: Vm) => world.scripted.machines.has(machine.uuid);
   return {
     kind: 'change_template',
-    points: 90,
+    points: 290,
     workflow: () => changeTemplateWorkflow(world.dependencies, { operationId: '', domainId: ids[1]! }, ids),
     undone: effect => isUndone(world, effect),
     async safe(committed) {
