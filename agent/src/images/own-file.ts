@@ -90,9 +90,9 @@ const isSame = (a: FileMark, b: FileMark): boolean => a.inode === b.inode && a.b
  * @throws VirtkeepError io_failed
  */
 export async function isOwnFile({ path, claim, made }: OwnFile): Promise<boolean> {
-  const found = await markAt(path);
+  const found = await fileMarkAt(path);
   if (claim !== undefined) {
-    const claimed = await markAt(claim);
+    const claimed = await fileMarkAt(claim);
     const isOurs = found !== null && claimed !== null && isSame(found, claimed);
     // the name first: without the claim nobody could tell any more
     if (isOurs) await removePath(path);
@@ -103,7 +103,8 @@ export async function isOwnFile({ path, claim, made }: OwnFile): Promise<boolean
   return made === undefined || isSame(found, made);
 }
 
-async function markAt(path: string): Promise<FileMark | null> {
+/** What tells the file of that name from another one; null when there is none. @throws VirtkeepError io_failed */
+export async function fileMarkAt(path: string): Promise<FileMark | null> {
   try {
     return markOf(await lstat(path, { bigint: true }));
   } catch (error) {

@@ -8,7 +8,7 @@
  * effects are undone, and which of them wait while another could not be, stands in `operations/undo-order.ts`.
  */
 import type { Logger } from '@virtkeep/shared/log';
-import type { OwnFile } from '../images/index.ts';
+import type { FileMark, OwnFile } from '../images/index.ts';
 import type { RevertToUndo } from '../snapshots/index.ts';
 import type { FrozenLayer } from './forgotten-layers.ts';
 import type { InstantDisk } from './instant/chain.ts';
@@ -119,6 +119,8 @@ export interface ConvertedArchive {
   backupId: string;
   states: number;
   sizeBytes: number;
+  /** Of the hash file beside it; absent when there is none, and in a journal of an earlier version. */
+  hashFile?: FileMark;
 }
 
 /** What a revert changes, and what was before. */

@@ -161,6 +161,13 @@ test('the tail of an archive and a copy of UEFI variables need no libvirt', asyn
   }
 });
 
+test('a copy of UEFI variables that was cut off while it was written goes with its effect', async () => {
+  mkdirSync(at('nvram'));
+  writeFileSync(at('nvram/copy.fd.new'), 'a part');
+  await new Run().undo([{ type: 'file', path: at('nvram/copy.fd') }]);
+  expect(readdirSync(at('nvram'))).toEqual([]);
+});
+
 test('a domain that has none of the disks made for it is somebody else’s', async () => {
   const run = new Run();
   const calls: string[] = [];

@@ -13,6 +13,7 @@ import {
 import { isNoDomain } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside } from '../pools/index.ts';
 import type { Effect } from './context.ts';
+import { unfinishedCopyOf } from './state-firmware.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
 
 type Warn = (text: string) => void;
@@ -29,7 +30,10 @@ export async function removeOwnFile(
   warn: Warn,
 ): Promise<void> {
   // no domain ever has one: neither libvirt nor other nodes need to be there for it
-  if (effect.made === undefined && isNoImage(effect, dependencies)) return removePath(effect.path);
+  if (effect.made === undefined && isNoImage(effect, dependencies)) {
+    if (isInside(effect.path, dependencies.nvramDirectory)) await removePath(unfinishedCopyOf(effect.path));
+    return removePath(effect.path);
+  }
   if (!(await isOwnFile(effect))) return;
   // without proof, of an earlier version
   const alone = effect.made === undefined;

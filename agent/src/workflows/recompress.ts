@@ -10,7 +10,14 @@ import { basename, dirname, join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { ArchiveConverter, type FileLock, type FinishedArchive, lockFile } from '../archive/index.ts';
+import {
+  ArchiveConverter,
+  type FileLock,
+  type FinishedArchive,
+  lockFile,
+  sha256PathOf,
+} from '../archive/index.ts';
+import { fileMarkAt } from '../images/index.ts';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../pools/index.ts';
 import { removeReplaced } from './backup/remains.ts';
 import { declareArchive, type ReservedName, reserveArchiveName } from './backup/reserved-name.ts';
@@ -106,7 +113,8 @@ async function recompress(
     const finished = await context.step('publish', () => converter.publish());
     await refuseChanged(lock, mark);
     const { backupId, states } = converter;
-    const was = { backupId, states, sizeBytes };
+    const hashFile = await fileMarkAt(sha256PathOf(source.path));
+    const was = { backupId, states, sizeBytes, ...(hashFile && { hashFile }) };
     replaced = { type: 'replaced_archive', path: source.path, by: finished.path, was };
     removal = context.effects.begin(replaced, 'success');
     context.commit({ file: recordOf(finished, target) });

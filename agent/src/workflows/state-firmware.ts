@@ -115,8 +115,11 @@ export async function keepFirmware(
   if (tpm !== undefined) await writeWhole(paths.tpm, tpm ?? Buffer.alloc(0));
 }
 
+/** A copy while it is written: what a crash leaves of one that is not whole. */
+export const unfinishedCopyOf = (path: string): string => `${path}.new`;
+
 async function writeWhole(path: string, bytes: Buffer): Promise<void> {
-  const unfinished = `${path}.new`;
+  const unfinished = unfinishedCopyOf(path);
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o711 });
     await writeFile(unfinished, bytes, { flush: true, mode: 0o600 });

@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { lockFile, partialPathOf, reserveName } from '../../archive/index.ts';
 import { appendState, BACKUP_ID, noise, signal, writeArchive } from '../../archive/test-kit.ts';
+import { fileMarkAt } from '../../images/index.ts';
 import { removeReplaced, removeUnfinished } from './remains.ts';
 
 let directory: string;
@@ -46,6 +47,14 @@ test('the archive of another who got the name stays, also when it is of the same
   await written();
   await removeUnfinished(effect({ owner: 'me', states: 1 }), signal);
   expect(files()).toEqual(['a.tar', 'a.tar.sha256']);
+});
+
+test('the hash file goes, too, when the removal was cut off behind the archive', async () => {
+  await (await reserveName(path, 'me'))!.release();
+  await written();
+  rmSync(path);
+  await removeUnfinished(effect({ owner: 'me', states: 1 }), signal);
+  expect(files()).toEqual([]);
 });
 
 test('one that was extended since stays', async () => {
@@ -85,8 +94,7 @@ describe('an archive that was converted', () => {
   /** As it is recorded by the version before. */
   const bare = () => ({ type: 'replaced_archive' as const, path, by: by() });
   const warn = jest.fn();
-  const remove = (effect: ReturnType<typeof replaced> | ReturnType<typeof bare>) =>
-    removeReplaced(effect, { signal, warn });
+  const remove = (effect: Parameters<typeof removeReplaced>[0]) => removeReplaced(effect, { signal, warn });
   beforeEach(async () => {
     warn.mockClear();
     await written();
@@ -116,6 +124,20 @@ describe('an archive that was converted', () => {
     await remove(before);
     expect(files()).toEqual(whole);
     expect(warn).toHaveBeenCalledWith(expect.stringContaining(path));
+  });
+
+  test('takes its own hash file along when its removal was cut off, and not one of somebody else', async () => {
+    await written(by());
+    const before = replaced();
+    const recorded = { ...before, was: { ...before.was, hashFile: (await fileMarkAt(`${path}.sha256`))! } };
+    rmSync(path);
+    await remove(before);
+    expect(existsSync(`${path}.sha256`)).toBe(true);
+    await remove(recorded);
+    expect(existsSync(`${path}.sha256`)).toBe(false);
+    writeFileSync(`${path}.sha256`, 'of somebody else');
+    await remove(recorded);
+    expect(existsSync(`${path}.sha256`)).toBe(true);
   });
 
   test('stays when it is another size, or cannot be read', async () => {

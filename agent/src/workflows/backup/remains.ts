@@ -9,7 +9,9 @@ import {
   ownsName,
   partialPathsOf,
   removeArchive,
+  sha256PathOf,
 } from '../../archive/index.ts';
+import { isOwnFile } from '../../images/index.ts';
 import type { ConvertedArchive, Effect } from '../context.ts';
 
 type Unfinished = Extract<Effect, { type: 'archive' }>;
@@ -23,7 +25,11 @@ export async function removeUnfinished(effect: Unfinished, signal: AbortSignal):
   const { partialPath, finalPath, owner } = effect;
   for (const path of partialPathsOf(partialPath)) await removePath(path);
   if (owner !== undefined && !(await ownsName(finalPath, owner))) return;
-  if (!(await exists(finalPath))) return;
+  if (!(await exists(finalPath))) {
+    // a removal that was cut off behind the archive; nobody else publishes under a name that is ours
+    if (owner !== undefined) await removePath(sha256PathOf(finalPath));
+    return;
+  }
   const lock = await lockFile(finalPath, 'exclusive');
   try {
     if (await isOurs(effect, lock, signal)) await removeArchive(finalPath, lock);
@@ -60,7 +66,8 @@ export async function removeReplaced(
   { signal, warn, lock }: RemovalOptions,
 ): Promise<void> {
   const { path, by } = effect;
-  if (!(await exists(by)) || !(await exists(path))) return;
+  if (!(await exists(by))) return;
+  if (!(await exists(path))) return removeOwnHashFile(effect);
   const own = lock ?? (await lockFile(path, 'exclusive'));
   try {
     await own.confirm();
@@ -72,6 +79,13 @@ export async function removeReplaced(
   } finally {
     if (own !== lock) await own.release();
   }
+}
+
+/** Of a removal that was cut off behind the archive. By now another archive may be about to take the name. */
+async function removeOwnHashFile({ path, was }: Replaced): Promise<void> {
+  const made = was?.hashFile;
+  const hashFile = sha256PathOf(path);
+  if (made && (await isOwnFile({ type: 'file', path: hashFile, made }))) await removePath(hashFile);
 }
 
 async function isCovered({ path, by, was }: Replaced, lock: FileLock, signal: AbortSignal): Promise<boolean> {
