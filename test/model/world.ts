@@ -60,8 +60,7 @@ export class World {
   readonly #path = process.env.PATH;
 
   constructor() {
-    for (const directory of [this.pool, this.backups, this.nvram, this.swtpm, join(this.root, 'bin')])
-      mkdirSync(directory);
+    for (const directory of [this.pool, this.nvram, this.swtpm, join(this.root, 'bin')]) mkdirSync(directory);
     const wrapper = join(this.root, 'bin/qemu-img');
     writeFileSync(
       wrapper,

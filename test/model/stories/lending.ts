@@ -31,7 +31,13 @@ async function makeParties(world: World, random: Random): Promise<Parties> {
     diskId: idOfFile(owner.tops()[0]!, world.poolRecord),
     borrowerId: borrower.machine.uuid,
   };
-  const attach = () => attachDiskWorkflow(world.dependencies, { ...key, thinClone: false, warnings: [] });
+  const attach = () =>
+    attachDiskWorkflow(world.dependencies, {
+      ...key,
+      thinClone: false,
+      warnings: [],
+      allowNetworkLayers: false,
+    });
   return { owner, borrower, key, attach };
 }
 
@@ -129,7 +135,13 @@ export const lendAway: BuildStory = async (world, random) => {
   const files = world.files();
   const key = { ...parties.key, borrowerId: newId() };
   const lend = () =>
-    lendDiskWorkflow(world.dependencies, { ...key, borrowerNodeId: newId(), thinClone: false, warnings: [] });
+    lendDiskWorkflow(world.dependencies, {
+      ...key,
+      borrowerNodeId: newId(),
+      thinClone: false,
+      warnings: [],
+      allowNetworkLayers: false,
+    });
   const isReturn = random(2) === 1;
   if (isReturn) await perform(world, lend);
   const workflow = isReturn ? () => returnDiskWorkflow(world.dependencies, key) : lend;

@@ -50,7 +50,7 @@ export const zfsInstant: BuildStory = async (world, random) => {
       const freezer = zfsFreezer({ libvirt, driver: driverOf(world, snapshots) });
       const active = machine.live !== null;
       const lender = { id: machine.uuid, name: 'vm', template: false, active, disks };
-      await context.step('freeze', () => freezer.freeze(lender, context));
+      await context.step('freeze', () => freezer.freeze(lender, context, false));
       context.commit({});
     },
     undone: effect => isUndone(world, effect),
