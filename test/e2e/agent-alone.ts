@@ -22,7 +22,7 @@ import { issue, newAuthority } from '../contract/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
-import { startWorld, type World } from '../lab/world.ts';
+import { startWorld, type World, type WorldOptions } from '../lab/world.ts';
 
 /** What a guest and the pools look like; the same before and after a fault. */
 export interface Picture {
@@ -45,8 +45,11 @@ export class AgentAlone {
   }
 
   /** @param settings further ones of the agent */
-  static async start(settings: Record<string, unknown> = {}): Promise<AgentAlone> {
-    const world = await startWorld();
+  static async start(
+    settings: Record<string, unknown> = {},
+    options: WorldOptions = {},
+  ): Promise<AgentAlone> {
+    const world = await startWorld(options);
     const ca = await newAuthority();
     const agent = await makeAgent({
       node: world.node,

@@ -38,7 +38,8 @@ export function writeLibvirtConfig(dir: string, hostUuid: string): void {
 export async function enterPrivateDirectories(node: LabNode): Promise<void> {
   for (const [own, host] of Object.entries(PRIVATE_DIRECTORIES)) {
     mkdirSync(host, { recursive: true });
-    await node.runInside(['mount', '--bind', join(node.dir, own), host]);
+    // with what is mounted inside of it
+    await node.runInside(['mount', '--rbind', join(node.dir, own), host]);
   }
   mkdirSync(SHARED_CACHE, { recursive: true });
   mkdirSync('/var/cache/libvirt', { recursive: true });

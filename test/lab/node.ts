@@ -7,7 +7,16 @@
  */
 import type { ChildProcess, SpawnOptions } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { enterPrivateDirectories, OWN_DIRECTORIES, writeLibvirtConfig } from './node-files.ts';
 import { isRunning, listProcesses, mountNamespaceOf, type Process, signalProcess } from './processes.ts';
@@ -182,7 +191,12 @@ export class LabNode {
     );
     if (mountNamespaceOf(holderPid) === mountNamespace) signalProcess(holderPid, 'SIGKILL');
     await waitFor(`the end of ${this.name}`, () => this.pids().length === 0, 120_000, 20);
-    if (!this.#keepDir) rmSync(this.dir, { recursive: true, force: true });
+    if (!this.#keepDir && !this.#holdsMounts()) rmSync(this.dir, { recursive: true, force: true });
+  }
+
+  /** Those of a world outlast the node, and go with the world. */
+  #holdsMounts(): boolean {
+    return readFileSync('/proc/self/mounts', 'utf8').includes(` ${this.dir}/`);
   }
 }
 
@@ -190,8 +204,9 @@ export class LabNode {
 export async function startNode(options: NodeOptions): Promise<LabNode> {
   const { dir } = options;
   const before = readState(dir);
-  rmSync(join(dir, 'run'), { recursive: true, force: true });
   for (const own of ['', ...OWN_DIRECTORIES]) mkdirSync(join(dir, own), { recursive: true });
+  // the directory itself may be a mount point
+  for (const name of readdirSync(join(dir, 'run'))) rmSync(join(dir, 'run', name), { recursive: true });
   const hostUuid = before?.hostUuid ?? randomUUID();
   writeLibvirtConfig(dir, hostUuid);
   const { holderPid, mountNamespace } = await startHolder();

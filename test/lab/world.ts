@@ -12,6 +12,7 @@ import { type LabNode, type PoolSpec, startNode } from './node.ts';
 import { makeWorldDir } from './paths.ts';
 import type { Rest } from './rest.ts';
 import { waitFor } from './run.ts';
+import { SmallDisk } from './small-disk.ts';
 
 export interface WorldOptions {
   /** Also an agent on each node and a controller, enrolled with each other. Default false. */
@@ -23,6 +24,10 @@ export interface WorldOptions {
   nodes?: 1 | 2;
   /** With two nodes: both also have the pool "shared", same uuid and path. Default true. */
   sharedPool?: boolean;
+  /** File systems of their own, by their path in the world's directory: MiB each. Outer ones come first. */
+  smallDisks?: Record<string, number>;
+  /** They are ext4 in loop-mounted files, not tmpfs. Default false. */
+  loopDisks?: boolean;
 }
 
 export interface TinyOptions extends Omit<GuestXmlOptions, 'boot' | 'name'> {
@@ -36,6 +41,8 @@ export class World {
   readonly dir: string;
   readonly nodes: LabNode[] = [];
   readonly agents: LabAgent[] = [];
+  /** Those that the options ask for, by the same names. */
+  readonly smallDisks = new Map<string, SmallDisk>();
   #controller: LabController | undefined;
   #rest: Rest | undefined;
   #guests = 0;
@@ -102,6 +109,11 @@ export class World {
 
   /** Starts what the options ask for; `startWorld` calls it. */
   async start(options: WorldOptions): Promise<void> {
+    for (const [name, sizeMiB] of Object.entries(options.smallDisks ?? {})) {
+      const path = join(this.dir, name);
+      const disk = options.loopDisks ? SmallDisk.mountLoop(sizeMiB, path) : SmallDisk.mount(sizeMiB, path);
+      this.smallDisks.set(name, await disk);
+    }
     const shared: PoolSpec = { name: 'shared', uuid: randomUUID(), path: join(this.dir, 'shared') };
     const count = options.nodes ?? 1;
     for (let index = 1; index <= count; index += 1) {
@@ -134,6 +146,7 @@ export class World {
   async stop(): Promise<void> {
     await this.#controller?.daemon.kill();
     for (const node of this.nodes) await node.stop(); // with the agents in them
+    for (const disk of [...this.smallDisks.values()].reverse()) await disk.unmount();
     rmSync(this.dir, { recursive: true, force: true });
     expectNoLeaks();
   }

@@ -19,6 +19,7 @@ import type { Effect, OperationContext } from '../context.ts';
 import { withMarks } from '../forgotten-layers.ts';
 import { type GuestOperations, type OwnDisk, refuseActive } from './domain.ts';
 import { runGuestfs } from './guestfs.ts';
+import { withRoom } from './room.ts';
 
 /** Images of a domain while they are changed. */
 export interface OfflineImages {
@@ -197,11 +198,14 @@ function imagesOf(
   directory: string,
 ): OfflineImages {
   const images = overlays.flatMap(({ path }) => ['--format=qcow2', '-a', path]);
+  const paths = overlays.map(({ path }) => path);
   const run = (program: string, args: readonly string[]) =>
-    runGuestfs(program, [...images, ...args], { domain, signal, forceTcg, log });
+    withRoom(paths, signal, ending =>
+      runGuestfs(program, [...images, ...args], { domain, signal: ending, forceTcg, log }),
+    );
   return {
     directory,
-    overlays: overlays.map(({ path }) => path),
+    overlays: paths,
     run,
     read: (...paths) =>
       run('virt-cat', paths).catch(error => {
