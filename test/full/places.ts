@@ -115,7 +115,7 @@ export class FullPlaces {
       this.disk(place).free();
     }
     if (ending === 'crash') await alone.world.node.startLibvirtd();
-    if (ending === 'crash' || alone.agent.daemon.pid === undefined) await alone.up();
+    if (ending !== 'space') await alone.restart();
     const operation = await alone.ended(id, BACKOFF_MS);
     await this.#settled(operation);
     return operation;
@@ -156,21 +156,21 @@ export class FullPlaces {
     );
   }
 
-  /** An agent that cannot write its journal says so, and ends or serves. */
+  /** It serves also then: it takes up what was cut off, and lets guests go. */
   async #startAnew(): Promise<void> {
     const { daemon } = this.alone.agent;
     await daemon.kill();
     const seen = daemon.log().length;
     await daemon.spawn({});
-    const says = (text: string) => daemon.log().slice(seen).includes(text);
+    const log = () => daemon.log().slice(seen);
     await waitFor(
       'the agent',
-      () => says('agent is serving') || says('"msg_key":"journal_failed"') || daemon.pid === undefined,
+      () => {
+        if (daemon.pid === undefined) throw new Error(`the agent ended: ${log().slice(-2000)}`);
+        return log().includes('agent is serving') && log().includes('connected to libvirt');
+      },
       120_000,
     );
-    if (daemon.pid === undefined && !/journal/i.test(daemon.log().slice(seen)))
-      throw new Error(`the agent ended: ${daemon.log().slice(seen).slice(-2000)}`);
-    await daemon.kill();
   }
 
   async #crash(): Promise<void> {

@@ -169,3 +169,18 @@ test('an effect that the result was to replace holds up nothing without one', as
   failing.add('domain');
   expect(await pass()).toEqual(['file']);
 });
+
+test('a journal that cannot be written keeps no guest frozen, and is written when it can be', async () => {
+  declare([state, 'success'], frozen);
+  const strike = journal.strikeEffect.bind(journal);
+  journal.strikeEffect = () => {
+    throw new Error('the disk is full');
+  };
+  undone = [];
+  const failures = await effects.undoAll(() => AbortSignal.timeout(240_000), ignore);
+  expect(undone).toEqual(['frozen_guest']);
+  expect(failures.map(({ what }) => what)).toEqual(['journal', 'frozen_guest']);
+  journal.strikeEffect = strike;
+  expect(await pass()).toEqual(['frozen_guest']);
+  expect(journal.effects(operationId)).toEqual([]);
+});

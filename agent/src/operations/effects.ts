@@ -80,9 +80,9 @@ export class JournaledEffects implements Effects {
    * @returns the failures, in the order of their tries; empty when nothing is left.
    */
   async undoAll(newSignal: () => AbortSignal, trying: (effect: Effect) => void): Promise<UndoFailure[]> {
-    const failures: UndoFailure[] = [];
     const stuck: EffectRecord[] = [];
-    for (const record of undoOrder(this.#dueEffects())) {
+    const { due, failures } = this.#dueEffects();
+    for (const record of undoOrder(due)) {
       const { effectId, effect } = record;
       const reason = stuck.find(earlier => waitsFor(record, earlier));
       if (reason) {
@@ -104,12 +104,20 @@ export class JournaledEffects implements Effects {
     return failures;
   }
 
-  /** Those to be undone now. What a result was to replace stays when there is none, and is struck. */
-  #dueEffects(): EffectRecord[] {
+  /**
+   * Those to be undone now. What a result was to replace stays when there is none, and is struck. Where the journal has no room for
+   * that, guests are thawed all the same.
+   */
+  #dueEffects(): { due: EffectRecord[]; failures: UndoFailure[] } {
     const all = this.#journal.effects(this.#operationId);
-    if (this.#committed) return all;
-    for (const { effectId, when } of all) if (when === 'success') this.#journal.strikeEffect(effectId);
-    return all.filter(({ when }) => when !== 'success');
+    if (this.#committed) return { due: all, failures: [] };
+    const failures: UndoFailure[] = [];
+    try {
+      for (const { effectId, when } of all) if (when === 'success') this.#journal.strikeEffect(effectId);
+    } catch (error) {
+      failures.push({ what: 'journal', reason: reasonOf(error) });
+    }
+    return { due: all.filter(({ when }) => when !== 'success'), failures };
   }
 
   /** A recipe that undoes one effect before its end must not take it away from others. */

@@ -274,6 +274,8 @@ function openDatabase(path: string, busyTimeoutMs: number): Database.Database {
       `it was written by a newer agent (schema ${version}, this agent knows ${MIGRATIONS.length})`,
     );
   }
+  // nothing is written that need not be: on a full disk the agent must start, to let go of guests that it holds
+  if (version === MIGRATIONS.length) return db;
   db.transaction(() => {
     for (const migration of MIGRATIONS.slice(version)) db.exec(migration);
     db.pragma(`user_version = ${MIGRATIONS.length}`);
