@@ -285,6 +285,10 @@ export const ERRORS = {
     '40984',
     'All disks of {domain} are devices, so what it writes would lie in {directory}, on a network file system ({network}), and the VM would depend on that. Choose a local data pool for the backup, or a local base data pool for the node; or allow it with allow_network_layers.',
   ),
+  archive_too_large: fixed(
+    '40985',
+    'The compressed archive {path} would hold {bytes} bytes, and {limit_bytes} are the most that can be read back. Leave it uncompressed, begin a new one, or leave disks out.',
+  ),
   domain_memory_saved: fixed(
     '40971',
     'The memory of the domain {domain} is saved (managed save) and goes on only with its disks as they are; it cannot be {action}. Start it first, or discard the memory with "virsh managedsave-remove".',

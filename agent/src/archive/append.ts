@@ -71,6 +71,7 @@ export class ArchiveAppender extends MemberWriter {
       signal,
       members,
       tarOffset,
+      maxFrames: options.maxFrames,
       ...(onProgress && { onProgress }),
     });
     this.path = options.path;

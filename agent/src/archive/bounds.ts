@@ -13,6 +13,8 @@ export const MAX_CHAIN_BYTES = 64 * 1024 * 1024;
 export const MAX_CHAIN_MANIFESTS = 1_000;
 /** Most frames of a seek table: 32 TiB of data; the table takes 28 bytes of memory a frame. */
 export const MAX_FRAMES = 8 * 1024 * 1024;
+/** Most frames before an archive's manifest and end are written, which take a few more. */
+export const MAX_DATA_FRAMES = MAX_FRAMES - 64;
 
 /** What makes an archive too long to be extended once more. */
 export interface GrowthLimits {

@@ -4,6 +4,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { MAX_MANIFEST_BYTES } from './bounds.ts';
 import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
+import { requireReadable, tarSizeOf } from './growth.ts';
 import { type Inspection, inspect } from './inspect.ts';
 import { DATA_ALIGN, END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import type { MemberRecord } from './manifest.ts';
@@ -22,7 +23,8 @@ const SMALL_BYTES = 64 * 1024;
 /** Most that stands before a member's data: its header, a pax header with a name or a comment. */
 const MAX_HEADER_BYTES = 64 * 1024;
 
-export interface ConvertOptions extends Pick<WriterOptions, 'compression' | 'workers' | 'signal'> {
+export interface ConvertOptions
+  extends Pick<WriterOptions, 'compression' | 'maxFrames' | 'workers' | 'signal'> {
   /** The archive to be read; it stays. */
   from: string;
   /** An exclusive lock of it, which stays the caller's; undefined: one is taken until the end. */
@@ -75,7 +77,7 @@ export class ArchiveConverter {
 
   /**
    * Opens the old archive and keeps everybody else from it.
-   * @throws VirtkeepError archive_damaged, archive_unsupported (not ours), file_busy, io_failed, canceled
+   * @throws VirtkeepError archive_damaged, archive_unsupported (not ours), archive_too_large, file_busy, io_failed, canceled
    */
   static async open(options: ConvertOptions): Promise<ArchiveConverter> {
     const lock = borrowedLock(options.lock) ?? (await lockFile(options.from, 'exclusive'));
@@ -215,8 +217,15 @@ interface Opened {
 async function openedArchive(options: ConvertOptions, lock: FileLock): Promise<Omit<Opened, 'lock'>> {
   const inspection = await inspect(options.from, options.signal, lock);
   const { access, manifest, fault } = inspection;
-  if (fault === undefined && manifest !== null && access.kind !== 'stream')
-    return { inspection, source: access.source, backupId: manifest.backupId };
+  if (fault === undefined && manifest !== null && access.kind !== 'stream') {
+    try {
+      if (options.compression) requireReadable(options.path, tarSizeOf(manifest.members), options.maxFrames);
+      return { inspection, source: access.source, backupId: manifest.backupId };
+    } catch (error) {
+      await inspection.file.close();
+      throw error;
+    }
+  }
   await inspection.file.close();
   const reason = 'it was not written by this service and cannot be converted';
   throw fault ?? new VirtkeepError('archive_unsupported', { path: options.from, reason });

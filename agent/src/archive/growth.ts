@@ -1,16 +1,42 @@
-import { GROWTH_LIMITS, type GrowthLimits } from './bounds.ts';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { GROWTH_LIMITS, type GrowthLimits, MAX_DATA_FRAMES } from './bounds.ts';
 import { BLOCK_BYTES } from './layout.ts';
 import type { Manifest } from './manifest.ts';
 
 /** Bytes of a record in a manifest without its texts: a little more than they are. */
 const RECORD_BYTES = { member: 300, layer: 170, state: 300, snapshot: 450 };
 
+/** What an archive holds, or is to hold. */
+export interface TarSize {
+  /** Bytes of the tar, holes included. */
+  bytes: number;
+  members: number;
+}
+
+/** Most frames of such a tar when it is compressed: each member has a header and a last block of its own. */
+export const framesOfTar = ({ bytes, members }: TarSize): number =>
+  Math.ceil(bytes / BLOCK_BYTES) + 2 * members;
+
+/** What an archive holds by the members of its newest manifest. */
+export function tarSizeOf(members: Manifest['members']): TarSize {
+  const last = members.at(-1);
+  return { bytes: last === undefined ? 0 : last.dataOffset + last.sizeBytes, members: members.length };
+}
+
+/**
+ * Asked before a compressed archive is written: readers take no larger one, and a backup that cannot be read is none.
+ * @throws VirtkeepError archive_too_large
+ */
+export function requireReadable(path: string, size: TarSize, maxFrames = MAX_DATA_FRAMES): void {
+  if (framesOfTar(size) <= maxFrames) return;
+  const limit = maxFrames * BLOCK_BYTES;
+  throw new VirtkeepError('archive_too_large', { path, bytes: size.bytes, limit_bytes: limit });
+}
+
 /** How long an archive has become; pure, from its newest manifest. */
 export function growthOf({ states, members, disks, snapshots }: Manifest): GrowthLimits {
   const texts = (parts: (string | null)[]) => parts.reduce((sum, part) => sum + (part?.length ?? 0), 0);
   const sum = (sizes: number[]) => sizes.reduce((total, size) => total + size, 0);
-  const last = members.at(-1);
-  const tarBytes = last === undefined ? 0 : last.dataOffset + last.sizeBytes;
   return {
     states: states.length,
     members: members.length + 1,
@@ -23,8 +49,7 @@ export function growthOf({ states, members, disks, snapshots }: Manifest): Growt
       ) +
       states.length * RECORD_BYTES.state +
       snapshots.length * RECORD_BYTES.snapshot,
-    // a header and a last block of its own for each member
-    frames: Math.ceil(tarBytes / BLOCK_BYTES) + 2 * members.length,
+    frames: framesOfTar(tarSizeOf(members)),
   };
 }
 

@@ -4,6 +4,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { MAX_MANIFEST_BYTES } from './bounds.ts';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
+import { requireReadable } from './growth.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import { checkManifest, encodeManifest, type Manifest, type MemberRecord } from './manifest.ts';
 import { checkName, type MemberKind, memberNames } from './names.ts';
@@ -31,6 +32,8 @@ export interface MemberTarget {
   members: MemberRecord[];
   /** Bytes of the uncompressed tar so far; a multiple of 512. */
   tarOffset: number;
+  /** Most frames, when it is compressed; default what readers take. */
+  maxFrames?: number | undefined;
 }
 
 /**
@@ -168,9 +171,12 @@ export abstract class MemberWriter {
       });
   }
 
-  /** Writes a member's header. @returns where its data starts */
+  /** Writes a member's header. @returns where its data starts @throws VirtkeepError archive_too_large */
   async #putHeader(name: string, sizeBytes: number, aligned: boolean): Promise<number> {
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, aligned);
+    const { file, members, maxFrames } = this.#target;
+    const size = { bytes: dataOffset + sizeBytes, members: members.length + 1 };
+    if (!(this.output instanceof PlainOutput)) requireReadable(file, size, maxFrames);
     await this.output.bytes(
       encodeHeader(name, sizeBytes, this.#created, dataOffset - this.#target.tarOffset),
     );

@@ -12,6 +12,8 @@ export interface WriterOptions {
   backupId: string;
   /** Null for a plain tar; level 1..9, default 3. */
   compression: { level?: number } | null;
+  /** Most frames of a compressed one; default what readers take. */
+  maxFrames?: number;
   /** SHA-256 of every member, in the manifest and the sidecar. */
   hash: boolean;
   /** Threads that read and compress, 1..8; default one a core, at most 4. */
@@ -30,6 +32,8 @@ export interface AppenderOptions {
   hash?: boolean;
   /** Of a .tar.zst: 1..9, default 3. */
   level?: number;
+  /** As {@link WriterOptions.maxFrames}. */
+  maxFrames?: number;
   /** As {@link WriterOptions.workers}. */
   workers?: number;
   signal: AbortSignal;

@@ -31,6 +31,7 @@ export class ArchiveWriter extends MemberWriter {
       signal,
       members: [],
       tarOffset: 0,
+      maxFrames: options.maxFrames,
       ...(onProgress && { onProgress }),
     });
     this.attach(output);

@@ -2,7 +2,7 @@
 import { stat } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
-import type { ArchiveAppender, ArchiveWriter } from '../../archive/index.ts';
+import { type ArchiveAppender, type ArchiveWriter, requireReadable } from '../../archive/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 import { savedStateId } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -17,10 +17,15 @@ import { refuseChangedSources, type SourceMark } from './source-guard.ts';
 /** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
 const COMPRESSED_SHARE = 0.5;
 
-/** Asks for the space before anything is touched. What is not known yet (saved memory) counts with its upper bound. */
+/**
+ * Asks for the space, and whether a compressed archive of so much can be read, before anything is touched. For the space what is
+ * not known yet (saved memory) counts with its upper bound.
+ * @throws VirtkeepError pool_no_space, archive_too_large, io_failed
+ */
 export async function estimate(dependencies: WorkflowDependencies, job: BackupJob): Promise<void> {
   const { facts, target, mode } = job;
   const plan = await planCopy(dependencies, job, { automatic: null, consistency: 'off', time: new Date() });
+  if (job.compressed) requireReadable(job.base?.path ?? `of ${facts.config.name}`, plan.tarSize);
   const share = job.compressed ? COMPRESSED_SHARE : 1;
   const memoryBytes = mode === 'memory' ? facts.config.memoryMiB * MiB : 0;
   await requireSpace(target, (plan.neededBytes + memoryBytes) * share);

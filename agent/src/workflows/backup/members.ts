@@ -7,6 +7,8 @@ import {
   type MemberKind,
   type MemberRecord,
   memberNames,
+  type TarSize,
+  tarSizeOf,
 } from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
 import { type Layer, parseIncrementTag, type SavedState } from '../../snapshots/index.ts';
@@ -75,6 +77,8 @@ export interface ArchivePlan {
   totalBytes: number;
   /** Bytes that the archive takes uncompressed. */
   neededBytes: number;
+  /** What the tar holds at least, with what it had before. */
+  tarSize: TarSize;
 }
 
 /** The manifest without what is known only when the archive is written. */
@@ -123,6 +127,7 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
     sources: collect.sources,
     totalBytes: collect.totalBytes,
     neededBytes: collect.neededBytes,
+    tarSize: collect.tarSize,
     manifest: {
       vm: { uuid: config.uuid, name: config.name },
       isTemplate: config.metadata.template,
@@ -339,6 +344,8 @@ class MemberCollector {
   readonly sources: string[] = [];
   totalBytes = 0;
   neededBytes = 0;
+  /** Of the new members; a raw disk counts with what of it is allocated. */
+  #tarBytes = 0;
   /** Newest manifest of the archive that is extended. */
   readonly former: Manifest | null;
   readonly stateNumber: number;
@@ -351,12 +358,18 @@ class MemberCollector {
     this.#names = new Set(former?.members.map(({ name }) => name));
   }
 
+  get tarSize(): TarSize {
+    const before = tarSizeOf(this.former?.members ?? []);
+    return { bytes: before.bytes + this.#tarBytes, members: before.members + this.members.length };
+  }
+
   bytes(wanted: string, kind: MemberKind, content: string | Buffer, formerPath?: string): string {
     const name = this.#unique(wanted);
     const bytes = Buffer.from(content);
     this.members.push({ name, kind, from: 'bytes', bytes, ...(formerPath ? { formerPath } : {}) });
     this.totalBytes += bytes.length;
     this.neededBytes += roundUp(bytes.length, 512) + HEADER_BYTES;
+    this.#tarBytes += bytes.length;
     return name;
   }
 
@@ -364,6 +377,7 @@ class MemberCollector {
     return this.#once(path, size, () => {
       const name = this.#unique(wanted);
       this.members.push({ name, kind, from: 'file', path });
+      this.#tarBytes += size.fileSize;
       return name;
     });
   }
@@ -372,6 +386,7 @@ class MemberCollector {
     return this.#once(path, { ...size, fileSize: virtualSize }, () => {
       const name = this.#unique(wanted);
       this.members.push({ name, kind: 'disk', from: 'raw', path, virtualSize });
+      this.#tarBytes += Math.min(size.allocatedSize, virtualSize);
       return name;
     });
   }
