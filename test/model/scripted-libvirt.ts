@@ -31,25 +31,45 @@ import {
 
 type Args = readonly unknown[];
 
+/** How points in the middle of making a state begin. */
+const INSIDE = 'snapshot.';
+
 export class ScriptedLibvirt {
   readonly machines = new Map<string, Machine>();
   readonly libvirt: Libvirt;
   /** Told before and after each call; may reject, or never resolve. */
   reach: (point: string) => Promise<void> = async () => {};
+  /** The same for a point inside of a call. */
+  reachInside: (point: string) => Promise<void> = point => this.reach(point);
   /** What QEMU does for a pull of the disk with that top. */
   pull: (topPath: string) => Promise<void> = async () => {};
   capabilities = '<capabilities/>';
+  /** Calls that are being answered, by their names. */
+  readonly #atWork = new Map<Promise<unknown>, string>();
   #clock = 1_700_000_000;
 
   constructor() {
     const call = async (name: string, target: readonly string[], args: Args): Promise<unknown> => {
       await this.reach(`${name}.before`);
-      const result = await this.#answer(name, target, args);
+      const answer = this.#answer(name, target, args);
+      this.#atWork.set(answer, name);
+      const result = await answer.finally(() => this.#atWork.delete(answer));
       await this.reach(`${name}.after`);
       return result;
     };
     const connection = { call, uri: 'test:///scripted', connected: true, close: async () => {} };
     this.libvirt = new Libvirt(connection as never, new EventEmitter() as never);
+  }
+
+  /**
+   * When the agent was killed: what it had asked for is done to its end, but for a call that was cut off in its middle.
+   * @param killedAt where it was killed
+   */
+  async finish(killedAt: string): Promise<void> {
+    const isCut = (name: string) => killedAt.startsWith(INSIDE) && name === 'virDomainSnapshotCreateXML';
+    const asked = [...this.#atWork].filter(([, name]) => !isCut(name)).map(([answer]) => answer);
+    this.#atWork.clear();
+    await Promise.allSettled(asked);
   }
 
   add(xml: string, running: boolean): Machine {
@@ -273,7 +293,7 @@ export class ScriptedLibvirt {
     if (hasMemory) {
       requireActive(machine);
       writeFileSync(memory.path!, 'memory');
-      await this.reach('snapshot.memory');
+      await this.reachInside(`${INSIDE}memory`);
     }
     const sources: Record<string, { path: string; format: string; block: boolean }> = {};
     for (const { name: target, path, mode } of disks) {
@@ -283,7 +303,7 @@ export class ScriptedLibvirt {
       )!;
       await run(['qemu-img', 'create', '-q', '-f', 'qcow2', '-F', disk.format!, '-b', disk.path!, path]);
       sources[target] = { path, format: 'qcow2', block: false };
-      await this.reach('snapshot.overlay');
+      await this.reachInside(`${INSIDE}overlay`);
     }
     if (machine.live !== null) machine.live = withSources(machine.live, sources);
     machine.config = withSources(machine.config!, sources);

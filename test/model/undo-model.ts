@@ -43,6 +43,8 @@ export interface Story {
   undone(effect: Effect, committed: boolean): Promise<void>;
   /** What others do between two passes: a guest is started and writes, say. */
   life?(random: Random): Promise<void>;
+  /** It may be refused although nothing went wrong. */
+  mayFail?: boolean;
 }
 
 export type BuildStory = (world: World, random: Random) => Promise<Story>;
@@ -125,7 +127,7 @@ class Player {
       const workflow = this.#story.workflow(this.#id);
       await workflow(this.#operation.context()).catch(error => {
         this.#log.push(`it ended with ${String(error)} ${JSON.stringify(error.params ?? '')}`);
-        if (!cut && failsAt === null) throw error;
+        if (!cut && failsAt === null && !this.#story.mayFail) throw error;
       });
     });
     const points = this.#count;
@@ -204,6 +206,7 @@ class Player {
     } catch (error) {
       if (!(error instanceof Killed)) throw error;
       await this.#run.die(fd => setLock(fd, 'none', WHOLE_FILE));
+      await this.#world.scripted.finish(error.message);
       this.#journal.close();
       this.#journal = this.#open();
       this.#run = this.#begin();

@@ -69,6 +69,7 @@ export class World {
     chmodSync(wrapper, 0o755);
     process.env.PATH = `${join(this.root, 'bin')}:${this.#path}`;
     this.scripted.reach = RunOfAgent.reach;
+    this.scripted.reachInside = RunOfAgent.reachOutside;
     AbortSignal.timeout = ms =>
       this.#timeout.call(AbortSignal, this.isImpatient ? Math.min(ms, IMPATIENT_MS) : ms);
   }
