@@ -119,8 +119,8 @@ async function recompress(
     removal = context.effects.begin(replaced, 'success');
     context.commit({ file: recordOf(finished, target) });
   } finally {
-    await draft.work?.converter.abort();
-    await draft.work?.name.close();
+    // a name that is still held cannot be given free
+    await draft.work?.converter.abort().finally(() => draft.work?.name.close());
   }
   await draft.work!.name.free();
   dependencies.filesChanged(target.id);
