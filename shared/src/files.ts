@@ -16,6 +16,20 @@ export async function syncDirectoryOf(path: string): Promise<void> {
 }
 
 /**
+ * Makes what anybody wrote to a file, and its name, survive a power cut.
+ * @throws VirtkeepError io_failed
+ */
+export async function syncFile(path: string): Promise<void> {
+  try {
+    const file = await open(path, 'r');
+    await file.sync().finally(() => file.close());
+    await syncDirectoryOf(path);
+  } catch (error) {
+    throw fromIoError(error, 'writing', path);
+  }
+}
+
+/**
  * Removes a file, durably; with `recursive` a directory too. What is not there, or in no directory, is fine.
  * @throws VirtkeepError io_failed, pool_read_only
  */

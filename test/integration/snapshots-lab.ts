@@ -1,7 +1,7 @@
 /** A guest whose disks the tests write to by themselves, block by block, running or off, and whose states they compare. */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import {
   CreateSnapshotRequest,
@@ -30,8 +30,9 @@ export class SnapshotLab {
     this.lab = lab;
   }
 
-  static async start(): Promise<SnapshotLab> {
-    return new SnapshotLab(await WorkflowLab.start());
+  /** @param dir see `WorkflowLab.start` */
+  static async start(dir?: string): Promise<SnapshotLab> {
+    return new SnapshotLab(await WorkflowLab.start(dir));
   }
 
   stop(): Promise<void> {
@@ -166,15 +167,29 @@ export class SnapshotLab {
     return createHash('sha1').update(stdout).digest('hex').slice(0, 12);
   }
 
-  /** Every layer of the domain and of its states is a sound image. */
-  async check(guest: Guest): Promise<void> {
+  async #tops(guest: Guest): Promise<Set<string>> {
     const tops = new Set(Object.values(await guest.disks()).filter(path => path?.startsWith('/')));
-    const running = (await guest.state()) !== 'shut off';
     const states = await loadStates(this.libvirt.domain(await guest.uuid()));
     for (const { frozen, overlays } of states)
       for (const target of Object.keys(overlays)) tops.add(frozen[target]!);
-    for (const top of tops) {
-      for (const { path, format } of await readLayers(top!, formatOf(top!))) {
+    return tops;
+  }
+
+  /** Names of the files that the domain and its states need. */
+  async usedFiles(guest: Guest): Promise<string[]> {
+    const found: string[] = [];
+    for (const top of await this.#tops(guest))
+      found.push(...(await readLayers(top, formatOf(top))).map(({ path }) => basename(path)));
+    for (const { memoryPath } of await loadStates(this.libvirt.domain(await guest.uuid())))
+      if (memoryPath) found.push(basename(memoryPath));
+    return found;
+  }
+
+  /** Every layer of the domain and of its states is a sound image. */
+  async check(guest: Guest): Promise<void> {
+    const running = (await guest.state()) !== 'shut off';
+    for (const top of await this.#tops(guest)) {
+      for (const { path, format } of await readLayers(top, formatOf(top))) {
         if (!existsSync(path)) throw new Error(`${path} is missing`);
         if (format === 'qcow2')
           await run(['qemu-img', 'check', ...(running ? ['-U'] : []), '-q', '-f', 'qcow2', path]);

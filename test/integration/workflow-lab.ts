@@ -58,10 +58,19 @@ export class WorkflowLab {
     this.runner = this.#newRunner('');
   }
 
-  static async start(): Promise<WorkflowLab> {
-    const world = await startWorld();
-    mkdirSync(join(world.dir, 'nvram'));
+  /** @param dir of the caller's own, which stays: what is in it from a lab of before is taken up */
+  static async start(dir?: string): Promise<WorkflowLab> {
+    const world = await startWorld(dir === undefined ? {} : { dir });
+    mkdirSync(join(world.dir, 'nvram'), { recursive: true });
     return new WorkflowLab(world, await connect(world.node.uri));
+  }
+
+  /** As power lost does it: everything ends, and the files stay. Only of a lab with a directory of the caller's. */
+  async cut(): Promise<void> {
+    for (const node of this.world.nodes) await node.stop();
+    this.runner.close();
+    this.journal.close();
+    await this.libvirt.close().catch(() => {});
   }
 
   async stop(): Promise<void> {

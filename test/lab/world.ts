@@ -20,6 +20,8 @@ export interface WorldOptions {
   /** Further settings of each agent and of the controller. */
   agentSettings?: Record<string, unknown>;
   controllerSettings?: Record<string, unknown>;
+  /** A directory of the caller's own, which stays when the world ends: what is in it from a world of before is taken up. */
+  dir?: string;
   /** Default 1. */
   nodes?: 1 | 2;
   /** With two nodes: both also have the pool "shared", same uuid and path. Default true. */
@@ -119,7 +121,8 @@ export class World {
     for (let index = 1; index <= count; index += 1) {
       const pools: PoolSpec[] = [{ name: 'fast' }, { name: 'bulk' }];
       if (count === 2 && options.sharedPool !== false) pools.push(shared);
-      this.nodes.push(await startNode({ name: `node${index}`, dir: join(this.dir, `n${index}`), pools }));
+      const node = { name: `node${index}`, dir: join(this.dir, `n${index}`), pools };
+      this.nodes.push(await startNode({ ...node, keepDir: options.dir !== undefined }));
     }
     if (options.controller) await this.#startServices(options);
   }
@@ -154,11 +157,12 @@ export class World {
 
 /** Starts a world (half a second per node, a second or two for the services). Call `stop` in afterAll. */
 export async function startWorld(options: WorldOptions = {}): Promise<World> {
-  const world = new World(makeWorldDir());
+  const world = new World(options.dir ?? makeWorldDir());
   try {
     await world.start(options);
   } catch (error) {
-    await world.stop();
+    if (options.dir === undefined) await world.stop();
+    else for (const node of world.nodes) await node.stop();
     throw error;
   }
   return world;

@@ -11,6 +11,7 @@ import {
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
+import { syncFile } from '@virtkeep/shared/files';
 import { MiB } from '@virtkeep/shared/units';
 import { qemuImg, readLayers, rebaseUnsafe } from '../../disks/index.ts';
 import {
@@ -84,12 +85,15 @@ export async function act(
       return rename(domain, step);
     case 'commit_detached':
       await commitOffline(step.above, bytesPerSecond, options);
+      await syncFile(step.layer);
       return options.removeLayer(step.above);
     case 'move_readers':
       return moveUsers(libvirt, domain, step, signal);
     case 'rename':
       return rename(domain, step);
     case 'remove_file':
+      // QEMU does not flush a header that it lets name another file below: a power cut would bring the removed one's name back
+      for (const path of step.heirs ?? []) await syncFile(path);
       return options.removeLayer(step.path);
     case 'done':
       return;

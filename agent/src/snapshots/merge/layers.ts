@@ -91,7 +91,7 @@ function stepOfMerge(picture: ChainPicture, loose: Merging, above: string): Merg
       : (noteStage(picture, loose, 'begun') ?? offline);
   const isDone = stage === 'merged' || isInPlace || (merged && keepersOf(picture, layer).length > 0);
   const isLoose = (picture.metadata.looseLayers ?? []).some(other => other.path === above);
-  return isDone || isLoose ? { do: 'remove_file', path: above } : undefined;
+  return isDone || isLoose ? { do: 'remove_file', path: above, heirs: [layer, ...others] } : undefined;
 }
 
 /** The upper file is still written to or stood upon. */

@@ -65,7 +65,8 @@ export type MergeStep =
   | { do: 'move_readers'; targetDev: string; layer: string; above: string; readers: string[] }
   /** Lets states keep the lower file instead of the upper one. */
   | { do: 'rename'; states: string[]; layer: string; above: string }
-  | { do: 'remove_file'; path: string }
+  /** @property heirs files that by then have what it had, or stand on one that has */
+  | { do: 'remove_file'; path: string; heirs?: string[] }
   /** Ends libvirt's job that saves the memory into our file; the overlays come only after it. */
   | { do: 'abort_save' }
   /** libvirt is making a state: perhaps ours without memory, which takes no longer than the freezing of the guest, or another. */

@@ -3,12 +3,12 @@
  * domain's definition given the overlays, all at once: before it has the disks of before, afterwards the changed ones, never half of
  * them. Then they are merged like those of any automatic state, also when the domain was started meanwhile.
  */
-import { mkdir, open } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
+import { exists, syncFile } from '@virtkeep/shared/files';
 import { qemuImg } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
@@ -71,6 +71,7 @@ export async function changeOffline(
     change(imagesOf(operations, context, target.name, overlays, directory)),
   );
   const merge = await context.step('apply', async () => {
+    // what the programs wrote must outlast a power cut before the domain is told to use it
     for (const { path } of overlays) await syncFile(path);
     // from the commit on the guest may have written to them, so none is removed that was not merged
     const merged = context.effects.begin(state, 'success');
@@ -119,17 +120,6 @@ async function spareDirectory(
   const beside = disks.find(({ block }) => !block);
   if (beside) return dirname(beside.path);
   return (await pools(signal)).find(({ isBase }) => isBase)?.path ?? scratchDirectory;
-}
-
-/** What the programs wrote must outlast a power cut before the domain is told to use it. */
-async function syncFile(path: string): Promise<void> {
-  try {
-    const file = await open(path, 'r');
-    await file.sync().finally(() => file.close());
-    await syncDirectoryOf(path);
-  } catch (error) {
-    throw fromIoError(error, 'writing', path);
-  }
 }
 
 /** Gives the definition the overlays, unless the domain was used meanwhile: then what it wrote would be lost. */
