@@ -46,11 +46,11 @@ export async function putTailsBack(path: string, lock: FileLock, signal: AbortSi
 }
 
 /**
- * Removes all tail files beside an archive that is going to be extended: what they keep would cut the new extension off.
- * To be called after {@link putTailsBack}, under the same lock. @throws VirtkeepError io_failed, archive_damaged
+ * Removes all tail files beside an archive that is going to be extended, where what they keep would cut the new extension off, or that
+ * was removed. To be called under the lock, in an archive that stays after {@link putTailsBack}. @throws VirtkeepError io_failed
  */
 export async function removeTails(path: string): Promise<void> {
-  for (const { tailPath } of await tailsOf(path)) await removeTail(tailPath);
+  for (const tailPath of await tailPathsOf(path)) await removeTail(tailPath);
 }
 
 interface LeftTail {
@@ -62,14 +62,22 @@ interface LeftTail {
 const sizeOf = ({ saved }: LeftTail): number => saved?.sizeBytes ?? 0;
 
 async function tailsOf(path: string): Promise<LeftTail[]> {
+  const paths = await tailPathsOf(path);
+  try {
+    return await Promise.all(paths.map(async tailPath => ({ tailPath, saved: await readTail(tailPath) })));
+  } catch (error) {
+    throw fromIoError(error, 'reading what was saved of', path);
+  }
+}
+
+async function tailPathsOf(path: string): Promise<string[]> {
   const directory = dirname(path);
   const start = `.${basename(path)}.`;
   const isTail = (name: string) =>
     name.startsWith(start) && /^[0-9a-f-]{36}\.tail(\.[a-z0-9]+)?$/.test(name.slice(start.length));
   try {
     const names = (await readdir(directory)).filter(isTail).map(name => name.replace(/\.tail\..*$/, '.tail'));
-    const paths = [...new Set(names)].map(name => join(directory, name));
-    return await Promise.all(paths.map(async tailPath => ({ tailPath, saved: await readTail(tailPath) })));
+    return [...new Set(names)].map(name => join(directory, name));
   } catch (error) {
     throw fromIoError(error, 'clearing', directory);
   }

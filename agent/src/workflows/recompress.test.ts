@@ -1,12 +1,22 @@
-import { appendFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
 import { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { noise, signal, writeArchive } from '../archive/test-kit.ts';
+import { ArchiveAppender, openArchive, removeArchive } from '../archive/index.ts';
+import { appendState, noise, signal, writeArchive } from '../archive/test-kit.ts';
 import type { PoolRecord } from '../pools/index.ts';
 import type { OperationContext } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import { tailPathOf } from './extend/base.ts';
 import { recompressWorkflow } from './recompress.ts';
 
 let directory: string;
@@ -23,6 +33,8 @@ const handle = { undo: async () => {}, keep: () => {} };
 const commit = jest.fn();
 const warn = jest.fn();
 const archives = () => readdirSync(join(directory, 'backups')).filter(name => !name.startsWith('.'));
+
+const tails = () => readdirSync(join(directory, 'backups')).filter(name => name.includes('.tail'));
 
 /** Converts the archive; `before` happens before the step of that name. */
 async function convert(before: Record<string, () => void> = {}): Promise<void> {
@@ -64,4 +76,39 @@ test('nor is one removed that was written to after the other form had its name',
   expect(commit).toHaveBeenCalled();
   expect(archives()).toEqual(['a.tar', 'a.tar.zst']);
   expect(warn).toHaveBeenCalledWith(expect.stringContaining(path));
+});
+
+test('an increment that was not durable when its node died is given up before, not converted with its holes', async () => {
+  const before = readFileSync(path);
+  const tailPath = tailPathOf(path, 'c0ffee00-0000-4000-8000-000000000001');
+  const dying = await ArchiveAppender.open({ path, signal });
+  await dying.begin(tailPath);
+  const saved = readFileSync(tailPath);
+  await dying.abort();
+  await appendState(path, [{ name: 'f', from: noise(400_000, 3) }], { tailPath });
+  // its end reached the disk, some of its data did not
+  writeFileSync(path, readFileSync(path).fill(0, before.length + 8192, before.length + 300_000));
+  writeFileSync(tailPath, saved);
+  await convert();
+  const archive = await openArchive(join(directory, 'backups/a.tar.zst'), signal);
+  expect(archive.manifest!.states).toHaveLength(1);
+  await archive.close();
+  expect([archives(), tails()]).toEqual([['a.tar.zst'], []]);
+});
+
+test('what is left of a durable increment goes with the archive that was converted', async () => {
+  const tailPath = tailPathOf(path, 'c0ffee00-0000-4000-8000-000000000001');
+  await appendState(path, [{ name: 'f', from: noise(9000, 3) }], { tailPath });
+  await convert();
+  const archive = await openArchive(join(directory, 'backups/a.tar.zst'), signal);
+  expect(archive.manifest!.states).toHaveLength(2);
+  await archive.close();
+  expect([archives(), tails()]).toEqual([['a.tar.zst'], []]);
+});
+
+test('an old end that cannot be read keeps no archive from being removed, nor stays itself', async () => {
+  const tailPath = tailPathOf(path, 'c0ffee00-0000-4000-8000-000000000001');
+  writeFileSync(tailPath, 'nothing that we wrote');
+  await removeArchive(path);
+  expect([archives(), tails()]).toEqual([[], []]);
 });

@@ -15,6 +15,7 @@ import {
   type FileLock,
   type FinishedArchive,
   lockFile,
+  putTailsBack,
   sha256PathOf,
 } from '../archive/index.ts';
 import { fileMarkAt } from '../images/index.ts';
@@ -102,6 +103,8 @@ async function recompress(
   const draft: { work: Conversion | undefined } = { work: undefined };
   let removal: EffectHandle;
   let replaced: Extract<Effect, { type: 'replaced_archive' }>;
+  // an increment that its node left half on the disk must not be taken over as whole
+  await putTailsBack(source.path, lock, context.signal);
   const mark = await markSources([source.path]);
   const { size: sizeBytes } = await lock.handle.stat();
   try {
