@@ -6,11 +6,18 @@ import {
   METADATA_PREFIX,
   metadataElement,
 } from '../domain-xml/index.ts';
+import { LIBVIRT_PLACES, requireRoomIn } from '../libvirt/room.ts';
 
-/** Replaces virtkeep's own element, in the definition and in the running domain. @throws LibvirtError */
+/**
+ * Replaces virtkeep's own element, in the definition and in the running domain. What a note allows (a merge, say) is done as soon as
+ * it stands there, so it is not made where libvirt could only remember it.
+ * @throws LibvirtError; VirtkeepError disk_full, io_failed
+ */
 export async function writeMetadata(domain: Domain, metadata: DomainMetadata): Promise<void> {
   const live = (await domain.isActive()) ? Affect.LIVE : 0;
   const config = (await domain.isPersistent()) ? Affect.CONFIG : 0;
+  if (live) await requireRoomIn(LIBVIRT_PLACES.running);
+  if (config) await requireRoomIn(LIBVIRT_PLACES.definitions);
   const element = metadataElement(metadata);
   const lasting = metadataElement(lastingMetadata(metadata));
   if (element === lasting) return setElement(domain, element, live | config);

@@ -5,16 +5,8 @@
  * were made after it point at freed memory then: no state of the domain can be listed any more, and libvirtd may crash, until it
  * is started anew. So none is written without room.
  */
-import { statfs } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import type { Domain, Snapshot } from '@virtkeep/node-libvirt';
-import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { MiB } from '@virtkeep/shared/units';
-
-/** Where the system's libvirt keeps them; it is built with that path. */
-const STATES_DIRECTORY = '/var/lib/libvirt/qemu/snapshot';
-/** A state holds two definitions, some dozens of KiB; and libvirt is not alone there. */
-const NEEDED_BYTES = MiB;
+import { LIBVIRT_PLACES, requireRoomIn } from '../libvirt/room.ts';
 
 /** As `Domain.createSnapshot`. @throws VirtkeepError disk_full, io_failed, then libvirt was not asked; LibvirtError */
 export async function writeState(
@@ -25,23 +17,7 @@ export async function writeState(
   return domain.createSnapshot(...request);
 }
 
-/**
- * To be asked before anything is done that needs a state to be written.
- * @throws VirtkeepError disk_full, io_failed
- */
-export async function requireRoomForStates(directory = STATES_DIRECTORY): Promise<void> {
-  let path = directory;
-  for (;;) {
-    try {
-      const { bavail, bsize, files, ffree } = await statfs(path);
-      if (bavail * bsize < NEEDED_BYTES || (files > 0 && ffree === 0))
-        throw new VirtkeepError('disk_full', { path: directory });
-      return;
-    } catch (error) {
-      // libvirt makes it with the first state
-      if (errnoOf(error) !== 'ENOENT' || path === dirname(path))
-        throw fromIoError(error, 'writing', directory);
-      path = dirname(path);
-    }
-  }
+/** To be asked before anything is done that needs a state to be written. @throws VirtkeepError disk_full, io_failed */
+export async function requireRoomForStates(): Promise<void> {
+  await requireRoomIn(LIBVIRT_PLACES.states);
 }
