@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import type { Effect } from '../workflows/context.ts';
-import { type PendingEffect, undoOrder } from './undo-order.ts';
+import { type PendingEffect, undoOrder, waitsFor } from './undo-order.ts';
 
 const TYPES = [
   ...['frozen_guest', 'paused_guest', 'automatic_state', 'loan', 'removed_state', 'revert', 'unused_layers'],
@@ -34,4 +34,9 @@ test('newest first, but guests before all and what others stand on after them', 
   expect(order.filter(({ effect }) => effect.type === 'file').map(({ effectId }) => effectId)).toEqual([
     5, 4,
   ]);
+});
+
+test('a file waits for a later one, which may stand on it, and an archive does not', () => {
+  const [base, layer, archive] = pending(['file', 'file', 'archive']);
+  expect([waitsFor(base!, layer!), waitsFor(archive!, layer!)]).toEqual([true, false]);
 });

@@ -19,6 +19,8 @@ interface UndoRule {
    * them. `goes_on`: they are undone all the same, but for those that name this type in `after`.
    */
   older: 'waits' | 'goes_on';
+  /** One that was made later may stand on it: it waits while such a one is not undone. */
+  stacked?: true;
   /** A guest stands still until it is undone: it comes first and waits for nothing. */
   urgent?: true;
 }
@@ -41,7 +43,8 @@ const RULES: Record<EffectType, UndoRule> = {
   reserved_name: { after: ['archive'], older: 'goes_on' },
   replaced_archive: { after: [], older: 'goes_on' },
   // disks of a domain that is still defined, and copies that a revert is undone with
-  file: { after: ['domain', 'revert', 'appended_archive'], older: 'goes_on' },
+  // a base is left for good while a layer, which could not be removed, stands on it
+  file: { after: ['domain', 'revert', 'appended_archive'], older: 'goes_on', stacked: true },
   directory: { after: ['file', 'domain', 'automatic_state', 'changed_disks'], older: 'goes_on' },
   domain: { after: [], older: 'waits' },
   // a failed restore has nothing to pull when its domain is gone
@@ -77,5 +80,6 @@ const mustPrecede = (first: Effect, second: Effect): boolean => RULES[second.typ
 /** Whether an effect waits for one that comes before it in the order and is not undone. */
 export function waitsFor({ effect }: PendingEffect, earlier: PendingEffect): boolean {
   if (RULES[effect.type].urgent) return false;
+  if (RULES[effect.type].stacked && earlier.effect.type === effect.type) return true;
   return RULES[earlier.effect.type].older === 'waits' || mustPrecede(earlier.effect, effect);
 }
