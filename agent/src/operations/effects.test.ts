@@ -164,6 +164,13 @@ test('what a recipe undoes early waits for what stands on it', async () => {
   expect(await pass()).toEqual(['revert', 'unused_layers']);
 });
 
+test('which of its files stand on one another a recipe knows: it removes one before others that came later', async () => {
+  const [merged] = declare([file, 'always'], [file, 'failure']);
+  await merged!.undo(AbortSignal.timeout(240_000));
+  expect(undone).toEqual(['file']);
+  expect(journal.effects(operationId)).toHaveLength(1);
+});
+
 test('an effect that the result was to replace holds up nothing without one', async () => {
   declare([domain, 'success'], file);
   failing.add('domain');

@@ -2,7 +2,7 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Effect, EffectHandle, Effects, UndoWhen } from '../workflows/context.ts';
 import type { EffectRecord, Journal } from './journal.ts';
-import { undoOrder, waitsFor } from './undo-order.ts';
+import { isNeededBy, undoOrder, waitsFor } from './undo-order.ts';
 
 /**
  * Undoes one effect. Idempotent: succeeds when the effect never happened, happened in part, or was undone before.
@@ -127,7 +127,7 @@ export class JournaledEffects implements Effects {
     if (at < 0) return;
     const holder = order
       .slice(0, at)
-      .find(earlier => (this.#committed || earlier.when !== 'success') && waitsFor(order[at]!, earlier));
+      .find(earlier => (this.#committed || earlier.when !== 'success') && isNeededBy(order[at]!, earlier));
     if (!holder) return;
     const cause = new Error(`${order[at]!.effect.type} was to be undone before ${holder.effect.type}`);
     throw new VirtkeepError('internal', { request_id: this.#operationId }, { cause });

@@ -78,8 +78,16 @@ const urgency = ({ type }: Effect): number => (RULES[type].urgent ? 1 : 0);
 const mustPrecede = (first: Effect, second: Effect): boolean => RULES[second.type].after.includes(first.type);
 
 /** Whether an effect waits for one that comes before it in the order and is not undone. */
-export function waitsFor({ effect }: PendingEffect, earlier: PendingEffect): boolean {
+export function waitsFor(pending: PendingEffect, earlier: PendingEffect): boolean {
+  const { type } = pending.effect;
+  return isNeededBy(pending, earlier) || (RULES[type].stacked === true && earlier.effect.type === type);
+}
+
+/**
+ * Whether a recipe may not undo an effect before one that comes before it in the order. Which of its own files stand on one
+ * another a recipe knows.
+ */
+export function isNeededBy({ effect }: PendingEffect, earlier: PendingEffect): boolean {
   if (RULES[effect.type].urgent) return false;
-  if (RULES[effect.type].stacked && earlier.effect.type === effect.type) return true;
   return RULES[earlier.effect.type].older === 'waits' || mustPrecede(earlier.effect, effect);
 }
