@@ -279,7 +279,7 @@ export const ERRORS = {
   ),
   vdisk_encrypted: fixed(
     '40972',
-    'The disk {disk} of {domain} is encrypted; it cannot be {action}. A full backup of it works while the VM is off, when it is one qcow2 file; other disks of the VM can be backed up with it excluded.',
+    'The disk {disk} of {domain} is encrypted; it cannot be {action}. A full backup of it works while the VM is off, when it is one file; other disks of the VM can be backed up with it excluded.',
   ),
   layers_on_network: fixed(
     '40984',

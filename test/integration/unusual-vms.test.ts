@@ -282,7 +282,19 @@ test('an encrypted disk is copied as the one file that it is, or not at all', as
   await expect(lab.backup(guest)).rejects.toEqual(no);
   await guest.destroy();
   const raw = await encrypted('raw-luks', 'luks');
+  const { file: ofRaw, manifest } = await lab.backup(raw.guest);
+  expect(manifest).toMatchObject({ formatVersion: 2, disks: [{ encryption: 'luks', formerFormat: 'raw' }] });
+  const restored = await lab.restore(ofRaw, { name: 'raw-luks-restored', startOn: true });
+  await node.virsh('destroy', 'raw-luks-restored');
+  const restoredPath = restored.result.disks[0]!.path;
+  expect(restoredPath).toMatch(/\.img$/);
+  expect(readFileSync(restoredPath).equals(readFileSync(raw.path))).toBe(true);
+  expect(await node.virsh('dumpxml', 'raw-luks-restored')).toMatch(
+    /type='raw'[\s\S]*<encryption format='luks'/,
+  );
+  await raw.guest.start();
   await expect(lab.backup(raw.guest)).rejects.toEqual(no);
+  await raw.guest.destroy();
   const files = lab.files(0).filter(name => /^(secret|raw-luks)\./.test(name));
   expect(files).toEqual(['raw-luks.img', 'secret.img']);
 });

@@ -44,6 +44,8 @@ const disk = z.looseObject({
   virtualSizeBytes: size,
   /** Format inside the archive. */
   format: z.literal('qcow2'),
+  /** What this image holds is, byte for byte, a raw image that is encrypted: it is restored as that. Since version 2. */
+  encryption: z.literal('luks').optional(),
   /** Format the first layer had on the node. */
   formerFormat: text,
   /** The domain's active path before the backup, where the restored disk goes when no pool is given. */

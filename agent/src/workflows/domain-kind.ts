@@ -6,8 +6,8 @@
  * | transient: libvirt knows it while it   | refused: whoever starts it again gives it the disks    | yes; its layer is merged back, |
  * | runs; somebody else keeps its XML      | that they know, below the layers                       | or kept (forgotten-layers.ts)  |
  * | off with its memory saved              | refused: the memory goes on with the files it names    | of the disks alone: a crash    |
- * | with an encrypted disk                 | refused: libvirt 9.0 puts a layer in plain text on it  | off, of one qcow2 file; raw    |
- * |                                        | (measured), and a borrower would read ciphertext       | LUKS and layers are refused    |
+ * | with an encrypted disk                 | refused: libvirt 9.0 puts a layer in plain text on it  | off, of one file, qcow2 or raw |
+ * |                                        | (measured), and a borrower would read ciphertext       | LUKS; layers are refused       |
  *
  * "What would last": saved states, increments, loans, and work on disks while the domain is off.
  */
@@ -66,8 +66,13 @@ export function refuseEncrypted(domain: string, disks: readonly DiskWithLayers[]
 export function refuseUncopyable(domain: string, disk: DiskWithLayers, frozen: boolean): void {
   if (frozen)
     refuseEncrypted(domain, [disk], 'backed up by a saved state, whose layer would be in plain text');
-  const isOneImage = disk.layers.length === 1 && disk.layers[0]!.format === 'qcow2';
-  if (!isOneImage) refuseEncrypted(domain, [disk], 'backed up as a raw image or with layers');
+  const isOneImage = disk.layers.length === 1 && (disk.layers[0]!.format === 'qcow2' || isRawLuks(disk));
+  if (!isOneImage) refuseEncrypted(domain, [disk], 'backed up with layers');
+}
+
+/** Its only file is a raw image, which the definition says is encrypted: whoever reads it gets ciphertext. */
+export function isRawLuks({ encrypted, layers }: Pick<DiskWithLayers, 'encrypted' | 'layers'>): boolean {
+  return encrypted && layers.length === 1 && layers[0]!.format === 'raw';
 }
 
 /** @throws VirtkeepError domain_transient, domain_memory_saved */

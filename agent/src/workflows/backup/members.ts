@@ -12,6 +12,7 @@ import {
 } from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
 import { type Layer, parseIncrementTag, type SavedState } from '../../snapshots/index.ts';
+import { isRawLuks } from '../domain-kind.ts';
 import type { ContinuedDisk } from '../extend/proof.ts';
 import type { Firmware } from '../state-firmware.ts';
 import type { ContentPlan, DiskPlan, ImagePlan } from './plan.ts';
@@ -191,7 +192,9 @@ export function manifestOf(
     incremental: former.incremental,
     fallbackReason: former.fallbackReason,
   };
-  return { formatVersion: 1, ...record, ...vm, ...kept, states, members };
+  // whoever does not know of encrypted raw disks would restore them as something that no VM can read
+  const formatVersion = vm.disks.some(({ encryption }) => encryption) ? 2 : 1;
+  return { formatVersion, ...record, ...vm, ...kept, states, members };
 }
 
 function diskEntry(
@@ -220,6 +223,7 @@ function diskEntry(
     bus: disk.config.bus || null,
     virtualSizeBytes: layers.at(-1)!.virtualSize,
     format: 'qcow2',
+    ...(isRawLuks({ ...disk.config, layers }) ? { encryption: 'luks' as const } : {}),
     formerFormat: formerFormatOf(picture, known) ?? layers[0]!.format,
     formerPath: disk.path,
     poolId: disk.pool?.id ?? null,

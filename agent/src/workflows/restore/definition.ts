@@ -25,7 +25,7 @@ import {
   text,
 } from '../../domain-xml/index.ts';
 import { parseIncrementTag } from '../../snapshots/index.ts';
-import type { DiskPlacement, Placement } from './placement.ts';
+import { type DiskPlacement, formatOf, type Placement } from './placement.ts';
 import type { RestoredState } from './states.ts';
 
 export interface DefinitionInput {
@@ -49,10 +49,15 @@ export interface DefinitionInput {
 export function restoredDefinition(xml: string, input: DefinitionInput): string {
   const { config, identity, placement, nvramPath, attachable } = input;
   let next = setIdentity(stripBackingStore(xml), identity);
-  const restored = new Map(placement.disks.map(({ disk, layers }) => [disk.target, layers.at(-1)!.path]));
+  const restored = new Map(
+    placement.disks.map(({ disk, layers }) => [
+      disk.target,
+      { path: layers.at(-1)!.path, format: formatOf(disk) },
+    ]),
+  );
   for (const disk of config.disks) {
-    const path = restored.get(disk.targetDev);
-    if (path !== undefined) next = setDiskSource(next, disk.targetDev, { path, format: 'qcow2' });
+    const source = restored.get(disk.targetDev);
+    if (source !== undefined) next = setDiskSource(next, disk.targetDev, source);
     else if (disk.device === 'cdrom' || disk.device === 'floppy')
       next = setCdromSource(next, disk.targetDev, placement.drives.get(disk.targetDev) ?? null);
     else if (!attachable.has(disk.targetDev)) next = removeDisk(next, disk.targetDev);

@@ -2,13 +2,14 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { exists } from '@virtkeep/shared/files';
+import { exists, syncFile } from '@virtkeep/shared/files';
 import { newId } from '@virtkeep/shared/ids';
 import { mapLimited } from '@virtkeep/shared/limit';
 import { roundUp } from '@virtkeep/shared/units';
 import {
   assertSelfContained,
   checkImage,
+  convertImage,
   qemuImg,
   readImageHeader,
   rebaseUnsafe,
@@ -69,8 +70,8 @@ export async function extractFiles(
     freePath(placement.memory.directory, `${identity.uuid}.${name}`, '.memory');
   const wanted: WantedFile[] = [];
   if (shape !== 'overlay')
-    for (const { member, path, merged } of disks.flatMap(({ layers }) => layers)) {
-      wanted.push({ member, path, keep: true });
+    for (const { member, path, merged, packed } of disks.flatMap(({ layers }) => layers)) {
+      wanted.push(packed ? { ...packed, keep: false } : { member, path, keep: true });
       wanted.push(...merged.map(layer => ({ ...layer, keep: false })));
     }
   wanted.push(...images.map(image => ({ ...image, keep: true })));
@@ -135,13 +136,15 @@ export async function joinLayers(
   context.progress.total(allMerged.reduce((sum, layer) => sum + layer.sizeBytes, 0));
   let doneBytes = 0;
   for (const { disk, layers } of disks) {
-    const top = await readImageHeader((layers.at(-1)!.merged.at(-1) ?? layers.at(-1)!).path);
+    const images = layers.map(layer => layer.packed ?? layer);
+    const top = await readImageHeader((layers.at(-1)!.merged.at(-1) ?? images.at(-1)!).path);
     // older archives record a raw disk's bytes, of which the last sector may lack some
     const virtualSize = roundUp(disk.virtualSizeBytes, SECTOR_BYTES);
     if (top.format === 'qcow2' && top.virtualSize !== virtualSize)
       throw damaged(`the disk ${disk.target} has ${top.virtualSize} bytes, ${virtualSize} are recorded`);
-    await judge(layers, plan.bases.get(disk.target) ?? null, damaged, signal);
-    for (const { path: into, merged } of layers) {
+    await judge(images, plan.bases.get(disk.target) ?? null, damaged, signal);
+    for (const { path: into, merged, packed } of layers) {
+      if (packed) await unpack(context, packed, into, passing);
       for (let at = 0; at < merged.length; at += MERGED_AT_ONCE) {
         const some = merged.slice(at, at + MERGED_AT_ONCE);
         await judge(some, { path: into, format: 'qcow2' }, damaged, signal);
@@ -153,6 +156,20 @@ export async function joinLayers(
       }
     }
   }
+}
+
+/** What the image holds becomes the file: an encrypted disk in the form that its VM knows. */
+async function unpack(
+  context: OperationContext,
+  packed: FilePlacement,
+  path: string,
+  passing: Extracted['passing'],
+): Promise<void> {
+  const { signal } = context;
+  await makeNewFile(context, path, true);
+  await convertImage(packed.path, path, { signal, sourceFormat: 'qcow2', targetFormat: 'raw' });
+  await syncFile(path);
+  await passing.get(packed.path)?.undo(signal);
 }
 
 /** Puts images on one another, the first on `below`, once each is known to be what it must be. */

@@ -46,6 +46,8 @@ export interface FilePlacement {
 
 /** A file of a restored disk. */
 export interface LayerPlacement extends FilePlacement {
+  /** The member as the archive has it, when the file gets another form: extracted beside it, unpacked into it and removed. */
+  packed?: FilePlacement;
   /** Further layers, bottom to top: extracted beside it, merged into it and removed. */
   merged: FilePlacement[];
 }
@@ -61,7 +63,11 @@ export interface DiskPlacement {
 
 /** All files that a disk takes, those that are merged included. */
 export const filesOf = ({ layers }: DiskPlacement): FilePlacement[] =>
-  layers.flatMap(layer => [layer, ...layer.merged]);
+  layers.flatMap(layer => [layer, ...(layer.packed ? [layer.packed] : []), ...layer.merged]);
+
+/** Format of a restored disk's files. */
+export const formatOf = ({ encryption }: Pick<ManifestDisk, 'encryption'>): 'raw' | 'qcow2' =>
+  encryption ? 'raw' : 'qcow2';
 
 export interface Placement {
   disks: DiskPlacement[];
@@ -166,6 +172,7 @@ function writablePoolOf(input: PlacementInput, path: string | null): PoolRecord 
 
 /** File name of a layer under a disk id: the id stands first, so that it is the disk's id again. */
 export function restoredName(disk: ManifestDisk, id: string, index: number): string {
+  if (formatOf(disk) === 'raw') return `${id}.img`;
   return index === 0 && disk.base === null ? `${id}.qcow2` : `${id}.${index}.qcow2`;
 }
 
@@ -196,7 +203,9 @@ function placeLayers(input: Placing, disk: ManifestDisk, pool: PoolRecord, paths
     const nameOfUpper = () => join(dirname(path), `.virtkeep-${input.newId()}.layer`);
     const merged = upper.map(layer => place(input, layer.member, nameOfUpper(), pool));
     const sizeBytes = merged.reduce((sum, layer) => sum + layer.sizeBytes, own.sizeBytes);
-    return { ...own, sizeBytes, merged: input.shape === 'overlay' ? [] : merged };
+    const isPacked = formatOf(disk) === 'raw';
+    const packed = isPacked ? { packed: place(input, first!.member, nameOfUpper(), pool) } : {};
+    return { ...own, ...packed, sizeBytes, merged: input.shape === 'overlay' ? [] : merged };
   });
   const fileOf = disk.layers.map((_, index) => starts.findLastIndex(start => start <= index));
   return { disk, pool, layers, fileOf };
