@@ -4,6 +4,7 @@ import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, removePath, syncDirectoryOf } from '@virtkeep/shared/files';
 import { readImageHeader } from '../disks/index.ts';
+import { flushDefinitions } from '../libvirt/durable.ts';
 import { type ImageDependencies, type ImageQuestion, judgeImages, realFile, type Verdict } from './judge.ts';
 import { type HeldImage, holdImage } from './qemu-lock.ts';
 
@@ -40,6 +41,8 @@ export async function removeImages(
   }
   const verdicts = await judgeImages(dependencies, [...there.keys()], question, signal);
   const chains = await chainsAmong([...there.keys()]);
+  // that nobody uses it was read from libvirt, which may remember an older time after a power cut
+  if ([...verdicts.values()].some(({ kind }) => kind === 'free')) await flushDefinitions();
   const left: LeftImage[] = [];
   const kept: string[] = [];
   for (const real of upperFirst(chains)) {
