@@ -283,7 +283,7 @@ test('an encrypted disk is copied as the one file that it is, or not at all', as
   await guest.destroy();
   const raw = await encrypted('raw-luks', 'luks');
   const { file: ofRaw, manifest } = await lab.backup(raw.guest);
-  expect(manifest).toMatchObject({ formatVersion: 2, disks: [{ encryption: 'luks', formerFormat: 'raw' }] });
+  expect(manifest).toMatchObject({ formatVersion: 3, disks: [{ encryption: 'luks', formerFormat: 'raw' }] });
   const restored = await lab.restore(ofRaw, { name: 'raw-luks-restored', startOn: true });
   await node.virsh('destroy', 'raw-luks-restored');
   const restoredPath = restored.result.disks[0]!.path;

@@ -17,13 +17,14 @@ export { type FileLock, lockFile, whenLocksAreMissing } from './file-lock.ts';
 export { requireReadable, type TarSize, tarSizeOf, whyGrown } from './growth.ts';
 export type { Holding } from './inspect.ts';
 export { putTailsBack, removeTails } from './left-tails.ts';
-export type {
-  Manifest,
-  ManifestDisk,
-  ManifestLayer,
-  ManifestSavedState,
-  ManifestState,
-  MemberRecord,
+export {
+  formatVersionOf,
+  type Manifest,
+  type ManifestDisk,
+  type ManifestLayer,
+  type ManifestSavedState,
+  type ManifestState,
+  type MemberRecord,
 } from './manifest.ts';
 export { type MemberKind, memberNames, partialPathOf, partialPathsOf, sha256PathOf } from './names.ts';
 export { type Archive, openArchive, verifyArchive } from './reader.ts';

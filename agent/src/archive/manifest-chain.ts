@@ -1,11 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import {
-  CONTINUED_VERSION,
-  type Continued,
-  MANIFEST_VERSION,
-  type Manifest,
-  type ManifestPart,
-} from './manifest.ts';
+import { type Continued, formatVersionOf, type Manifest, type ManifestPart } from './manifest.ts';
 
 /**
  * Manifests that continue an earlier one instead of repeating it; pure.
@@ -53,10 +47,11 @@ export function partOf(manifest: Manifest, base: Manifest, place: ManifestPlace)
     if (count > 0) layers.push({ disk: disk.id, count });
     return { ...disk, layers: disk.layers.slice(count) };
   });
+  const continues = { ...place, stateNumber: base.states.at(-1)!.number, members, states, snapshots, layers };
   return {
     ...manifest,
-    formatVersion: CONTINUED_VERSION,
-    continues: { ...place, stateNumber: base.states.at(-1)!.number, members, states, snapshots, layers },
+    formatVersion: formatVersionOf({ continues, disks }),
+    continues,
     disks,
     members: manifest.members.slice(members),
     states: manifest.states.slice(states),
@@ -82,7 +77,7 @@ export function wholeOf({ continues, ...part }: ManifestPart, base: Manifest): M
   }
   return {
     ...part,
-    formatVersion: MANIFEST_VERSION,
+    formatVersion: formatVersionOf({ disks }),
     disks,
     members: [...base.members.slice(0, members), ...part.members],
     states: [...base.states.slice(0, states), ...part.states],

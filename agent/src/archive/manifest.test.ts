@@ -1,11 +1,15 @@
 import { describe, expect, test } from '@jest/globals';
 import {
   encodeManifest,
+  formatVersionOf,
   type Manifest,
+  type ManifestDisk,
+  type ManifestPart,
   type MemberRecord,
   manifestFault,
   parseManifest,
 } from './manifest.ts';
+import { partOf, wholeOf } from './manifest-chain.ts';
 import { manifestOf } from './test-kit.ts';
 
 const member = (name: string, kind: MemberRecord['kind'] = 'disk'): MemberRecord => ({
@@ -17,7 +21,27 @@ const member = (name: string, kind: MemberRecord['kind'] = 'disk'): MemberRecord
   formerPath: null,
 });
 const members = [member('d.qcow2'), member('0001_vm.xml', 'domain_xml')];
+const DISK: ManifestDisk = {
+  id: 'd',
+  target: 'vda',
+  bus: null,
+  virtualSizeBytes: 1,
+  format: 'qcow2',
+  formerFormat: 'raw',
+  formerPath: '/d.img',
+  poolId: null,
+  poolName: null,
+  layers: [{ member: 'd.qcow2', stateNumber: 1, frozenBy: null, formerPath: null }],
+  base: null,
+};
+const place = { manifest: '0001_manifest.json', dataOffset: 0, sizeBytes: 1, sha256: '' };
+/** The same with one state more. */
+const twice = (manifest: Manifest): Manifest => ({
+  ...manifest,
+  states: [...manifest.states, { ...manifest.states[0]!, number: 2 }],
+});
 const parse = (value: unknown) => () => parseManifest(Buffer.from(JSON.stringify(value)), '/a.tar');
+const unsupported = expect.objectContaining({ msgKey: 'archive_unsupported' });
 const damaged = expect.objectContaining({ msgKey: 'archive_damaged' });
 
 describe('manifest', () => {
@@ -27,11 +51,35 @@ describe('manifest', () => {
   });
 
   test('a newer format is told from a damaged one', () => {
-    expect(parse({ formatVersion: 3 })).toThrow(expect.objectContaining({ msgKey: 'archive_unsupported' }));
+    expect(parse({ formatVersion: 4 })).toThrow(unsupported);
     expect(parse({ formatVersion: 1 })).toThrow(damaged);
     expect(parse(null)).toThrow(damaged);
     expect(() => parseManifest(Buffer.from('{'), '/a.tar')).toThrow(damaged);
     expect(() => parseManifest(Buffer.from([0xff, 0xfe]), '/a.tar')).toThrow(damaged);
+  });
+
+  test('readers of before refuse what they would misunderstand, and take all else', () => {
+    const plain = manifestOf(members, { disks: [DISK] });
+    const encrypted = manifestOf(members, { disks: [{ ...DISK, encryption: 'luks' }] });
+    const cases: [ManifestPart, number][] = [
+      [plain, 1],
+      [partOf(twice(plain), plain, place), 2],
+      [encrypted, 3],
+      [partOf(twice(encrypted), encrypted, place), 3],
+    ];
+    for (const [manifest, since] of cases) {
+      const bytes = encodeManifest({ ...manifest, formatVersion: formatVersionOf(manifest) });
+      expect(parseManifest(bytes, '/a.tar', since)).toMatchObject({ formatVersion: since });
+      expect(() => parseManifest(bytes, '/a.tar', since - 1)).toThrow(unsupported);
+    }
+  });
+
+  test.each([1, 3])('of version %d is that again when it was written in part', version => {
+    const encryption = version === 3 ? { encryption: 'luks' as const } : {};
+    const base = manifestOf(members, { formatVersion: version, disks: [{ ...DISK, ...encryption }] });
+    const part = parseManifest(encodeManifest(partOf(twice(base), base, place)), '/a.tar');
+    expect(part.formatVersion).toBe(Math.max(2, version));
+    expect(wholeOf(part, base)).toEqual(twice(base));
   });
 
   test('a VM may have any uuid that libvirt takes, also outside of RFC 9562', () => {

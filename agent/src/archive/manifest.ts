@@ -2,10 +2,17 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { z } from 'zod';
 import { MEMBER_KINDS } from './names.ts';
 
-/** Raised only when an older reader would misunderstand the archive; new optional fields do not raise it. */
-export const MANIFEST_VERSION = 1;
+/**
+ * Of a manifest that every reader takes. A higher one is written only where an older reader would go wrong, which then says that it
+ * cannot read the archive; new optional fields do not raise it.
+ */
+const MANIFEST_VERSION = 1;
 /** Of a manifest that continues an earlier one instead of repeating it. */
-export const CONTINUED_VERSION = 2;
+const CONTINUED_VERSION = 2;
+/** Of one with a disk that is a raw image and encrypted: a reader that ignores this restores it as something that no VM can read. */
+const RAW_ENCRYPTED_VERSION = 3;
+/** The newest that this agent reads. */
+const NEWEST_VERSION = RAW_ENCRYPTED_VERSION;
 
 const size = z.number().int().nonnegative();
 const text = z.string();
@@ -44,7 +51,7 @@ const disk = z.looseObject({
   virtualSizeBytes: size,
   /** Format inside the archive. */
   format: z.literal('qcow2'),
-  /** What this image holds is, byte for byte, a raw image that is encrypted: it is restored as that. Since version 2. */
+  /** What this image holds is, byte for byte, a raw image that is encrypted: it is restored as that. Since version 3. */
   encryption: z.literal('luks').optional(),
   /** Format the first layer had on the node. */
   formerFormat: text,
@@ -170,11 +177,18 @@ export type ManifestLayer = z.infer<typeof layer>;
 export type ManifestState = z.infer<typeof state>;
 export type ManifestSavedState = z.infer<typeof savedState>;
 
+/** The lowest format version whose readers understand this manifest. */
+export function formatVersionOf({ continues, disks }: Pick<ManifestPart, 'continues' | 'disks'>): number {
+  if (disks.some(({ encryption }) => encryption !== undefined)) return RAW_ENCRYPTED_VERSION;
+  return continues === undefined ? MANIFEST_VERSION : CONTINUED_VERSION;
+}
+
 /**
  * Reads manifest bytes out of the archive at `path`: what stands there, without what it continues.
+ * @param newest the newest format version that is read
  * @throws VirtkeepError archive_unsupported for a newer format, archive_damaged for anything else that is wrong
  */
-export function parseManifest(bytes: Uint8Array, path: string): ManifestPart {
+export function parseManifest(bytes: Uint8Array, path: string, newest = NEWEST_VERSION): ManifestPart {
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
   let raw: unknown;
   try {
@@ -183,10 +197,10 @@ export function parseManifest(bytes: Uint8Array, path: string): ManifestPart {
     throw damaged('its manifest is not JSON');
   }
   const version = z.looseObject({ formatVersion: z.number() }).safeParse(raw);
-  if (version.success && version.data.formatVersion > CONTINUED_VERSION)
+  if (version.success && version.data.formatVersion > newest)
     throw new VirtkeepError('archive_unsupported', {
       path,
-      reason: `its format version is ${version.data.formatVersion}, this agent reads up to ${CONTINUED_VERSION}`,
+      reason: `its format version is ${version.data.formatVersion}, this agent reads up to ${newest}`,
     });
   const parsed = partSchema.safeParse(raw);
   if (!parsed.success)

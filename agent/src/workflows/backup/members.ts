@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { roundUp } from '@virtkeep/shared/units';
 import {
+  formatVersionOf,
   type Manifest,
   type ManifestState,
   type MemberKind,
@@ -192,9 +193,7 @@ export function manifestOf(
     incremental: former.incremental,
     fallbackReason: former.fallbackReason,
   };
-  // whoever does not know of encrypted raw disks would restore them as something that no VM can read
-  const formatVersion = vm.disks.some(({ encryption }) => encryption) ? 2 : 1;
-  return { formatVersion, ...record, ...vm, ...kept, states, members };
+  return { formatVersion: formatVersionOf(vm), ...record, ...vm, ...kept, states, members };
 }
 
 function diskEntry(
