@@ -14,15 +14,25 @@ import { LIBVIRT_PLACES, requireRoomIn } from '../libvirt/room.ts';
  * @throws LibvirtError; VirtkeepError disk_full, io_failed
  */
 export async function writeMetadata(domain: Domain, metadata: DomainMetadata): Promise<void> {
-  const live = (await domain.isActive()) ? Affect.LIVE : 0;
-  const config = (await domain.isPersistent()) ? Affect.CONFIG : 0;
-  if (live) await requireRoomIn(LIBVIRT_PLACES.running);
-  if (config) await requireRoomIn(LIBVIRT_PLACES.definitions);
+  const { live, config } = await requireRoomFor(domain);
   const element = metadataElement(metadata);
   const lasting = metadataElement(lastingMetadata(metadata));
   if (element === lasting) return setElement(domain, element, live | config);
   if (config) await setElement(domain, lasting, config);
   if (live) await setElement(domain, element, live);
+}
+
+/**
+ * Room for libvirt to write a change of the domain down.
+ * @returns which of its definitions there are, as flags
+ * @throws LibvirtError; VirtkeepError disk_full, io_failed
+ */
+export async function requireRoomFor(domain: Domain): Promise<{ live: number; config: number }> {
+  const live = (await domain.isActive()) ? Affect.LIVE : 0;
+  const config = (await domain.isPersistent()) ? Affect.CONFIG : 0;
+  if (live) await requireRoomIn(LIBVIRT_PLACES.running);
+  if (config) await requireRoomIn(LIBVIRT_PLACES.definitions);
+  return { live, config };
 }
 
 function setElement(domain: Domain, element: string | null, flags: number): Promise<void> {

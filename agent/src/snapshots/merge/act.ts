@@ -23,7 +23,7 @@ import {
   stripBackingStore,
 } from '../../domain-xml/index.ts';
 import { type DiskSource, diskStates, withKeptFile, withSources } from '../state-xml.ts';
-import { writeMetadata } from '../write-metadata.ts';
+import { requireRoomFor, writeMetadata } from '../write-metadata.ts';
 import { writeState } from '../write-state.ts';
 import { firstShrunk, fitLower } from './fit.ts';
 import type { MergeStep } from './step.ts';
@@ -75,6 +75,7 @@ export async function act(
       await domain.abortJob();
       return sleep(pollMs, signal);
     case 'pivot':
+      await requireRoomFor(domain);
       await domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
       return noteMerged(domain, step);
     case 'commit_offline':
@@ -138,6 +139,20 @@ async function commitOffline(
     onProgress: percent => progress?.done(Math.round((total * percent) / 100)),
   });
   await fitLower(above, signal);
+}
+
+/**
+ * A merge that runs no more says nothing of what the disk has: others may put the lower file there.
+ * @param above the running disk's top
+ */
+export async function noteStopped(domain: Domain, above: string): Promise<void> {
+  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  const isOfIt = ({ merging, stage }: LooseLayer) => merging === above && stage === 'live';
+  if (!metadata.looseLayers?.some(isOfIt)) return;
+  const looseLayers = metadata.looseLayers.map(
+    (loose): LooseLayer => (isOfIt(loose) ? { ...loose, stage: 'begun' } : loose),
+  );
+  await writeMetadata(domain, { ...metadata, looseLayers });
 }
 
 /** What others wrote into the metadata meanwhile stays. */

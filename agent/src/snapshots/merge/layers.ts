@@ -29,19 +29,26 @@ export function forgetState(picture: ChainPicture, state: SavedState): MergeStep
 /** The next step about a loose layer; undefined when nothing can be done about it now. */
 export function stepOfLayer(picture: ChainPicture, loose: LooseLayer): MergeStep | undefined {
   const { path, merging } = loose;
+  // what is not there may only not be mounted
+  const absent = [path, merging].find(file => file !== undefined && !picture.files.has(file));
+  if (absent !== undefined && isNamed(picture, absent)) return undefined;
   if (!picture.files.has(path)) return withoutLoose(picture, loose);
   if (merging !== undefined && picture.files.has(merging))
     return stepOfMerge(picture, { ...loose, merging }, merging);
   if (isTop(picture, path) || keepersOf(picture, path).length > 0) return withoutLoose(picture, loose);
-  if (merging !== undefined) return noteLoose(picture, loose, withoutMerging(loose));
   const readers = readersOf(picture, path);
+  if (merging !== undefined) {
+    // it may have what the removed one had, and whoever used that may come back
+    return readers.length === 0 ? undefined : noteLoose(picture, loose, withoutMerging(loose));
+  }
   // what is on its way into the layer below must not change any more
-  const isMerging = picture.metadata.looseLayers!.some(other => other.merging === path);
+  const isMerging = (picture.metadata.looseLayers ?? []).some(other => other.merging === path);
   if (isMerging || picture.foreign.has(path) || readers.length > 1) return undefined;
   const [above] = readers;
   if (above === undefined) {
     // the end of a branch that nobody came back to; a disk's first file is not ours to remove
     const isOverlay = picture.files.get(path) !== null;
+    if (isOverlay && absentFile(picture) !== undefined) return undefined;
     return isOverlay ? { do: 'remove_file', path } : withoutLoose(picture, loose);
   }
   if (picture.foreign.has(above) || !isAskedFor(picture, above)) return undefined;
@@ -49,29 +56,55 @@ export function stepOfLayer(picture: ChainPicture, loose: LooseLayer): MergeStep
 }
 
 /**
- * Upper files of merges that were not done when others put the lower file in their place, with the reason. They stay: they hold
- * what was written last. Whoever lets the disk be the upper file again has the merge go on.
+ * Layers that stay although nothing merges them any more, each with the reason: it may hold what was written last.
+ * - The upper file of a merge that was not done when others put the lower one in its place. Whoever lets the disk be the upper file
+ *   again has the merge go on.
+ * - The lower file, when the upper one is not there and somebody still names it, or when nobody uses either.
+ * - One that nobody stands on, while a file of the domain is not there that may.
  */
 export function strandedLayers(picture: ChainPicture): string[] {
   return (picture.metadata.looseLayers ?? []).flatMap(loose => {
     const { path, merging } = loose;
-    const isThere = merging !== undefined && picture.files.has(path) && picture.files.has(merging);
-    if (!isThere || picture.foreign.has(merging) || isMerged(picture, loose)) return [];
+    if (!picture.files.has(path)) return [];
+    if (merging === undefined) {
+      const absent = readersOf(picture, path).length === 0 ? absentFile(picture) : undefined;
+      return absent === undefined ? [] : [`${path} (${absent}, which may stand on it, is not there)`];
+    }
+    if (picture.foreign.has(merging)) return [];
+    if (!picture.files.has(merging))
+      return [`${path} (${merging}, which was to be merged into it, is not there)`];
     const isInPlace = isTop(picture, path) || readersOf(picture, path).some(reader => reader !== merging);
-    return isInPlace ? [`${merging} (${path} is used without it)`] : [];
+    return isInPlace && !isMerged(picture, loose) ? [`${merging} (${path} is used without it)`] : [];
   });
 }
 
 type Merging = LooseLayer & { merging: string };
 
-/** Somebody of this domain needs the file. A detached disk's is its owner's, and what it stands on stays as it is. */
+/**
+ * Somebody of this domain needs the file. A detached disk's is its owner's, and what it stands on stays as it is; a loose layer that
+ * nobody stands on goes by itself.
+ */
 function isAskedFor(picture: ChainPicture, path: string): boolean {
   return (
     isTop(picture, path) ||
     keepersOf(picture, path).length > 0 ||
-    (picture.metadata.looseLayers ?? []).some(loose => loose.path === path)
+    (isLoose(picture, path) && readersOf(picture, path).length > 0)
   );
 }
+
+const isLoose = ({ metadata }: ChainPicture, path: string): boolean =>
+  (metadata.looseLayers ?? []).some(loose => loose.path === path);
+
+/** A file that the domain or a state of it writes to, and that is not there: nobody knows what it stands on. */
+function absentFile(picture: ChainPicture): string | undefined {
+  const tops = [...[...picture.live.values()].map(({ path }) => path), ...picture.config.values()];
+  const overlays = allStates(picture).flatMap(state => Object.values(state.overlays));
+  return [...tops, ...overlays].find(path => !picture.files.has(path));
+}
+
+/** A disk, a state or a file names it, be it there or not. */
+const isNamed = (picture: ChainPicture, path: string): boolean =>
+  isTop(picture, path) || keepersOf(picture, path).length > 0 || readersOf(picture, path).length > 0;
 
 function stepOfMerge(picture: ChainPicture, loose: Merging, above: string): MergeStep | undefined {
   const { path: layer, targetDev, stage } = loose;
@@ -90,8 +123,10 @@ function stepOfMerge(picture: ChainPicture, loose: Merging, above: string): Merg
       ? { do: 'rename', states, layer, above }
       : (noteStage(picture, loose, 'begun') ?? offline);
   const isDone = stage === 'merged' || isInPlace || (merged && keepersOf(picture, layer).length > 0);
-  const isLoose = (picture.metadata.looseLayers ?? []).some(other => other.path === above);
-  return isDone || isLoose ? { do: 'remove_file', path: above, heirs: [layer, ...others] } : undefined;
+  if (!isDone) return isLoose(picture, above) ? noteLoose(picture, loose, withoutMerging(loose)) : undefined;
+  // durably, in the definition that no longer names it: what only libvirt remembers is gone with libvirt
+  const removal: MergeStep = { do: 'remove_file', path: above, heirs: [layer, ...others] };
+  return noteStage(picture, loose, 'merged', loose.reader) ?? removal;
 }
 
 /** The upper file is still written to or stood upon. */

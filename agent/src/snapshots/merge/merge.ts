@@ -5,7 +5,7 @@ import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { type ImageDependencies, type LeftImage, removeImages, useElsewhere } from '../../images/index.ts';
 import { patiently } from '../../libvirt/errors.ts';
-import { type ActOptions, act } from './act.ts';
+import { type ActOptions, act, noteStopped } from './act.ts';
 import { firstShrunk } from './fit.ts';
 import { jobReason } from './jobs.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
@@ -269,6 +269,8 @@ class Merge {
     // of a commit below the top only who began it knows whose it is
     if (!this.#started.has(targetDev) && !picture.live.get(targetDev)?.mirror) return;
     await domain.blockJobAbort(targetDev).catch(() => {});
+    const top = picture.live.get(targetDev)?.path;
+    if (top !== undefined) await noteStopped(domain, top).catch(() => {});
   }
 
   /** The domain is gone: its overlays hold its newest data, and are not ours to delete. */
@@ -300,7 +302,9 @@ class Merge {
   #tellLeft(left: readonly string[]): void {
     const { log, warn = text => log.warn(text, { domain: this.#request.domainId }) } = this.#options;
     for (const file of left)
-      warn(`The layer ${file} was not merged and stays: it may hold the newest data of a disk.`);
+      warn(
+        `The layer ${file} was not merged and stays: it may hold the newest data of a disk. If the disk is right as it is, remove that file; else let the disk be it again.`,
+      );
   }
 
   #failed(domain: Domain, reason: string, cause?: unknown): VirtkeepError {

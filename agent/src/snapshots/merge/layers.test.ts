@@ -1,0 +1,121 @@
+import { describe, expect, test } from '@jest/globals';
+import type { LooseLayer } from '../../domain-xml/index.ts';
+import type { SavedState } from '../chain.ts';
+import type { ChainPicture } from './picture.ts';
+import { nextMergeStep } from './plan.ts';
+import type { MergeStep } from './step.ts';
+
+const [BASE, LAYER, ABOVE, OVERLAY] = ['/p/base', '/p/layer', '/p/above', '/p/overlay'];
+
+const stateOf = (name: string, frozen: string, overlay: string): SavedState =>
+  ({
+    name,
+    overlays: { vda: overlay },
+    frozen: { vda: frozen },
+    internalDisks: [],
+    memory: 'no',
+    memoryPath: null,
+    parent: null,
+  }) as never;
+/** The layer is an overlay of an older state, so it is no disk's first file. */
+const OLDER = stateOf('older', BASE!, LAYER!);
+
+const merging = (stage?: LooseLayer['stage']): LooseLayer => ({
+  targetDev: 'vda',
+  path: LAYER!,
+  overlay: true,
+  merging: ABOVE!,
+  ...(stage ? { stage } : {}),
+});
+
+function picture(change: Partial<ChainPicture>, looseLayers: LooseLayer[]): ChainPicture {
+  return {
+    domainId: '5e0f5a7c-3a77-4d0a-9d4f-0d5b6c1f3a11', power: 'off', persistent: true, memorySaved: false, live: new Map(),
+    config: new Map(), states: [OLDER], automatic: [], files: new Map([[BASE!, null], [LAYER!, BASE!]]), empty: new Set(),
+    since: new Map(), foreign: new Map(), saving: false, ...change,
+    metadata: { template: false, templateVersion: 0, attachments: [], looseLayers } as never,
+  }; // biome-ignore format: one record
+}
+
+/** All steps that only change notes, states and files are done until the end, or until one that moves data. */
+function stepsOf(start: ChainPicture, name: string | null = null): MergeStep[] {
+  const steps: MergeStep[] = [];
+  for (let now = start; steps.length < 20; ) {
+    const step = nextMergeStep(now, { name, countsAsDeletion: false }, new Date(0));
+    steps.push(step);
+    if (step.do === 'note') now = { ...now, metadata: step.metadata };
+    else if (step.do === 'forget')
+      now = { ...now, states: now.states.filter(state => state.name !== step.name) };
+    else if (step.do === 'remove_file')
+      now = { ...now, files: new Map([...now.files].filter(([path]) => path !== step.path)) };
+    else return steps;
+  }
+  throw new Error('it turns in circles');
+}
+
+const removed = (steps: MergeStep[]) => steps.flatMap(step => (step.do === 'remove_file' ? [step.path] : []));
+const all = new Map<string, string | null>([[BASE!, null], [LAYER!, BASE!], [ABOVE!, LAYER!]]); // biome-ignore format: a chain
+const at = (path: string) => ({ path, mirror: null, job: null });
+
+describe('the upper file of a noted merge is not there', () => {
+  test.each(['begun', 'live', 'merged', undefined] as const)(
+    'and a definition names it, put back or on a pool that is away: the lower file stays and is told (%s)',
+    stage => {
+      const config = new Map([['vda', ABOVE!]]);
+      const steps = stepsOf(picture({ config }, [merging(stage)]));
+      expect(steps).toEqual([{ do: 'done', left: [expect.stringContaining(LAYER!)] }]);
+    },
+  );
+
+  test('and nobody names either: the lower file stays, since it may have what the upper one had', () => {
+    const steps = stepsOf(picture({ config: new Map([['vda', BASE!]]) }, [merging('merged')]));
+    expect([removed(steps), steps.at(-1)]).toEqual([
+      [],
+      { do: 'done', left: [expect.stringContaining(LAYER!)] },
+    ]);
+  });
+
+  test('and the definition that names it is of before the merge: what it stood on stays and is told', () => {
+    const loose = { targetDev: 'vda', path: LAYER!, overlay: true };
+    const steps = stepsOf(picture({ config: new Map([['vda', ABOVE!]]) }, [loose]));
+    expect(steps).toEqual([{ do: 'done', left: [expect.stringContaining(LAYER!)] }]);
+  });
+
+  test('and the lower one is in its place: the merge is over', () => {
+    const steps = stepsOf(picture({ config: new Map([['vda', LAYER!]]) }, [merging('merged')]));
+    expect(steps.at(-1)).toEqual({ do: 'done' });
+    expect(removed(steps)).toEqual([]);
+  });
+});
+
+test('a lower file that is not there, below one that is, is waited for', () => {
+  const files = new Map([[ABOVE!, LAYER!]]);
+  const steps = stepsOf(picture({ files, config: new Map([['vda', ABOVE!]]) }, [merging('begun')]));
+  expect(steps).toHaveLength(1);
+  expect(steps[0]!.do).toBe('done');
+});
+
+test('before the upper file goes, that it was merged is noted in the definition', () => {
+  const live = new Map([['vda', at(LAYER!)]]);
+  const config = new Map([['vda', LAYER!]]);
+  const [first, second] = stepsOf(picture({ power: 'running', live, config, files: all }, [merging('live')]));
+  expect(first).toMatchObject({ do: 'note', metadata: { looseLayers: [{ stage: 'merged' }] } });
+  expect(second).toMatchObject({ do: 'remove_file', path: ABOVE });
+});
+
+test('two loose layers that nobody uses go from the top', () => {
+  const looseLayers = [merging('begun'), { targetDev: 'vda', path: ABOVE!, overlay: true }];
+  const steps = stepsOf(picture({ files: all, config: new Map([['vda', BASE!]]) }, looseLayers));
+  expect(removed(steps)).toEqual([ABOVE, LAYER]);
+});
+
+test('a layer whose merge is not known to be done holds up no deletion, and is told', () => {
+  const files = new Map([...all, [OVERLAY!, LAYER!]]);
+  const states = [OLDER, stateOf('newer', LAYER!, OVERLAY!)];
+  const steps = stepsOf(
+    picture({ files, states, config: new Map([['vda', OVERLAY!]]) }, [merging('begun')]),
+    'newer',
+  );
+  expect(steps.at(-1)).toEqual({ do: 'done', left: [expect.stringContaining(ABOVE!)] });
+  expect(removed(steps)).toEqual([]);
+});
