@@ -60,7 +60,7 @@ export async function readFirmware(
 }
 
 /** Replaces the VM's own state; it is off. What is absent stays. @throws VirtkeepError io_failed, archive_damaged */
-async function writeFirmware(
+async function replaceFirmware(
   { swtpmDirectory }: Dependencies,
   { domainId, nvramPath, tpm }: FirmwareParts,
   firmware: Firmware,
@@ -227,7 +227,7 @@ export async function exchangeFirmware(
   const wanted = await readKeptFirmware(dependencies, former.domainId, stateId);
   const present = await readFirmware(dependencies, former);
   await keepFirmware(dependencies, former.domainId, former.key, present);
-  await writeFirmware(dependencies, former, wanted);
+  await replaceFirmware(dependencies, former, wanted);
   const unknown = [
     ...(present.nvram && wanted.nvram === undefined ? ['UEFI variables'] : []),
     ...(present.tpm && wanted.tpm === undefined ? ['state of the TPM'] : []),
@@ -239,5 +239,5 @@ export async function exchangeFirmware(
 /** Undoes the exchange, as far as it had begun. Idempotent. @throws VirtkeepError io_failed */
 export async function putBackFirmware(dependencies: Dependencies, former: FormerFirmware): Promise<void> {
   const kept = await readKeptFirmware(dependencies, former.domainId, former.key);
-  await writeFirmware(dependencies, former, kept);
+  await replaceFirmware(dependencies, former, kept);
 }

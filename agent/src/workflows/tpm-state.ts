@@ -5,6 +5,7 @@
 import { chown, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { removePath, syncDirectoryOf, syncFile } from '@virtkeep/shared/files';
 import { KiB, MiB, roundUp } from '@virtkeep/shared/units';
 import { Header } from 'tar';
 
@@ -13,7 +14,7 @@ const MAX_FILE_BYTES = 4 * MiB;
 const MAX_FILES = 32;
 /** A version's directory and a file in it; nothing that could lead elsewhere. */
 const STATE_NAME = /^tpm(1\.2|2)\/[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
-const VERSIONS = ['tpm1.2', 'tpm2'];
+const VERSIONS = ['tpm1.2', 'tpm2'] as const;
 
 /** The state of a domain's TPM as a tar, or null when it has none yet. @throws VirtkeepError io_failed */
 export async function packTpmState(swtpmDirectory: string, domainId: string): Promise<Buffer | null> {
@@ -33,7 +34,7 @@ export async function packTpmState(swtpmDirectory: string, domainId: string): Pr
 }
 
 /**
- * Writes the state into the domain's directory, which must not exist yet.
+ * Writes the state durably into the domain's directory, which must not exist yet.
  * @throws VirtkeepError archive_damaged for anything that is not such a tar; file_exists; io_failed
  */
 export async function unpackTpmState(state: Buffer, swtpmDirectory: string, domainId: string): Promise<void> {
@@ -52,6 +53,7 @@ export async function unpackTpmState(state: Buffer, swtpmDirectory: string, doma
       await writeFile(join(directory, name), data, { mode: 0o600, flag: 'wx' });
       await chown(join(directory, name), uid, gid);
     }
+    await flushState(directory);
   } catch (error) {
     if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path: directory });
     throw fromIoError(error, 'writing', directory);
@@ -59,8 +61,8 @@ export async function unpackTpmState(state: Buffer, swtpmDirectory: string, doma
 }
 
 /**
- * Puts a state in place of the one that the domain has, which stays when there is no room for the other; null: it has none
- * then, and its TPM is made anew.
+ * Puts a state durably in place of the one that the domain has, which stays when there is no room for the other; null: it has
+ * none then, and its TPM is made anew.
  * @throws VirtkeepError as `unpackTpmState`
  */
 export async function replaceTpmState(
@@ -69,18 +71,30 @@ export async function replaceTpmState(
   domainId: string,
 ): Promise<void> {
   const directory = join(swtpmDirectory, domainId);
-  const fresh = `${domainId}.virtkeep-new`;
-  // where nothing was changed nothing is put back, which needs no room
-  if (state && (await packTpmState(swtpmDirectory, domainId))?.equals(state)) return;
+  const name = `${domainId}.virtkeep-new`;
+  const fresh = join(swtpmDirectory, name);
+  // a crash may have left one, with secrets in it, whatever is to be done now
+  await removePath(fresh, { recursive: true });
+  if (!state) return removePath(directory, { recursive: true });
   try {
-    await rm(join(swtpmDirectory, fresh), { recursive: true, force: true });
-    if (state) await unpackTpmState(state, swtpmDirectory, fresh);
+    // where nothing was changed nothing is put back, which needs no room; a run that was cut off may not have flushed it
+    if ((await packTpmState(swtpmDirectory, domainId))?.equals(state)) return await flushState(directory);
+    await unpackTpmState(state, swtpmDirectory, name);
     await rm(directory, { recursive: true, force: true });
-    if (state) await rename(join(swtpmDirectory, fresh), directory);
+    await rename(fresh, directory);
+    await syncDirectoryOf(directory);
   } catch (error) {
-    await rm(join(swtpmDirectory, fresh), { recursive: true, force: true });
+    await rm(fresh, { recursive: true, force: true });
     throw fromIoError(error, 'replacing', directory);
   }
+}
+
+/** Makes a domain's directory and all that is in it survive a power cut. */
+async function flushState(directory: string): Promise<void> {
+  for (const version of VERSIONS)
+    for (const file of await filesIn(join(directory, version)))
+      await syncFile(join(directory, version, file));
+  for (const path of [join(directory, VERSIONS[0]), directory]) await syncDirectoryOf(path);
 }
 
 async function filesIn(directory: string): Promise<string[]> {

@@ -266,18 +266,18 @@ export async function writeFirmwareState(
   const { signal } = context;
   const { archive, state } = backup;
   for (const saved of states) await writeKeptFirmware(context, dependencies, backup, identity.uuid, saved);
-  return writeFirmware(context, dependencies, identity, {
+  return makeFirmware(context, dependencies, identity, {
     tpm: state.tpm && (await archive.readMember(state.tpm.member, signal, MAX_TPM_STATE_BYTES)),
     nvram: state.nvram && (await archive.readMember(state.nvram.member, signal, MAX_NVRAM_BYTES)),
   });
 }
 
 /**
- * Writes UEFI variables and TPM state of a new domain; each is declared before it appears.
+ * Makes UEFI variables and TPM state of a new domain; each is declared before it appears.
  * @returns path of the variables, null when there are none
  * @throws VirtkeepError file_exists, disk_full, archive_damaged for a TPM state that is none
  */
-export async function writeFirmware(
+export async function makeFirmware(
   context: OperationContext,
   { nvramDirectory, swtpmDirectory }: Pick<WorkflowDependencies, 'nvramDirectory' | 'swtpmDirectory'>,
   identity: Identity,

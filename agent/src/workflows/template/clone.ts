@@ -20,7 +20,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import { defineOwnDomain } from '../define-own.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { makeNewFile } from '../new-file.ts';
-import { writeFirmware } from '../restore/files.ts';
+import { makeFirmware } from '../restore/files.ts';
 import { requireFreeName, suffixedName } from '../restore/identity.ts';
 import { packTpmState } from '../tpm-state.ts';
 import { resolveVolumes } from '../volumes.ts';
@@ -59,7 +59,7 @@ async function run(
   for (const warning of plan.warnings) context.warn(warning);
   const nvramPath = await context.step('copy', async () => {
     await makeDisks(context, plan.disks, request.thin);
-    return writeFirmware(context, dependencies, identity, await firmwareOf(dependencies, config));
+    return makeFirmware(context, dependencies, identity, await firmwareOf(dependencies, config));
   });
   await context.step('define', async () => {
     await refuseChanged(checked);
