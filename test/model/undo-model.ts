@@ -282,12 +282,17 @@ class Player {
       log: silent,
       faults: this.#faults(),
       changed: ignore,
-      undoEffect: async (effect, signal, warn) => {
+      undoEffect: async (effect, signal, warn, amend) => {
         await RunOfAgent.reach(`undo of ${effect.type}.before`);
-        await undo(effect, signal, text => {
-          this.#world.warnings.push(text);
-          warn(text);
-        });
+        await undo(
+          effect,
+          signal,
+          text => {
+            this.#world.warnings.push(text);
+            warn(text);
+          },
+          amend,
+        );
         await this.#story.undone(effect, this.#committed).catch((error: Error) => {
           this.#violations.push(`${effect.type} counts as undone: ${error.message}`);
         });

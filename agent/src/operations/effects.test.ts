@@ -15,7 +15,7 @@ const revert: Effect = {
   ...{ type: 'revert', domainId, state: 's', overlays: [], formerOverlays: {}, formerDefinition: '' },
   ...{ formerCurrent: null, wasRunning: true, firmware },
 };
-const unusedLayers: Effect = { type: 'unused_layers', domainId, paths: ['/top'] };
+const unusedLayers = { type: 'unused_layers', domainId, paths: ['/top'] } satisfies Effect;
 const pull: Effect = { type: 'instant_pull', domainId, archivePath: '/a', bandwidth: 0, disks: [] };
 const access: Effect = { type: 'archive_access', path: '/a', gid: 0, mode: 0o600 };
 const archive: Effect = { type: 'archive', backupId: newId(), partialPath: '/p', finalPath: '/f' };
@@ -190,4 +190,27 @@ test('a journal that cannot be written keeps no guest frozen, and is written whe
   journal.strikeEffect = strike;
   expect(await pass()).toEqual(['frozen_guest']);
   expect(journal.effects(operationId)).toEqual([]);
+});
+
+test('what is left of an effect is all that is undone of it later, by the next agent too', async () => {
+  declare(unusedLayers);
+  const seen: Effect[] = [];
+  const half = () =>
+    new JournaledEffects(
+      journal,
+      operationId,
+      async (effect, _signal, _warn, amend) => {
+        seen.push(effect);
+        amend({ ...unusedLayers, paths: [] });
+        throw new Error('not now');
+      },
+      { log: silent },
+    );
+  effects = half();
+  await pass();
+  await pass();
+  crash();
+  effects = half();
+  await pass();
+  expect(seen).toEqual([unusedLayers, { ...unusedLayers, paths: [] }, { ...unusedLayers, paths: [] }]);
 });

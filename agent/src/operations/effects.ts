@@ -1,19 +1,8 @@
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import type { Effect, EffectHandle, Effects, UndoWhen } from '../workflows/context.ts';
+import type { Effect, EffectHandle, Effects, UndoEffect, UndoWhen } from '../workflows/context.ts';
 import type { EffectRecord, Journal } from './journal.ts';
 import { isNeededBy, undoOrder, waitsFor } from './undo-order.ts';
-
-/**
- * Undoes one effect. Idempotent: succeeds when the effect never happened, happened in part, or was undone before.
- * Rejects when it could not be undone; it is then tried again later.
- */
-export type UndoEffect = (
-  effect: Effect,
-  signal: AbortSignal,
-  /** Tells the user what was left as it is, for good. */
-  warn: (text: string) => void,
-) => Promise<void>;
 
 export interface UndoFailure {
   /** Type of the effect, or "journal". */
@@ -31,6 +20,8 @@ export class JournaledEffects implements Effects {
   readonly #undoEffect: UndoEffect;
   readonly #log: Logger;
   readonly #warn: (text: string) => void;
+  /** What is left of effects, also where the journal had no room for it. */
+  readonly #amended = new Map<number, Effect>();
   #committed = false;
 
   constructor(
@@ -60,8 +51,7 @@ export class JournaledEffects implements Effects {
     return {
       undo: async signal => {
         this.#refuseEarly(effectId);
-        await this.#undoEffect(effect, signal, this.#warn);
-        this.#journal.strikeEffect(effectId);
+        await this.#undo({ effectId, effect }, signal);
       },
       keep: () => this.#journal.strikeEffect(effectId),
     };
@@ -83,7 +73,7 @@ export class JournaledEffects implements Effects {
     const stuck: EffectRecord[] = [];
     const { due, failures } = this.#dueEffects();
     for (const record of undoOrder(due)) {
-      const { effectId, effect } = record;
+      const { effect } = record;
       const reason = stuck.find(earlier => waitsFor(record, earlier));
       if (reason) {
         this.#log.info('effect waits for another', { effect: effect.type, for: reason.effect.type });
@@ -92,8 +82,7 @@ export class JournaledEffects implements Effects {
       }
       trying(effect);
       try {
-        await this.#undoEffect(effect, newSignal(), this.#warn);
-        this.#journal.strikeEffect(effectId);
+        await this.#undo(record, newSignal());
         this.#log.info('effect undone', { effect: effect.type });
       } catch (error) {
         this.#log.warn('effect could not be undone, it stays in the journal', { effect, error });
@@ -102,6 +91,22 @@ export class JournaledEffects implements Effects {
       }
     }
     return failures;
+  }
+
+  async #undo(
+    { effectId, effect }: Pick<EffectRecord, 'effectId' | 'effect'>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    await this.#undoEffect(this.#amended.get(effectId) ?? effect, signal, this.#warn, left => {
+      this.#amended.set(effectId, left);
+      try {
+        this.#journal.amendEffect(effectId, left);
+      } catch (error) {
+        this.#log.warn('what is left of an effect could not be noted', { effect: left.type, error });
+      }
+    });
+    this.#journal.strikeEffect(effectId);
+    this.#amended.delete(effectId);
   }
 
   /**

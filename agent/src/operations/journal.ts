@@ -192,6 +192,13 @@ export class Journal {
     });
   }
 
+  /** What is left to be undone of an effect. */
+  amendEffect(effectId: number, effect: Effect): void {
+    this.#guard(() =>
+      this.#db.prepare('UPDATE effects SET effect = ? WHERE id = ?').run(JSON.stringify(effect), effectId),
+    );
+  }
+
   /** The effect is undone, or meant to stay. Idempotent. */
   strikeEffect(effectId: number): void {
     this.#guard(() => this.#db.prepare('DELETE FROM effects WHERE id = ?').run(effectId));

@@ -21,6 +21,7 @@ import {
   stripRuntime,
 } from '../domain-xml/index.ts';
 import { type ImageDependencies, type LeftImage, removeImages } from '../images/index.ts';
+import { unlessGone } from '../libvirt/domains.ts';
 import { isAnswer, isNoDomain, isPassing, patiently } from '../libvirt/errors.ts';
 import type { SavedState } from './chain.ts';
 import { foreignFiles, lookAt } from './merge/look.ts';
@@ -132,6 +133,7 @@ export interface RevertToUndo {
   formerDefinition: string;
   /** Name of the current state before. */
   formerCurrent: string | null;
+  /** It ran, and was not yet started again. */
   wasRunning: boolean;
 }
 
@@ -139,6 +141,8 @@ export interface UndoRevertOptions {
   signal: AbortSignal;
   /** What else of the domain is to be put back while it is off, until its definition is the former one. */
   beforeDefinition: () => Promise<void>;
+  /** Told once the domain runs again: from then on its power is its user's. */
+  started: () => void;
   /** Something that the user should know. */
   warn: (text: string) => void;
 }
@@ -154,40 +158,43 @@ export async function undoRevert(
   options: UndoRevertOptions,
 ): Promise<LeftImage[]> {
   const { signal } = options;
-  await patiently(signal, () => putBack(images.libvirt(), revert, options));
+  const step = (work: (domain: Domain) => Promise<void>) =>
+    patiently(signal, () => unlessGone(() => work(images.libvirt().domain(revert.domainId)), undefined));
+  await step(domain => putBack(images.libvirt(), domain, revert, options));
+  // a guest does not wait for what only libvirt's own deletion of states reads
+  if (revert.wasRunning) await step(domain => startAgain(domain, options));
+  await step(async domain => {
+    await redefine(domain, revert.state, revert.formerOverlays, false);
+    if (revert.formerCurrent !== null) await redefine(domain, revert.formerCurrent, {}, true);
+  });
   const paths = revert.overlays.map(({ path }) => path);
   // nobody else was told of them
   const question = { ownerId: revert.domainId, unanswered: 'take', signal } as const;
   return patiently(signal, () => removeImages(images, paths, question));
 }
 
-async function putBack(libvirt: Libvirt, revert: RevertToUndo, options: UndoRevertOptions): Promise<void> {
-  const domain = libvirt.domain(revert.domainId);
-  try {
-    const added = new Set(revert.overlays.map(({ path }) => path));
-    if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stopDomain(domain);
-    if (writesTo(await domain.xml(DomainXml.INACTIVE), added)) {
-      await options.beforeDefinition();
-      await libvirt.defineDomain(revert.formerDefinition);
-    }
-    // a guest does not wait for what only libvirt's own deletion of states reads
-    if (revert.wasRunning) await startAgain(domain, options);
-    await redefine(domain, revert.state, revert.formerOverlays, false);
-    if (revert.formerCurrent !== null) await redefine(domain, revert.formerCurrent, {}, true);
-  } catch (error) {
-    if (!isNoDomain(error)) throw error;
-  }
+async function putBack(
+  libvirt: Libvirt,
+  domain: Domain,
+  revert: RevertToUndo,
+  options: UndoRevertOptions,
+): Promise<void> {
+  const added = new Set(revert.overlays.map(({ path }) => path));
+  if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stopDomain(domain);
+  if (!writesTo(await domain.xml(DomainXml.INACTIVE), added)) return;
+  await options.beforeDefinition();
+  await libvirt.defineDomain(revert.formerDefinition);
 }
 
 const START_TRIES = 5;
 const START_RETRY_MS = 2_000;
 
 /** Bounded: its disks are what they were, and a node without room for it must not hold the domain for ever. */
-async function startAgain(domain: Domain, { signal, warn }: UndoRevertOptions): Promise<void> {
+async function startAgain(domain: Domain, { signal, started, warn }: UndoRevertOptions): Promise<void> {
   for (let tries = 1; ; tries += 1) {
     try {
       if (!(await domain.isActive())) await domain.create();
-      return;
+      return started();
     } catch (error) {
       if (isNoDomain(error) || isPassing(error)) throw error;
       if (tries === START_TRIES) return warn(`The domain could not be started again: ${reasonOf(error)}`);

@@ -114,6 +114,19 @@ export type Effect =
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 
+/**
+ * Undoes one effect. Idempotent: succeeds when the effect never happened, happened in part, or was undone before.
+ * Rejects when it could not be undone; it is then tried again later.
+ */
+export type UndoEffect = (
+  effect: Effect,
+  signal: AbortSignal,
+  /** Tells the user what was left as it is, for good. */
+  warn: (text: string) => void,
+  /** Notes what is left of the effect, of which a part was undone that may not be undone twice. */
+  amend: (left: Effect) => void,
+) => Promise<void>;
+
 /** What tells that a converted archive has got nothing that its other form has not. */
 export interface ConvertedArchive {
   backupId: string;

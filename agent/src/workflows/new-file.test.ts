@@ -70,7 +70,12 @@ class Run {
     } as unknown as WorkflowDependencies;
     const undo = undoEffects(dependencies);
     for (const effect of effects.toReversed())
-      await undo(effect, AbortSignal.timeout(10_000), text => told.push(text));
+      await undo(
+        effect,
+        AbortSignal.timeout(10_000),
+        text => told.push(text),
+        () => {},
+      );
   }
 }
 

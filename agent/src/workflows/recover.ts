@@ -8,7 +8,7 @@ import { type LeftImage, PendingAnswers } from '../images/index.ts';
 import { fromLibvirt, patiently } from '../libvirt/errors.ts';
 import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../snapshots/index.ts';
 import { removeReplaced, removeUnfinished } from './backup/remains.ts';
-import type { Effect } from './context.ts';
+import type { Effect, UndoEffect } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { forgetMerging, noteMerging, settleForgotten } from './forgotten-layers.ts';
 import { completeChange } from './guest/offline.ts';
@@ -21,14 +21,13 @@ import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
 import { switchTemplate } from './template/switch.ts';
 
 type Warn = (text: string) => void;
-type Undo = (effect: Effect, signal: AbortSignal, warn: Warn) => Promise<void>;
 
 /** @throws VirtkeepError when an effect could not be undone; it is tried again then */
-export function undoEffects(dependencies: WorkflowDependencies): Undo {
+export function undoEffects(dependencies: WorkflowDependencies): UndoEffect {
   const pending = new PendingAnswers();
-  return async (effect, signal, warn) => {
+  return async (effect, signal, warn, amend) => {
     try {
-      await undoEffect(dependencies, effect, signal, { warn, pending });
+      await undoEffect(dependencies, effect, signal, { warn, amend, pending });
     } catch (error) {
       throw fromLibvirt(error, effect.type);
     }
@@ -39,7 +38,7 @@ async function undoEffect(
   dependencies: WorkflowDependencies,
   effect: Effect,
   signal: AbortSignal,
-  { warn, pending }: { warn: Warn; pending: PendingAnswers },
+  { warn, amend, pending }: { warn: Warn; amend: (left: Effect) => void; pending: PendingAnswers },
 ): Promise<void> {
   const { log } = dependencies;
   const tell = async (left: Promise<LeftImage[]>) => pending.settle(await left, warn);
@@ -64,6 +63,7 @@ async function undoEffect(
         undoRevert(dependencies, effect, {
           signal,
           warn,
+          started: () => amend({ ...effect, wasRunning: false }),
           beforeDefinition: async () => effect.firmware && putBackFirmware(dependencies, effect.firmware),
         }),
       );

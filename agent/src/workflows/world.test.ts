@@ -75,7 +75,12 @@ const undo = (effect: Effect) =>
   undoWhenThere(async given => {
     if (given.type === 'file') await removePath(given.path);
     undone.push(given.type);
-  }, world)(effect, signal, () => {});
+  }, world)(
+    effect,
+    signal,
+    () => {},
+    () => {},
+  );
 
 const waitsFor = (reason: string) =>
   expect.objectContaining({ msgKey: 'clean_up_waits', message: expect.stringContaining(reason) });
@@ -107,7 +112,14 @@ describe('a file of a pool that is not mounted', () => {
   test('that went away in the middle of the undo has shown nothing', async () => {
     rememberPlaces(world.settings, [place()]);
     const vanishing = undoWhenThere(async () => unmount(), world);
-    await expect(vanishing(partial(), signal, () => {})).rejects.toEqual(waitsFor('not mounted'));
+    await expect(
+      vanishing(
+        partial(),
+        signal,
+        () => {},
+        () => {},
+      ),
+    ).rejects.toEqual(waitsFor('not mounted'));
   });
 
   test('and is defined no more says how to let go of it', async () => {
@@ -247,7 +259,12 @@ test('an error of the undo itself is told as it is', async () => {
   const failing = undoWhenThere(async () => {
     throw new VirtkeepError('domain_running', { domain: 'd' });
   }, world);
-  await expect(failing(partial(), signal, () => {})).rejects.toEqual(
-    expect.objectContaining({ msgKey: 'domain_running' }),
-  );
+  await expect(
+    failing(
+      partial(),
+      signal,
+      () => {},
+      () => {},
+    ),
+  ).rejects.toEqual(expect.objectContaining({ msgKey: 'domain_running' }));
 });

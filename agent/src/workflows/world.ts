@@ -17,7 +17,7 @@ import {
   poolOfPath,
   type Settings,
 } from '../pools/index.ts';
-import type { Effect } from './context.ts';
+import type { Effect, UndoEffect } from './context.ts';
 import { needsOf } from './effect-needs.ts';
 
 export interface WorldDependencies {
@@ -31,15 +31,13 @@ export interface WorldDependencies {
   gate: PathGate;
 }
 
-type Undo = (effect: Effect, signal: AbortSignal, warn: (text: string) => void) => Promise<void>;
-
 /** The undo, made to wait for the world that each effect needs: it throws clean_up_waits or libvirt_unreachable until then. */
-export function undoWhenThere(undo: Undo, dependencies: WorldDependencies): Undo {
-  return async (effect, signal, warn) => {
+export function undoWhenThere(undo: UndoEffect, dependencies: WorldDependencies): UndoEffect {
+  return async (effect, signal, warn, amend) => {
     const places = await placesOf(effect, dependencies, signal);
     const pools = places.pools;
     await requireThere(places.known, pools, dependencies);
-    await undo(effect, signal, warn);
+    await undo(effect, signal, warn, amend);
     // a file system that went away meanwhile has shown nothing of what it holds
     await requireThere(places.known, pools, dependencies);
   };

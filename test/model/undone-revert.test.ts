@@ -1,0 +1,123 @@
+/**
+ * A revert that is undone again and again, since libvirt cannot write down what a state is to be told: the guest that it stopped
+ * runs again once, and from then on its power is its user's, also when the agent is killed in between.
+ */
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { DomainXml, ErrorCode } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
+import { JournaledEffects } from '../../agent/src/operations/effects.ts';
+import { Journal } from '../../agent/src/operations/journal.ts';
+import { withSources } from '../../agent/src/snapshots/state-xml.ts';
+import { undoEffects } from '../../agent/src/workflows/recover.ts';
+import { type Machine, refuse } from './scripted-machine.ts';
+import { makeState } from './stories/perform.ts';
+import { makeVm } from './stories/vm.ts';
+import { silent, World } from './world.ts';
+
+const operationId = newId();
+let world: World;
+let journal: Journal;
+let effects: JournaledEffects;
+let machine: Machine;
+/** Calls that libvirt refuses. */
+let refused: Set<string>;
+
+function startAgent(): void {
+  journal = new Journal(join(world.root, 'journal.db'));
+  effects = new JournaledEffects(journal, operationId, undoEffects(world.dependencies), { log: silent });
+}
+
+function killAgent(): void {
+  journal.close();
+  startAgent();
+}
+
+const pass = () =>
+  effects.undoAll(
+    () => AbortSignal.timeout(60_000),
+    () => {},
+  );
+const left = () => journal.effects(operationId).map(({ effect }) => effect.type);
+
+beforeEach(async () => {
+  world = new World();
+  refused = new Set();
+  world.scripted.reach = async point => {
+    if (refused.has(point.replace(/\.\w+$/, ''))) throw refuse(ErrorCode.OPERATION_FAILED, `${point} fails`);
+  };
+  ({ machine } = await makeVm(world, { running: true }));
+  await makeState(world, machine.uuid, 's');
+  startAgent();
+  const message = Operation.fromPartial({ id: operationId, state: OperationState.RUNNING });
+  journal.insertOperation({ message, fingerprint: '', locks: [], committed: false });
+  const overlays = [{ targetDev: 'vda', path: await world.disk('vda.reverted') }];
+  const domain = await world.scripted.libvirt.domainByUuid(machine.uuid);
+  effects.begin(
+    {
+      ...{ type: 'revert', domainId: machine.uuid, state: 's', overlays, formerOverlays: {} },
+      formerDefinition: await domain.xml(DomainXml.INACTIVE),
+      ...{ formerCurrent: null, wasRunning: true },
+    },
+    'failure',
+  );
+  world.scripted.powerOff(machine);
+  const source = { path: overlays[0]!.path, format: 'qcow2', block: false };
+  machine.config = withSources(machine.config!, { vda: source });
+  refused.add('virDomainSnapshotCreateXML');
+});
+afterEach(() => {
+  journal.close();
+  world.remove();
+});
+
+test('a guest that its user has shut down meanwhile stays off', async () => {
+  expect(await pass()).toHaveLength(1);
+  expect(machine.live).not.toBeNull();
+  world.scripted.powerOff(machine);
+  await pass();
+  expect(machine.live).toBeNull();
+  killAgent();
+  await pass();
+  expect(machine.live).toBeNull();
+  refused.clear();
+  expect(await pass()).toEqual([]);
+  expect([left(), machine.live]).toEqual([[], null]);
+});
+
+test.each(['virDomainCreateWithFlags', 'virDomainDefineXMLFlags'])(
+  'it is started when the agent was killed at %s',
+  async name => {
+    const { reach } = world.scripted;
+    const killed = new Promise<void>(resolve => {
+      world.scripted.reach = async point => {
+        if (point !== `${name}.${name.includes('Create') ? 'before' : 'after'}`) return;
+        resolve();
+        await new Promise(() => {});
+      };
+    });
+    void pass();
+    await killed;
+    world.scripted.reach = reach;
+    killAgent();
+    expect(machine.live).toBeNull();
+    await pass();
+    expect(machine.live).not.toBeNull();
+    world.scripted.powerOff(machine);
+    await pass();
+    expect(machine.live).toBeNull();
+  },
+);
+
+test('where the journal has no room for it the agent remembers it, and goes on', async () => {
+  journal.amendEffect = () => {
+    throw new VirtkeepError('journal_failed', { reason: 'full' });
+  };
+  await pass();
+  world.scripted.powerOff(machine);
+  refused.clear();
+  expect(await pass()).toEqual([]);
+  expect([left(), machine.live]).toEqual([[], null]);
+});
