@@ -2,6 +2,7 @@
 import { type Domain, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { syncFile } from '@virtkeep/shared/files';
 import type { StateMode, StatePlan } from './plan.ts';
 import { stateRequestXml } from './state-xml.ts';
 import { writeState } from './write-state.ts';
@@ -36,7 +37,7 @@ export function createAutomaticState(
 }
 
 /**
- * Makes the state, of a running domain or (mode `disks`) of one that is off. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
+ * Makes the state, of a running domain or (mode `disks`) of one that is off; its memory is durable then. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
  * overlays may exist, so the caller declares them before.
  * @throws VirtkeepError snapshot_failed, canceled
  */
@@ -59,6 +60,8 @@ export async function createState(
     const making = writeState(domain, xml, FLAGS[plan.mode], { timeoutMs: 0 });
     if (plan.mode === 'memory') await watchMemory(domain, making, signal, progress);
     else await making;
+    // libvirt flushes the memory, and then marks it as complete without
+    if (plan.memoryPath !== null) await syncFile(plan.memoryPath);
   } catch (error) {
     if (signal.aborted) throw abortReason(signal);
     throw new VirtkeepError(
