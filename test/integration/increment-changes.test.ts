@@ -277,6 +277,23 @@ describe('several archives and states of the user', () => {
     await compareStates(lab, made.path, wanted);
   });
 
+  test('one that readers would not take gives way to a full backup, and its archive is left behind', async () => {
+    const guest = await offGuest(['qcow2']);
+    const first = await firstBackup(lab, guest, { compress: true });
+    lab.dependencies.mostFrames = 3;
+    await write(guest);
+    const asked = { fallbackFull: true, poolId: lab.world.node.pool(1).uuid };
+    let made = await increment(lab, guest, first, asked);
+    delete lab.dependencies.mostFrames;
+    const wanted = [await diskHashes(lab, guest)];
+    expect(made.manifest.fallbackReason).toMatch(/would hold \d+ bytes/);
+    expect(await guest.snapshots()).toEqual([made.manifest.states[0].name]);
+    await write(guest, 'vda', '2M');
+    made = await increment(lab, guest, made);
+    wanted.push(await diskHashes(lab, guest));
+    await compareStates(lab, made.path, wanted);
+  });
+
   test('a state with memory made by the user goes in, once', async () => {
     const guest = await offGuest(['qcow2']);
     let made = await firstBackup(lab, guest);

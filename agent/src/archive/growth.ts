@@ -25,12 +25,20 @@ export function tarSizeOf(members: Manifest['members']): TarSize {
 
 /**
  * Asked before a compressed archive is written: readers take no larger one, and a backup that cannot be read is none.
+ * @param archive its path, or whose archive it is going to be
  * @throws VirtkeepError archive_too_large
  */
-export function requireReadable(path: string, size: TarSize, maxFrames = MAX_DATA_FRAMES): void {
+export function requireReadable(archive: string, size: TarSize, maxFrames = MAX_DATA_FRAMES): void {
   if (framesOfTar(size) <= maxFrames) return;
   const limit = maxFrames * BLOCK_BYTES;
-  throw new VirtkeepError('archive_too_large', { path, bytes: size.bytes, limit_bytes: limit });
+  throw new VirtkeepError('archive_too_large', { path: archive, bytes: size.bytes, limit_bytes: limit });
+}
+
+/** Why a compressed archive cannot be extended to that size, as a sentence without its full stop; null: readers take it. */
+export function whyTooLarge(size: TarSize, maxFrames = MAX_DATA_FRAMES): string | null {
+  if (framesOfTar(size) <= maxFrames) return null;
+  const limit = maxFrames * BLOCK_BYTES;
+  return `with this increment it would hold ${size.bytes} bytes, and ${limit} are the most that can be read back: a new one is to be begun`;
 }
 
 /** How long an archive has become; pure, from its newest manifest. */

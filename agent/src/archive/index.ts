@@ -14,7 +14,7 @@ export { ArchiveAppender } from './append.ts';
 export type { GrowthLimits } from './bounds.ts';
 export { ArchiveConverter } from './convert.ts';
 export { type FileLock, lockFile, whenLocksAreMissing } from './file-lock.ts';
-export { requireReadable, type TarSize, tarSizeOf, whyGrown } from './growth.ts';
+export { requireReadable, type TarSize, tarSizeOf, whyGrown, whyTooLarge } from './growth.ts';
 export type { Holding } from './inspect.ts';
 export { putTailsBack, removeTails } from './left-tails.ts';
 export {

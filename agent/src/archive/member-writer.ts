@@ -85,7 +85,7 @@ export abstract class MemberWriter {
     if (bytes.length > MAX_MANIFEST_BYTES)
       throw new VirtkeepError('bad_request', { reason: `the member ${name} is larger than 16 MiB` });
     const sizeBytes = bytes.length;
-    const dataOffset = await this.#putHeader(name, sizeBytes, false);
+    const dataOffset = await this.#putHeader(name, kind, sizeBytes, false);
     await this.output.bytes(Buffer.concat([bytes], roundUp(sizeBytes, TAR_BLOCK)));
     this.#report(this.#sourceBytesDone + sizeBytes);
     const sha256 = this.#target.hash ? createHash('sha256').update(bytes).digest('hex') : null;
@@ -172,11 +172,12 @@ export abstract class MemberWriter {
   }
 
   /** Writes a member's header. @returns where its data starts @throws VirtkeepError archive_too_large */
-  async #putHeader(name: string, sizeBytes: number, aligned: boolean): Promise<number> {
+  async #putHeader(name: string, kind: MemberKind, sizeBytes: number, aligned: boolean): Promise<number> {
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, aligned);
     const { file, members, maxFrames } = this.#target;
     const size = { bytes: dataOffset + sizeBytes, members: members.length + 1 };
-    if (!(this.output instanceof PlainOutput)) requireReadable(file, size, maxFrames);
+    // room for manifests is kept beyond the bound
+    if (kind !== 'manifest' && !(this.output instanceof PlainOutput)) requireReadable(file, size, maxFrames);
     await this.output.bytes(
       encodeHeader(name, sizeBytes, this.#created, dataOffset - this.#target.tarOffset),
     );
@@ -194,7 +195,7 @@ export abstract class MemberWriter {
     });
     try {
       const sizeBytes = await sizeOfAside(source.fd);
-      const dataOffset = await this.#putHeader(name, sizeBytes, true);
+      const dataOffset = await this.#putHeader(name, kind, sizeBytes, true);
       const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
       const job = { source: blocks, srcPath, hash: this.#target.hash, onProgress };
       const result = await this.output.data(job);
@@ -232,7 +233,7 @@ export abstract class MemberWriter {
     );
     const sizeBytes = roundUp((await stat(this.#target.file)).size - dataOffset, QCOW2_GRAIN);
     await truncate(this.#target.file, dataOffset + sizeBytes);
-    await this.#putHeader(name, sizeBytes, true);
+    await this.#putHeader(name, 'disk', sizeBytes, true);
     const sha256 = hash ? await output.hashAhead(sizeBytes) : null;
     output.skip(sizeBytes);
     this.#report(start + virtualSizeBytes);

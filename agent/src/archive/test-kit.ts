@@ -77,6 +77,7 @@ export interface Piece {
 export interface WriteOptions {
   zstd?: boolean;
   hash?: boolean;
+  maxFrames?: number;
 }
 
 export const XML = '<domain type="kvm"><name>vm</name></domain>\n';
@@ -85,7 +86,11 @@ export const XML = '<domain type="kvm"><name>vm</name></domain>\n';
 export async function writeArchive(path: string, pieces: Piece[], options: WriteOptions = {}): Promise<void> {
   const compression = options.zstd === true ? {} : null;
   const hash = options.hash ?? false;
-  const writer = await ArchiveWriter.create({ path, backupId: BACKUP_ID, compression, hash, signal });
+  const { maxFrames } = options;
+  const writer = await ArchiveWriter.create({
+    ...{ path, backupId: BACKUP_ID, compression, hash, signal },
+    ...(maxFrames && { maxFrames }),
+  });
   try {
     for (const { name, kind = 'disk', from } of pieces)
       if (typeof from === 'string') await writer.addFile(name, kind, from, { formerPath: from });

@@ -54,6 +54,15 @@ test('a member that would make it too large is not begun, and nothing is publish
   expect(existsSync(path)).toBe(false);
 });
 
+test('what just fits gets its manifest, which takes a little more', async () => {
+  const path = dir.at('fits.tar.zst');
+  await writeArchive(path, [{ name: 'd.qcow2', from: dir.at('small') }], { zstd: true, maxFrames: 6 });
+  expect(frames(path)).toBeGreaterThan(6);
+  const archive = await openArchive(path, signal);
+  await archive.close();
+  expect(archive.manifest).not.toBeNull();
+});
+
 test('an increment that would is undone, byte for byte', async () => {
   const path = dir.at('grown.tar.zst');
   await writeArchive(path, [{ name: 'd.qcow2', from: dir.at('small') }], { zstd: true });

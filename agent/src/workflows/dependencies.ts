@@ -33,6 +33,8 @@ export interface WorkflowDependencies {
   settings?: FingerprintStore;
   /** How long an archive may become; undefined: as long as is right. */
   growthLimits?: GrowthLimits;
+  /** Most frames of a compressed archive; undefined: what readers take. */
+  mostFrames?: number;
   /** Threads that compress for one backup; undefined: the archive's default, by the number of processors. */
   compressionWorkers?: number;
 }

@@ -2,7 +2,12 @@
 import { stat } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
-import { type ArchiveAppender, type ArchiveWriter, requireReadable } from '../../archive/index.ts';
+import {
+  type ArchiveAppender,
+  type ArchiveWriter,
+  requireReadable,
+  type TarSize,
+} from '../../archive/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 import { savedStateId } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -18,25 +23,48 @@ import { refuseChangedSources, type SourceMark } from './source-guard.ts';
 const COMPRESSED_SHARE = 0.5;
 
 /**
- * Asks for the space, and whether a compressed archive of so much can be read, before anything is touched. For the space what is
- * not known yet (saved memory) counts with its upper bound.
+ * Asks for the space, and whether a compressed archive of so much can be read, before anything is touched. What is not known yet
+ * (saved memory) counts with its upper bound.
  * @throws VirtkeepError pool_no_space, archive_too_large, io_failed
  */
 export async function estimate(dependencies: WorkflowDependencies, job: BackupJob): Promise<void> {
-  const { facts, target, mode } = job;
-  const plan = await planCopy(dependencies, job, { automatic: null, consistency: 'off', time: new Date() });
-  if (job.compressed) requireReadable(job.base?.path ?? `of ${facts.config.name}`, plan.tarSize);
+  const { facts, target } = job;
+  const plan = await planCopy(dependencies, job, notFrozen());
+  const memoryBytes = memoryBytesOf(job);
+  if (job.compressed) {
+    const archive = job.base?.path ?? `of ${facts.config.name}`;
+    requireReadable(archive, withMemory(plan.tarSize, memoryBytes), dependencies.mostFrames);
+  }
   const share = job.compressed ? COMPRESSED_SHARE : 1;
-  const memoryBytes = mode === 'memory' ? facts.config.memoryMiB * MiB : 0;
   await requireSpace(target, (plan.neededBytes + memoryBytes) * share);
   const spare = spareDirectoryOf(facts, target.path!);
   if (memoryBytes > 0) await requireSpace({ name: spare, path: spare }, memoryBytes);
 }
 
+/** What the archive is going to hold, with what it has already, before anything is touched. @throws VirtkeepError io_failed */
+export async function sizeAhead(
+  dependencies: WorkflowDependencies,
+  job: Pick<BackupJob, 'facts' | 'base' | 'mode'>,
+): Promise<TarSize> {
+  const plan = await planCopy(dependencies, job, notFrozen());
+  return withMemory(plan.tarSize, memoryBytesOf(job));
+}
+
+const notFrozen = (): FrozenInstant => ({ automatic: null, consistency: 'off', time: new Date() });
+
+/** Of a state with memory that is not made yet: at most. */
+const memoryBytesOf = ({ facts, mode }: Pick<BackupJob, 'facts' | 'mode'>): number =>
+  mode === 'memory' ? facts.config.memoryMiB * MiB : 0;
+
+const withMemory = ({ bytes, members }: TarSize, memoryBytes: number): TarSize => ({
+  bytes: bytes + memoryBytes,
+  members: members + (memoryBytes > 0 ? 1 : 0),
+});
+
 /** What goes into the archive, member by member, once the disks are frozen. @throws VirtkeepError io_failed */
 export async function planCopy(
   dependencies: WorkflowDependencies,
-  { facts, base }: BackupJob,
+  { facts, base }: Pick<BackupJob, 'facts' | 'base'>,
   { automatic, consistency, time }: FrozenInstant,
 ): Promise<ArchivePlan> {
   const memoryPath = automatic?.memoryPath ?? null;

@@ -7,11 +7,12 @@ import { leftoverStates, removeAutomaticState, type StateMode } from '../../snap
 import { checkLayerPlace } from '../away-layers.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { type BaseArchive, fallbackReason, notExtendable, readBase } from '../extend/base.ts';
+import { type BaseArchive, fallbackReason, notExtendable, readBase, refuseTooLarge } from '../extend/base.ts';
 import { completeMerges } from '../extend/hold.ts';
 import { type ContinuedDisk, proveExtension } from '../extend/proof.ts';
 import { relativeOf, thinClonesOf } from '../template/family.ts';
 import { noteFingerprints } from '../template/fingerprints.ts';
+import { sizeAhead } from './copy.ts';
 import { type BackupFacts, readFacts } from './facts.ts';
 import { chooseMode, spareDirectoryOf } from './freeze.ts';
 
@@ -128,15 +129,21 @@ async function extensionOf(
   const { requireConsistency } = request;
   const mode = await chooseMode(facts, { requireConsistency, lasting: true });
   if (mode === null) throw notExtendable(base.filename, 'the VM has no disk left that it writes to');
+  const extended = { ...base, id: base.pool.id, disks: proof.disks };
+  const compressed = base.path.endsWith('.zst');
+  if (compressed) {
+    const size = await sizeAhead(dependencies, { facts, base: extended, mode });
+    refuseTooLarge(base, request, size, dependencies);
+  }
   return {
     target: base.pool,
     facts,
     mode,
-    base: { ...base, id: base.pool.id, disks: proof.disks },
+    base: extended,
     backupId: base.manifest.backupId,
     incremental: true,
     fallbackReason: null,
-    compressed: base.path.endsWith('.zst'),
+    compressed,
   };
 }
 

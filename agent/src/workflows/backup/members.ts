@@ -79,7 +79,7 @@ export interface ArchivePlan {
   totalBytes: number;
   /** Bytes that the archive takes uncompressed. */
   neededBytes: number;
-  /** What the tar holds at least, with what it had before. */
+  /** What the tar is going to hold, with what it had before and each header; of raw disks what of them is allocated. */
   tarSize: TarSize;
 }
 
@@ -347,7 +347,7 @@ class MemberCollector {
   readonly sources: string[] = [];
   totalBytes = 0;
   neededBytes = 0;
-  /** Of the new members; a raw disk counts with what of it is allocated. */
+  /** Of the new members with their headers: at most, but for raw disks, which count with what of them is allocated. */
   #tarBytes = 0;
   /** Newest manifest of the archive that is extended. */
   readonly former: Manifest | null;
@@ -372,7 +372,7 @@ class MemberCollector {
     this.members.push({ name, kind, from: 'bytes', bytes, ...(formerPath ? { formerPath } : {}) });
     this.totalBytes += bytes.length;
     this.neededBytes += roundUp(bytes.length, 512) + HEADER_BYTES;
-    this.#tarBytes += bytes.length;
+    this.#tarBytes += HEADER_BYTES + roundUp(bytes.length, 512);
     return name;
   }
 
@@ -380,7 +380,7 @@ class MemberCollector {
     return this.#once(path, size, () => {
       const name = this.#unique(wanted);
       this.members.push({ name, kind, from: 'file', path });
-      this.#tarBytes += size.fileSize;
+      this.#tarBytes += HEADER_BYTES + roundUp(size.fileSize, 512);
       return name;
     });
   }
@@ -389,7 +389,7 @@ class MemberCollector {
     return this.#once(path, { ...size, fileSize: virtualSize }, () => {
       const name = this.#unique(wanted);
       this.members.push({ name, kind: 'disk', from: 'raw', path, virtualSize });
-      this.#tarBytes += Math.min(size.allocatedSize, virtualSize);
+      this.#tarBytes += HEADER_BYTES + Math.min(size.allocatedSize, virtualSize);
       return name;
     });
   }

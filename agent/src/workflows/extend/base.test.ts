@@ -4,7 +4,8 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { GROWTH_LIMITS } from '../../archive/bounds.ts';
 import { appendState, noise, scratch, signal, writeArchive } from '../../archive/test-kit.ts';
-import { fallbackReason, readBase } from './base.ts';
+import { fallbackReason, readBase, refuseTooLarge } from './base.ts';
+import { retiredArchives } from './retired.ts';
 
 const dir = scratch();
 const path = join(dir.path, 'backups', 'a.tar');
@@ -58,4 +59,37 @@ describe('an archive that is to be extended', () => {
       expect(readFileSync(path).equals(before)).toBe(true);
     },
   );
+});
+
+describe('an increment that no reader would take', () => {
+  const base = { filename: 'a.tar.zst', manifest: { backupId: 'b' } } as Parameters<typeof refuseTooLarge>[0];
+  const size = { bytes: 8 * 4 * 1024 * 1024, members: 2 };
+  const tried = (fallbackFull: boolean, mostFrames: number) => {
+    const kept = new Map<string, unknown>();
+    const settings = { get: (key: string) => kept.get(key), set: kept.set.bind(kept) };
+    const asked = StartBackupRequest.fromPartial({ domainId: 'vm', fallbackFull });
+    let error: unknown;
+    try {
+      refuseTooLarge(base, asked, size, { settings, mostFrames });
+    } catch (caught) {
+      error = caught;
+    }
+    return { error, retired: retiredArchives(settings, 'vm') };
+  };
+
+  test('lets a full backup stand in, and the archive is left behind', () => {
+    const { error, retired } = tried(true, 11);
+    expect(error).toMatchObject({ msgKey: 'not_extendable', params: { file: 'a.tar.zst' } });
+    expect(fallbackReason(error)).toMatch(
+      /would hold 33554432 bytes, and 46137344 .* a new one is to be begun/,
+    );
+    expect(retired).toEqual(['b']);
+  });
+
+  test('is refused where none may, and the archive may still take a smaller one', () => {
+    const { error, retired } = tried(false, 11);
+    expect(error).toMatchObject({ msgKey: 'not_extendable' });
+    expect(retired).toEqual([]);
+    expect(tried(true, 12)).toEqual({ error: undefined, retired: [] });
+  });
 });

@@ -8,7 +8,9 @@ import {
   type Manifest,
   openArchive,
   putTailsBack,
+  type TarSize,
   whyGrown,
+  whyTooLarge,
 } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -52,6 +54,24 @@ export async function readBase(
     await lock.release();
     throw error;
   }
+}
+
+/**
+ * A compressed archive that no reader would take with what is to be added is not extended. Where another may take its place it is left
+ * behind: the disks' changes since its last state only become more. Elsewhere it may be extended with disks or images left out.
+ * @param size of all that the archive is going to hold
+ * @throws VirtkeepError not_extendable
+ */
+export function refuseTooLarge(
+  { filename, manifest }: BaseArchive,
+  { domainId, fallbackFull }: Pick<StartBackupRequest, 'domainId' | 'fallbackFull'>,
+  size: TarSize,
+  { settings, mostFrames }: Pick<WorkflowDependencies, 'settings' | 'mostFrames'>,
+): void {
+  const reason = whyTooLarge(size, mostFrames);
+  if (reason === null) return;
+  if (fallbackFull) retireArchive(settings, domainId, manifest.backupId);
+  throw notExtendable(filename, reason);
 }
 
 async function manifestOf(
