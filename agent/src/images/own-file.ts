@@ -17,6 +17,11 @@ export interface OwnFile {
   /** The random name under which it is made. */
   claim?: string;
   made?: FileMark;
+  /**
+   * An image may stand on those of the operation that were made before it with the same text, and on no others. Absent where none
+   * stands on another, and in a journal of an earlier version.
+   */
+  stack?: string;
 }
 
 /** Tells a file from another one that has its name. */
@@ -32,18 +37,20 @@ const NO_LINKS = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK'])
 /**
  * Makes an empty file of mode 0600, durably declared before it appears.
  * @param declare writes the effect to the journal
+ * @param stack tells on which other files of the operation it is going to stand
  * @returns what `declare` answered for the file that is there
  * @throws VirtkeepError file_exists, io_failed, disk_full; then there is nothing of ours
  */
 export async function makeOwnFile<T extends { keep(): void }>(
   path: string,
   declare: (effect: OwnFile) => T,
+  stack?: string,
 ): Promise<T> {
   const claim = join(dirname(path), `.virtkeep-${newId()}.claim`);
   const claiming = declare({ type: 'file', path, claim });
   try {
     const made = await claimName(claim, path);
-    const handle = declare({ type: 'file', path, made });
+    const handle = declare({ type: 'file', path, made, ...(stack !== undefined && { stack }) });
     await removePath(claim);
     claiming.keep();
     return handle;

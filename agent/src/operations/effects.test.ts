@@ -171,6 +171,32 @@ test('which of its files stand on one another a recipe knows: it removes one bef
   expect(journal.effects(operationId)).toHaveLength(1);
 });
 
+test('while a layer of one disk cannot be removed only what it stands on stays, whatever pool the other disks are in', async () => {
+  const [base, other, layer] = [
+    { type: 'file' as const, path: '/a/base', stack: 'a' },
+    { type: 'file' as const, path: '/b/disk', stack: 'b' },
+    { type: 'file' as const, path: '/away/layer', stack: 'a' },
+  ];
+  declare(base, other, layer);
+  const gone: string[] = [];
+  let isAway = true;
+  effects = new JournaledEffects(
+    journal,
+    operationId,
+    async effect => {
+      const { path } = effect as typeof base;
+      if (isAway && path === layer.path) throw new Error('not now');
+      gone.push(path);
+    },
+    { log: silent },
+  );
+  await pass();
+  expect(gone).toEqual([other.path]);
+  isAway = false;
+  await pass();
+  expect(gone).toEqual([other.path, layer.path, base.path]);
+});
+
 test('an effect that the result was to replace holds up nothing without one', async () => {
   declare([domain, 'success'], file);
   failing.add('domain');

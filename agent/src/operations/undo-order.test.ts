@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import type { Effect } from '../workflows/context.ts';
-import { type PendingEffect, undoOrder, waitsFor } from './undo-order.ts';
+import { isNeededBy, type PendingEffect, undoOrder, waitsFor } from './undo-order.ts';
 
 const TYPES = [
   ...['frozen_guest', 'paused_guest', 'automatic_state', 'loan', 'removed_state', 'revert', 'unused_layers'],
@@ -36,7 +36,14 @@ test('newest first, but guests before all and what others stand on after them', 
   ]);
 });
 
-test('a file waits for a later one, which may stand on it, and an archive does not', () => {
-  const [base, layer, archive] = pending(['file', 'file', 'archive']);
-  expect([waitsFor(base!, layer!), waitsFor(archive!, layer!)]).toEqual([true, false]);
+test('a layer waits for a later one of its disk, which may stand on it, and for no file of others', () => {
+  const file = (stack?: string): PendingEffect => ({
+    effectId: 1,
+    effect: { type: 'file', path: '/pool/x', ...(stack && { stack }) },
+    when: 'failure',
+  });
+  const [layer, above, other, alone] = [file('a'), file('a'), file('b'), file()];
+  expect([above, other, alone].map(earlier => waitsFor(layer, earlier))).toEqual([true, false, false]);
+  expect([other, alone].map(earlier => waitsFor(alone, earlier))).toEqual([false, false]);
+  expect(isNeededBy(layer, above)).toBe(false);
 });

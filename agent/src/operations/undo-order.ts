@@ -19,8 +19,12 @@ interface UndoRule {
    * them. `goes_on`: they are undone all the same, but for those that name this type in `after`.
    */
   older: 'waits' | 'goes_on';
-  /** One that was made later may stand on it: it waits while such a one is not undone. */
-  stacked?: true;
+  /**
+   * What those have in common that stand on one another, for types of which some do: one waits while a later one of the same stack is
+   * not undone. Unlike all else here this does not bind the recipe itself, which knows when one no longer stands on the other: when its
+   * data were merged into that.
+   */
+  stackOf?: (effect: Effect) => string | undefined;
   /** A guest stands still until it is undone: it comes first and waits for nothing. */
   urgent?: true;
 }
@@ -42,9 +46,13 @@ const RULES: Record<EffectType, UndoRule> = {
   // by the reservation it is known whose the published file is
   reserved_name: { after: ['archive'], older: 'goes_on' },
   replaced_archive: { after: [], older: 'goes_on' },
-  // disks of a domain that is still defined, and copies that a revert is undone with
-  // a base is left for good while a layer, which could not be removed, stands on it
-  file: { after: ['domain', 'revert', 'appended_archive'], older: 'goes_on', stacked: true },
+  file: {
+    // disks of a domain that is still defined, copies that a revert is undone with, an archive's old end
+    after: ['domain', 'revert', 'appended_archive'],
+    older: 'goes_on',
+    // a base that is to be removed under a layer is left for good: the layers of one disk, wherever each lies
+    stackOf: effect => (effect.type === 'file' ? effect.stack : undefined),
+  },
   directory: { after: ['file', 'domain', 'automatic_state', 'changed_disks'], older: 'goes_on' },
   domain: { after: [], older: 'waits' },
   // a failed restore has nothing to pull when its domain is gone
@@ -77,15 +85,22 @@ const urgency = ({ type }: Effect): number => (RULES[type].urgent ? 1 : 0);
 
 const mustPrecede = (first: Effect, second: Effect): boolean => RULES[second.type].after.includes(first.type);
 
-/** Whether an effect waits for one that comes before it in the order and is not undone. */
+/**
+ * Whether an effect waits for one that comes before it in the order and is not undone: for whatever still needs it (`isNeededBy`),
+ * and, the one rule more, for what may stand on it in one stack.
+ */
 export function waitsFor(pending: PendingEffect, earlier: PendingEffect): boolean {
-  const { type } = pending.effect;
-  return isNeededBy(pending, earlier) || (RULES[type].stacked === true && earlier.effect.type === type);
+  return isNeededBy(pending, earlier) || mayStandOn(earlier.effect, pending.effect);
+}
+
+function mayStandOn(upper: Effect, lower: Effect): boolean {
+  const stack = RULES[lower.type].stackOf?.(lower);
+  return stack !== undefined && upper.type === lower.type && RULES[upper.type].stackOf?.(upper) === stack;
 }
 
 /**
- * Whether a recipe may not undo an effect before one that comes before it in the order. Which of its own files stand on one
- * another a recipe knows.
+ * Whether a recipe may not undo an effect before one that comes before it in the order. That is all of `waitsFor` but for stacks: a
+ * recipe that has merged a layer into the one below removes it whatever came later.
  */
 export function isNeededBy({ effect }: PendingEffect, earlier: PendingEffect): boolean {
   if (RULES[effect.type].urgent) return false;

@@ -112,6 +112,15 @@ test('a crash at any moment of making a file leaves nothing of it, and nothing o
   }
 });
 
+test('of a layer it is recorded on which files it may stand', async () => {
+  const run = new Run();
+  await makeNewFile(run.context, at('a.qcow2'), true, 'vda');
+  await run.make('b.qcow2');
+  const made = run.journal.filter(({ struck }) => !struck).map(({ effect }) => effect);
+  expect(made).toMatchObject([{ path: at('a.qcow2'), stack: 'vda' }, { path: at('b.qcow2') }]);
+  expect(made[1]).not.toHaveProperty('stack');
+});
+
 test('a claim that was left is taken away, and the file of the one that won stays', async () => {
   const [winner, loser] = [new Run(), new Run()];
   await winner.make('a.qcow2');

@@ -13,19 +13,21 @@ const TRIES = 5;
  * Makes an empty file that must not exist yet, with what is missing of its directory; both are declared before. What is to be
  * in the file is written into it: one that takes its place would not be known as the operation's own.
  * @param keep it goes only when the operation fails
+ * @param stack of images that are going to stand on one another, the lowest first
  * @throws VirtkeepError file_exists, io_failed, disk_full
  */
 export async function makeNewFile(
   context: OperationContext,
   path: string,
   keep: boolean,
+  stack?: string,
 ): Promise<EffectHandle> {
   if (await exists(path)) throw new VirtkeepError('file_exists', { path });
   const when = keep ? 'failure' : 'always';
   for (let tried = 1; ; tried += 1) {
     await makeDirectoryOf(context, path);
     try {
-      return await makeOwnFile(path, effect => context.effects.begin(effect, when));
+      return await makeOwnFile(path, effect => context.effects.begin(effect, when), stack);
     } catch (error) {
       if (tried === TRIES || (await exists(dirname(path)))) throw error;
     }

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { ManifestDisk } from '../../archive/index.ts';
 import { samplePool } from '../../pools/sample-pool.ts';
-import { joinLayers } from './files.ts';
+import type { Effect } from '../context.ts';
+import { extractFiles, joinLayers } from './files.ts';
 import { MERGED_AT_ONCE } from './fold.ts';
 
 const MIB = 1024 * 1024;
@@ -68,6 +69,48 @@ function expectShows(path: string, index: number): void {
   }).toString();
   expect(said).toBe('');
 }
+
+test('the layers of one disk are declared as a stack of their own, and images as none', async () => {
+  const declared: Effect[] = [];
+  const begin = (effect: Effect) => {
+    declared.push(effect);
+    return { keep: () => declared.splice(declared.indexOf(effect), 1), undo: async () => {} };
+  };
+  const context = { effects: { begin }, progress: { total: () => {}, done: () => {} } };
+  const place = (name: string) => ({ ...layer(0), path: join(dir, name) });
+  const placement = {
+    disks: [
+      {
+        layers: [
+          { ...place('a0'), merged: [place('a1')] },
+          { ...place('a2'), merged: [] },
+        ],
+      },
+      { layers: [{ ...place('b0'), packed: place('b1'), merged: [] }] },
+    ],
+    images: [place('i.iso')],
+    memory: { directory: dir },
+  };
+  type Given = Parameters<typeof extractFiles>;
+  await extractFiles(
+    context as unknown as Given[0],
+    {
+      archive: { members: [], extractMember: async () => {} },
+      state: { memoryMember: null },
+    } as unknown as Given[1],
+    { placement, identity: {}, states: [] } as unknown as Given[2],
+    'chain',
+  );
+  const stacks = declared.map(effect => effect.type === 'file' && [effect.path, effect.stack]);
+  const [a, b] = ['a0', 'b0'].map(name => join(dir, name));
+  expect(stacks).toEqual([
+    [a, a],
+    [join(dir, 'a1'), a],
+    [join(dir, 'a2'), a],
+    [join(dir, 'b1'), b],
+    [join(dir, 'i.iso'), undefined],
+  ]);
+});
 
 describe('the layers of a long life', () => {
   test('become one image', async () => {

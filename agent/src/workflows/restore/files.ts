@@ -25,7 +25,7 @@ import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
 import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
 import { MERGED_AT_ONCE } from './fold.ts';
-import type { DiskShape, FilePlacement } from './placement.ts';
+import type { DiskShape, FilePlacement, LayerPlacement } from './placement.ts';
 import type { OpenedBackup } from './source.ts';
 import type { RestoredState } from './states.ts';
 
@@ -53,6 +53,8 @@ interface WantedFile {
   member: string;
   path: string;
   keep: boolean;
+  /** Of the layers of one disk. */
+  stack?: string;
 }
 
 /**
@@ -69,11 +71,7 @@ export async function extractFiles(
   const memoryPath = (name: string) =>
     freePath(placement.memory.directory, `${identity.uuid}.${name}`, '.memory');
   const wanted: WantedFile[] = [];
-  if (shape !== 'overlay')
-    for (const { member, path, merged, packed } of disks.flatMap(({ layers }) => layers)) {
-      wanted.push(packed ? { ...packed, keep: false } : { member, path, keep: true });
-      wanted.push(...merged.map(layer => ({ ...layer, keep: false })));
-    }
+  if (shape !== 'overlay') for (const { layers } of disks) wanted.push(...layersWanted(layers));
   wanted.push(...images.map(image => ({ ...image, keep: true })));
   const saved: ExtractedMemory['saved'] = [];
   for (const [index, restored] of states.entries()) {
@@ -86,6 +84,14 @@ export async function extractFiles(
   const resume = state.memoryMember === null ? null : await memoryPath('resume');
   if (resume !== null) wanted.push({ member: state.memoryMember!, path: resume, keep: false });
   return { passing: await extractAll(context, archive, wanted), memory: { saved, resume } };
+}
+
+function layersWanted(layers: readonly LayerPlacement[]): WantedFile[] {
+  const stack = layers[0]!.path;
+  return layers.flatMap(({ member, path, merged, packed }) => [
+    packed ? { ...packed, keep: false, stack } : { member, path, keep: true, stack },
+    ...merged.map(layer => ({ ...layer, keep: false, stack })),
+  ]);
 }
 
 /** What a lost VM of the same id has left behind is not overwritten. */
@@ -103,8 +109,8 @@ async function extractAll(
   const sizes = new Map(archive.members.map(member => [member.name, member.sizeBytes]));
   context.progress.total(wanted.reduce((sum, file) => sum + (sizes.get(file.member) ?? 0), 0));
   let doneBytes = 0;
-  for (const { member, path, keep } of wanted) {
-    const handle = await makeNewFile(context, path, keep);
+  for (const { member, path, keep, stack } of wanted) {
+    const handle = await makeNewFile(context, path, keep, stack);
     if (!keep) passing.set(path, handle);
     await archive.extractMember(member, path, {
       signal: context.signal,
