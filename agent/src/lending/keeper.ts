@@ -163,7 +163,8 @@ export class LendingKeeper {
         request: { id },
         entities: domains.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN })),
         locks,
-        // it takes away only what is over
+        // It takes away what is over. Of a VM that moved nothing is merged: whoever merges asks the other nodes about a domain that is
+        // off here (`askElsewhere` in snapshots/merge), and QEMU's locks keep an image that is written to from being merged.
         mayBeCopies: 'all',
         cancellable: false,
         heavy: false,

@@ -3,9 +3,8 @@ import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
 import type { GrowthLimits } from '../archive/index.ts';
 import type { Claims } from '../claims.ts';
-import type { FingerprintStore } from '../disks/index.ts';
 import type { OtherNodes } from '../other-nodes.ts';
-import type { PoolRecord } from '../pools/index.ts';
+import type { PoolRecord, Settings } from '../pools/index.ts';
 
 export interface WorkflowDependencies {
   /** The connection to libvirt. @throws VirtkeepError libvirt_unreachable before the first one */
@@ -29,8 +28,11 @@ export interface WorkflowDependencies {
   swtpmDirectory: string;
   /** Bound of merging an automatic state back, MiB/s; 0 = none. */
   mergeBandwidthMiB: number;
-  /** Where fingerprints of templates are kept; undefined: nowhere, they are computed each time. */
-  settings?: FingerprintStore;
+  /**
+   * Where it is kept what templates' disks hold and which archives are left behind; undefined: nowhere. Fingerprints are computed each
+   * time then.
+   */
+  settings?: Settings;
   /** How long an archive may become; undefined: as long as is right. */
   growthLimits?: GrowthLimits;
   /** Most frames of a compressed archive; undefined: what readers take. */

@@ -1,7 +1,10 @@
 /**
  * A VM that another node knows, too: a migration left its definition behind, or it was copied. The running one is the VM; to
- * start, change, back up or remove the other would destroy its disks, or save what is not its content. Every operation that holds a
- * domain is asked about before its work begins, unless it says that it may work on a copy.
+ * start, change, back up or remove the other would destroy its disks, or save what is not its content. About every domain that an
+ * operation holds it is asked before the work begins, unless that says that the domain may be a copy: those that switch off, remove a
+ * definition without its disks, end loans, restore (which asks for itself), and attach or lend a disk of a template, which never
+ * changes wherever it is defined. A change of description or template mark is no operation and is not asked about: it touches no
+ * disk.
  */
 
 import type { Libvirt } from '@virtkeep/node-libvirt';
