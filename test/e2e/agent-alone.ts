@@ -165,7 +165,7 @@ export class AgentAlone {
   }
 
   /** The operation when it has ended. */
-  async ended(operationId: string, timeoutMs = 120_000): Promise<Operation> {
+  async ended(operationId: string, timeoutMs = 600_000): Promise<Operation> {
     return waitFor(
       `the end of ${operationId}`,
       async () => {

@@ -63,7 +63,7 @@ async function diedOrEnded(id: string): Promise<void> {
     const operation = await alone.operations.get({ id }).catch(() => undefined);
     return operation !== undefined && operation.state !== OperationState.RUNNING;
   };
-  await waitFor('the death of the agent, or the end of the increment', ended, 180_000);
+  await waitFor('the death of the agent, or the end of the increment', ended, 600_000);
 }
 
 /** Extends an archive; when a kill is wanted, the agent dies at a random step first. */
@@ -135,4 +135,4 @@ test(`${INCREMENTS} increments of a running guest: every state is what the guest
     for (let state = 1; state <= archive.states.length; state += 1)
       await expectState(archive, state, state % 2 === 0);
   }
-}, 1_800_000);
+}, 3_600_000);
