@@ -16,6 +16,7 @@ import {
   SECTOR_BYTES,
 } from '../../disks/index.ts';
 import { type Identity, parseSnapshot } from '../../domain-xml/index.ts';
+import { removePieces } from '../../images/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
 import type { EffectHandle, OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -157,7 +158,7 @@ export async function joinLayers(
         const bytes = some.reduce((sum, layer) => sum + layer.sizeBytes, 0);
         await mergeLayers(into, some, signal, share => context.progress.done(doneBytes + share * bytes));
         // from the top: none goes while another stands on it
-        for (const layer of some.toReversed()) await passing.get(layer.path)?.undo(signal);
+        for (const layer of some.toReversed()) await removePiece(layer.path, passing, signal);
         doneBytes += bytes;
       }
     }
@@ -175,7 +176,13 @@ async function unpack(
   await makeNewFile(context, path, true);
   await convertImage(packed.path, path, { signal, sourceFormat: 'qcow2', targetFormat: 'raw' });
   await syncFile(path);
-  await passing.get(packed.path)?.undo(signal);
+  await removePiece(packed.path, passing, signal);
+}
+
+/** What it held is elsewhere now. No domain was ever told of its random name: to look for one costs more than the merge. */
+async function removePiece(path: string, passing: Extracted['passing'], signal: AbortSignal): Promise<void> {
+  await removePieces([path], signal);
+  passing.get(path)?.keep();
 }
 
 /** Puts images on one another, the first on `below`, once each is known to be what it must be. */
