@@ -455,7 +455,8 @@ describe('recovery', () => {
     expect(() => runner.start(options(async () => {}))).toThrow(
       expect.objectContaining({ msgKey: 'domain_busy' }),
     );
-    await until(() => tries > 0);
+    // neither waits for the other
+    await until(() => tries > 1);
     expect(runner.get(id).state).toBe(OperationState.RUNNING);
     undoFails = () => false;
     expect(await ended(id)).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'interrupted' } });
