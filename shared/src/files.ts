@@ -7,12 +7,13 @@ import { errnoOf, fromIoError } from './errors.ts';
  * @throws the file system's own error, ENOENT when the directory is gone too
  */
 export async function syncDirectoryOf(path: string): Promise<void> {
-  const directory = await open(dirname(path), 'r');
-  try {
-    await directory.sync();
-  } finally {
-    await directory.close();
-  }
+  await syncDirectory(dirname(path));
+}
+
+/** As `syncDirectoryOf`, of the directory itself. @throws the file system's own error */
+export async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  await directory.sync().finally(() => directory.close());
 }
 
 /**

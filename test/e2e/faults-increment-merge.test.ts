@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { readLayers } from '../../agent/src/disks/index.ts';
-import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archive-tools.ts';
+import { checkFileSystem, notesOf } from '../integration/archive-tools.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone, fileOf } from './agent-alone.ts';
@@ -67,17 +67,7 @@ async function expectSound(): Promise<void> {
   expect(await guest.snapshots()).toHaveLength(3);
   expect((await guest.sh('cat /mnt/vda/note')).trim()).toBe(texts.at(-1));
   await expectChainSound();
-  const directory = await untar(archive.path, join(alone.world.dir, 'unpacked'));
-  for (const [index, text] of texts.entries()) {
-    const name = `${String(index + 1).padStart(4, '0')}_manifest.json`;
-    const manifest = JSON.parse(readFileSync(join(directory, name), 'utf8')) as {
-      disks: { layers: { member: string }[] }[];
-    };
-    const members = manifest.disks[0]!.layers.map(({ member }) => member);
-    const image = await joinLayers(directory, members);
-    await checkFileSystem(image);
-    expect((await fileInside(image, 'note')).trim()).toBe(text);
-  }
+  expect(await notesOf(archive.path, join(alone.world.dir, 'unpacked'), texts.length)).toEqual(texts);
 }
 
 /** Every layer that the guest stands on is a sound image, and its own file system is clean. */

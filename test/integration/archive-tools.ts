@@ -1,5 +1,5 @@
 /** Archives and images seen through other programs than ours. */
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { run, succeeds } from '../lab/run.ts';
 
@@ -64,4 +64,21 @@ export async function fileInside(image: string, path: string): Promise<string> {
   } finally {
     rmSync(raw, { force: true });
   }
+}
+
+/** The file `note` on the first disk of each state of an archive, from the first on; the file systems are checked. */
+export async function notesOf(path: string, directory: string, states: number): Promise<string[]> {
+  await untar(path, directory);
+  const notes: string[] = [];
+  for (let state = 1; state <= states; state += 1) {
+    const name = `${String(state).padStart(4, '0')}_manifest.json`;
+    const manifest = JSON.parse(readFileSync(join(directory, name), 'utf8')) as {
+      disks: { layers: { member: string }[] }[];
+    };
+    const members = manifest.disks[0]!.layers.map(({ member }) => member);
+    const image = await joinLayers(directory, members);
+    await checkFileSystem(image);
+    notes.push((await fileInside(image, 'note')).trim());
+  }
+  return notes;
 }

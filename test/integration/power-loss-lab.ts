@@ -254,7 +254,7 @@ export class PowerLossLab {
 
   async #check(at: number): Promise<void> {
     const where = { at, during: this.during(at) };
-    await this.#lab.check(this.#guest);
+    await this.#lab.check(this.#guest, true);
     const view = await this.#view();
     expect({ ...where, view, isKnown: possible(this.#views, at).includes(view) }).toMatchObject({
       isKnown: true,

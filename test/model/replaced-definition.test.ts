@@ -4,12 +4,13 @@
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import type { OtherNodes } from '../../agent/src/other-nodes.ts';
 import { mergeState, removeAutomaticState } from '../../agent/src/snapshots/index.ts';
 import { withSources } from '../../agent/src/snapshots/state-xml.ts';
+import { skipPauses } from './pauses.ts';
 import type { Machine } from './scripted-machine.ts';
 import { expectedContent, silent, World } from './world.ts';
 
@@ -87,16 +88,7 @@ function replace(world: World, { machine, lower }: Vm): void {
   machine.config = withSources(machine.config!, { vda: { path: lower, format: 'qcow2', block: false } });
 }
 
-/** The pauses between two tries are not waited for. */
-const PAUSE_MS = 3_000;
-const { setTimeout: patient } = globalThis;
-beforeAll(() => {
-  globalThis.setTimeout = ((work: () => void, delayMs = 0, ...rest: []) =>
-    patient(work, delayMs <= PAUSE_MS ? 0 : delayMs, ...rest)) as typeof setTimeout;
-});
-afterAll(() => {
-  globalThis.setTimeout = patient;
-});
+skipPauses();
 
 /** @returns whether the merge got to that point */
 async function interfere(kind: Case, at: number, killed: boolean, starts: boolean): Promise<boolean> {

@@ -1,8 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, describe, expect, test } from '@jest/globals';
 import type { Effect } from '../../agent/src/workflows/context.ts';
 import { ROOT } from '../lab/paths.ts';
+import { skipPauses } from './pauses.ts';
 import { patchNode } from './run-of-agent.ts';
 import type { StoryName } from './stories/index.ts';
 
@@ -19,17 +20,8 @@ const ENOUGH_HISTORIES = 50;
 
 const MAX_HISTORY_MS = 120_000;
 
-/** The pauses between two tries are not waited for. */
-const PAUSE_MS = 3_000;
-const { setTimeout: patient } = globalThis;
-beforeAll(() => {
-  globalThis.setTimeout = ((work: () => void, delayMs = 0, ...rest: []) =>
-    patient(work, delayMs <= PAUSE_MS ? 0 : delayMs, ...rest)) as typeof setTimeout;
-});
-afterAll(() => {
-  globalThis.setTimeout = patient;
-  unpatch();
-});
+skipPauses();
+afterAll(unpatch);
 
 const NAMES = Object.keys(STORIES) as StoryName[];
 

@@ -23,21 +23,25 @@ export function tarSizeOf(members: Manifest['members']): TarSize {
   return { bytes: last === undefined ? 0 : last.dataOffset + last.sizeBytes, members: members.length };
 }
 
+/** The most bytes that readers take of a compressed tar, when it has more; null when it has not. */
+const limitExceeded = (size: TarSize, maxFrames: number): number | null =>
+  framesOfTar(size) > maxFrames ? maxFrames * BLOCK_BYTES : null;
+
 /**
  * Asked before a compressed archive is written: readers take no larger one, and a backup that cannot be read is none.
  * @param archive its path, or whose archive it is going to be
  * @throws VirtkeepError archive_too_large
  */
 export function requireReadable(archive: string, size: TarSize, maxFrames = MAX_DATA_FRAMES): void {
-  if (framesOfTar(size) <= maxFrames) return;
-  const limit = maxFrames * BLOCK_BYTES;
+  const limit = limitExceeded(size, maxFrames);
+  if (limit === null) return;
   throw new VirtkeepError('archive_too_large', { path: archive, bytes: size.bytes, limit_bytes: limit });
 }
 
 /** Why a compressed archive cannot be extended to that size, as a sentence without its full stop; null: readers take it. */
 export function whyTooLarge(size: TarSize, maxFrames = MAX_DATA_FRAMES): string | null {
-  if (framesOfTar(size) <= maxFrames) return null;
-  const limit = maxFrames * BLOCK_BYTES;
+  const limit = limitExceeded(size, maxFrames);
+  if (limit === null) return null;
   return `with this increment it would hold ${size.bytes} bytes, and ${limit} are the most that can be read back: a new one is to be begun`;
 }
 

@@ -2,9 +2,10 @@
  * What libvirt wrote down last, made to survive a power cut. It flushes a new file's content and renames it into place, but not
  * the directory (9.0): on a file system of its own the former definition may come back, and name an image that went meanwhile.
  */
-import { open, readdir, stat } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
+import { syncDirectory } from '@virtkeep/shared/files';
 import { LIBVIRT_PLACES } from './room.ts';
 
 /** What was changed longer ago every file system has written by itself, within a minute at most. */
@@ -29,8 +30,7 @@ async function flushRecent(path: string): Promise<boolean> {
   try {
     // a clock that was set back makes it recent, too
     if (Date.now() - (await stat(path)).ctimeMs > RECENT_MS) return false;
-    const directory = await open(path, 'r');
-    await directory.sync().finally(() => directory.close());
+    await syncDirectory(path);
     return true;
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return false;

@@ -67,11 +67,13 @@ async function pictureOf(
       ? { states: [], automatic: [] }
       : await loadAllStates(domain);
   const { metadata } = parseDomain(live ?? config ?? '', domain.name);
-  const liveTops = live === null ? new Map<string, LiveTop>() : await liveTopsOf(libvirt, domain, live);
-  const configTops = config === null ? new Map<string, string>() : await topsOf(libvirt, config);
+  const liveDisks: Disks = live === null ? new Map() : await disksOf(libvirt, live);
+  const configDisks: Disks = config === null ? new Map() : await disksOf(libvirt, config);
+  const liveTops = await liveTopsOf(domain, liveDisks);
+  const configTops = topsOf(configDisks);
   const files = new Files();
   if (made) await files.addMade(made.files);
-  for (const xml of [live, config]) if (xml !== null) await files.addDisks(await disksOf(libvirt, xml));
+  for (const disks of [liveDisks, configDisks]) await files.addDisks(disks);
   for (const { overlays, frozen, frozenFormats = {}, memoryPath } of [...states, ...automatic]) {
     for (const [target, overlay] of Object.entries(overlays)) {
       await files.addChain(overlay, 'qcow2');
@@ -132,8 +134,10 @@ async function isBeingMade(domain: Domain, live: string, { overlays }: MadeFiles
   }
 }
 
+type Disks = ReadonlyMap<string, DiskState>;
+
 /** Per target the disk's top; of one that is given as a volume the file that it is. */
-async function disksOf(libvirt: Libvirt, xml: string): Promise<Map<string, DiskState>> {
+async function disksOf(libvirt: Libvirt, xml: string): Promise<Disks> {
   const disks = diskStates(xml);
   for (const [target, disk] of disks) {
     const { sourcePath, volume, mirror } = disk;
@@ -160,9 +164,9 @@ const JOB_WORDS: Record<number, string> = {
   [BlockJobType.BACKUP]: 'backup',
 };
 
-async function liveTopsOf(libvirt: Libvirt, domain: Domain, xml: string): Promise<Map<string, LiveTop>> {
+async function liveTopsOf(domain: Domain, disks: Disks): Promise<Map<string, LiveTop>> {
   const tops = new Map<string, LiveTop>();
-  for (const [targetDev, { sourcePath, mirror }] of await disksOf(libvirt, xml)) {
+  for (const [targetDev, { sourcePath, mirror }] of disks) {
     if (sourcePath === null) continue;
     const info = await domain.blockJobInfo(targetDev);
     const job = info && (JOB_WORDS[info.type] ?? 'block');
@@ -171,10 +175,9 @@ async function liveTopsOf(libvirt: Libvirt, domain: Domain, xml: string): Promis
   return tops;
 }
 
-async function topsOf(libvirt: Libvirt, xml: string): Promise<Map<string, string>> {
+function topsOf(disks: Disks): Map<string, string> {
   const found = new Map<string, string>();
-  for (const [targetDev, { sourcePath }] of await disksOf(libvirt, xml))
-    if (sourcePath !== null) found.set(targetDev, sourcePath);
+  for (const [targetDev, { sourcePath }] of disks) if (sourcePath !== null) found.set(targetDev, sourcePath);
   return found;
 }
 
@@ -199,7 +202,7 @@ async function pathsOfChain(top: string, format: string): Promise<string[]> {
 class Files {
   readonly found = new Map<string, string | null>();
 
-  async addDisks(disks: Map<string, DiskState>): Promise<void> {
+  async addDisks(disks: Disks): Promise<void> {
     for (const { sourcePath, driverType } of disks.values())
       if (sourcePath !== null) await this.addChain(sourcePath, driverType ?? 'raw');
   }

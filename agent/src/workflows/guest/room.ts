@@ -2,11 +2,11 @@
  * A QEMU without room for what its guest writes stands still until there is some, and the one of libguestfs's appliance tells nobody:
  * its program would wait for hours. So the room is watched while a program works on images, and the program is ended when there is none.
  */
-import { statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
+import { fsFacts } from '../../pools/index.ts';
 
 const POLL_MS = 2_000;
 /** An image grows by clusters, and by tables of them. */
@@ -45,8 +45,8 @@ async function watch(images: readonly string[], ending: AbortSignal, full: Abort
 /** What cannot be looked at has no say: the work tells what is wrong with it. */
 async function withoutRoom(images: readonly string[]): Promise<VirtkeepError | undefined> {
   for (const path of images) {
-    const facts = await statfs(dirname(path)).catch(() => undefined);
-    if (facts && facts.bavail * facts.bsize < LEAST_BYTES) return new VirtkeepError('disk_full', { path });
+    const facts = await fsFacts(dirname(path)).catch(() => undefined);
+    if (facts && facts.available < LEAST_BYTES) return new VirtkeepError('disk_full', { path });
   }
   return undefined;
 }
