@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { openArchive, whenLocksAreMissing } from './archive/index.ts';
+import { openArchive, trustEveryArchive, whenLocksAreMissing } from './archive/index.ts';
 import { Claims } from './claims.ts';
 import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
@@ -91,6 +91,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     pools: signal => inventory.pools(signal),
     otherNodes: questions,
     claims: new Claims(),
+    trustOf: trustEveryArchive,
     filesChanged: poolId => inventory.filesChanged(poolId),
     log,
     version: AGENT_VERSION,

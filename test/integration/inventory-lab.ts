@@ -11,7 +11,7 @@ import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/ag
 import type { PoolServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
-import { openArchive } from '../../agent/src/archive/index.ts';
+import { openArchive, trustEveryArchive } from '../../agent/src/archive/index.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
 import { poolService } from '../../agent/src/grpc/pool-service.ts';
@@ -79,6 +79,7 @@ export class InventoryLab {
       pools: signal => this.inventory.pools(signal),
       otherNodes: NOBODY_ASKED,
       claims: new Claims(),
+      trustOf: trustEveryArchive,
       filesChanged: id => this.inventory.filesChanged(id),
       log,
       version: '0.0.0-test',

@@ -31,5 +31,6 @@ export { type Archive, openArchive, verifyArchive } from './reader.ts';
 export { removeArchive } from './remove.ts';
 export { freeName, ownsName, reserveName } from './reserve.ts';
 export { undoAppend } from './tail.ts';
+export { type ArchiveTrust, type TrustOf, trustEveryArchive } from './trust.ts';
 export type { ArchiveProblem, FinishedArchive, FinishOptions, VerifyResult } from './types.ts';
 export { ArchiveWriter } from './writer.ts';
