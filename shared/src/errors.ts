@@ -186,6 +186,11 @@ export const ERRORS = {
     'The path {path} is taken by a file that is not part of this backup. Give a data pool to restore to.',
   ),
   path_outside_pool: fixed('40931', 'The path {path} leaves its data pool {pool}.'),
+  not_a_file: fixed(
+    '40990',
+    '{path} is {what}. Only regular files are read in a data pool; put the file itself there, or remove it.',
+  ),
+  file_too_large: fixed('40991', '{path} has {bytes} bytes; at most {limit} are read of such a file.'),
   pool_busy: passing(
     '40932',
     'The data pool {pool} is used by operation {operation} ({kind}). Wait for its end or cancel it.',

@@ -11,10 +11,15 @@ export const MAX_MANIFEST_BYTES = 16 * 1024 * 1024;
 /** Most bytes of manifests, and most of them, that are read because others continue them. */
 export const MAX_CHAIN_BYTES = 64 * 1024 * 1024;
 export const MAX_CHAIN_MANIFESTS = 1_000;
-/** Most frames of a seek table: 32 TiB of data; the table takes 28 bytes of memory a frame. */
+/** Most frames of a seek table: 32 TiB of data; the table takes 20 bytes of memory a frame. */
 export const MAX_FRAMES = 8 * 1024 * 1024;
 /** Most frames before an archive's manifest and end are written, which take a few more. */
 export const MAX_DATA_FRAMES = MAX_FRAMES - 64;
+
+/** Largest hash file: a line of every member. */
+export const MAX_SIDECAR_BYTES = MAX_MEMBERS * 512;
+/** Largest saved end of an archive: its seek table, its last frames, and its hash file. */
+export const MAX_TAIL_FILE_BYTES = MAX_FRAMES * 12 + MAX_SIDECAR_BYTES + 64 * 1024 * 1024;
 
 /** What makes an archive too long to be extended once more. */
 export interface GrowthLimits {

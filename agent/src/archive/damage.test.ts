@@ -165,7 +165,7 @@ describe('foreign archives', () => {
         msgKey: 'archive_unsupported',
       });
     }
-    await expect(openArchive(dir.path, signal)).rejects.toMatchObject({ msgKey: 'archive_unsupported' });
+    await expect(openArchive(dir.path, signal)).rejects.toMatchObject({ msgKey: 'not_a_file' });
     await expect(openArchive(dir.at('absent'), signal)).rejects.toMatchObject({ msgKey: 'io_failed' });
   });
 

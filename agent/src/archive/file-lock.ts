@@ -4,9 +4,10 @@
  * removal). A lock of the open file description goes when its holder dies, whatever way, and NFSv4 and CIFS carry it to
  * the other nodes. Where a file system has none the controller's record of readers and writers is all there is.
  */
-import { type FileHandle, open, stat } from 'node:fs/promises';
+import { type FileHandle, lstat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { openForeign } from '@virtkeep/shared/foreign-file';
 import { isLocked, type LockRange, setLock } from './syscalls.ts';
 
 /** Far behind all data: on CIFS nobody may read or write what is locked. */
@@ -44,7 +45,7 @@ export function whenLocksAreMissing(tell: TellMissing): void {
 
 /**
  * Locks a file that exists, and makes sure that the path still names it then.
- * @throws VirtkeepError file_busy, io_failed (also when there is no such file), pool_read_only
+ * @throws VirtkeepError file_busy, not_a_file, io_failed (also when there is no such file), pool_read_only
  */
 export async function lockFile(path: string, mode: LockMode): Promise<FileLock> {
   for (let opening = 1; opening <= MAX_OPENINGS; opening += 1) {
@@ -112,13 +113,14 @@ class HeldLock implements FileLock {
 }
 
 async function opened(path: string, mode: LockMode): Promise<{ handle: FileHandle; mayWrite: boolean }> {
-  const flags = mode === 'exclusive' ? 'r+' : 'r';
   try {
-    const handle = await open(path, flags).catch((error: unknown) => {
-      if (mode === 'exclusive' && errnoOf(error) === 'EACCES') return null;
-      throw error;
-    });
-    return { handle: handle ?? (await open(path, 'r')), mayWrite: handle !== null };
+    const handle = await openForeign(path, mode === 'exclusive' ? 'update' : 'read').catch(
+      (error: unknown) => {
+        if (mode === 'exclusive' && errnoOf(error) === 'EACCES') return null;
+        throw error;
+      },
+    );
+    return { handle: handle ?? (await openForeign(path)), mayWrite: handle !== null };
   } catch (error) {
     throw fromIoError(error, 'opening', path);
   }
@@ -158,7 +160,7 @@ async function tellOnce(handle: FileHandle, path: string): Promise<void> {
 /** Between opening and locking it may have been removed, and the name given to another. */
 async function isStillNamed(handle: FileHandle, path: string): Promise<boolean> {
   try {
-    const [locked, named] = [await handle.stat(), await stat(path)];
+    const [locked, named] = [await handle.stat(), await lstat(path)];
     return locked.dev === named.dev && locked.ino === named.ino;
   } catch (error) {
     if (['ENOENT', 'ESTALE'].includes(errnoOf(error) ?? '')) return false;

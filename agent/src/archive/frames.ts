@@ -1,5 +1,6 @@
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import zstd from 'zstd-napi/binding.js';
+import { MAX_FRAMES } from './bounds.ts';
 import { COMPRESSED_ROOM } from './layout.ts';
 import type { SeekTable } from './seek-table.ts';
 import type { ArchiveFile } from './tar-source.ts';
@@ -18,7 +19,7 @@ export async function walkFrames(file: ArchiveFile, signal: AbortSignal): Promis
   const rawOffsets = [0];
   let buffer: Buffer = Buffer.alloc(0);
   let bufferOffset = 0;
-  for (let at = 0; at < file.sizeBytes; ) {
+  for (let at = 0; at < file.sizeBytes && fileOffsets.length <= MAX_FRAMES; ) {
     throwIfAborted(signal);
     let frame = frameIn(buffer.subarray(at - bufferOffset));
     if (frame === undefined) {

@@ -1,6 +1,7 @@
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { openForeign } from '@virtkeep/shared/foreign-file';
 import { MAX_FRAMES, MAX_MANIFEST_BYTES } from './bounds.ts';
 import { type FileLock, fileBusy, isBeingWritten, lockFile } from './file-lock.ts';
 import { foreignMember } from './foreign-member.ts';
@@ -9,7 +10,7 @@ import { type Manifest, parseManifest } from './manifest.ts';
 import { ManifestReader } from './manifest-reader.ts';
 import { isManifestName } from './names.ts';
 import { type Salvaged, salvage } from './salvage.ts';
-import { decodeSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
+import { readSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
 import { scanStream } from './stream.ts';
 import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from './tar-format.ts';
 import { ArchiveFile, PlainSource, readerOf, SeekableSource, type TarSource } from './tar-source.ts';
@@ -47,7 +48,7 @@ export type Holding = 'shared' | 'none' | FileLock;
 /**
  * Opens a file and finds its members: from the manifest at the end, else by walking the headers. Damage is returned
  * as `fault` with what could be read; the caller closes the file.
- * @throws VirtkeepError io_failed, canceled, archive_unsupported; file_busy when another node writes it
+ * @throws VirtkeepError io_failed, canceled, archive_unsupported, not_a_file; file_busy when another node writes it
  */
 export async function inspect(
   path: string,
@@ -74,7 +75,6 @@ async function openHeld(path: string, holding: Holding): Promise<ArchiveFile> {
   const close = () => lock?.release() ?? handle.close();
   try {
     const status = await handle.stat();
-    if (!status.isFile()) throw unsupported(path, 'it is not a file');
     return new ArchiveFile(handle, path, status.size, close);
   } catch (error) {
     await close();
@@ -84,7 +84,7 @@ async function openHeld(path: string, holding: Holding): Promise<ArchiveFile> {
 
 async function opened(path: string): Promise<FileHandle> {
   try {
-    return await open(path, 'r');
+    return await openForeign(path);
   } catch (error) {
     throw fromIoError(error, 'opening', path);
   }
@@ -149,7 +149,8 @@ async function accessOf(file: ArchiveFile): Promise<Access | string> {
   if (tableBytes === undefined) return { kind: 'stream', checked: false };
   if (tableBytes > sizeBytes) return 'its seek table is larger than the file';
   if (tableBytes > MAX_FRAMES * 12) throw unsupported(path, 'its seek table is too large');
-  const table = decodeSeekTable(await file.read(sizeBytes - tableBytes, tableBytes), sizeBytes);
+  const readAt = (offset: number, lengthBytes: number) => file.read(offset, lengthBytes);
+  const table = await readSeekTable(readAt, tableBytes, sizeBytes);
   if (typeof table === 'string') return table;
   return { kind: 'seekable', table, source: new SeekableSource(file, table) };
 }

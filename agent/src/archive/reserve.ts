@@ -3,10 +3,11 @@
  * exclusively, that names its owner. While the owner writes, it holds that file's lock, so a reservation of a writer that
  * died keeps nobody else from the name. It is removed after the commit: until then it proves whose the published file is.
  */
-import { link, open, readFile, rm } from 'node:fs/promises';
+import { link, open, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { exists, removePath } from '@virtkeep/shared/files';
+import { readForeign, writeFresh } from '@virtkeep/shared/foreign-file';
 import { type FileLock, lockFile } from './file-lock.ts';
 import { lacksLinks } from './publish.ts';
 
@@ -69,10 +70,10 @@ export async function freeName(path: string, owner: string): Promise<void> {
 async function made(reservation: string, owner: string): Promise<boolean> {
   const unfinished = unfinishedPathOf(reservation, owner);
   try {
-    await writeOwner(unfinished, 'w', owner);
+    await writeFresh(unfinished, owner);
     await link(unfinished, reservation).catch(async (error: unknown) => {
       if (!lacksLinks(error)) throw error;
-      await writeOwner(reservation, 'wx', owner);
+      await writeNew(reservation, owner);
     });
     return true;
   } catch (error) {
@@ -83,8 +84,8 @@ async function made(reservation: string, owner: string): Promise<boolean> {
   }
 }
 
-async function writeOwner(path: string, flags: 'w' | 'wx', owner: string): Promise<void> {
-  const file = await open(path, flags, 0o600);
+async function writeNew(path: string, owner: string): Promise<void> {
+  const file = await open(path, 'wx', 0o600);
   try {
     await file.writeFile(owner);
     await file.sync();
@@ -114,13 +115,14 @@ async function write({ handle, path }: FileLock, owner: string): Promise<void> {
   }
 }
 
-/** Null when there is no reservation; empty for one that was cut off while it was made, where there are no hard links. */
+/** Null when there is no reservation; empty for what is none, and for one that was cut off while it was made, where there are no hard links. */
 async function ownerIn(path: string): Promise<string | null> {
   const reservation = reservationPathOf(path);
   try {
-    return (await readFile(reservation)).toString('utf8', 0, MAX_OWNER_BYTES);
+    return (await readForeign(reservation, MAX_OWNER_BYTES)).toString('utf8');
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return null;
+    if (hasKey(error, 'file_too_large')) return '';
     throw fromIoError(error, 'reading', reservation);
   }
 }

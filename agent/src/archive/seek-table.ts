@@ -96,27 +96,64 @@ export function seekTableBytes(footer: Buffer): number | undefined {
   return HEADER_BYTES + footer.readUInt32LE(0) * entryBytes + SEEK_FOOTER_BYTES;
 }
 
+/** So much of a table is in memory at a time while it is read. */
+const PIECE_ENTRIES = 64 * 1024;
+
 /**
- * Decodes a whole seek table, or says what is wrong: it must account for every byte of the file before it.
+ * Reads the seek table at the end of a file, or says what is wrong: it must account for every byte of the file before it, in
+ * frames that can be frames. All of it is looked through before memory is taken for it, so that a small file that claims millions of
+ * frames costs none.
+ * @param readAt reads from the file; fewer bytes only at its end
+ * @param tableBytes what the footer says
  */
-export function decodeSeekTable(table: Buffer, fileBytes: number): SeekTable | string {
-  if (seekTableBytes(table.subarray(-SEEK_FOOTER_BYTES)) !== table.length) return 'its seek table is torn';
-  if (table.readUInt32LE(0) !== SKIPPABLE_MAGIC || table.readUInt32LE(4) !== table.length - HEADER_BYTES)
-    return 'its seek table is torn';
-  const frameCount = table.readUInt32LE(table.length - 9);
-  const entryBytes = (table.length - HEADER_BYTES - SEEK_FOOTER_BYTES) / Math.max(frameCount, 1);
+export async function readSeekTable(
+  readAt: (offset: number, lengthBytes: number) => Promise<Buffer>,
+  tableBytes: number,
+  fileBytes: number,
+): Promise<SeekTable | string> {
+  const start = fileBytes - tableBytes;
+  const footer = await readAt(fileBytes - SEEK_FOOTER_BYTES, SEEK_FOOTER_BYTES);
+  const header = await readAt(start, HEADER_BYTES);
+  const isTorn =
+    seekTableBytes(footer) !== tableBytes ||
+    header.length !== HEADER_BYTES ||
+    header.readUInt32LE(0) !== SKIPPABLE_MAGIC ||
+    header.readUInt32LE(4) !== tableBytes - HEADER_BYTES;
+  if (isTorn) return 'its seek table is torn';
+  const frameCount = footer.readUInt32LE(0);
+  const hasChecksums = (footer[4]! & CHECKSUM_FLAG) !== 0;
+  const entryBytes = hasChecksums ? ENTRY_BYTES : ENTRY_BYTES - 4;
+
+  async function* pieces(): AsyncGenerator<Buffer> {
+    for (let done = 0; done < frameCount; done += PIECE_ENTRIES) {
+      const lengthBytes = Math.min(PIECE_ENTRIES, frameCount - done) * entryBytes;
+      yield await readAt(start + HEADER_BYTES + done * entryBytes, lengthBytes);
+    }
+  }
+
+  let [compressedBytes, rawBytes] = [0, 0];
+  for await (const piece of pieces())
+    for (let at = 0; at + entryBytes <= piece.length; at += entryBytes) {
+      const frameBytes = piece.readUInt32LE(at);
+      if (frameBytes < FRAME_START_BYTES) return 'its seek table has a frame that is none';
+      compressedBytes += frameBytes;
+      rawBytes += piece.readUInt32LE(at + 4);
+    }
+  if (compressedBytes !== start)
+    return 'its seek table does not fit the file: the file is truncated or was changed';
+  if (!Number.isSafeInteger(rawBytes)) return 'its seek table claims an impossible size';
+
   const fileOffsets = new Float64Array(frameCount + 1);
   const rawOffsets = new Float64Array(frameCount + 1);
-  const checksums = entryBytes === ENTRY_BYTES ? new Uint32Array(frameCount) : undefined;
-  for (let index = 0; index < frameCount; index++) {
-    const entry = HEADER_BYTES + index * entryBytes;
-    fileOffsets[index + 1] = fileOffsets[index]! + table.readUInt32LE(entry);
-    rawOffsets[index + 1] = rawOffsets[index]! + table.readUInt32LE(entry + 4);
-    if (checksums !== undefined) checksums[index] = table.readUInt32LE(entry + 8);
-  }
-  if (fileOffsets[frameCount] !== fileBytes - table.length)
-    return 'its seek table does not fit the file: the file is truncated or was changed';
-  if (!Number.isSafeInteger(rawOffsets[frameCount])) return 'its seek table claims an impossible size';
+  const checksums = hasChecksums ? new Uint32Array(frameCount) : undefined;
+  let index = 0;
+  for await (const piece of pieces())
+    for (let at = 0; at + entryBytes <= piece.length; at += entryBytes, index++) {
+      fileOffsets[index + 1] = fileOffsets[index]! + piece.readUInt32LE(at);
+      rawOffsets[index + 1] = rawOffsets[index]! + piece.readUInt32LE(at + 4);
+      if (checksums !== undefined) checksums[index] = piece.readUInt32LE(at + 8);
+    }
+  if (fileOffsets[frameCount] !== start) return 'its seek table was changed while it was read';
   return { frameCount, fileOffsets, rawOffsets, ...(checksums && { checksums }) };
 }
 

@@ -1,6 +1,7 @@
-import { rename, writeFile } from 'node:fs/promises';
+import { rename } from 'node:fs/promises';
 import { fromIoError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { writeFresh } from '@virtkeep/shared/foreign-file';
 import type { MemberRecord } from './manifest.ts';
 import { sha256PathOf } from './names.ts';
 
@@ -13,7 +14,7 @@ import { sha256PathOf } from './names.ts';
 export async function writeHashes(archivePath: string, members: readonly MemberRecord[]): Promise<string> {
   const path = sha256PathOf(archivePath);
   try {
-    await writeFile(path, linesOf(members), { mode: 0o600, flush: true });
+    await writeFresh(path, linesOf(members));
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }
@@ -28,7 +29,7 @@ export async function replaceHashes(
 ): Promise<string> {
   const path = sha256PathOf(archivePath);
   try {
-    await writeFile(temporary, linesOf(members), { mode: 0o600, flush: true });
+    await writeFresh(temporary, linesOf(members));
     await rename(temporary, path);
     await syncDirectoryOf(path);
   } catch (error) {

@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
-import { constants } from 'node:fs';
-import { type FileHandle, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { type FileHandle, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
+import { openForeign, readForeign, writeFresh } from '@virtkeep/shared/foreign-file';
 import { z } from 'zod';
+import { MAX_SIDECAR_BYTES, MAX_TAIL_FILE_BYTES } from './bounds.ts';
 import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
 import { sha256PathOf } from './names.ts';
 
@@ -71,7 +72,7 @@ export async function saveTail(
       });
     const tail = Buffer.alloc(sizeBytes - offset);
     await archive.read(tail, 0, tail.length, offset);
-    const sidecar = await readFile(sha256PathOf(path)).catch(absentAs(null));
+    const sidecar = await readForeign(sha256PathOf(path), MAX_SIDECAR_BYTES).catch(absentAs(null));
     const before = await hashBefore(archive, offset);
     await writeTail(tailPath, { sizeBytes, offset, tail, sidecar, before, durable: false });
   } catch (error) {
@@ -86,7 +87,8 @@ export async function saveTail(
  */
 export async function markDurable(tailPath: string): Promise<void> {
   try {
-    await writeTail(tailPath, { ...decode(await readFile(tailPath), tailPath), durable: true });
+    const bytes = await readForeign(tailPath, MAX_TAIL_FILE_BYTES);
+    await writeTail(tailPath, { ...decode(bytes, tailPath), durable: true });
   } catch (error) {
     throw fromIoError(error, 'writing', tailPath);
   }
@@ -94,7 +96,7 @@ export async function markDurable(tailPath: string): Promise<void> {
 
 async function writeTail(tailPath: string, saved: SavedTail): Promise<void> {
   const unfinished = tailNames.unfinished(tailPath);
-  await writeFile(unfinished, encode(saved), { mode: 0o600, flush: true });
+  await writeFresh(unfinished, encode(saved));
   await rename(unfinished, tailPath);
   await syncDirectoryOf(tailPath);
 }
@@ -135,7 +137,7 @@ export async function removeTail(tailPath: string): Promise<void> {
 
 /** Null when there is none. @throws VirtkeepError archive_damaged */
 export async function readTail(tailPath: string): Promise<SavedTail | null> {
-  const bytes = await readFile(tailPath).catch(absentAs(null));
+  const bytes = await readForeign(tailPath, MAX_TAIL_FILE_BYTES).catch(absentAs(null));
   return bytes === null ? null : decode(bytes, tailPath);
 }
 
@@ -194,7 +196,7 @@ function decode(bytes: Buffer, tailPath: string): SavedTail {
 
 /** False when the archive is gone, or another has its name: there is nothing to put back to. */
 async function putBack(path: string, { sizeBytes, offset, tail, before }: SavedTail): Promise<boolean> {
-  const file = await open(path, constants.O_RDWR).catch(absentAs(null));
+  const file = await openForeign(path, 'update').catch(absentAs(null));
   if (file === null) return false;
   try {
     if (before !== undefined && before !== (await hashBefore(file, offset))) return false;
@@ -223,13 +225,13 @@ async function writeAt(file: FileHandle, bytes: Buffer, offset: number): Promise
 
 async function putSidecarBack(path: string, tailPath: string, sidecar: Buffer | null): Promise<void> {
   const name = sha256PathOf(path);
-  const now = await readFile(name).catch(absentAs(null));
+  const now = await readForeign(name, MAX_SIDECAR_BYTES).catch(absentAs(null));
   if (sidecar === null) {
     if (now !== null) await rm(name, { force: true });
     return;
   }
   if (now?.equals(sidecar)) return;
   const unfinished = tailNames.sidecar(tailPath);
-  await writeFile(unfinished, sidecar, { mode: 0o600, flush: true });
+  await writeFresh(unfinished, sidecar);
   await rename(unfinished, name);
 }

@@ -3,9 +3,11 @@
  * sizes and chains of hundreds of disks and cannot start a process for each, and a foreign image must be judged before
  * QEMU opens it, since QEMU opens the files it names.
  */
+import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { fromIoError } from '@virtkeep/shared/errors';
+import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
 import { roundUp } from '@virtkeep/shared/units';
 
 export interface ImageHeader {
@@ -42,13 +44,16 @@ const FEATURE_DATA_FILE = 0b100n;
 /**
  * Reads an image's header; anything that is not qcow2 is raw, of its file's or device's size.
  * @param offset where the image begins in the file (a layer inside an archive)
- * @throws VirtkeepError io_failed
+ * @throws VirtkeepError io_failed, not_a_file
  */
 export async function readImageHeader(path: string, offset = 0): Promise<ImageHeader> {
   let file: FileHandle | undefined;
   try {
-    file = await open(path, 'r');
+    // without waiting for the other end of a pipe that somebody put into the pool
+    file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     const stat = await file.stat();
+    const what = stat.isBlockDevice() ? undefined : specialKindOf(stat);
+    if (what !== undefined) throw notAFile(path, what);
     const start = Buffer.alloc(MAX_HEADER_BYTES);
     const { bytesRead } = await file.read(start, 0, start.length, offset);
     const allocatedSize = stat.blocks * 512;

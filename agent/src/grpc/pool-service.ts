@@ -80,7 +80,7 @@ function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: Sca
     heavy: false,
     workflow: scanPool(async signal => {
       await inventory.refreshFiles(poolId, { signal, fresh: true });
-      return catalogue.files(poolId);
+      return { files: catalogue.files(poolId), skipped: catalogue.skipped(poolId) };
     }),
   });
 }

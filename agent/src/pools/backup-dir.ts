@@ -1,6 +1,7 @@
-import { readdir } from 'node:fs/promises';
+import { opendir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
+import { errnoOf, fromIoError, reasonOf } from '@virtkeep/shared/errors';
+import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
 
 export interface FileKind {
   type: 'tar' | 'xml' | 'OVA' | 'OVF';
@@ -9,7 +10,31 @@ export interface FileKind {
 
 /** An OVF stands in a directory of its own beside its disks; deeper ones are somebody else's. */
 const MAX_DEPTH = 3;
-const MAX_FILES = 100_000;
+/** How much of a directory is looked at, whoever filled it. */
+const LIMITS: ListLimits = { files: 100_000, names: 500_000 };
+/** More are not named: whoever makes thousands of them is to be found by the first. */
+const MAX_SKIPPED = 100;
+
+export interface ListLimits {
+  /** Backup files that are listed. */
+  files: number;
+  /** Names that are looked at for them. */
+  names: number;
+}
+
+/** Something under a backup's name that is not read, and why. */
+export interface Skipped {
+  filename: string;
+  reason: string;
+}
+
+export interface BackupPaths {
+  /** Relative to the directory, sorted. */
+  names: string[];
+  skipped: Skipped[];
+  /** There is more than was looked at. */
+  isCut: boolean;
+}
 
 /** What kind of backup file a name tells; undefined for every other file. */
 export function fileKind(name: string): FileKind | undefined {
@@ -23,30 +48,36 @@ export function fileKind(name: string): FileKind | undefined {
 }
 
 /**
- * Names of the backup files below a directory, relative to it, sorted. Hidden names (files being written), links and
- * special files are not looked at. A directory that does not exist has none.
- * @throws VirtkeepError io_failed
+ * Names of the backup files below a directory. Hidden names (files being written) are not looked at; what bears a backup's name
+ * and is no regular file is skipped, as is a directory below that cannot be read. A directory that does not exist has none. Memory is
+ * taken for what is found, not for what is there.
+ * @throws VirtkeepError io_failed when the directory itself cannot be read
  */
-export async function listBackupPaths(directory: string): Promise<string[]> {
-  const found: string[] = [];
+export async function listBackupPaths(directory: string, limits = LIMITS): Promise<BackupPaths> {
+  const [names, skipped]: [string[], Skipped[]] = [[], []];
   const waiting: { relative: string; depth: number }[] = [{ relative: '', depth: 1 }];
-  for (let next = waiting.pop(); next && found.length < MAX_FILES; next = waiting.pop()) {
+  const skip = (filename: string, reason: string) => {
+    if (skipped.length < MAX_SKIPPED) skipped.push({ filename, reason });
+  };
+  const isFull = () => names.length >= limits.files || looked >= limits.names;
+  let looked = 0;
+  for (let next = waiting.pop(); next && !isFull(); next = waiting.pop()) {
     const { relative, depth } = next;
-    for (const entry of await entriesOf(join(directory, relative))) {
-      if (entry.name.startsWith('.')) continue;
-      const name = join(relative, entry.name);
-      if (entry.isDirectory() && depth < MAX_DEPTH) waiting.push({ relative: name, depth: depth + 1 });
-      if (entry.isFile() && fileKind(entry.name)) found.push(name);
+    try {
+      for await (const entry of await opendir(join(directory, relative))) {
+        looked += 1;
+        if (!entry.name.startsWith('.')) {
+          const name = join(relative, entry.name);
+          if (entry.isDirectory() && depth < MAX_DEPTH) waiting.push({ relative: name, depth: depth + 1 });
+          else if (entry.isFile() && fileKind(name)) names.push(name);
+          else if (fileKind(name)) skip(name, notAFile(name, specialKindOf(entry)!).message);
+        }
+        if (isFull()) break;
+      }
+    } catch (error) {
+      if (relative !== '') skip(relative, reasonOf(error));
+      else if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'reading', directory);
     }
   }
-  return found.sort();
-}
-
-async function entriesOf(directory: string) {
-  try {
-    return await readdir(directory, { withFileTypes: true });
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [];
-    throw fromIoError(error, 'reading', directory);
-  }
+  return { names: names.sort(), skipped, isCut: isFull() };
 }

@@ -3,14 +3,16 @@
  * costs a stat for each file; an archive's manifest is read through an injected function, since pools do not know archives.
  */
 import type { BigIntStats } from 'node:fs';
-import { readFile, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { lstat } from 'node:fs/promises';
+import { join, relative } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, hasKey, reasonOf } from '@virtkeep/shared/errors';
+import { readForeign } from '@virtkeep/shared/foreign-file';
 import type { BackupFile, BackupState } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import { parseDomain } from '../domain-xml/index.ts';
-import { type FileKind, fileKind, listBackupPaths } from './backup-dir.ts';
+import { type FileKind, fileKind, type ListLimits, listBackupPaths, type Skipped } from './backup-dir.ts';
 import { BACKUPS_DIR } from './record.ts';
 
 /** What an archive's newest manifest says. */
@@ -55,15 +57,21 @@ interface Entry {
 /** What reading a file told. `isBusy`: nothing, since somebody writes it; it is looked at again each time. */
 type ReadFile = Partial<BackupFile> & { ownId: string; isBusy?: boolean };
 
+/** libvirt takes no larger definition of a domain. */
+const MAX_DEFINITION_BYTES = 4 * MiB;
+
 /** A time of change that no file has. */
 const NEVER = -1n;
 
 export class Catalogue {
   readonly #readArchive: ReadArchive;
+  readonly #limits: ListLimits | undefined;
   readonly #entries = new Map<string, Entry>();
+  readonly #skipped = new Map<string, Skipped[]>();
 
-  constructor(readArchive: ReadArchive) {
+  constructor(readArchive: ReadArchive, limits?: ListLimits) {
     this.#readArchive = readArchive;
+    this.#limits = limits;
   }
 
   /** The files of a pool (of all pools) as last seen; never touches the disk. */
@@ -85,6 +93,11 @@ export class Catalogue {
     return sum;
   }
 
+  /** What bears a backup's name in a pool and was not read when it was last looked at. */
+  skipped(poolId: string): readonly Skipped[] {
+    return this.#skipped.get(poolId) ?? [];
+  }
+
   /**
    * Looks at a pool's `backups/` and reads what changed (with `fresh`: everything).
    * @returns true when something is different from before
@@ -95,9 +108,14 @@ export class Catalogue {
     const directory = join(pool.path, BACKUPS_DIR);
     // What comes in while the directory is read, by another refresh, need not be in this listing.
     const before = [...this.#entries].filter(([, entry]) => entry.poolId === pool.id).map(([path]) => path);
-    const names = await listBackupPaths(directory);
-    let changed = this.#dropMissing(before, new Set(names.map(name => join(directory, name))));
-    for (const filename of names) {
+    const { names, skipped, isCut } = await listBackupPaths(directory, this.#limits);
+    const present = new Set(names.map(name => join(directory, name)));
+    // what a listing that was cut does not have may well be there
+    const unlisted = isCut ? before.filter(path => !present.has(path)) : [];
+    let changed = isCut ? false : this.#dropMissing(before, present);
+    if (isCut) skipped.push({ filename: '', reason: `${directory} has more names than are looked at` });
+    this.#skipped.set(pool.id, skipped);
+    for (const filename of [...names, ...unlisted.map(path => relative(directory, path))]) {
       throwIfAborted(signal);
       if (await this.#look(pool, filename, fresh, signal)) changed = true;
     }
@@ -107,6 +125,7 @@ export class Catalogue {
   /** Forgets the files of pools that are gone. */
   keepOnly(poolIds: ReadonlySet<string>): void {
     for (const [path, entry] of this.#entries) if (!poolIds.has(entry.poolId)) this.#entries.delete(path);
+    for (const poolId of this.#skipped.keys()) if (!poolIds.has(poolId)) this.#skipped.delete(poolId);
   }
 
   /** Two refreshes may look at one file at a time, and others change it meanwhile: what was read last is kept, not what ended last. */
@@ -144,7 +163,8 @@ export class Catalogue {
         return { ...summary, ownId: backupId };
       }
       if (kind.type === 'xml') {
-        const { uuid, name, metadata } = parseDomain(await readFile(path, 'utf8'), path);
+        const xml = (await readForeign(path, MAX_DEFINITION_BYTES)).toString('utf8');
+        const { uuid, name, metadata } = parseDomain(xml, path);
         return { domainId: uuid, domainName: name, isTemplate: metadata.template, ownId: '' };
       }
       return { ownId: '' };
@@ -172,7 +192,7 @@ export class Catalogue {
 
 async function factsOf(path: string): Promise<BigIntStats | undefined> {
   try {
-    return await stat(path, { bigint: true });
+    return await lstat(path, { bigint: true });
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw fromIoError(error, 'reading', path);

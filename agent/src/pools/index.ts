@@ -2,6 +2,8 @@
  * Data pools as plain records, the rules of what may be done with them, and the backup files in them. Knows neither
  * libvirt's connection nor archives: both are brought by the callers.
  */
+
+export type { Skipped } from './backup-dir.ts';
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
 export { type ArchiveSummary, Catalogue } from './catalogue.ts';
