@@ -58,11 +58,7 @@ beforeEach(async () => {
 afterEach(() => home.remove());
 
 function sign(request: Record<string, string>): Promise<string> {
-  return signNodeRequest(ca, request.csr_pem!, {
-    id: request.node_id!,
-    hostname: request.hostname!,
-    address: request.address!,
-  });
+  return signNodeRequest(ca, request.csr_pem!, request.node_id!);
 }
 
 async function enrol(
@@ -125,11 +121,7 @@ test('a certificate of another authority, node or key is not stored', async () =
     {
       node_id: NODE_ID,
       ca_pem: foreign.certificatePem,
-      certificate_pem: await signNodeRequest(foreign, request.csr_pem!, {
-        id: NODE_ID,
-        hostname: 'x',
-        address: 'x',
-      }),
+      certificate_pem: await signNodeRequest(foreign, request.csr_pem!, NODE_ID),
     },
   ];
   const child = await enrol();

@@ -16,6 +16,7 @@ import { HealthDefinition } from 'nice-grpc-server-health';
 import { loadIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { signNodeRequest } from '../../controller/src/pki/csr.ts';
+import { nodeHost } from '../../controller/src/pki/names.ts';
 import { startTestAgent, type TestAgent } from './agent-server.ts';
 import { issue, newAuthority } from './pki.ts';
 
@@ -57,7 +58,7 @@ function load(files: string | string[], directory: string) {
 }
 
 /** A client made from the .proto files alone. */
-function independentClient(serviceName: string, credentials = controller): LooseClient {
+function independentClient(serviceName: string, credentials = controller, options = {}): LooseClient {
   const definition = load(
     ['operation', 'node'].map(name => `virtkeep/agent/v1/${name}.proto`),
     PROTOS,
@@ -66,6 +67,7 @@ function independentClient(serviceName: string, credentials = controller): Loose
   return new (grpc.makeGenericClientConstructor(service, serviceName))(
     agent.target,
     credentials,
+    options,
   ) as LooseClient;
 }
 
@@ -361,17 +363,16 @@ describe('renewal of the certificate', () => {
     });
     const before = await presentedSerial();
     const { csrPem } = await node.renewCertificate({});
-    const certificatePem = await signNodeRequest(agent.ca, csrPem, {
-      id: agent.nodeId,
-      hostname: 'localhost',
-      address: '127.0.0.1',
-    });
+    const certificatePem = await signNodeRequest(agent.ca, csrPem, agent.nodeId);
     await node.installCertificate({ certificatePem });
     channel.close();
     expect(await presentedSerial()).not.toBe(before);
     const renewed = loadIdentity(join(agent.directory, 'tls'));
     expect(renewed.nodeId).toBe(agent.nodeId);
-    await withClient(independentClient('NodeService'), client => call(client, 'GetInfo', {}));
+    const named = { 'grpc.ssl_target_name_override': nodeHost(agent.nodeId) };
+    await withClient(independentClient('NodeService', controller, named), client =>
+      call(client, 'GetInfo', {}),
+    );
   });
 });
 

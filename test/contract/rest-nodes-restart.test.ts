@@ -175,7 +175,11 @@ describe('renewal of certificates', () => {
     await inventory.load();
     agent.csrPem = (await nodeRequest(agent.id)).csrPem;
     const day = 86_400_000;
-    const peer = { notBefore: Date.now() - 300 * day, notAfter: Date.now() + 90 * day };
+    const peer = {
+      notBefore: Date.now() - 300 * day,
+      notAfter: Date.now() + 90 * day,
+      hasForeignNames: false,
+    };
     const clients = {
       node: {
         renewCertificate: async () => ({ csrPem: agent.csrPem }),

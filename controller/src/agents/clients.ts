@@ -38,7 +38,7 @@ import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { MiB } from '@virtkeep/shared/units';
 import { createChannel, createClientFactory } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
-import { nodeUrn } from '../pki/index.ts';
+import { nodeHost, nodeUrn } from '../pki/index.ts';
 
 export interface AgentClients {
   node: NodeServiceClient;
@@ -72,6 +72,8 @@ export interface AgentTls {
 export interface PeerValidity {
   notBefore: number;
   notAfter: number;
+  /** It also names a host or an address, as certificates of earlier versions do. */
+  hasForeignNames: boolean;
 }
 
 export interface AgentChannel {
@@ -100,7 +102,11 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
     Buffer.from(tls.chainPem),
     {
       checkServerIdentity: (_host, certificate) => {
-        peer = { notBefore: Date.parse(certificate.valid_from), notAfter: Date.parse(certificate.valid_to) };
+        peer = {
+          notBefore: Date.parse(certificate.valid_from),
+          notAfter: Date.parse(certificate.valid_to),
+          hasForeignNames: hasForeignNames(target.id, certificate),
+        };
         return checkNodeIdentity(target, certificate);
       },
     },
@@ -139,8 +145,17 @@ export function serverName({ id, address }: AgentTarget): Record<string, string>
   return isIP(host) === 0 ? {} : { 'grpc.ssl_target_name_override': id };
 }
 
+function namesOf(certificate: PeerCertificate): string[] {
+  return (certificate.subjectaltname ?? '').split(', ');
+}
+
+function hasForeignNames(nodeId: string, certificate: PeerCertificate): boolean {
+  const own = [`URI:${nodeUrn(nodeId)}`, `DNS:${nodeHost(nodeId)}`];
+  return namesOf(certificate).some(name => !own.includes(name));
+}
+
 function checkNodeIdentity(target: AgentTarget, certificate: PeerCertificate): Error | undefined {
-  const names = (certificate.subjectaltname ?? '').split(', ');
+  const names = namesOf(certificate);
   if (names.includes(`URI:${nodeUrn(target.id)}`)) return undefined;
   const reason = `the certificate shown at ${target.address} is not that of node ${target.id}`;
   return new VirtkeepError('node_unreachable', { node: target.name, reason });

@@ -1,35 +1,30 @@
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { type CertificateAuthority, LEAF_DAYS } from './authority.ts';
-import { isHost, nodeUrn } from './names.ts';
+import { nodeHost, nodeUrn } from './names.ts';
 import { x509 } from './x509.ts';
-
-export interface NodeIdentity {
-  id: string;
-  hostname: string;
-  /** Address the controller connects to. */
-  address: string;
-}
 
 const CURVES: readonly string[] = ['P-256', 'P-384'];
 /** OID of the subject alternative name extension. */
 const SUBJECT_ALT_NAME = '2.5.29.17';
 
 /**
- * Signs a node's certificate request. Only the key is taken from it, after its proof of possession was checked; the
- * names are the controller's knowledge of the node. A request that asks for somebody else's URN is refused.
+ * Signs a node's certificate request. Only the key is taken from it, after its proof of possession was checked. The
+ * names come from the node's id alone: no host name or address that a node tells of itself stands in its certificate,
+ * so it can serve as nothing but this node. A request that asks for somebody else's URN is refused.
  * @throws VirtkeepError invalid_field (csr_pem).
  */
 export async function signNodeRequest(
   ca: CertificateAuthority,
   csrPem: string,
-  node: NodeIdentity,
+  nodeId: string,
 ): Promise<string> {
   const request = parseRequest(csrPem);
-  await checkRequest(request, nodeUrn(node.id));
+  await checkRequest(request, nodeUrn(nodeId));
   return ca.sign({
     publicKey: request.publicKey,
-    commonName: node.hostname,
-    names: { urns: [nodeUrn(node.id)], hosts: [node.hostname, node.address].filter(isHost) },
+    // Not a host name: some clients compare it when no other name fits.
+    commonName: `virtkeep node ${nodeId}`,
+    names: { urns: [nodeUrn(nodeId)], hosts: [nodeHost(nodeId)] },
     use: 'server',
     days: LEAF_DAYS,
   });

@@ -12,6 +12,11 @@ export type ServiceRole = (typeof SERVICE_ROLES)[number];
 export const CONTROLLER_URN = 'urn:virtkeep:role:controller';
 export const roleUrn = (role: ServiceRole): string => `urn:virtkeep:role:${role}`;
 export const nodeUrn = (nodeId: string): string => `urn:virtkeep:node:${nodeId}`;
+/**
+ * The same as a name for TLS clients that can compare nothing but host names (grpcurl's `-authority`). No host is called
+ * so, since the domain `internal` is delegated to nobody.
+ */
+export const nodeHost = (nodeId: string): string => `${nodeId}.node.virtkeep.internal`;
 
 const HOST_LABELS =
   /^(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$/i;

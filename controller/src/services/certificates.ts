@@ -3,7 +3,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients, PeerValidity } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
 import { type CertificateAuthority, signNodeRequest } from '../pki/index.ts';
-import { fingerprintOf, hostOf } from './enrolment.ts';
+import { fingerprintOf } from './enrolment.ts';
 import type { Inventory } from './inventory.ts';
 
 const CALL_TIMEOUT_MS = 60_000;
@@ -44,12 +44,9 @@ export class CertificateRenewer {
 
   /** @throws VirtkeepError invalid_field when the node's request is not acceptable, and what the node answers. */
   async renew(nodeId: string, clients: AgentClients): Promise<void> {
-    const { row, info } = this.#inventory.node(nodeId);
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const { csrPem } = await clients.node.renewCertificate({}, { signal });
-    const hostname = info?.hostname || row.verbose_name;
-    const identity = { id: nodeId, hostname, address: hostOf(row.address) };
-    const certificatePem = await signNodeRequest(this.#ca, csrPem, identity);
+    const certificatePem = await signNodeRequest(this.#ca, csrPem, nodeId);
     await clients.node.installCertificate({ certificatePem }, { signal });
     await this.#inventory.updateNode(
       nodeId,
@@ -61,7 +58,7 @@ export class CertificateRenewer {
   }
 }
 
-/** Less than a third of the certificate's life remains. */
+/** Less than a third of the certificate's life remains, or it bears names that earlier versions took from the node. */
 export function isDue(peer: PeerValidity, now: number): boolean {
-  return peer.notAfter - now < (peer.notAfter - peer.notBefore) / 3;
+  return peer.hasForeignNames || peer.notAfter - now < (peer.notAfter - peer.notBefore) / 3;
 }

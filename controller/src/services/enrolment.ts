@@ -88,8 +88,7 @@ export async function redeemEnrolment(
   const name = enrolment.verbose_name || request.hostname;
   const address = enrolment.address || checkAddress(hostPort(request.address, request.port));
   await assertNameFree(db, name, request.node_id);
-  const identity = { id: request.node_id, hostname: request.hostname, address: hostOf(address) };
-  const certificatePem = await signNodeRequest(ca, request.csr_pem, identity);
+  const certificatePem = await signNodeRequest(ca, request.csr_pem, request.node_id);
   if (!(await useUp(db, tokenHash, request.node_id))) throw new VirtkeepError('enrolment_token_invalid');
   return {
     row: await nodeRow(db, request.node_id, name, address, enrolment, certificatePem),
