@@ -21,7 +21,7 @@ const SERVICE_CERTIFICATE_DAYS = 397;
 const USAGE = `virtkeep-controller ${VERSION}
 
 usage: virtkeep-controller [serve] [--config FILE]
-       virtkeep-controller [--config FILE] user set-password NAME     (the new password on standard input)
+       virtkeep-controller [--config FILE] user set-password NAME [--end-tokens]   (the new password on standard input)
        virtkeep-controller [--config FILE] node token [--name NAME] [--address HOST[:PORT]]
        virtkeep-controller [--config FILE] cert issue --role reader|operator --name NAME [--out DIR] [--days N]
                                                                       (for a service that calls the agents)
@@ -37,6 +37,7 @@ const OPTIONS = {
   role: { type: 'string' },
   out: { type: 'string' },
   days: { type: 'string' },
+  'end-tokens': { type: 'boolean' },
   version: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const;
@@ -55,7 +56,9 @@ async function runCommand(argv: string[]): Promise<void> {
   const [command = 'serve', action, subject, ...rest] = positionals;
   if (rest.length === 0) {
     if (command === 'serve' && action === undefined) return runServer(config);
-    if (command === 'user' && action === 'set-password' && subject) return setPassword(config, subject);
+    if (command === 'user' && action === 'set-password' && subject) {
+      return setPassword(config, subject, values['end-tokens'] === true);
+    }
     if (command === 'node' && action === 'token' && subject === undefined) {
       return printToken(config, values.name ?? '', values.address ?? '');
     }
@@ -76,15 +79,19 @@ function runServer(config: ControllerConfig): Promise<void> {
   return serve(config, createLogger('virtkeep-controller', config.log_level));
 }
 
-async function setPassword(config: ControllerConfig, username: string): Promise<void> {
+async function setPassword(config: ControllerConfig, username: string, endTokens: boolean): Promise<void> {
   const password = (await text(process.stdin)).replace(/\r?\n$/, '');
   await withDatabase(config, async db => {
     const users = new UserService(db);
     const user = await users.findByName(username);
     if (user === undefined) throw new VirtkeepError('user_not_found', { id: username });
-    await users.change(user.id, { password, enabled: true });
+    const changed = await users.change(user.id, { password, end_tokens: endTokens });
+    const left = await users.tokens(user.id);
+    process.stdout.write(`The password of ${username} was changed; earlier logins have ended.\n`);
+    if (left > 0)
+      process.stderr.write(`Integration tokens that go on: ${left}. --end-tokens ends them, too.\n`);
+    if (!changed.enabled) process.stderr.write(`${username} is disabled, and stays so.\n`);
   });
-  process.stdout.write(`The password of ${username} was changed; earlier logins have ended.\n`);
 }
 
 async function printToken(config: ControllerConfig, verboseName: string, address: string): Promise<void> {

@@ -27,7 +27,7 @@ const tlsSchema = z
 
 const authSchema = z.strictObject({
   token_lifetime_s: seconds(8 * 3600, 30 * 86_400),
-  integration_token_max_days: z.number().int().min(1).max(36_500).default(3650),
+  integration_token_max_days: z.number().int().min(1).max(36_500).default(365),
 });
 
 const initialAdminSchema = z.strictObject({
@@ -50,6 +50,7 @@ const keepSchema = z.strictObject({
   tasks_days: z.number().int().min(1).default(180),
   events_days: z.number().int().min(1).default(180),
   audit_days: z.number().int().min(1).default(730),
+  audit_records: z.number().int().min(1000).max(100_000_000).default(1_000_000),
 });
 
 const agentsSchema = z.strictObject({

@@ -44,7 +44,7 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
     close: async () => {
       app.server.closeAllConnections();
       await services.stopNodes();
-      stopHousekeeping();
+      await stopHousekeeping();
       await db.destroy();
     },
   });

@@ -57,6 +57,10 @@ export const ERRORS = {
     '40300',
     'Your role "{role}" does not allow this. Ask an administrator for the permission "{permission}".',
   ),
+  session_required: fixed(
+    '40305',
+    'An integration token cannot do this. Log in with user name and password, and send the token of that login.',
+  ),
   peer_not_allowed: fixed('40301', 'The certificate "{subject}" may not call {method}.'),
 
   // 404, 405

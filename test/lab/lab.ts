@@ -191,7 +191,9 @@ async function labToken(path: string, controller: LabController, rest: Rest): Pr
     client.token = before;
     if ((await client.send('GET', '/api/tokens/')).status === 200) return before;
   }
-  return (
-    await rest.ok<{ token: string }>('POST', '/api/tokens/', { name: `lab ${new Date().toISOString()}` })
-  ).token;
+  const { token } = await rest.ok<{ token: string }>('POST', '/api/tokens/', {
+    name: `lab ${new Date().toISOString()}`,
+    password: controller.password,
+  });
+  return token;
 }

@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { hasKey } from '@virtkeep/shared/errors';
 import { openDatabase } from '../store/database.ts';
@@ -47,6 +50,54 @@ describe('the login throttle', () => {
     expect(await attempt(throttle, 'target', '10.2.0.1', start)).toBeGreaterThan(0);
   });
 
+  test('parallel attempts are counted one by one', async () => {
+    const throttle = new LoginThrottle(db);
+    const waits = (username: string, count: number, address: (index: number) => string) =>
+      Promise.all(
+        Array.from({ length: count }, (_, index) => attempt(throttle, username, address(index), Date.now())),
+      );
+    const passed = (await waits('a', 50, () => '10.0.0.1')).filter(wait => wait === 0);
+    expect(passed).toHaveLength(5);
+    expect(await waits('b', 50, index => `10.1.0.${index}`)).toEqual(Array(50).fill(0));
+    expect(await attempt(throttle, 'b', '10.2.0.1', Date.now())).toBeGreaterThan(0);
+  });
+
+  test('what was counted stands after a restart', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'virtkeep-throttle-'));
+    const open = () => openDatabase(join(directory, 'controller.db'));
+    const before = await open();
+    for (let count = 0; count < 5; count += 1) await new LoginThrottle(before).attempt('a', '10.0.0.1');
+    await before.destroy();
+    const after = await open();
+    const throttle = new LoginThrottle(after);
+    await throttle.prune(new Date());
+    expect(await attempt(throttle, 'a', '10.0.0.1', Date.now())).toBeGreaterThan(0);
+    await after.destroy();
+    rmSync(directory, { recursive: true });
+  });
+
+  test('where a user logged in lately, that pair is slowed down alone, and not for long', async () => {
+    const throttle = new LoginThrottle(db);
+    const start = Date.UTC(2026, 0, 1);
+    await throttle.attempt('a', '10.0.0.1', new Date(start));
+    await throttle.succeeded('a', '10.0.0.1', new Date(start));
+    for (let count = 0; count < 60; count += 1) {
+      await attempt(throttle, 'a', `10.1.0.${count}`, start);
+      await attempt(throttle, `user${count}`, '10.0.0.1', start);
+    }
+    let at = start;
+    for (let count = 0; count < 30; count += 1) {
+      const waitS = await attempt(throttle, 'a', '10.0.0.1', at);
+      expect(waitS).toBeLessThanOrEqual(10);
+      at += waitS * 1000;
+    }
+    const waits = [
+      await attempt(throttle, 'a', '10.0.0.1', at),
+      await attempt(throttle, 'a', '10.0.0.1', at),
+    ];
+    expect(Math.max(...waits)).toBeGreaterThan(0);
+  });
+
   test('a right password starts the pair afresh', async () => {
     const throttle = new LoginThrottle(db);
     for (let count = 0; count < 4; count += 1) await throttle.attempt('a', '10.0.0.1');
@@ -56,19 +107,11 @@ describe('the login throttle', () => {
 });
 
 describe('passwords', () => {
-  test('verify against their hash only; an unknown user takes as long as a known one', async () => {
+  test('verify against their hash only', async () => {
     const stored = await hashPassword('right password');
     expect(await verifyPassword(stored, 'right password')).toBe(true);
     expect(await verifyPassword(stored, 'wrong password')).toBe(false);
     expect(await verifyPassword(undefined, 'right password')).toBe(false);
-    const timeOf = async (hash: string | undefined) => {
-      const start = process.cpuUsage();
-      for (let round = 0; round < 5; round += 1) await verifyPassword(hash, 'wrong password');
-      const { user, system } = process.cpuUsage(start);
-      return user + system;
-    };
-    const [known, unknown] = [await timeOf(stored), await timeOf(undefined)];
-    expect(unknown).toBeGreaterThan(known / 3);
   });
 
   test('have rules', () => {

@@ -12,6 +12,8 @@ export interface TokenClaims {
   userId: string;
   username: string;
   jti: string;
+  /** The jti of the login that it was refreshed from; its own for any other token. */
+  family: string;
   /** When the user last gave the password (a refreshed token keeps it). */
   origIat: Date;
   expiresOn: Date;
@@ -33,6 +35,7 @@ export class TokenSigner {
       user_id: claims.userId,
       username: claims.username,
       orig_iat: toSeconds(claims.origIat),
+      ...(claims.family === claims.jti ? {} : { sid: claims.family }),
       ...(claims.integration ? { integration: true } : {}),
     })
       .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
@@ -58,6 +61,7 @@ export class TokenSigner {
         userId: String(payload.user_id),
         username: String(payload.username),
         jti: String(payload.jti),
+        family: String(payload.sid ?? payload.jti),
         origIat: new Date(Number(payload.orig_iat) * 1000),
         expiresOn: new Date(Number(payload.exp) * 1000),
         integration: payload.integration === true,

@@ -1,15 +1,25 @@
 /**
- * Failed logins are slowed down: each further failure doubles the wait, per user and address together, and, with more
+ * Wrong passwords are slowed down: each further failure doubles the wait, per user and address together, and, with more
  * patience, per address and per user alone (so that neither many users from one place nor one user from many places can
- * be guessed through). An attempt is counted before the password is checked, so parallel guesses do not slip past.
+ * be guessed through). An attempt is counted before the password is checked, in one transaction, so parallel guesses do
+ * not slip past. From where a user logged in lately, others' failures keep nobody out: there only the pair's own count.
  */
 import { createHash } from 'node:crypto';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Database } from '../store/schema.ts';
+import { addressGroup } from './address-group.ts';
 
 const FORGET_MS = 15 * 60 * 1000;
 const MAX_WAIT_MS = 5 * 60 * 1000;
+/** Somebody else in the same place may guess, too: its user must get a turn. */
+const MAX_WAIT_KNOWN_MS = 10 * 1000;
+const KNOWN_FOR_MS = 30 * 86_400_000;
 const FREE_FAILURES = { pair: 5, address: 30, user: 50 } as const;
+
+interface Subject {
+  id: string;
+  free: number;
+}
 
 export class LoginThrottle {
   readonly #db: Database;
@@ -18,70 +28,108 @@ export class LoginThrottle {
     this.#db = db;
   }
 
-  /** Counts an attempt. @throws too_many_logins with the seconds to wait. */
-  async attempt(username: string, address: string, now = new Date()): Promise<void> {
+  /** Counts an attempt. @throws too_many_logins with the seconds to wait; then it is not counted. */
+  attempt(username: string, address: string, now = new Date()): Promise<void> {
     const subjects = subjectsOf(username, address);
-    for (const subject of subjects) {
-      const row = await this.#row(subject.id);
-      const waitMs = row === undefined ? 0 : remainingMs(row, subject.free, now);
-      if (waitMs > 0) throw new VirtkeepError('too_many_logins', { seconds: Math.ceil(waitMs / 1000) });
-    }
-    for (const subject of subjects) await this.#count(subject.id, now);
+    return this.#db.transaction().execute(async trx => {
+      const known = await isKnown(trx, subjects[0]!.id, now);
+      for (const subject of known ? subjects.slice(0, 1) : subjects) {
+        const row = await trx
+          .selectFrom('login_failures')
+          .selectAll()
+          .where('subject', '=', subject.id)
+          .executeTakeFirst();
+        const longestMs = known ? MAX_WAIT_KNOWN_MS : MAX_WAIT_MS;
+        const waitMs = row === undefined ? 0 : remainingMs(row, subject.free, longestMs, now);
+        if (waitMs > 0) throw new VirtkeepError('too_many_logins', { seconds: Math.ceil(waitMs / 1000) });
+      }
+      for (const { id } of subjects) await count(trx, id, now);
+    });
   }
 
-  /** The password was right: the pair starts afresh, the others get this attempt back. */
-  async succeeded(username: string, address: string): Promise<void> {
+  /** The password was right: the pair starts afresh and is known, the others get this attempt back. */
+  succeeded(username: string, address: string, now = new Date()): Promise<void> {
     const [pair, ...others] = subjectsOf(username, address);
-    await this.#db.deleteFrom('login_failures').where('subject', '=', pair!.id).execute();
-    for (const { id } of others) {
-      await this.#db
-        .updateTable('login_failures')
-        .set(eb => ({ failures: eb('failures', '-', 1) }))
-        .where('subject', '=', id)
-        .where('failures', '>', 0)
+    return this.#db.transaction().execute(async trx => {
+      await trx.deleteFrom('login_failures').where('subject', '=', pair!.id).execute();
+      for (const { id } of others) {
+        await trx
+          .updateTable('login_failures')
+          .set(eb => ({ failures: eb('failures', '-', 1) }))
+          .where('subject', '=', id)
+          .where('failures', '>', 0)
+          .execute();
+      }
+      const last_success = now.toISOString();
+      await trx
+        .insertInto('known_logins')
+        .values({ subject: pair!.id, last_success })
+        .onConflict(conflict => conflict.column('subject').doUpdateSet({ last_success }))
         .execute();
-    }
+    });
   }
 
   async prune(now: Date): Promise<void> {
     const before = new Date(now.getTime() - FORGET_MS).toISOString();
     await this.#db.deleteFrom('login_failures').where('last_failure', '<', before).execute();
-  }
-
-  #row(subject: string) {
-    return this.#db
-      .selectFrom('login_failures')
-      .selectAll()
-      .where('subject', '=', subject)
-      .executeTakeFirst();
-  }
-
-  async #count(subject: string, now: Date): Promise<void> {
-    const row = await this.#row(subject);
-    const forgotten = row === undefined || now.getTime() - new Date(row.last_failure).getTime() > FORGET_MS;
-    const values = { failures: forgotten ? 1 : row.failures + 1, last_failure: now.toISOString() };
-    await this.#db
-      .insertInto('login_failures')
-      .values({ subject, ...values })
-      .onConflict(conflict => conflict.column('subject').doUpdateSet(values))
-      .execute();
+    await this.#db.deleteFrom('known_logins').where('last_success', '<', knownSince(now)).execute();
   }
 }
 
-function remainingMs(row: { failures: number; last_failure: string }, free: number, now: Date): number {
+async function isKnown(db: Database, subject: string, now: Date): Promise<boolean> {
+  const row = await db
+    .selectFrom('known_logins')
+    .select('subject')
+    .where('subject', '=', subject)
+    .where('last_success', '>=', knownSince(now))
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+async function count(db: Database, subject: string, now: Date): Promise<void> {
+  const forgotten = new Date(now.getTime() - FORGET_MS).toISOString();
+  const last_failure = now.toISOString();
+  await db
+    .insertInto('login_failures')
+    .values({ subject, failures: 1, last_failure })
+    .onConflict(conflict =>
+      conflict.column('subject').doUpdateSet(eb => ({
+        failures: eb
+          .case()
+          .when('login_failures.last_failure', '<', forgotten)
+          .then(1)
+          .else(eb('login_failures.failures', '+', 1))
+          .end(),
+        last_failure,
+      })),
+    )
+    .execute();
+}
+
+function knownSince(now: Date): string {
+  return new Date(now.getTime() - KNOWN_FOR_MS).toISOString();
+}
+
+function remainingMs(
+  row: { failures: number; last_failure: string },
+  free: number,
+  longestMs: number,
+  now: Date,
+): number {
   if (row.failures < free) return 0;
   const sinceMs = now.getTime() - new Date(row.last_failure).getTime();
   if (sinceMs > FORGET_MS) return 0;
-  const waitMs = Math.min(MAX_WAIT_MS, 1000 * 2 ** Math.min(20, row.failures - free));
+  const waitMs = Math.min(longestMs, 1000 * 2 ** Math.min(20, row.failures - free));
   return waitMs - sinceMs;
 }
 
-/** Hashed, so that a password typed into the wrong field does not end in the database. */
-function subjectsOf(username: string, address: string): { id: string; free: number }[] {
+/** Hashed, so that a password typed into the wrong field does not end in the database. The pair comes first. */
+function subjectsOf(username: string, address: string): Subject[] {
+  const place = addressGroup(address);
   const id = (text: string) => createHash('sha256').update(text).digest('hex');
   return [
-    { id: id(`pair ${username} ${address}`), free: FREE_FAILURES.pair },
-    { id: id(`address ${address}`), free: FREE_FAILURES.address },
+    { id: id(`pair ${username} ${place}`), free: FREE_FAILURES.pair },
+    { id: id(`address ${place}`), free: FREE_FAILURES.address },
     { id: id(`user ${username}`), free: FREE_FAILURES.user },
   ];
 }

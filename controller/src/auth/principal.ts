@@ -9,7 +9,16 @@ export interface Principal {
   /** The token's id: of a login (`session`) or of a long-lived one (`integration`). */
   jti: string;
   kind: 'session' | 'integration';
+  /** What all tokens refreshed from one login have in common. */
+  family: string;
   expiresOn: Date;
+  /** When the last token of the family ends. */
+  familyEndsOn: Date;
+}
+
+/** What only somebody may do who gave the password, and no program with a token. @throws session_required. */
+export function requireSession(principal: Principal): void {
+  if (principal.kind !== 'session') throw new VirtkeepError('session_required');
 }
 
 /** @throws permission_denied naming the role and the permission. */

@@ -24,6 +24,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Who may call it. A route without it stops the server from being built. */
     access?: RouteAccess;
+    /** Only for who logged in with a password, not for integration tokens. */
+    session?: boolean;
     /** The answer holds a secret: it is neither stored for idempotency nor logged. */
     secretAnswer?: boolean;
     /** The handler is made by `longAction`; its task carries the idempotency key. */

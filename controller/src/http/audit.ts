@@ -49,6 +49,7 @@ function writeRecord(services: Services, request: FastifyRequest, reply: Fastify
     taskId: request.taskId,
     requestId: request.id,
     body: bodyOf(request, reply),
+    knownFields: Object.keys(bodyFields(request)),
   });
 }
 
@@ -61,6 +62,11 @@ function actionOf({ method, routeOptions: { url = '', config }, body }: FastifyR
 function bodyOf({ body }: FastifyRequest, { statusCode }: FastifyReply): unknown {
   if (!isPlain(body)) return null;
   return statusCode === 400 && !Array.isArray(body) ? { refused_fields: Object.keys(body as object) } : body;
+}
+
+/** Fields of the body that the route knows. */
+function bodyFields({ routeOptions: { schema } }: FastifyRequest): object {
+  return (schema?.body as { properties?: object } | undefined)?.properties ?? {};
 }
 
 /** What the request is about: the path's id, else the VM or file its body names. */

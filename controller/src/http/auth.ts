@@ -1,7 +1,7 @@
 /** Who may call what: the token of the Authorization header, and the permission the route declares. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
-import { requirePermission } from '../auth/principal.ts';
+import { requirePermission, requireSession } from '../auth/principal.ts';
 import type { Services } from '../services/services.ts';
 
 const HEADER = /^(?:jwt|bearer) +(\S+) *$/i;
@@ -18,9 +18,10 @@ export function tokenOf(request: FastifyRequest): string {
 
 /** Sets `request.principal` and checks the route's permission; runs before the body is read. */
 export async function authorize(services: Services, request: FastifyRequest): Promise<void> {
-  const access = request.routeOptions.config.access;
+  const { access, session } = request.routeOptions.config;
   if (access === 'public' || access === undefined) return;
   const principal = await services.tokens.principal(tokenOf(request));
   request.principal = principal;
   if (access !== 'login') requirePermission(principal, access);
+  if (session === true) requireSession(principal);
 }

@@ -3,8 +3,10 @@
 import { isExact, parseExact } from '@virtkeep/shared/exact-json';
 import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
+import { addressGroup } from '../auth/address-group.ts';
 import { contains } from '../store/dialect.ts';
 import type { AuditRow, Database } from '../store/schema.ts';
+import { RepeatedRefusals } from './repeated-refusals.ts';
 import { withoutSecretArguments } from './secret-arguments.ts';
 import { nextSequence } from './sequence.ts';
 
@@ -21,6 +23,10 @@ export interface AuditEntry {
   taskId: string | null;
   requestId: string;
   body: unknown;
+  /** Fields of the body that come first where not all of it can be kept. */
+  knownFields?: readonly string[];
+  /** Tells users apart whose names are not written down. */
+  subject?: string;
 }
 
 export interface AuditRecord {
@@ -37,6 +43,9 @@ export interface AuditRecord {
   task: string | null;
   request_id: string;
   request: unknown;
+  /** How often this was refused, up to `last_time`. */
+  count: number;
+  last_time: string;
 }
 
 export interface AuditFilter {
@@ -50,21 +59,43 @@ export interface AuditFilter {
 }
 
 const MAX_REQUEST_CHARACTERS = 8192;
+/** Refusals that say nothing of the thing that was asked for. */
+const REFUSALS = new Set([400, 401, 403, 404, 405, 429]);
+const CUT_AFTER = 1000;
 /** What a guest is given to read may be a secret, whatever it is called. */
 const GUEST_CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys', 'unattend']);
 
 export class AuditService {
   readonly #db: Database;
+  readonly #maxRecords: number;
+  readonly #refusals = new RepeatedRefusals();
+  #sinceCut = 0;
 
-  constructor(db: Database) {
+  /** @param maxRecords the oldest go when there are more */
+  constructor(db: Database, maxRecords: number) {
     this.#db = db;
+    this.#maxRecords = maxRecords;
   }
 
+  /** Writes it down, or counts it where the same refusal stands already. */
   async record(entry: AuditEntry): Promise<void> {
+    const now = new Date();
+    const id = newId();
+    const kind = refusalKind(entry);
+    if (kind !== undefined && this.#refusals.meet(kind, id, now)) return;
+    try {
+      await this.#write(entry, id, now);
+    } catch (error) {
+      if (kind !== undefined) this.#refusals.forget(kind);
+      throw error;
+    }
+  }
+
+  async #write(entry: AuditEntry, id: string, now: Date): Promise<void> {
     const row: AuditRow = {
-      id: newId(),
+      id,
       sequence: nextSequence(),
-      created: new Date().toISOString(),
+      created: now.toISOString(),
       user_id: entry.userId,
       username: entry.username,
       address: entry.address,
@@ -76,12 +107,41 @@ export class AuditService {
       error_key: entry.errorKey,
       task_id: entry.taskId,
       request_id: entry.requestId,
-      request_json: requestJson(entry.body),
+      request_json: requestJson(entry.body, entry.knownFields),
+      count: 1,
+      last_time: null,
     };
     await this.#db.insertInto('audit').values(row).execute();
+    this.#sinceCut += 1;
+    if (this.#sinceCut >= CUT_AFTER) await this.cut();
+  }
+
+  /** Writes down how often refusals were repeated since; at most a few seconds of counts are lost in a crash. */
+  async flush(): Promise<void> {
+    for (const { id, count, lastTime } of this.#refusals.takeGrown()) {
+      await this.#db.updateTable('audit').set({ count, last_time: lastTime }).where('id', '=', id).execute();
+    }
+  }
+
+  /** Deletes the oldest records above the bound. @returns how many. */
+  async cut(): Promise<number> {
+    this.#sinceCut = 0;
+    const result = await this.#db
+      .deleteFrom('audit')
+      .where('sequence', '<=', eb =>
+        eb
+          .selectFrom('audit')
+          .select('sequence')
+          .orderBy('sequence', 'desc')
+          .limit(1)
+          .offset(this.#maxRecords),
+      )
+      .executeTakeFirst();
+    return Number(result.numDeletedRows);
   }
 
   async list(filter: AuditFilter): Promise<{ count: number; records: AuditRecord[] }> {
+    await this.flush();
     let query = this.#db.selectFrom('audit');
     if (filter.user !== undefined) query = query.where('username', '=', filter.user);
     if (filter.entity !== undefined) query = query.where('entity_id', '=', filter.entity);
@@ -107,11 +167,33 @@ export class AuditService {
   }
 }
 
-/** The body with secrets removed, cut when it is long (then it is a text). */
-export function requestJson(body: unknown): string {
-  const text = JSON.stringify(withoutGuestContent(redact(body))) ?? 'null';
-  if (text.length <= MAX_REQUEST_CHARACTERS) return text;
+/** What the same refusal has in common; undefined for what is always written down. */
+function refusalKind(entry: AuditEntry): string | undefined {
+  if (!REFUSALS.has(entry.status)) return undefined;
+  const { subject, userId, address, action, status, errorKey } = entry;
+  return JSON.stringify([subject ?? userId, addressGroup(address), action, status, errorKey]);
+}
+
+/**
+ * The body with secrets removed, cut when it is long (then it is a text).
+ * @param knownFields come first then, so that nobody hides what was asked for behind what is not known
+ */
+export function requestJson(body: unknown, knownFields: readonly string[] = []): string {
+  const kept = withoutGuestContent(redact(body));
+  const whole = JSON.stringify(kept) ?? 'null';
+  if (whole.length <= MAX_REQUEST_CHARACTERS) return whole;
+  const text = JSON.stringify(inOrder(kept, knownFields));
   return JSON.stringify(`${text.slice(0, MAX_REQUEST_CHARACTERS)}…`);
+}
+
+function inOrder(value: unknown, first: readonly string[]): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  const fields = Object.entries(value);
+  const known = (name: string) => first.includes(name);
+  return Object.fromEntries([
+    ...fields.filter(([name]) => known(name)),
+    ...fields.filter(([name]) => !known(name)),
+  ]);
 }
 
 function withoutGuestContent(value: unknown): unknown {
@@ -142,5 +224,7 @@ function auditRecord(row: AuditRow): AuditRecord {
     task: row.task_id,
     request_id: row.request_id,
     request: parseExact(row.request_json),
+    count: row.count,
+    last_time: row.last_time ?? row.created,
   };
 }

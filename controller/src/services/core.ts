@@ -6,6 +6,7 @@ import { AuditService } from './audit.ts';
 import { ChangeFeed } from './changes.ts';
 import { EventService } from './events.ts';
 import { IdempotencyService } from './idempotency.ts';
+import { PasswordChecks } from './password-checks.ts';
 import type { CoreServices } from './services.ts';
 import { TaskService } from './tasks.ts';
 import { TokenService } from './tokens.ts';
@@ -24,6 +25,7 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
   const changes = new ChangeFeed();
   const events = new EventService(db, changes);
   const users = new UserService(db);
+  const passwords = new PasswordChecks(db, users);
   return {
     config,
     log,
@@ -32,9 +34,10 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
     changes,
     events,
     users,
+    passwords,
     tasks: new TaskService(db, changes, events),
-    tokens: new TokenService(db, users, signer, config.auth.token_lifetime_s * 1000),
-    audit: new AuditService(db),
+    tokens: new TokenService(db, users, signer, passwords, config.auth.token_lifetime_s * 1000),
+    audit: new AuditService(db, config.keep.audit_records),
     idempotency: new IdempotencyService(db, signer.derivedKey('idempotency')),
   };
 }

@@ -10,6 +10,8 @@ const viewer = (role: Role): Principal => ({
   role,
   jti: 'j',
   kind: 'session',
+  family: 'x',
+  familyEndsOn: new Date(),
   expiresOn: new Date(),
 });
 const context = (part: Partial<DomainContext['node']> = {}, role: Role = 'administrator'): DomainContext => ({

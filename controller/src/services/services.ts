@@ -7,6 +7,7 @@ import type { ChangeFeed } from './changes.ts';
 import type { EventService } from './events.ts';
 import type { IdempotencyService } from './idempotency.ts';
 import type { NodeServices } from './node-services.ts';
+import type { PasswordChecks } from './password-checks.ts';
 import type { TaskService } from './tasks.ts';
 import type { TokenService } from './tokens.ts';
 import type { UserService } from './users.ts';
@@ -19,6 +20,7 @@ export interface CoreServices {
   events: EventService;
   tasks: TaskService;
   users: UserService;
+  passwords: PasswordChecks;
   tokens: TokenService;
   audit: AuditService;
   idempotency: IdempotencyService;

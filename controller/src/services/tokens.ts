@@ -5,11 +5,11 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { TokenClaims, TokenSigner } from '../auth/jwt.ts';
-import { LoginThrottle } from '../auth/login-throttle.ts';
 import { type Role, roleAllows } from '../auth/permissions.ts';
 import type { Principal } from '../auth/principal.ts';
 import { isUniqueViolation } from '../store/dialect.ts';
 import type { Database, TokenRow, UserRow } from '../store/schema.ts';
+import type { PasswordChecks } from './password-checks.ts';
 import type { UserService } from './users.ts';
 
 export interface IssuedToken {
@@ -36,26 +36,36 @@ export class TokenService {
   readonly #db: Database;
   readonly #users: UserService;
   readonly #signer: TokenSigner;
-  readonly #throttle: LoginThrottle;
+  readonly #passwords: PasswordChecks;
   readonly #lifetimeMs: number;
 
-  constructor(db: Database, users: UserService, signer: TokenSigner, lifetimeMs: number) {
+  constructor(
+    db: Database,
+    users: UserService,
+    signer: TokenSigner,
+    passwords: PasswordChecks,
+    lifetimeMs: number,
+  ) {
     this.#db = db;
     this.#users = users;
     this.#signer = signer;
-    this.#throttle = new LoginThrottle(db);
+    this.#passwords = passwords;
     this.#lifetimeMs = lifetimeMs;
   }
 
   /** @throws login_failed; too_many_logins. */
   async login(username: string, password: string, address: string): Promise<IssuedToken> {
-    const name = username.toLowerCase();
-    await this.#throttle.attempt(name, address);
-    const user = await this.#users.authenticate(name, password);
-    if (user === undefined) throw new VirtkeepError('login_failed');
-    await this.#throttle.succeeded(name, address);
-    const now = new Date();
-    return this.#issue(user, now, new Date(now.getTime() + this.#lifetimeMs));
+    // of the time before the password was read: whoever changes it meanwhile ends this login, too
+    const began = new Date();
+    const user = await this.#passwords.authenticate(username, password, address);
+    await this.#users.loggedIn(user.id);
+    const since = new Date(user.sessions_since);
+    const jti = newId();
+    return this.#issue(
+      user,
+      { jti, family: jti, origIat: since > began ? since : began },
+      new Date(Date.now() + this.#lifetimeMs),
+    );
   }
 
   /** A new login token for a valid one. @throws the errors of `principal`; token_invalid for integration tokens. */
@@ -65,7 +75,7 @@ export class TokenService {
     if (claims.integration) throw new VirtkeepError('token_invalid');
     const end = Math.min(Date.now() + this.#lifetimeMs, claims.origIat.getTime() + REFRESH_LIMIT_MS);
     if (end <= Date.now()) throw new VirtkeepError('token_expired');
-    return this.#issue(user, claims.origIat, new Date(end));
+    return this.#issue(user, { jti: newId(), family: claims.family, origIat: claims.origIat }, new Date(end));
   }
 
   /** Who a token stands for. @throws token_expired, token_invalid, token_revoked. */
@@ -79,7 +89,9 @@ export class TokenService {
       role: user.role as Role,
       jti: claims.jti,
       kind: claims.integration ? 'integration' : 'session',
+      family: claims.family,
       expiresOn: claims.expiresOn,
+      familyEndsOn: new Date(claims.origIat.getTime() + Math.max(this.#lifetimeMs, REFRESH_LIMIT_MS)),
     };
   }
 
@@ -107,6 +119,7 @@ export class TokenService {
       userId: user.id,
       username: user.username,
       jti: row.id,
+      family: row.id,
       origIat: now,
       expiresOn,
       integration: true,
@@ -127,14 +140,14 @@ export class TokenService {
   }
 
   /**
-   * Revokes an integration token, or the viewer's own login when `id` is its jti.
+   * Revokes an integration token, or, when `id` is that of the viewer's own login, all tokens refreshed from that login.
    * @throws token_not_found, also for tokens of others that the viewer may not manage.
    */
   async remove(id: string, viewer: Principal): Promise<void> {
-    if (id === viewer.jti && viewer.kind === 'session') {
+    if (viewer.kind === 'session' && (id === viewer.jti || id === viewer.family)) {
       await this.#db
         .insertInto('revoked_sessions')
-        .values({ jti: id, expires_on: viewer.expiresOn.toISOString() })
+        .values({ jti: viewer.family, expires_on: viewer.familyEndsOn.toISOString() })
         .onConflict(conflict => conflict.doNothing())
         .execute();
       return;
@@ -148,16 +161,19 @@ export class TokenService {
   /** Forgets what has ended by itself. */
   async prune(now: Date): Promise<void> {
     await this.#db.deleteFrom('revoked_sessions').where('expires_on', '<', now.toISOString()).execute();
-    await this.#throttle.prune(now);
+    await this.#passwords.prune(now);
   }
 
-  async #issue(user: UserRow, origIat: Date, end: Date): Promise<IssuedToken> {
+  async #issue(
+    user: UserRow,
+    login: Pick<TokenClaims, 'jti' | 'family' | 'origIat'>,
+    end: Date,
+  ): Promise<IssuedToken> {
     const expiresOn = new Date(Math.floor(end.getTime() / 1000) * 1000);
     const token = await this.#signer.sign({
       userId: user.id,
       username: user.username,
-      jti: newId(),
-      origIat,
+      ...login,
       expiresOn,
       integration: false,
     });
@@ -182,13 +198,14 @@ export class TokenService {
   }
 
   async #checkSession(claims: TokenClaims, user: UserRow): Promise<void> {
-    // Claims have whole seconds: a login in the second of the change is a login after it.
+    // claims have whole seconds
     const since = Math.floor(new Date(user.sessions_since).getTime() / 1000) * 1000;
     if (claims.origIat.getTime() < since) throw new VirtkeepError('token_revoked');
     const revoked = await this.#db
       .selectFrom('revoked_sessions')
       .select('jti')
-      .where('jti', '=', claims.jti)
+      .where('jti', 'in', [claims.jti, claims.family])
+      .limit(1)
       .executeTakeFirst();
     if (revoked !== undefined) throw new VirtkeepError('token_revoked');
   }

@@ -1,7 +1,7 @@
 /** Users, their roles and passwords. The last enabled administrator cannot be lost. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
-import { checkPasswordRules, hashPassword, verifyPassword } from '../auth/passwords.ts';
+import { checkPasswordRules, hashPassword } from '../auth/passwords.ts';
 import type { Role } from '../auth/permissions.ts';
 import { isUniqueViolation } from '../store/dialect.ts';
 import type { Database, UserRow } from '../store/schema.ts';
@@ -29,6 +29,10 @@ export interface UserPatch {
   enabled?: boolean;
   description?: string;
   password?: string;
+  /** Ends all logins of before, whatever else is changed. */
+  end_sessions?: boolean;
+  /** Ends all integration tokens. */
+  end_tokens?: boolean;
 }
 
 export class UserService {
@@ -100,8 +104,9 @@ export class UserService {
     const password_hash =
       patch.password === undefined ? before.password_hash : await hashPassword(patch.password);
     return this.#db.transaction().execute(async trx => {
-      const now = new Date().toISOString();
+      const now = new Date();
       const endsSessions =
+        patch.end_sessions === true ||
         patch.password !== undefined ||
         patch.enabled === false ||
         (patch.role !== undefined && patch.role !== before.role);
@@ -110,31 +115,39 @@ export class UserService {
         enabled: patch.enabled === undefined ? before.enabled : Number(patch.enabled),
         description: patch.description ?? before.description,
         password_hash,
-        sessions_since: endsSessions ? now : before.sessions_since,
-        modified: now,
+        sessions_since: endsSessions ? nextSecond(now).toISOString() : before.sessions_since,
+        modified: now.toISOString(),
       };
       await trx.updateTable('users').set(columns).where('id', '=', id).execute();
+      if (patch.end_tokens === true) await trx.deleteFrom('tokens').where('user_id', '=', id).execute();
       await requireAdministrator(trx);
       return userRecord({ ...before, ...columns });
     });
   }
 
-  /** Checks a password with the same work for unknown users. @returns the user, or undefined. */
-  async authenticate(username: string, password: string): Promise<UserRow | undefined> {
-    const row = await this.findByName(username);
-    const matches = await verifyPassword(row?.password_hash, password);
-    if (row === undefined || !matches || row.enabled !== 1) return undefined;
-    await this.#db
-      .updateTable('users')
-      .set({ last_login: new Date().toISOString() })
-      .where('id', '=', row.id)
-      .execute();
-    return row;
+  /** Number of integration tokens that a user has. */
+  async tokens(id: string): Promise<number> {
+    const row = await this.#db
+      .selectFrom('tokens')
+      .select(({ fn }) => fn.countAll<number>().as('number'))
+      .where('user_id', '=', id)
+      .executeTakeFirstOrThrow();
+    return Number(row.number);
+  }
+
+  async loggedIn(id: string): Promise<void> {
+    const last_login = new Date().toISOString();
+    await this.#db.updateTable('users').set({ last_login }).where('id', '=', id).execute();
   }
 
   async isEmpty(): Promise<boolean> {
     return (await this.#db.selectFrom('users').select('id').limit(1).executeTakeFirst()) === undefined;
   }
+}
+
+/** Tokens tell whole seconds: what was issued in this one is of before, what is issued from now on counts as of the next. */
+function nextSecond(now: Date): Date {
+  return new Date((Math.floor(now.getTime() / 1000) + 1) * 1000);
 }
 
 async function requireAdministrator(db: Database): Promise<void> {

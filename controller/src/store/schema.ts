@@ -9,6 +9,7 @@ export interface Schema {
   tokens: TokenRow;
   revoked_sessions: RevokedSessionRow;
   login_failures: LoginFailureRow;
+  known_logins: KnownLoginRow;
   tasks: TaskRow;
   task_entities: TaskEntityRow;
   events: EventRow;
@@ -32,7 +33,7 @@ export interface UserRow {
   role: string;
   password_hash: string;
   enabled: number;
-  /** Login tokens issued before this time are refused (password changed, user disabled). */
+  /** Logins before this time are refused (password changed, user disabled); a whole second, at most one ahead. */
   sessions_since: string;
   description: string;
   created: string;
@@ -61,6 +62,12 @@ export interface LoginFailureRow {
   subject: string;
   failures: number;
   last_failure: string;
+}
+
+/** Where a user logged in lately; the key is that of the pair in `login_failures`. */
+export interface KnownLoginRow {
+  subject: string;
+  last_success: string;
 }
 
 export interface TaskRow {
@@ -129,6 +136,9 @@ export interface AuditRow {
   request_id: string;
   /** The request's body with secrets removed. */
   request_json: string;
+  /** How often the same refusal was repeated; its last time, null for once. */
+  count: number;
+  last_time: string | null;
 }
 
 export interface IdempotencyRow {

@@ -1,4 +1,5 @@
 /** Logging in and prolonging a login. Both are public: they are how a token is come by. */
+import { createHash } from 'node:crypto';
 import formbody from '@fastify/formbody';
 import { hasKey } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
@@ -10,6 +11,8 @@ import { IssuedTokenSchema, Password } from '../schemas/account.ts';
 import { ref } from '../schemas/common.ts';
 
 const tags = ['auth'];
+/** No user's name: it has characters that those have not. */
+const UNKNOWN_USER = '(unknown)';
 /** Beside the slowing of failures: hashing is work, whoever asks for it. */
 const LOGINS_PER_MINUTE = 300;
 
@@ -76,7 +79,7 @@ async function login(services: Services, request: FastifyRequest, username: stri
   }
 }
 
-/** Names nobody has are not written down: people type passwords there. */
+/** Names nobody has are not written down, but counted apart: people type passwords there. */
 async function auditLogin(
   services: Services,
   request: FastifyRequest,
@@ -84,16 +87,17 @@ async function auditLogin(
   status: number,
   errorKey: string | null,
 ): Promise<void> {
-  const user = await services.users.findByName(username.toLowerCase());
-  if (user === undefined) return;
+  const name = username.toLowerCase();
+  const user = await services.users.findByName(name);
   await services.audit.record({
-    userId: user.id,
-    username: user.username,
+    userId: user?.id ?? null,
+    username: user?.username ?? UNKNOWN_USER,
+    subject: createHash('sha256').update(name).digest('hex'),
     address: request.ip,
     method: 'POST',
     path: '/auth/',
     action: 'POST /auth/',
-    entityId: user.id,
+    entityId: user?.id ?? null,
     status,
     errorKey,
     taskId: null,

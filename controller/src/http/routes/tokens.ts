@@ -6,7 +6,7 @@ import { NewTokenSchema, TokenSchema, tokenBody } from '../schemas/account.ts';
 import { body, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
 
 const tags = ['auth'];
-const DEFAULT_DAYS = 365;
+const DEFAULT_DAYS = 90;
 
 export const tokenRoutes: RouteModule = (app, services) => {
   const maxDays = services.config.auth.integration_token_max_days;
@@ -38,18 +38,22 @@ export const tokenRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/tokens/',
     {
-      config: { access: 'account.own', secretAnswer: true },
+      config: { access: 'account.own', session: true, secretAnswer: true },
       schema: {
         tags,
         summary: 'Issue a long-lived integration token; its text is shown this once',
+        description:
+          'For a session that gives its password again; an integration token cannot issue another one. ' +
+          `It lasts ${Math.min(DEFAULT_DAYS, maxDays)} days unless \`days\` says otherwise.`,
         body: tokenBody(maxDays),
         response: { 200: ref(NewTokenSchema) },
       },
     },
     async request => {
       const viewer = principalOf(request);
-      const { name, days, user } = request.body;
+      const { name, days, user, password } = request.body;
       if (user !== undefined && user !== viewer.id) requirePermission(viewer, 'token.manage');
+      await services.passwords.confirm(viewer, password, 'password', request.ip);
       return services.tokens.create(user ?? viewer.id, name, days ?? Math.min(DEFAULT_DAYS, maxDays));
     },
   );
@@ -60,7 +64,8 @@ export const tokenRoutes: RouteModule = (app, services) => {
       config: { access: 'account.own' },
       schema: {
         tags,
-        summary: 'Revoke a token; with the id (jti) of your own login it is a logout',
+        summary:
+          'Revoke a token; with the id (jti) of your own login it is a logout, of all tokens refreshed from that login',
         params: IdParams,
         response: { 200: body({}) },
       },

@@ -1,5 +1,3 @@
-import { VirtkeepError } from '@virtkeep/shared/errors';
-import { verifyPassword } from '../../auth/passwords.ts';
 import { type Principal, requirePermission } from '../../auth/principal.ts';
 import type { Services } from '../../services/services.ts';
 import type { UserPatch, UserRecord } from '../../services/users.ts';
@@ -10,6 +8,8 @@ import { UserBody, UserPatchBody, UserSchema } from '../schemas/account.ts';
 import { IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
 
 const tags = ['users'];
+/** What everybody may change of themselves. */
+const OWN_FIELDS = new Set(['password', 'end_sessions', 'end_tokens']);
 
 export const userRoutes: RouteModule = (app, services) => {
   app.get(
@@ -73,40 +73,30 @@ export const userRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'Change a user',
         description:
-          'Everybody may set their own password, with `old_password`; the rest is for administrators. A new ' +
-          'password, another role or disabling ends the logins of before.',
+          'Everybody may set their own password, with `old_password`, and end their own logins and tokens; the rest is ' +
+          'for administrators. A new password, another role or disabling ends the logins of before; integration ' +
+          'tokens go on unless `end_tokens` says otherwise.',
         params: IdParams,
         body: UserPatchBody,
         response: { 200: ref(UserSchema) },
       },
     },
-    async request => changeUser(services, principalOf(request), request.params.id, request.body),
+    async request => changeUser(services, principalOf(request), request.ip, request.params.id, request.body),
   );
 };
 
 async function changeUser(
   services: Services,
   viewer: Principal,
+  address: string,
   id: string,
   body: UserPatch & { old_password?: string },
 ): Promise<UserRecord> {
   const { old_password: oldPassword, ...patch } = body;
   const own = id === viewer.id;
-  const onlyPassword = Object.keys(patch).every(field => field === 'password');
-  if (!own || !onlyPassword) requirePermission(viewer, 'user.manage');
-  if (own && patch.password !== undefined) await requireOldPassword(services, id, oldPassword);
+  if (!own || !Object.keys(patch).every(field => OWN_FIELDS.has(field)))
+    requirePermission(viewer, 'user.manage');
+  if (own && patch.password !== undefined)
+    await services.passwords.confirm(viewer, oldPassword, 'old_password', address);
   return services.users.change(id, patch);
-}
-
-/** A stolen token alone must not be enough to take an account over. */
-async function requireOldPassword(
-  services: Services,
-  id: string,
-  oldPassword: string | undefined,
-): Promise<void> {
-  if (oldPassword === undefined) throw new VirtkeepError('missing_field', { field: 'old_password' });
-  const user = await services.users.row(id);
-  if (!(await verifyPassword(user.password_hash, oldPassword))) {
-    throw new VirtkeepError('invalid_field', { field: 'old_password', reason: 'is wrong' });
-  }
 }

@@ -54,6 +54,8 @@ export const UserPatchBody = Type.Object(
     description: Type.Optional(Text),
     password: Type.Optional(Password),
     old_password: Type.Optional(Password),
+    end_sessions: Type.Optional(Type.Boolean({ description: 'true: ends all logins of before' })),
+    end_tokens: Type.Optional(Type.Boolean({ description: 'true: ends all integration tokens, too' })),
   },
   { additionalProperties: false },
 );
@@ -62,6 +64,7 @@ export function tokenBody(maxDays: number) {
   return Type.Object(
     {
       name: Name,
+      password: Type.String({ maxLength: MAX_PASSWORD_LENGTH, description: 'your own, given again' }),
       days: Type.Optional(Type.Integer({ minimum: 1, maximum: maxDays, description: 'lifetime' })),
       user: Type.Optional(Uuid),
     },

@@ -29,4 +29,6 @@ export const AuditSchema = record('AuditRecord', {
   task: nullable(Uuid),
   request_id: Type.String(),
   request: Type.Unknown({ description: 'the body, secrets removed' }),
+  count: Type.Integer({ description: 'how often the same refusal was repeated' }),
+  last_time: Time,
 });

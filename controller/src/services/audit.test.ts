@@ -1,0 +1,71 @@
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { openDatabase } from '../store/database.ts';
+import type { Database } from '../store/schema.ts';
+import { type AuditEntry, AuditService, requestJson } from './audit.ts';
+import { RepeatedRefusals } from './repeated-refusals.ts';
+
+let db: Database;
+let audit: AuditService;
+
+beforeEach(async () => {
+  db = await openDatabase(':memory:');
+  audit = new AuditService(db, 5);
+});
+afterEach(() => db.destroy());
+
+const entry = (part: Partial<AuditEntry> = {}): AuditEntry => ({
+  userId: 'u',
+  username: 'u',
+  address: '10.0.0.1',
+  method: 'POST',
+  path: '/api/users/',
+  action: 'POST /api/users/',
+  entityId: null,
+  status: 403,
+  errorKey: 'permission_denied',
+  taskId: null,
+  requestId: 'r',
+  body: null,
+  ...part,
+});
+
+const all = async () =>
+  (await audit.list({ descending: false, limit: 100, offset: 0 })).records.map(({ count, status }) => [
+    status,
+    count,
+  ]);
+
+test('the same refusal is one record with a count, what was done is always a record', async () => {
+  for (let time = 0; time < 100; time += 1) await audit.record(entry({ path: `/api/users/${time}/` }));
+  await audit.record(entry({ address: '10.0.0.2' }));
+  await audit.record(entry({ status: 200, errorKey: null }));
+  await audit.record(entry({ status: 200, errorKey: null }));
+  expect(await all()).toEqual([
+    [403, 100],
+    [403, 1],
+    [200, 1],
+    [200, 1],
+  ]);
+});
+
+test('is bounded in number: the oldest go', async () => {
+  for (let time = 0; time < 8; time += 1) await audit.record(entry({ status: 200 + time }));
+  expect(await audit.cut()).toBe(3);
+  expect((await all()).map(([status]) => status)).toEqual([203, 204, 205, 206, 207]);
+  expect(await audit.cut()).toBe(0);
+});
+
+test('after a while a refusal is a record of its own again, and no count is lost', () => {
+  const refusals = new RepeatedRefusals();
+  const at = (minutes: number) => new Date(Date.UTC(2026, 0, 1, 0, minutes));
+  expect([refusals.meet('a', '1', at(0)), refusals.meet('a', '2', at(1))]).toEqual([false, true]);
+  expect(refusals.meet('a', '3', at(11))).toBe(false);
+  expect(refusals.takeGrown()).toMatchObject([{ id: '1', count: 2 }]);
+  expect(refusals.takeGrown()).toEqual([]);
+});
+
+test('what is known of a request is kept where what is not known is too long', () => {
+  const body = { filler: 'x'.repeat(20_000), vdisk: 'the disk' };
+  expect(requestJson(body, ['vdisk'])).toContain('the disk');
+  expect(requestJson(body, ['vdisk']).length).toBeLessThan(10_000);
+});
