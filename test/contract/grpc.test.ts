@@ -7,6 +7,7 @@ import { connect } from 'node:tls';
 import * as grpc from '@grpc/grpc-js';
 import { loadFileDescriptorSetFromBuffer, loadSync } from '@grpc/proto-loader';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { orAborted } from '@virtkeep/shared/abort';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { newId } from '@virtkeep/shared/ids';
@@ -171,6 +172,35 @@ describe('who may call', () => {
       )) as grpc.ServiceError;
       expect(refused.code).toBe(grpc.status.PERMISSION_DENIED);
       expect(errorInfo(refused)).toMatchObject({ reason: 'peer_not_allowed', domain: 'virtkeep' });
+    });
+  });
+
+  test.each([
+    ['reader', grpc.status.PERMISSION_DENIED],
+    ['operator', undefined],
+    ['controller', undefined],
+  ])('%s sees an operation, its own or another, and may cancel both or none', async (role, refusal) => {
+    const credentials = await clientCredentials([`urn:virtkeep:role:${role}`]);
+    await withClient(independentClient('OperationService', credentials), async client => {
+      for (const subject of ['test', 'another']) {
+        const id = newId();
+        agent.runner.start({
+          id,
+          kind: 'test',
+          request: { subject },
+          entities: [],
+          locks: [],
+          cancellable: true,
+          workflow: async ({ signal }) => orAborted(new Promise<never>(() => {}), signal),
+        });
+        expect(await call(client, 'Get', { id })).toMatchObject({ id });
+        const refused = await call(client, 'Cancel', { id }).then(
+          () => undefined,
+          (error: grpc.ServiceError) => error.code,
+        );
+        expect(refused).toBe(refusal);
+        agent.runner.cancel(id);
+      }
     });
   });
 

@@ -10,7 +10,7 @@ import {
   PowerState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { RunGuestCommandRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
-import type { Role } from '../../controller/src/auth/permissions.ts';
+import type { Role } from '@virtkeep/shared/permissions';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { enrolled, stopAll, until } from './rest-nodes-world.ts';

@@ -33,7 +33,7 @@ export const peerInterceptor: grpc.ServerInterceptor = (_method, call) => {
 export const permissionMiddleware: ServerMiddleware = async function* (call, context) {
   const text = context.metadata.get(PEER_KEY);
   const peer: Peer = text ? (JSON.parse(decodeURIComponent(text)) as Peer) : { subject: '' };
-  if (!mayCall(peer.role, call.method.path)) {
+  if (!mayCall(peer.role, call.method.path, call.request)) {
     throw new VirtkeepError('peer_not_allowed', { subject: peer.subject, method: call.method.path });
   }
   return yield* call.next(call.request, context);

@@ -1,23 +1,32 @@
 /**
- * Who may call what: the one table. A peer is what its client certificate says it is; `docs/grpc.md` explains how the
- * certificates are issued. A method that is not here may be called by nobody.
+ * Who may call what. A method needs a permission of the table that REST uses as well, so a service over gRPC may do what
+ * a user of the same role may over REST. What no user does (the controller's own business with the node), and what only the
+ * controller can judge, is the controller's alone. A method that is not here may be called by nobody.
  */
+import { type GuestPermission, guestPermission } from '@virtkeep/shared/guest-classes';
+import { type Permission, roleAllows, SERVICE_ROLES } from '@virtkeep/shared/permissions';
 
-/** Each role includes those before it. */
-export const ROLES = ['reader', 'operator', 'controller'] as const;
+/** Of the peers; the controller may call everything. */
+export const ROLES = [...SERVICE_ROLES, 'controller'] as const;
 export type Role = (typeof ROLES)[number];
 
-/** The least role of each method, by the service's full name and the method's name in the proto. */
-export const PERMISSIONS: Record<string, Record<string, Role>> = {
+/** What a method needs; where REST narrows by what is asked, so does this. */
+export type Need = Permission | 'controller' | ((request: never) => Permission);
+
+const forGuestCommand = ({ command }: { command: string }): GuestPermission => guestPermission(command);
+const forGuestInfo = ({ refresh }: { refresh: boolean }) => (refresh ? 'guest.read' : 'domain.read');
+
+/** By the service's full name and the method's name in the proto. */
+export const NEEDS: Record<string, Record<string, Need>> = {
   'virtkeep.agent.v1.OperationService': {
-    Get: 'reader',
-    List: 'reader',
-    Watch: 'reader',
-    Cancel: 'operator',
+    Get: 'task.read',
+    List: 'task.read',
+    Watch: 'task.read',
+    Cancel: 'task.cancel',
   },
   'virtkeep.agent.v1.NodeService': {
-    GetInfo: 'reader',
-    WatchInventory: 'reader',
+    GetInfo: 'node.read',
+    WatchInventory: 'node.read',
     RenewCertificate: 'controller',
     InstallCertificate: 'controller',
     WatchQuestions: 'controller',
@@ -25,71 +34,75 @@ export const PERMISSIONS: Record<string, Record<string, Role>> = {
     FindUses: 'controller',
   },
   'virtkeep.agent.v1.DomainService': {
-    List: 'reader',
-    Get: 'reader',
-    GetXml: 'reader',
-    SetPower: 'operator',
-    Remove: 'controller',
-    Update: 'controller',
+    List: 'domain.read',
+    Get: 'domain.read',
+    GetXml: 'domain.read',
+    SetPower: 'domain.power',
+    Remove: 'domain.manage',
+    Update: 'domain.manage',
   },
   'virtkeep.agent.v1.SnapshotService': {
-    List: 'reader',
-    Create: 'operator',
-    Remove: 'controller',
-    Revert: 'controller',
+    List: 'domain.read',
+    Create: 'snapshot.manage',
+    Remove: 'snapshot.manage',
+    Revert: 'snapshot.manage',
   },
   'virtkeep.agent.v1.DiskService': {
-    Attach: 'operator',
-    Detach: 'operator',
+    Attach: 'vdisk.attach',
+    Detach: 'vdisk.attach',
     Lend: 'controller',
     Return: 'controller',
   },
   'virtkeep.agent.v1.PoolService': {
-    List: 'reader',
-    Get: 'reader',
-    Update: 'controller',
-    Scan: 'operator',
-    ListFiles: 'reader',
+    List: 'pool.read',
+    Get: 'pool.read',
+    Update: 'pool.manage',
+    Scan: 'pool.scan',
+    ListFiles: 'library.read',
   },
   'virtkeep.agent.v1.BackupService': {
-    Start: 'operator',
-    Show: 'reader',
-    Verify: 'operator',
+    Start: 'backup.create',
+    Show: 'library.read',
+    Verify: 'library.manage',
+    // Which file is protected only the controller knows.
     Delete: 'controller',
     Recompress: 'controller',
-    Download: 'operator',
+    Download: 'library.download',
   },
   'virtkeep.agent.v1.RestoreService': {
-    Start: 'operator',
+    Start: 'backup.restore',
   },
   'virtkeep.agent.v1.TemplateService': {
-    Clone: 'controller',
-    Change: 'controller',
+    Clone: 'domain.manage',
+    Change: 'domain.manage',
   },
   'virtkeep.agent.v1.GuestService': {
-    ListCommands: 'reader',
-    RunCommand: 'operator',
-    GetInfo: 'reader',
-    SetHostname: 'operator',
-    JoinDirectory: 'operator',
-    LeaveDirectory: 'operator',
-    ListSshKeys: 'reader',
-    AddSshKeys: 'operator',
-    RemoveSshKeys: 'operator',
-    Sysprep: 'controller',
-    Prepare: 'controller',
-    AttachTools: 'operator',
-    DetachTools: 'operator',
+    ListCommands: 'guest.read',
+    RunCommand: forGuestCommand,
+    GetInfo: forGuestInfo,
+    SetHostname: 'guest.execute',
+    JoinDirectory: 'guest.execute',
+    LeaveDirectory: 'guest.execute',
+    ListSshKeys: 'guest.execute',
+    AddSshKeys: 'guest.execute',
+    RemoveSshKeys: 'guest.execute',
+    Sysprep: 'guest.execute',
+    Prepare: 'guest.execute',
+    AttachTools: 'guest.execute',
+    DetachTools: 'guest.execute',
   },
-  'grpc.health.v1.Health': { Check: 'reader', Watch: 'reader' },
-  'grpc.reflection.v1.ServerReflection': { ServerReflectionInfo: 'reader' },
-  'grpc.reflection.v1alpha.ServerReflection': { ServerReflectionInfo: 'reader' },
+  'grpc.health.v1.Health': { Check: 'system.read', Watch: 'system.read' },
+  'grpc.reflection.v1.ServerReflection': { ServerReflectionInfo: 'system.read' },
+  'grpc.reflection.v1alpha.ServerReflection': { ServerReflectionInfo: 'system.read' },
 };
 
-/** True when the role may call the method, given as its path: `/package.Service/Method`. */
-export function mayCall(role: Role | undefined, methodPath: string): boolean {
+/** True when the role may call the method, given as its path (`/package.Service/Method`), with this request. */
+export function mayCall(role: Role | undefined, methodPath: string, request: unknown): boolean {
   const [, service = '', method = ''] = methodPath.split('/');
-  const methods = Object.hasOwn(PERMISSIONS, service) ? PERMISSIONS[service]! : {};
-  const least = Object.hasOwn(methods, method) ? methods[method] : undefined;
-  return role !== undefined && least !== undefined && ROLES.indexOf(role) >= ROLES.indexOf(least);
+  const methods = Object.hasOwn(NEEDS, service) ? NEEDS[service]! : {};
+  const need = Object.hasOwn(methods, method) ? methods[method] : undefined;
+  if (role === undefined || need === undefined) return false;
+  if (role === 'controller') return true;
+  if (need === 'controller') return false;
+  return roleAllows(role, typeof need === 'function' ? need(request as never) : need);
 }

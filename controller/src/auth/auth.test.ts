@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { hasKey } from '@virtkeep/shared/errors';
+import { ROLES, roleAllows } from '@virtkeep/shared/permissions';
 import { openDatabase } from '../store/database.ts';
 import type { Database } from '../store/schema.ts';
 import { LoginThrottle } from './login-throttle.ts';
 import { checkPasswordRules, hashPassword, verifyPassword } from './passwords.ts';
-import { ROLES, roleAllows } from './permissions.ts';
 
 let db: Database;
 

@@ -1,5 +1,5 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { type Permission, type Role, roleAllows } from './permissions.ts';
+import { type Permission, type Role, roleAllows } from '@virtkeep/shared/permissions';
 
 /** Who a request is made by, proved by its token. */
 export interface Principal {

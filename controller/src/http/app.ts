@@ -3,8 +3,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { RouteAccess } from '@virtkeep/shared/permissions';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest, RawServerDefault } from 'fastify';
-import type { RouteAccess } from '../auth/permissions.ts';
 import type { Principal } from '../auth/principal.ts';
 import type { IdempotentRequest } from '../services/idempotency.ts';
 import type { Services } from '../services/services.ts';

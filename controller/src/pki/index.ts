@@ -2,6 +2,6 @@ export type { CertificateAuthority } from './authority.ts';
 export { ensureCa, issueCertificate, issueServerCertificate } from './authority.ts';
 export { signNodeRequest } from './csr.ts';
 export { issueServiceCertificate } from './issue-service.ts';
-export { CONTROLLER_URN, isHost, nodeHost, nodeUrn, SERVICE_ROLES } from './names.ts';
+export { CONTROLLER_URN, isHost, nodeHost, nodeUrn } from './names.ts';
 export { ensureControllerCertificate, ensureServerCertificate } from './stored.ts';
 export { needsRenewal } from './x509.ts';

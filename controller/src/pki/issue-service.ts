@@ -2,8 +2,9 @@
 import { join } from 'node:path';
 import { ConfigError } from '@virtkeep/shared/config';
 import { writeDurably } from '@virtkeep/shared/durable-file';
+import type { ServiceRole } from '@virtkeep/shared/permissions';
 import { ensureCa, issueCertificate } from './authority.ts';
-import { roleUrn, type ServiceRole } from './names.ts';
+import { roleUrn } from './names.ts';
 
 export interface ServiceCertificateFiles {
   certificatePath: string;

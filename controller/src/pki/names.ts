@@ -1,13 +1,11 @@
 import { isIP } from 'node:net';
+import type { ServiceRole } from '@virtkeep/shared/permissions';
 
 /** The names a certificate proves, all of them SAN entries: URNs for who it is, DNS names and addresses for where. */
 export interface CertificateNames {
   urns: string[];
   hosts: string[];
 }
-
-export const SERVICE_ROLES = ['reader', 'operator'] as const;
-export type ServiceRole = (typeof SERVICE_ROLES)[number];
 
 export const CONTROLLER_URN = 'urn:virtkeep:role:controller';
 export const roleUrn = (role: ServiceRole): string => `urn:virtkeep:role:${role}`;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { AgentState, Attachment, Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import type { Role } from '../auth/permissions.ts';
+import type { Role } from '@virtkeep/shared/permissions';
 import type { Principal } from '../auth/principal.ts';
 import { type DomainContext, domainPermissions, domainRecord } from './domain-record.ts';
 

@@ -5,7 +5,7 @@ import {
   type Domain,
   PowerState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import { type Permission, roleAllows } from '../auth/permissions.ts';
+import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../auth/principal.ts';
 import { type GuestInfoRecord, guestInfoRecord, guestUtils } from './guest-record.ts';
 import type { DomainEntry } from './inventory.ts';

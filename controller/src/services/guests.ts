@@ -1,10 +1,10 @@
 /** Asking guests through their agents: single commands and what they tell of themselves. Each answers at once, without a task. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { isDeeperThan, parseExact } from '@virtkeep/shared/exact-json';
+import { guestPermission } from '@virtkeep/shared/guest-classes';
 import type { AgentClients } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
 import { type Principal, requirePermission } from '../auth/principal.ts';
-import { guestPermission } from './guest-classes.ts';
 import { type GuestInfoRecord, guestInfoRecord } from './guest-record.ts';
 import type { Inventory } from './inventory.ts';
 

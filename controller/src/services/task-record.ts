@@ -1,6 +1,6 @@
 /** The task record of the REST contract, made from its row. Pure. */
 
-import { roleAllows } from '../auth/permissions.ts';
+import { roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../auth/principal.ts';
 import type { TaskRow } from '../store/schema.ts';
 

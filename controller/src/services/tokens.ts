@@ -4,8 +4,8 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { type Role, roleAllows } from '@virtkeep/shared/permissions';
 import type { TokenClaims, TokenSigner } from '../auth/jwt.ts';
-import { type Role, roleAllows } from '../auth/permissions.ts';
 import type { Principal } from '../auth/principal.ts';
 import { isUniqueViolation } from '../store/dialect.ts';
 import type { Database, TokenRow, UserRow } from '../store/schema.ts';

@@ -1,8 +1,8 @@
 /** Users, their roles and passwords. The last enabled administrator cannot be lost. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { Role } from '@virtkeep/shared/permissions';
 import { checkPasswordRules, hashPassword } from '../auth/passwords.ts';
-import type { Role } from '../auth/permissions.ts';
 import { isUniqueViolation } from '../store/dialect.ts';
 import type { Database, UserRow } from '../store/schema.ts';
 

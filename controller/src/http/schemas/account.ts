@@ -1,7 +1,8 @@
 /** Logins, tokens and users. */
+
+import { ROLES } from '@virtkeep/shared/permissions';
 import Type from 'typebox';
 import { MAX_PASSWORD_LENGTH } from '../../auth/passwords.ts';
-import { ROLES } from '../../auth/permissions.ts';
 import { Name, nullable, oneOf, record, Text, Time, Uuid } from './common.ts';
 
 /** Lower case, so that no two users differ by case only. */

@@ -1,9 +1,16 @@
 /**
- * Roles and what they may do: the one table. Each route declares one permission; guest commands have classes of their
- * own (`guest.read` … `guest.execute`), so that a role names the classes it may use.
+ * Roles and what they may do: the one table, for users over REST and for services over gRPC. Each route and each method
+ * declares one permission; guest commands have classes of their own (`guest.read` … `guest.execute`), so that a role
+ * names the classes it may use.
  */
+
+/** Of users. */
 export const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'] as const;
 export type Role = (typeof ROLES)[number];
+
+/** Of other services that call the agents. A name that users have as well means the same. */
+export const SERVICE_ROLES = ['reader', 'operator'] as const;
+export type ServiceRole = (typeof SERVICE_ROLES)[number];
 
 const READ = [
   'account.own',
@@ -55,13 +62,15 @@ export type Permission = (typeof READ)[number] | (typeof OPERATE)[number] | (typ
 /** What a route may declare: a permission, `login` (any user) or `public` (no login). */
 export type RouteAccess = Permission | 'login' | 'public';
 
-const TABLE: Record<Role, ReadonlySet<Permission>> = {
+const TABLE: Record<Role | ServiceRole, ReadonlySet<Permission>> = {
   administrator: new Set([...READ, ...OPERATE, ...ADMINISTER]),
   operator: new Set([...READ, ...OPERATE]),
   auditor: new Set([...READ, 'audit.read', 'user.read']),
   backup_service: new Set([...READ, 'vdisk.attach', 'backup.create', 'task.cancel']),
+  reader: new Set(READ),
 };
 
-export function roleAllows(role: Role, permission: Permission): boolean {
+/** True when the role may do what needs this permission. */
+export function roleAllows(role: Role | ServiceRole, permission: Permission): boolean {
   return TABLE[role].has(permission);
 }

@@ -1,8 +1,8 @@
 /**
- * The class of each command of guest agents: what a user must be allowed to run it. The one table; what is not in it
+ * The class of each command of guest agents: what a caller must be allowed to run it, over REST and over gRPC. The one table; what is not in it
  * (a newer agent's command) counts as the execution of a program.
  */
-import type { Permission } from '../auth/permissions.ts';
+import type { Permission } from './permissions.ts';
 
 export type GuestPermission = Extract<Permission, `guest.${string}`>;
 
@@ -31,7 +31,7 @@ const CLASSES: Record<Exclude<GuestPermission, 'guest.execute'>, readonly string
   ],
 };
 
-/** What a user must be allowed to run this command. */
+/** What a caller must be allowed to run this command. */
 export function guestPermission(command: string): GuestPermission {
   for (const [permission, patterns] of Object.entries(CLASSES))
     if (patterns.some(pattern => covers(pattern, command))) return permission as GuestPermission;
