@@ -10,6 +10,7 @@ import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
 import { memberNames } from './names.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
+import type { SignManifest } from './seal.ts';
 import { entriesOf } from './seek-table.ts';
 import { replaceHashes } from './sidecar.ts';
 import { markDurable, saveTail, tailNames, undoAppend } from './tail.ts';
@@ -60,7 +61,7 @@ export class ArchiveAppender extends MemberWriter {
 
   private constructor(options: AppenderOptions, inspection: Inspection, known: Known) {
     const { signal, onProgress } = options;
-    const { tarOffset, members, hash } = known;
+    const { tarOffset, members, hash, sign } = known;
     const tailPath = () => this.#tailPath ?? options.path;
     super({
       file: options.path,
@@ -68,6 +69,7 @@ export class ArchiveAppender extends MemberWriter {
         return tailNames.spare(tailPath());
       },
       hash,
+      sign,
       signal,
       members,
       tarOffset,
@@ -229,6 +231,7 @@ interface Known {
   members: MemberRecord[];
   tarOffset: number;
   hash: boolean;
+  sign: SignManifest | undefined;
   level: number;
   lock: FileLock;
 }
@@ -247,9 +250,11 @@ async function knownOf(
   const hash = options.hash === true || manifest.members.some(({ sha256 }) => sha256 !== null);
   const { name, sizeBytes, dataOffset } = inspection.members.at(-1)!;
   const bytes = await access.source.read(dataOffset, sizeBytes);
-  const sha256 = hash ? createHash('sha256').update(bytes).digest('hex') : null;
-  const own: MemberRecord = { name, kind: 'manifest', sizeBytes, dataOffset, sha256, formerPath: null };
-  return { manifest, end, members: [...manifest.members, own], tarOffset, hash };
+  const sign = options.signer?.({ manifest, seal: inspection.seal ?? null });
+  const digest = createHash('sha256').update(bytes).digest('hex');
+  const digests = hash ? { sha256: digest } : { sha256: null, ...(sign && { digest }) };
+  const own: MemberRecord = { name, kind: 'manifest', sizeBytes, dataOffset, ...digests, formerPath: null };
+  return { manifest, end, members: [...manifest.members, own], tarOffset, hash, sign };
 }
 
 async function endOf(

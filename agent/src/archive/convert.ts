@@ -7,7 +7,7 @@ import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
 import { requireReadable, tarSizeOf } from './growth.ts';
 import { type Inspection, inspect } from './inspect.ts';
 import { DATA_ALIGN, END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import type { MemberRecord } from './manifest.ts';
+import { digestOf, type MemberRecord } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
 import { checkSize } from './member-writer.ts';
 import { partialPathOf, partialPathsOf } from './names.ts';
@@ -158,7 +158,9 @@ export class ArchiveConverter {
     return bytes;
   }
 
-  async #smallData({ name, dataOffset, sizeBytes, sha256 }: ArchiveMember): Promise<Buffer> {
+  async #smallData(member: ArchiveMember): Promise<Buffer> {
+    const { name, dataOffset, sizeBytes } = member;
+    const expected = digestOf(member);
     if (sizeBytes > MAX_MANIFEST_BYTES)
       throw new VirtkeepError('archive_unsupported', {
         path: this.#options.from,
@@ -166,16 +168,18 @@ export class ArchiveConverter {
       });
     const bytes = await this.#source.read(dataOffset, roundUp(sizeBytes, TAR_BLOCK));
     const content = bytes.subarray(0, sizeBytes);
-    if (sha256 !== null && createHash('sha256').update(content).digest('hex') !== sha256)
+    if (expected !== null && createHash('sha256').update(content).digest('hex') !== expected)
       throw this.#mismatch(name);
     return bytes;
   }
 
   async #bigData(
-    { name, dataOffset, sizeBytes, sha256 }: ArchiveMember,
+    member: ArchiveMember,
     output: Output,
     onProgress: (bytesDone: number) => void,
   ): Promise<void> {
+    const { name, dataOffset, sizeBytes } = member;
+    const expected = digestOf(member);
     const { access, file } = this.#inspection;
     const source = { fd: file.handle.fd, offset: dataOffset, lengthBytes: sizeBytes };
     const frames = access.kind === 'seekable' ? framesOf(access.table, dataOffset, sizeBytes) : undefined;
@@ -184,10 +188,10 @@ export class ArchiveConverter {
         path: this.#options.from,
         reason: `the frames of "${name}" are not those of this service`,
       });
-    const hash = sha256 !== null;
+    const hash = expected !== null;
     const job = { source, srcPath: this.#options.from, hash, onProgress, ...(frames && { frames }) };
     const result = await output.data(job);
-    if (hash && result.sha256 !== sha256) throw this.#mismatch(name);
+    if (hash && result.sha256 !== expected) throw this.#mismatch(name);
   }
 
   /** The members for the hash file, the newest manifest included. */

@@ -30,7 +30,9 @@ export { type MemberKind, memberNames, partialPathOf, partialPathsOf, sha256Path
 export { type Archive, openArchive, verifyArchive } from './reader.ts';
 export { removeArchive } from './remove.ts';
 export { freeName, ownsName, reserveName } from './reserve.ts';
+export type { Seal, SignManifest } from './seal.ts';
+export { ArchiveSigner, type Judgement, type SignerOptions, type SigningIdentity } from './signer.ts';
 export { undoAppend } from './tail.ts';
 export { type ArchiveTrust, type TrustOf, trustEveryArchive } from './trust.ts';
-export type { ArchiveProblem, FinishedArchive, FinishOptions, VerifyResult } from './types.ts';
+export type { ArchiveProblem, FinishedArchive, FinishOptions, Sealed, VerifyResult } from './types.ts';
 export { ArchiveWriter } from './writer.ts';

@@ -6,15 +6,16 @@ import { MAX_FRAMES, MAX_MANIFEST_BYTES } from './bounds.ts';
 import { type FileLock, fileBusy, isBeingWritten, lockFile } from './file-lock.ts';
 import { foreignMember } from './foreign-member.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import { type Manifest, parseManifest } from './manifest.ts';
+import type { Manifest } from './manifest.ts';
 import { ManifestReader } from './manifest-reader.ts';
 import { isManifestName } from './names.ts';
 import { type Salvaged, salvage } from './salvage.ts';
+import type { Seal } from './seal.ts';
 import { readSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from './seek-table.ts';
 import { scanStream } from './stream.ts';
 import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from './tar-format.ts';
 import { ArchiveFile, PlainSource, readerOf, SeekableSource, type TarSource } from './tar-source.ts';
-import type { ArchiveMember } from './types.ts';
+import { type ArchiveMember, listedMember } from './types.ts';
 
 /** Most of the tail that is looked through for the manifest. */
 const MAX_TAIL_BYTES = MAX_MANIFEST_BYTES + 1024 * 1024;
@@ -30,6 +31,8 @@ export interface Inspection {
   file: ArchiveFile;
   access: Access;
   manifest: Manifest | null;
+  /** Of that manifest. */
+  seal?: Seal;
   /** Reads the other manifests; absent of a stream. */
   manifests?: ManifestReader;
   members: ArchiveMember[];
@@ -108,7 +111,7 @@ async function inspectOpen(file: ArchiveFile, signal: AbortSignal): Promise<Insp
   const manifests = new ManifestReader(access.source, path);
   const reachable = { ...base, access, manifests };
   try {
-    const found = await findManifest(access.source, manifests, path);
+    const found = await findManifest(access.source, manifests);
     if (found !== undefined) return { ...reachable, ...found, ...faultEntry(layoutFault(found, path)) };
   } catch (error) {
     if (!hasKey(error, 'archive_damaged')) throw error;
@@ -170,15 +173,12 @@ async function walk(
 
 interface Found {
   manifest: Manifest;
+  seal: Seal;
   members: ArchiveMember[];
 }
 
 /** Looks for the manifest, the last member, backwards from the end. Undefined for a tar that is not ours. */
-async function findManifest(
-  source: TarSource,
-  manifests: ManifestReader,
-  path: string,
-): Promise<Found | undefined> {
+async function findManifest(source: TarSource, manifests: ManifestReader): Promise<Found | undefined> {
   if (source.tarBytes % TAR_BLOCK !== 0) return undefined;
   for (const start of source.tailStarts()) {
     if (source.tarBytes - start > MAX_TAIL_BYTES) continue;
@@ -189,8 +189,8 @@ async function findManifest(
     if (typeof header === 'string') return undefined;
     const { name, sizeBytes } = header;
     const dataStart = at + TAR_BLOCK;
-    const part = parseManifest(tail.subarray(dataStart, dataStart + sizeBytes), path);
-    const manifest = await manifests.whole(part, start + dataStart);
+    const bytes = tail.subarray(dataStart, dataStart + sizeBytes);
+    const { manifest, seal } = await manifests.newest(bytes, start + dataStart);
     const own: ArchiveMember = {
       name,
       kind: 'manifest',
@@ -199,15 +199,7 @@ async function findManifest(
       sha256: null,
       formerPath: null,
     };
-    const members = manifest.members.map(({ name, kind, sizeBytes, dataOffset, sha256, formerPath }) => ({
-      name,
-      kind,
-      sizeBytes,
-      dataOffset,
-      sha256,
-      formerPath,
-    }));
-    return { manifest, members: [...members, own] };
+    return { manifest, seal, members: [...manifest.members.map(listedMember), own] };
   }
   return undefined;
 }

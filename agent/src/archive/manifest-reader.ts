@@ -1,17 +1,27 @@
 import { createHash } from 'node:crypto';
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { MAX_CHAIN_BYTES, MAX_CHAIN_MANIFESTS, MAX_MANIFEST_BYTES, MAX_MEMBERS } from './bounds.ts';
-import { type Manifest, type ManifestPart, manifestFault, parseManifest } from './manifest.ts';
+import {
+  digestOf,
+  type Manifest,
+  type ManifestPart,
+  type MemberRecord,
+  manifestFault,
+  parseManifest,
+} from './manifest.ts';
 import { GROUP, type ManifestPlace, wholeOf } from './manifest-chain.ts';
 import { isManifestName } from './names.ts';
+import { type Seal, sealOf } from './seal.ts';
 import type { TarSource } from './tar-source.ts';
 
-type Place = Pick<ManifestPlace, 'dataOffset' | 'sizeBytes'> & { sha256?: string | null };
+type Place = Pick<ManifestPlace, 'dataOffset' | 'sizeBytes'> &
+  Partial<Pick<MemberRecord, 'sha256' | 'digest'>>;
 
 /** A manifest out of the file, with what was read to make it whole. */
 export interface ReadManifest {
   manifest: Manifest;
   sha256: string;
+  seal: Seal;
 }
 
 /**
@@ -40,27 +50,34 @@ export class ManifestReader {
     return read;
   }
 
-  /** @param dataOffset where the part stands. Errors as above. */
-  async whole(part: ManifestPart, dataOffset: number): Promise<Manifest> {
-    const manifest = await this.#whole(part, dataOffset);
-    this.#check(manifest);
-    return manifest;
+  /** The same of bytes that were read already, and where they stand. Errors as above. */
+  async newest(bytes: Buffer, dataOffset: number): Promise<ReadManifest> {
+    const read = await this.#parse(bytes, dataOffset);
+    this.#check(read.manifest);
+    return read;
   }
 
-  async #read({ dataOffset, sizeBytes, sha256 }: Place): Promise<ReadManifest> {
+  async #read({ dataOffset, sizeBytes, sha256 = null, digest }: Place): Promise<ReadManifest> {
     if (sizeBytes > MAX_MANIFEST_BYTES || dataOffset + sizeBytes > this.#source.tarBytes)
       throw this.#damaged('a manifest is too large, or behind its end');
     const bytes = await this.#source.read(dataOffset, sizeBytes);
-    const found = createHash('sha256').update(bytes).digest('hex');
-    if (sha256 && sha256 !== found) throw this.#damaged('a manifest is not what its successor says');
-    return { manifest: await this.#whole(parseManifest(bytes, this.#path), dataOffset), sha256: found };
+    const recorded = digestOf({ sha256, digest });
+    const read = await this.#parse(bytes, dataOffset);
+    if (recorded !== null && recorded !== read.sha256)
+      throw this.#damaged('a manifest is not what its successor says');
+    return read;
   }
 
-  async #whole(part: ManifestPart, dataOffset: number): Promise<Manifest> {
-    const manifest = part.continues === undefined ? part : await this.#continued(part, dataOffset);
+  async #parse(bytes: Buffer, dataOffset: number): Promise<ReadManifest> {
+    const part = parseManifest(bytes, this.#path);
+    const { manifest, isBound } =
+      part.continues === undefined
+        ? { manifest: part, isBound: true }
+        : await this.#continued(part, dataOffset);
     if (manifest.members.length > MAX_MEMBERS || manifest.states.length > MAX_MEMBERS)
       throw this.#damaged('its manifests list too much');
-    return manifest;
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    return { manifest, sha256, seal: sealOf(bytes, isBound) };
   }
 
   #check(manifest: Manifest): void {
@@ -80,7 +97,10 @@ export class ManifestReader {
     return read;
   }
 
-  async #continued(part: ManifestPart, dataOffset: number): Promise<Manifest> {
+  async #continued(
+    part: ManifestPart,
+    dataOffset: number,
+  ): Promise<{ manifest: Manifest; isBound: boolean }> {
     const { continues, members } = part;
     // the record of the one that is continued is the first of the members that come after it
     const successors = members.filter(({ name }) => isManifestName(name)).slice(1, GROUP);
@@ -88,8 +108,10 @@ export class ManifestReader {
     for (const place of [continues!, ...successors]) {
       if (place.dataOffset + place.sizeBytes > dataOffset) break;
       try {
-        const whole = wholeOf(part, (await this.base(place)).manifest);
-        if (typeof whole !== 'string') return whole;
+        const base = await this.base(place);
+        const whole = wholeOf(part, base.manifest);
+        const isBound = digestOf(place) === base.sha256 && base.seal.isBound;
+        if (typeof whole !== 'string') return { manifest: whole, isBound };
         reason ??= this.#damaged(whole);
       } catch (error) {
         if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;

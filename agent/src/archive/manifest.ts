@@ -32,6 +32,11 @@ const member = z.looseObject({
     .string()
     .regex(/^[0-9a-f]{64}$/)
     .nullable(),
+  /** The same of a member of a signed archive where no hash was asked for: of all but disks, layers and images. */
+  digest: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/)
+    .optional(),
   formerPath: text.nullable().default(null),
 });
 
@@ -177,6 +182,10 @@ export type ManifestLayer = z.infer<typeof layer>;
 export type ManifestState = z.infer<typeof state>;
 export type ManifestSavedState = z.infer<typeof savedState>;
 
+/** The SHA-256 that a member must have; null where none is recorded. */
+export const digestOf = ({ sha256, digest }: Pick<MemberRecord, 'sha256' | 'digest'>): string | null =>
+  sha256 ?? digest ?? null;
+
 /** The lowest format version whose readers understand this manifest. */
 export function formatVersionOf({ continues, disks }: Pick<ManifestPart, 'continues' | 'disks'>): number {
   if (disks.some(({ encryption }) => encryption !== undefined)) return RAW_ENCRYPTED_VERSION;
@@ -205,7 +214,8 @@ export function parseManifest(bytes: Uint8Array, path: string, newest = NEWEST_V
   const parsed = partSchema.safeParse(raw);
   if (!parsed.success)
     throw damaged(`its manifest is not valid: ${z.prettifyError(parsed.error).slice(0, 300)}`);
-  return parsed.data;
+  const { signature: _, ...part } = parsed.data;
+  return part as ManifestPart;
 }
 
 /** Manifest as it is stored: indented JSON, for people who open it by hand. */

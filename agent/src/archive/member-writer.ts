@@ -7,10 +7,11 @@ import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
 import { requireReadable } from './growth.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import { checkManifest, encodeManifest, type Manifest, type MemberRecord } from './manifest.ts';
-import { checkName, type MemberKind, memberNames } from './names.ts';
+import { checkName, isContent, type MemberKind, memberNames } from './names.ts';
 import type { Output } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { convertInto, copyAt, createQcow2 } from './raw.ts';
+import { type SignManifest, withSignature } from './seal.ts';
 import { sizeOfAside } from './syscalls.ts';
 import { dataOffsetFor, encodeHeader } from './tar-format.ts';
 import type { FinishOptions, MemberOptions } from './types.ts';
@@ -26,6 +27,8 @@ export interface MemberTarget {
   spare: string;
   /** SHA-256 of every member. */
   hash: boolean;
+  /** Signs the manifest. */
+  sign?: SignManifest | undefined;
   signal: AbortSignal;
   onProgress?: (bytesDone: number) => void;
   /** Members that are in the file already, in order. */
@@ -88,15 +91,9 @@ export abstract class MemberWriter {
     const dataOffset = await this.#putHeader(name, kind, sizeBytes, false);
     await this.output.bytes(Buffer.concat([bytes], roundUp(sizeBytes, TAR_BLOCK)));
     this.#report(this.#sourceBytesDone + sizeBytes);
-    const sha256 = this.#target.hash ? createHash('sha256').update(bytes).digest('hex') : null;
-    return this.#record({
-      name,
-      kind,
-      sizeBytes,
-      dataOffset,
-      sha256,
-      formerPath: options.formerPath ?? null,
-    });
+    const digest = this.#isHashed(kind) ? createHash('sha256').update(bytes).digest('hex') : null;
+    const formerPath = options.formerPath ?? null;
+    return this.#record({ name, kind, sizeBytes, dataOffset, ...this.#digests(digest), formerPath });
   }
 
   /**
@@ -156,9 +153,21 @@ export abstract class MemberWriter {
     const name = memberNames.manifest(options.stateNumber);
     const manifest = options.manifest([...members]);
     checkManifest(manifest, members);
-    await this.addBytes(name, 'manifest', await this.encoded(manifest));
+    const { sign } = this.#target;
+    const bytes = await this.encoded(manifest);
+    await this.addBytes(name, 'manifest', sign ? withSignature(bytes, sign) : bytes);
     await this.output.bytes(new Uint8Array(END_BYTES));
     return { manifest, sizeBytes: await this.output.end() };
+  }
+
+  /** What defines the VM is always hashed in a signed archive; the bytes of its disks where that was asked for. */
+  #isHashed(kind: MemberKind): boolean {
+    return this.#target.hash || (this.#target.sign !== undefined && !isContent(kind));
+  }
+
+  #digests(sha256: string | null): Pick<MemberRecord, 'sha256' | 'digest'> {
+    if (this.#target.hash || sha256 === null) return { sha256 };
+    return { sha256: null, digest: sha256 };
   }
 
   #admit(name: string): void {
@@ -197,9 +206,10 @@ export abstract class MemberWriter {
       const sizeBytes = await sizeOfAside(source.fd);
       const dataOffset = await this.#putHeader(name, kind, sizeBytes, true);
       const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
-      const job = { source: blocks, srcPath, hash: this.#target.hash, onProgress };
-      const result = await this.output.data(job);
-      return this.#record({ name, kind, sizeBytes, dataOffset, ...result, formerPath });
+      const job = { source: blocks, srcPath, hash: this.#isHashed(kind), onProgress };
+      const { sha256, ...result } = await this.output.data(job);
+      const digests = this.#digests(sha256);
+      return this.#record({ name, kind, sizeBytes, dataOffset, ...result, ...digests, formerPath });
     } finally {
       await source.close();
     }

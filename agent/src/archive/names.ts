@@ -16,6 +16,9 @@ export const MEMBER_KINDS = [
 ] as const;
 export type MemberKind = (typeof MEMBER_KINDS)[number];
 
+/** Whether a member is what a guest wrote or was given to read; all others define the VM. */
+export const isContent = (kind: MemberKind): boolean => kind === 'disk' || kind === 'layer' || kind === 'iso';
+
 /** Longest member name in bytes; what every file system can extract. */
 export const MAX_NAME_BYTES = 255;
 

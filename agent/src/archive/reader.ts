@@ -7,10 +7,11 @@ import { openDirect } from './direct-file.ts';
 import { Engine, type PumpJob } from './engine.ts';
 import { type Access, type Holding, type Inspection, inspect } from './inspect.ts';
 import { TAR_BLOCK } from './layout.ts';
-import type { Manifest } from './manifest.ts';
+import { digestOf, type Manifest } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
 import { memberNames } from './names.ts';
 import { keepName } from './publish.ts';
+import type { Seal } from './seal.ts';
 import { extractStream, readStream } from './stream.ts';
 import { decodeHeader } from './tar-format.ts';
 import type { ArchiveFile } from './tar-source.ts';
@@ -80,6 +81,8 @@ export class Archive {
   readonly members: readonly ArchiveMember[];
   /** What is wrong with a salvaged archive; null for a whole one. */
   readonly damage: string | null;
+  /** Of the newest manifest; null of an archive that is not ours. */
+  readonly seal: Seal | null;
   readonly #inspection: Inspection;
   readonly #file: ArchiveFile;
   readonly #access: Access;
@@ -95,12 +98,13 @@ export class Archive {
     this.sizeBytes = inspection.file.sizeBytes;
     this.manifest = inspection.manifest;
     this.members = inspection.members;
+    this.seal = inspection.seal ?? null;
     this.damage = inspection.fault?.params.reason ?? null;
   }
 
   /**
-   * A small member whole, at most `maxBytes` (default 16 MiB).
-   * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported when larger, io_failed, canceled
+   * A small member whole, at most `maxBytes` (default 16 MiB); compared with its digest where one is recorded.
+   * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported when larger, hash_mismatch, io_failed, canceled
    */
   async readMember(name: string, signal: AbortSignal, maxBytes = MAX_READ_BYTES): Promise<Buffer> {
     throwIfAborted(signal);
@@ -117,6 +121,9 @@ export class Archive {
         ? await readStream(this.#file.handle.fd, this.path, dataOffset, sizeBytes, signal)
         : await this.#access.source.read(dataOffset, sizeBytes);
     if (bytes.length !== sizeBytes) throw this.#damaged(`it ends inside the member "${name}"`);
+    const expected = digestOf(member);
+    if (expected !== null && createHash('sha256').update(bytes).digest('hex') !== expected)
+      throw new VirtkeepError('hash_mismatch', { member: name, path: this.path });
     return bytes;
   }
 
@@ -211,7 +218,7 @@ export class Archive {
       const target = await openDirect(destPath, mode === undefined ? { existing } : { existing, mode });
       try {
         const sha256 = await this.#extractInto(target, member, destPath, options);
-        if (options.checkHash === true && member.sha256 !== null && sha256 !== member.sha256)
+        if (options.checkHash === true && digestOf(member) !== null && sha256 !== digestOf(member))
           throw new VirtkeepError('hash_mismatch', { member: name, path: this.path });
         await target.close();
         await keepName(destPath);
@@ -289,18 +296,38 @@ export class Archive {
         targetFd: target.fd,
       };
       await extractStream(order, paths, signal, onProgress);
-      return member.sha256;
+      return digestOf(member);
     }
-    const hash = options.checkHash === true && member.sha256 !== null;
-    if (this.#access.kind === 'plain' && (await this.#cloneInto(target, member, destPath, signal)))
-      return hash
-        ? (await this.#threads().pump({ ...pump, hash, output: false, paths }, signal)).sha256
-        : null;
+    const hash = options.checkHash === true && digestOf(member) !== null;
+    if (this.#access.kind === 'plain' && (await this.#cloneInto(target, member, destPath, signal))) {
+      if (!hash) return null;
+      return await this.#hashCopy(target, member, paths, signal);
+    }
     const engine = this.#threads();
     await engine.order({ op: 'open', fd: target.fd, position: 0, level: null }, paths, signal);
     const result = await engine.pump({ ...pump, hash, output: true, paths }, signal, onProgress);
     await engine.order({ op: 'end', sync: true }, paths, signal);
     return result.sha256;
+  }
+
+  /** Of what is going to be used, and not once more of what it was made of. */
+  async #hashCopy(
+    target: FileHandle,
+    { sizeBytes }: ArchiveMember,
+    paths: PumpJob['paths'],
+    signal: AbortSignal,
+  ): Promise<string | null> {
+    // a descriptor without O_DIRECT, which the last bytes could not be read by
+    const copy = await open(`/proc/self/fd/${target.fd}`, 'r').catch((error: unknown) => {
+      throw fromIoError(error, 'reading', paths.target);
+    });
+    try {
+      const source = { fd: copy.fd, offset: 0, lengthBytes: sizeBytes };
+      const job = { source, codec: { kind: 'store' } as const, hash: true, output: false, paths };
+      return (await this.#threads().pump(job, signal)).sha256;
+    } finally {
+      await copy.close();
+    }
   }
 
   /** Reflinks a member of a plain tar into a new file. @returns false when it must be copied */
@@ -342,14 +369,15 @@ export class Archive {
     onProgress: (bytesDone: number) => void,
   ): Promise<ArchiveProblem | undefined> {
     const pump = this.#pumpOf(member);
-    const hash = member.sha256 !== null;
+    const expected = digestOf(member);
+    const hash = expected !== null;
     const paths = { source: this.path, target: this.path };
     const job = pump && { ...pump, hash, output: false, paths };
     const sha256 =
       job === undefined
         ? await this.#readThrough(member, signal, onProgress)
         : (await this.#threads().pump(job, signal, onProgress)).sha256;
-    if (member.sha256 === null || sha256 === member.sha256) return undefined;
+    if (expected === null || sha256 === expected) return undefined;
     return {
       member: member.name,
       problem: 'hash_mismatch',

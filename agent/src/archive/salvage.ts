@@ -3,11 +3,11 @@ import { foreignMember } from './foreign-member.ts';
 import { walkFrames } from './frames.ts';
 import type { Access, Inspection } from './inspect.ts';
 import type { Manifest } from './manifest.ts';
-import { ManifestReader } from './manifest-reader.ts';
+import { ManifestReader, type ReadManifest } from './manifest-reader.ts';
 import { isManifestName } from './names.ts';
 import { type WalkEnd, type WalkedMember, walkTar } from './tar-format.ts';
 import { readerOf, SeekableSource, type TarSource } from './tar-source.ts';
-import type { ArchiveMember } from './types.ts';
+import { type ArchiveMember, listedMember } from './types.ts';
 
 /** What is left of an archive of ours whose newest manifest or end is gone. */
 export interface Salvaged {
@@ -39,10 +39,10 @@ export async function salvage(
   const manifests = new ManifestReader(access.source, file.path);
   const found = await lastManifest(manifests, walked);
   if (found === undefined) return undefined;
-  const { manifest, at } = found;
+  const { manifest, seal, at } = found;
   const members = [
-    ...manifest.members.map(memberOf),
-    { ...memberOf(walked[at]!), kind: 'manifest' as const },
+    ...manifest.members.map(listedMember),
+    { ...listedMember(walked[at]!), kind: 'manifest' as const },
   ];
   const lost = walked.slice(at + 1).map(foreignMember);
   const last = lost.at(-1);
@@ -54,7 +54,7 @@ export async function salvage(
     cut: cut ? last.name : null,
   };
   const fault = inspection.fault ?? tornTail(file.path, 'what follows its last manifest is not complete');
-  return { ...inspection, access, manifest, manifests, members, fault, salvaged };
+  return { ...inspection, access, manifest, seal, manifests, members, fault, salvaged };
 }
 
 const tornTail = (path: string, what: string) =>
@@ -81,11 +81,11 @@ async function walkAll(source: TarSource, walked: WalkedMember[], signal: AbortS
 async function lastManifest(
   manifests: ManifestReader,
   walked: readonly WalkedMember[],
-): Promise<{ manifest: Manifest; at: number } | undefined> {
+): Promise<(ReadManifest & { at: number }) | undefined> {
   for (let at = walked.length - 1; at >= 0; at--) {
     if (!isManifestName(walked[at]!.name)) continue;
-    const manifest = await readManifest(manifests, walked[at]!);
-    if (manifest !== undefined && describes(manifest, walked.slice(0, at))) return { manifest, at };
+    const read = await readManifest(manifests, walked[at]!);
+    if (read !== undefined && describes(read.manifest, walked.slice(0, at))) return { ...read, at };
   }
   return undefined;
 }
@@ -101,16 +101,11 @@ const describes = ({ members }: Manifest, walked: readonly WalkedMember[]): bool
 export async function readManifest(
   manifests: ManifestReader,
   member: Pick<ArchiveMember, 'dataOffset' | 'sizeBytes'>,
-): Promise<Manifest | undefined> {
+): Promise<ReadManifest | undefined> {
   try {
-    return (await manifests.read(member)).manifest;
+    return await manifests.read(member);
   } catch (error) {
     if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return undefined;
     throw error;
   }
-}
-
-function memberOf(member: Partial<ArchiveMember> & Pick<ArchiveMember, 'name' | 'sizeBytes' | 'dataOffset'>) {
-  const { name, kind = 'other', sizeBytes, dataOffset, sha256 = null, formerPath = null } = member;
-  return { name, kind, sizeBytes, dataOffset, sha256, formerPath };
 }

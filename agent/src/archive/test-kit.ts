@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { ArchiveAppender } from './append.ts';
 import type { Manifest, MemberRecord } from './manifest.ts';
 import type { MemberKind } from './names.ts';
+import type { SignManifest } from './seal.ts';
 import type { AppenderOptions } from './types.ts';
 import { ArchiveWriter } from './writer.ts';
 
@@ -78,6 +79,7 @@ export interface WriteOptions {
   zstd?: boolean;
   hash?: boolean;
   maxFrames?: number;
+  sign?: SignManifest;
 }
 
 export const XML = '<domain type="kvm"><name>vm</name></domain>\n';
@@ -86,9 +88,9 @@ export const XML = '<domain type="kvm"><name>vm</name></domain>\n';
 export async function writeArchive(path: string, pieces: Piece[], options: WriteOptions = {}): Promise<void> {
   const compression = options.zstd === true ? {} : null;
   const hash = options.hash ?? false;
-  const { maxFrames } = options;
+  const { maxFrames, sign } = options;
   const writer = await ArchiveWriter.create({
-    ...{ path, backupId: BACKUP_ID, compression, hash, signal },
+    ...{ path, backupId: BACKUP_ID, compression, hash, sign, signal },
     ...(maxFrames && { maxFrames }),
   });
   try {

@@ -1,6 +1,7 @@
 import type { FileLock } from './file-lock.ts';
 import type { Manifest, MemberRecord } from './manifest.ts';
 import type { MemberKind } from './names.ts';
+import type { Seal, SignManifest } from './seal.ts';
 
 /** 'tar', or the same tar as many zstd frames. */
 export type ArchiveFormat = 'tar' | 'tar.zst';
@@ -16,6 +17,8 @@ export interface WriterOptions {
   maxFrames?: number;
   /** SHA-256 of every member, in the manifest and the sidecar. */
   hash: boolean;
+  /** Signs the manifest; undefined: nobody vouches for the archive. */
+  sign?: SignManifest | undefined;
   /** Threads that read and compress, 1..8; default one a core, at most 4. */
   workers?: number;
   signal: AbortSignal;
@@ -30,6 +33,8 @@ export interface AppenderOptions {
   lock?: FileLock;
   /** SHA-256 of the new members; default: when those of the archive have one. */
   hash?: boolean;
+  /** Decides for the archive as it was before whether the new manifest is signed. */
+  signer?: ((archive: Sealed) => SignManifest | undefined) | undefined;
   /** Of a .tar.zst: 1..9, default 3. */
   level?: number;
   /** As {@link WriterOptions.maxFrames}. */
@@ -69,7 +74,23 @@ export interface ArchiveMember {
   /** Where its data starts in the uncompressed tar; for a plain tar the offset in the file itself. */
   dataOffset: number;
   sha256: string | null;
+  /** As in the manifest. */
+  digest?: string | undefined;
   formerPath: string | null;
+}
+
+/** A member as its manifest records it, or a header of the tar tells. */
+export function listedMember(
+  member: Partial<ArchiveMember> & Pick<ArchiveMember, 'name' | 'sizeBytes' | 'dataOffset'>,
+): ArchiveMember {
+  const { name, kind = 'other', sizeBytes, dataOffset, sha256 = null, digest, formerPath = null } = member;
+  return { name, kind, sizeBytes, dataOffset, sha256, ...(digest && { digest }), formerPath };
+}
+
+/** An archive as its newest manifest describes it, with what tells who vouches for that. */
+export interface Sealed {
+  manifest: Manifest | null;
+  seal: Seal | null;
 }
 
 export interface ExtractOptions {
@@ -80,7 +101,7 @@ export interface ExtractOptions {
   mode?: number;
   /** The file is there, empty, and the caller's: it is written to, and stays on failure. */
   existing?: boolean;
-  /** Compare with the recorded SHA-256, when there is one; on a reflinked copy that costs a whole read. */
+  /** Compare what was written with the recorded SHA-256, when there is one; on a reflinked copy that costs a whole read. */
   checkHash?: boolean;
 }
 

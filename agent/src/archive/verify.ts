@@ -1,6 +1,7 @@
 import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
 import type { Inspection } from './inspect.ts';
 import { END_BYTES } from './layout.ts';
+import { digestOf } from './manifest.ts';
 import { isManifestName } from './names.ts';
 import { needsOf, restorableStates, type StateNeeds } from './restorable.ts';
 import { readManifest, type Salvaged } from './salvage.ts';
@@ -38,7 +39,7 @@ export async function verifyInspected(
   const frames = access.kind === 'seekable' ? await frameChecksums(access.table, inspection) : undefined;
   problems.push(...(frames?.problems ?? []));
   const isProven = (member: ArchiveMember) =>
-    member.sha256 !== null ||
+    digestOf(member) !== null ||
     (access.kind === 'seekable' ? isChecked(member, access.table, frames!.has) : member.kind === 'manifest');
   let proven = 0;
   let unproven = 0;
@@ -78,7 +79,7 @@ async function readableStates(
   for (const member of members) {
     if (member.kind !== 'manifest' || problems.some(problem => problem.member === member.name)) continue;
     const read = await readManifest(reader, member);
-    if (read !== undefined) needs.push(needsOf(read));
+    if (read !== undefined) needs.push(needsOf(read.manifest));
     else problems.push({ member: member.name, problem: 'damaged', text: 'it cannot be read as a manifest' });
   }
   return needs;

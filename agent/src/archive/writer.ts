@@ -22,12 +22,13 @@ export class ArchiveWriter extends MemberWriter {
   #closed = false;
 
   private constructor(options: WriterOptions, partialPath: string, output: Output) {
-    const { hash, signal, onProgress } = options;
+    const { hash, sign, signal, onProgress } = options;
     const spare = spareOf(partialPath);
     super({
       file: partialPath,
       spare,
       hash,
+      sign,
       signal,
       members: [],
       tarOffset: 0,

@@ -1,0 +1,121 @@
+import { createPrivateKey, sign, verify, X509Certificate } from 'node:crypto';
+import { digestOf, type Manifest } from './manifest.ts';
+import { isContent } from './names.ts';
+import { type ManifestSignature, type SignManifest, signedBytes } from './seal.ts';
+import type { ArchiveTrust } from './trust.ts';
+import type { Sealed } from './types.ts';
+
+/** A node's key, its certificate and the authority that issued it, PEM. */
+export interface SigningIdentity {
+  nodeId: string;
+  keyPem: string;
+  certificatePem: string;
+  caPem: string;
+}
+
+/** Who vouches for an archive. */
+export interface Judgement {
+  trust: ArchiveTrust;
+  /** Id of the node that signed it; empty when nobody did whom this node can name. */
+  signer: string;
+  /** Why it is foreign, as a sentence without its full stop; empty for one that is not. */
+  reason: string;
+  /** The signature stands for the bytes of the disks and images, too, and not for what defines the VM alone. */
+  coversContent: boolean;
+}
+
+export interface SignerOptions {
+  /** The identity in use: it changes with each renewal. */
+  identity(): SigningIdentity;
+  /** Whether a certificate was taken back: serial in lower-case hex, without leading zeros. */
+  isRevoked(serial: string): boolean;
+}
+
+const URN_NAME = /^URI:urn:virtkeep:node:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+/**
+ * Signs manifests with the node's own key, and tells by whom an archive was signed. A certificate that has ended counts, since
+ * archives live longer than certificates; one that was taken back does not.
+ */
+export class ArchiveSigner {
+  readonly #options: SignerOptions;
+
+  constructor(options: SignerOptions) {
+    this.#options = options;
+  }
+
+  readonly sign: SignManifest = bytes => {
+    const { keyPem, certificatePem } = this.#options.identity();
+    const certificate = new X509Certificate(certificatePem);
+    return {
+      version: 1,
+      algorithm: 'ecdsa-p256-sha256',
+      certificate: certificate.raw.toString('base64'),
+      value: sign('sha256', bytes, createPrivateKey(keyPem)).toString('base64'),
+    };
+  };
+
+  /** Judges the newest manifest of an archive: it lists the digests of all others. */
+  judge({ manifest, seal }: Sealed): Judgement {
+    const foreign = (reason: string, signer = '') =>
+      ({ trust: 'foreign', signer, reason, coversContent: false }) as const;
+    if (manifest === null || seal === null) return foreign('it was not written by this service');
+    if (seal.signature === null) return foreign('it is not signed');
+    const { nodeId, caPem } = this.#options.identity();
+    const signed = signerOf(seal.signature, seal.textSha256, caPem);
+    if ('fault' in signed) return foreign(signed.fault);
+    const { signer, serial } = signed;
+    if (this.#options.isRevoked(serial)) return foreign('the certificate that signed it was revoked', signer);
+    const loose = seal.isBound ? looseMember(manifest) : 'a manifest that it continues';
+    if (loose !== undefined) return foreign(`its signature does not stand for ${loose}`, signer);
+    const coversContent = manifest.members.every(member => digestOf(member) !== null);
+    return { trust: signer === nodeId ? 'own' : 'fleet', signer, reason: '', coversContent };
+  }
+}
+
+/** A member that defines the VM and that the signature says nothing of. */
+const looseMember = ({ members }: Manifest): string | undefined =>
+  members.find(member => !isContent(member.kind) && digestOf(member) === null)?.name;
+
+/** The node that made a signature, and the serial of its certificate; or why it cannot be told. */
+function signerOf(
+  signature: ManifestSignature,
+  textSha256: string,
+  caPem: string,
+): { signer: string; serial: string } | { fault: string } {
+  let certificate: X509Certificate;
+  try {
+    certificate = new X509Certificate(Buffer.from(signature.certificate, 'base64'));
+    const ca = new X509Certificate(caPem);
+    if (!certificate.checkIssued(ca) || !certificate.verify(ca.publicKey))
+      return { fault: 'it was signed by a node of another controller' };
+  } catch {
+    return { fault: 'the certificate in its signature cannot be read' };
+  }
+  const signer = nodeOf(certificate);
+  if (signer === undefined) return { fault: 'it was signed by somebody who is no node' };
+  const value = Buffer.from(signature.value, 'base64');
+  if (!verifies(certificate, textSha256, value))
+    return { fault: 'its signature is not that of its manifest: one of them was changed' };
+  return { signer, serial: serialOf(certificate) };
+}
+
+function verifies(certificate: X509Certificate, textSha256: string, value: Buffer): boolean {
+  const { publicKey } = certificate;
+  if (publicKey.asymmetricKeyType !== 'ec') return false;
+  try {
+    return verify('sha256', signedBytes(textSha256), publicKey, value);
+  } catch {
+    return false;
+  }
+}
+
+/** The one node that a leaf names. */
+function nodeOf(certificate: X509Certificate): string | undefined {
+  if (certificate.ca) return undefined;
+  const names = (certificate.subjectAltName ?? '').split(', ').filter(name => name.startsWith('URI:'));
+  return names.length === 1 ? URN_NAME.exec(names[0]!)?.[1] : undefined;
+}
+
+const serialOf = ({ serialNumber }: X509Certificate): string =>
+  serialNumber.toLowerCase().replace(/^0+(?=.)/, '');
