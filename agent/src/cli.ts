@@ -13,10 +13,11 @@ import { AGENT_VERSION } from './version.ts';
 const USAGE = `virtkeep-agent ${AGENT_VERSION}
 
 usage: virtkeep-agent [serve] --config FILE
-       virtkeep-agent enroll --config FILE --controller https://HOST:PORT --token TOKEN
+       virtkeep-agent enroll --config FILE --controller https://HOST:PORT --token -
        virtkeep-agent --version | --help
 
---token - reads the token from the environment variable VIRTKEEP_ENROLL_TOKEN, or from standard input.
+The token is read from the environment variable VIRTKEEP_ENROLL_TOKEN, or from standard input. Given as an argument it
+stands in every list of processes.
 `;
 
 const OPTIONS = {
@@ -40,7 +41,7 @@ async function runCommand(argv: string[]): Promise<void> {
   const config = loadAgentConfig(values.config);
   if (command === 'serve') return serve(config, createLogger('virtkeep-agent', config.log.level));
   if (!values.controller || !values.token)
-    throw new UsageError('enroll needs --controller and --token (see --help)');
+    throw new UsageError('enroll needs --controller and --token - (see --help)');
   await enrolCommand(config, values.controller, values.token);
 }
 

@@ -24,6 +24,14 @@ test('the example names every key, and its values are the defaults', () => {
   expect(Object.keys(api).sort()).toEqual(['emulator_name', 'public_url']);
 });
 
+test('plain HTTP is offered to this machine alone, unless the settings say otherwise', () => {
+  const hostOf = (text: string) => parseConfig(text, 'test.yaml', configSchema).listen.host;
+  expect(hostOf('tls: {mode: off}')).toBe('127.0.0.1');
+  expect(hostOf('{tls: {mode: off}, listen: {port: 8080}}')).toBe('127.0.0.1');
+  expect(hostOf('{tls: {mode: off}, listen: {host: 10.0.0.1}}')).toBe('10.0.0.1');
+  expect(hostOf('listen: {port: 8080}')).toBe('0.0.0.0');
+});
+
 test.each([
   ['an unknown key', 'colour: blue', 'colour'],
   ['a relative path', 'state_dir: data', 'state_dir'],

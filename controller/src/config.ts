@@ -8,7 +8,7 @@ const absolutePath = z.string().refine(isAbsolute, 'must be an absolute path');
 const port = z.number().int().min(0).max(65_535);
 
 const listenSchema = z.strictObject({
-  host: z.string().min(1).default('0.0.0.0'),
+  host: z.string().min(1).optional(),
   port: port.default(8443),
 });
 
@@ -66,7 +66,7 @@ const apiSchema = z.strictObject({
   public_url: z.url({ protocol: /^https?$/ }).optional(),
 });
 
-export const configSchema = z.strictObject({
+const settingsSchema = z.strictObject({
   state_dir: absolutePath.default('/var/lib/virtkeep-controller'),
   log_level: z.enum(['error', 'warn', 'info', 'debug']).default('info'),
   listen: listenSchema.prefault({}),
@@ -81,6 +81,13 @@ export const configSchema = z.strictObject({
   limits: limitsSchema.prefault({}),
   keep: keepSchema.prefault({}),
   agents: agentsSchema.prefault({}),
+});
+
+/** Passwords and tokens in plain are offered to this machine alone, unless a host is named. */
+export const configSchema = settingsSchema.transform(settings => {
+  const { listen, tls } = settings;
+  const host = listen.host ?? (tls.mode === 'off' ? '127.0.0.1' : '0.0.0.0');
+  return { ...settings, listen: { ...listen, host } };
 });
 
 export type ControllerConfig = z.infer<typeof configSchema>;

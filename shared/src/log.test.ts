@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { VirtkeepError } from './errors.ts';
-import { redact } from './log.ts';
+import { logLine, redact } from './log.ts';
 
 test('whatever bears a secret name is replaced, at any depth', () => {
   const input = {
@@ -30,4 +30,38 @@ test('errors keep message, key, stack and cause; cycles end', () => {
   const cycle: Record<string, unknown> = {};
   cycle.self = cycle;
   expect(JSON.stringify(redact(cycle))).toContain('[…]');
+});
+
+test('a key named stack makes no error of an object: nothing beside it is hidden', () => {
+  const body = { stack: 'x', vdisk: 'the disk', password: 'p', inner: { stack: 'y', path: '/secret' } };
+  expect(redact(body)).toEqual({
+    stack: 'x',
+    vdisk: 'the disk',
+    password: '[redacted]',
+    inner: { stack: 'y', path: '/secret' },
+  });
+});
+
+test.each(['pwd', 'PWD', 'bearer', 'Bearer', 'api_key', 'apiKey', 'x-api-key', 'apikey', 'passwd', 'db_pwd'])(
+  '%s is a secret',
+  name => {
+    expect(redact({ [name]: 'value' })).toEqual({ [name]: '[redacted]' });
+  },
+);
+
+test('no text of a guest or a client breaks a line, moves a cursor or turns its direction', () => {
+  const hostile =
+    'a\nb\rc\u001b[31md\u009b2Je\u2028f\u2029g\u202eh\u2066i\u200bj\u0000k\u007fl\u061cm\ufeffn';
+  const line = logLine({
+    level: 'error',
+    message: hostile,
+    text: hostile,
+    [hostile]: 1,
+    error: new Error(hostile),
+  });
+  expect(line).not.toMatch(
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what must not be there
+    /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/,
+  );
+  expect(JSON.parse(line)).toMatchObject({ message: hostile, text: hostile, [hostile]: 1 });
 });

@@ -1,10 +1,13 @@
+import { isNativeError } from 'node:util/types';
 import winston from 'winston';
 import { isExact } from './exact-json.ts';
+import { escapeHidden } from './hidden-characters.ts';
 
 export type Logger = Pick<winston.Logger, 'error' | 'warn' | 'info' | 'debug' | 'child'>;
 export type LogLevel = 'error' | 'warn' | 'info' | 'debug';
 
-const SECRET = /pass(word|phrase)?|secret|token|authorization|cookie|credential|private_?key|ssh_key/i;
+const SECRET =
+  /pass(word|phrase)?|pwd|secret|token|authorization|bearer|cookie|credential|(api|private)[-_]?key|ssh_key/i;
 const SYSLOG_PRIORITY: Record<string, number> = { error: 3, warn: 4, info: 6, debug: 7 };
 
 /** Copies a value with everything that bears a secret's name replaced; bounded in depth, so cycles end. */
@@ -13,7 +16,8 @@ export function redact(value: unknown, depth = 6): unknown {
   if (typeof value !== 'object' || value === null || isExact(value)) return value;
   if (depth === 0) return '[…]';
   if (Array.isArray(value)) return value.map(item => redact(item, depth - 1));
-  if (value instanceof Error || 'stack' in value) return describeError(value as Error, depth);
+  // of any realm; an object that merely has a `stack` is none, and must not hide what stands beside it
+  if (isNativeError(value)) return describeError(value, depth);
   return Object.fromEntries(
     Object.entries(value).map(([key, item]) => [
       key,
@@ -35,13 +39,17 @@ function describeError(
   };
 }
 
+/** One line of the log, whatever texts of guests and clients are in it. */
+export function logLine({ level, message, timestamp, ...rest }: Record<string, unknown>): string {
+  return escapeHidden(JSON.stringify({ time: timestamp, level, message, ...(redact(rest) as object) }));
+}
+
 /** Logger to stderr: one JSON object a line; under systemd with the `<N>` priority prefix of sd-daemon(3). */
 export function createLogger(service: string, level: LogLevel = 'info'): Logger {
   const underSystemd = process.env.JOURNAL_STREAM !== undefined;
   const line = winston.format.printf(info => {
-    const { level: severity, message, timestamp, ...rest } = info;
-    const text = JSON.stringify({ time: timestamp, level: severity, message, ...(redact(rest) as object) });
-    return underSystemd ? `<${SYSLOG_PRIORITY[severity] ?? 6}>${text}` : text;
+    const text = logLine(info);
+    return underSystemd ? `<${SYSLOG_PRIORITY[info.level] ?? 6}>${text}` : text;
   });
   return winston.createLogger({
     level,

@@ -28,6 +28,7 @@ const READ = [
 
 const OPERATE = [
   'task.cancel',
+  'task.cancel_any',
   'domain.power',
   'snapshot.manage',
   'backup.create',

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -207,6 +207,34 @@ describe('virtkeep command', () => {
     expect(statSync(path).mode & 0o777).toBe(0o600);
     expect(JSON.parse(readFileSync(path, 'utf8'))).toEqual({ url: url(), token: 'fresh' });
     expect(result.stdout + result.stderr).not.toContain('fresh');
+  });
+
+  test('logout ends the session on the controller, and forgets it when it cannot', async () => {
+    const token = `x.${Buffer.from(JSON.stringify({ jti: 'the-jti' })).toString('base64url')}.y`;
+    const path = join(home, 'virtkeep', 'session.json');
+    const login = () => run(['login', '--url', url(), '--username', 'admin'], { VIRTKEEP_TOKEN: '' }, 'x');
+    script = () => ({ body: { token, expires_on: '' } });
+    await login();
+    seen.length = 0;
+    script = () => ({ body: {} });
+    expect((await run(['logout'])).code).toBe(0);
+    expect(seen).toMatchObject([
+      { method: 'POST', path: '/api/tokens/the-jti/remove/', authorization: `jwt ${token}` },
+    ]);
+    expect(existsSync(path)).toBe(false);
+    script = () => ({ body: { token, expires_on: '' } });
+    await login();
+    script = () => ({ status: 503, body: {} });
+    const away = await run(['logout']);
+    expect([away.code, away.stderr]).toEqual([6, expect.stringContaining('until it expires')]);
+    expect(existsSync(path)).toBe(false);
+    expect((await run(['logout'])).code).toBe(0);
+  });
+
+  test('a password is not sent in plain without a word', async () => {
+    script = () => ({ body: { token: 'fresh', expires_on: '' } });
+    const result = await run(['login', '--url', url(), '--username', 'admin'], { VIRTKEEP_TOKEN: '' }, 'x');
+    expect(result.stderr).toMatch(/http:\/\/.*in plain/);
   });
 
   test('a saved token is not sent to another controller', async () => {

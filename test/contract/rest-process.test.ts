@@ -102,6 +102,21 @@ test('a new password from the command line ends earlier logins', async () => {
   await controller.anonymous().login('admin', `${PASSWORD}!`);
 });
 
+test('a new password for somebody who is disabled does not let them in', async () => {
+  const rest = await controller.anonymous().login('admin', `${PASSWORD}!`);
+  const { id } = await rest.ok('POST', '/api/users/', {
+    username: 'dismissed',
+    password: PASSWORD,
+    role: 'operator',
+  });
+  await rest.ok('PUT', `/api/users/${id}/`, { enabled: false });
+  expect(run(`${PASSWORD}?\n`, 'user', 'set-password', 'dismissed')).toMatchObject({
+    status: 0,
+    stderr: expect.stringContaining('disabled'),
+  });
+  await expect(controller.anonymous().login('dismissed', `${PASSWORD}?`)).rejects.toThrow('401');
+});
+
 test('an enrolment token is printed alone on standard output', () => {
   const { status, stdout } = run('', 'node', 'token', '--name', 'node-1');
   expect([status, stdout]).toEqual([0, expect.stringMatching(/^[\w-]{20,}\.[0-9a-f]{64}\n$/)]);

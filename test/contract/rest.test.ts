@@ -282,6 +282,27 @@ describe('tasks', () => {
     expect((await rest.call('PUT', path)).body.errors[0].msg_key).toBe('not_cancellable');
   });
 
+  test('are cancelled by who began them, operators and administrators, and nobody else', async () => {
+    rest.services.tasks.setCanceller(task => rest.services.tasks.finish(task.row.id, { status: 'CANCELED' }));
+    const began = (role: 'operator' | 'backup_service') =>
+      newTask({ user: { id: rest.userIds[role], username: `the-${role}` } });
+    const cancel = async (id: string, as: 'operator' | 'backup_service' | 'auditor' | 'administrator') =>
+      (await rest.call('PUT', `/api/tasks/${id}/cancel/`, { as })).status;
+    const foreign = (await began('operator')).row.id;
+    const shown = await rest.call('GET', `/api/tasks/${foreign}/`, { as: 'backup_service' });
+    expect(shown.body.permissions.cancel).toBe(false);
+    expect(await cancel(foreign, 'backup_service')).toBe(403);
+    expect(await cancel(foreign, 'auditor')).toBe(403);
+    expect((await rest.call('GET', `/api/tasks/${foreign}/`)).body.status).toBe('IN_PROGRESS');
+    const own = (await began('backup_service')).row.id;
+    expect(
+      (await rest.call('GET', `/api/tasks/${own}/`, { as: 'backup_service' })).body.permissions.cancel,
+    ).toBe(true);
+    expect(await cancel(own, 'backup_service')).toBe(200);
+    expect(await cancel((await began('backup_service')).row.id, 'operator')).toBe(200);
+    expect(await cancel(foreign, 'administrator')).toBe(200);
+  });
+
   test('are LOST with their node and final when it returns, or when their locks are released', async () => {
     const nodeId = newId();
     const [a, b] = [await newTask({ nodeId }), await newTask({ nodeId })];

@@ -30,7 +30,7 @@ export function loadIdentity(directory: string): Identity {
   } catch (error) {
     throw new ConfigError(
       `this node has no usable certificate in ${directory} (${reasonOf(error)}). Enrol it: make a token with ` +
-        '"virtkeep-controller node token" on the controller, then run "virtkeep-agent enroll --config FILE --controller URL --token TOKEN".',
+        '"virtkeep-controller node token" on the controller, then run "virtkeep-agent enroll --config FILE --controller URL --token - < FILE-WITH-THE-TOKEN".',
     );
   }
 }

@@ -2,6 +2,15 @@ import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { CliError, ExitCode } from './exit-codes.ts';
+import { note } from './output.ts';
+
+/** Before a password is asked for that is to be sent to this controller. */
+export function warnOfPlainHttp(url: string): void {
+  if (/^http:/i.test(url))
+    note(
+      `Warning: ${url} is plain HTTP: the password is sent in plain, and whoever is on the way can read it.`,
+    );
+}
 
 /** A password: asked for without an echo, or the whole of stdin in a pipe. It is never an argument. */
 export function askPassword(question = 'Password: '): Promise<string> {

@@ -21,7 +21,7 @@ function sessionPath(): string {
  * @throws CliError when neither names a controller.
  */
 export function loadSession(): Session {
-  const saved = readSaved();
+  const saved = savedSession();
   const url = process.env.VIRTKEEP_URL ?? saved?.url;
   if (!url)
     throw new CliError(
@@ -35,7 +35,8 @@ export function loadSession(): Session {
   return { url, ...(token ? { token } : {}), ...(ca ? { ca } : {}) };
 }
 
-function readSaved(): Session | undefined {
+/** What `login` wrote. */
+export function savedSession(): Session | undefined {
   try {
     return JSON.parse(readFileSync(sessionPath(), 'utf8')) as Session;
   } catch {

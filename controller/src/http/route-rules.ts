@@ -10,12 +10,12 @@ interface BodySchema {
   properties?: TProperties;
 }
 
-const DOCS_PREFIX = '/api/docs';
+const DOCS_PATH = '/api/docs';
 
 /** `onRoute` hook. @throws when a route declares no access: such a server must not start. */
 export function applyRouteRules(route: RouteOptions): void {
   route.config ??= {};
-  if (route.url.startsWith(DOCS_PREFIX)) {
+  if (route.url === DOCS_PATH || route.url.startsWith(`${DOCS_PATH}/`)) {
     route.config.access = 'public';
     return;
   }

@@ -2,7 +2,7 @@
  * The arguments of a program as the audit keeps them. Secrets belong on standard input; one that is an argument all the same is
  * found by the name that it bears: `--password=x`, `--password x`, `PGPASSWORD=x`, `Authorization: Bearer x`, `ftp://me:x@host`.
  */
-const NAME = String.raw`[\w-]{0,32}(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|credential|authorization)[\w-]{0,32}`;
+const NAME = String.raw`[\w-]{0,32}(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|credential|authorization|bearer)[\w-]{0,32}`;
 const VALUE = String.raw`(?:(?:bearer|basic|jwt)\s+)?(?:"[^"]*"|'[^']*'|[^\s"';|&]+)`;
 const NAMED = new RegExp(String.raw`(${NAME}["']?\s{0,4}[=:]\s{0,4})${VALUE}`, 'gi');
 const OPTION = new RegExp(`^(?:--?|/)${NAME}$`, 'i');

@@ -100,8 +100,14 @@ function locksHeld(row: TaskRow): boolean {
   return row.status !== 'LOST' || row.locks_released === 1;
 }
 
+/** One's own, or those of everybody. */
+export function mayStop(row: TaskRow, viewer: Principal): boolean {
+  const own = row.user_id === viewer.id && roleAllows(viewer.role, 'task.cancel');
+  return own || roleAllows(viewer.role, 'task.cancel_any');
+}
+
 function mayCancel(row: TaskRow, viewer: Principal | null): boolean {
-  if (viewer === null || !roleAllows(viewer.role, 'task.cancel')) return false;
+  if (viewer === null || !mayStop(row, viewer)) return false;
   return row.status === 'IN_PROGRESS' && row.is_cancellable === 1;
 }
 

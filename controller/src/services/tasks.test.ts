@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { Principal } from '../auth/principal.ts';
 import { openDatabase } from '../store/database.ts';
 import type { Database } from '../store/schema.ts';
 import { ChangeFeed } from './changes.ts';
@@ -57,6 +58,17 @@ describe('waiting', () => {
   });
 });
 
+const operator: Principal = {
+  id: 'o',
+  username: 'o',
+  role: 'operator',
+  jti: 'j',
+  kind: 'session',
+  family: 'j',
+  expiresOn: new Date(),
+  familyEndsOn: new Date(),
+};
+
 test('a task survives the process', async () => {
   const { row } = await create({ entities: [{ id: newId(), class: 'file' }] });
   await db.destroy();
@@ -80,13 +92,13 @@ test('a parent is cancelled with its parts', async () => {
   tasks.setCanceller(async task => {
     asked.push(task.row.id);
   });
-  await tasks.cancel(parent.row.id);
+  await tasks.cancel(parent.row.id, operator);
   expect(asked.sort()).toEqual([parent.row.id, ...parts.map(part => part.row.id)].sort());
 });
 
 test('what cannot be stopped is not asked to', async () => {
   const { row } = await create({ cancellable: false });
-  await expect(tasks.cancel(row.id)).rejects.toMatchObject({ msgKey: 'not_cancellable' });
+  await expect(tasks.cancel(row.id, operator)).rejects.toMatchObject({ msgKey: 'not_cancellable' });
 });
 
 test('old outcomes are forgotten, running tasks never', async () => {

@@ -8,7 +8,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import type { Principal } from '../auth/principal.ts';
+import { type Principal, requirePermission } from '../auth/principal.ts';
 import type { Database, TaskRow } from '../store/schema.ts';
 import type { ChangeFeed } from './changes.ts';
 import type { EventService } from './events.ts';
@@ -16,6 +16,7 @@ import type { TaskFilter } from './task-list.ts';
 import { finishedRow, type TaskOutcome, taskEvent } from './task-outcome.ts';
 import {
   isFinal,
+  mayStop,
   NO_DETAIL,
   type TaskDetail,
   type TaskEntity,
@@ -210,10 +211,17 @@ export class TaskService {
   }
 
   /**
-   * Asks for the end of a task. @throws task_not_found; not_cancellable when it has ended or cannot be stopped.
+   * Asks for the end of a task.
+   * @throws task_not_found; permission_denied for a task of others; not_cancellable when it has ended or cannot be stopped.
    */
-  async cancel(id: string): Promise<TaskState> {
+  async cancel(id: string, viewer: Principal): Promise<TaskState> {
     const state = await this.get(id);
+    if (!mayStop(state.row, viewer)) requirePermission(viewer, 'task.cancel_any');
+    return this.#cancel(state);
+  }
+
+  async #cancel(state: TaskState): Promise<TaskState> {
+    const { id } = state.row;
     if (state.row.status !== 'IN_PROGRESS' || state.row.is_cancellable === 0) {
       throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
     }
@@ -260,7 +268,9 @@ export class TaskService {
   async #cancelParts(parent: string): Promise<void> {
     for (const id of await this.#store.cancellableParts(parent)) {
       // A part may end between the query and the call; its parent is cancelled all the same.
-      await this.cancel(id).catch(() => {});
+      await this.get(id)
+        .then(part => this.#cancel(part))
+        .catch(() => {});
     }
   }
 

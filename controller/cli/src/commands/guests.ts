@@ -7,8 +7,9 @@ import { CliError, ExitCode } from '../exit-codes.ts';
 import { runAction } from '../follow.ts';
 import { type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
 import { bytes, clean, print, printFields, printJson } from '../output.ts';
-import { askPassword } from '../prompt.ts';
+import { askPassword, warnOfPlainHttp } from '../prompt.ts';
 import { type Named, resolve } from '../resolve.ts';
+import { loadSession } from '../session.ts';
 import { addCopy } from './guest-copy.ts';
 import { addExec } from './guest-exec.ts';
 
@@ -177,7 +178,7 @@ function addDirectory(vms: Command): void {
         async () => ({
           domainname,
           login: options.login,
-          password: await askPassword(),
+          password: await directoryPassword(),
           ...(options.name === undefined ? {} : { newname: options.name }),
           ...(options.ou === undefined ? {} : { oupath: options.ou }),
           restart: options.restart,
@@ -198,13 +199,18 @@ function addDirectory(vms: Command): void {
         'rm-from-ad',
         async () => ({
           login: options.login,
-          password: await askPassword(),
+          password: await directoryPassword(),
           ...(options.domain === undefined ? {} : { domainname: options.domain }),
           restart: options.restart,
         }),
         result => `left ${result.domain}${restarted(result)}`,
       ),
     );
+}
+
+function directoryPassword(): Promise<string> {
+  warnOfPlainHttp(loadSession().url);
+  return askPassword();
 }
 
 interface SysprepOptions {

@@ -3,8 +3,8 @@ import type { Command } from 'commander';
 import { Client } from '../client.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { note } from '../output.ts';
-import { ask, askPassword } from '../prompt.ts';
-import { forgetSession, saveSession } from '../session.ts';
+import { ask, askPassword, warnOfPlainHttp } from '../prompt.ts';
+import { forgetSession, type Session, savedSession, saveSession } from '../session.ts';
 
 interface LoginOptions {
   url?: string;
@@ -25,6 +25,7 @@ export function addLogin(program: Command): void {
       if (!url) throw new CliError('Which controller? Give --url https://HOST.', ExitCode.usage);
       const ca = options.ca ?? process.env.VIRTKEEP_CA;
       const username = options.username ?? process.env.VIRTKEEP_USER ?? (await ask('User name: '));
+      warnOfPlainHttp(url);
       const password = process.env.VIRTKEEP_PASSWORD ?? (await askPassword());
       const session = { url, ...(ca ? { ca: resolvePath(ca) } : {}) };
       const client = new Client(session);
@@ -41,6 +42,41 @@ export function addLogin(program: Command): void {
     });
   program
     .command('logout')
-    .description('forget the session')
-    .action(() => forgetSession());
+    .description('end the session on the controller, and forget it')
+    .action(async () => {
+      const saved = savedSession();
+      forgetSession();
+      if (saved?.token) await endSession(saved, saved.token);
+    });
+}
+
+/** @throws CliError when the controller could not be told: the token is good until it expires. */
+async function endSession(session: Session, token: string): Promise<void> {
+  const id = tokenId(token);
+  if (id === undefined) return;
+  const client = new Client(session);
+  try {
+    await client.post(`/api/tokens/${encodeURIComponent(id)}/remove/`);
+  } catch (error) {
+    // ended before, or expired
+    if (error instanceof CliError && error.exitCode === ExitCode.notAllowed) return;
+    throw new CliError(
+      `The session is forgotten here, but its token stays valid until it expires: ${(error as Error).message}`,
+      error instanceof CliError ? error.exitCode : ExitCode.failed,
+    );
+  } finally {
+    client.close();
+  }
+}
+
+/** The jti of a token. */
+function tokenId(token: string): string | undefined {
+  try {
+    const claims = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()) as {
+      jti?: unknown;
+    };
+    return typeof claims.jti === 'string' ? claims.jti : undefined;
+  } catch {
+    return undefined;
+  }
 }

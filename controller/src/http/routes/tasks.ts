@@ -106,12 +106,15 @@ export const taskRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary: 'Ask a task to stop and undo what it did',
+        description: 'For who began it, operators and administrators.',
         params: IdParams,
         response: { 200: ref(TaskRecordSchema) },
       },
     },
-    async request =>
-      services.tasks.record(await services.tasks.cancel(request.params.id), principalOf(request)),
+    async request => {
+      const viewer = principalOf(request);
+      return services.tasks.record(await services.tasks.cancel(request.params.id, viewer), viewer);
+    },
   );
 
   app.put(
