@@ -1,5 +1,6 @@
 // Lending from templates and thin clones (specification 4.1, rule 3), to a VM of another node, and backups beside it.
 import { randomUUID } from 'node:crypto';
+import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
@@ -12,6 +13,7 @@ import type { Workflow } from '../../agent/src/workflows/context.ts';
 import { restoreWorkflow } from '../../agent/src/workflows/restore.ts';
 import { makeDataDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
+import { run as runProgram } from '../lab/run.ts';
 import { CALL } from './inventory-lab.ts';
 import { LendLab, onLent } from './lend-lab.ts';
 
@@ -196,6 +198,45 @@ test('a borrower reverts to a state of before without the disk, and keeps it whe
   );
 });
 
+/** What an owner's node that is not what it seems could answer, and what a guest of it could have written. */
+async function attackBy(attach: (from: DiskSource) => Promise<unknown>, source: DiskSource): Promise<void> {
+  const { path } = lab.base.world.node.pool(0);
+  const secret = join(lab.base.world.dir, 'secret');
+  await writeFile(secret, 'root:secret\n'.repeat(4096));
+  await mkdir(join(path, 'backups'), { recursive: true });
+  const make = (name: string, ...args: string[]) =>
+    runProgram(['qemu-img', 'create', '-q', '-f', 'qcow2', ...args, join(path, name), '1M']);
+  await make('planted.raw', '-u', '-b', secret, '-F', 'raw');
+  await make(
+    'json.qcow2',
+    '-u',
+    '-F',
+    'raw',
+    '-b',
+    `json:{"driver":"raw","file":{"driver":"file","filename":"${secret}"}}`,
+  );
+  await make('data.qcow2', '-o', `data_file=${join(path, 'data')},data_file_raw=on`);
+  await make('backups/vm.qcow2');
+  await symlink(secret, join(path, 'link.raw'));
+  for (const [pathInPool, format, msgKey] of [
+    ['planted.raw', 'qcow2', 'vdisk_unreachable'],
+    ['json.qcow2', 'qcow2', 'vdisk_unreachable'],
+    ['data.qcow2', 'qcow2', 'vdisk_unreachable'],
+    ['backups/vm.qcow2', 'qcow2', 'vdisk_unreachable'],
+    ['planted.raw', 'vmdk', 'vdisk_unreachable'],
+    ['link.raw', 'raw', 'path_outside_pool'],
+    ['/etc/shadow', 'raw', 'path_outside_pool'],
+  ] as const)
+    await expect(attach({ ...source, pathInPool, format })).rejects.toEqual(failure(msgKey));
+  await attach({ ...source, pathInPool: 'planted.raw', format: 'raw' });
+  const disk = (await reader.xml()).match(/<disk (?:(?!<\/disk>).)*planted.raw.*?<\/disk>/s)![0];
+  expect(disk).toMatch(/type='raw'/);
+  expect(disk).not.toContain(secret);
+  await lab.detach(reader, source.diskId);
+  for (const name of ['planted.raw', 'json.qcow2', 'data.qcow2', 'data', 'backups/vm.qcow2', 'link.raw'])
+    await rm(join(path, name));
+}
+
 test('a disk of another node: lent there, attached here, given back', async () => {
   const [domainId, ownerId] = [await reader.uuid(), await owner.uuid()];
   const loan = {
@@ -231,4 +272,5 @@ test('a disk of another node: lent there, attached here, given back', async () =
     await expect(attach({ ...source, ...wrong })).rejects.toEqual(failure('vdisk_unreachable'));
   await expect(attach({ ...source, pathInPool: '../escape' })).rejects.toEqual(failure('path_outside_pool'));
   expect((await lab.isSound(owner)).lends).toBe(1);
+  await attackBy(attach, source);
 });

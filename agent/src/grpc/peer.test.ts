@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals';
-import { roleOf } from './peer.ts';
+import { type CallContext, Metadata, type ServerMiddlewareCall } from 'nice-grpc-common';
+import { permissionMiddleware, roleOf } from './peer.ts';
 
 test.each([
   ['URI:urn:virtkeep:role:controller, DNS:controller.example', 'controller'],
@@ -11,4 +12,29 @@ test.each([
   ['', undefined],
 ])('%s → %s', (names, role) => {
   expect(roleOf(names)).toBe(role);
+});
+
+async function called(role: string, request: object): Promise<unknown> {
+  const peer = encodeURIComponent(JSON.stringify({ subject: 'service', role }));
+  const call = {
+    method: { path: '/virtkeep.agent.v1.DiskService/Attach' },
+    requestStream: false,
+    responseStream: false,
+    request,
+    async *next() {
+      yield* [];
+      return 'attached';
+    },
+  } as unknown as ServerMiddlewareCall<unknown, unknown>;
+  const context = { metadata: Metadata({ 'virtkeep-internal-peer': peer }) } as CallContext;
+  return (await permissionMiddleware(call, context).next()).value;
+}
+
+test('an operator attaches disks of the node, and names no file of another', async () => {
+  const source = { poolId: 'p', pathInPool: 'backups/other.tar' };
+  expect(await called('operator', { diskId: 'd', source: undefined })).toBe('attached');
+  expect(await called('controller', { diskId: 'd', source })).toBe('attached');
+  await expect(called('operator', { diskId: 'd', source })).rejects.toEqual(
+    expect.objectContaining({ msgKey: 'peer_not_allowed' }),
+  );
 });

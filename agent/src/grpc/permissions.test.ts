@@ -33,6 +33,7 @@ const MATRIX = `
   BackupService.Start                                      operator controller
   BackupService.Verify                                     operator controller
   DiskService.Attach                                       operator controller
+  DiskService.Attach {"source":{"pathInPool":"x"}}                   controller
   DiskService.Detach                                       operator controller
   DiskService.Lend                                                  controller
   DiskService.Return                                                controller
@@ -86,6 +87,7 @@ const MATRIX = `
 
 /** Requests of each kind that a method tells apart. */
 const KINDS: Record<string, object[]> = {
+  'DiskService.Attach': [{}, { source: { pathInPool: 'x' } }],
   'GuestService.GetInfo': [{}, { refresh: true }],
   'GuestService.RunCommand': ['exec', 'file-read', 'ping', 'shutdown'].map(name => ({
     command: `guest-${name}`,

@@ -11,10 +11,12 @@ export const ROLES = [...SERVICE_ROLES, 'controller'] as const;
 export type Role = (typeof ROLES)[number];
 
 /** What a method needs; where REST narrows by what is asked, so does this. */
-export type Need = Permission | 'controller' | ((request: never) => Permission);
+export type Need = Permission | 'controller' | ((request: never) => Permission | 'controller');
 
 const forGuestCommand = ({ command }: { command: string }): GuestPermission => guestPermission(command);
 const forGuestInfo = ({ refresh }: { refresh: boolean }) => (refresh ? 'guest.read' : 'domain.read');
+/** Where a disk of another node lies the controller says, which asked that node: whoever else named a file could read all of a pool. */
+const forAttach = ({ source }: { source?: unknown }) => (source ? 'controller' : 'vdisk.attach');
 
 /** By the service's full name and the method's name in the proto. */
 export const NEEDS: Record<string, Record<string, Need>> = {
@@ -48,7 +50,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Revert: 'snapshot.manage',
   },
   'virtkeep.agent.v1.DiskService': {
-    Attach: 'vdisk.attach',
+    Attach: forAttach,
     Detach: 'vdisk.attach',
     Lend: 'controller',
     Return: 'controller',
@@ -103,6 +105,6 @@ export function mayCall(role: Role | undefined, methodPath: string, request: unk
   const need = Object.hasOwn(methods, method) ? methods[method] : undefined;
   if (role === undefined || need === undefined) return false;
   if (role === 'controller') return true;
-  if (need === 'controller') return false;
-  return roleAllows(role, typeof need === 'function' ? need(request as never) : need);
+  const needed = typeof need === 'function' ? need(request as never) : need;
+  return needed !== 'controller' && roleAllows(role, needed);
 }

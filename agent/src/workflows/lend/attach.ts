@@ -18,6 +18,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { kindOf, refuseEncrypted, requireLasting } from '../domain-kind.ts';
 import { plug } from './device.ts';
+import { lentImageRefusal } from './foreign-source.ts';
 import { freezerOf } from './freezers.ts';
 import { noteAttachment, noteLoan } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
@@ -147,7 +148,7 @@ export async function hold(
   return { ...source, instant, attachedId, clone: source.attachedId !== undefined };
 }
 
-/** @throws VirtkeepError vdisk_unreachable */
+/** @throws VirtkeepError vdisk_unreachable, path_outside_pool, not_a_file */
 async function fromAfar(
   dependencies: WorkflowDependencies,
   { diskId, attachedId, poolId, pathInPool, format }: DiskSource,
@@ -155,11 +156,14 @@ async function fromAfar(
 ): Promise<Held> {
   const unreachable = (reason: string) =>
     new VirtkeepError('vdisk_unreachable', { disk: diskId, node: dependencies.nodeName, reason });
-  const pool = (await dependencies.pools(signal)).find(({ id }) => id === poolId);
+  const pools = await dependencies.pools(signal);
+  const pool = pools.find(({ id }) => id === poolId);
   if (!pool?.path) throw unreachable(`it has no data pool ${poolId}`);
   if (!pool.active || !pool.mounted) throw unreachable(`the data pool ${pool.name} is not active there`);
   const path = await resolveInPool(pool, pathInPool);
   if (!(await exists(path))) throw unreachable(`the data pool ${pool.name} there has no ${pathInPool}`);
+  const refusal = await lentImageRefusal(path, format, pools);
+  if (refusal !== undefined) throw unreachable(refusal);
   return { path, format, block: false, attachedId, clone: false, instant: null };
 }
 

@@ -35,7 +35,7 @@ export interface AttachDiskRequest {
   diskId: string;
   /** The thin clone whose state is meant; without it a thin clone's disk is its template's. */
   thinCloneId: string;
-  /** Set when the owner is on another node. */
+  /** Set when the owner is on another node; taken from the controller alone. */
   source:
     | DiskSource
     | undefined;
