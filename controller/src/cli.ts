@@ -23,7 +23,7 @@ const USAGE = `virtkeep-controller ${VERSION}
 
 usage: virtkeep-controller [serve] [--config FILE]
        virtkeep-controller [--config FILE] user set-password NAME [--end-tokens]   (the new password on standard input)
-       virtkeep-controller [--config FILE] node token [--name NAME] [--address HOST[:PORT]]
+       virtkeep-controller [--config FILE] node token [--name NAME] [--address HOST[:PORT]] [--replace NODE-ID]
        virtkeep-controller [--config FILE] cert issue --role reader|operator --name NAME [--out DIR] [--days N]
                                                                       (for a service that calls the agents)
        virtkeep-controller --version | --help
@@ -35,6 +35,7 @@ const OPTIONS = {
   config: { type: 'string', short: 'c' },
   name: { type: 'string' },
   address: { type: 'string' },
+  replace: { type: 'string' },
   role: { type: 'string' },
   out: { type: 'string' },
   days: { type: 'string' },
@@ -61,7 +62,7 @@ async function runCommand(argv: string[]): Promise<void> {
       return setPassword(config, subject, values['end-tokens'] === true);
     }
     if (command === 'node' && action === 'token' && subject === undefined) {
-      return printToken(config, values.name ?? '', values.address ?? '');
+      return printToken(config, values);
     }
     if (command === 'cert' && action === 'issue' && subject === undefined) return issueCert(config, values);
   }
@@ -95,19 +96,24 @@ async function setPassword(config: ControllerConfig, username: string, endTokens
   });
 }
 
-async function printToken(config: ControllerConfig, verboseName: string, address: string): Promise<void> {
+async function printToken(
+  config: ControllerConfig,
+  { name = '', address = '', replace }: { name?: string; address?: string; replace?: string },
+): Promise<void> {
   const ca = await ensureCa(config.state_dir);
   const ticket = await withDatabase(config, db =>
     makeEnrolment(db, ca, {
-      verboseName,
+      verboseName: name,
       description: '',
       address,
       username: userInfo().username,
+      replaces: replace ?? null,
       lifetimeMs: config.agents.enrolment_lifetime_s * 1000,
     }),
   );
   process.stdout.write(`${ticket.token}\n`);
-  process.stderr.write(`For one node, until ${ticket.expires_on}.\n`);
+  const whose = replace === undefined ? 'one new node' : `the node ${replace}`;
+  process.stderr.write(`For ${whose}, until ${ticket.expires_on}.\n`);
 }
 
 async function issueCert(

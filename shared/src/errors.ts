@@ -174,6 +174,11 @@ export const ERRORS = {
   domain_has_states: fixed('40922', 'The domain {domain} has saved states. Delete them first or pass full.'),
   domain_running: fixed('40923', 'The domain {domain} is running. Shut it down first, or pass force.'),
   node_in_service: fixed('40924', 'The node {node} is in service mode and takes no new operations.'),
+  node_known: fixed(
+    '40960',
+    'The node {id} is enrolled already, and this token is for a new one. To let this machine take its place make a token for it: "virtkeep-controller node token --replace {id}".',
+  ),
+  enrolment_for_other_node: fixed('40961', 'This enrolment token is for the node {id} and no other.'),
   node_has_tasks: fixed('40925', 'The node {node} has running tasks. Cancel them or wait for their end.'),
   file_not_backup: fixed(
     '40926',

@@ -3,16 +3,18 @@ import { once } from 'node:events';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:tls';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
-import { makeRestApp, type RestApp } from './rest-app.ts';
-import { nodeRequest, redeem, stopAll } from './rest-nodes-world.ts';
+import { nodeUrn } from '../../controller/src/pki/index.ts';
+import { issue } from './pki.ts';
+import { type Answer, makeRestApp, type RestApp } from './rest-app.ts';
+import { enrolled, nodeRequest, redeem, status, stopAll, until } from './rest-nodes-world.ts';
 
 let rest: RestApp;
-beforeAll(async () => {
+beforeEach(async () => {
   rest = await makeRestApp();
 });
-afterAll(() => stopAll(rest));
+afterEach(() => stopAll(rest));
 
 async function token(fields: object = {}): Promise<string> {
   return (await rest.call('POST', '/api/nodes/', { body: fields })).body.token;
@@ -50,5 +52,93 @@ describe('a node that says it is the controller', () => {
     expect(answer.status).toBe(200);
     const verdict = await trustedAs('controller.example', answer.body.certificate_pem, privateKeyPem);
     expect(verdict).toBe('ERR_TLS_CERT_ALTNAME_INVALID');
+  });
+});
+
+const keyOf = (answer: Answer) => answer.body.errors[0].msg_key;
+
+/** Asks for a certificate as the node with this id. */
+async function enrolAs(nodeId: string, text: string, name = 'stranger.example'): Promise<Answer> {
+  return redeem(rest, text, nodeId, 9, (await nodeRequest(nodeId)).csrPem, name);
+}
+
+describe('an enrolment token', () => {
+  test('for a new node takes the place of none, and stays good for a new one', async () => {
+    const { agent } = await enrolled(rest, 'victim');
+    const text = await token();
+    expect(keyOf(await enrolAs(agent.id, text))).toBe('node_known');
+    expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status).toBe('ACTIVE');
+    expect((await enrolAs(newId(), text, 'new.example')).status).toBe(200);
+  });
+
+  test('for one node is for that one, once, and keeps it in its place', async () => {
+    const { agent } = await enrolled(rest, 'reinstalled');
+    const text = await token({ replace: agent.id });
+    expect(keyOf(await enrolAs(newId(), text))).toBe('enrolment_for_other_node');
+    expect((await enrolAs(agent.id, text, 'again.example')).status).toBe(200);
+    expect(keyOf(await enrolAs(agent.id, text))).toBe('enrolment_token_invalid');
+  });
+
+  test('cannot be made for a node that is not there, and ends with the node it is for', async () => {
+    const unknown = await rest.call('POST', '/api/nodes/', { body: { replace: newId() } });
+    expect(keyOf(unknown)).toBe('node_not_found');
+    const { agent } = await enrolled(rest, 'going');
+    const text = await token({ replace: agent.id });
+    expect((await rest.call('POST', `/api/nodes/${agent.id}/remove/`, { body: {} })).status).toBe(200);
+    expect(keyOf(await enrolAs(agent.id, text))).toBe('enrolment_token_invalid');
+  });
+
+  test('that two nodes redeem at once is for one of them', async () => {
+    const text = await token();
+    const names = ['race-1.example', 'race-2.example'];
+    const answers = await Promise.all(names.map(name => enrolAs(newId(), text, name)));
+    expect(answers.map(answer => answer.status).sort()).toEqual([200, 400]);
+  });
+
+  test('and another one cannot make two machines the same node at once', async () => {
+    const id = newId();
+    const tokens = [await token({ verbose_name: 'twin-1' }), await token({ verbose_name: 'twin-2' })];
+    const answers = await Promise.all(tokens.map(text => enrolAs(id, text)));
+    expect(answers.map(answer => answer.status).sort()).toEqual([200, 409]);
+  });
+});
+
+describe('a machine in the place of a node', () => {
+  async function refused(reason: string): Promise<void> {
+    await until(async () => {
+      const { results } = (await rest.call('GET', '/api/events/?limit=100')).body;
+      return results.some((event: { detail_message: string }) => event.detail_message.includes(reason));
+    });
+  }
+
+  test('is refused with another certificate of that node, and taken again with its own', async () => {
+    const { agent, tls } = await enrolled(rest, 'place');
+    const stolen = await issue(rest.ca, 'server', [nodeUrn(agent.id)]);
+    await agent.stop();
+    await agent.start({ ...tls, certificatePem: stolen.chainPem, privateKeyPem: stolen.privateKeyPem });
+    await refused('was not issued to it');
+    expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status).toBe('FAILED');
+    await agent.stop();
+    await agent.start(tls);
+    await status(rest, agent.id, 'ACTIVE');
+  });
+
+  test('is taken with the old certificate until the new one was shown, and refused with the old one then', async () => {
+    const { agent, tls } = await enrolled(rest, 'replaced');
+    const request = await nodeRequest(agent.id);
+    const text = await token({ replace: agent.id, verbose_name: 'replaced' });
+    const port = Number(agent.address.split(':')[1]);
+    const { certificate_pem } = (await redeem(rest, text, agent.id, port, request.csrPem)).body;
+    await agent.stop();
+    await agent.start(tls); // the answer was lost, or the agent not started anew
+    await status(rest, agent.id, 'ACTIVE');
+    await agent.stop();
+    const certificatePem = certificate_pem + rest.ca.certificatePem;
+    await agent.start({ ...tls, certificatePem, privateKeyPem: request.privateKeyPem });
+    await status(rest, agent.id, 'ACTIVE');
+    await agent.stop();
+    await agent.start(tls);
+    await refused('a newer one has replaced');
+    expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status).toBe('FAILED');
   });
 });

@@ -6,6 +6,7 @@ import { createLogger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../controller/src/agents/clients.ts';
 import type { NodeLinks } from '../../controller/src/agents/links.ts';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
+import { CertificateRegister } from '../../controller/src/services/certificate-register.ts';
 import { CertificateRenewer } from '../../controller/src/services/certificates.ts';
 import { Inventory } from '../../controller/src/services/inventory.ts';
 import { createNodeServices, type NodeServices } from '../../controller/src/services/node-services.ts';
@@ -173,6 +174,7 @@ describe('renewal of certificates', () => {
   test('is asked for, signed and installed when less than a third of the life remains, once', async () => {
     const inventory = new Inventory(rest.services.db, () => {});
     await inventory.load();
+    const register = new CertificateRegister(rest.services.db);
     agent.csrPem = (await nodeRequest(agent.id)).csrPem;
     const day = 86_400_000;
     const peer = {
@@ -190,7 +192,13 @@ describe('renewal of certificates', () => {
       },
     } as unknown as AgentClients;
     const links = { connected: () => [{ nodeId: agent.id, clients, peer }] } as unknown as NodeLinks;
-    const renewer = new CertificateRenewer(rest.ca, links, inventory, createLogger('test', 'error'));
+    const renewer = new CertificateRenewer(
+      rest.ca,
+      register,
+      links,
+      inventory,
+      createLogger('test', 'error'),
+    );
     expect(await renewer.round()).toEqual([agent.id]);
     const installed = new X509Certificate(agent.installedPem);
     expect(installed.subjectAltName).toContain(nodeUrn(agent.id));

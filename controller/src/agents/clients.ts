@@ -35,6 +35,7 @@ import {
   TemplateServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
+import { serialOf } from '@virtkeep/shared/serials';
 import { MiB } from '@virtkeep/shared/units';
 import { createChannel, createClientFactory } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
@@ -62,11 +63,23 @@ export interface AgentTarget {
   address: string;
 }
 
-/** What the controller shows to the agents, and by whom theirs must be signed. PEM. */
+/** What a node shows to prove itself. */
+export interface NodeCertificate {
+  serial: string;
+  /** SHA-256 of the DER, lower-case hex. */
+  fingerprint: string;
+  /** In ms since the epoch. */
+  notBefore: number;
+  notAfter: number;
+}
+
+/** What the controller shows to the agents, by whom theirs must be signed (PEM), and which of those it takes. */
 export interface AgentTls {
   caPem: string;
   chainPem: string;
   privateKeyPem: string;
+  /** Why a certificate of our authority with the node's name is not taken; undefined when it is. */
+  refusal?: (nodeId: string, shown: NodeCertificate) => string | undefined;
 }
 
 export interface PeerValidity {
@@ -107,7 +120,7 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
           notAfter: Date.parse(certificate.valid_to),
           hasForeignNames: hasForeignNames(target.id, certificate),
         };
-        return checkNodeIdentity(target, certificate);
+        return checkNodeIdentity(target, certificate, tls.refusal);
       },
     },
   );
@@ -145,6 +158,15 @@ export function serverName({ id, address }: AgentTarget): Record<string, string>
   return isIP(host) === 0 ? {} : { 'grpc.ssl_target_name_override': id };
 }
 
+function shownBy(certificate: PeerCertificate): NodeCertificate {
+  return {
+    serial: serialOf(certificate.serialNumber),
+    fingerprint: certificate.fingerprint256.replaceAll(':', '').toLowerCase(),
+    notBefore: Date.parse(certificate.valid_from),
+    notAfter: Date.parse(certificate.valid_to),
+  };
+}
+
 function namesOf(certificate: PeerCertificate): string[] {
   return (certificate.subjectaltname ?? '').split(', ');
 }
@@ -154,9 +176,16 @@ function hasForeignNames(nodeId: string, certificate: PeerCertificate): boolean 
   return namesOf(certificate).some(name => !own.includes(name));
 }
 
-function checkNodeIdentity(target: AgentTarget, certificate: PeerCertificate): Error | undefined {
+function checkNodeIdentity(
+  target: AgentTarget,
+  certificate: PeerCertificate,
+  refusal: AgentTls['refusal'],
+): Error | undefined {
   const names = namesOf(certificate);
-  if (names.includes(`URI:${nodeUrn(target.id)}`)) return undefined;
-  const reason = `the certificate shown at ${target.address} is not that of node ${target.id}`;
+  const refused = names.includes(`URI:${nodeUrn(target.id)}`)
+    ? refusal?.(target.id, shownBy(certificate))
+    : `shows a certificate that is not that of node ${target.id}`;
+  if (refused === undefined) return undefined;
+  const reason = `the machine at ${target.address} ${refused}`;
   return new VirtkeepError('node_unreachable', { node: target.name, reason });
 }

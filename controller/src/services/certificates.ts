@@ -3,21 +3,29 @@ import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients, PeerValidity } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
 import { type CertificateAuthority, signNodeRequest } from '../pki/index.ts';
-import { fingerprintOf } from './enrolment.ts';
+import { type CertificateRegister, fingerprintOf } from './certificate-register.ts';
 import type { Inventory } from './inventory.ts';
 
 const CALL_TIMEOUT_MS = 60_000;
 
 export class CertificateRenewer {
   readonly #ca: CertificateAuthority;
+  readonly #register: CertificateRegister;
   readonly #links: NodeLinks;
   readonly #inventory: Inventory;
   readonly #log: Logger;
   /** A node shows its new certificate with its next connection only; until then we know of it here. */
   readonly #renewed = new Set<string>();
 
-  constructor(ca: CertificateAuthority, links: NodeLinks, inventory: Inventory, log: Logger) {
+  constructor(
+    ca: CertificateAuthority,
+    register: CertificateRegister,
+    links: NodeLinks,
+    inventory: Inventory,
+    log: Logger,
+  ) {
     this.#ca = ca;
+    this.#register = register;
     this.#links = links;
     this.#inventory = inventory;
     this.#log = log;
@@ -47,6 +55,7 @@ export class CertificateRenewer {
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const { csrPem } = await clients.node.renewCertificate({}, { signal });
     const certificatePem = await signNodeRequest(this.#ca, csrPem, nodeId);
+    await this.#register.issued(nodeId, certificatePem);
     await clients.node.installCertificate({ certificatePem }, { signal });
     await this.#inventory.updateNode(
       nodeId,

@@ -3,12 +3,13 @@
  * opens the door once, the fingerprint lets the node check the controller before it sends the secret. Only the secret's
  * hash is kept.
  */
-import { createHash, randomBytes, X509Certificate } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { isIPv6 } from 'node:net';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { type CertificateAuthority, isHost, signNodeRequest } from '../pki/index.ts';
 import type { Database, NodeEnrolmentRow, NodeRow } from '../store/schema.ts';
+import { fingerprintOf } from './certificate-register.ts';
 
 export interface NewEnrolment {
   verboseName: string;
@@ -17,6 +18,8 @@ export interface NewEnrolment {
   address: string;
   username: string;
   lifetimeMs: number;
+  /** The node that may take its place anew by this token, and no other; null: a node that is not enrolled. */
+  replaces: string | null;
 }
 
 export interface EnrolmentTicket {
@@ -39,12 +42,14 @@ export interface EnrolmentRequest {
 const SECRET_BYTES = 24;
 const DEFAULT_AGENT_PORT = 8444;
 
-/** Writes a new enrolment. @returns its token, which is shown this once. @throws invalid_field (address). */
+/** Writes a new enrolment. @returns its token, which is shown this once. @throws invalid_field (address), node_not_found. */
 export async function makeEnrolment(
   db: Database,
   ca: CertificateAuthority,
   enrolment: NewEnrolment,
 ): Promise<EnrolmentTicket> {
+  if (enrolment.replaces !== null && !(await findNode(db, enrolment.replaces)))
+    throw new VirtkeepError('node_not_found', { id: enrolment.replaces, field: 'replace' });
   const secret = randomBytes(SECRET_BYTES).toString('base64url');
   const now = Date.now();
   const row: NodeEnrolmentRow = {
@@ -57,6 +62,7 @@ export async function makeEnrolment(
     expires_on: new Date(now + enrolment.lifetimeMs).toISOString(),
     used_by_node: null,
     created_by: enrolment.username,
+    replaces: enrolment.replaces,
   };
   await db.insertInto('node_enrolments').values(row).execute();
   return {
@@ -73,9 +79,9 @@ export interface EnrolledNode {
 }
 
 /**
- * Exchanges a token for a certificate. The token is used up only when everything else was found right; a node that
- * enrols again keeps its marks and gets the new address and name.
- * @throws enrolment_token_invalid, invalid_field, name_taken.
+ * Exchanges a token for a certificate. The token is used up only when everything else was found right. It is good for a
+ * node that is not enrolled, or for the one node it names; that one keeps its marks and gets the new address and name.
+ * @throws enrolment_token_invalid, enrolment_for_other_node, node_known, invalid_field, name_taken.
  */
 export async function redeemEnrolment(
   db: Database,
@@ -85,27 +91,39 @@ export async function redeemEnrolment(
   const tokenHash = hashOf(secretOf(request.token, ca));
   const enrolment = await findOpen(db, tokenHash);
   if (!enrolment) throw new VirtkeepError('enrolment_token_invalid');
+  const present = await findNode(db, request.node_id);
+  checkFor(enrolment, request.node_id, present);
   const name = enrolment.verbose_name || request.hostname;
   const address = enrolment.address || checkAddress(hostPort(request.address, request.port));
   await assertNameFree(db, name, request.node_id);
   const certificatePem = await signNodeRequest(ca, request.csr_pem, request.node_id);
   if (!(await useUp(db, tokenHash, request.node_id))) throw new VirtkeepError('enrolment_token_invalid');
   return {
-    row: await nodeRow(db, request.node_id, name, address, enrolment, certificatePem),
+    row: nodeRow(present, request.node_id, name, address, enrolment, certificatePem),
     certificatePem,
   };
 }
 
-async function nodeRow(
-  db: Database,
+/** A token that could take any node's place would let whoever has it be that node to the controller. */
+function checkFor({ replaces }: NodeEnrolmentRow, nodeId: string, present: NodeRow | undefined): void {
+  if (replaces !== null && replaces !== nodeId)
+    throw new VirtkeepError('enrolment_for_other_node', { id: replaces });
+  if (replaces === null && present) throw new VirtkeepError('node_known', { id: nodeId });
+}
+
+function findNode(db: Database, id: string): Promise<NodeRow | undefined> {
+  return db.selectFrom('nodes').selectAll().where('id', '=', id).executeTakeFirst();
+}
+
+function nodeRow(
+  present: NodeRow | undefined,
   id: string,
   name: string,
   address: string,
   enrolment: NodeEnrolmentRow,
   certificatePem: string,
-): Promise<NodeRow> {
+): NodeRow {
   const now = new Date().toISOString();
-  const present = await db.selectFrom('nodes').selectAll().where('id', '=', id).executeTakeFirst();
   const fresh = { service_mode: 0, base_datapool: null, inventory_json: '{}', operation_sequence: 0 };
   return {
     ...fresh,
@@ -121,9 +139,13 @@ async function nodeRow(
   };
 }
 
-/** SHA-256 of a certificate's DER, lower-case hex. */
-export function fingerprintOf(certificatePem: string): string {
-  return new X509Certificate(certificatePem).fingerprint256.replaceAll(':', '').toLowerCase();
+/** Tokens that name a node end with it: whoever removes a node means that it stays away. */
+export async function forgetEnrolmentsOf(db: Database, nodeId: string): Promise<void> {
+  await db
+    .deleteFrom('node_enrolments')
+    .where('replaces', '=', nodeId)
+    .where('used_by_node', 'is', null)
+    .execute();
 }
 
 function secretOf(token: string, ca: CertificateAuthority): string {

@@ -19,6 +19,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../agents/clients.ts';
 import type { LinkObserver } from '../agents/link.ts';
 import type { Catalogue } from './catalogue.ts';
+import type { CertificateRegister } from './certificate-register.ts';
 import type { DomainService } from './domains.ts';
 import type { EventService } from './events.ts';
 import { workOf } from './file-work.ts';
@@ -35,6 +36,7 @@ import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
 
 export interface ObserverDeps {
   inventory: Inventory;
+  register: CertificateRegister;
   catalogue: Catalogue;
   tasks: TaskService;
   nodeTasks: NodeTasks;
@@ -141,7 +143,8 @@ export class NodeObserver implements LinkObserver, OperationListener {
   }
 
   async #afterConnect(nodeId: string): Promise<void> {
-    const { inventory, pools, events } = this.#d;
+    const { inventory, register, pools, events } = this.#d;
+    await register.connected(nodeId);
     const name = inventory.node(nodeId).row.verbose_name;
     await inventory.updateNode(nodeId, { last_seen: new Date().toISOString() });
     const entities = [{ id: nodeId, class: 'node' }];

@@ -6,6 +6,7 @@ import type { Principal } from '../auth/principal.ts';
 import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
 import { BackupService } from './backups.ts';
 import { Catalogue, type FileTold } from './catalogue.ts';
+import { CertificateRegister } from './certificate-register.ts';
 import { CertificateRenewer } from './certificates.ts';
 import { DomainService } from './domains.ts';
 import { DownloadService } from './downloads.ts';
@@ -23,6 +24,7 @@ import { NodeTasks } from './node-tasks.ts';
 import { NodeService } from './nodes.ts';
 import { OtherNodes } from './other-nodes.ts';
 import { PoolService } from './pools.ts';
+import { RefusedNodes } from './refused-nodes.ts';
 import type { CoreServices } from './services.ts';
 import { SnapshotService } from './snapshots.ts';
 import { TemplateService } from './templates.ts';
@@ -63,15 +65,22 @@ export function createNodeServices(
 ): NodeServices {
   const { config, db, tasks, events, changes } = core;
   const log = core.log.child({ part: 'nodes' });
+  const register = new CertificateRegister(db);
   const tls = async (): Promise<AgentTls> => {
     const own = await ensureControllerCertificate(config.state_dir, ca);
-    return { caPem: ca.certificatePem, chainPem: own.chainPem, privateKeyPem: own.privateKeyPem };
+    return {
+      caPem: ca.certificatePem,
+      chainPem: own.chainPem,
+      privateKeyPem: own.privateKeyPem,
+      refusal: (nodeId, shown) => refusedNodes.refusal(nodeId, shown),
+    };
   };
   const observer = new NodeObserver();
   const links = new NodeLinks(tls, observer, log, times);
   const inventory = new Inventory(db, ({ kind, id: entityId, action }) =>
     changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) }),
   );
+  const refusedNodes = new RefusedNodes(register, inventory, events, log);
   const domainOf = (id: string) => inventory.domains.get(id)?.domain;
   const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
   const catalogue = new Catalogue(db, fileTold, domainOf);
@@ -96,10 +105,21 @@ export function createNodeServices(
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
   const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks, extensions);
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
-  const nodes = new NodeService({ db, ca, links, inventory, catalogue, tasks, events, enrolmentLifetimeMs });
+  const nodes = new NodeService({
+    db,
+    ca,
+    register,
+    links,
+    inventory,
+    catalogue,
+    tasks,
+    events,
+    enrolmentLifetimeMs,
+  });
   const graceMs = config.agents.lost_after_s * 1000;
   observer.attach({
     inventory,
+    register,
     catalogue,
     tasks,
     nodeTasks,
@@ -118,7 +138,7 @@ export function createNodeServices(
     if (kind === 'domain') return domains.find(id, viewer) ?? null;
     return kind === 'node' && inventory.nodes.has(id) ? nodes.get(id) : null;
   };
-  const renewer = new CertificateRenewer(ca, links, inventory, log);
+  const renewer = new CertificateRenewer(ca, register, links, inventory, log);
   let renewal: NodeJS.Timeout | undefined;
 
   return {
@@ -137,13 +157,17 @@ export function createNodeServices(
     guestOperations,
     async startNodes() {
       await inventory.load();
+      await register.load();
       await incrementals.judgeAll();
       await nodeTasks.failInterrupted();
       for (const { row } of inventory.nodes.values()) {
         observer.startLossTimer(row.id);
         await links.add({ id: row.id, name: row.verbose_name, address: row.address });
       }
-      renewal = setInterval(() => void renewer.round(), RENEWAL_INTERVAL_MS);
+      renewal = setInterval(() => {
+        void renewer.round();
+        register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
+      }, RENEWAL_INTERVAL_MS);
       renewal.unref();
       lendingKeeper.start();
     },

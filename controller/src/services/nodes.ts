@@ -1,13 +1,16 @@
 /** The nodes: enrolment, marks, removal. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { NodeLinks } from '../agents/links.ts';
 import type { CertificateAuthority } from '../pki/index.ts';
 import type { Database } from '../store/schema.ts';
 import type { Catalogue } from './catalogue.ts';
+import type { CertificateRegister } from './certificate-register.ts';
 import {
   type EnrolmentRequest,
   type EnrolmentTicket,
+  forgetEnrolmentsOf,
   hostOf,
   makeEnrolment,
   redeemEnrolment,
@@ -43,6 +46,7 @@ export interface NodeChanges {
 export interface NodeServiceDeps {
   db: Database;
   ca: CertificateAuthority;
+  register: CertificateRegister;
   links: NodeLinks;
   inventory: Inventory;
   catalogue: Catalogue;
@@ -51,10 +55,17 @@ export interface NodeServiceDeps {
   enrolmentLifetimeMs: number;
 }
 
+interface NodeCertificateRecord {
+  node_id: string;
+  certificate_pem: string;
+  ca_pem: string;
+}
+
 const CALL_TIMEOUT_MS = 30_000;
 
 export class NodeService {
   readonly #deps: NodeServiceDeps;
+  readonly #redeeming = new KeyedQueue();
 
   constructor(deps: NodeServiceDeps) {
     this.#deps = deps;
@@ -69,26 +80,30 @@ export class NodeService {
     return this.#record(this.#deps.inventory.node(id));
   }
 
-  /** @throws invalid_field (address). */
+  /** @throws invalid_field (address), node_not_found (replace). */
   enrol(
-    request: { verbose_name?: string; description?: string; address?: string },
+    request: { verbose_name?: string; description?: string; address?: string; replace?: string },
     username: string,
   ): Promise<EnrolmentTicket> {
     return makeEnrolment(this.#deps.db, this.#deps.ca, {
       verboseName: request.verbose_name ?? '',
       description: request.description ?? '',
       address: request.address ?? '',
+      replaces: request.replace ?? null,
       username,
       lifetimeMs: this.#deps.enrolmentLifetimeMs,
     });
   }
 
-  /** A node redeems its token. @throws enrolment_token_invalid, invalid_field, name_taken. */
-  async redeem(
-    request: EnrolmentRequest,
-  ): Promise<{ node_id: string; certificate_pem: string; ca_pem: string }> {
-    const { db, ca, inventory, links, events } = this.#deps;
+  /** A node redeems its token; two that call themselves the same one after the other. @throws as redeemEnrolment. */
+  redeem(request: EnrolmentRequest): Promise<NodeCertificateRecord> {
+    return this.#redeeming.run(request.node_id, () => this.#redeem(request));
+  }
+
+  async #redeem(request: EnrolmentRequest): Promise<NodeCertificateRecord> {
+    const { db, ca, register, inventory, links, events } = this.#deps;
     const { row, certificatePem } = await redeemEnrolment(db, ca, request);
+    await register.issued(row.id, certificatePem);
     await inventory.putNode(row);
     await links.add({ id: row.id, name: row.verbose_name, address: row.address });
     const entities = [{ id: row.id, class: 'node' }];
@@ -131,6 +146,7 @@ export class NodeService {
     const open = await tasks.unfinished(id);
     if (open.some(task => task.row.status === 'IN_PROGRESS'))
       throw new VirtkeepError('node_has_tasks', { node: row.verbose_name });
+    await forgetEnrolmentsOf(this.#deps.db, id);
     await links.remove(id);
     const error = new VirtkeepError('outcome_unknown', { node: row.verbose_name });
     for (const { row: task, entities } of open) {

@@ -2,6 +2,7 @@ import { type Migration, Migrator } from 'kysely/migration';
 import { first } from './migrations/0001-first.ts';
 import { domainCopies } from './migrations/0002-domain-copies.ts';
 import { accounts } from './migrations/0003-accounts.ts';
+import { certificates } from './migrations/0004-certificates.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -9,6 +10,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0001-first': first,
   '0002-domain-copies': domainCopies,
   '0003-accounts': accounts,
+  '0004-certificates': certificates,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

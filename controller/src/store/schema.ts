@@ -18,6 +18,7 @@ export interface Schema {
   idempotency: IdempotencyRow;
   nodes: NodeRow;
   node_enrolments: NodeEnrolmentRow;
+  certificates: CertificateRow;
   pools: PoolRow;
   pool_nodes: PoolNodeRow;
   domains: DomainRow;
@@ -183,6 +184,28 @@ export interface NodeEnrolmentRow {
   expires_on: string;
   used_by_node: string | null;
   created_by: string;
+  /** The one node that it is for, which is enrolled already; null: for a node that is not. */
+  replaces: string | null;
+}
+
+/** A certificate that this controller's authority issued to a node or a service. */
+export interface CertificateRow {
+  /** Lower-case hex without leading zeros; `before:<node id>` for that of a node of which only the fingerprint is known. */
+  serial: string;
+  /** Empty for one that was revoked by its serial and of which nothing else is known. */
+  kind: 'node' | 'service' | '';
+  /** Id of the node, name of the service. */
+  subject: string;
+  /** Of the service. */
+  role: string;
+  /** SHA-256 of the DER, lower-case hex. */
+  fingerprint: string;
+  issued: string;
+  expires_on: string;
+  /** The node has shown a newer one. */
+  superseded: number;
+  revoked_on: string | null;
+  reason: string | null;
 }
 
 /** A pool and what the controller alone knows of it. */

@@ -49,7 +49,7 @@ export const nodeRoutes: RouteModule = (app, services) => {
       config: { access: 'node.manage', secretAnswer: true },
       schema: {
         tags,
-        summary: 'Make a one-time enrolment token for a new node',
+        summary: 'Make a one-time enrolment token for a new node, or for one that is enrolled',
         body: body({
           verbose_name: Type.Optional(Name),
           description: Type.Optional(Text),
@@ -58,6 +58,13 @@ export const nodeRoutes: RouteModule = (app, services) => {
               minLength: 1,
               maxLength: 260,
               description: 'host or host:port; else what the node tells',
+            }),
+          ),
+          replace: Type.Optional(
+            Type.String({
+              ...Uuid,
+              description:
+                'the enrolled node whose place may be taken anew; without it the token is for a new node only',
             }),
           ),
         }),

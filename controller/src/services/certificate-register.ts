@@ -1,0 +1,128 @@
+/**
+ * The certificates that this controller issued. A node is believed when it shows the newest that it is known to have, or one
+ * issued since: during a renewal both the old and the new, since nobody knows whether the node has stored the new one until it
+ * shows it. What a newer one has replaced, or what nobody remembers to have issued, is refused, whoever signed it.
+ */
+import { X509Certificate } from 'node:crypto';
+import { serialOf } from '@virtkeep/shared/serials';
+import type { NodeCertificate } from '../agents/clients.ts';
+import type { CertificateRow, Database } from '../store/schema.ts';
+
+/** Certificates begin an hour before they are issued (pki/x509.ts), in whole seconds. */
+const BACKDATED_MS = 3_602_000;
+const UNKNOWN_SERIAL = 'before:';
+
+export class CertificateRegister {
+  readonly #db: Database;
+  /** Of nodes, by node, oldest first. */
+  readonly #ofNodes = new Map<string, CertificateRow[]>();
+  /** What each node showed last, when that was taken. */
+  readonly #shown = new Map<string, NodeCertificate>();
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /** Reads what was issued; once, before the first node is connected to. */
+  async load(): Promise<void> {
+    this.#ofNodes.clear();
+    const rows = await this.#db
+      .selectFrom('certificates')
+      .selectAll()
+      .where('kind', '=', 'node')
+      .orderBy('issued')
+      .execute();
+    for (const row of rows) this.#rowsOf(row.subject).push(row);
+  }
+
+  /** Writes a node's certificate down: before it leaves, so that the node can show it whatever happens then. */
+  async issued(nodeId: string, certificatePem: string): Promise<void> {
+    const row = certificateRow(certificatePem, { kind: 'node', subject: nodeId });
+    await this.#db.insertInto('certificates').values(row).execute();
+    this.#rowsOf(nodeId).push(row);
+  }
+
+  /** Why a node is not to be believed that shows this certificate; undefined: it is. The authority's signature was checked. */
+  refusal(nodeId: string, shown: NodeCertificate): string | undefined {
+    const row = this.#find(nodeId, shown);
+    if (row === undefined) return 'shows a certificate that was not issued to it by this controller';
+    if (row.superseded === 1) return 'shows a certificate that a newer one has replaced';
+    this.#shown.set(nodeId, shown);
+    return undefined;
+  }
+
+  /** The node is connected: what was issued before the certificate it shows is not taken any more. */
+  async connected(nodeId: string): Promise<void> {
+    const shown = this.#shown.get(nodeId);
+    const row = shown && this.#find(nodeId, shown);
+    if (shown === undefined || row === undefined) return;
+    if (row.serial.startsWith(UNKNOWN_SERIAL)) await this.#learn(row, shown);
+    for (const other of this.#rowsOf(nodeId)) {
+      if (other.superseded === 1 || other.issued >= row.issued) continue;
+      other.superseded = 1;
+      await this.#db
+        .updateTable('certificates')
+        .set({ superseded: 1 })
+        .where('serial', '=', other.serial)
+        .execute();
+    }
+  }
+
+  /** Forgets what has expired. */
+  async prune(now: Date): Promise<void> {
+    await this.#db.deleteFrom('certificates').where('expires_on', '<', now.toISOString()).execute();
+    for (const [nodeId, rows] of this.#ofNodes)
+      this.#ofNodes.set(
+        nodeId,
+        rows.filter(row => row.expires_on >= now.toISOString()),
+      );
+  }
+
+  #rowsOf(nodeId: string): CertificateRow[] {
+    const rows = this.#ofNodes.get(nodeId) ?? [];
+    this.#ofNodes.set(nodeId, rows);
+    return rows;
+  }
+
+  #find(nodeId: string, { fingerprint, notBefore }: NodeCertificate): CertificateRow | undefined {
+    const rows = this.#rowsOf(nodeId);
+    const exact = rows.findLast(row => row.fingerprint === fingerprint);
+    // Earlier versions lost track of a renewal whose answer was lost: until the first connection what they issued is taken.
+    return exact ?? rows.find(row => row.serial.startsWith(UNKNOWN_SERIAL) && isBefore(row, notBefore));
+  }
+
+  async #learn(row: CertificateRow, { serial, fingerprint, notAfter }: NodeCertificate): Promise<void> {
+    const learnt = { serial, fingerprint, expires_on: new Date(notAfter).toISOString() };
+    await this.#db.updateTable('certificates').set(learnt).where('serial', '=', row.serial).execute();
+    Object.assign(row, learnt);
+  }
+}
+
+function isBefore(row: CertificateRow, notBefore: number): boolean {
+  return row.superseded === 0 && notBefore + BACKDATED_MS < Date.parse(row.issued);
+}
+
+/** The row of a certificate that was just issued. */
+export function certificateRow(
+  certificatePem: string,
+  { kind, subject, role = '' }: { kind: 'node' | 'service'; subject: string; role?: string },
+): CertificateRow {
+  const certificate = new X509Certificate(certificatePem);
+  return {
+    serial: serialOf(certificate.serialNumber),
+    kind,
+    subject,
+    role,
+    fingerprint: fingerprintOf(certificatePem),
+    issued: new Date().toISOString(),
+    expires_on: certificate.validToDate.toISOString(),
+    superseded: 0,
+    revoked_on: null,
+    reason: null,
+  };
+}
+
+/** SHA-256 of a certificate's DER, lower-case hex. */
+export function fingerprintOf(certificatePem: string): string {
+  return new X509Certificate(certificatePem).fingerprint256.replaceAll(':', '').toLowerCase();
+}
