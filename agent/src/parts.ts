@@ -1,6 +1,8 @@
 /** The agent's parts, put together in the order in which they need each other. What they do stands in their folders. */
+
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { guardBackups } from '@virtkeep/shared/beneath';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { openArchive, trustEveryArchive, whenLocksAreMissing } from './archive/index.ts';
@@ -17,7 +19,7 @@ import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
-import { type ArchiveSummary, Catalogue, PathGate } from './pools/index.ts';
+import { type ArchiveSummary, Catalogue, knownPlaces, PathGate } from './pools/index.ts';
 import { QuestionChannel } from './question-channel.ts';
 import { AGENT_VERSION } from './version.ts';
 import { summaryOf } from './workflows/backup-file.ts';
@@ -58,6 +60,8 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   whenLocksAreMissing(path =>
     log.warn('a data pool has no locks: only the controller keeps nodes from each other there', { path }),
   );
+  // before libvirt tells the pools: what was cut off is undone as soon as it answers
+  for (const { path } of knownPlaces(journal.settings) ?? []) guardBackups(path);
   const catalogue = new Catalogue(readArchive);
   const gate = new PathGate();
   const inventory: Inventory = new Inventory({

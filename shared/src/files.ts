@@ -1,5 +1,5 @@
-import { lstat, open, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { lstat, open, openDirectory, rm } from './beneath.ts';
 import { errnoOf, fromIoError } from './errors.ts';
 
 /**
@@ -12,7 +12,7 @@ export async function syncDirectoryOf(path: string): Promise<void> {
 
 /** As `syncDirectoryOf`, of the directory itself. @throws the file system's own error */
 export async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
+  const directory = await openDirectory(path);
   await directory.sync().finally(() => directory.close());
 }
 

@@ -4,7 +4,8 @@
  * file of gigabytes would fill the memory. So what may be foreign is opened and written here.
  */
 import { constants } from 'node:fs';
-import { type FileHandle, open, rm } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
+import { open, rm } from './beneath.ts';
 import { errnoOf, VirtkeepError } from './errors.ts';
 
 /** Opening never waits for anybody (a pipe's other end, a tape), and never follows a link as the last part of the path. */
@@ -88,13 +89,18 @@ export async function readForeign(path: string, maxBytes: number): Promise<Buffe
 }
 
 /**
- * Writes a file of our own under a name where something may be left, or may have been put: that goes, and is never written
- * through. Durable but for its name.
+ * Makes an empty file of our own under a name where something may be left, or may have been put: that goes, and is never written
+ * through.
  * @throws the file system's own error; EEXIST when somebody puts something there again at that moment
  */
-export async function writeFresh(path: string, bytes: string | Buffer): Promise<void> {
+export async function openFresh(path: string): Promise<FileHandle> {
   await rm(path, { force: true });
-  const file = await open(path, 'wx', 0o600);
+  return open(path, 'wx+', 0o600);
+}
+
+/** Writes such a file, durably but for its name. Errors as above. */
+export async function writeFresh(path: string, bytes: string | Buffer): Promise<void> {
+  const file = await openFresh(path);
   try {
     await file.writeFile(bytes);
     await file.sync();

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { rm } from '@virtkeep/shared/beneath';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { MAX_MANIFEST_BYTES } from './bounds.ts';
 import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';

@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
-import { type FileHandle, open, rm } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
+import { open, rm } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 
 /**
@@ -10,7 +11,8 @@ export async function openDirect(
   path: string,
   { existing = false, mode = 0o600 }: { existing?: boolean; mode?: number } = {},
 ): Promise<FileHandle> {
-  const flags = constants.O_RDWR | (existing ? 0 : constants.O_CREAT | constants.O_EXCL);
+  const flags =
+    constants.O_RDWR | constants.O_NOFOLLOW | (existing ? 0 : constants.O_CREAT | constants.O_EXCL);
   try {
     return await open(path, flags | constants.O_DIRECT, mode);
   } catch (error) {

@@ -4,8 +4,9 @@
  * removal). A lock of the open file description goes when its holder dies, whatever way, and NFSv4 and CIFS carry it to
  * the other nodes. Where a file system has none the controller's record of readers and writers is all there is.
  */
-import { type FileHandle, lstat } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { basename } from 'node:path';
+import { lstat } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { isLocked, type LockRange, setLock } from './syscalls.ts';

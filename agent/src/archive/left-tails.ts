@@ -1,6 +1,6 @@
 /** Tail files that extensions left beside an archive: those of agents that died, or that were gone before they removed them. */
-import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { readdir } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import type { FileLock } from './file-lock.ts';
 import { type Inspection, inspect } from './inspect.ts';

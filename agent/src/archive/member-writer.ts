@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
-import { open, rm, stat, truncate } from 'node:fs/promises';
+import { open, stat, truncate } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { lstat, nameOf, rm } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { openFresh } from '@virtkeep/shared/foreign-file';
 import { MAX_MANIFEST_BYTES } from './bounds.ts';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from './codec.ts';
 import { requireReadable } from './growth.ts';
@@ -109,8 +111,12 @@ export abstract class MemberWriter {
   ): Promise<MemberRecord> {
     this.#admit(name);
     const formerPath = options.formerPath ?? srcPath;
-    const empty = this.#target.spare;
-    const { signal } = this.#target;
+    const { signal, spare } = this.#target;
+    // what qemu-img writes goes into these very files, whatever their names mean meanwhile
+    const file = await openFresh(spare).catch((error: unknown) => {
+      throw fromIoError(error, 'creating', spare);
+    });
+    const empty = nameOf(file);
     try {
       await createQcow2(empty, virtualSizeBytes, signal);
       if (this.output instanceof PlainOutput)
@@ -123,7 +129,8 @@ export abstract class MemberWriter {
     } catch (error) {
       throw hasKey(error, 'disk_full') ? new VirtkeepError('disk_full', { path: this.#target.file }) : error;
     } finally {
-      await rm(empty, { force: true });
+      await file.close();
+      await rm(spare, { force: true });
     }
   }
 
@@ -236,13 +243,13 @@ export abstract class MemberWriter {
     const { signal, hash } = this.#target;
     const { srcPath, virtualSizeBytes, formerPath } = raw;
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, true);
-    await copyAt(raw.empty, this.#target.file, dataOffset);
+    await copyAt(raw.empty, output.name, dataOffset);
     const start = this.#sourceBytesDone;
-    await convertInto(srcPath, this.#target.file, dataOffset, signal, fraction =>
+    await convertInto(srcPath, output.name, dataOffset, signal, fraction =>
       this.#report(start + fraction * virtualSizeBytes),
     );
-    const sizeBytes = roundUp((await stat(this.#target.file)).size - dataOffset, QCOW2_GRAIN);
-    await truncate(this.#target.file, dataOffset + sizeBytes);
+    const sizeBytes = roundUp((await stat(output.name)).size - dataOffset, QCOW2_GRAIN);
+    await truncate(output.name, dataOffset + sizeBytes);
     await this.#putHeader(name, 'disk', sizeBytes, true);
     const sha256 = hash ? await output.hashAhead(sizeBytes) : null;
     output.skip(sizeBytes);
@@ -271,7 +278,7 @@ export function checkedLevel(level = DEFAULT_LEVEL): number {
 
 /** Looks whether all that was written is in the file. @throws VirtkeepError io_failed */
 export async function checkSize(path: string, expected: number): Promise<void> {
-  const found = (await stat(path)).size;
+  const found = (await lstat(path)).size;
   if (found === expected) return;
   const reason = `the file has ${found} bytes, ${expected} were written`;
   throw new VirtkeepError('io_failed', { operation: 'writing', path, reason });

@@ -1,8 +1,10 @@
 import { read } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { nameOf, open } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { openForeign } from '@virtkeep/shared/foreign-file';
 import type { Codec } from './block.worker.ts';
 import type { BlockSource } from './block-source.ts';
 import { cloneWhole } from './clone.ts';
@@ -46,7 +48,7 @@ export class PlainOutput implements Output {
   /** Goes on in an existing tar where its end-of-archive blocks stand; they are zeros, so holes over them are right. */
   static async append(options: OutputOptions, position: number): Promise<PlainOutput> {
     try {
-      return new PlainOutput(options, await open(options.path, 'r+'), position);
+      return new PlainOutput(options, await openForeign(options.path, 'update'), position);
     } catch (error) {
       throw fromIoError(error, 'opening', options.path);
     }
@@ -87,6 +89,11 @@ export class PlainOutput implements Output {
     const to = { fd: this.#file.fd, offset: this.#position };
     const { signal } = this.#options;
     return cloneWhole(source, to, source.lengthBytes, signal, hash ? undefined : onProgress);
+  }
+
+  /** A path of the file for other programs, whatever its own name means by now. */
+  get name(): string {
+    return nameOf(this.#file);
   }
 
   /** For content that another program has written at the present end. */

@@ -1,5 +1,5 @@
-import { link, lstat, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { link, lstat, rename, rm } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
-import { type FileHandle, open, rm } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { abortReason, throwIfAborted } from '@virtkeep/shared/abort';
+import { nameOf, rm } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { cloneWhole } from './clone.ts';
 import { openDirect } from './direct-file.ts';
@@ -318,7 +319,7 @@ export class Archive {
     signal: AbortSignal,
   ): Promise<string | null> {
     // a descriptor without O_DIRECT, which the last bytes could not be read by
-    const copy = await open(`/proc/self/fd/${target.fd}`, 'r').catch((error: unknown) => {
+    const copy = await open(nameOf(target), 'r').catch((error: unknown) => {
       throw fromIoError(error, 'reading', paths.target);
     });
     try {
@@ -344,7 +345,7 @@ export class Archive {
     const tail = await this.#file.read(dataOffset + cloned, sizeBytes - cloned);
     try {
       // A descriptor without O_DIRECT, for less than 4096 bytes.
-      const buffered = await open(destPath, 'r+');
+      const buffered = await open(nameOf(target), 'r+');
       await buffered.write(tail, 0, tail.length, cloned).finally(() => buffered.close());
       await target.datasync();
     } catch (error) {

@@ -1,4 +1,4 @@
-import { rm } from 'node:fs/promises';
+import { rm } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';

@@ -3,8 +3,8 @@
  * exclusively, that names its owner. While the owner writes, it holds that file's lock, so a reservation of a writer that
  * died keeps nobody else from the name. It is removed after the commit: until then it proves whose the published file is.
  */
-import { link, open, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { link, open, rm } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { exists, removePath } from '@virtkeep/shared/files';
 import { readForeign, writeFresh } from '@virtkeep/shared/foreign-file';

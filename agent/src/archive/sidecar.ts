@@ -1,4 +1,4 @@
-import { rename } from 'node:fs/promises';
+import { rename } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { writeFresh } from '@virtkeep/shared/foreign-file';

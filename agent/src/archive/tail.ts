@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
-import { type FileHandle, rename, rm, stat } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { lstat, rename, rm } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import { openForeign, readForeign, writeFresh } from '@virtkeep/shared/foreign-file';
@@ -120,7 +121,7 @@ export async function undoAppend(path: string, tailPath: string, lock?: FileLock
       }
     }
     // A pool that is not mounted has neither tail file nor directory: that is an error, and not "nothing to do".
-    await stat(dirname(tailPath));
+    await lstat(dirname(tailPath));
     await removeTail(tailPath);
   } catch (error) {
     throw fromIoError(error, 'putting back the end of', path);

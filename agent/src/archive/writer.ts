@@ -1,5 +1,5 @@
-import { rename, rm } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { rename, rm } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';

@@ -4,8 +4,8 @@
  * made under a random name that is recorded before, gets its real name by a hard link, which never takes the place of
  * another, and is known by its inode and the instant of its birth from then on. What is written goes into that file.
  */
-import { link, lstat, open } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { link, lstatBig, open } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import { newId } from '@virtkeep/shared/ids';
@@ -113,7 +113,7 @@ export async function isOwnFile({ path, claim, made }: OwnFile): Promise<boolean
 /** What tells the file of that name from another one; null when there is none. @throws VirtkeepError io_failed */
 export async function fileMarkAt(path: string): Promise<FileMark | null> {
   try {
-    return markOf(await lstat(path, { bigint: true }));
+    return markOf(await lstatBig(path));
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return null;
     throw fromIoError(error, 'looking at', path);

@@ -1,4 +1,6 @@
+import { realpath } from 'node:fs/promises';
 import { ErrorCode, isLibvirtError, type Libvirt, PoolState, type StoragePool } from '@virtkeep/node-libvirt';
+import { guardBackups } from '@virtkeep/shared/beneath';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { isAnswer } from '../libvirt/errors.ts';
@@ -81,6 +83,8 @@ async function lookAt(
 ): Promise<{ mount?: MountFacts; numbers: PoolNumbers }> {
   const { id, path, type } = definition;
   if (!path || !keepsFiles(type)) return { numbers };
+  guardBackups(path);
+  guardBackups(await realpath(path).catch(() => path));
   const hadMarker = poolMarks(settings, id).marker;
   const formerMountPoint = knownPlaces(settings)?.find(place => place.id === id)?.mountPoint;
   const mount = await probeMount({ id, path, type, hadMarker, formerMountPoint, mayMark: numbers.active });

@@ -1,5 +1,5 @@
-import { opendir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { opendir } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, reasonOf } from '@virtkeep/shared/errors';
 import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
 

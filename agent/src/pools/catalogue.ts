@@ -3,9 +3,9 @@
  * costs a stat for each file; an archive's manifest is read through an injected function, since pools do not know archives.
  */
 import type { BigIntStats } from 'node:fs';
-import { lstat } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { BACKUPS_DIR, lstatBig } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import type { BackupFile, BackupState } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
@@ -13,7 +13,6 @@ import { uuidV5 } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
 import { parseDomain } from '../domain-xml/index.ts';
 import { type FileKind, fileKind, type ListLimits, listBackupPaths, type Skipped } from './backup-dir.ts';
-import { BACKUPS_DIR } from './record.ts';
 
 /** What an archive's newest manifest says. */
 export interface ArchiveSummary {
@@ -192,7 +191,7 @@ export class Catalogue {
 
 async function factsOf(path: string): Promise<BigIntStats | undefined> {
   try {
-    return await lstat(path, { bigint: true });
+    return await lstatBig(path);
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw fromIoError(error, 'reading', path);

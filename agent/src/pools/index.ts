@@ -2,6 +2,7 @@
  * Data pools as plain records, the rules of what may be done with them, and the backup files in them. Knows neither
  * libvirt's connection nor archives: both are brought by the callers.
  */
+export { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 
 export type { Skipped } from './backup-dir.ts';
 export { basePoolId } from './base.ts';
@@ -16,8 +17,8 @@ export { outsidePools } from './outside.ts';
 export { keepsFiles, type PoolDefinition, parsePool, poolKind } from './parse-pool.ts';
 export { PathGate } from './path-gate.ts';
 export { placeOf, poolOfPath } from './place.ts';
-export { BACKUPS_DIR, type PoolRecord } from './record.ts';
-export { isInside, resolveInPool } from './resolve.ts';
+export type { PoolRecord } from './record.ts';
+export { isInside, resolveBackup, resolveInPool } from './resolve.ts';
 export {
   chosenBase,
   type PoolMarks,

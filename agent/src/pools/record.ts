@@ -30,6 +30,3 @@ const LVM_KINDS = new Set(['lvm', 'thinlvm', 'lvm-shared']);
 export function isLvm(kind: string): boolean {
   return LVM_KINDS.has(kind);
 }
-
-/** Directory of the backup files, below the pool's own. */
-export const BACKUPS_DIR = 'backups';

@@ -1,13 +1,14 @@
 import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join, normalize, sep } from 'node:path';
+import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 
 type Rooted = { name: string; path?: string };
 
 /**
  * The absolute path of something inside a pool that exists or is about to be made; symbolic links are resolved, so that
- * what is opened is what was judged. There is no guard against somebody who swaps a directory at that very moment: the
- * pool's directories belong to root.
+ * what is opened is what was judged. Below `backups/` nobody swaps a directory in between, since it is reached through no link
+ * (shared/src/beneath.ts); elsewhere only the owner of the pool's directories could.
  * @throws VirtkeepError path_outside_pool by `..`, an absolute path, a NUL or a link that leads out; io_failed
  */
 export async function resolveInPool(pool: Rooted, relative: string): Promise<string> {
@@ -27,6 +28,17 @@ export async function resolveInPool(pool: Rooted, relative: string): Promise<str
   const resolved = found && join(found.base, found.rest);
   if (!resolved || !isInside(resolved, root)) throw outside;
   return resolved;
+}
+
+/**
+ * As `resolveInPool`, of a backup file: its path below the pool's `backups/`, which is a directory and no link.
+ * @throws VirtkeepError path_outside_pool, io_failed
+ */
+export async function resolveBackup(pool: Rooted, filename: string): Promise<string> {
+  const path = await resolveInPool({ name: pool.name, path: join(pool.path ?? '', BACKUPS_DIR) }, filename);
+  const root = await real(pool.path ?? '');
+  if (root !== undefined && isInside(path, join(root, BACKUPS_DIR))) return path;
+  throw new VirtkeepError('path_outside_pool', { path: filename, pool: pool.name });
 }
 
 /** True when a path lies below a directory (both without links). */

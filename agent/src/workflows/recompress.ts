@@ -5,8 +5,8 @@
  * checksums before it gets its name; the old one goes only when the operation is committed. Whatever stops it before that
  * leaves the old file alone and no other; whatever stops it later is finished by the next agent.
  */
-import { mkdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { mkdir } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';

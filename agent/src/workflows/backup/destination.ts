@@ -1,6 +1,6 @@
 /** Where the members go: a new archive under a partial name, or the end of one that is extended. */
-import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { mkdir, rm } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { ArchiveAppender, ArchiveWriter, removeTails } from '../../archive/index.ts';

@@ -1,6 +1,5 @@
 /** The archive a restore reads, and the state of it that was asked for. */
 import { lstat } from 'node:fs/promises';
-import { join } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { BackupFileRef } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import {
@@ -10,7 +9,7 @@ import {
   type ManifestState,
   openArchive,
 } from '../../archive/index.ts';
-import { BACKUPS_DIR, type PoolRecord, resolveInPool } from '../../pools/index.ts';
+import { type PoolRecord, resolveBackup } from '../../pools/index.ts';
 
 /** A backup file of a pool, found and judged; its path leads nowhere outside of the pool's `backups/`. */
 export interface FoundFile {
@@ -31,7 +30,7 @@ export async function findBackupFile(
     throw new VirtkeepError('pool_not_active', { pool: pool.name, node: 'this node' });
   if (filename === '') throw new VirtkeepError('missing_field', { field: 'file.filename' });
   try {
-    const path = await resolveInPool({ name: pool.name, path: join(pool.path, BACKUPS_DIR) }, filename);
+    const path = await resolveBackup(pool, filename);
     const found = await lstat(path);
     if (found.isFile()) return { pool, path, filename };
   } catch (error) {

@@ -1,0 +1,179 @@
+/**
+ * The calls of node:fs for paths below the `backups/` of data pools, where others may write: root of another node that shares the
+ * pool, a user who owns it. A directory that was looked at may be a link to another one a moment later, and root would make, read or
+ * remove files there. So the directory is opened first, from the pool's own directory downwards and through no link, and the call is
+ * made on a name in what was opened. Paths elsewhere are taken as they are.
+ *
+ * What remains: the pool's directory itself is found by its path, as the administrator wrote it.
+ */
+import { close, constants, type Dir, type Mode, type OpenMode } from 'node:fs';
+import type { FileHandle } from 'node:fs/promises';
+import * as fs from 'node:fs/promises';
+import { basename, dirname, join, relative, sep } from 'node:path';
+import { promisify } from 'node:util';
+import koffi from 'koffi';
+import { errnoOf, VirtkeepError } from './errors.ts';
+
+/** Directory of the backup files, below the pool's own. */
+export const BACKUPS_DIR = 'backups';
+/** More than any node has pools in its life. */
+const MAX_ROOTS = 5_000;
+const roots = new Set<string>();
+
+/** From now on nothing below the `backups/` of this directory is reached through a link. @param pool an absolute path */
+export function guardBackups(pool: string): void {
+  if (roots.size < MAX_ROOTS) roots.add(withoutEnd(pool));
+}
+
+export const open = (path: string, flags?: OpenMode, mode?: Mode): Promise<FileHandle> =>
+  pinned(path, at => fs.open(at, flags, mode));
+export const lstat = (path: string, options?: { bigint?: false }) =>
+  pinned(path, at => fs.lstat(at, options));
+export const lstatBig = (path: string) => pinned(path, at => fs.lstat(at, { bigint: true }));
+export const rm = (path: string, options?: { force?: boolean; recursive?: boolean }): Promise<void> =>
+  pinned(path, at => fs.rm(at, options));
+export const link = (from: string, to: string): Promise<void> =>
+  pinned(from, one => pinned(to, other => fs.link(one, other)));
+export const rename = (from: string, to: string): Promise<void> =>
+  pinned(from, one => pinned(to, other => fs.rename(one, other)));
+export const mkdir = (path: string, options: { recursive?: boolean; mode?: Mode }) =>
+  pinned(path, at => fs.mkdir(at, options));
+export const readdir = (path: string): Promise<string[]> => pinnedDirectory(path, at => fs.readdir(at));
+/** The stream outlives the descriptor by which the directory was found: it has one of its own. */
+export const opendir = (path: string): Promise<Dir> => pinnedDirectory(path, at => fs.opendir(at));
+
+/** For making its names durable. */
+export const openDirectory = (path: string): Promise<FileHandle> =>
+  pinnedDirectory(path, at => fs.open(at, DIRECTORY_FLAGS));
+
+/** A name of an open file for programs that take paths, of that very file whatever its own name means by now. */
+export const nameOf = ({ fd }: { fd: number }): string => `/proc/${process.pid}/fd/${fd}`;
+
+const closeFd = promisify(close);
+const withoutEnd = (path: string): string => (path.length > 1 ? path.replace(/\/+$/, '') : path);
+
+/** The innermost pool in whose `backups/` a path lies, or whose `backups/` it is. */
+function rootOf(path: string): string | undefined {
+  if (roots.size === 0) return undefined;
+  for (let child = withoutEnd(path); child !== '/' && child !== '.'; child = dirname(child))
+    if (basename(child) === BACKUPS_DIR && roots.has(dirname(child))) return dirname(child);
+  return undefined;
+}
+
+/** Does work on a name in the directory of a path. @throws VirtkeepError path_outside_pool, else as the work does */
+async function pinned<T>(path: string, work: (path: string) => Promise<T>): Promise<T> {
+  const root = rootOf(path);
+  if (root === undefined) return work(path);
+  return inDirectory(root, dirname(path), at => work(join(at, basename(path))));
+}
+
+async function pinnedDirectory<T>(path: string, work: (path: string) => Promise<T>): Promise<T> {
+  const root = rootOf(path);
+  return root === undefined ? work(path) : inDirectory(root, path, work);
+}
+
+async function inDirectory<T>(root: string, directory: string, work: (at: string) => Promise<T>): Promise<T> {
+  const held = await openBeneath(root, directory);
+  const at = nameOf(held);
+  try {
+    return await work(at);
+  } catch (error) {
+    throw renamed(error, at, directory);
+  } finally {
+    await held.close();
+  }
+}
+
+/** With the name that people know. */
+function renamed(error: unknown, at: string, directory: string): unknown {
+  if (typeof error === 'object' && error !== null && 'message' in error && errnoOf(error) !== undefined)
+    error.message = String(error.message).replaceAll(at, directory);
+  return error;
+}
+
+const libc = koffi.load('libc.so.6');
+const openat2 = libc.func(
+  'long syscall(long number, long directory, const char *path, void *how, size_t bytes)',
+);
+/** The same number on all architectures. */
+const SYS_OPENAT2 = 437;
+const RESOLVE_NO_MAGICLINKS = 0x02;
+const RESOLVE_NO_SYMLINKS = 0x04;
+const RESOLVE_BENEATH = 0x08;
+/** Node does not name it. */
+const O_CLOEXEC = 0o2000000;
+const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY;
+
+/** struct open_how of linux/openat2.h. */
+function openHow(): Buffer {
+  const how = Buffer.alloc(24);
+  how.writeBigUInt64LE(BigInt(DIRECTORY_FLAGS | O_CLOEXEC), 0);
+  how.writeBigUInt64LE(BigInt(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS), 16);
+  return how;
+}
+
+/** In a thread of libuv: on a hung file system it does not return. */
+const openat2Aside = (directory: number, path: string): Promise<number> =>
+  new Promise((resolve, reject) => {
+    openat2.async(SYS_OPENAT2, directory, path, openHow(), 24, (error: unknown, fd: number | bigint) => {
+      if (error) reject(error);
+      else resolve(Number(fd));
+    });
+  });
+
+/** An open directory. */
+interface Held {
+  fd: number;
+  close(): Promise<void>;
+}
+
+/**
+ * A directory below `root`, found through no link. Where the kernel refuses, or has no openat2, one part after the other is opened:
+ * that is as safe, and tells the reason, which an asynchronous call of koffi keeps to itself.
+ */
+async function openBeneath(root: string, directory: string): Promise<Held> {
+  const path = relative(root, directory);
+  const top = await fs.open(root, DIRECTORY_FLAGS);
+  if (path === '') return top;
+  try {
+    const fd = await openat2Aside(top.fd, path);
+    return fd >= 0 ? { fd, close: () => closeFd(fd) } : await walk(top, path, { root, directory });
+  } finally {
+    await top.close();
+  }
+}
+
+async function walk(
+  top: FileHandle,
+  path: string,
+  names: { root: string; directory: string },
+): Promise<FileHandle> {
+  let held = top;
+  for (const part of path.split(sep)) {
+    const next = await openChild(held, part, names).finally(() => (held === top ? undefined : held.close()));
+    held = next;
+  }
+  return held;
+}
+
+async function openChild(
+  parent: FileHandle,
+  name: string,
+  { root, directory }: { root: string; directory: string },
+): Promise<FileHandle> {
+  const outside = new VirtkeepError('path_outside_pool', { path: directory, pool: root });
+  if (name === '..') throw outside;
+  const at = join(nameOf(parent), name);
+  try {
+    return await fs.open(at, DIRECTORY_FLAGS | constants.O_NOFOLLOW);
+  } catch (error) {
+    const isLink = errnoOf(error) === 'ELOOP' || (await isSymbolicLink(at));
+    throw isLink ? outside : renamed(error, at, directory);
+  }
+}
+
+const isSymbolicLink = (path: string): Promise<boolean> =>
+  fs.lstat(path).then(
+    found => found.isSymbolicLink(),
+    () => false,
+  );
