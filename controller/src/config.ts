@@ -44,6 +44,16 @@ const limitsSchema = z.strictObject({
     .default(1024 * 1024),
   requests_per_minute: z.number().int().min(10).default(6000),
   event_streams: z.number().int().min(1).max(10_000).default(200),
+  event_streams_per_user: z.number().int().min(1).max(10_000).default(50),
+  downloads: z.number().int().min(1).max(1000).default(32),
+  downloads_per_user: z.number().int().min(1).max(1000).default(16),
+  /** In which a reader must take a MiB. */
+  download_idle_s: seconds(60, 3600),
+  idempotency_keys_per_user: z.number().int().min(1).max(10_000_000).default(20_000),
+  /** In which a whole request must have arrived. */
+  request_timeout_s: seconds(60, 3600),
+  connections: z.number().int().min(1).max(1_000_000).default(4000),
+  connections_per_address: z.number().int().min(1).max(1_000_000).default(500),
 });
 
 const keepSchema = z.strictObject({

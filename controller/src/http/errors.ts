@@ -146,9 +146,13 @@ export function answerClientError(error: Error & { code?: string }, socket: Sock
     socket.destroy();
     return;
   }
-  const known = new VirtkeepError('bad_request', { reason: 'it is not HTTP this server can read' });
+  const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
+  const reason = late ? 'it did not arrive in time' : 'it is not HTTP this server can read';
+  const known = new VirtkeepError('bad_request', { reason });
   const text = JSON.stringify(envelope([known], newId()));
-  socket.end(
+  socket.write(
     `HTTP/1.1 400 Bad Request\r\ncontent-type: ${JSON_TYPE}\r\ncontent-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`,
   );
+  // whoever does not end its side must not hold it
+  socket.destroySoon();
 }

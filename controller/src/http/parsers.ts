@@ -1,11 +1,8 @@
 /** Request bodies: JSON only (routes that take something else bring their own parser). */
-import type { IncomingMessage } from 'node:http';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseExact } from '@virtkeep/shared/exact-json';
 import type { FastifyRequest } from 'fastify';
 import type { App } from './app.ts';
-
-const BODY_TIMEOUT_MS = 60_000;
 
 /** An empty body is `{}`, since most actions have optional fields only. Keys that change prototypes are refused. */
 export function registerParsers(app: App): void {
@@ -22,22 +19,9 @@ export function registerParsers(app: App): void {
       });
     },
   );
-  app.addHook('preParsing', async (request, _reply, payload) => {
-    if (request.routeOptions.schema?.body !== undefined) limitBodyTime(request.raw);
-    return payload;
-  });
   app.addHook('preValidation', async request => {
     if (request.body === undefined && request.routeOptions.schema?.body !== undefined) request.body = {};
   });
-}
-
-/** A client that sends a small body one byte a minute holds its connection no longer than this. */
-function limitBodyTime(message: IncomingMessage): void {
-  const timer = setTimeout(() => message.destroy(), BODY_TIMEOUT_MS);
-  timer.unref();
-  const stop = () => clearTimeout(timer);
-  message.once('end', stop);
-  message.once('close', stop);
 }
 
 /** Where it breaks; never the text around, since a body may hold a password. */

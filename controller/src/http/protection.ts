@@ -3,6 +3,7 @@ import helmet from '@fastify/helmet';
 import rateLimit from '@fastify/rate-limit';
 import underPressure from '@fastify/under-pressure';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { addressGroup } from '../auth/address-group.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { App } from './app.ts';
 
@@ -24,13 +25,15 @@ export async function registerProtection(app: App, config: ControllerConfig): Pr
     },
   });
   await app.register(rateLimit, {
+    global: false,
     max: config.limits.requests_per_minute,
     timeWindow: 60_000,
     // A socket that is gone already has no address.
-    keyGenerator: request => request.ip ?? '',
+    keyGenerator: request => addressGroup(request.ip ?? ''),
     errorResponseBuilder: (_request, context) =>
       new VirtkeepError('too_many_requests', { seconds: Math.ceil(context.ttl / 1000) }),
   });
+  countRequests(app);
   await app.register(underPressure, {
     maxEventLoopDelay: MAX_EVENT_LOOP_DELAY_MS,
     retryAfter: RETRY_AFTER_S,
@@ -39,5 +42,19 @@ export async function registerProtection(app: App, config: ControllerConfig): Pr
       if (!Number.isFinite(value) || request.url.startsWith('/healthz')) return;
       throw new VirtkeepError('overloaded');
     },
+  });
+}
+
+/** Counts each request before anything else is done for it, whether it is let through, refused, or for a path that is none. */
+function countRequests(app: App): void {
+  const count = app.createRateLimit();
+  app.addHook('onRequest', async (request, reply) => {
+    if (request.routeOptions.config.rateLimit === false) return;
+    const counted = await count(request);
+    if (counted.isAllowed) return;
+    reply.header('x-ratelimit-limit', counted.max);
+    reply.header('x-ratelimit-remaining', counted.remaining);
+    reply.header('x-ratelimit-reset', counted.ttlInSeconds);
+    if (counted.isExceeded) throw new VirtkeepError('too_many_requests', { seconds: counted.ttlInSeconds });
   });
 }

@@ -1,5 +1,5 @@
 /**
- * The HTTP server. A request passes: rate limit → draining → login and permission → body → validation → idempotency key
+ * The HTTP server. A request passes: rate limit, also where it is refused or nothing is served → draining → login and permission → body → validation → idempotency key
  * → handler → audit. Everything that fails on the way leaves through errors.ts.
  */
 
@@ -10,6 +10,7 @@ import type { Services } from '../services/services.ts';
 import type { App, RouteModule } from './app.ts';
 import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
+import { endUnreadRequests, limitConnections, timeLimits } from './connections.ts';
 import { answerClientError, errorHandler, fromValidation } from './errors.ts';
 import { registerIdempotency } from './idempotent.ts';
 import { registerMetrics } from './metrics.ts';
@@ -41,12 +42,14 @@ export async function buildServer({ services, routes, tls }: ServerDeps): Promis
     index.add(route);
   });
   app.setErrorHandler(errorHandler(services.log));
-  app.setNotFoundHandler(notFound(index));
+  const refuseUnknown = notFound(index);
+  app.setNotFoundHandler(refuseUnknown);
   registerParsers(app);
   registerSchemas(app);
   await registerOpenApi(app);
   await registerProtection(app, services.config);
-  registerGates(app, services);
+  endUnreadRequests(app);
+  registerGates(app, services, refuseUnknown);
   registerIdempotency(app, services);
   registerAudit(app, services);
   registerMetrics(app, services);
@@ -54,17 +57,20 @@ export async function buildServer({ services, routes, tls }: ServerDeps): Promis
     await app.register(async scope => routeModule(scope as App, services));
   }
   await app.ready();
+  limitConnections(app.server, services.config);
   return app;
 }
 
 function createApp(services: Services, tls: ServerDeps['tls']): App {
   const { config } = services;
+  const times = timeLimits(config);
   const options = {
     logger: false,
     genReqId: newId,
     requestIdHeader: false as const,
     bodyLimit: config.limits.body_bytes,
     keepAliveTimeout: KEEP_ALIVE_MS,
+    requestTimeout: times.requestTimeout,
     trustProxy: config.trusted_proxies.length > 0 ? config.trusted_proxies : false,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
@@ -85,7 +91,12 @@ function createApp(services: Services, tls: ServerDeps['tls']): App {
     forceCloseConnections: 'idle' as const,
   };
   const app =
-    tls === undefined ? Fastify(options) : Fastify({ ...options, https: { ...tls, minVersion: 'TLSv1.2' } });
+    tls === undefined
+      ? Fastify({ ...options, http: times })
+      : Fastify({
+          ...options,
+          https: { ...tls, ...times, handshakeTimeout: times.requestTimeout, minVersion: 'TLSv1.2' },
+        });
   return app as unknown as App;
 }
 
@@ -99,7 +110,7 @@ function decorate(app: App, services: Services): void {
   app.setSerializerCompiler(() => data => JSON.stringify(data));
 }
 
-function registerGates(app: App, services: Services): void {
+function registerGates(app: App, services: Services, refuseUnknown: ReturnType<typeof notFound>): void {
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
     reply.header('cache-control', 'no-store');
@@ -107,6 +118,8 @@ function registerGates(app: App, services: Services): void {
       reply.header('connection', 'close');
       if (request.method !== 'GET' && request.method !== 'HEAD') throw new VirtkeepError('draining');
     }
+    // before its body is read
+    if (request.is404) refuseUnknown(request, reply);
     await authorize(services, request);
   });
   app.addHook('preValidation', async request => {

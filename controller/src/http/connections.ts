@@ -1,0 +1,43 @@
+/** How long and how many connections may be held, by whom the controller knows nothing of yet. */
+import type { Server, Socket } from 'node:net';
+import { addressGroup } from '../auth/address-group.ts';
+import type { ControllerConfig } from '../config.ts';
+import type { App } from './app.ts';
+
+const LONGEST_CHECK_MS = 30_000;
+
+/** Options of Node's server: a request whose head or body does not arrive in time ends, and its connection with it. */
+export function timeLimits({ limits }: ControllerConfig) {
+  const requestTimeout = limits.request_timeout_s * 1000;
+  return {
+    requestTimeout,
+    headersTimeout: requestTimeout,
+    connectionsCheckingInterval: Math.min(LONGEST_CHECK_MS, requestTimeout / 2),
+  };
+}
+
+/** Bounds the connections of all and of each address. Behind trusted proxies only of all: those hold everybody's. */
+export function limitConnections(server: Server, config: ControllerConfig): void {
+  server.maxConnections = config.limits.connections;
+  if (config.trusted_proxies.length > 0) return;
+  const open = new Map<string, number>();
+  server.on('connection', (socket: Socket) => {
+    const place = addressGroup(socket.remoteAddress ?? '');
+    const number = (open.get(place) ?? 0) + 1;
+    open.set(place, number);
+    socket.once('close', () => {
+      const left = open.get(place)! - 1;
+      if (left === 0) open.delete(place);
+      else open.set(place, left);
+    });
+    if (number > config.limits.connections_per_address) socket.destroy();
+  });
+}
+
+/** An answer that goes out before its request has arrived ends the connection, or the sender would hold it by sending slowly. */
+export function endUnreadRequests(app: App): void {
+  app.addHook('onSend', async (request, reply, payload) => {
+    if (request.raw.complete === false) reply.header('connection', 'close');
+    return payload;
+  });
+}
