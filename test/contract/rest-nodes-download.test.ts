@@ -1,16 +1,22 @@
 /** Downloads over a real socket: ranges, members, slow readers and readers that go away. */
 
 import { randomBytes, randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { createLogger } from '@virtkeep/shared/log';
+import type { Role } from '@virtkeep/shared/permissions';
 import { MiB } from '@virtkeep/shared/units';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
 
 let rest: RestApp;
+const logged: string[] = [];
+const log = createLogger('test', 'error');
+log.error = ((message: string) => logged.push(message)) as never;
 let node: Enrolled;
 let agent: FakeAgent;
 let pool: Pool;
@@ -20,7 +26,7 @@ let path: string;
 let port: number;
 
 beforeAll(async () => {
-  rest = await makeRestApp();
+  rest = await makeRestApp({}, undefined, { log });
   await rest.app.listen({ host: '127.0.0.1', port: 0 });
   port = (rest.app.server.address() as AddressInfo).port;
   node = await enrolled(rest, 'n1');
@@ -44,9 +50,14 @@ afterEach(() => {
 afterAll(() => stopAll(rest));
 
 /** Sends a request and answers as soon as its headers are there. */
-function open(url: string, headers: Record<string, string> = {}, method = 'GET'): Promise<IncomingMessage> {
+function open(
+  url: string,
+  headers: Record<string, string> = {},
+  method = 'GET',
+  as: Role = 'operator',
+): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
-    const authorization = `jwt ${rest.tokens.operator}`;
+    const authorization = `jwt ${rest.tokens[as]}`;
     const request = httpRequest({ port, path: url, method, headers: { authorization, ...headers } }, resolve);
     request.on('error', reject);
     request.end();
@@ -170,13 +181,56 @@ describe('a download', () => {
 
   test('beyond a bound of them is refused, and possible again when one has ended', async () => {
     agent.contents.set(file.filename, Buffer.alloc(16 * MiB));
-    const open32 = await Promise.all(Array.from({ length: 32 }, () => open(path)));
+    const some = (as: Role) => Promise.all(Array.from({ length: 16 }, () => open(path, {}, 'GET', as)));
+    const open32 = await some('operator');
     const refused = await get(path);
     expect([refused.status, keyOf(refused.bytes)]).toEqual([429, 'too_many_requests']);
+    open32.push(...(await some('administrator')));
+    const other = await open(path, {}, 'GET', 'administrator');
+    expect(other.statusCode).toBe(429);
     expect(refused.headers['retry-after']).toBe('30');
     for (const response of open32) response.destroy();
     agent.contents.set(file.filename, content);
     await until(async () => (await get(path)).status === 200);
+  });
+
+  test.each([
+    ['while there is more to read', 256],
+    ['when all of it waits to be read', 16],
+  ])('that nobody takes ends, %s, and lets go of the file', async (_when, sizeMiB) => {
+    agent.contents.set(file.filename, Buffer.alloc(sizeMiB * MiB));
+    rest.services.config.limits.download_idle_s = 0.3;
+    const response = await open(path);
+    response.once('readable', () => {});
+    const remove = () => rest.call('POST', `/api/library/${file.id}/remove/?async=1`, { body: {} });
+    expect((await remove()).body.errors[0].msg_key).toBe('file_busy');
+    await until(() => agent.openDownloads === 0);
+    await until(async () => (await remove()).status === 202);
+    rest.services.config.limits.download_idle_s = 60;
+    response.destroy();
+  });
+
+  test('of who has gone before it begins counts for nothing', async () => {
+    const { tokens } = rest.services;
+    const principal = tokens.principal.bind(tokens);
+    for (let count = 0; count < 20; count += 1) {
+      const socket = connect(port, '127.0.0.1');
+      const served = once(rest.app.server, 'connection');
+      tokens.principal = async token => {
+        const viewer = await principal(token);
+        const closed = once(((await served) as [Socket])[0], 'close');
+        socket.destroy();
+        await closed;
+        reached.resolve();
+        return viewer;
+      };
+      const reached = Promise.withResolvers<void>();
+      socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\nauthorization: jwt ${rest.tokens.operator}\r\n\r\n`);
+      await reached.promise;
+    }
+    tokens.principal = principal;
+    expect((await get(path)).status).toBe(200);
+    expect(logged).toEqual([]);
   });
 
   test('is for those who may', async () => {

@@ -418,6 +418,18 @@ describe('idempotency keys', () => {
     expect((await rest.call('POST', '/api/users/', { body: good })).status).toBe(200);
   });
 
+  test('are bounded for each user', async () => {
+    rest.services.config.limits.idempotency_keys_per_user = 3;
+    const send = (as: 'operator' | 'backup_service') =>
+      rest.call('PUT', '/api/tasks/check/', { as, body: { idempotency_key: newId() } });
+    const statuses = [];
+    for (let count = 0; count < 4; count += 1) statuses.push((await send('operator')).status);
+    expect(statuses).toEqual([200, 200, 200, 429]);
+    expect((await send('backup_service')).status).toBe(200);
+    rest.services.config.limits.idempotency_keys_per_user = 20_000;
+    expect((await send('operator')).status).toBe(200);
+  });
+
   test('must be a uuid', async () => {
     const body = { description: 'x', idempotency_key: 'seven' };
     expect(

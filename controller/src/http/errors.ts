@@ -44,7 +44,8 @@ export function envelope(errors: readonly VirtkeepError[], requestId: string): E
 /** The error handler of the server. Errors nobody foresaw are logged with their stack and leave as `internal`. */
 export function errorHandler(log: Logger) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply => {
-    const known = knownErrors(error, request);
+    const known =
+      reply.raw.destroyed && isAbort(error) ? [new VirtkeepError('canceled')] : knownErrors(error, request);
     if (known === undefined) log.error('request failed', { error, request_id: request.id, url: request.url });
     const errors = known ?? [new VirtkeepError('internal', { request_id: request.id })];
     const first = errors[0]!;
@@ -55,6 +56,11 @@ export function errorHandler(log: Logger) {
     }
     return reply.code(first.status).type(JSON_TYPE).send(envelope(errors, request.id));
   };
+}
+
+/** What was stopped because its reader has left: no fault of ours, and nobody is told. */
+function isAbort(error: unknown): boolean {
+  return (error as { name?: unknown } | null)?.name === 'AbortError';
 }
 
 /** The table's errors for what was thrown; undefined when it is a fault of ours. */

@@ -1,4 +1,5 @@
-import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import type { AddressInfo, Socket } from 'node:net';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { eventRoutes } from './routes/events.ts';
 import { type TestServer, testServer } from './test-server.ts';
@@ -20,9 +21,9 @@ afterEach(async () => {
   await server.close();
 });
 
-async function open(lastId?: string) {
+async function open(lastId?: string, authorization = server.authorization) {
   const headers = {
-    authorization: server.authorization,
+    authorization,
     ...(lastId === undefined ? {} : { 'last-event-id': lastId }),
   };
   return fetch(url, { headers, signal: hangUp.signal });
@@ -71,6 +72,42 @@ test('the number of streams is bounded', async () => {
     429,
     'application/json; charset=utf-8',
   ]);
+});
+
+test('one user does not take them all', async () => {
+  server.services.config.limits.event_streams = 4;
+  server.services.config.limits.event_streams_per_user = 2;
+  const { id } = await server.services.users.create({
+    username: 'other',
+    password: 'long enough 1',
+    role: 'auditor',
+  });
+  const { token } = await server.services.tokens.create(id, 'test', 1);
+  await open();
+  await open();
+  expect((await open()).status).toBe(429);
+  expect((await open(undefined, `jwt ${token}`)).status).toBe(200);
+});
+
+test('who has gone before the stream begins takes none', async () => {
+  const { tokens } = server.services;
+  const principal = tokens.principal.bind(tokens);
+  const connections: Promise<unknown>[] = [];
+  server.app.server.on('connection', (socket: Socket) => connections.push(once(socket, 'close')));
+  tokens.principal = async token => {
+    const viewer = await principal(token);
+    hangUp.abort();
+    await connections.at(-1);
+    return viewer;
+  };
+  for (let count = 0; count < 3; count += 1) {
+    hangUp = new AbortController();
+    await expect(open()).rejects.toThrow();
+  }
+  tokens.principal = principal;
+  hangUp = new AbortController();
+  expect((await open()).status).toBe(200);
+  expect(server.services.changes.listenerCount).toBe(1);
 });
 
 test('ends when the controller stops', async () => {

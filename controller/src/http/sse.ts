@@ -2,12 +2,13 @@
  * The event stream. A client that reads too slowly is cut off rather than buffered for: at most MAX_BUFFERED_BYTES wait
  * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked.
  */
-import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Principal } from '../auth/principal.ts';
 import type { Change } from '../services/changes.ts';
 import type { Services } from '../services/services.ts';
+import { Shares } from '../services/shares.ts';
 import { tokenOf } from './auth.ts';
+import { whenClosed } from './closed.ts';
 
 const HEARTBEAT_MS = 15_000;
 const MAX_BUFFERED_BYTES = 1024 * 1024;
@@ -17,18 +18,18 @@ const MAX_STREAM_MS = 24 * 3600 * 1000;
 
 export class EventStreams {
   readonly #services: Services;
-  #open = 0;
+  readonly #places: Shares;
 
   constructor(services: Services) {
     this.#services = services;
+    const { limits } = services.config;
+    this.#places = new Shares(() => ({ all: limits.event_streams, perUser: limits.event_streams_per_user }));
   }
 
-  /** Takes the reply over until the client goes. @throws too_many_requests above the configured number. */
+  /** Takes the reply over until the client goes. @throws too_many_requests above the configured numbers. */
   open(request: FastifyRequest, reply: FastifyReply, viewer: Principal): void {
-    if (this.#open >= this.#services.config.limits.event_streams) {
-      throw new VirtkeepError('too_many_requests', { seconds: 30 });
-    }
-    this.#open += 1;
+    const leave = this.#places.take(viewer.id);
+    whenClosed(reply.raw, leave);
     reply.hijack();
     const headers = { ...reply.getHeaders(), 'content-type': 'text/event-stream; charset=utf-8' };
     reply.raw.writeHead(200, headers as Record<string, string>);
@@ -52,12 +53,11 @@ export class EventStreams {
     const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
     const expiry = setTimeout(end, leftMs);
     draining.addEventListener('abort', end, { once: true });
-    reply.raw.once('close', () => {
+    whenClosed(reply.raw, () => {
       unsubscribe();
       clearInterval(heartbeat);
       clearTimeout(expiry);
       draining.removeEventListener('abort', end);
-      this.#open -= 1;
     });
     reply.raw.on('error', () => reply.raw.destroy());
     if (draining.aborted) end();

@@ -38,6 +38,10 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
     tasks: new TaskService(db, changes, events),
     tokens: new TokenService(db, users, signer, passwords, config.auth.token_lifetime_s * 1000),
     audit: new AuditService(db, config.keep.audit_records),
-    idempotency: new IdempotencyService(db, signer.derivedKey('idempotency')),
+    idempotency: new IdempotencyService(
+      db,
+      signer.derivedKey('idempotency'),
+      () => config.limits.idempotency_keys_per_user,
+    ),
   };
 }

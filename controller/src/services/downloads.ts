@@ -7,13 +7,10 @@ import type { Catalogue } from './catalogue.ts';
 import { detailsOf } from './file-record.ts';
 import { assertArchive, type LibraryService, refOf } from './library.ts';
 import type { PoolService } from './pools.ts';
+import type { Shares } from './shares.ts';
 
 /** Until the first chunk; what comes after may take as long as its reader does. */
 const FIRST_CHUNK_TIMEOUT_MS = 60_000;
-
-/** Each holds a connection, a file on its node, and for a member of a compressed archive some work there. */
-const MAX_OPEN = 32;
-const RETRY_AFTER_S = 30;
 
 export interface Download {
   row: FileRow;
@@ -34,9 +31,17 @@ export class DownloadService {
   readonly #links: NodeLinks;
   readonly #pools: PoolService;
   readonly #catalogue: Catalogue;
-  #open = 0;
+  readonly #places: Shares;
 
-  constructor(library: LibraryService, links: NodeLinks, pools: PoolService, catalogue: Catalogue) {
+  /** @param places each holds a connection, a file on its node, and for a member of a compressed archive some work there */
+  constructor(
+    library: LibraryService,
+    links: NodeLinks,
+    pools: PoolService,
+    catalogue: Catalogue,
+    places: Shares,
+  ) {
+    this.#places = places;
     this.#catalogue = catalogue;
     this.#library = library;
     this.#links = links;
@@ -50,13 +55,9 @@ export class DownloadService {
     return { row, member, nodeId: this.#pools.nodeFor(row.pool_id) };
   }
 
-  /** Counts a download. @returns what ends it. @throws too_many_requests above the bound. */
-  enter(): () => void {
-    if (this.#open >= MAX_OPEN) throw new VirtkeepError('too_many_requests', { seconds: RETRY_AFTER_S });
-    this.#open += 1;
-    return () => {
-      this.#open -= 1;
-    };
+  /** Counts a download. @returns what ends it. @throws too_many_requests above the bounds. */
+  enter(userId: string): () => void {
+    return this.#places.take(userId);
   }
 
   /** Nothing changes or removes the file from now on. @returns what ends it. @throws file_not_found, file_busy. */

@@ -43,19 +43,24 @@ export interface KeyedRequest {
 export class IdempotencyService {
   readonly #db: Database;
   readonly #hashKey: Uint8Array;
+  readonly #maxPerUser: () => number;
   readonly #running = new Map<string, Promise<void>>();
   readonly #secretAnswers = new RecentAnswers();
 
-  /** @param hashKey without it nobody can try passwords against the stored hashes */
-  constructor(db: Database, hashKey: Uint8Array) {
+  /**
+   * @param hashKey without it nobody can try passwords against the stored hashes
+   * @param maxPerUser keys that a user may have within their lifetime
+   */
+  constructor(db: Database, hashKey: Uint8Array, maxPerUser: () => number) {
     this.#db = db;
+    this.#maxPerUser = maxPerUser;
     this.#hashKey = hashKey;
   }
 
   /**
    * Takes the key, or finds who took it; waits while an identical request is being worked on here.
    * Each `begin` that returns is followed by one `complete` or `abandon`, whatever happens.
-   * @throws idempotency_conflict when the key stands for another request; idempotency_answer_gone.
+   * @throws idempotency_conflict when the key stands for another request; idempotency_answer_gone; too_many_requests.
    */
   async begin(request: KeyedRequest): Promise<IdempotentRequest> {
     const slot = slotOf(request);
@@ -117,6 +122,7 @@ export class IdempotencyService {
     const hash = requestHash(request, this.#hashKey);
     const found = await this.#find(request);
     if (found === undefined) {
+      await this.#requireRoom(request.userId);
       const taskId = request.longAction ? newId() : null;
       const taken = await this.#insert(request, hash, taskId);
       if (!taken) throw new VirtkeepError('idempotency_conflict');
@@ -125,6 +131,21 @@ export class IdempotencyService {
     if (found.request_hash !== hash) throw new VirtkeepError('idempotency_conflict');
     const answer = found.status === null ? null : this.#answerOf(request, found.status, found.answer_json);
     return { userId: request.userId, key: request.key, taskId: found.task_id, answer, release };
+  }
+
+  /** A key given away in favour of a newer one would let its request be carried out twice. So there is none left. */
+  async #requireRoom(userId: string): Promise<void> {
+    const now = Date.now();
+    const since = new Date(now - KEY_LIFETIME_MS).toISOString();
+    const { number, oldest } = await this.#db
+      .selectFrom('idempotency')
+      .select(({ fn }) => [fn.countAll<number>().as('number'), fn.min('created').as('oldest')])
+      .where('user_id', '=', userId)
+      .where('created', '>=', since)
+      .executeTakeFirstOrThrow();
+    if (oldest === null || Number(number) < this.#maxPerUser()) return;
+    const freeMs = new Date(oldest).getTime() + KEY_LIFETIME_MS - now;
+    throw new VirtkeepError('too_many_requests', { seconds: Math.max(1, Math.ceil(freeMs / 1000)) });
   }
 
   #answerOf(request: KeyedRequest, status: number, stored: string | null): { status: number; body: unknown } {

@@ -26,6 +26,7 @@ import { OtherNodes } from './other-nodes.ts';
 import { PoolService } from './pools.ts';
 import { RefusedNodes } from './refused-nodes.ts';
 import type { CoreServices } from './services.ts';
+import { Shares } from './shares.ts';
 import { SnapshotService } from './snapshots.ts';
 import { TemplateService } from './templates.ts';
 import { VdiskService } from './vdisks.ts';
@@ -93,7 +94,9 @@ export function createNodeServices(
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
   const domains = new DomainService(inventory, links, nodeTasks);
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
-  const downloads = new DownloadService(library, links, pools, catalogue);
+  const { limits } = core.config;
+  const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
+  const downloads = new DownloadService(library, links, pools, catalogue, downloadPlaces);
   const snapshots = new SnapshotService(inventory, nodeTasks);
   const templates = new TemplateService(inventory, nodeTasks, pools);
   const vdisks = new VdiskService(inventory, links);

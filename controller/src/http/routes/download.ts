@@ -7,6 +7,9 @@ import Type from 'typebox';
 import type { Download } from '../../services/downloads.ts';
 import type { Services } from '../../services/services.ts';
 import type { RouteModule } from '../app.ts';
+import { principalOf } from '../app.ts';
+import { whenClosed } from '../closed.ts';
+import { paced } from '../paced.ts';
 import { type ByteRange, parseRange } from '../range.ts';
 import { IdParams } from '../schemas/common.ts';
 
@@ -33,6 +36,8 @@ export const downloadRoutes: RouteModule = (app, services) => {
   const schema = {
     tags: ['library'],
     summary: 'The bytes of a backup file; with Range, one range of them',
+    description:
+      'The file is locked meanwhile, so a reader that stops is cut off after a while (limits.download_idle_s) and goes on with Range.',
     params: IdParams,
     querystring: Query,
   };
@@ -56,15 +61,14 @@ async function answer(
   member: string,
 ): Promise<unknown> {
   const hungUp = new AbortController();
-  const leave = services.downloads.enter();
-  reply.raw.once('close', () => {
+  const leave = services.downloads.enter(principalOf(request).id);
+  whenClosed(reply.raw, () => {
     hungUp.abort();
     leave();
   });
   const download = await services.downloads.find(id, member);
   const release = await services.downloads.hold(download);
-  reply.raw.once('close', release);
-  if (reply.raw.destroyed) release();
+  whenClosed(reply.raw, release);
   const wanted = rangeHeader(request, services.downloads.tagOf(download));
   const head = request.method === 'HEAD';
   const asked =
@@ -81,7 +85,8 @@ async function answer(
   const part = range ? { offset: range.first, length: range.last - range.first + 1 } : WHOLE;
   const { size, bytes } = await services.downloads.open(download, part, hungUp.signal);
   describe(services, reply, download, size, range);
-  return reply.send(Readable.from(bytes, { objectMode: false }));
+  const idleMs = services.config.limits.download_idle_s * 1000;
+  return reply.send(Readable.from(paced(bytes, reply.raw, idleMs), { objectMode: false }));
 }
 
 /** Length and ranges, where the size is known; else the answer is chunked and cannot be resumed. */
