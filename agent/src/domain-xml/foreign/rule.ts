@@ -1,0 +1,75 @@
+/** What a table of allowed XML is made of. Names are those of libvirt's own format; what a table does not name is left out. */
+import type { Element } from '@xmldom/xmldom';
+import type { XmlGate } from './sanitize.ts';
+
+export interface Rule {
+  attributes: ReadonlyMap<string, AttributeRule>;
+  children: ReadonlyMap<string, Rule>;
+  /** May stand several times beside its like; of any other the first one counts. */
+  many: boolean;
+  /** What libvirt tells of a running domain, and a definition does not need: left out without a word. */
+  isRuntime?: true;
+  /** Allowed text: any, none, or one of these. */
+  text: boolean | readonly string[];
+  /** Own elements of virtkeep and of others live in namespaces: this element's content is not the table's. */
+  namespaces?: readonly string[];
+  /** Judges, or changes, what no table can tell. */
+  judge?: Judge;
+  /** As `judge`, for archives that the node vouches for, too. */
+  always?: Judge;
+}
+
+export interface AttributeRule {
+  /** With any other value the whole element is left out; null: any. */
+  values: readonly string[] | null;
+  /** May begin with a slash: what it names is judged, or is no file of the node. */
+  isPath: boolean;
+}
+
+/** @returns `false`: the element goes; names of its parts that went. */
+export type Judge = (element: Element, gate: XmlGate) => boolean | readonly string[];
+
+type Children = Record<string, Rule>;
+
+/**
+ * An element with attributes, and with children whose names end in `*` when they may stand several times.
+ * @param attributes separated by blanks; `mode=a|b` allows these values, `file/` a path
+ */
+export function el(attributes = '', children: Children = {}, judge?: Judge): Rule {
+  const entries = Object.entries(children).map(([name, rule]): [string, Rule] =>
+    name.endsWith('*') ? [name.slice(0, -1), { ...rule, many: true }] : [name, rule],
+  );
+  return {
+    attributes: attributesOf(attributes),
+    children: new Map(entries),
+    many: false,
+    text: false,
+    ...(judge ? { judge } : {}),
+  };
+}
+
+/** An element with text: any, or one of some words. */
+export function text(attributes = '', ...words: string[]): Rule {
+  return { ...el(attributes), text: words.length > 0 ? words : true };
+}
+
+/** What libvirt finds again by itself. */
+export const RUNTIME: Rule = { ...el(), many: true, isRuntime: true };
+
+/** The same rule for elements of several names. */
+export function each(names: string, rule: Rule): Children {
+  return Object.fromEntries(names.split(' ').map(name => [name, rule]));
+}
+
+function attributesOf(list: string): Rule['attributes'] {
+  return new Map(
+    list
+      .split(/\s+/)
+      .filter(item => item !== '')
+      .map(item => {
+        const [name, values] = item.split('=') as [string, string?];
+        const isPath = name.endsWith('/');
+        return [isPath ? name.slice(0, -1) : name, { values: values?.split('|') ?? null, isPath }];
+      }),
+  );
+}

@@ -1,0 +1,48 @@
+import { attr, child, children, remove } from '../dom.ts';
+import { CPU_RULE, DOMAIN_RULE } from './domain-rules.ts';
+import { el, type Judge, type Rule, text } from './rule.ts';
+
+/** Who deletes the state removes this file. */
+const judgeMemory: Judge = (memory, gate) => {
+  if (attr(memory, 'snapshot') !== 'external' || gate.isAllowed(attr(memory, 'file') ?? '')) return true;
+  memory.setAttribute('snapshot', 'no');
+  memory.removeAttribute('file');
+  return ['@file'];
+};
+
+/** Who deletes or merges the state removes, or writes to, the file that it made. */
+const judgeOverlay: Judge = (disk, gate) => {
+  const sources = children(disk, 'source');
+  if ((attr(disk, 'snapshot') ?? '') !== 'external') {
+    for (const source of sources) remove(source);
+    return sources.length > 0 ? ['/source'] : true;
+  }
+  return (
+    (attr(disk, 'type') ?? 'file') === 'file' && gate.isAllowed(attr(child(disk, 'source'), 'file') ?? '')
+  );
+};
+
+export const SNAPSHOT_RULE: Rule = el('', {
+  name: text(),
+  description: text(),
+  state: text(),
+  parent: el('', { name: text() }),
+  creationTime: text(),
+  active: text(),
+  memory: { ...el('snapshot=no|internal|external file/'), always: judgeMemory },
+  disks: el('', {
+    'disk*': {
+      ...el('name/ snapshot=no|internal|external|manual|default type', {
+        driver: el('type'),
+        source: el('file/'),
+      }),
+      always: judgeOverlay,
+    },
+  }),
+  domain: DOMAIN_RULE,
+  inactiveDomain: DOMAIN_RULE,
+  cookie: el('', { cpu: CPU_RULE }),
+  // what a revert by libvirt itself made; the restored domain has none of it
+  revertDisks: { ...el(), always: () => false },
+  snapshotDeleteInProgress: el(),
+});
