@@ -15,7 +15,7 @@ export {
 export { setMetadata, setNvram, stripRuntime } from './edit-domain.ts';
 export { editSnapshot } from './edit-snapshot.ts';
 export { sourceText } from './foreign/disk-rules.ts';
-export { type Sanitized, sanitizeForeign, type XmlGate } from './foreign/sanitize.ts';
+export { type FileUse, type Sanitized, sanitizeForeign, type XmlGate } from './foreign/sanitize.ts';
 export { type Identity, newMacs, setIdentity } from './identity.ts';
 export { isLent, type LentDisk, lentDiskIdOf, lentDiskXml, removeLentDisks } from './lent-disk.ts';
 export {
@@ -33,3 +33,4 @@ export {
 export { parseDomain } from './parse-domain.ts';
 export { parseSnapshot } from './parse-snapshot.ts';
 export { parseXml, serializeXml } from './safe-xml.ts';
+export { withoutSecrets } from './without-secrets.ts';

@@ -5,6 +5,7 @@ import type {
   StartBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { withoutSecrets } from '../domain-xml/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { backupTargetRefusal } from '../pools/index.ts';
@@ -17,7 +18,7 @@ import { downloadChunks } from '../workflows/download.ts';
 import { fallbackReason } from '../workflows/extend/base.ts';
 import { planRecompress, recompressWorkflow } from '../workflows/recompress.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
-import { backupConfiguration, backupWarnings } from '../workflows/show-backup.ts';
+import { backupConfiguration, backupWarnings, screenBackup } from '../workflows/show-backup.ts';
 import { matchTemplate } from '../workflows/template/match.ts';
 import { verifyWorkflow } from '../workflows/verify.ts';
 import { layerLocks } from './ask-domain.ts';
@@ -52,9 +53,10 @@ export function backupService(
     async show(request, { signal }) {
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
-      const { archive, manifest, state, xml } = await openBackup(file.path, request.state, signal, 'none');
+      const backup = await openBackup(file.path, request.state, signal, 'none');
+      const { archive, manifest, state, xml } = backup;
       const { sizeBytes, manifest: newest } = archive;
-      await archive.close();
+      const screened = await screenBackup(dependencies, backup, signal).finally(() => archive.close());
       const template = await matchTemplate(dependencies, manifest, signal).catch(error => {
         throw fromLibvirt(error, 'show_backup');
       });
@@ -66,9 +68,9 @@ export function backupService(
           ),
           manifestJson: JSON.stringify(newest),
         },
-        xml,
+        xml: withoutSecrets(xml),
         configuration: backupConfiguration(manifest, state, xml),
-        warnings: [...backupWarnings(manifest, state), ...template.faults],
+        warnings: [...backupWarnings(manifest, state), ...screened, ...template.faults],
       };
       return response;
     },

@@ -22,10 +22,10 @@ import { allowReading } from './instant/access.ts';
 import { withArchiveChain } from './instant/chain.ts';
 import { instantDisks, makeOverlays } from './instant/prepare.ts';
 import { pullLocked } from './instant/pull.ts';
-import { checkRestore, type RestorePlan } from './restore/check.ts';
+import { checkRestore } from './restore/check.ts';
 import { restoredDefinition } from './restore/definition.ts';
 import { extractFiles, patchMemory, writeFirmwareState } from './restore/files.ts';
-import { findBackupFile, type OpenedBackup, openBackup } from './restore/source.ts';
+import { findBackupFile, openBackup } from './restore/source.ts';
 import { defineRestored, startRestored } from './restore/start.ts';
 import { resultOf } from './restore.ts';
 
@@ -104,7 +104,7 @@ async function start(
     });
     const onArchive = (xml: string) => withArchiveChain(xml, file.path, disks);
     const domain = await context.step('define', () =>
-      defineRestored(dependencies, context, whole, memory, onArchive(definitionOf(backup, whole))),
+      defineRestored(dependencies, context, whole, memory, onArchive(restoredDefinition(whole).xml)),
     );
     const resumed = await context.step('start', async () => {
       const resumeXml = resume && onArchive(await memoryFileXml(resume));
@@ -117,9 +117,6 @@ async function start(
     await backup.archive.close();
   }
 }
-
-const definitionOf = (backup: OpenedBackup, plan: RestorePlan): string =>
-  restoredDefinition(backup.xml, plan);
 
 async function pullToTheEnd(
   dependencies: WorkflowDependencies,

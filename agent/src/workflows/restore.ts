@@ -6,8 +6,9 @@
  * failure, a cancel or a crash nothing of the restore is left.
  *
  * What an archive may do: its paths are used inside this node's writable pools only, its images may name no file but
- * each other and the template, its devices are attached only when nobody uses them. The rest of its definition (kernel,
- * host devices, QEMU options) is taken as it stands: who may put files into a pool's backups may define VMs.
+ * each other and the template, its devices are attached only when nobody uses them, and libvirt gets its XML through one gate
+ * (restore/gate.ts). What else its owner defined (kernel, host devices, QEMU options) comes back only from an archive that this
+ * node vouches for; who may merely put files into a pool's backups gets nothing but a guest.
  */
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
@@ -64,7 +65,7 @@ async function run(
       join(dependencies, context, backup, checked, extracted),
     );
     const domain = await context.step('define', () =>
-      defineRestored(dependencies, context, plan, memory, restoredDefinition(backup.xml, plan)),
+      defineRestored(dependencies, context, plan, memory, restoredDefinition(plan).xml),
     );
     const resumed = await context.step('start', () =>
       startRestored(dependencies, context, domain, { resume, resumeXml: null, startOn: request.startOn }),

@@ -1,7 +1,13 @@
-/** The configuration of the VM that a backup would give (specification 2.3), not tied to a node; pure. */
+/** The configuration of the VM that a backup would give (specification 2.3), not tied to a node. */
 import type { BackupConfiguration, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Manifest, ManifestState } from '../archive/index.ts';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
+import type { WorkflowDependencies } from './dependencies.ts';
+import { screenDefinition, screenState } from './restore/gate.ts';
+import type { OpenedBackup } from './restore/source.ts';
+
+/** Of the newest saved states; a look at a backup reads no more. */
+const MOST_SCREENED_STATES = 100;
 
 /** @throws VirtkeepError xml_invalid */
 export function backupConfiguration(
@@ -62,6 +68,29 @@ export function backupConfiguration(
 function busOf(config: DomainConfig, target: string): string {
   return config.disks.find(disk => disk.targetDev === target)?.bus ?? '';
 }
+
+/**
+ * What a restore on this node would leave out of the definition and of the saved states. The memory's own definitions are
+ * looked at when they are restored.
+ * @throws VirtkeepError xml_invalid, archive_damaged, io_failed, canceled
+ */
+export async function screenBackup(
+  { trustOf }: Pick<WorkflowDependencies, 'trustOf'>,
+  { archive, manifest, xml }: OpenedBackup,
+  signal: AbortSignal,
+): Promise<BackupWarning[]> {
+  const trust = await trustOf(archive, signal);
+  const texts = screenDefinition(xml, trust).warnings;
+  if (trust === 'own') return asWarnings(texts);
+  for (const { name, xmlMember } of manifest.snapshots.slice(-MOST_SCREENED_STATES)) {
+    const saved = (await archive.readMember(xmlMember, signal)).toString('utf8');
+    texts.push(...screenState(saved, name, trust));
+  }
+  return asWarnings(texts);
+}
+
+const asWarnings = (texts: string[]): BackupWarning[] =>
+  texts.map(text => ({ key: 'definition_left_out', text }));
 
 /** What the user should know before restoring; the same on every node. */
 export function backupWarnings(manifest: Manifest, state: ManifestState): BackupWarning[] {

@@ -42,6 +42,9 @@ const CHARACTER: Rule = el(
   ownEnd,
 );
 
+/** Without one that is allowed, libvirt takes no such device. */
+const hasBackend: Judge = device => child(device, 'backend') !== undefined;
+
 /** Forwards what the SPICE client has, and nothing of the node. */
 const SPICE_ONLY = el('bus type=spicevmc mode=passthrough', OF_DEVICES);
 
@@ -116,12 +119,16 @@ const AUDIO: Rule = el('id type timerPeriod', {}, audio => {
   return ['@type'];
 });
 
-const RNG: Rule = el('model', {
-  ...OF_DEVICES,
-  driver: el(VIRTIO),
-  rate: el('bytes period'),
-  backend: text('model=random|builtin', '/dev/random', '/dev/urandom', '/dev/hwrng'),
-});
+const RNG: Rule = el(
+  'model',
+  {
+    ...OF_DEVICES,
+    driver: el(VIRTIO),
+    rate: el('bytes period'),
+    backend: text('model=random|builtin', '/dev/random', '/dev/urandom', '/dev/hwrng'),
+  },
+  hasBackend,
+);
 
 /** Only software; its state lies where libvirt has it. */
 const TPM: Rule = el(
@@ -133,7 +140,7 @@ const TPM: Rule = el(
       active_pcr_banks: el('', each('sha1 sha256 sha384 sha512', el())),
     }),
   },
-  tpm => child(tpm, 'backend') !== undefined,
+  hasBackend,
 );
 
 const MEMORY_DEVICE: Rule = el('model=dimm|virtio-mem access discard uuid', {

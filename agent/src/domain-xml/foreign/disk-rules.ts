@@ -2,7 +2,7 @@ import type { Element } from '@xmldom/xmldom';
 import { attr, child, children, remove } from '../dom.ts';
 import { serializeXml } from '../safe-xml.ts';
 import { el, RUNTIME, type Rule, text } from './rule.ts';
-import type { XmlGate } from './sanitize.ts';
+import type { FileUse, XmlGate } from './sanitize.ts';
 
 /** Of disks of other domains: a restored domain has none. */
 const LENT_PREFIX = 'ua-virtkeep-';
@@ -86,16 +86,16 @@ function judgeDisk(disk: Element, gate: XmlGate): boolean | string[] {
   const device = attr(disk, 'device') ?? 'disk';
   const isDrive = device === 'cdrom' || device === 'floppy';
   if (!source) return isDrive;
-  if (isAllowedSource(disk, source, gate)) return true;
+  if (isAllowedSource(disk, source, isDrive ? 'drive' : 'disk', gate)) return true;
   if (!isDrive) return false;
   remove(source);
   disk.setAttribute('type', 'file');
   return ['/source'];
 }
 
-function isAllowedSource(disk: Element, source: Element, gate: XmlGate): boolean {
+function isAllowedSource(disk: Element, source: Element, use: FileUse, gate: XmlGate): boolean {
   const type = attr(disk, 'type') ?? 'file';
-  if (type === 'file') return gate.isAllowed(attr(source, 'file') ?? '');
+  if (type === 'file') return gate.isAllowed(attr(source, 'file') ?? '', use);
   if (gate.devices === null) return true;
   return gate.devices.get(attr(child(disk, 'target'), 'dev') ?? '') === sourceText(disk);
 }

@@ -8,15 +8,18 @@ const SWITCH = el('state');
 
 /** The variables are a file that the restore made, and are filled from what the distribution ships. */
 const judgeNvram: Judge = (nvram, gate) => {
-  const template = attr(nvram, 'template');
-  if (gate.strict && template !== undefined && !isShippedFirmware(template)) return false;
+  const leftOut: string[] = [];
+  if (gate.strict && !isShippedFirmware(attr(nvram, 'template') ?? '/usr/share/')) {
+    nvram.removeAttribute('template');
+    leftOut.push('@template');
+  }
   const source = child(nvram, 'source');
   const path = source ? (attr(source, 'file') ?? '/') : nvram.textContent?.trim();
-  if (!path || gate.isAllowed(path)) return true;
+  if (!path || gate.isAllowed(path, 'nvram')) return leftOut;
   // that there are variables stays
   nvram.textContent = '';
   nvram.removeAttribute('type');
-  return [''];
+  return [...leftOut, ''];
 };
 
 const OS: Rule = el('firmware=efi|bios', {

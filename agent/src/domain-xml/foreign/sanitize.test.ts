@@ -261,6 +261,16 @@ describe('what stays', () => {
     expect(xml).not.toContain('/pool/mid.qcow2');
   });
 
+  test('no device is left without what it cannot be without', () => {
+    const devices = `<rng model='virtio'><backend model='random'>${SECRET}</backend></rng>
+      <interface type='direct'><source dev='eth0' mode='passthrough'/></interface>
+      <tpm model='tpm-crb'><backend type='passthrough'><device path='${SECRET}'/></backend></tpm>
+      <serial type='unix'><source mode='connect' path='${SECRET}'/></serial>`;
+    const { xml } = sanitizeForeign(domain({ devices }), STRICT);
+    expect(xml).not.toMatch(/<rng|<interface|<tpm/);
+    expect(xml).toContain('<serial type="pty"/>');
+  });
+
   test('a device at an end that the node has not given keeps its place in the guest', () => {
     const devices = `<serial type='file'><source path='${SECRET}'/><target port='0'/></serial>`;
     expect(sanitizeForeign(domain({ devices }), STRICT).xml).toContain(

@@ -13,11 +13,14 @@ import { DOMAIN_RULE } from './domain-rules.ts';
 import type { Rule } from './rule.ts';
 import { SNAPSHOT_RULE } from './snapshot-rules.ts';
 
+/** What a file is for: who removes a saved state removes its memory, and never what a drive shows. */
+export type FileUse = 'disk' | 'drive' | 'memory' | 'nvram';
+
 export interface XmlGate {
   /** Nothing but what the tables allow stays; else only paths are judged. */
   strict: boolean;
-  /** Whether a disk, a drive, a saved state or the firmware may name this file. */
-  isAllowed(path: string): boolean;
+  /** Whether this file may be named as that. */
+  isAllowed(path: string, use: FileUse): boolean;
   /** By target the sources of disks that are no files, as `sourceText` has them; null: all of them. */
   devices: ReadonlyMap<string, string> | null;
 }

@@ -4,7 +4,8 @@ import { el, type Judge, type Rule, text } from './rule.ts';
 
 /** Who deletes the state removes this file. */
 const judgeMemory: Judge = (memory, gate) => {
-  if (attr(memory, 'snapshot') !== 'external' || gate.isAllowed(attr(memory, 'file') ?? '')) return true;
+  if (attr(memory, 'snapshot') !== 'external' || gate.isAllowed(attr(memory, 'file') ?? '', 'memory'))
+    return true;
   memory.setAttribute('snapshot', 'no');
   memory.removeAttribute('file');
   return ['@file'];
@@ -18,7 +19,8 @@ const judgeOverlay: Judge = (disk, gate) => {
     return sources.length > 0 ? ['/source'] : true;
   }
   return (
-    (attr(disk, 'type') ?? 'file') === 'file' && gate.isAllowed(attr(child(disk, 'source'), 'file') ?? '')
+    (attr(disk, 'type') ?? 'file') === 'file' &&
+    gate.isAllowed(attr(child(disk, 'source'), 'file') ?? '', 'disk')
   );
 };
 

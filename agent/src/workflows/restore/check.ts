@@ -1,6 +1,6 @@
 /** Everything a restore decides before it touches anything. */
 import { access, constants, lstat } from 'node:fs/promises';
-import { basename, join, relative } from 'node:path';
+import { basename, join, normalize, relative } from 'node:path';
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
@@ -10,13 +10,15 @@ import type { Claimant } from '../../claims.ts';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
 import type { Thing } from '../../other-nodes.ts';
-import { fsFacts, type PoolRecord, resolveInPool } from '../../pools/index.ts';
+import { fsFacts, type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
 import { markSources, type SourceMark } from '../backup/source-guard.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { matchTemplate, requireMatch } from '../template/match.ts';
+import { matchTemplate, provenOnly, requireMatch } from '../template/match.ts';
 import { resolveVolumes } from '../volumes.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { type AttachableDevices, attachableDevices, type ClaimScope } from './devices.ts';
+import { formerImages } from './former-image.ts';
+import { screenDefinition, sourcesOf } from './gate.ts';
 import { chooseIdentity } from './identity.ts';
 import { type DiskShape, filesOf, type Placement, restoredName } from './placement.ts';
 import type { FoundFile, OpenedBackup } from './source.ts';
@@ -43,8 +45,10 @@ export async function checkRestore(
   claims: ClaimScope,
   signal: AbortSignal,
 ): Promise<RestorePlan> {
-  const { manifest, state, xml } = backup;
+  const { manifest, state } = backup;
   const libvirt = dependencies.libvirt();
+  const trust = await dependencies.trustOf(backup.archive, signal);
+  const { xml, warnings: leftOut } = screenDefinition(backup.xml, trust);
   const config = parseDomain(xml, file.filename);
   if ((request.startOn || request.instant) && manifest.isTemplate)
     throw new VirtkeepError('template_not_startable', { domain: config.name });
@@ -53,7 +57,7 @@ export async function checkRestore(
   if (request.keepIdentity) await refuseElsewhere(dependencies, claimant, claims, signal);
   // a thin clone's template must be here as the clone knew it
   const template = await matchTemplate(dependencies, manifest, signal);
-  requireMatch(manifest, template, file.filename);
+  requireMatch(manifest, trust === 'own' ? template : provenOnly(manifest, template), file.filename);
   const chosen = chosenPool(pools, request.poolId);
   const shape = shapeOf(request);
   const saved =
@@ -69,7 +73,8 @@ export async function checkRestore(
       pools,
       chosen,
       backupPool: file.pool,
-      existing: await existingPaths(manifest, [chosen, file.pool]),
+      existing: await existingPaths(manifest, pools, [chosen, file.pool]),
+      images: await formerImages(manifest, pools, trust),
       originalFiles: await filesOfOriginal(libvirt, manifest.vm.uuid),
       keepIdentity: request.keepIdentity,
       free: await freeSpace(pools),
@@ -79,21 +84,23 @@ export async function checkRestore(
   );
   await refusePathsThatLeaveTheirPool(placement);
   const { keepIdentity, luns } = request;
-  const question = { config, keepIdentity, named: luns, claimant };
+  const question = { config, keepIdentity, named: luns, claimant, trust };
   const devices = await attachableDevices(dependencies, pools, question, claims, signal);
   const missing = [...devices.warnings, ...missingDevices(config, manifest, devices)];
   const unchecked = template.faults.map(({ text }) => text);
-  const warnings = [...unchecked, ...placement.warnings, ...saved.warnings, ...missing];
+  const warnings = [...leftOut, ...unchecked, ...placement.warnings, ...saved.warnings, ...missing];
   const emulator = emulatorOf(xml);
   const otherEmulator = emulator !== undefined && !(await isExecutable(emulator));
   if (otherEmulator) warnings.push(`The emulator ${emulator} is not on this node; its own one is used.`);
   return {
+    xml,
+    trust,
     config,
     manifest,
     identity,
     placement,
     nvramPath: null,
-    attachable: devices.targets,
+    attachable: sourcesOf(xml, devices.targets),
     otherEmulator,
     inPlace: request.keepIdentity,
     bases: template.bases,
@@ -123,8 +130,12 @@ function chosenPool(pools: PoolRecord[], poolId: string): PoolRecord | null {
   return pool;
 }
 
-/** Paths that files of the archive may get and that are taken on this node; links count, whatever they lead to. */
-async function existingPaths(manifest: Manifest, targets: (PoolRecord | null)[]): Promise<Set<string>> {
+/** Paths in pools that files of the archive may get and that are taken on this node; links count, whatever they lead to. */
+async function existingPaths(
+  manifest: Manifest,
+  pools: readonly PoolRecord[],
+  targets: (PoolRecord | null)[],
+): Promise<Set<string>> {
   const layers = manifest.disks.flatMap(disk => disk.layers.map(layer => layer.formerPath));
   const images = manifest.isos.map(iso => iso.formerPath);
   const names = [
@@ -135,8 +146,8 @@ async function existingPaths(manifest: Manifest, targets: (PoolRecord | null)[])
   const paths = [...layers, ...images, ...directories.flatMap(path => names.map(name => join(path, name)))];
   const found = new Set<string>();
   for (const path of paths) {
-    if (path?.startsWith('/') && !path.includes('\0') && (await lstat(path).catch(() => null)))
-      found.add(path);
+    if (path === null || path.includes('\0') || path !== normalize(path)) continue;
+    if (poolOfPath(path, pools) && (await lstat(path).catch(() => null))) found.add(path);
   }
   return found;
 }

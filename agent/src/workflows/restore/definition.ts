@@ -9,12 +9,15 @@ import {
   type DomainConfig,
   type DomainMetadata,
   editSnapshot,
+  ensureChild,
   type Identity,
   parseDomain,
   parseXml,
   remove,
   removeDisk,
   replacePaths,
+  type Sanitized,
+  sanitizeForeign,
   serializeXml,
   setCdromSource,
   setDiskSource,
@@ -25,18 +28,16 @@ import {
   text,
 } from '../../domain-xml/index.ts';
 import { parseIncrementTag } from '../../snapshots/index.ts';
+import { type GateInput, gateOf } from './gate.ts';
 import { type DiskPlacement, formatOf, type Placement } from './placement.ts';
 import type { RestoredState } from './states.ts';
 
-export interface DefinitionInput {
+export interface DefinitionInput extends GateInput {
+  /** The archived definition, without what must not reach this node. */
+  xml: string;
   config: DomainConfig;
   manifest: Manifest;
   identity: Identity;
-  placement: Placement;
-  /** New file of the UEFI variables; null: libvirt makes it from the template. */
-  nvramPath: string | null;
-  /** LUNs and disks of other storage that are there and used by nobody. */
-  attachable: ReadonlySet<string>;
   /** The emulator of the definition does not exist here: libvirt's own choice is taken. */
   otherEmulator: boolean;
   /** The template that a thin clone stands on from now on; null for every other VM. */
@@ -46,8 +47,8 @@ export interface DefinitionInput {
 }
 
 /** The definition: the archived one with identity, paths and nothing that was not restored. */
-export function restoredDefinition(xml: string, input: DefinitionInput): string {
-  const { config, identity, placement, nvramPath, attachable } = input;
+export function restoredDefinition(input: DefinitionInput): Sanitized {
+  const { xml, config, identity, placement, nvramPath, attachable } = input;
   let next = setIdentity(stripBackingStore(xml), identity);
   const restored = new Map(
     placement.disks.map(({ disk, layers }) => [
@@ -64,7 +65,7 @@ export function restoredDefinition(xml: string, input: DefinitionInput): string 
   }
   if (config.nvram) next = setNvram(next, nvramPath);
   if (input.otherEmulator) next = withoutEmulator(next);
-  return setMetadata(next, restoredMetadata(config.metadata, input));
+  return sanitizeForeign(setMetadata(next, restoredMetadata(config.metadata, input)), gateOf(input));
 }
 
 /**
@@ -128,12 +129,15 @@ function layerPath({ layers, fileOf }: DiskPlacement, index: number): string {
  * A saved state's XML for the restored VM. Layers that were raw are qcow2 now, so the frozen disks are written anew and
  * not only their paths; disks that did not come back are taken out. What a disk kept is told by the plan: the path in the
  * XML may be that of a file into which later layers were merged.
+ * @param paths old → new, memory files included
+ * @param memories the files of the saved states' memory
  */
 export function restoredState(
   state: RestoredState,
   input: DefinitionInput,
   paths: ReadonlyMap<string, string>,
-): string {
+  memories: Iterable<string>,
+): Sanitized {
   const edited = editSnapshot(state.xml, { identity: input.identity, paths, parent: state.parent });
   const { root } = parseXml(edited, 'domainsnapshot', 'the saved state to be restored');
   const placed = new Map(input.placement.disks.map(disk => [disk.disk.target, disk]));
@@ -158,16 +162,14 @@ export function restoredState(
   }
   dropForeignEntries(root);
   dropTag(root);
-  return serializeXml(root);
+  return sanitizeForeign(serializeXml(root), gateOf(input, memories), 'domainsnapshot');
 }
 
 /** The overlay that a state made on a disk. */
 function applyOverlay(disk: Parameters<typeof child>[0], path: string): void {
   disk.setAttribute('type', 'file');
-  const source = child(disk, 'source');
-  if (!source) return;
-  source.removeAttribute('dev');
-  source.setAttribute('file', path);
+  for (const old of children(disk, 'source')) remove(old);
+  ensureChild(disk, 'source').setAttribute('file', path);
 }
 
 /** A state of a restored VM belongs to no archive: none may be extended from it. */
@@ -198,7 +200,7 @@ export function restoredMemoryXml(
   input: DefinitionInput,
   diskPaths: ReadonlyMap<string, string>,
   paths: ReadonlyMap<string, string>,
-): string {
+): Sanitized {
   let next = setIdentity(stripBackingStore(xml), input.identity);
   for (const disk of parseDomain(xml, 'a saved memory').disks) {
     const path = diskPaths.get(disk.targetDev);
@@ -206,7 +208,10 @@ export function restoredMemoryXml(
       next = setDiskSource(next, disk.targetDev, { path, format: 'qcow2' });
   }
   next = replacePaths(next, paths);
-  return input.otherEmulator ? withoutEmulator(next) : next;
+  if (input.otherEmulator) next = withoutEmulator(next);
+  // what the original was about when its memory was saved is not the restored one's business
+  next = setMetadata(next, restoredMetadata(input.config.metadata, input));
+  return sanitizeForeign(next, gateOf(input));
 }
 
 /** Targets of a memory's disks that did not come back: with them it would use the files of another VM. */

@@ -6,6 +6,7 @@
 import { constants } from 'node:fs';
 import { open, realpath, stat } from 'node:fs/promises';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { ArchiveTrust } from '../../archive/index.ts';
 import type { Claimant } from '../../claims.ts';
 import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
 import { definitionsOf } from '../../images/index.ts';
@@ -21,6 +22,8 @@ export type ClaimScope = (end: () => void) => void;
 export interface DeviceQuestion {
   config: DomainConfig;
   keepIdentity: boolean;
+  /** Who vouches for the archive that names the devices. */
+  trust: ArchiveTrust;
   /** Targets that were asked for by name. */
   named: readonly string[];
   /** The restored VM. */
@@ -28,7 +31,7 @@ export interface DeviceQuestion {
 }
 
 export interface AttachableDevices {
-  targets: Set<string>;
+  targets: ReadonlySet<string>;
   /** Why one is left out, by target. */
   reasons: Map<string, string>;
   /** What to know of those that are attached. */
@@ -74,23 +77,27 @@ export async function attachableDevices(
   claims: ClaimScope,
   signal: AbortSignal,
 ): Promise<AttachableDevices> {
-  const { config, named, keepIdentity, claimant } = question;
+  const { config, named, keepIdentity, claimant, trust } = question;
   const candidates = config.disks.filter(isForeign);
   const unknown = named.find(target => !candidates.some(disk => disk.targetDev === target));
   if (unknown !== undefined) {
     const reason = `${unknown} is no LUN or network disk of the backup`;
     throw new VirtkeepError('invalid_field', { field: 'luns', reason });
   }
-  const found: AttachableDevices = { targets: new Set(), reasons: new Map(), warnings: [] };
+  const targets = new Set<string>();
+  const found: AttachableDevices = { targets, reasons: new Map(), warnings: [] };
+  if (trust === 'foreign') return withoutDevices(candidates, named, found);
+  // the device of another node's VM may be anything on this one
+  const isRightful = keepIdentity && trust === 'own';
   const used = candidates.length > 0 ? await usedHere(dependencies, pools) : new Map<string, string>();
   for (const disk of candidates) {
     const { targetDev: target, source } = disk;
     const asked = named.includes(target);
     const things = (await namesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
-    const facts = asked || keepIdentity ? await factsOf() : { isPresent: true };
-    const verdict = judgeDevice(facts, asked, keepIdentity);
+    const facts = asked || isRightful ? await factsOf() : { isPresent: true };
+    const verdict = judgeDevice(facts, asked, isRightful);
     if (verdict.attach) {
-      found.targets.add(target);
+      targets.add(target);
       if (verdict.warning) found.warnings.push(`${target} (${source}) is attached: ${verdict.warning}.`);
     } else if (verdict.refuse) {
       throw new VirtkeepError('lun_unavailable', { target, source, reason: verdict.reason });
@@ -108,6 +115,19 @@ export async function attachableDevices(
     }
   }
   return found;
+}
+
+/** Nobody whom the node knows has said that the VM had these devices. @throws VirtkeepError lun_unavailable */
+function withoutDevices(
+  candidates: readonly DiskConfig[],
+  named: readonly string[],
+  found: AttachableDevices,
+): AttachableDevices {
+  const reason = 'the backup is not signed by a node of this controller';
+  const asked = candidates.find(({ targetDev }) => named.includes(targetDev));
+  if (asked)
+    throw new VirtkeepError('lun_unavailable', { target: asked.targetDev, source: asked.source, reason });
+  return { ...found, reasons: new Map(candidates.map(({ targetDev }) => [targetDev, reason])) };
 }
 
 function isForeign(disk: DiskConfig): boolean {

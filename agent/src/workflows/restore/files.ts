@@ -15,7 +15,7 @@ import {
   rebaseUnsafe,
   SECTOR_BYTES,
 } from '../../disks/index.ts';
-import { type Identity, parseSnapshot } from '../../domain-xml/index.ts';
+import { type Identity, parseSnapshot, type Sanitized } from '../../domain-xml/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
 import type { EffectHandle, OperationContext } from '../context.ts';
@@ -26,6 +26,7 @@ import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
 import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
 import { MERGED_AT_ONCE } from './fold.ts';
+import { leftOutWarnings, stateSubject } from './gate.ts';
 import type { DiskShape, FilePlacement, LayerPlacement } from './placement.ts';
 import type { OpenedBackup } from './source.ts';
 import type { RestoredState } from './states.ts';
@@ -239,9 +240,14 @@ export async function patchMemory(
   memory: ExtractedMemory,
 ): Promise<string | null> {
   const paths = movedPaths(plan, memoryPaths(memory));
+  const cleaned = (subject: string, sanitized: Sanitized) => {
+    for (const warning of leftOutWarnings(subject, sanitized)) context.warn(warning);
+    return sanitized.xml;
+  };
   for (const { state, path } of memory.saved) {
     const disks = keptPaths(state, plan.placement);
-    await editMemoryFile(path, xml => restoredMemoryXml(xml, plan, disks, paths));
+    const subject = `the memory of ${stateSubject(state.record.name)}`;
+    await editMemoryFile(path, xml => cleaned(subject, restoredMemoryXml(xml, plan, disks, paths)));
   }
   if (memory.resume === null) return null;
   const foreign = foreignDisks(await memoryFileXml(memory.resume), plan);
@@ -252,7 +258,9 @@ export async function patchMemory(
     return null;
   }
   const tops = topPaths(plan.placement);
-  await editMemoryFile(memory.resume, xml => restoredMemoryXml(xml, plan, tops, paths));
+  await editMemoryFile(memory.resume, xml =>
+    cleaned('the saved memory', restoredMemoryXml(xml, plan, tops, paths)),
+  );
   return memory.resume;
 }
 

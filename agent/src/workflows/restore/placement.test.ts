@@ -50,6 +50,7 @@ const input = (change: Partial<PlacementInput> = {}): PlacementInput => ({
   chosen: null,
   backupPool: slow,
   existing: new Set(),
+  images: new Map(),
   originalFiles: new Set(),
   keepIdentity: false,
   free: new Map([['id-fast', 1000], ['id-slow', 1000]]), // biome-ignore format: pairs
@@ -116,9 +117,9 @@ describe('what a drive shows', () => {
     expect(
       driveOf({
         manifest: manifestOf(undefined, '/pools/fast/cd.iso'),
-        existing: new Set(['/pools/fast/cd.iso']),
+        images: new Map([['/pools/fast/cd.iso', '/pools/fast/sub/real.iso']]),
       }),
-    ).toBe('/pools/fast/cd.iso');
+    ).toBe('/pools/fast/sub/real.iso');
   });
   test('never another file of the host', () => {
     const existing = new Set(['/etc/shadow']);

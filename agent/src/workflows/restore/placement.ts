@@ -5,7 +5,7 @@
 import { basename, dirname, join, normalize } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Manifest, ManifestDisk } from '../../archive/index.ts';
-import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
+import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 
 /**
  * What a restored disk consists of: `chain`, its layers as they are in the archive; `flat`, one image into which they
@@ -29,6 +29,8 @@ export interface PlacementInput {
   backupPool: PoolRecord;
   /** Paths of the archive that exist on this node. */
   existing: ReadonlySet<string>;
+  /** By their former paths the images that a drive may show there, with the paths to show (former-image.ts). */
+  images: ReadonlyMap<string, string>;
   /** Files of the original domain, when it exists on this node. */
   originalFiles: ReadonlySet<string>;
   keepIdentity: boolean;
@@ -167,7 +169,13 @@ function formerPool(input: PlacementInput, disk: ManifestDisk): PoolRecord | und
 function writablePoolOf(input: PlacementInput, path: string | null): PoolRecord | undefined {
   if (path === null || path !== normalize(path) || !path.startsWith('/')) return undefined;
   const pool = poolOfPath(path, input.pools);
-  return pool && !backupTargetRefusal(pool) ? pool : undefined;
+  if (!pool || backupTargetRefusal(pool) || isOurs(path, pool)) return undefined;
+  return pool;
+}
+
+/** Backups, and files that only this agent makes: no disk was ever there. */
+function isOurs(path: string, { path: root }: PoolRecord): boolean {
+  return basename(path).startsWith('.virtkeep') || path.startsWith(join(root!, BACKUPS_DIR, '/'));
 }
 
 /** File name of a layer under a disk id: the id stands first, so that it is the disk's id again. */
@@ -179,7 +187,9 @@ export function restoredName(disk: ManifestDisk, id: string, index: number): str
 function inDirectory(input: Placing, disk: ManifestDisk, pool: PoolRecord, directory: string): DiskPlacement {
   const nameOf = (id: string, index: number) => join(directory, restoredName(disk, id, index));
   const layers = ownLayers(input, disk);
-  const kept = input.keepIdentity && layers.every((_, index) => !isTaken(input, nameOf(disk.id, index)));
+  const isId = basename(disk.id) === disk.id && !disk.id.startsWith('.');
+  const kept =
+    isId && input.keepIdentity && layers.every((_, index) => !isTaken(input, nameOf(disk.id, index)));
   const id = kept ? disk.id : input.newId();
   const paths = layers.map((_, index) => nameOf(id, index));
   return placeLayers(input, disk, pool, paths);
@@ -211,17 +221,15 @@ function placeLayers(input: Placing, disk: ManifestDisk, pool: PoolRecord, paths
   return { disk, pool, layers, fileOf };
 }
 
-/**
- * Rule 1: an image that exists at its old path is used. The path must lie in a pool of this node (an outside one will
- * do, since it is only read): an archive must not make a guest read any file of the host.
- */
+/** Rule 1: an image that exists at its old path is used. */
 function placeImages(input: Placing, pool: PoolRecord | null, warnings: string[]) {
   const drives = new Map<string, string | null>();
   const byMember = new Map<string, FilePlacement>();
   for (const image of input.manifest.isos) {
     const { formerPath, member } = image;
-    if (input.existing.has(formerPath) && poolOfPath(formerPath, input.pools)) {
-      drives.set(image.target, formerPath);
+    const here = input.images.get(formerPath);
+    if (here !== undefined) {
+      drives.set(image.target, here);
       continue;
     }
     if (member === null) {

@@ -74,6 +74,7 @@ function inputOf(manifest: Manifest, fastFree: number, slowFree: number): Omit<P
     chosen: null,
     backupPool: slow,
     existing: new Set(),
+    images: new Map(),
     originalFiles: new Set(),
     keepIdentity: false,
     free: new Map([['id-fast', fastFree], ['id-slow', slowFree]]), // biome-ignore format: pairs

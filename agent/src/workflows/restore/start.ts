@@ -10,6 +10,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import type { RestorePlan } from './check.ts';
 import { movedPaths, restoredState } from './definition.ts';
 import { type ExtractedMemory, memoryPaths } from './files.ts';
+import { leftOutWarnings, stateSubject } from './gate.ts';
 
 /** Defines the domain and its saved states, parents first; the one that was current is current again. */
 export async function defineRestored(
@@ -30,10 +31,13 @@ export async function defineRestored(
   const own = { domainId: plan.identity.uuid, files };
   const domain = await defineOwnDomain(dependencies, context, own, xml);
   const paths = movedPaths(plan, memoryPaths(memory));
+  const memories = memory.saved.map(({ path }) => path);
   for (const state of plan.states) {
     throwIfAborted(context.signal);
     const flags = SnapshotCreate.REDEFINE | (state.current ? SnapshotCreate.CURRENT : 0);
-    await writeState(domain, restoredState(state, plan, paths), flags);
+    const restored = restoredState(state, plan, paths, memories);
+    for (const warning of leftOutWarnings(stateSubject(state.record.name), restored)) context.warn(warning);
+    await writeState(domain, restored.xml, flags);
   }
   return domain;
 }

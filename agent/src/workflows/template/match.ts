@@ -77,6 +77,21 @@ export function requireMatch(manifest: Manifest, { faults }: TemplateMatch, file
   throw new VirtkeepError('template_mismatch', { template, file: filename, reason });
 }
 
+/**
+ * The match for an archive that somebody else made: content that was not compared is another's for it, or an archive could
+ * have itself be put onto any template by naming its path.
+ */
+export function provenOnly(manifest: Manifest, match: TemplateMatch): TemplateMatch {
+  const unproven = standingDisks(manifest).filter(({ base }) => base.fingerprint === undefined);
+  const faults = match.faults.map(fault =>
+    fault.key === 'template_disk_unchecked' ? mismatch(fault.text) : fault,
+  );
+  const further = unproven.map(({ target }) =>
+    mismatch(`The backup does not tell what ${target} stood on, and is not signed by this node.`),
+  );
+  return { ...match, faults: [...faults, ...further] };
+}
+
 /** Whether a domain is the template that a clone stood on; pure. @param disks the domain's, by target */
 export function judgeTemplate(
   manifest: Manifest,

@@ -98,7 +98,7 @@ export const backupRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/domains/show-backup/',
     {
-      config: { access: 'library.read', unaudited: true },
+      config: { access: 'library.read' },
       schema: {
         tags,
         summary: 'The configuration of the VM that a backup would restore, with warnings',

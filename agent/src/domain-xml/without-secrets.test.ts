@@ -1,0 +1,36 @@
+import { expect, test } from '@jest/globals';
+import { LIVE_XML } from './sample-xml.ts';
+import { withoutSecrets } from './without-secrets.ts';
+
+const UUID = '11111111-2222-4333-8444-555555555555';
+
+test.each([
+  ["<graphics type='vnc' passwd='s3cr3t'/>"],
+  ["<graphics type='spice' passwd='s3cr3t'><listen type='none'/></graphics>"],
+  [`<disk><auth username='s3cr3t'><secret type='ceph' uuid='${UUID}'/></auth><target dev='vda'/></disk>`],
+  [`<disk><source><auth username='s3cr3t'><secret usage='u'/></auth></source><target dev='vda'/></disk>`],
+  ["<disk><source><cookies><cookie name='id'>s3cr3t</cookie></cookies></source><target dev='vda'/></disk>"],
+])('shown without: %s', devices => {
+  const shown = withoutSecrets(`<domain><name>vm</name><devices>${devices}</devices></domain>`);
+  expect(shown).not.toContain('s3cr3t');
+});
+
+test.each([
+  [
+    "<x:commandline xmlns:x='http://libvirt.org/schemas/domain/qemu/1.0'><x:arg value='-object'/><x:arg value='secret,id=a,data=s3cr3t'/><x:env name='A' value='s3cr3t'/></x:commandline>",
+  ],
+  ["<sysinfo type='smbios'><oemStrings><entry>io.systemd.credential:a=s3cr3t</entry></oemStrings></sysinfo>"],
+  ["<sysinfo type='fwcfg'><entry name='opt/root-password'>s3cr3t</entry></sysinfo>"],
+  ['<os><cmdline>console=ttyS0 root.password=s3cr3t quiet</cmdline></os>'],
+  ["<launchSecurity type='sev'><session>s3cr3t</session></launchSecurity>"],
+])('shown without: %s', part => {
+  expect(withoutSecrets(`<domain><name>vm</name>${part}</domain>`)).not.toContain('s3cr3t');
+});
+
+test('all else is shown as it is, the id of a secret included', () => {
+  const shown = withoutSecrets(LIVE_XML);
+  expect(shown).toContain(`<secret type="ceph" uuid="${UUID}"/>`);
+  expect(shown).toContain('<qemu:arg value="hidden"/>');
+  const cmdline = '<domain><name>vm</name><os><cmdline>console=ttyS0 keymap=de quiet</cmdline></os></domain>';
+  expect(withoutSecrets(cmdline)).toBe(cmdline);
+});

@@ -1,0 +1,59 @@
+import type { Element } from '@xmldom/xmldom';
+import { children, descendants } from './dom.ts';
+import { editDomain } from './edit.ts';
+
+/** What stands in place of a secret. */
+const HIDDEN = 'hidden';
+
+const NAMES_A_SECRET = /pass(w|phrase)|secret|token|credential|private|(^|[._-])key([._-]|=|$)/i;
+
+/** Elements whose text, with that of what is in them, is somebody's secret or may hold one. */
+const SECRET_TEXT = new Set(['cookie', 'session', 'dhCert', 'oemStrings']);
+
+/**
+ * A definition without what opens something: passwords of displays, names and secrets of network storage, arguments and
+ * environment of QEMU, what is handed to the guest by its firmware. Which secret of libvirt a disk needs is no secret.
+ * @throws VirtkeepError xml_invalid
+ */
+export function withoutSecrets(xml: string): string {
+  return editDomain(xml, domain => {
+    for (const element of descendants(domain)) hide(element);
+  });
+}
+
+function hide(element: Element): void {
+  const name = element.localName ?? '';
+  if (name === 'auth') element.removeAttribute('username');
+  if (name.startsWith('passw')) element.textContent = HIDDEN;
+  for (const attribute of Array.from(element.attributes))
+    if (attribute.localName?.startsWith('passw') && attribute.localName !== 'passwdValidTo')
+      attribute.value = HIDDEN;
+  if (SECRET_TEXT.has(name)) hideTexts(element);
+  if (name === 'cmdline') hideWords(element);
+  // -object secret,data=…; every other argument may hold one, too
+  if (element.namespaceURI && ['arg', 'env', 'property'].includes(name) && element.hasAttribute('value'))
+    element.setAttribute('value', HIDDEN);
+  if (name === 'entry' && NAMES_A_SECRET.test(element.getAttribute('name') ?? ''))
+    element.textContent = HIDDEN;
+  if (name === 'secret' && !element.hasAttribute('uuid') && !element.hasAttribute('usage'))
+    hideTexts(element);
+}
+
+function hideTexts(element: Element): void {
+  const inner = children(element);
+  if (inner.length === 0) {
+    if (element.textContent) element.textContent = HIDDEN;
+    return;
+  }
+  for (const one of inner) hideTexts(one);
+}
+
+/** Words of a kernel's command line: `name=value`. */
+function hideWords(element: Element): void {
+  element.textContent = (element.textContent ?? '')
+    .split(' ')
+    .map(word =>
+      NAMES_A_SECRET.test(word) && word.includes('=') ? `${word.split('=', 1)[0]}=${HIDDEN}` : word,
+    )
+    .join(' ');
+}
