@@ -11,6 +11,7 @@ import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
+import { Revocations } from './enroll/revocations.ts';
 import { Guests } from './guest/index.ts';
 import { Inventory } from './inventory/index.ts';
 import { LendingKeeper } from './lending/keeper.ts';
@@ -42,6 +43,7 @@ export interface Parts {
   lending: LendingKeeper;
   credentials: ReloadableCredentials;
   renewal: CertificateRenewal;
+  revocations: Revocations;
   questions: QuestionChannel;
 }
 
@@ -135,7 +137,14 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   });
   const lending = new LendingKeeper({ link, runner, workflows, log });
   const credentials = new ReloadableCredentials(identity);
-  const renewal = new CertificateRenewal({ directory: config.tls.dir, identity, credentials, log });
+  const revocations = new Revocations({ directory: config.tls.dir, caPem: identity.caPem, log });
+  const renewal = new CertificateRenewal({
+    directory: config.tls.dir,
+    identity,
+    credentials,
+    revocations,
+    log,
+  });
   return {
     journal,
     link,
@@ -149,6 +158,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     lending,
     credentials,
     renewal,
+    revocations,
     questions,
   };
 }

@@ -34,11 +34,11 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
   }
   const notifier = systemdNotifier();
   const parts = makeParts(config, identity, log);
-  const { runner, link, status, inventory, credentials } = parts;
+  const { runner, link, status, inventory, credentials, revocations } = parts;
   runner.recover();
   const services = agentServices(parts);
   const { address, port } = config.listen;
-  const server = await startGrpcServer({ address, port, credentials, services, log });
+  const server = await startGrpcServer({ address, port, credentials, revocations, services, log });
   const shutdown = new Shutdown({
     runner,
     log,

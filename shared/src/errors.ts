@@ -61,6 +61,10 @@ export const ERRORS = {
     '40305',
     'An integration token cannot do this. Log in with user name and password, and send the token of that login.',
   ),
+  peer_revoked: fixed(
+    '40306',
+    'The certificate "{subject}" ({serial}) was revoked. Ask an administrator for another one.',
+  ),
   peer_not_allowed: fixed('40301', 'The certificate "{subject}" may not call {method}.'),
 
   // 404, 405

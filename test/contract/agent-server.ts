@@ -9,6 +9,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import { ReloadableCredentials } from '../../agent/src/enroll/credentials.ts';
 import { toIdentity } from '../../agent/src/enroll/identity.ts';
 import { CertificateRenewal } from '../../agent/src/enroll/renewal.ts';
+import { Revocations } from '../../agent/src/enroll/revocations.ts';
 import { type Inventory, nodeService } from '../../agent/src/grpc/node-service.ts';
 import { operationService } from '../../agent/src/grpc/operation-service.ts';
 import { type GrpcServer, service, startGrpcServer } from '../../agent/src/grpc/server.ts';
@@ -46,6 +47,7 @@ export interface TestAgent {
   directory: string;
   ca: CertificateAuthority;
   runner: OperationRunner;
+  revocations: Revocations;
   questions: QuestionChannel;
   server: GrpcServer;
   target: string;
@@ -74,8 +76,11 @@ export async function startTestAgent(): Promise<TestAgent> {
   const link = new LibvirtLink({ uri: 'none:///', keepAlive: { intervalSec: 5, count: 3 }, log: silent });
   const status = new NodeStatus({ nodeId, version: '1.2.3', link, log: silent });
   const credentials = new ReloadableCredentials(identity);
+  const tlsDirectory = join(directory, 'tls');
+  const revocations = new Revocations({ directory: tlsDirectory, caPem: ca.certificatePem, log: silent });
   const renewal = new CertificateRenewal({
-    directory: join(directory, 'tls'),
+    directory: tlsDirectory,
+    revocations,
     identity,
     credentials,
     log: silent,
@@ -86,15 +91,23 @@ export async function startTestAgent(): Promise<TestAgent> {
     service(OperationServiceDefinition, operationService(runner)),
     service(
       NodeServiceDefinition,
-      nodeService({ status, inventory: emptyInventory, renewal, questions, findUses }),
+      nodeService({ status, inventory: emptyInventory, renewal, revocations, questions, findUses }),
     ),
   ];
-  const server = await startGrpcServer({ address: '127.0.0.1', port: 0, credentials, services, log: silent });
+  const server = await startGrpcServer({
+    address: '127.0.0.1',
+    port: 0,
+    credentials,
+    revocations,
+    services,
+    log: silent,
+  });
   return {
     nodeId,
     directory,
     ca,
     runner,
+    revocations,
     questions,
     server,
     target: `localhost:${server.port}`,

@@ -38,6 +38,7 @@ import {
   NodeInfo,
   NodeServiceDefinition,
   type NodeServiceImplementation,
+  type Revocation,
   type Thing,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
@@ -131,6 +132,8 @@ export class FakeAgent {
   asksNothing = false;
   /** What RenewCertificate answers, and what InstallCertificate got. */
   csrPem = '';
+  /** What it was told of revoked certificates, and knows from before. */
+  readonly revocations = new Map<string, Revocation>();
   installedPem = '';
   #sequence = 0n;
   #history: OperationEvent[] = [];
@@ -373,6 +376,10 @@ export class FakeAgent {
         } finally {
           agent.#inventoryListeners.delete(listener);
         }
+      },
+      revoke: async ({ revocations }) => {
+        for (const entry of revocations) this.revocations.set(entry.serial, entry);
+        return { revocations: [...this.revocations.values()] };
       },
       renewCertificate: async () => ({ csrPem: agent.csrPem }),
       installCertificate: async request => {

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { ConfigError } from '@virtkeep/shared/config';
 import { writeDurably } from '@virtkeep/shared/durable-file';
 import { reasonOf } from '@virtkeep/shared/errors';
+import { serialOf } from '@virtkeep/shared/serials';
 import type { TlsMaterial } from './credentials.ts';
 
 const NODE_URI = /^URI:urn:virtkeep:node:([0-9a-f-]{36})$/;
@@ -17,6 +18,8 @@ const NODE_URI = /^URI:urn:virtkeep:node:([0-9a-f-]{36})$/;
 export interface Identity extends TlsMaterial {
   /** UUID of the node, out of its certificate. */
   nodeId: string;
+  /** Of the certificate, as `serialOf` makes it. */
+  serial: string;
   /** End of the certificate's life. */
   expires: Date;
 }
@@ -55,5 +58,6 @@ export function toIdentity(material: TlsMaterial): Identity {
     .map(name => NODE_URI.exec(name)?.[1])
     .find(id => id !== undefined);
   if (!nodeId) throw new Error('the certificate does not name a node (urn:virtkeep:node:<uuid>)');
-  return { ...material, nodeId, expires: new Date(certificate.validTo) };
+  const serial = serialOf(certificate.serialNumber);
+  return { ...material, nodeId, serial, expires: new Date(certificate.validTo) };
 }

@@ -3,12 +3,14 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ReloadableCredentials } from './credentials.ts';
 import { type Identity, storeIdentity, toIdentity } from './identity.ts';
+import type { Revocations } from './revocations.ts';
 
 export interface RenewalOptions {
   /** The setting `tls.dir`. */
   directory: string;
   identity: Identity;
   credentials: ReloadableCredentials;
+  revocations: Pick<Revocations, 'isRevoked'>;
   log: Logger;
 }
 
@@ -75,6 +77,7 @@ export class CertificateRenewal {
     }
     if (identity.nodeId !== this.#identity.nodeId) throw refuse(`is for another node, ${identity.nodeId}`);
     if (identity.expires.getTime() <= Date.now()) throw refuse('has expired');
+    if (this.#options.revocations.isRevoked(identity.serial)) throw refuse('was revoked');
     return identity;
   }
 }

@@ -6,6 +6,7 @@ import type {
   Question,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import type { CertificateRenewal } from '../enroll/renewal.ts';
+import type { Revocations } from '../enroll/revocations.ts';
 import type { NodeStatus } from '../node-status.ts';
 import type { Thing } from '../other-nodes.ts';
 import type { QuestionChannel } from '../question-channel.ts';
@@ -30,6 +31,7 @@ export interface NodeServiceOptions {
   status: NodeStatus;
   inventory: Inventory;
   renewal: CertificateRenewal;
+  revocations: Revocations;
   questions: QuestionChannel;
   /** Who uses things on this node. */
   findUses(things: readonly Thing[], signal: AbortSignal): Promise<LocalAnswer[]>;
@@ -37,7 +39,7 @@ export interface NodeServiceOptions {
 
 /** `NodeService`; what its methods promise stands in the proto. */
 export function nodeService(options: NodeServiceOptions): NodeServiceImplementation {
-  const { status, inventory, renewal, questions } = options;
+  const { status, inventory, renewal, revocations, questions } = options;
   const nodeInfo = (info: NodeInfo = status.current(), pools = inventory.snapshot().pools): NodeInfo => ({
     ...info,
     basePoolId: pools.find(pool => pool.isBase)?.id ?? '',
@@ -74,6 +76,10 @@ export function nodeService(options: NodeServiceOptions): NodeServiceImplementat
     installCertificate: async request => {
       await renewal.install(request.certificatePem);
       return {};
+    },
+    revoke: async request => {
+      await revocations.add(request.revocations);
+      return { revocations: revocations.list() };
     },
     watchQuestions: (_request, { signal }) => watchQuestions(signal),
     answerQuestion: async ({ questionId, answers }) => {

@@ -3,8 +3,11 @@
  * against the CA of the enrolment before any of this runs; a node's certificate carries no role and may call nothing.
  */
 import * as grpc from '@grpc/grpc-js';
+import { orAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { ServerMiddleware } from 'nice-grpc-common';
+import { serialOf } from '@virtkeep/shared/serials';
+import type { CallContext, ServerMiddleware } from 'nice-grpc-common';
+import type { Revocations } from '../enroll/revocations.ts';
 import { mayCall, ROLES, type Role } from './permissions.ts';
 
 /** Internal metadata between the interceptor, which alone sees the certificate, and the middleware. */
@@ -13,6 +16,8 @@ const ROLE_URI = /^URI:urn:virtkeep:role:([a-z]+)$/;
 
 interface Peer {
   subject: string;
+  /** Of its certificate; empty without one. */
+  serial: string;
   role?: Role;
 }
 
@@ -31,19 +36,53 @@ export const peerInterceptor: grpc.ServerInterceptor = (_method, call) => {
 
 /** Refuses what the table does not allow: VirtkeepError peer_not_allowed. */
 export const permissionMiddleware: ServerMiddleware = async function* (call, context) {
-  const text = context.metadata.get(PEER_KEY);
-  const peer: Peer = text ? (JSON.parse(decodeURIComponent(text)) as Peer) : { subject: '' };
+  const peer = peerIn(context);
   if (!mayCall(peer.role, call.method.path, call.request)) {
     throw new VirtkeepError('peer_not_allowed', { subject: peer.subject, method: call.method.path });
   }
   return yield* call.next(call.request, context);
 };
 
+/**
+ * Refuses who shows a revoked certificate (VirtkeepError peer_revoked), and ends the calls that are going on when theirs is
+ * revoked: a connection can be older than that.
+ */
+export function revocationMiddleware(revocations: Revocations): ServerMiddleware {
+  return async function* (call, context) {
+    const { subject, serial, role } = peerIn(context);
+    const refused = () => new VirtkeepError('peer_revoked', { subject, serial });
+    if (revocations.isRevoked(serial) || (revocations.unreadable && role !== 'controller')) throw refused();
+    const ended = new AbortController();
+    const forget = revocations.whenRevoked(serial, () => ended.abort(refused()));
+    const signal = AbortSignal.any([context.signal, ended.signal]);
+    try {
+      const answers = call.next(call.request, { ...context, signal });
+      // whatever its work does: the peer gets nothing more
+      for (;;) {
+        const answer = await orAborted<IteratorResult<unknown>>(answers.next(), ended.signal);
+        if (answer.done) return answer.value as never;
+        yield answer.value as never;
+      }
+    } finally {
+      forget();
+    }
+  };
+}
+
+function peerIn({ metadata }: CallContext): Peer {
+  const text = metadata.get(PEER_KEY);
+  return text ? (JSON.parse(decodeURIComponent(text)) as Peer) : { subject: '', serial: '' };
+}
+
 function peerOf(call: grpc.ServerInterceptingCallInterface): Peer {
   const certificate = call.getAuthContext().sslPeerCertificate;
-  if (!certificate) return { subject: '' };
+  if (!certificate) return { subject: '', serial: '' };
   const commonName: string | string[] = certificate.subject?.CN ?? '';
-  return { subject: String(commonName), role: roleOf(certificate.subjectaltname ?? '') };
+  return {
+    subject: String(commonName),
+    serial: serialOf(certificate.serialNumber),
+    role: roleOf(certificate.subjectaltname ?? ''),
+  };
 }
 
 /**

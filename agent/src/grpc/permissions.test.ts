@@ -65,6 +65,7 @@ const MATRIX = `
   NodeService.GetInfo                               reader operator controller
   NodeService.InstallCertificate                                    controller
   NodeService.RenewCertificate                                      controller
+  NodeService.Revoke                                                controller
   NodeService.WatchInventory                        reader operator controller
   NodeService.WatchQuestions                                        controller
   OperationService.Cancel                                  operator controller

@@ -31,6 +31,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     WatchInventory: 'node.read',
     RenewCertificate: 'controller',
     InstallCertificate: 'controller',
+    Revoke: 'controller',
     WatchQuestions: 'controller',
     AnswerQuestion: 'controller',
     FindUses: 'controller',

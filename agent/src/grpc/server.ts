@@ -11,7 +11,8 @@ import type { ServerMiddleware } from 'nice-grpc-common';
 import { HealthDefinition, HealthServiceImpl, HealthState } from 'nice-grpc-server-health';
 import { ServerReflection, ServerReflectionService } from 'nice-grpc-server-reflection';
 import type { ReloadableCredentials } from '../enroll/credentials.ts';
-import { peerInterceptor, permissionMiddleware } from './peer.ts';
+import type { Revocations } from '../enroll/revocations.ts';
+import { peerInterceptor, permissionMiddleware, revocationMiddleware } from './peer.ts';
 
 /** A service of the agent: its generated definition and what implements it. */
 export interface Service {
@@ -68,6 +69,7 @@ export async function startGrpcServer(options: {
   /** 0: any free port. */
   port: number;
   credentials: ReloadableCredentials;
+  revocations: Revocations;
   services: Service[];
   log: Logger;
 }): Promise<GrpcServer> {
@@ -76,6 +78,7 @@ export async function startGrpcServer(options: {
   const interceptors: ServerInterceptor[] = [peerInterceptor];
   const server = createServer({ ...CHANNEL_OPTIONS, interceptors } as typeof CHANNEL_OPTIONS)
     .use(errorServerMiddleware((error, method) => log.error('call failed', { method, error })))
+    .use(revocationMiddleware(options.revocations))
     .use(permissionMiddleware)
     .use(deadlineMiddleware)
     .use(stopMiddleware(stopping.signal));

@@ -3,7 +3,7 @@
  * certificate for gRPC, the self-made HTTPS certificate and the client certificates of other services. A leaf is either
  * a server or a client, never both: a node's certificate cannot be used to command another node.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, createPrivateKey, type KeyObject, randomBytes, sign } from 'node:crypto';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { readOrWriteOnce } from '@virtkeep/shared/durable-file';
@@ -34,6 +34,8 @@ export interface CertificateAuthority {
   readonly fingerprint: string;
   /** Signs a public key. @returns the certificate, PEM. */
   sign(request: SignRequest): Promise<string>;
+  /** ECDSA with SHA-256, base64. */
+  signBytes(bytes: Buffer): string;
 }
 
 export interface SignRequest {
@@ -59,16 +61,21 @@ export async function ensureCa(stateDir: string): Promise<CertificateAuthority> 
   const key = await readOrWriteOnce(keyPath, newKey, 0o600);
   const keys = await importKeyPair(key.toString('utf8'));
   const certificate = await readOrWriteOnce(certificatePath, () => selfSign(keys), 0o644);
-  return openAuthority(certificate.toString('utf8'), keys);
+  return openAuthority(certificate.toString('utf8'), keys, createPrivateKey(key));
 }
 
-async function openAuthority(pem: string, keys: CryptoKeyPair): Promise<CertificateAuthority> {
+async function openAuthority(
+  pem: string,
+  keys: CryptoKeyPair,
+  privateKey: KeyObject,
+): Promise<CertificateAuthority> {
   const certificate = new x509.X509Certificate(pem);
   const der = Buffer.from(certificate.rawData);
   return {
     certificatePem: `${certificate.toString('pem')}\n`,
     fingerprint: createHash('sha256').update(der).digest('hex'),
     sign: request => signLeaf(certificate, keys, request),
+    signBytes: bytes => sign('sha256', bytes, privateKey).toString('base64'),
   };
 }
 

@@ -3,5 +3,6 @@ export { ensureCa, issueCertificate, issueServerCertificate } from './authority.
 export { signNodeRequest } from './csr.ts';
 export { issueServiceCertificate } from './issue-service.ts';
 export { CONTROLLER_URN, isHost, nodeHost, nodeUrn } from './names.ts';
+export { signRevocation } from './revocation.ts';
 export { ensureControllerCertificate, ensureServerCertificate } from './stored.ts';
 export { needsRenewal } from './x509.ts';

@@ -60,6 +60,27 @@ export interface Inventory {
   pools: Pool[];
 }
 
+export interface RevokeRequest {
+  revocations: Revocation[];
+}
+
+export interface RevokeResponse {
+  /** All that the agent knows, also from before. */
+  revocations: Revocation[];
+}
+
+/** A certificate that counts no more. */
+export interface Revocation {
+  /** Its serial number in lower-case hex, without leading zeros. */
+  serial: string;
+  /** "removed", or "compromised": what it signed proves nothing, either. */
+  reason: string;
+  /** RFC 3339; the entry may be forgotten then. */
+  until: string;
+  /** Of the authority; see docs/grpc.md. */
+  signature: string;
+}
+
 export interface RenewCertificateRequest {
 }
 
@@ -806,6 +827,265 @@ export const Inventory: MessageFns<Inventory> = {
     message.node = (object.node !== undefined && object.node !== null) ? NodeInfo.fromPartial(object.node) : undefined;
     message.domains = object.domains?.map((e) => Domain.fromPartial(e)) || [];
     message.pools = object.pools?.map((e) => Pool.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseRevokeRequest(): RevokeRequest {
+  return { revocations: [] };
+}
+
+export const RevokeRequest: MessageFns<RevokeRequest> = {
+  encode(message: RevokeRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.revocations) {
+      Revocation.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RevokeRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRevokeRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.revocations.push(Revocation.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RevokeRequest {
+    return {
+      revocations: globalThis.Array.isArray(object?.revocations)
+        ? object.revocations.map((e: any) => Revocation.fromJSON(e))
+        : [],
+    };
+  },
+
+  toJSON(message: RevokeRequest): unknown {
+    const obj: any = {};
+    if (message.revocations?.length) {
+      obj.revocations = message.revocations.map((e) => Revocation.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RevokeRequest>): RevokeRequest {
+    return RevokeRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RevokeRequest>): RevokeRequest {
+    const message = createBaseRevokeRequest();
+    message.revocations = object.revocations?.map((e) => Revocation.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseRevokeResponse(): RevokeResponse {
+  return { revocations: [] };
+}
+
+export const RevokeResponse: MessageFns<RevokeResponse> = {
+  encode(message: RevokeResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.revocations) {
+      Revocation.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RevokeResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRevokeResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.revocations.push(Revocation.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RevokeResponse {
+    return {
+      revocations: globalThis.Array.isArray(object?.revocations)
+        ? object.revocations.map((e: any) => Revocation.fromJSON(e))
+        : [],
+    };
+  },
+
+  toJSON(message: RevokeResponse): unknown {
+    const obj: any = {};
+    if (message.revocations?.length) {
+      obj.revocations = message.revocations.map((e) => Revocation.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RevokeResponse>): RevokeResponse {
+    return RevokeResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RevokeResponse>): RevokeResponse {
+    const message = createBaseRevokeResponse();
+    message.revocations = object.revocations?.map((e) => Revocation.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseRevocation(): Revocation {
+  return { serial: "", reason: "", until: "", signature: "" };
+}
+
+export const Revocation: MessageFns<Revocation> = {
+  encode(message: Revocation, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.serial !== "") {
+      writer.uint32(10).string(message.serial);
+    }
+    if (message.reason !== "") {
+      writer.uint32(18).string(message.reason);
+    }
+    if (message.until !== "") {
+      writer.uint32(26).string(message.until);
+    }
+    if (message.signature !== "") {
+      writer.uint32(34).string(message.signature);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Revocation {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRevocation();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.serial = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.until = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.signature = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Revocation {
+    return {
+      serial: isSet(object.serial) ? globalThis.String(object.serial) : "",
+      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
+      until: isSet(object.until) ? globalThis.String(object.until) : "",
+      signature: isSet(object.signature) ? globalThis.String(object.signature) : "",
+    };
+  },
+
+  toJSON(message: Revocation): unknown {
+    const obj: any = {};
+    if (message.serial !== "") {
+      obj.serial = message.serial;
+    }
+    if (message.reason !== "") {
+      obj.reason = message.reason;
+    }
+    if (message.until !== "") {
+      obj.until = message.until;
+    }
+    if (message.signature !== "") {
+      obj.signature = message.signature;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Revocation>): Revocation {
+    return Revocation.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Revocation>): Revocation {
+    const message = createBaseRevocation();
+    message.serial = object.serial ?? "";
+    message.reason = object.reason ?? "";
+    message.until = object.until ?? "";
+    message.signature = object.signature ?? "";
     return message;
   },
 };
@@ -2137,6 +2417,18 @@ export const NodeServiceDefinition = {
       options: {},
     },
     /**
+     * Tells which certificates count no more: calls by them end at once, and no further one is taken. The agent forgets
+     * none of them before its time. Only the controller may call it.
+     */
+    revoke: {
+      name: "Revoke",
+      requestType: RevokeRequest as typeof RevokeRequest,
+      requestStream: false,
+      responseType: RevokeResponse as typeof RevokeResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
      * What this node asks about the other nodes, for as long as the call stands. Only the controller may call it; with
      * several calls the latest gets the questions. Each is answered by AnswerQuestion within ten seconds, or counts as
      * unknown.
@@ -2195,6 +2487,11 @@ export interface NodeServiceImplementation<CallContextExt = {}> {
     context: CallContext & CallContextExt,
   ): Promise<DeepPartial<InstallCertificateResponse>>;
   /**
+   * Tells which certificates count no more: calls by them end at once, and no further one is taken. The agent forgets
+   * none of them before its time. Only the controller may call it.
+   */
+  revoke(request: RevokeRequest, context: CallContext & CallContextExt): Promise<DeepPartial<RevokeResponse>>;
+  /**
    * What this node asks about the other nodes, for as long as the call stands. Only the controller may call it; with
    * several calls the latest gets the questions. Each is answered by AnswerQuestion within ten seconds, or counts as
    * unknown.
@@ -2236,6 +2533,11 @@ export interface NodeServiceClient<CallOptionsExt = {}> {
     request: DeepPartial<InstallCertificateRequest>,
     options?: CallOptions & CallOptionsExt,
   ): Promise<InstallCertificateResponse>;
+  /**
+   * Tells which certificates count no more: calls by them end at once, and no further one is taken. The agent forgets
+   * none of them before its time. Only the controller may call it.
+   */
+  revoke(request: DeepPartial<RevokeRequest>, options?: CallOptions & CallOptionsExt): Promise<RevokeResponse>;
   /**
    * What this node asks about the other nodes, for as long as the call stands. Only the controller may call it; with
    * several calls the latest gets the questions. Each is answered by AnswerQuestion within ten seconds, or counts as
