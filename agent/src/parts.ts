@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { guardBackups } from '@virtkeep/shared/beneath';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { openArchive, trustEveryArchive, whenLocksAreMissing } from './archive/index.ts';
+import { ArchiveSigner, openArchive, whenLocksAreMissing } from './archive/index.ts';
 import { Claims } from './claims.ts';
 import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
@@ -92,12 +92,17 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     infoRefreshMs: config.guest.info_refresh_seconds * 1000,
   });
   const questions = new QuestionChannel();
+  const signer = new ArchiveSigner({
+    identity: () => renewal.identity,
+    isRevoked: serial => revocations.isCompromised(serial),
+  });
   const workflows: WorkflowDependencies = {
     libvirt: () => link.get(),
     pools: signal => inventory.pools(signal),
     otherNodes: questions,
     claims: new Claims(),
-    trustOf: trustEveryArchive,
+    trustOf: async archive => signer.judge(archive).trust,
+    signer,
     filesChanged: poolId => inventory.filesChanged(poolId),
     log,
     version: AGENT_VERSION,
@@ -138,7 +143,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const lending = new LendingKeeper({ link, runner, workflows, log });
   const credentials = new ReloadableCredentials(identity);
   const revocations = new Revocations({ directory: config.tls.dir, caPem: identity.caPem, log });
-  const renewal = new CertificateRenewal({
+  const renewal: CertificateRenewal = new CertificateRenewal({
     directory: config.tls.dir,
     identity,
     credentials,

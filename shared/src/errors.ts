@@ -66,6 +66,10 @@ export const ERRORS = {
     'The certificate "{subject}" ({serial}) was revoked. Ask an administrator for another one.',
   ),
   peer_not_allowed: fixed('40301', 'The certificate "{subject}" may not call {method}.'),
+  archive_foreign: fixed(
+    '40303',
+    'Nobody vouches for the archive {file}: {reason}. Have an administrator restore it with "allow_foreign", which leaves out what could reach the node.',
+  ),
 
   // 404, 405
   not_found: fixed('40400', 'Nothing is at {path}. The API document lists the paths.'),

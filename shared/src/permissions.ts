@@ -55,6 +55,7 @@ const ADMINISTER = [
   'node.manage',
   'pool.manage',
   'domain.manage',
+  'backup.restore_foreign',
   'library.upload',
 ] as const;
 

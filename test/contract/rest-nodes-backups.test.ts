@@ -496,6 +496,28 @@ describe('restore', () => {
     expect(refused.status).toBe(403);
   });
 
+  test('of what nobody vouches for only by an administrator who says so', async () => {
+    const file = await backedUp();
+    const url = '/api/domains/automated-restore/?async=1';
+    const body = { file, node: agent.id, allow_foreign: true };
+    const refused = await rest.call('POST', url, { as: 'operator', body });
+    expect(refused).toMatchObject({
+      status: 403,
+      body: {
+        errors: [{ msg_key: 'permission_denied', detail: expect.stringContaining('restore_foreign') }],
+      },
+    });
+    const allowance = async (given: object) => {
+      const answer = await rest.call('POST', url, { body: { ...body, allow_foreign: false, ...given } });
+      const call = agent.calls.find(({ request }) => request.operationId === answer.body._task.id)!;
+      agent.fail(answer.body._task.id, new VirtkeepError('interrupted'));
+      await ended(rest, answer.body._task.id, 'FAILED');
+      return call.request.allowForeign;
+    };
+    expect(await allowance({})).toBe(false);
+    expect(await allowance({ allow_foreign: true })).toBe(true);
+  });
+
   test('on a node that does not see the file is refused', async () => {
     const file = await backedUp();
     const second = await enrolled(rest, 'n2');

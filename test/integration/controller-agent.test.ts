@@ -1,6 +1,6 @@
 /** Controller and real agent on a real libvirtd: what the scripted agents of the contract tests only pretend. */
 import { existsSync } from 'node:fs';
-import { rename } from 'node:fs/promises';
+import { readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Guest } from '../lab/guest.ts';
@@ -68,6 +68,8 @@ test('a backup on the shared pool is restored on the other node, in place of the
   const shared = world.node.pools.find(pool => pool.name === 'shared')!.uuid;
   const { entity: file } = await rest.action('/api/domains/backup/', { domain: lostId, datapool: shared });
   const other = world.agents[1]!;
+  const { signature } = await rest.ok<{ signature: Json }>('POST', '/api/domains/show-backup/', { file });
+  expect(['own', 'fleet']).toContain(signature.trust);
   const restore = { file, node: other.nodeId, datapool: shared, keep_identity: true };
   const early = await rest.send<Json>('POST', '/api/domains/automated-restore/', restore);
   expect(early.body.errors).toMatchObject([{ msg_key: 'identity_in_use' }]);
@@ -158,6 +160,47 @@ test('backup, show, verify, restore, remove', async () => {
   await rest.action(`/api/library/${fileId}/remove/`);
   expect((await rest.send('GET', `/api/library/${fileId}/`)).status).toBe(404);
   expect(existsSync(String(file.path))).toBe(false);
+});
+
+test('an archive that somebody changed in its pool is restored by an administrator only, and said to be so', async () => {
+  const { entity: file } = await rest.action('/api/domains/backup/', { domain: domainId, datapool: bulk });
+  const shown = () => rest.ok<Json>('POST', '/api/domains/show-backup/', { file });
+  const signer = world.agent.nodeId;
+  expect((await shown()).signature).toEqual({ trust: 'own', signer, reason: null, covers_content: false });
+  const { path } = await rest.get<{ path: string }>(`/api/library/${file}/`);
+  const bytes = await readFile(path);
+  const [xml, forged] = [`<vcpu placement='static'>1</vcpu>`, `<vcpu placement='static'>2</vcpu>`];
+  const at = bytes.indexOf(xml);
+  expect(at).toBeGreaterThan(0);
+  bytes.write(forged, at);
+  await writeFile(path, bytes);
+  const restore = { file, node: signer, datapool: bulk, verbose_name: 'tiny-changed' };
+  const changed = await rest.send<Json>('POST', '/api/domains/automated-restore/', restore);
+  expect(changed.body.errors).toMatchObject([{ msg_key: 'hash_mismatch' }]);
+
+  const end = bytes.lastIndexOf('"name": "tiny"');
+  bytes.write('"name": "tinx"', end);
+  bytes.write(xml, at);
+  await writeFile(path, bytes);
+  expect((await shown()).signature).toMatchObject({
+    trust: 'foreign',
+    reason: expect.stringContaining('changed'),
+  });
+  await rest.ok('POST', '/api/users/', { username: 'op', password: 'a long password', role: 'operator' });
+  const operator = await world.controller.anonymous().login('op', 'a long password');
+  for (const client of [operator, rest]) {
+    const refused = await client.send<Json>('POST', '/api/domains/automated-restore/', restore);
+    expect(refused).toMatchObject({ status: 403, body: { errors: [{ msg_key: 'archive_foreign' }] } });
+  }
+  const allowed = { ...restore, allow_foreign: true };
+  const denied = await operator.send<Json>('POST', '/api/domains/automated-restore/', allowed);
+  expect(denied).toMatchObject({ status: 403, body: { errors: [{ msg_key: 'permission_denied' }] } });
+  const { entity, task } = await rest.action('/api/domains/automated-restore/', allowed);
+  expect(task.detail.message).toContain('Nobody vouches');
+  await rest.action(`/api/domains/${entity}/remove/`, { full: true });
+  const verified = await rest.ok<Json>('POST', `/api/library/${file}/verify/`, {});
+  expect(verified).toMatchObject({ ok: true, signature: { trust: 'foreign' } });
+  await rest.action(`/api/library/${file}/remove/`);
 });
 
 test('the controller is killed in the middle of a backup: the task is final when it is back', async () => {

@@ -34,5 +34,12 @@ export type { Seal, SignManifest } from './seal.ts';
 export { ArchiveSigner, type Judgement, type SignerOptions, type SigningIdentity } from './signer.ts';
 export { undoAppend } from './tail.ts';
 export { type ArchiveTrust, type TrustOf, trustEveryArchive } from './trust.ts';
-export type { ArchiveProblem, FinishedArchive, FinishOptions, Sealed, VerifyResult } from './types.ts';
+export type {
+  AppenderOptions,
+  ArchiveProblem,
+  FinishedArchive,
+  FinishOptions,
+  Sealed,
+  VerifyResult,
+} from './types.ts';
 export { ArchiveWriter } from './writer.ts';

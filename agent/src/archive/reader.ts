@@ -59,6 +59,7 @@ export async function verifyArchive(path: string, options: VerifyOptions): Promi
   const inspection = await inspect(path, options.signal);
   const archive = new Archive(path, inspection);
   try {
+    options.onOpened?.(archive);
     return await archive.verify(options);
   } finally {
     await archive.close();

@@ -2,6 +2,7 @@ import { createHash, X509Certificate } from 'node:crypto';
 import { copyFileSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { serialOf } from '@virtkeep/shared/serials';
 import { ArchiveConverter } from './convert.ts';
 import { type Archive, openArchive } from './reader.ts';
 import { ArchiveSigner, type SigningIdentity } from './signer.ts';
@@ -28,8 +29,8 @@ beforeAll(async () => {
 
 const signerOf = (identity: SigningIdentity, revoked: string[] = []) =>
   new ArchiveSigner({ identity: () => identity, isRevoked: serial => revoked.includes(serial) });
-const serialOf = ({ certificatePem }: SigningIdentity) =>
-  new X509Certificate(certificatePem).serialNumber.toLowerCase().replace(/^0+/, '');
+const serialIn = ({ certificatePem }: SigningIdentity) =>
+  serialOf(new X509Certificate(certificatePem).serialNumber);
 const DISK = noise(300_000);
 let count = 0;
 
@@ -77,7 +78,7 @@ describe('an archive is signed', () => {
     const path = await made(await fleet.node(OTHER, { days: -1 }));
     expect(await judged(path)).toMatchObject({ trust: 'fleet', signer: OTHER });
     const taken = await made(other);
-    expect(await judged(taken, signerOf(own, [serialOf(other)]))).toMatchObject({
+    expect(await judged(taken, signerOf(own, [serialIn(other)]))).toMatchObject({
       trust: 'foreign',
       signer: OTHER,
       reason: expect.stringContaining('revoked'),

@@ -1,4 +1,5 @@
 import { createPrivateKey, sign, verify, X509Certificate } from 'node:crypto';
+import { serialOf } from '@virtkeep/shared/serials';
 import { digestOf, type Manifest } from './manifest.ts';
 import { isContent } from './names.ts';
 import { type ManifestSignature, type SignManifest, signedBytes } from './seal.ts';
@@ -27,7 +28,7 @@ export interface Judgement {
 export interface SignerOptions {
   /** The identity in use: it changes with each renewal. */
   identity(): SigningIdentity;
-  /** Whether a certificate was taken back: serial in lower-case hex, without leading zeros. */
+  /** Whether others may have the key of a certificate, by its serial as `serialOf` makes it. */
   isRevoked(serial: string): boolean;
 }
 
@@ -97,7 +98,7 @@ function signerOf(
   const value = Buffer.from(signature.value, 'base64');
   if (!verifies(certificate, textSha256, value))
     return { fault: 'its signature is not that of its manifest: one of them was changed' };
-  return { signer, serial: serialOf(certificate) };
+  return { signer, serial: serialOf(certificate.serialNumber) };
 }
 
 function verifies(certificate: X509Certificate, textSha256: string, value: Buffer): boolean {
@@ -116,6 +117,3 @@ function nodeOf(certificate: X509Certificate): string | undefined {
   const names = (certificate.subjectAltName ?? '').split(', ').filter(name => name.startsWith('URI:'));
   return names.length === 1 ? URN_NAME.exec(names[0]!)?.[1] : undefined;
 }
-
-const serialOf = ({ serialNumber }: X509Certificate): string =>
-  serialNumber.toLowerCase().replace(/^0+(?=.)/, '');

@@ -107,6 +107,8 @@ export interface ExtractOptions {
 
 export interface VerifyOptions {
   signal: AbortSignal;
+  /** Told of the archive once it is open. */
+  onOpened?: (archive: Sealed) => void;
   /** Told once how many uncompressed bytes there are to check. */
   onTotal?: (bytes: number) => void;
   /** Uncompressed bytes checked. */

@@ -1,6 +1,6 @@
 /**
  * The certificates that count no more, as the controller told (`revoked.json` in the directory of the setting `tls.dir`). An
- * entry is never taken back, only forgotten when its certificate has ended anyway: a controller that lost its database cannot
+ * entry is never taken back, only forgotten when its certificate has ended anyway and nobody else had its key: a controller that lost its database cannot
  * make one count again by not naming it.
  */
 import { type KeyObject, X509Certificate } from 'node:crypto';
@@ -104,11 +104,11 @@ export class Revocations {
   #isNews({ serial, reason, until }: Revocation): boolean {
     const known = this.#entries.get(serial);
     const isWorse = known?.reason === 'removed' && reason === 'compromised';
-    return (known === undefined || isWorse) && !isOver(until);
+    return (known === undefined || isWorse) && !isOver({ reason, until });
   }
 
   #forgetOld(): boolean {
-    const old = this.list().filter(({ until }) => isOver(until));
+    const old = this.list().filter(isOver);
     for (const { serial } of old) this.#entries.delete(serial);
     return old.length > 0;
   }
@@ -117,7 +117,7 @@ export class Revocations {
     try {
       const stored = fileSchema.parse(JSON.parse(readFileSync(this.#path, 'utf8')));
       for (const entry of stored)
-        if (!isOver(entry.until) && isGenuine(entry, this.#authority)) this.#entries.set(entry.serial, entry);
+        if (!isOver(entry) && isGenuine(entry, this.#authority)) this.#entries.set(entry.serial, entry);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
       this.#unreadable = true;
@@ -142,6 +142,7 @@ export class Revocations {
   }
 }
 
-function isOver(until: string): boolean {
-  return Date.parse(until) + MARGIN_MS < Date.now();
+/** What others may have signed with a stolen key proves nothing, also when the certificate has long ended: archives live longer. */
+function isOver({ reason, until }: Pick<Revocation, 'reason' | 'until'>): boolean {
+  return reason !== 'compromised' && Date.parse(until) + MARGIN_MS < Date.now();
 }

@@ -18,7 +18,13 @@ import { downloadChunks } from '../workflows/download.ts';
 import { fallbackReason } from '../workflows/extend/base.ts';
 import { planRecompress, recompressWorkflow } from '../workflows/recompress.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
-import { backupConfiguration, backupWarnings, screenBackup } from '../workflows/show-backup.ts';
+import { judgementOf, signatureOf } from '../workflows/restore/vouch.ts';
+import {
+  backupConfiguration,
+  backupWarnings,
+  screenBackup,
+  signatureWarnings,
+} from '../workflows/show-backup.ts';
 import { matchTemplate } from '../workflows/template/match.ts';
 import { verifyWorkflow } from '../workflows/verify.ts';
 import { layerLocks } from './ask-domain.ts';
@@ -56,6 +62,7 @@ export function backupService(
       const backup = await openBackup(file.path, request.state, signal, 'none');
       const { archive, manifest, state, xml } = backup;
       const { sizeBytes, manifest: newest } = archive;
+      const judgement = await judgementOf(dependencies, archive, signal);
       const screened = await screenBackup(dependencies, backup, signal).finally(() => archive.close());
       const template = await matchTemplate(dependencies, manifest, signal).catch(error => {
         throw fromLibvirt(error, 'show_backup');
@@ -70,7 +77,13 @@ export function backupService(
         },
         xml: withoutSecrets(xml),
         configuration: backupConfiguration(manifest, state, xml),
-        warnings: [...backupWarnings(manifest, state), ...screened, ...template.faults],
+        warnings: [
+          ...backupWarnings(manifest, state),
+          ...signatureWarnings(judgement),
+          ...screened,
+          ...template.faults,
+        ],
+        signature: signatureOf(judgement),
       };
       return response;
     },
@@ -86,7 +99,7 @@ export function backupService(
         entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
         locks: [{ kind: 'file', id: file.path, mode: 'shared' }],
         cancellable: true,
-        workflow: verifyWorkflow(file.path),
+        workflow: verifyWorkflow(dependencies, file.path),
       });
     },
 

@@ -78,6 +78,7 @@ const MATRIX = `
   PoolService.Scan                                         operator controller
   PoolService.Update                                                controller
   RestoreService.Start                                     operator controller
+  RestoreService.Start {"allowForeign":true}                        controller
   SnapshotService.Create                                   operator controller
   SnapshotService.List                              reader operator controller
   SnapshotService.Remove                                   operator controller
@@ -90,6 +91,7 @@ const MATRIX = `
 const KINDS: Record<string, object[]> = {
   'DiskService.Attach': [{}, { source: { pathInPool: 'x' } }],
   'GuestService.GetInfo': [{}, { refresh: true }],
+  'RestoreService.Start': [{}, { allowForeign: true }],
   'GuestService.RunCommand': ['exec', 'file-read', 'ping', 'shutdown'].map(name => ({
     command: `guest-${name}`,
   })),

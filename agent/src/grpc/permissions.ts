@@ -18,6 +18,9 @@ const forGuestInfo = ({ refresh }: { refresh: boolean }) => (refresh ? 'guest.re
 /** Where a disk of another node lies the controller says, which asked that node: whoever else named a file could read all of a pool. */
 const forAttach = ({ source }: { source?: unknown }) => (source ? 'controller' : 'vdisk.attach');
 
+const forRestore = ({ allowForeign }: { allowForeign: boolean }) =>
+  allowForeign ? 'backup.restore_foreign' : 'backup.restore';
+
 /** By the service's full name and the method's name in the proto. */
 export const NEEDS: Record<string, Record<string, Need>> = {
   'virtkeep.agent.v1.OperationService': {
@@ -73,7 +76,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Download: 'library.download',
   },
   'virtkeep.agent.v1.RestoreService': {
-    Start: 'backup.restore',
+    Start: forRestore,
   },
   'virtkeep.agent.v1.TemplateService': {
     Clone: 'domain.manage',

@@ -7,7 +7,8 @@ import type { OperationRunner } from '../operations/runner.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { instantRestoreWorkflow } from '../workflows/instant-restore.ts';
-import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
+import { type FoundFile, findBackupFile, openBackup } from '../workflows/restore/source.ts';
+import { requireVouched } from '../workflows/restore/vouch.ts';
 import { restoreWorkflow } from '../workflows/restore.ts';
 import { standingDisks } from '../workflows/template/match.ts';
 import { requireUuid } from './fields.ts';
@@ -24,6 +25,7 @@ export function restoreService(
       if (request.poolId !== '') requireUuid('pool_id', request.poolId);
       const file = await findBackupFile(await dependencies.pools(signal), request.file);
       const domainId = await domainIdOf(request, file.path, signal);
+      await refuseForeign(dependencies, request, file, signal);
       const templateId = await templateIdOf(request, file.path, signal);
       return runner.start({
         id: request.operationId,
@@ -55,6 +57,22 @@ function locksOf(domainId: string, path: string, instant: boolean): Lock[] {
 /** What a thin clone is to stand on must not be changed or removed meanwhile. */
 function templateLocks(templateId: string | null): Lock[] {
   return templateId === null ? [] : [{ kind: 'domain', id: templateId, mode: 'shared' }];
+}
+
+/** At once, for who asked; the operation looks again. A file that cannot be read is the operation's to tell. @throws VirtkeepError archive_foreign */
+async function refuseForeign(
+  dependencies: WorkflowDependencies,
+  request: StartRestoreRequest,
+  { path, filename }: FoundFile,
+  signal: AbortSignal,
+): Promise<void> {
+  const backup = await openBackup(path, request.state, signal, 'none').catch(() => null);
+  if (!backup) return;
+  try {
+    await requireVouched(dependencies, backup, { filename, allowForeign: request.allowForeign }, signal);
+  } finally {
+    await backup.archive.close();
+  }
 }
 
 /** Null for what is no thin clone's backup, and for a file that cannot be read: that is the operation's to tell. */

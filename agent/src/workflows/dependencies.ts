@@ -1,7 +1,7 @@
 /** What the workflows are given: the node they work on. */
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
-import type { GrowthLimits, TrustOf } from '../archive/index.ts';
+import type { ArchiveSigner, GrowthLimits, TrustOf } from '../archive/index.ts';
 import type { Claims } from '../claims.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord, Settings } from '../pools/index.ts';
@@ -17,6 +17,8 @@ export interface WorkflowDependencies {
   claims: Claims;
   /** Who vouches for an archive that is shown or restored. */
   trustOf: TrustOf;
+  /** Signs archives, and tells by whom one was signed; undefined: they are not signed. */
+  signer?: Pick<ArchiveSigner, 'sign' | 'judge'>;
   /** Called when a backup file of a pool appeared, changed or went away. */
   filesChanged(poolId: string): void;
   log: Logger;

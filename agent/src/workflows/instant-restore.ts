@@ -27,7 +27,7 @@ import { restoredDefinition } from './restore/definition.ts';
 import { extractFiles, patchMemory, writeFirmwareState } from './restore/files.ts';
 import { findBackupFile, openBackup } from './restore/source.ts';
 import { defineRestored, startRestored } from './restore/start.ts';
-import { resultOf } from './restore.ts';
+import { admit, resultOf } from './restore.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const INSTANT_STEPS = ['check', 'extract', 'overlay', 'define', 'start', 'pull'] as const;
@@ -72,6 +72,7 @@ async function start(
   const backup = await openBackup(file.path, request.state, context.signal);
   const claims: (() => void)[] = [];
   try {
+    await admit(dependencies, request, context, backup);
     const { plan, disks } = await context.step('check', async () => {
       const checked = await checkRestore(
         dependencies,

@@ -28,6 +28,7 @@ import {
 } from './restore/files.ts';
 import { findBackupFile, type OpenedBackup, openBackup } from './restore/source.ts';
 import { defineRestored, startRestored } from './restore/start.ts';
+import { requireVouched } from './restore/vouch.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const RESTORE_STEPS = ['check', 'extract', 'join', 'define', 'start'] as const;
@@ -54,6 +55,7 @@ async function run(
   const backup = await openBackup(file.path, request.state, context.signal);
   const claims: (() => void)[] = [];
   try {
+    await admit(dependencies, request, context, backup);
     const checked = await context.step('check', () =>
       checkRestore(dependencies, request, pools, file, backup, end => claims.push(end), context.signal),
     );
@@ -76,6 +78,18 @@ async function run(
     for (const end of claims) end();
     await backup.archive.close();
   }
+}
+
+/** Whoever may not restore what nobody vouches for is refused; for others the task says so. @throws VirtkeepError archive_foreign */
+export async function admit(
+  dependencies: WorkflowDependencies,
+  { file, allowForeign }: StartRestoreRequest,
+  context: OperationContext,
+  backup: OpenedBackup,
+): Promise<void> {
+  const filename = file?.filename ?? '';
+  const warning = await requireVouched(dependencies, backup, { filename, allowForeign }, context.signal);
+  if (warning !== null) context.warn(warning);
 }
 
 async function join(

@@ -1,6 +1,6 @@
 /** The configuration of the VM that a backup would give (specification 2.3), not tied to a node. */
 import type { BackupConfiguration, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import type { Manifest, ManifestState } from '../archive/index.ts';
+import type { Judgement, Manifest, ManifestState } from '../archive/index.ts';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { screenDefinition, screenState } from './restore/gate.ts';
@@ -117,4 +117,11 @@ export function backupWarnings(manifest: Manifest, state: ManifestState): Backup
     warn('memory_included', 'The disks were not quiesced; the restored VM resumes from its memory.');
   for (const text of manifest.warnings) warn('made_with_warning', text);
   return warnings;
+}
+
+/** What only those may restore who are allowed to. */
+export function signatureWarnings({ trust, reason }: Judgement): BackupWarning[] {
+  if (trust !== 'foreign') return [];
+  const text = `Nobody vouches for this archive: ${reason}. To restore it needs the permission backup.restore_foreign.`;
+  return [{ key: 'archive_foreign', text }];
 }

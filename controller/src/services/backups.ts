@@ -43,6 +43,8 @@ export interface RestoreOptions {
   bandwidth?: number;
   /** Targets of LUNs and network disks to attach. */
   luns?: string[];
+  /** Whoever asks may restore what nobody vouches for. */
+  allow_foreign?: boolean;
 }
 
 export class BackupService {
@@ -196,6 +198,7 @@ export class BackupService {
       instant: options.instant ?? false,
       bandwidth: BigInt(options.bandwidth ?? 0),
       luns: options.luns ?? [],
+      allowForeign: options.allow_foreign ?? false,
     };
     return this.#nodeTasks.start({
       taskId,

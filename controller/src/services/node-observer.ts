@@ -30,6 +30,7 @@ import type { NodeTasks, OperationListener } from './node-tasks.ts';
 import type { OtherNodes } from './other-nodes.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
+import { shownSignature, type ToldSignature } from './show-record.ts';
 import type { SnapshotService } from './snapshots.ts';
 import { isFinal } from './task-record.ts';
 import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
@@ -210,13 +211,19 @@ export class NodeObserver implements LinkObserver, OperationListener {
       }
       case 'verify': {
         const id = entityOf(operation, EntityClass.FILE);
-        const { verified_at, restorable_states = null, ...found } = result as VerifyResult;
+        const { verified_at, restorable_states = null, signature, ...found } = result as VerifyResult;
         await catalogue.verified(id, {
           ...found,
           verifiedAt: verified_at,
           restorableStates: restorable_states,
         });
-        return { ...(await library.get(id)), ...found, verified_at, restorable_states };
+        return {
+          ...(await library.get(id)),
+          ...found,
+          verified_at,
+          restorable_states,
+          signature: shownSignature(signature),
+        };
       }
       case 'delete_backup':
         await catalogue.remove(entityOf(operation, EntityClass.FILE));
@@ -328,6 +335,7 @@ interface VerifyResult {
   hashed: boolean;
   /** Agents of the version before this do not tell. */
   restorable_states?: number[];
+  signature?: ToldSignature;
 }
 
 function entityOf(operation: Operation, entityClass: EntityClass): string {

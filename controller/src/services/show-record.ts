@@ -29,6 +29,33 @@ export interface ShownBackup {
   members: { name: string; kind: string; size: number }[];
   warnings: { key: string; text: string }[];
   xml: string;
+  signature: ShownSignature;
+}
+
+/** Who vouches for an archive. */
+export interface ShownSignature {
+  trust: 'own' | 'fleet' | 'foreign';
+  /** Id of the node that signed it. */
+  signer: string | null;
+  /** Why it is foreign. */
+  reason: string | null;
+  /** It stands for the bytes of disks and images, too. */
+  covers_content: boolean;
+}
+
+/** The same as an agent tells it; agents of the version before do not. */
+export interface ToldSignature {
+  trust: string;
+  signer: string;
+  reason: string;
+  covers_content: boolean;
+}
+
+export function shownSignature(told: ToldSignature | undefined): ShownSignature {
+  if (told?.trust === 'own' || told?.trust === 'fleet')
+    return { trust: told.trust, signer: told.signer, reason: null, covers_content: told.covers_content };
+  const reason = told?.reason || 'its node does not tell who signed it';
+  return { trust: 'foreign', signer: told?.signer || null, reason, covers_content: false };
 }
 
 export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownBackup {
@@ -38,6 +65,9 @@ export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownB
     members: membersOf(shown.file?.manifestJson ?? ''),
     warnings: shown.warnings.map(({ key, text }) => ({ key, text })),
     xml: shown.xml,
+    signature: shownSignature(
+      shown.signature && { ...shown.signature, covers_content: shown.signature.coversContent },
+    ),
   };
 }
 

@@ -1,9 +1,10 @@
 /** Where the members go: a new archive under a partial name, or the end of one that is extended. */
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { mkdir, rm } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { ArchiveAppender, ArchiveWriter, removeTails } from '../../archive/index.ts';
+import { type AppenderOptions, ArchiveAppender, ArchiveWriter, removeTails } from '../../archive/index.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -38,7 +39,13 @@ export async function openDestination(
     onProgress: (bytes: number) => context.progress.done(bytes),
     ...(dependencies.compressionWorkers && { workers: dependencies.compressionWorkers }),
   };
-  if (job.base) return extended(context, job.base, { ...common, level });
+  const { signer } = dependencies;
+  if (job.base)
+    return extended(context, job.base, {
+      ...common,
+      level,
+      ...(signer && { signer: goOnSigning(signer, context, job.base) }),
+    });
   const name = await reservedPath(job, context, time, request.compress);
   const { path } = name;
   const { backupId } = job;
@@ -50,6 +57,7 @@ export async function openDestination(
       backupId,
       compression: request.compress ? { level } : null,
       hash: request.hashSum,
+      sign: signer?.sign,
     });
     const close = () => archive.abort().finally(() => name.close());
     return { archive, committed: () => name.free(), close };
@@ -59,10 +67,28 @@ export async function openDestination(
   }
 }
 
+/**
+ * What was not signed before does not become so by an increment, and no more what is another archive now than the one that the
+ * increment was planned for.
+ */
+function goOnSigning(
+  signer: NonNullable<WorkflowDependencies['signer']>,
+  context: OperationContext,
+  { filename, manifest: planned }: BaseArchive,
+): AppenderOptions['signer'] {
+  return archive => {
+    const { trust, reason } = signer.judge(archive);
+    if (trust !== 'foreign' && isDeepStrictEqual(archive.manifest, planned)) return signer.sign;
+    const why = trust === 'foreign' ? reason : 'it was changed meanwhile';
+    context.warn(`The archive ${filename} stays without a signature: ${why}.`);
+    return undefined;
+  };
+}
+
 async function extended(
   context: OperationContext,
   { path, lock }: BaseArchive,
-  options: { level: number; signal: AbortSignal; onProgress: (bytes: number) => void },
+  options: Omit<AppenderOptions, 'path' | 'lock'>,
 ): Promise<Destination> {
   const archive = await ArchiveAppender.open({ ...options, path, lock });
   const tailPath = tailPathOf(path, context.id);

@@ -149,6 +149,12 @@ function printMembers(members: Json[]): void {
   );
 }
 
+function signatureLine({ trust, signer, covers_content }: Json): string {
+  if (trust !== 'own' && trust !== 'fleet') return 'nobody vouches for it';
+  const node = trust === 'own' ? 'its node' : 'another node';
+  return `signed by ${node} (${clean(signer)}), disks and images ${covers_content ? '' : 'not '}included`;
+}
+
 function printShown(shown: Json): void {
   const configuration = (shown.configuration ?? {}) as Json;
   const plain = Object.entries(configuration).filter(
@@ -163,5 +169,6 @@ function printShown(shown: Json): void {
     print(`state ${state.number}  ${state.created}  ${clean(state.consistency)}  ${clean(state.name)}`);
   if (file.can_be_incremental) print('it can be extended');
   else if (file.not_incremental_reason) print(`it cannot be extended: ${clean(file.not_incremental_reason)}`);
+  print(signatureLine((shown.signature ?? {}) as Json));
   for (const warning of (shown.warnings ?? []) as Json[]) print(`warning: ${warning.text ?? warning.detail}`);
 }

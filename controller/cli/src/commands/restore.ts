@@ -18,6 +18,7 @@ interface RestoreOptions {
   instant?: boolean;
   bandwidth?: number;
   lun?: string[];
+  allowForeign?: boolean;
   wait: boolean;
 }
 
@@ -40,6 +41,10 @@ export function addRestore(program: Command): void {
       bandwidth,
     )
     .option('--lun <target...>', 'attach these LUNs and network disks (they must be unused on all nodes)')
+    .option(
+      '--allow-foreign',
+      'also of a backup that nobody vouches for (see backups show); administrators only',
+    )
     .option('--no-wait', 'print the task and return at once')
     .action(async (word: string, options: RestoreOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
@@ -87,5 +92,6 @@ function restoreBody(
     ...(options.instant ? { instant: true } : {}),
     ...(options.bandwidth === undefined ? {} : { bandwidth: options.bandwidth }),
     ...(options.lun ? { luns: options.lun } : {}),
+    ...(options.allowForeign ? { allow_foreign: true } : {}),
   };
 }

@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { requirePermission } from '../../auth/principal.ts';
 import { shownBackup } from '../../services/show-record.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
@@ -65,6 +66,10 @@ const RestoreBody = body({
   bandwidth: Type.Optional(
     Type.Integer({ ...Bandwidth, description: 'most bytes per second and disk of an instant restore' }),
   ),
+  allow_foreign: flag(
+    'the archive may be one that nobody vouches for (show-backup: signature); what its definition could do to the node is ' +
+      'left out. Needs the permission backup.restore_foreign',
+  ),
   luns: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 64, description: 'target, as sdb' }), {
       maxItems: MAX_LUNS,
@@ -127,6 +132,7 @@ export const backupRoutes: RouteModule = (app, services) => {
     },
     (request, reply) => {
       const user = principalOf(request);
+      if (request.body.allow_foreign) requirePermission(user, 'backup.restore_foreign');
       return runTask(services, request, reply, {
         start: taskId => services.backups.restore(request.body, user, taskId),
         result: async task => services.domains.find(task.entities[0]?.id ?? '', user),

@@ -68,6 +68,23 @@ export const FileSchema = record('BackupFile', {
   fallback_reason: Type.String(),
 });
 
+const SignatureSchema = Type.Object(
+  {
+    trust: oneOf(['own', 'fleet', 'foreign'] as const),
+    signer: nullable(Type.String({ description: 'id of the node that signed it' })),
+    reason: nullable(Type.String({ description: 'why it is foreign' })),
+    covers_content: Type.Boolean({
+      description: 'it stands for the bytes of disks and images, too: the archive was made with hash_sum',
+    }),
+  },
+  {
+    ...closed,
+    description:
+      'who vouches for the archive: own, the node that read it; fleet, another node of this controller; foreign, nobody: ' +
+      'it is restored with allow_foreign only',
+  },
+);
+
 /** The answer of a verification: the file as it counts now, and what was found. */
 export const VerifiedFileSchema = record('VerifiedFile', {
   ...FileSchema.properties,
@@ -76,6 +93,7 @@ export const VerifiedFileSchema = record('VerifiedFile', {
   hashed: Type.Boolean({ description: 'SHA-256 was compared too, not only the checksums' }),
   problems: Problems,
   restorable_states: Restorable,
+  signature: SignatureSchema,
 });
 
 export const ShownBackupSchema = record('ShownBackup', {
@@ -109,4 +127,5 @@ export const ShownBackupSchema = record('ShownBackup', {
   }),
   warnings: Type.Array(Type.Object({ key: Type.String(), text: Type.String() }, closed)),
   xml: Type.String({ description: 'the domain XML of the state' }),
+  signature: SignatureSchema,
 });

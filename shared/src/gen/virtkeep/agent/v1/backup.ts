@@ -79,6 +79,19 @@ export interface ShowBackupResponse {
   xml: string;
   configuration: BackupConfiguration | undefined;
   warnings: BackupWarning[];
+  signature: ArchiveSignature | undefined;
+}
+
+/** Who vouches for an archive, as this node sees it. */
+export interface ArchiveSignature {
+  /** "own": signed by this node; "fleet": by another node of the same controller; "foreign": neither. */
+  trust: string;
+  /** Id of the node that signed it; empty when none can be named. */
+  signer: string;
+  /** Why it is foreign, as a sentence without its full stop. */
+  reason: string;
+  /** It stands for the bytes of disks and images, too: the archive was made with hashes. */
+  coversContent: boolean;
 }
 
 export interface BackupWarning {
@@ -793,7 +806,7 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
 };
 
 function createBaseShowBackupResponse(): ShowBackupResponse {
-  return { file: undefined, xml: "", configuration: undefined, warnings: [] };
+  return { file: undefined, xml: "", configuration: undefined, warnings: [], signature: undefined };
 }
 
 export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
@@ -809,6 +822,9 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
     }
     for (const v of message.warnings) {
       BackupWarning.encode(v!, writer.uint32(34).fork()).join();
+    }
+    if (message.signature !== undefined) {
+      ArchiveSignature.encode(message.signature, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -858,6 +874,14 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
             message.warnings.push(BackupWarning.decode(reader, reader.uint32()));
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.signature = ArchiveSignature.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -878,6 +902,7 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
       warnings: globalThis.Array.isArray(object?.warnings)
         ? object.warnings.map((e: any) => BackupWarning.fromJSON(e))
         : [],
+      signature: isSet(object.signature) ? ArchiveSignature.fromJSON(object.signature) : undefined,
     };
   },
 
@@ -895,6 +920,9 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
     if (message.warnings?.length) {
       obj.warnings = message.warnings.map((e) => BackupWarning.toJSON(e));
     }
+    if (message.signature !== undefined) {
+      obj.signature = ArchiveSignature.toJSON(message.signature);
+    }
     return obj;
   },
 
@@ -911,6 +939,130 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
       ? BackupConfiguration.fromPartial(object.configuration)
       : undefined;
     message.warnings = object.warnings?.map((e) => BackupWarning.fromPartial(e)) || [];
+    message.signature = (object.signature !== undefined && object.signature !== null)
+      ? ArchiveSignature.fromPartial(object.signature)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseArchiveSignature(): ArchiveSignature {
+  return { trust: "", signer: "", reason: "", coversContent: false };
+}
+
+export const ArchiveSignature: MessageFns<ArchiveSignature> = {
+  encode(message: ArchiveSignature, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.trust !== "") {
+      writer.uint32(10).string(message.trust);
+    }
+    if (message.signer !== "") {
+      writer.uint32(18).string(message.signer);
+    }
+    if (message.reason !== "") {
+      writer.uint32(26).string(message.reason);
+    }
+    if (message.coversContent !== false) {
+      writer.uint32(32).bool(message.coversContent);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ArchiveSignature {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseArchiveSignature();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.trust = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.signer = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.coversContent = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ArchiveSignature {
+    return {
+      trust: isSet(object.trust) ? globalThis.String(object.trust) : "",
+      signer: isSet(object.signer) ? globalThis.String(object.signer) : "",
+      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
+      coversContent: isSet(object.coversContent)
+        ? globalThis.Boolean(object.coversContent)
+        : isSet(object.covers_content)
+        ? globalThis.Boolean(object.covers_content)
+        : false,
+    };
+  },
+
+  toJSON(message: ArchiveSignature): unknown {
+    const obj: any = {};
+    if (message.trust !== "") {
+      obj.trust = message.trust;
+    }
+    if (message.signer !== "") {
+      obj.signer = message.signer;
+    }
+    if (message.reason !== "") {
+      obj.reason = message.reason;
+    }
+    if (message.coversContent !== false) {
+      obj.coversContent = message.coversContent;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ArchiveSignature>): ArchiveSignature {
+    return ArchiveSignature.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ArchiveSignature>): ArchiveSignature {
+    const message = createBaseArchiveSignature();
+    message.trust = object.trust ?? "";
+    message.signer = object.signer ?? "";
+    message.reason = object.reason ?? "";
+    message.coversContent = object.coversContent ?? false;
     return message;
   },
 };
@@ -2316,7 +2468,7 @@ export const BackupServiceDefinition = {
     /**
      * Starts an operation that reads the whole archive and compares checksums and hashes.
      * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
-     * "restorable_states":[number,…]}.
+     * "restorable_states":[number,…],"signature":{"trust","signer","reason","covers_content"}}.
      */
     verify: {
       name: "Verify",
@@ -2370,7 +2522,7 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
    * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
-   * "restorable_states":[number,…]}.
+   * "restorable_states":[number,…],"signature":{"trust","signer","reason","covers_content"}}.
    */
   verify(request: VerifyBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** Starts an operation that removes an archive and its hash file. Result: {}. */
@@ -2398,7 +2550,7 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
    * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
-   * "restorable_states":[number,…]}.
+   * "restorable_states":[number,…],"signature":{"trust","signer","reason","covers_content"}}.
    */
   verify(request: DeepPartial<VerifyBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** Starts an operation that removes an archive and its hash file. Result: {}. */

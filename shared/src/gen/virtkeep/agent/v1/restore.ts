@@ -48,6 +48,11 @@ export interface StartRestoreRequest {
    * the original. What is left out, and why, is among the warnings.
    */
   luns: string[];
+  /**
+   * The archive may be one that nobody vouches for; without it such a restore fails with archive_foreign. What its
+   * definition may do to the node is left out. Needs the permission backup.restore_foreign.
+   */
+  allowForeign: boolean;
 }
 
 function createBaseStartRestoreRequest(): StartRestoreRequest {
@@ -65,6 +70,7 @@ function createBaseStartRestoreRequest(): StartRestoreRequest {
     instant: false,
     bandwidth: 0n,
     luns: [],
+    allowForeign: false,
   };
 }
 
@@ -111,6 +117,9 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     }
     for (const v of message.luns) {
       writer.uint32(106).string(v!);
+    }
+    if (message.allowForeign !== false) {
+      writer.uint32(112).bool(message.allowForeign);
     }
     return writer;
   },
@@ -232,6 +241,14 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
             message.luns.push(reader.string());
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.allowForeign = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -285,6 +302,11 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
       luns: globalThis.Array.isArray(object?.luns)
         ? object.luns.map((e: any) => globalThis.String(e))
         : [],
+      allowForeign: isSet(object.allowForeign)
+        ? globalThis.Boolean(object.allowForeign)
+        : isSet(object.allow_foreign)
+        ? globalThis.Boolean(object.allow_foreign)
+        : false,
     };
   },
 
@@ -329,6 +351,9 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     if (message.luns?.length) {
       obj.luns = message.luns;
     }
+    if (message.allowForeign !== false) {
+      obj.allowForeign = message.allowForeign;
+    }
     return obj;
   },
 
@@ -352,6 +377,7 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
     message.instant = object.instant ?? false;
     message.bandwidth = (object.bandwidth !== undefined && object.bandwidth !== null) ? BigInt(object.bandwidth) : 0n;
     message.luns = object.luns?.map((e) => e) || [];
+    message.allowForeign = object.allowForeign ?? false;
     return message;
   },
 };
