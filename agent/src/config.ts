@@ -31,6 +31,7 @@ const agentConfigSchema = section({
     compression_workers: z.int().min(1).max(256).default(Math.min(availableParallelism(), 8)),
     merge_bandwidth_mib: z.int().min(0).max(1_000_000).default(0),
   }),
+  pools: section({ ownership: z.enum(['refuse', 'warn']).default('warn') }),
   guest: section({
     freeze_limit_seconds: z.int().min(1).max(86_400).default(300),
     file_idle_seconds: z.int().min(10).max(86_400).default(600),

@@ -79,6 +79,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     guestInfo: domainId => guests.info(domainId),
     log,
     defaultBase: config.base_data_pool,
+    ownership: config.pools.ownership,
   });
   const guests: Guests = new Guests({
     link,

@@ -203,6 +203,10 @@ export const ERRORS = {
     'The path {path} is taken by a file that is not part of this backup. Give a data pool to restore to.',
   ),
   path_outside_pool: fixed('40931', 'The path {path} leaves its data pool {pool}.'),
+  pool_ownership: fixed(
+    '40992',
+    "The data pool {pool} is not used: {reason}, so others than root could exchange its files. Let its directories belong to root, or set pools.ownership to warn in the agent's settings.",
+  ),
   not_a_file: fixed(
     '40990',
     '{path} is {what}. Only regular files are read in a data pool; put the file itself there, or remove it.',

@@ -19,6 +19,7 @@ import type { Catalogue, PathGate, PoolRecord, Settings } from '../pools/index.t
 import { InventoryFeed } from './feed.ts';
 import { domainMessage, poolMessage } from './messages.ts';
 import { NodeModel } from './node-model.ts';
+import type { OwnershipRule } from './pool-facts.ts';
 import { Refresher } from './refresher.ts';
 import { Shown } from './shown.ts';
 import { StateWatch } from './state-watch.ts';
@@ -49,6 +50,8 @@ export interface InventoryOptions {
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
   defaultBase?: string;
+  /** What is done about pools in which others than root may write. Default: warn. */
+  ownership?: OwnershipRule;
   /** How often everything is looked at, ms. Default 30 000. */
   refreshMs?: number;
 }

@@ -134,6 +134,7 @@ export function poolMessage(pool: PoolRecord, counts: { disks: number; files: nu
     outside: pool.outside,
     backupTarget: refusal === undefined,
     backupTargetReason: refusal?.message ?? '',
+    ownership: pool.othersMayWrite?.how ?? '',
     description: pool.description,
     isBase: pool.isBase,
     shared: pool.shared,

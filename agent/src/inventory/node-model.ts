@@ -27,7 +27,7 @@ import { ZfsDriver } from '../zfs/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
-import { readPools } from './pool-facts.ts';
+import { type OwnershipRule, readPools } from './pool-facts.ts';
 
 export interface ModelOptions {
   libvirt(): Libvirt;
@@ -39,6 +39,8 @@ export interface ModelOptions {
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
   defaultBase?: string;
+  /** What is done about pools in which others than root may write. Default: warn. */
+  ownership?: OwnershipRule;
 }
 
 /** Domains read at a time; each takes four short calls. */
@@ -144,8 +146,12 @@ export class NodeModel {
   }
 
   async #readPools(): Promise<void> {
-    const { libvirt, settings, log } = this.#options;
-    this.#libvirtPools = await readPools(libvirt(), { settings, gate: this.#options.gate, log });
+    const { libvirt, settings, gate, log, ownership = 'warn' } = this.#options;
+    const before = new Map(this.#libvirtPools.map(pool => [pool.id, pool.othersMayWrite?.how]));
+    this.#libvirtPools = await readPools(libvirt(), { settings, gate, log, ownership });
+    for (const { id, name, othersMayWrite } of this.#libvirtPools)
+      if (othersMayWrite && othersMayWrite.how !== before.get(id))
+        log.warn('others than root may change what is in a data pool', { pool: name, ...othersMayWrite });
     this.derivePools();
     await this.#rememberOutside();
   }

@@ -6,11 +6,13 @@ import type { Logger } from '@virtkeep/shared/log';
 import { isAnswer } from '../libvirt/errors.ts';
 import {
   buildPool,
+  directoriesOf,
   fsFacts,
   type KnownPlace,
   keepsFiles,
   knownPlaces,
   type MountFacts,
+  otherWriters,
   type PathGate,
   type PoolDefinition,
   type PoolNumbers,
@@ -23,8 +25,12 @@ import {
   setPoolMarks,
 } from '../pools/index.ts';
 
+/** What is done about a pool in which others than root may write. */
+export type OwnershipRule = 'refuse' | 'warn';
+
 export interface PoolSources {
   settings: Settings;
+  ownership: OwnershipRule;
   gate: PathGate;
   log: Logger;
 }
@@ -45,7 +51,7 @@ export async function readPools(libvirt: Libvirt, sources: PoolSources): Promise
 
 async function readPool(
   pool: StoragePool,
-  { settings, gate, log }: PoolSources,
+  { settings, gate, log, ownership }: PoolSources,
 ): Promise<{ record: PoolRecord; place?: KnownPlace } | undefined> {
   try {
     const [xml, info] = await Promise.all([pool.xml(), pool.info()]);
@@ -61,7 +67,11 @@ async function readPool(
     if (looked === undefined)
       log.warn('a data pool does not answer', { pool: pool.name, path: definition.path });
     const mount = looked?.mount;
-    const record = buildPool(definition, looked?.numbers ?? numbers, active ? mount : undefined);
+    const how = looked?.writers;
+    const record = {
+      ...buildPool(definition, looked?.numbers ?? numbers, active ? mount : undefined),
+      ...(how !== undefined && { othersMayWrite: { how, refused: ownership === 'refuse' } }),
+    };
     const { id, name, path } = definition;
     const place = path && mount?.mounted ? { id, name, path, ...placeFacts(mount) } : undefined;
     return { record, place };
@@ -80,7 +90,7 @@ async function lookAt(
   definition: PoolDefinition,
   numbers: PoolNumbers,
   settings: Settings,
-): Promise<{ mount?: MountFacts; numbers: PoolNumbers }> {
+): Promise<{ mount?: MountFacts; numbers: PoolNumbers; writers?: string | undefined }> {
   const { id, path, type } = definition;
   if (!path || !keepsFiles(type)) return { numbers };
   guardBackups(path);
@@ -93,6 +103,7 @@ async function lookAt(
   const { capacity, available } = await fsFacts(path);
   return {
     mount,
+    writers: otherWriters(await directoriesOf(path)),
     numbers: { ...numbers, capacity, available, allocation: Math.max(0, capacity - available) },
   };
 }

@@ -17,6 +17,8 @@ export function backupTargetRefusal(pool: PoolRecord, node = 'this node'): Virtk
   if (pool.readonly) return new VirtkeepError('pool_read_only', names);
   if (!pool.active) return new VirtkeepError('pool_not_active', { ...names, node });
   if (!pool.mounted) return new VirtkeepError('pool_not_mounted', { ...names, path: pool.path });
+  if (pool.othersMayWrite?.refused)
+    return new VirtkeepError('pool_ownership', { pool: pool.name, reason: pool.othersMayWrite.how });
   return undefined;
 }
 

@@ -14,6 +14,7 @@ export { isThere, type KnownPlace, knownPlaces, rememberPlaces } from './known-p
 export { MARKER, type MountFacts, probeMount } from './mount.ts';
 export { isMountPoint, mountPointOf, ROOT_MOUNT } from './mount-table.ts';
 export { outsidePools } from './outside.ts';
+export { directoriesOf, otherWriters } from './ownership.ts';
 export { keepsFiles, type PoolDefinition, parsePool, poolKind } from './parse-pool.ts';
 export { PathGate } from './path-gate.ts';
 export { placeOf, poolOfPath } from './place.ts';

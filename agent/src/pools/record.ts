@@ -21,6 +21,8 @@ export interface PoolRecord {
   shared: boolean;
   description: string;
   isBase: boolean;
+  /** Others than root may change what is in it, and whether it is refused for that. */
+  othersMayWrite?: { how: string; refused: boolean };
 }
 
 /** Kinds that are neither source nor target of backups (spec section 8). */

@@ -17,7 +17,7 @@ const view = (part: Partial<Pool>) => Pool.fromPartial({ id: 'p', active: true, 
 test('sizes are those of a node that can use the pool now', () => {
   const views = new Map([
     ['away', view({ available: 1n })],
-    ['stopped', view({ active: false, available: 2n })],
+    ['stopped', view({ active: false, available: 2n, ownership: '/p belongs to the user 7' })],
     ['here', view({ available: 3n, isBase: true })],
   ]);
   const nodes = [
@@ -32,6 +32,7 @@ test('sizes are those of a node that can use the pool now', () => {
     shared_storage: true,
     is_base: true,
     file_count: 5,
+    ownership: '/p belongs to the user 7',
   });
   expect(record.nodes_connected.map(node => node.connection_status)).toEqual([
     'FAILED',

@@ -26,6 +26,7 @@ export interface PoolRecord {
   is_base: boolean;
   readonly: boolean;
   outside: boolean;
+  ownership: string;
   vdisk_count: number;
   file_count: number;
   zfs_pool: string | null;
@@ -64,6 +65,7 @@ export function poolRecord(entry: PoolEntry, nodes: PoolNode[], fileCount: numbe
     is_base: any(view => view.isBase),
     readonly: entry.row.readonly === 1 || any(view => view.readonly),
     outside: entry.row.outside === 1 || any(view => view.outside),
+    ownership: views.find(view => view.pool.ownership !== '')?.pool.ownership ?? '',
     vdisk_count: pool?.diskCount ?? 0,
     file_count: fileCount,
     zfs_pool: null,

@@ -28,6 +28,9 @@ export const PoolSchema = record('DataPool', {
   is_base: Type.Boolean({ description: 'base data pool of at least one node' }),
   readonly: Type.Boolean(),
   outside: Type.Boolean(),
+  ownership: Type.String({
+    description: 'who beside root may change what is in its directories; empty when nobody may',
+  }),
   vdisk_count: Type.Integer(),
   file_count: Type.Integer({ description: 'backup files' }),
   zfs_pool: nullable(Type.String()),

@@ -38,6 +38,8 @@ export interface Pool {
   shared: boolean;
   diskCount: number;
   fileCount: number;
+  /** Who beside root may change what is in its directories, as a text; empty when nobody may. */
+  ownership: string;
 }
 
 /** A file under `backups/` of a pool. */
@@ -151,6 +153,7 @@ function createBasePool(): Pool {
     shared: false,
     diskCount: 0,
     fileCount: 0,
+    ownership: "",
   };
 }
 
@@ -218,6 +221,9 @@ export const Pool: MessageFns<Pool> = {
     }
     if (message.fileCount !== 0) {
       writer.uint32(144).uint32(message.fileCount);
+    }
+    if (message.ownership !== "") {
+      writer.uint32(154).string(message.ownership);
     }
     return writer;
   },
@@ -379,6 +385,14 @@ export const Pool: MessageFns<Pool> = {
             message.fileCount = reader.uint32();
             continue;
           }
+          case 19: {
+            if (tag !== 154) {
+              break;
+            }
+
+            message.ownership = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -431,6 +445,7 @@ export const Pool: MessageFns<Pool> = {
         : isSet(object.file_count)
         ? globalThis.Number(object.file_count)
         : 0,
+      ownership: isSet(object.ownership) ? globalThis.String(object.ownership) : "",
     };
   },
 
@@ -490,6 +505,9 @@ export const Pool: MessageFns<Pool> = {
     if (message.fileCount !== 0) {
       obj.fileCount = Math.round(message.fileCount);
     }
+    if (message.ownership !== "") {
+      obj.ownership = message.ownership;
+    }
     return obj;
   },
 
@@ -518,6 +536,7 @@ export const Pool: MessageFns<Pool> = {
     message.shared = object.shared ?? false;
     message.diskCount = object.diskCount ?? 0;
     message.fileCount = object.fileCount ?? 0;
+    message.ownership = object.ownership ?? "";
     return message;
   },
 };
