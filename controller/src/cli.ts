@@ -14,7 +14,9 @@ import { ensureCa, issueServiceCertificate } from './pki/index.ts';
 import { serve } from './serve.ts';
 import { makeEnrolment } from './services/enrolment.ts';
 import { UserService } from './services/users.ts';
+import { actAsStateOwner } from './state-owner.ts';
 import { openDatabase } from './store/database.ts';
+import { loadNativePart } from './store/dialect.ts';
 import type { Database } from './store/schema.ts';
 
 const SERVICE_CERTIFICATE_DAYS = 397;
@@ -54,17 +56,26 @@ async function runCommand(argv: string[]): Promise<void> {
   if (values.help) return void process.stdout.write(USAGE);
   if (values.version) return void process.stdout.write(`${VERSION}\n`);
   const config = values.config === undefined ? configSchema.parse({}) : loadControllerConfig(values.config);
-  mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
   const [command = 'serve', action, subject, ...rest] = positionals;
   if (rest.length === 0) {
-    if (command === 'serve' && action === undefined) return runServer(config);
+    if (command === 'serve' && action === undefined) {
+      mkdirSync(config.state_dir, { recursive: true, mode: 0o700 });
+      return runServer(config);
+    }
+    loadNativePart();
+    const becomeRoot = actAsStateOwner(config.state_dir);
     if (command === 'user' && action === 'set-password' && subject) {
       return setPassword(config, subject, values['end-tokens'] === true);
     }
     if (command === 'node' && action === 'token' && subject === undefined) {
       return printToken(config, values);
     }
-    if (command === 'cert' && action === 'issue' && subject === undefined) return issueCert(config, values);
+    if (command === 'cert' && action === 'issue' && subject === undefined) {
+      await withDatabase(config, () => ensureCa(config.state_dir));
+      // the certificate goes where the caller may write
+      becomeRoot();
+      return issueCert(config, values);
+    }
   }
   throw new UsageError(`unknown command "${positionals.join(' ')}" (see --help)`);
 }

@@ -1,6 +1,6 @@
 /** The controller as a process: its certificate, what a crash leaves, how it stops, its command line. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,6 +11,7 @@ import { EventService } from '../../controller/src/services/events.ts';
 import { TaskService } from '../../controller/src/services/tasks.ts';
 import { openDatabase } from '../../controller/src/store/database.ts';
 import { controllerArgv, type LabController, makeController } from '../lab/controller.ts';
+import { ROOT } from '../lab/paths.ts';
 
 // Processes are started, on machines that may be busy.
 
@@ -120,6 +121,39 @@ test('a new password for somebody who is disabled does not let them in', async (
 test('an enrolment token is printed alone on standard output', () => {
   const { status, stdout } = run('', 'node', 'token', '--name', 'node-1');
   expect([status, stdout]).toEqual([0, expect.stringMatching(/^[\w-]{20,}\.[0-9a-f]{64}\n$/)]);
+});
+
+test('root leaves files of their owner, also before the first start', () => {
+  const base = mkdtempSync(join(tmpdir(), 'virtkeep-owner-'));
+  chmodSync(base, 0o755);
+  const state = join(base, 'state');
+  const settings = join(base, 'controller.yaml');
+  writeFileSync(settings, `state_dir: ${state}\n`);
+  const [program, main] = controllerArgv(directory);
+  const command = (...argv: string[]) =>
+    spawnSync(program, [main!, '--config', settings, ...argv], { encoding: 'utf8', cwd: base });
+  const owners = () =>
+    new Set(
+      ['.', ...readdirSync(state, { recursive: true, encoding: 'utf8' })].map(
+        name => statSync(join(state, name)).uid,
+      ),
+    );
+
+  const module = join(ROOT, 'controller', 'src', 'state-owner.ts');
+  const first = `const { actAsStateOwner } = await import(${JSON.stringify(module)});
+    const { writeFileSync } = await import('node:fs');
+    actAsStateOwner(${JSON.stringify(state)}, 'daemon');
+    writeFileSync(${JSON.stringify(join(state, 'made'))}, '');`;
+  spawnSync(program, ['--input-type=module', '-e', first], { encoding: 'utf8' });
+  const { uid } = statSync(state);
+  expect(uid).not.toBe(0);
+  expect(owners()).toEqual(new Set([uid]));
+
+  expect(command('node', 'token')).toMatchObject({ status: 0 });
+  expect(command('cert', 'issue', '--role', 'reader', '--name', 'monitor')).toMatchObject({ status: 0 });
+  expect(owners()).toEqual(new Set([uid]));
+  expect(statSync(join(base, 'monitor.key')).uid).toBe(0);
+  rmSync(base, { recursive: true });
 });
 
 test('wrong command lines end with 64, wrong settings with 78 and their name', () => {

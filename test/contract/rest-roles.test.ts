@@ -188,6 +188,13 @@ test('a token of an administrator gets as far, but to what needs a session', asy
   expect(Object.keys(answered).filter(row => !answered[row])).toEqual([...SESSIONS_ONLY].reverse());
 });
 
+test('the pages of the API document need no login', async () => {
+  for (const path of ['/api/docs', '/api/docs/', '/api/docs/static/index.html', '/api/docs/json'])
+    expect(
+      (await rest.app.inject({ method: 'GET', url: path, remoteAddress: '10.0.0.7' })).statusCode,
+    ).toBeLessThan(400);
+});
+
 test('of themselves everybody sees and changes the same', async () => {
   for (const role of Object.values(ROLE_OF)) {
     const path = `/api/users/${rest.userIds[role]}/`;

@@ -3,6 +3,10 @@ import { withoutSecretArguments } from './secret-arguments.ts';
 
 test.each<[string[], string[]]>([
   [
+    ['--bearer', 'hunter2', '--bearer=hunter2'],
+    ['--bearer', '[redacted]', '--bearer=[redacted]'],
+  ],
+  [
     ['--password=hunter2', 'x'],
     ['--password=[redacted]', 'x'],
   ],

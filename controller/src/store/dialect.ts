@@ -19,6 +19,11 @@ export function openSqlite(path: string): Database {
   return new Kysely<Schema>({ dialect: new SqliteDialect({ database }) });
 }
 
+/** Loads the native part now, for a process that will be a user who may not read where it lies. */
+export function loadNativePart(): void {
+  new BetterSqlite(':memory:').close();
+}
+
 /** True for a violated unique or primary key. */
 export function isUniqueViolation(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;

@@ -1,0 +1,47 @@
+/**
+ * Whose the files of the state directory are. Administrators run the controller's commands as root, also before its first
+ * start; what they leave must belong to the user that the service runs as, or it could not open its own database.
+ */
+import { chownSync, mkdirSync, statSync } from 'node:fs';
+
+/** Of the unit; made by the package. */
+const SERVICE_USER = 'virtkeep';
+
+interface Owner {
+  uid: number;
+  gid: number;
+}
+
+/**
+ * Makes the state directory and goes on as its owner.
+ * @param account whose a directory is that had to be made, where there is such a user
+ * @returns what makes root of the process again, for what is not the service's
+ */
+export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () => void {
+  const made = mkdirSync(stateDir, { recursive: true, mode: 0o700 }) !== undefined;
+  if (process.geteuid?.() !== 0) return () => {};
+  const owner = made ? serviceOwner(account) : statSync(stateDir);
+  if (owner === undefined || owner.uid === 0) return () => {};
+  if (made) chownSync(stateDir, owner.uid, owner.gid);
+  process.setegid!(owner.gid);
+  process.seteuid!(owner.uid);
+  return becomeRoot;
+}
+
+/** Node looks users up by name only in order to become one. */
+function serviceOwner(account: string): Owner | undefined {
+  try {
+    process.setegid!(account);
+    process.seteuid!(account);
+    return { uid: process.geteuid!(), gid: process.getegid!() };
+  } catch {
+    return undefined;
+  } finally {
+    becomeRoot();
+  }
+}
+
+function becomeRoot(): void {
+  process.seteuid!(0);
+  process.setegid!(0);
+}
