@@ -311,3 +311,25 @@ describe('copies of one archive', () => {
     expect((await files.archivesOf('d')).map(({ id }) => id)).toEqual([ID, COPY]);
   });
 });
+
+test('an archive that was put back to an earlier state is noticed once, and one that is extended is not', async () => {
+  const told: [string, number][] = [];
+  const watched = new Catalogue(
+    db,
+    () => {},
+    () => undefined,
+    async ({ filename }, states) => {
+      told.push([filename, states]);
+    },
+  );
+  const states = (count: number) =>
+    BackupFile.fromPartial({
+      ...FILE,
+      archiveId: 'f',
+      states: Array.from({ length: count }, (_, index) => ({ number: index + 1, name: `s${index + 1}` })),
+    });
+  for (const count of [1, 3, 2, 2]) await watched.seen(states(count), everywhere);
+  expect(told).toEqual([['a.tar', 2]]);
+  await watched.seen({ ...states(1), damage: 'torn' }, everywhere);
+  expect(told).toHaveLength(1);
+});

@@ -68,13 +68,23 @@ export class Catalogue {
   readonly #db: Database;
   readonly #tell: FileTold;
   readonly #domainOf: (id: string) => Domain | undefined;
+  readonly #fewerStates: (before: FileRow, states: number) => Promise<void>;
 
-  /** @param domainOf the VM of this id, while a known node has it. */
-  constructor(db: Database, tell: FileTold, domainOf: (id: string) => Domain | undefined) {
+  /**
+   * @param domainOf the VM of this id, while a known node has it
+   * @param fewerStates told of a file that has lost its newest states, and not by an operation: that it is signed tells nothing of those
+   */
+  constructor(
+    db: Database,
+    tell: FileTold,
+    domainOf: (id: string) => Domain | undefined,
+    fewerStates: (before: FileRow, states: number) => Promise<void> = async () => {},
+  ) {
     this.#db = db;
     this.#users = new FileUsers(db);
     this.#tell = tell;
     this.#domainOf = domainOf;
+    this.#fewerStates = fewerStates;
   }
 
   find(id: string): Promise<FileRow | undefined> {
@@ -143,8 +153,9 @@ export class Catalogue {
     const id = await this.#identify(file, sees);
     await this.#turns.run(id, async () => {
       const before = await this.find(id);
-      if (!before || !['DELETING', 'UPDATING'].includes(before.status))
-        await this.#put({ ...file, id }, before);
+      if (before && ['DELETING', 'UPDATING'].includes(before.status)) return;
+      if (before && hasFewerStates(before, file)) await this.#fewerStates(before, file.states.length);
+      await this.#put({ ...file, id }, before);
     });
     return id;
   }
@@ -459,4 +470,10 @@ export function busy(row: FileRow): VirtkeepError {
   const kind = { CREATING: 'backup', DELETING: 'delete_backup' }[row.status] ?? 'update';
   const operation = detailsOf(row).work?.operation ?? row.id;
   return new VirtkeepError('file_busy', { file: row.verbose_name, operation, kind });
+}
+
+/** The same archive, whole, at the end of an earlier state: an operation says so itself when it has put that back. */
+function hasFewerStates(before: FileRow, file: BackupFile): boolean {
+  const isSame = file.type === 'tar' && file.damage === '' && archiveIdOfRow(before) === archiveIdOf(file);
+  return isSame && before.status !== 'CREATING' && file.states.length < detailsOf(before).states.length;
 }

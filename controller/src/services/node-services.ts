@@ -11,6 +11,7 @@ import { CertificateRenewer } from './certificates.ts';
 import { DomainService } from './domains.ts';
 import { DownloadService } from './downloads.ts';
 import { ExtensionChooser } from './extension.ts';
+import { toldFewerStates } from './fewer-states.ts';
 import { GuestOperationService } from './guest-operations.ts';
 import { GuestService } from './guests.ts';
 import { changesExtension } from './incremental.ts';
@@ -84,7 +85,9 @@ export function createNodeServices(
   const refusedNodes = new RefusedNodes(register, inventory, events, log);
   const domainOf = (id: string) => inventory.domains.get(id)?.domain;
   const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
-  const catalogue = new Catalogue(db, fileTold, domainOf);
+  const catalogue = new Catalogue(db, fileTold, domainOf, (file, states) =>
+    toldFewerStates(events, file, states),
+  );
   tasks.setReleaser(taskId => catalogue.letGo(taskId));
   const incrementals = new IncrementalFiles(db, fileTold, events, domainOf);
   inventory.setDomainWatcher(async (id, before, after) => {
