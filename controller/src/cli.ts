@@ -12,14 +12,13 @@ import { type ControllerConfig, configSchema, loadControllerConfig } from './con
 import { VERSION } from './http/openapi.ts';
 import { ensureCa, issueServiceCertificate } from './pki/index.ts';
 import { serve } from './serve.ts';
+import { certificateRow } from './services/certificate-register.ts';
 import { makeEnrolment } from './services/enrolment.ts';
 import { UserService } from './services/users.ts';
 import { actAsStateOwner } from './state-owner.ts';
 import { openDatabase } from './store/database.ts';
 import { loadNativePart } from './store/dialect.ts';
 import type { Database } from './store/schema.ts';
-
-const SERVICE_CERTIFICATE_DAYS = 397;
 
 const USAGE = `virtkeep-controller ${VERSION}
 
@@ -134,11 +133,18 @@ async function issueCert(
   const known = SERVICE_ROLES.find(item => item === role);
   if (known === undefined) throw new UsageError(`--role must be one of: ${SERVICE_ROLES.join(', ')}`);
   if (name === undefined) throw new UsageError('--name is required');
+  const maxDays = config.agents.service_certificate_max_days;
   const files = await issueServiceCertificate(config.state_dir, {
     role: known,
     name,
     outDir: out ?? process.cwd(),
-    days: Number(days ?? SERVICE_CERTIFICATE_DAYS),
+    days: Number(days ?? maxDays),
+    maxDays,
+    issued: pem =>
+      withDatabase(config, async db => {
+        const row = certificateRow(pem, { kind: 'service', subject: name, role: known });
+        await db.insertInto('certificates').values(row).execute();
+      }),
   });
   process.stdout.write(`${files.certificatePath}\n${files.keyPath}\n${files.caPath}\n`);
 }

@@ -67,6 +67,8 @@ const agentsSchema = z.strictObject({
   /** A node that was silent for this long is lost. */
   lost_after_s: seconds(30, 3600),
   enrolment_lifetime_s: seconds(3600, 7 * 86_400),
+  /** The longest life of a certificate of another service. */
+  service_certificate_max_days: z.number().int().min(1).max(3650).default(365),
 });
 
 const apiSchema = z.strictObject({

@@ -187,6 +187,10 @@ export const ERRORS = {
     'The node {id} is enrolled already, and this token is for a new one. To let this machine take its place make a token for it: "virtkeep-controller node token --replace {id}".',
   ),
   enrolment_for_other_node: fixed('40961', 'This enrolment token is for the node {id} and no other.'),
+  certificate_in_use: fixed(
+    '40962',
+    'The certificate {id} is the one by which this controller commands its nodes. To replace it stop the controller, move pki/controller.pem out of its state directory, start it, and revoke this one then.',
+  ),
   node_has_tasks: fixed('40925', 'The node {node} has running tasks. Cancel them or wait for their end.'),
   file_not_backup: fixed(
     '40926',

@@ -53,6 +53,7 @@ const ADMINISTER = [
   'metrics.read',
   'task.release_locks',
   'node.manage',
+  'certificate.manage',
   'pool.manage',
   'domain.manage',
   'backup.restore_foreign',

@@ -1,10 +1,15 @@
 /** Nodes that lie: about their name, their place, and who they are. Each test performs the attack. */
+import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
+import type { Role } from '@virtkeep/shared/permissions';
+import { serialOf } from '@virtkeep/shared/serials';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
 import { issue } from './pki.ts';
 import { type Answer, makeRestApp, type RestApp } from './rest-app.ts';
@@ -140,5 +145,79 @@ describe('a machine in the place of a node', () => {
     await agent.start(tls);
     await refused('a newer one has replaced');
     expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status).toBe('FAILED');
+  });
+});
+
+describe('a revoked certificate', () => {
+  const revoke = (serial: string, as: Role = 'administrator', body: object = {}) =>
+    rest.call('POST', '/api/certificates/revoke/', { as, body: { serial, ...body } });
+  const serialIn = (pem: string) => serialOf(new X509Certificate(pem).serialNumber);
+
+  test('of a node that is removed is told to the others at once, and to those that come later', async () => {
+    const [{ agent: going, tls }, { agent: other }] = [
+      await enrolled(rest, 'going'),
+      await enrolled(rest, 'other'),
+    ];
+    await rest.call('POST', `/api/nodes/${going.id}/remove/`, { body: { compromised: true } });
+    const serial = serialIn(tls.certificatePem);
+    await until(() => other.revocations.get(serial)?.reason === 'compromised');
+    const { agent: later } = await enrolled(rest, 'later');
+    await until(() => later.revocations.has(serial));
+  });
+
+  test('of a node ends its connection, and is taken no more', async () => {
+    const { agent, tls } = await enrolled(rest, 'revoked');
+    expect((await revoke(serialIn(tls.certificatePem))).status).toBe(200);
+    await status(rest, agent.id, 'FAILED');
+    await until(async () => {
+      const { results } = (await rest.call('GET', '/api/events/?limit=100')).body;
+      return results.some(({ detail_message: text }: { detail_message: string }) =>
+        text.includes('was revoked'),
+      );
+    });
+    expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status).toBe('FAILED');
+  });
+
+  test('of a service is told to the nodes; only an administrator revokes, and the audit tells who did', async () => {
+    const { agent } = await enrolled(rest, 'told');
+    const serial = serialIn((await issue(rest.ca, 'client', ['urn:virtkeep:role:operator'])).certificatePem);
+    for (const role of ['operator', 'auditor', 'backup_service'] as const)
+      expect((await revoke(serial, role)).status).toBe(403);
+    expect((await rest.call('GET', '/api/certificates/', { as: 'auditor' })).status).toBe(403);
+    expect((await revoke(serial)).status).toBe(200);
+    await until(() => agent.revocations.has(serial));
+    const { results } = (await rest.call('GET', '/api/certificates/')).body;
+    expect(results).toContainEqual(
+      expect.objectContaining({ id: serial, kind: 'unknown', reason: 'removed' }),
+    );
+    const audit = (await rest.call('GET', `/api/audit/?limit=100`)).body.results;
+    expect(audit).toContainEqual(
+      expect.objectContaining({ action: 'POST /api/certificates/revoke/', status: 200 }),
+    );
+  });
+
+  test('is never that by which the controller itself is known', async () => {
+    await enrolled(rest, 'any');
+    const pem = await readFile(join(rest.services.config.state_dir, 'pki', 'controller.pem'), 'utf8');
+    const answer = await revoke(serialIn(pem.slice(pem.indexOf('-----BEGIN CERTIFICATE-----'))));
+    expect(keyOf(answer)).toBe('certificate_in_use');
+  });
+
+  test('that the database has forgotten is learnt from the nodes, and nothing that nobody signed', async () => {
+    const { agent, tls } = await enrolled(rest, 'knows');
+    const service = await issue(rest.ca, 'client', ['urn:virtkeep:role:operator']);
+    const serial = serialIn(service.certificatePem);
+    await revoke(serial, 'administrator', { compromised: true });
+    await until(() => agent.revocations.has(serial));
+    // the database is put back to before
+    await rest.services.db.deleteFrom('certificates').where('serial', '=', serial).execute();
+    const forged = { ...agent.revocations.get(serial)!, serial: serialIn(tls.certificatePem) };
+    agent.revocations.set(forged.serial, forged);
+    await agent.stop();
+    await agent.start(tls);
+    const known = async () => (await rest.call('GET', '/api/certificates/')).body.results as { id: string }[];
+    await until(async () => (await known()).some(({ id }) => id === serial));
+    expect(await known()).toContainEqual(expect.objectContaining({ id: serial, reason: 'compromised' }));
+    expect(await known()).toContainEqual(expect.objectContaining({ id: forged.serial, revoked_on: null }));
   });
 });

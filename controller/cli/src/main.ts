@@ -2,6 +2,7 @@
 /** The `virtkeep` command: everything goes through the controller's REST API. */
 import { Command, CommanderError } from 'commander';
 import { addBackup, addBackups } from './commands/backup.ts';
+import { addCertificates } from './commands/certificates.ts';
 import { addGuests } from './commands/guests.ts';
 import { addLists } from './commands/lists.ts';
 import { addLogin } from './commands/login.ts';
@@ -31,6 +32,7 @@ function buildProgram(): Command {
   addBackups(program);
   addRestore(program);
   addTasks(program);
+  addCertificates(program);
   program.addHelpText(
     'after',
     '\nEnvironment: VIRTKEEP_URL, VIRTKEEP_TOKEN, VIRTKEEP_CA.\nExit codes: 0 done, 1 failed, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 cancelled.',

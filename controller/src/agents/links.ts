@@ -33,6 +33,14 @@ export class NodeLinks {
     link.start();
   }
 
+  /** Ends the connection to a node, if there is one, and begins another: what the node shows is judged anew. */
+  async reconnect(nodeId: string): Promise<void> {
+    const target = this.#links.get(nodeId)?.target;
+    if (target === undefined) return;
+    await this.remove(nodeId);
+    await this.add(target);
+  }
+
   async remove(nodeId: string): Promise<void> {
     const link = this.#links.get(nodeId);
     this.#links.delete(nodeId);

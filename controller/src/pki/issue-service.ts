@@ -16,24 +16,35 @@ const NAME = /^[a-z0-9][a-z0-9_.-]{0,62}$/i;
 
 /**
  * Issues a client certificate of a role and writes `<name>.crt` (with the CA below it), `<name>.key` (0600) and
- * `ca.crt` into `outDir`. There is no revocation list, so `days` (1 to 3650) is how long a leaked key can be used.
+ * `ca.crt` into `outDir`. `issued` writes the certificate down before anything is given out, so that it can be revoked. `days` is 1 to `maxDays`.
  * @throws ConfigError with a text for the terminal.
  */
 export async function issueServiceCertificate(
   stateDir: string,
-  options: { role: ServiceRole; name: string; outDir: string; days: number },
+  options: {
+    role: ServiceRole;
+    name: string;
+    outDir: string;
+    days: number;
+    maxDays: number;
+    issued: (certificatePem: string) => Promise<void>;
+  },
 ): Promise<ServiceCertificateFiles> {
   if (!NAME.test(options.name))
     throw new ConfigError(`"${options.name}" cannot be used as a name: letters, digits, "._-", at most 63.`);
-  if (!Number.isInteger(options.days) || options.days < 1 || options.days > 3650)
-    throw new ConfigError('--days must be a whole number from 1 to 3650.');
+  const { days, maxDays } = options;
+  if (!Number.isInteger(days) || days < 1 || days > maxDays)
+    throw new ConfigError(
+      `--days must be a whole number from 1 to ${maxDays} (setting agents.service_certificate_max_days).`,
+    );
   const ca = await ensureCa(stateDir);
   const issued = await issueCertificate(ca, {
     commonName: options.name,
     names: { urns: [roleUrn(options.role)], hosts: [] },
     use: 'client',
-    days: options.days,
+    days,
   });
+  await options.issued(issued.certificatePem);
   const files = {
     certificatePath: join(options.outDir, `${options.name}.crt`),
     keyPath: join(options.outDir, `${options.name}.key`),

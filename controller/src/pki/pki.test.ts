@@ -1,5 +1,5 @@
 import { createHash, randomUUID, X509Certificate } from 'node:crypto';
-import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
@@ -86,11 +86,15 @@ describe('stored certificates', () => {
 
   test('a service certificate bears its role', async () => {
     const outDir = join(dir, 'out');
-    const files = await issueServiceCertificate(dir, { role: 'reader', name: 'metrics', outDir, days: 30 });
+    const written: string[] = [];
+    const issued = async (pem: string) => void written.push(pem);
+    const asked = { role: 'reader' as const, name: 'metrics', outDir, days: 30, maxDays: 365, issued };
+    const files = await issueServiceCertificate(dir, asked);
+    expect(await readFile(files.certificatePath, 'utf8')).toContain(written[0]!.trim());
     expect((await stat(files.keyPath)).mode & 0o777).toBe(0o600);
-    await expect(
-      issueServiceCertificate(dir, { role: 'reader', name: '../x', outDir, days: 30 }),
-    ).rejects.toThrow('cannot be used');
+    await expect(issueServiceCertificate(dir, { ...asked, name: '../x' })).rejects.toThrow('cannot be used');
+    await expect(issueServiceCertificate(dir, { ...asked, days: 366 })).rejects.toThrow('1 to 365');
+    expect(written.length).toBe(1);
   });
 });
 

@@ -8,7 +8,7 @@ import type { NodeCertificate } from '../agents/clients.ts';
 import { type CertificateAuthority, ensureCa, issueCertificate, nodeUrn } from '../pki/index.ts';
 import { openDatabase } from '../store/database.ts';
 import type { Database } from '../store/schema.ts';
-import { CertificateRegister, fingerprintOf } from './certificate-register.ts';
+import { CertificateRegister, certificateRow, fingerprintOf } from './certificate-register.ts';
 
 const NODE = randomUUID();
 const DAY_MS = 86_400_000;
@@ -119,8 +119,12 @@ test('one whose renewal an earlier version lost track of is taken once, one issu
   expect(register.refusal(NODE, shown(pem))).toBeUndefined();
 });
 
-test('what has expired is forgotten', async () => {
-  await register.issued(NODE, await certificate());
+test('one of a service is forgotten when it has expired; those of nodes are kept for what they signed', async () => {
+  const [ofNode, ofService] = [await certificate(), await certificate()];
+  await register.issued(NODE, ofNode);
+  const row = certificateRow(ofService, { kind: 'service', subject: 'metrics', role: 'reader' });
+  await db.insertInto('certificates').values(row).execute();
+  await register.revoke(row.serial, 'removed', row.expires_on);
   await register.prune(new Date(Date.now() + 398 * DAY_MS));
-  expect(await db.selectFrom('certificates').selectAll().execute()).toEqual([]);
+  expect((await register.list()).map(({ serial }) => serial)).toEqual([shown(ofNode).serial]);
 });

@@ -4,6 +4,7 @@
  * shows it. What a newer one has replaced, or what nobody remembers to have issued, is refused, whoever signed it.
  */
 import { X509Certificate } from 'node:crypto';
+import type { RevocationReason } from '@virtkeep/shared/revocations';
 import { serialOf } from '@virtkeep/shared/serials';
 import type { NodeCertificate } from '../agents/clients.ts';
 import type { CertificateRow, Database } from '../store/schema.ts';
@@ -11,11 +12,14 @@ import type { CertificateRow, Database } from '../store/schema.ts';
 /** Certificates begin an hour before they are issued (pki/x509.ts), in whole seconds. */
 const BACKDATED_MS = 3_602_000;
 const UNKNOWN_SERIAL = 'before:';
+/** One that an earlier version issued, or that was issued since the database was put back. */
+const UNKNOWN = { kind: '' as const, subject: '', role: '', fingerprint: '', superseded: 0 };
 
 export class CertificateRegister {
   readonly #db: Database;
   /** Of nodes, by node, oldest first. */
   readonly #ofNodes = new Map<string, CertificateRow[]>();
+  readonly #revoked = new Set<string>();
   /** What each node showed last, when that was taken. */
   readonly #shown = new Map<string, NodeCertificate>();
 
@@ -33,6 +37,63 @@ export class CertificateRegister {
       .orderBy('issued')
       .execute();
     for (const row of rows) this.#rowsOf(row.subject).push(row);
+    for (const { serial } of await this.revoked()) this.#revoked.add(serial);
+  }
+
+  /** All that is known, the newest first. */
+  list(): Promise<CertificateRow[]> {
+    return this.#db.selectFrom('certificates').selectAll().orderBy('issued', 'desc').execute();
+  }
+
+  /** Those that count no more, the latest first. */
+  revoked(): Promise<CertificateRow[]> {
+    return this.#db
+      .selectFrom('certificates')
+      .selectAll()
+      .where('revoked_on', 'is not', null)
+      .orderBy('revoked_on', 'desc')
+      .execute();
+  }
+
+  /**
+   * Lets a certificate count no more, also one of which nothing is known but its serial. What is known to be compromised stays so.
+   * @param unknownUntil until when one is kept of which nothing else is known
+   * @returns whether anything changed
+   */
+  async revoke(serial: string, reason: RevocationReason, unknownUntil: string): Promise<boolean> {
+    const known = await this.#row(serial);
+    if (known?.reason === 'compromised' || known?.reason === reason) return false;
+    const now = new Date().toISOString();
+    const revocation = { revoked_on: now, reason };
+    const row = { ...UNKNOWN, serial, issued: now, expires_on: unknownUntil, ...known, ...revocation };
+    await this.#db
+      .insertInto('certificates')
+      .values(row)
+      .onConflict(conflict => conflict.column('serial').doUpdateSet(revocation))
+      .execute();
+    this.#revoked.add(serial);
+    return true;
+  }
+
+  /** Of a node: every certificate that it was ever given. */
+  async serialsOf(nodeId: string): Promise<string[]> {
+    const rows = await this.#db
+      .selectFrom('certificates')
+      .select('serial')
+      .where('kind', '=', 'node')
+      .where('subject', '=', nodeId)
+      .execute();
+    return rows.map(row => row.serial).filter(serial => !serial.startsWith(UNKNOWN_SERIAL));
+  }
+
+  /** The node whose certificate this is. */
+  async nodeOf(serial: string): Promise<string | undefined> {
+    const row = await this.#row(serial);
+    return row?.kind === 'node' ? row.subject : undefined;
+  }
+
+  #row(serial: string): Promise<CertificateRow | undefined> {
+    return this.#db.selectFrom('certificates').selectAll().where('serial', '=', serial).executeTakeFirst();
   }
 
   /** Writes a node's certificate down: before it leaves, so that the node can show it whatever happens then. */
@@ -44,6 +105,7 @@ export class CertificateRegister {
 
   /** Why a node is not to be believed that shows this certificate; undefined: it is. The authority's signature was checked. */
   refusal(nodeId: string, shown: NodeCertificate): string | undefined {
+    if (this.#revoked.has(shown.serial)) return 'shows a certificate that was revoked';
     const row = this.#find(nodeId, shown);
     if (row === undefined) return 'shows a certificate that was not issued to it by this controller';
     if (row.superseded === 1) return 'shows a certificate that a newer one has replaced';
@@ -68,14 +130,16 @@ export class CertificateRegister {
     }
   }
 
-  /** Forgets what has expired. */
+  /**
+   * Forgets what has expired. Those of nodes stay, two a year and node: what they signed is older than they are, and may yet
+   * turn out to be compromised.
+   */
   async prune(now: Date): Promise<void> {
-    await this.#db.deleteFrom('certificates').where('expires_on', '<', now.toISOString()).execute();
-    for (const [nodeId, rows] of this.#ofNodes)
-      this.#ofNodes.set(
-        nodeId,
-        rows.filter(row => row.expires_on >= now.toISOString()),
-      );
+    await this.#db
+      .deleteFrom('certificates')
+      .where('kind', '!=', 'node')
+      .where('expires_on', '<', now.toISOString())
+      .execute();
   }
 
   #rowsOf(nodeId: string): CertificateRow[] {

@@ -30,6 +30,7 @@ import type { NodeTasks, OperationListener } from './node-tasks.ts';
 import type { OtherNodes } from './other-nodes.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
+import type { RevocationService } from './revocations.ts';
 import { shownSignature, type ToldSignature } from './show-record.ts';
 import type { SnapshotService } from './snapshots.ts';
 import { isFinal } from './task-record.ts';
@@ -38,6 +39,7 @@ import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
 export interface ObserverDeps {
   inventory: Inventory;
   register: CertificateRegister;
+  revocations: RevocationService;
   catalogue: Catalogue;
   tasks: TaskService;
   nodeTasks: NodeTasks;
@@ -134,10 +136,14 @@ export class NodeObserver implements LinkObserver, OperationListener {
     await this.#d.inventory.updateNode(nodeId, { operation_sequence: Number(place.value) }, false);
   }
 
-  connected(nodeId: string): void {
+  connected(nodeId: string, clients: AgentClients): void {
     this.#stopLossTimer(nodeId);
     const { log, nodeTasks } = this.#d;
-    for (const work of [nodeTasks.connected(nodeId), this.#afterConnect(nodeId)])
+    for (const work of [
+      this.#d.revocations.tell(nodeId, clients),
+      nodeTasks.connected(nodeId),
+      this.#afterConnect(nodeId),
+    ])
       work.catch((error: unknown) =>
         log.warn('not everything was done after the node returned', { node: nodeId, error }),
       );

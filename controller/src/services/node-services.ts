@@ -1,4 +1,6 @@
 /** Makes everything that deals with nodes and wires it together; main calls `start` after the server is built. */
+import { X509Certificate } from 'node:crypto';
+import { serialOf } from '@virtkeep/shared/serials';
 import type { AgentTls } from '../agents/clients.ts';
 import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
 import { NodeLinks } from '../agents/links.ts';
@@ -26,6 +28,7 @@ import { NodeService } from './nodes.ts';
 import { OtherNodes } from './other-nodes.ts';
 import { PoolService } from './pools.ts';
 import { RefusedNodes } from './refused-nodes.ts';
+import { RevocationService } from './revocations.ts';
 import type { CoreServices } from './services.ts';
 import { Shares } from './shares.ts';
 import { SnapshotService } from './snapshots.ts';
@@ -34,6 +37,7 @@ import { VdiskService } from './vdisks.ts';
 
 export interface NodeServices {
   nodes: NodeService;
+  revocations: RevocationService;
   pools: PoolService;
   domains: DomainService;
   library: LibraryService;
@@ -82,6 +86,11 @@ export function createNodeServices(
   const inventory = new Inventory(db, ({ kind, id: entityId, action }) =>
     changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) }),
   );
+  const ownSerial = async () => {
+    const { certificatePem } = await ensureControllerCertificate(config.state_dir, ca);
+    return serialOf(new X509Certificate(certificatePem).serialNumber);
+  };
+  const revocations = new RevocationService({ ca, register, links, events, log, ownSerial });
   const refusedNodes = new RefusedNodes(register, inventory, events, log);
   const domainOf = (id: string) => inventory.domains.get(id)?.domain;
   const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
@@ -115,6 +124,7 @@ export function createNodeServices(
     db,
     ca,
     register,
+    revocations,
     links,
     inventory,
     catalogue,
@@ -126,6 +136,7 @@ export function createNodeServices(
   observer.attach({
     inventory,
     register,
+    revocations,
     catalogue,
     tasks,
     nodeTasks,
@@ -149,6 +160,7 @@ export function createNodeServices(
 
   return {
     nodes,
+    revocations,
     pools,
     domains,
     library,
@@ -172,6 +184,7 @@ export function createNodeServices(
       }
       renewal = setInterval(() => {
         void renewer.round();
+        revocations.tellAll();
         register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
       }, RENEWAL_INTERVAL_MS);
       renewal.unref();

@@ -18,6 +18,7 @@ import {
 import type { EventService } from './events.ts';
 import { workOf } from './file-work.ts';
 import type { Inventory, NodeEntry } from './inventory.ts';
+import type { RevocationService } from './revocations.ts';
 import type { TaskService } from './tasks.ts';
 
 export interface NodeRecord {
@@ -47,6 +48,7 @@ export interface NodeServiceDeps {
   db: Database;
   ca: CertificateAuthority;
   register: CertificateRegister;
+  revocations: RevocationService;
   links: NodeLinks;
   inventory: Inventory;
   catalogue: Catalogue;
@@ -137,17 +139,19 @@ export class NodeService {
 
   /**
    * Forgets a node. Its agent keeps running and its VMs are untouched; to come back it is enrolled again. Lost tasks
-   * of the node fail, since nobody will ever tell their outcome.
+   * of the node fail, since nobody will ever tell their outcome. Its certificates count no more.
+   * @param isCompromised others may have its key: the archives it signed prove nothing any more
    * @throws node_not_found, node_has_tasks.
    */
-  async remove(id: string, username: string): Promise<void> {
-    const { inventory, links, tasks, catalogue, events } = this.#deps;
+  async remove(id: string, username: string, isCompromised = false): Promise<void> {
+    const { inventory, links, tasks, catalogue, events, revocations } = this.#deps;
     const { row } = inventory.node(id);
     const open = await tasks.unfinished(id);
     if (open.some(task => task.row.status === 'IN_PROGRESS'))
       throw new VirtkeepError('node_has_tasks', { node: row.verbose_name });
     await forgetEnrolmentsOf(this.#deps.db, id);
     await links.remove(id);
+    await revocations.revokeNode(id, isCompromised ? 'compromised' : 'removed');
     const error = new VirtkeepError('outcome_unknown', { node: row.verbose_name });
     for (const { row: task, entities } of open) {
       const [made] = entities;

@@ -3,6 +3,7 @@ import type { RouteModule } from '../app.ts';
 import { auditRoutes } from './audit.ts';
 import { authRoutes } from './auth.ts';
 import { backupRoutes } from './backups.ts';
+import { certificateRoutes } from './certificates.ts';
 import { domainRoutes } from './domains.ts';
 import { downloadRoutes } from './download.ts';
 import { eventRoutes } from './events.ts';
@@ -28,6 +29,7 @@ export const ROUTES: readonly RouteModule[] = [
   eventRoutes,
   auditRoutes,
   nodeRoutes,
+  certificateRoutes,
   poolRoutes,
   domainRoutes,
   snapshotRoutes,

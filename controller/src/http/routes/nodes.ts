@@ -120,14 +120,22 @@ export const nodeRoutes: RouteModule = (app, services) => {
       config: { access: 'node.manage' },
       schema: {
         tags,
-        summary: 'Forget a node; its agent and its VMs are left as they are',
+        summary: 'Forget a node and revoke its certificates; its agent and its VMs are left as they are',
         params: IdParams,
-        body: body({}),
+        body: body({
+          compromised: Type.Optional(
+            Type.Boolean({
+              description:
+                'others may have had its key: the archives that it signed count as signed by nobody',
+            }),
+          ),
+        }),
         response: { 200: body({}) },
       },
     },
     async request => {
-      await services.nodes.remove(request.params.id, principalOf(request).username);
+      const { compromised } = request.body;
+      await services.nodes.remove(request.params.id, principalOf(request).username, compromised);
       return {};
     },
   );

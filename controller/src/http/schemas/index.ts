@@ -2,6 +2,7 @@
 import type { TSchema } from 'typebox';
 import type { App } from '../app.ts';
 import { IssuedTokenSchema, NewTokenSchema, TokenSchema, UserSchema } from './account.ts';
+import { CertificateSchema } from './certificate.ts';
 import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
@@ -37,6 +38,7 @@ const SCHEMAS: readonly TSchema[] = [
   AuditSchema,
   NodeSchema,
   EnrolmentSchema,
+  CertificateSchema,
   NodeCertificateSchema,
   PoolSchema,
   GuestInfoSchema,

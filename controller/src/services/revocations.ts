@@ -1,0 +1,157 @@
+/**
+ * Certificates that count no more: written down, then told to every agent that is connected, and to each that connects. An agent
+ * answers what it knows; what this database has forgotten since (it was put back) is taken from there, since every entry bears
+ * the authority's signature.
+ */
+import { createPublicKey, X509Certificate } from 'node:crypto';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { isUnimplemented } from '@virtkeep/shared/grpc-status';
+import type { Logger } from '@virtkeep/shared/log';
+import {
+  isGenuine,
+  MAX_REVOCATIONS,
+  type Revocation,
+  type RevocationReason,
+} from '@virtkeep/shared/revocations';
+import { serialOf } from '@virtkeep/shared/serials';
+import type { AgentClients } from '../agents/clients.ts';
+import type { NodeLinks } from '../agents/links.ts';
+import { type CertificateAuthority, signRevocation } from '../pki/index.ts';
+import type { CertificateRow } from '../store/schema.ts';
+import type { CertificateRegister } from './certificate-register.ts';
+import type { EventService } from './events.ts';
+
+export interface CertificateRecord {
+  id: string;
+  kind: 'node' | 'service' | 'unknown';
+  subject: string;
+  role: string;
+  issued: string;
+  expires_on: string;
+  revoked_on: string | null;
+  reason: string | null;
+}
+
+export interface RevocationDeps {
+  ca: CertificateAuthority;
+  register: CertificateRegister;
+  links: NodeLinks;
+  events: EventService;
+  log: Logger;
+  /** Serial of the certificate that this controller shows to the agents. */
+  ownSerial: () => Promise<string>;
+}
+
+/** RFC 5280 bounds a serial number to 20 bytes. */
+const SERIAL = /^[1-9a-f][0-9a-f]{0,39}$/;
+const CALL_TIMEOUT_MS = 30_000;
+
+export class RevocationService {
+  readonly #deps: RevocationDeps;
+  readonly #caEnd: string;
+  /** Signed entries, by what is signed: they are the same for every node. */
+  #signed = new Map<string, Revocation>();
+
+  constructor(deps: RevocationDeps) {
+    this.#deps = deps;
+    this.#caEnd = new X509Certificate(deps.ca.certificatePem).validToDate.toISOString();
+  }
+
+  /** What was issued, and what was revoked. */
+  async list(): Promise<CertificateRecord[]> {
+    return (await this.#deps.register.list()).map(recordOf);
+  }
+
+  /**
+   * Lets a certificate count no more, of a service or a node, known or not. A node that is connected by it is cut off.
+   * @throws certificate_in_use, invalid_field (serial)
+   */
+  async revoke(text: string, reason: RevocationReason, user: string): Promise<void> {
+    const { register, links, ownSerial, events } = this.#deps;
+    const serial = serialOf(text.replaceAll(':', ''));
+    if (!SERIAL.test(serial))
+      throw new VirtkeepError('invalid_field', { field: 'serial', reason: 'is not a serial number in hex' });
+    if (serial === (await ownSerial())) throw new VirtkeepError('certificate_in_use', { id: serial });
+    if (!(await register.revoke(serial, reason, this.#caEnd))) return;
+    const nodeId = await register.nodeOf(serial);
+    if (nodeId !== undefined) await links.reconnect(nodeId);
+    const message = `The certificate ${serial} was revoked`;
+    const entities = nodeId === undefined ? [] : [{ id: nodeId, class: 'node' }];
+    await events.record({ type: 'warning', message, detailMessage: reason, user, entities });
+    this.tellAll();
+  }
+
+  /** All certificates that a node was ever given, since it is removed. */
+  async revokeNode(nodeId: string, reason: RevocationReason): Promise<void> {
+    for (const serial of await this.#deps.register.serialsOf(nodeId))
+      await this.#deps.register.revoke(serial, reason, this.#caEnd);
+    this.tellAll();
+  }
+
+  /** Tells every agent that is connected; who cannot be told is told when it connects, or at the next round. */
+  tellAll(): void {
+    for (const { nodeId, clients } of this.#deps.links.connected()) void this.tell(nodeId, clients);
+  }
+
+  /** Tells one agent, and learns what it knows. Does not reject. */
+  async tell(nodeId: string, clients: AgentClients): Promise<void> {
+    const { log } = this.#deps;
+    try {
+      const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+      const told = await this.#entries();
+      const { revocations } = await clients.node.revoke({ revocations: told }, { signal });
+      if (await this.#learn(revocations)) this.tellAll();
+    } catch (error) {
+      // an agent of an earlier version believes what is signed until it ends
+      if (isUnimplemented(error))
+        log.info('the node knows nothing of revoked certificates', { node: nodeId });
+      else log.warn('revoked certificates not told to the node', { node: nodeId, reason: reasonOf(error) });
+    }
+  }
+
+  async #entries(): Promise<Revocation[]> {
+    const now = new Date().toISOString();
+    const rows = (await this.#deps.register.revoked()).filter(row => this.#until(row) >= now);
+    const signed = new Map<string, Revocation>();
+    for (const row of rows.slice(0, MAX_REVOCATIONS)) {
+      const key = `${row.serial} ${row.reason}`;
+      const entry = { serial: row.serial, reason: row.reason ?? '', until: this.#until(row) };
+      signed.set(key, this.#signed.get(key) ?? signRevocation(this.#deps.ca, entry));
+    }
+    this.#signed = signed;
+    return [...signed.values()];
+  }
+
+  /** What a compromised node signed outlives its certificate, so that entry stays as long as the authority. */
+  #until(row: CertificateRow): string {
+    return row.kind === 'node' && row.reason === 'compromised' ? this.#caEnd : row.expires_on;
+  }
+
+  /** @returns whether any of them was forgotten here. */
+  async #learn(entries: readonly Revocation[]): Promise<boolean> {
+    const { register, links, ca, events } = this.#deps;
+    const known = new Map((await register.revoked()).map(row => [row.serial, row.reason]));
+    const own = await this.#deps.ownSerial();
+    const authority = createPublicKey(ca.certificatePem);
+    let isNew = false;
+    for (const entry of entries.slice(0, MAX_REVOCATIONS)) {
+      const reason = known.get(entry.serial);
+      if (reason === 'compromised' || reason === entry.reason || entry.serial === own) continue;
+      if (!isGenuine(entry, authority)) continue;
+      if (!(await register.revoke(entry.serial, entry.reason as RevocationReason, entry.until))) continue;
+      isNew = true;
+      const nodeId = await register.nodeOf(entry.serial);
+      if (nodeId !== undefined) await links.reconnect(nodeId);
+    }
+    if (isNew) {
+      const message = 'Revoked certificates were learnt from a node: this database had forgotten them';
+      await events.record({ type: 'warning', message });
+    }
+    return isNew;
+  }
+}
+
+function recordOf(row: CertificateRow): CertificateRecord {
+  const { serial: id, kind, subject, role, issued, expires_on, revoked_on, reason } = row;
+  return { id, kind: kind || 'unknown', subject, role, issued, expires_on, revoked_on, reason };
+}
