@@ -17,6 +17,7 @@ const CHAR_TYPES = new Set(['pty', 'null', 'vc', 'spicevmc', 'spiceport', 'qemu-
 const ownEnd: Judge = device => {
   const type = attr(device, 'type') ?? 'pty';
   const sources = children(device, 'source');
+  device.removeAttribute('tty');
   if (CHAR_TYPES.has(type)) {
     // the terminal that a pty had is gone; a channel of SPICE has a name
     for (const source of sources) source.removeAttribute('path');

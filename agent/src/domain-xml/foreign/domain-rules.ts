@@ -3,7 +3,7 @@ import { METADATA_NAMESPACE } from '../metadata.ts';
 import { DEVICES_RULE, isShippedFirmware, LOADER } from './device-rules.ts';
 import { each, el, type Judge, type Rule, text } from './rule.ts';
 
-const LIBOSINFO = 'http://libosinfo.org/xmlns/libvirt/domain/1.0';
+export const LIBOSINFO = 'http://libosinfo.org/xmlns/libvirt/domain/1.0';
 const SWITCH = el('state');
 
 /** The variables are a file that the restore made, and are filled from what the distribution ships. */

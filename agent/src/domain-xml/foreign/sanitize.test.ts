@@ -213,6 +213,17 @@ describe('what an archive of somebody else must not bring to the node', () => {
     expect(leftOut).toEqual([]);
   });
 
+  test('words, comments and instructions among elements hide nothing', () => {
+    const serial = `<serial type='file'><source path='${SECRET}'/></serial>`;
+    const { xml } = sanitizeForeign(
+      domain({ devices: `words<!-- x --><?x y?>${serial}`, more: 'words' }),
+      STRICT,
+    );
+    expect(xml).not.toMatch(/hostile|words|<!--|<\?/);
+    const other = domain({ devices: serial }).replace("type='kvm'", "type='xen'");
+    expect(() => sanitizeForeign(other, STRICT)).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
+  });
+
   test('entities and namespaces of the whole are refused', () => {
     const entity = `<!DOCTYPE d [<!ENTITY x SYSTEM 'file://${SECRET}'>]>${domain({ more: '&x;' })}`;
     expect(() => sanitizeForeign(entity, STRICT)).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
@@ -285,6 +296,14 @@ describe('what stays', () => {
     expect(leftOut).toEqual(['os/nvram', 'devices/disk', 'devices/disk/source']);
     const two = "<memory model='dimm'/><memory model='dimm'/>";
     expect(sanitizeForeign(domain({ devices: two }), OWN).leftOut).toEqual([]);
+  });
+
+  test('an own archive has no second disk, in a namespace or in a list of its own', () => {
+    const devices = disk(`<source file='/pool/top.qcow2'/><x:source xmlns:x='urn:x' file='${SECRET}'/>`);
+    const more = `<devices>${disk(`<source file='${SECRET}'/>`)}</devices>`;
+    const { xml, leftOut } = sanitizeForeign(domain({ devices, more }), OWN);
+    expect(xml).not.toContain('hostile');
+    expect(leftOut).toEqual(['devices/disk/x:source', 'devices']);
   });
 
   test('a device that was looked at stays, and no other one at its target', () => {

@@ -47,7 +47,8 @@ export function sanitizeForeign(
   const { root } = parseXml(xml, rootName, subject);
   if (root.namespaceURI) throw invalid(subject, `the root element <${root.tagName}> has a namespace`);
   const leftOut = new Set<string>();
-  prune(root, RULES[rootName]!, '', { gate, leftOut });
+  if (!prune(root, RULES[rootName]!, '', { gate, leftOut }))
+    throw invalid(subject, `its <${rootName}> is of a kind that is not restored`);
   return { xml: serializeXml(root), leftOut: [...leftOut] };
 }
 
@@ -78,7 +79,11 @@ function prune(element: Element, rule: Rule, path: string, walk: Walk): boolean 
       continue;
     }
     if (own === undefined) {
-      if (!gate.strict || rule.namespaces?.includes(inner.namespaceURI ?? '')) continue;
+      // libvirt takes one of an own name for its own in some places, whatever its namespace
+      const isKept = gate.strict
+        ? rule.namespaces?.includes(inner.namespaceURI ?? '')
+        : !rule.children.has(name);
+      if (isKept) continue;
     } else if (!seen.has(name) || own.many || !(gate.strict || ONCE.has(name))) {
       seen.add(name);
       if (prune(inner, own, at, walk)) continue;
@@ -106,15 +111,15 @@ function pruneAttributes(element: Element, rule: Rule, path: string, { leftOut }
   return true;
 }
 
-/** Text beside elements is only their layout; comments and the like go with it. */
+/** Text beside elements is only their layout; anything else goes, comments and the like, too. */
 function hasAllowedText(element: Element, rule: Rule): boolean {
-  let content = '';
+  let words = '';
   for (const node of Array.from(element.childNodes)) {
-    if (node.nodeType === node.TEXT_NODE || node.nodeType === node.CDATA_SECTION_NODE)
-      content += node.nodeValue ?? '';
-    else if (node.nodeType !== node.ELEMENT_NODE) element.removeChild(node);
+    const isText = node.nodeType === node.TEXT_NODE || node.nodeType === node.CDATA_SECTION_NODE;
+    const content = isText ? (node.nodeValue ?? '').trim() : '';
+    const isKept = isText ? content === '' || rule.text !== false : node.nodeType === node.ELEMENT_NODE;
+    if (!isKept) element.removeChild(node);
+    words += content;
   }
-  const words = content.trim();
-  if (words === '' || rule.text === true) return true;
-  return rule.text !== false && rule.text.includes(words);
+  return typeof rule.text === 'boolean' || words === '' || rule.text.includes(words);
 }

@@ -1,5 +1,5 @@
 import { attr, child, children, remove } from '../dom.ts';
-import { CPU_RULE, DOMAIN_RULE } from './domain-rules.ts';
+import { CPU_RULE, DOMAIN_RULE, LIBOSINFO } from './domain-rules.ts';
 import { el, type Judge, type Rule, text } from './rule.ts';
 
 /** Who deletes the state removes this file. */
@@ -24,6 +24,12 @@ const judgeOverlay: Judge = (disk, gate) => {
   );
 };
 
+/** What the original kept about itself then is not the restored one's. */
+const DOMAIN_OF_STATE: Rule = {
+  ...DOMAIN_RULE,
+  children: new Map([...DOMAIN_RULE.children, ['metadata', { ...el(), namespaces: [LIBOSINFO] }]]),
+};
+
 export const SNAPSHOT_RULE: Rule = el('', {
   name: text(),
   description: text(),
@@ -41,8 +47,8 @@ export const SNAPSHOT_RULE: Rule = el('', {
       always: judgeOverlay,
     },
   }),
-  domain: DOMAIN_RULE,
-  inactiveDomain: DOMAIN_RULE,
+  domain: DOMAIN_OF_STATE,
+  inactiveDomain: DOMAIN_OF_STATE,
   cookie: el('', { cpu: CPU_RULE }),
   // what a revert by libvirt itself made; the restored domain has none of it
   revertDisks: { ...el(), always: () => false },
