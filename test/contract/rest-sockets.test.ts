@@ -2,6 +2,8 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterEach, expect, test } from '@jest/globals';
+import { buildServer } from '../../controller/src/http/server.ts';
+import { serverTls } from '../../controller/src/tls.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 
 let rest: RestApp;
@@ -72,6 +74,28 @@ test.each([
   await start({ request_timeout_s: 0.3 });
   const { ended } = dial(text);
   await ended;
+  await held(0);
+});
+
+test('a client that begins no TLS is let go in time, too', async () => {
+  await start({ request_timeout_s: 0.3 });
+  const { services, ca } = rest;
+  const secure = await buildServer({ services, routes: [], tls: await serverTls(services.config, ca) });
+  await secure.listen({ host: '127.0.0.1', port: 0 });
+  port = (secure.server.address() as AddressInfo).port;
+  await dial().ended;
+  await dial('\u0016\u0003\u0001').ended;
+  await secure.close();
+});
+
+test('a client that asks on and on and takes no answer is let go', async () => {
+  await start({ request_timeout_s: 0.3 });
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  sockets.push(socket);
+  socket.on('error', () => {});
+  socket.pause();
+  socket.write('GET /api/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(300));
+  await once(rest.app.server, 'request');
   await held(0);
 });
 

@@ -1,10 +1,14 @@
 /** How long and how many connections may be held, by whom the controller knows nothing of yet. */
 import type { Server, Socket } from 'node:net';
+import { KiB } from '@virtkeep/shared/units';
 import { addressGroup } from '../auth/address-group.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { App } from './app.ts';
+import { whenClosed } from './closed.ts';
 
 const LONGEST_CHECK_MS = 30_000;
+/** Slower than this nobody has to be served. */
+const SLOWEST_BYTES_PER_S = 64 * KiB;
 
 /** Options of Node's server: a request whose head or body does not arrive in time ends, and its connection with it. */
 export function timeLimits({ limits }: ControllerConfig) {
@@ -38,6 +42,18 @@ export function limitConnections(server: Server, config: ControllerConfig): void
 export function endUnreadRequests(app: App): void {
   app.addHook('onSend', async (request, reply, payload) => {
     if (request.raw.complete === false) reply.header('connection', 'close');
+    return payload;
+  });
+}
+
+/** An answer that nobody takes ends the connection; downloads and streams of events look after themselves. */
+export function endUntakenAnswers(app: App, { limits }: ControllerConfig): void {
+  app.addHook('onSend', async (_request, reply, payload) => {
+    if (typeof payload !== 'string') return payload;
+    const timeMs = (limits.request_timeout_s + payload.length / SLOWEST_BYTES_PER_S) * 1000;
+    const timer = setTimeout(() => reply.raw.destroy(), timeMs);
+    timer.unref();
+    whenClosed(reply.raw, () => clearTimeout(timer));
     return payload;
   });
 }

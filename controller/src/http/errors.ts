@@ -148,7 +148,9 @@ function ajvReason(error: FastifySchemaValidationError): string {
 
 /** What Node's parser refuses before there is a request: broken lines, headers too large, too slow. */
 export function answerClientError(error: Error & { code?: string }, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
+  // without TLS there is nobody to answer: it would wait for a handshake that does not come
+  const withoutTls = (socket as { secureConnecting?: boolean }).secureConnecting === true;
+  if (error.code === 'ECONNRESET' || !socket.writable || withoutTls) {
     socket.destroy();
     return;
   }

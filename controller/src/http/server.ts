@@ -10,7 +10,7 @@ import type { Services } from '../services/services.ts';
 import type { App, RouteModule } from './app.ts';
 import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
-import { endUnreadRequests, limitConnections, timeLimits } from './connections.ts';
+import { endUnreadRequests, endUntakenAnswers, limitConnections, timeLimits } from './connections.ts';
 import { answerClientError, errorHandler, fromValidation } from './errors.ts';
 import { registerIdempotency } from './idempotent.ts';
 import { registerMetrics } from './metrics.ts';
@@ -49,6 +49,7 @@ export async function buildServer({ services, routes, tls }: ServerDeps): Promis
   await registerOpenApi(app);
   await registerProtection(app, services.config);
   endUnreadRequests(app);
+  endUntakenAnswers(app, services.config);
   registerGates(app, services, refuseUnknown);
   registerIdempotency(app, services);
   registerAudit(app, services);
