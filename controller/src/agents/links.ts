@@ -10,6 +10,7 @@ export class NodeLinks {
   readonly #log: Logger;
   readonly #times: LinkTimes;
   readonly #links = new Map<string, NodeLink>();
+  #isStopped = false;
 
   constructor(
     tls: () => Promise<AgentTls>,
@@ -28,6 +29,7 @@ export class NodeLinks {
     const present = this.#links.get(target.id);
     if (present?.target.address === target.address && present.target.name === target.name) return;
     await this.remove(target.id);
+    if (this.#isStopped) return;
     const link = new NodeLink(target, this.#tls, this.#observer, this.#log, this.#times);
     this.#links.set(target.id, link);
     link.start();
@@ -67,6 +69,7 @@ export class NodeLinks {
 
   /** Ends all connections; the nodes keep working. */
   async stop(): Promise<void> {
+    this.#isStopped = true;
     const links = [...this.#links.values()];
     this.#links.clear();
     await Promise.all(links.map(link => link.stop()));

@@ -81,8 +81,8 @@ test('during a renewal the old and every new one is taken, until a newer one was
   const [old, lost, third] = [await certificate(), await certificate(), await certificate()];
   await register.issued(NODE, old);
   // issued and never heard of again: the answer was lost, or one of the two stopped in between
-  await issuedLater(lost);
-  await issuedLater(third);
+  await register.issued(NODE, lost);
+  await register.issued(NODE, third);
   for (const pem of [old, lost, third, old]) expect(register.refusal(NODE, shown(pem))).toBeUndefined();
   await register.connected(NODE);
   expect(register.refusal(NODE, shown(lost))).toBeUndefined();
@@ -94,11 +94,22 @@ test('during a renewal the old and every new one is taken, until a newer one was
   expect(restarted.refusal(NODE, shown(old))).toContain('replaced');
 });
 
-async function issuedLater(pem: string): Promise<void> {
-  const before = new Date().toISOString();
-  while (new Date().toISOString() === before) await new Promise(resolve => setImmediate(resolve));
-  await register.issued(NODE, pem);
-}
+test('a clock that was put back between two renewals lets no old certificate pass for the newer one', async () => {
+  const [old, renewed] = [await certificate(), await certificate()];
+  await register.issued(NODE, old);
+  await db
+    .updateTable('certificates')
+    .set({ issued: new Date(Date.now() + 9 * DAY_MS).toISOString() })
+    .execute();
+  register = new CertificateRegister(db);
+  await register.load();
+  await register.issued(NODE, renewed);
+  expect(register.refusal(NODE, shown(old))).toBeUndefined();
+  await register.connected(NODE);
+  expect(register.refusal(NODE, shown(renewed))).toBeUndefined();
+  await register.connected(NODE);
+  expect(register.refusal(NODE, shown(old))).toContain('replaced');
+});
 
 test('an installation of before goes on with the certificate it has, and with no other after the first connection', async () => {
   const pem = await certificate();

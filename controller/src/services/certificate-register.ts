@@ -99,6 +99,9 @@ export class CertificateRegister {
   /** Writes a node's certificate down: before it leaves, so that the node can show it whatever happens then. */
   async issued(nodeId: string, certificatePem: string): Promise<void> {
     const row = certificateRow(certificatePem, { kind: 'node', subject: nodeId });
+    // which one is newer must not depend on a clock that may be put back
+    const last = this.#rowsOf(nodeId).at(-1);
+    if (last && last.issued >= row.issued) row.issued = new Date(Date.parse(last.issued) + 1).toISOString();
     await this.#db.insertInto('certificates').values(row).execute();
     this.#rowsOf(nodeId).push(row);
   }
