@@ -126,6 +126,8 @@ export const ShownBackupSchema = record('ShownBackup', {
     description: 'what the archive holds, by the names that a download takes',
   }),
   warnings: Type.Array(Type.Object({ key: Type.String(), text: Type.String() }, closed)),
-  xml: Type.String({ description: 'the domain XML of the state' }),
+  xml: Type.String({
+    description: 'the domain XML of the state, without its secrets, which the file itself has',
+  }),
   signature: SignatureSchema,
 });

@@ -75,7 +75,10 @@ export interface ShowBackupResponse {
   file:
     | BackupFile
     | undefined;
-  /** The domain XML of the state. */
+  /**
+   * The domain XML of the state, without its secrets (passwords of displays, names for network storage, arguments of QEMU);
+   * the archive has them.
+   */
   xml: string;
   configuration: BackupConfiguration | undefined;
   warnings: BackupWarning[];
@@ -2456,7 +2459,10 @@ export const BackupServiceDefinition = {
       responseStream: false,
       options: {},
     },
-    /** Reads an archive: configuration of the VM to be restored, with warnings; not tied to this node. */
+    /**
+     * Reads an archive: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
+     * what a restore on this node would leave out, since it does not vouch for the archive.
+     */
     show: {
       name: "Show",
       requestType: ShowBackupRequest as typeof ShowBackupRequest,
@@ -2517,7 +2523,10 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    * Result: {"file": BackupFile as JSON, "state": number of the state that was made}.
    */
   start(request: StartBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
-  /** Reads an archive: configuration of the VM to be restored, with warnings; not tied to this node. */
+  /**
+   * Reads an archive: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
+   * what a restore on this node would leave out, since it does not vouch for the archive.
+   */
   show(request: ShowBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ShowBackupResponse>>;
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
@@ -2545,7 +2554,10 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    * Result: {"file": BackupFile as JSON, "state": number of the state that was made}.
    */
   start(request: DeepPartial<StartBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
-  /** Reads an archive: configuration of the VM to be restored, with warnings; not tied to this node. */
+  /**
+   * Reads an archive: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
+   * what a restore on this node would leave out, since it does not vouch for the archive.
+   */
   show(request: DeepPartial<ShowBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<ShowBackupResponse>;
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
