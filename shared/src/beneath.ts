@@ -20,7 +20,10 @@ export const BACKUPS_DIR = 'backups';
 const MAX_ROOTS = 5_000;
 const roots = new Set<string>();
 
-/** From now on nothing below the `backups/` of this directory is reached through a link. @param pool an absolute path */
+/**
+ * From now on nothing below the `backups/` of this directory is reached through a link, and {@link inPoolDirectory} knows it.
+ * @param pool an absolute path
+ */
 export function guardBackups(pool: string): void {
   if (roots.size < MAX_ROOTS) roots.add(withoutEnd(pool));
 }
@@ -58,6 +61,35 @@ function rootOf(path: string): string | undefined {
   for (let child = withoutEnd(path); child !== '/' && child !== '.'; child = dirname(child))
     if (basename(child) === BACKUPS_DIR && roots.has(dirname(child))) return dirname(child);
   return undefined;
+}
+
+/** The innermost pool in which a path lies. */
+function poolAround(path: string): string | undefined {
+  for (let place = dirname(path); place !== '/' && place !== '.'; place = dirname(place))
+    if (roots.has(place)) return place;
+  return undefined;
+}
+
+/**
+ * Does work in the directory of a path, by a name that stays this very directory's. One that links lead to may be meant as long as
+ * it lies in the innermost pool around the path: that is asked of the kernel about what was opened. A path in no pool is taken as it is.
+ * @throws VirtkeepError path_outside_pool, else as the work does
+ */
+export async function inPoolDirectory<T>(path: string, work: (directory: string) => Promise<T>): Promise<T> {
+  const [root, directory] = [poolAround(path), dirname(path)];
+  if (root === undefined) return work(directory);
+  const held = await fs.open(directory, DIRECTORY_FLAGS);
+  const at = nameOf(held);
+  try {
+    const [there, top] = await Promise.all([fs.readlink(at), fs.realpath(root)]);
+    if (there !== top && !there.startsWith(`${top}/`))
+      throw new VirtkeepError('path_outside_pool', { path, pool: root });
+    return await work(at);
+  } catch (error) {
+    throw renamed(error, at, directory);
+  } finally {
+    await held.close();
+  }
 }
 
 /** Does work on a name in the directory of a path. @throws VirtkeepError path_outside_pool, else as the work does */

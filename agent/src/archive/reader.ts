@@ -216,9 +216,10 @@ export class Archive {
     const member = this.#member(name);
     await this.#exclusive(options.signal, async () => {
       await this.#checkHeader(member);
-      const { mode, existing = false } = options;
+      const { mode, existing = false, mark } = options;
       const target = await openDirect(destPath, mode === undefined ? { existing } : { existing, mode });
       try {
+        if (mark) await requireSame(target, mark, destPath);
         const sha256 = await this.#extractInto(target, member, destPath, options);
         if (options.checkHash === true && digestOf(member) !== null && sha256 !== digestOf(member))
           throw new VirtkeepError('hash_mismatch', { member: name, path: this.path });
@@ -425,4 +426,15 @@ export class Archive {
     this.#queue = mine;
     return await mine;
   }
+}
+
+/** @throws VirtkeepError file_exists */
+async function requireSame(
+  file: FileHandle,
+  mark: { inode: string; bornNs: string },
+  path: string,
+): Promise<void> {
+  const { ino, birthtimeNs } = await file.stat({ bigint: true });
+  if (String(ino) !== mark.inode || String(birthtimeNs) !== mark.bornNs)
+    throw new VirtkeepError('file_exists', { path });
 }

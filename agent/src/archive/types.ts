@@ -101,6 +101,8 @@ export interface ExtractOptions {
   mode?: number;
   /** The file is there, empty, and the caller's: it is written to, and stays on failure. */
   existing?: boolean;
+  /** What tells that file from another that somebody put under its name, which is not written to. */
+  mark?: { inode: string; bornNs: string };
   /** Compare what was written with the recorded SHA-256, when there is one; on a reflinked copy that costs a whole read. */
   checkHash?: boolean;
 }

@@ -11,7 +11,14 @@ export { removeEmptyDirectories } from './directories.ts';
 export { type ElsewhereQuestion, useElsewhere } from './elsewhere.ts';
 export type { ImageDependencies, ImageQuestion } from './judge.ts';
 export { definitionsOf, filesOfDomain, referredTo, savedXml } from './node-files.ts';
-export { type FileMark, fileMarkAt, isOwnFile, makeOwnFile, type OwnFile } from './own-file.ts';
+export {
+  type FileMark,
+  fileMarkAt,
+  isOwnFile,
+  type MakeOptions,
+  makeOwnFile,
+  type OwnFile,
+} from './own-file.ts';
 export { PendingAnswers } from './pending.ts';
 export {
   imagesInUse,

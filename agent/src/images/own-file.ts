@@ -4,8 +4,8 @@
  * made under a random name that is recorded before, gets its real name by a hard link, which never takes the place of
  * another, and is known by its inode and the instant of its birth from then on. What is written goes into that file.
  */
-import { dirname, join } from 'node:path';
-import { link, lstatBig, open } from '@virtkeep/shared/beneath';
+import { basename, dirname, join } from 'node:path';
+import { inPoolDirectory, link, lstatBig, open } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import { newId } from '@virtkeep/shared/ids';
@@ -34,33 +34,47 @@ export interface FileMark {
 /** File systems without hard links (vfat, some CIFS servers). */
 const NO_LINKS = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK']);
 
+/** How an own file is made. */
+export interface MakeOptions {
+  /** Tells on which other files of the operation it is going to stand. */
+  stack?: string | undefined;
+  /** Its name comes from outside: its directory must lie in the pool that the path names. */
+  inPool?: boolean;
+}
+
 /**
  * Makes an empty file of mode 0600, durably declared before it appears.
  * @param declare writes the effect to the journal
- * @param stack tells on which other files of the operation it is going to stand
- * @returns what `declare` answered for the file that is there
- * @throws VirtkeepError file_exists, io_failed, disk_full; then there is nothing of ours
+ * @returns what `declare` answered for the file that is there, and what tells that file from others
+ * @throws VirtkeepError file_exists, io_failed, disk_full, path_outside_pool; then there is nothing of ours
  */
 export async function makeOwnFile<T extends { keep(): void }>(
   path: string,
   declare: (effect: OwnFile) => T,
-  stack?: string,
-): Promise<T> {
-  const claim = join(dirname(path), `.virtkeep-${newId()}.claim`);
-  const claiming = declare({ type: 'file', path, claim });
-  try {
-    const made = await claimName(claim, path);
-    const handle = declare({ type: 'file', path, made, ...(stack !== undefined && { stack }) });
-    await removePath(claim);
-    claiming.keep();
-    return handle;
-  } catch (error) {
-    if (errnoOf(error) === 'EEXIST') {
+  { stack, inPool = false }: MakeOptions = {},
+): Promise<{ handle: T; made: FileMark }> {
+  const name = `.virtkeep-${newId()}.claim`;
+  const claiming = declare({ type: 'file', path, claim: join(dirname(path), name) });
+  const make = async (directory: string) => {
+    const claim = join(directory, name);
+    try {
+      const made = await claimName(claim, join(directory, basename(path)));
+      const handle = declare({ type: 'file', path, made, ...(stack !== undefined && { stack }) });
       await removePath(claim);
-      claiming.keep();
-      throw new VirtkeepError('file_exists', { path });
+      return { handle, made };
+    } catch (error) {
+      if (errnoOf(error) === 'EEXIST') await removePath(claim);
+      throw error;
     }
-    throw fromIoError(error, 'making', path);
+  };
+  try {
+    const result = await (inPool ? inPoolDirectory(path, make) : make(dirname(path)));
+    claiming.keep();
+    return result;
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST') throw fromIoError(error, 'making', path);
+    claiming.keep();
+    throw new VirtkeepError('file_exists', { path });
   }
 }
 

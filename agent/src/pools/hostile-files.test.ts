@@ -1,8 +1,8 @@
 /** What somebody who may write to a pool's backups/ can put there to harm the agent that looks at it. */
 import { execFileSync } from 'node:child_process';
 import {
-  closeSync, ftruncateSync, mkdirSync, mkdtempSync, openSync, readFileSync, realpathSync, rmSync, symlinkSync, truncateSync,
-  writeFileSync, writeSync,
+  closeSync, ftruncateSync, mkdirSync, mkdtempSync, openSync, readFileSync, realpathSync, renameSync, rmSync, statSync,
+  symlinkSync, truncateSync, writeFileSync, writeSync,
 } from 'node:fs'; // biome-ignore format: a list
 import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -11,6 +11,7 @@ import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globa
 import { MiB } from '@virtkeep/shared/units';
 import { lockFile, openArchive } from '../archive/index.ts';
 import { encodeHeader } from '../archive/tar-format.ts';
+import { writeArchive } from '../archive/test-kit.ts';
 import { readImageHeader } from '../disks/index.ts';
 import { summaryOf } from '../workflows/backup-file.ts';
 import { listBackupPaths } from './backup-dir.ts';
@@ -171,4 +172,28 @@ describe('whoever opens one of them', () => {
     pipe('image.qcow2');
     await expect(readImageHeader(at('image.qcow2'))).rejects.toEqual(notAFile);
   });
+});
+
+test('what is restored goes into the file that was made for it, and into none that took its name', async () => {
+  await writeArchive(at('vm.tar'), [{ name: '0001_vda.qcow2', from: Buffer.alloc(8192, 'x') }]);
+  const image = join(dir, 'image');
+  writeFileSync(image, '');
+  const { ino, birthtimeNs } = statSync(image, { bigint: true });
+  const mark = { inode: String(ino), bornNs: String(birthtimeNs) };
+  renameSync(image, join(dir, 'made'));
+  writeFileSync(image, 'of another');
+  const archive = await openArchive(at('vm.tar'), signal);
+  try {
+    const extract = (path: string) =>
+      archive.extractMember('0001_vda.qcow2', path, { signal, existing: true, mark });
+    await expect(extract(image)).rejects.toEqual(expect.objectContaining({ msgKey: 'file_exists' }));
+    expect(readFileSync(image, 'utf8')).toBe('of another');
+    symlinkSync(image, join(dir, 'link'));
+    await expect(extract(join(dir, 'link'))).rejects.toThrow();
+    expect(readFileSync(image, 'utf8')).toBe('of another');
+    await extract(join(dir, 'made'));
+    expect(statSync(join(dir, 'made')).size).toBe(8192);
+  } finally {
+    await archive.close();
+  }
 });

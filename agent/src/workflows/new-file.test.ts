@@ -114,7 +114,7 @@ test('a crash at any moment of making a file leaves nothing of it, and nothing o
 
 test('of a layer it is recorded on which files it may stand', async () => {
   const run = new Run();
-  await makeNewFile(run.context, at('a.qcow2'), true, 'vda');
+  await makeNewFile(run.context, at('a.qcow2'), true, { stack: 'vda' });
   await run.make('b.qcow2');
   const made = run.journal.filter(({ struck }) => !struck).map(({ effect }) => effect);
   expect(made).toMatchObject([{ path: at('a.qcow2'), stack: 'vda' }, { path: at('b.qcow2') }]);

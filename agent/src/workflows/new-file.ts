@@ -3,7 +3,7 @@ import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
-import { makeOwnFile } from '../images/index.ts';
+import { type FileMark, type MakeOptions, makeOwnFile } from '../images/index.ts';
 import type { EffectHandle, OperationContext } from './context.ts';
 
 /** So often somebody else may take an empty directory away that a file was about to be made in. */
@@ -13,21 +13,21 @@ const TRIES = 5;
  * Makes an empty file that must not exist yet, with what is missing of its directory; both are declared before. What is to be
  * in the file is written into it: one that takes its place would not be known as the operation's own.
  * @param keep it goes only when the operation fails
- * @param stack of images that are going to stand on one another, the lowest first
- * @throws VirtkeepError file_exists, io_failed, disk_full
+ * @param options stack: of images that are going to stand on one another, the lowest first
+ * @throws VirtkeepError file_exists, io_failed, disk_full, path_outside_pool
  */
 export async function makeNewFile(
   context: OperationContext,
   path: string,
   keep: boolean,
-  stack?: string,
-): Promise<EffectHandle> {
+  options: MakeOptions = {},
+): Promise<{ handle: EffectHandle; made: FileMark }> {
   if (await exists(path)) throw new VirtkeepError('file_exists', { path });
   const when = keep ? 'failure' : 'always';
   for (let tried = 1; ; tried += 1) {
     await makeDirectoryOf(context, path);
     try {
-      return await makeOwnFile(path, effect => context.effects.begin(effect, when), stack);
+      return await makeOwnFile(path, effect => context.effects.begin(effect, when), options);
     } catch (error) {
       if (tried === TRIES || (await exists(dirname(path)))) throw error;
     }

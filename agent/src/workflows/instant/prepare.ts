@@ -91,7 +91,7 @@ export async function makeOverlays(
     const { virtualSizeBytes: virtualSize } = plan.placement.disks.find(
       ({ disk }) => disk.target === targetDev,
     )!.disk;
-    await makeNewFile(context, overlayPath, true);
+    await makeNewFile(context, overlayPath, true, { inPool: true });
     const backing = { path: UNFINISHED_BACKING, format: 'qcow2' };
     await createImage(overlayPath, { signal, format: 'qcow2', backing, virtualSize });
     await chmod(overlayPath, 0o600).catch(error => {

@@ -112,11 +112,12 @@ async function extractAll(
   context.progress.total(wanted.reduce((sum, file) => sum + (sizes.get(file.member) ?? 0), 0));
   let doneBytes = 0;
   for (const { member, path, keep, stack } of wanted) {
-    const handle = await makeNewFile(context, path, keep, stack);
+    const { handle, made } = await makeNewFile(context, path, keep, { stack, inPool: true });
     if (!keep) passing.set(path, handle);
     await archive.extractMember(member, path, {
       signal: context.signal,
       existing: true,
+      mark: made,
       checkHash: true,
       onProgress: bytes => context.progress.done(doneBytes + bytes),
     });
@@ -174,7 +175,7 @@ async function unpack(
   passing: Extracted['passing'],
 ): Promise<void> {
   const { signal } = context;
-  await makeNewFile(context, path, true);
+  await makeNewFile(context, path, true, { inPool: true });
   await convertImage(packed.path, path, { signal, sourceFormat: 'qcow2', targetFormat: 'raw' });
   await syncFile(path);
   await removePiece(packed.path, passing, signal);
@@ -313,7 +314,7 @@ export async function makeFirmware(
   if (!nvram) return null;
   const named = join(nvramDirectory, `${identity.name}_VARS.fd`);
   const path = (await exists(named)) ? await freePath(nvramDirectory, identity.uuid, '_VARS.fd') : named;
-  await makeNewFile(context, path, true);
+  await makeNewFile(context, path, true, { inPool: true });
   try {
     await writeFile(path, nvram, { flag: 'r+', flush: true });
   } catch (error) {

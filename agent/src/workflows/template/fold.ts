@@ -19,7 +19,7 @@ export async function foldChanges(
   const { former, changed, from } = disk;
   const { signal } = context;
   const { format } = former;
-  await makeNewFile(context, from, true, from);
+  await makeNewFile(context, from, true, { stack: from });
   if (!(await foldShared(context, disk))) {
     const source = { path: changed.path, format: changed.format, layers: changed.layers };
     await copyImage(source, { path: from, format }, signal, onProgress);
@@ -44,7 +44,7 @@ async function foldShared(
   if (!(await shareExtents(former.realPath, from))) return false;
   // the clone's image names the former one, and must not be written to: a copy is merged in its place
   const copy = `${from}.changes`;
-  await makeNewFile(context, copy, false, from);
+  await makeNewFile(context, copy, false, { stack: from });
   if (!(await shareExtents(changed.realPath, copy))) return false;
   await rebaseUnsafe(copy, { path: from, format: 'qcow2' }, { signal });
   await qemuImg('commit', ['-d', '-q', '-f', 'qcow2', '-b', from, copy], { signal });
