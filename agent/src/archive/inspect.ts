@@ -61,7 +61,7 @@ export async function inspect(
   throwIfAborted(signal);
   const file = await openHeld(path, holding);
   try {
-    const found = await inspectOpen(file, signal);
+    const found = await inspectOpen(file, signal, holding === 'none');
     // No manifest at the end: of somebody else, unless an older one of ours describes the beginning.
     const whole = found.manifest !== null && found.fault === undefined;
     if (!whole && holding === 'none' && (await isBeingWritten(file.handle))) throw fileBusy(path);
@@ -97,12 +97,14 @@ const unsupported = (path: string, reason: string) =>
   new VirtkeepError('archive_unsupported', { path, reason });
 const damaged = (path: string, reason: string) => new VirtkeepError('archive_damaged', { path, reason });
 
-async function inspectOpen(file: ArchiveFile, signal: AbortSignal): Promise<Inspection> {
+/** @param isGlance a foreign zstd file, of which a small one may hold terabytes, is not unpacked to list its members */
+async function inspectOpen(file: ArchiveFile, signal: AbortSignal, isGlance: boolean): Promise<Inspection> {
   const { path } = file;
   const base = { file, manifest: null, members: [] };
   const access = await accessOf(file);
   if (typeof access === 'string')
     return { ...base, access: { kind: 'stream', checked: false }, fault: damaged(path, access) };
+  if (access.kind === 'stream' && isGlance) return { ...base, access };
   if (access.kind === 'stream') {
     const { members, checked, fault } = await scanStream(file.handle.fd, path, signal);
     const read = { ...base, access: { ...access, checked }, members: members.map(foreignMember) };

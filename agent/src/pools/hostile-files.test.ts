@@ -150,6 +150,28 @@ describe('a scan', () => {
   });
 });
 
+test('a scan unpacks no foreign archive, however much is in it', async () => {
+  // 32 GiB of zeros in 256 frames that do not tell their size
+  const frame = execFileSync('sh', ['-c', 'head -c 134217728 /dev/zero | zstd -q --no-check']);
+  writeFileSync(
+    at('bomb.tar.zst'),
+    Buffer.concat(Array.from({ length: 256 }, () => Buffer.concat([frame, skippable(65_536)]))),
+  );
+  const before = bytesRead();
+  const catalogue = new Catalogue(readArchive);
+  await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+  expect(catalogue.files(POOL_ID)[0]!.damage).not.toBe('');
+  expect(bytesRead() - before).toBeLessThan(statSync(at('bomb.tar.zst')).size / 2);
+});
+
+/** A frame of zstd that holds nothing. */
+function skippable(bytes: number): Buffer {
+  const frame = Buffer.alloc(8 + bytes);
+  frame.writeUInt32LE(0x184d2a50, 0);
+  frame.writeUInt32LE(bytes, 4);
+  return frame;
+}
+
 describe('whoever opens one of them', () => {
   test.each([
     ['a pipe', () => pipe('x.tar')],
