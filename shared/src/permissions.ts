@@ -57,6 +57,7 @@ const ADMINISTER = [
   'pool.manage',
   'domain.manage',
   'backup.restore_foreign',
+  'backup.sign',
   'library.upload',
 ] as const;
 

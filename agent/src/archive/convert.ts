@@ -7,13 +7,14 @@ import { borrowedLock, type FileLock, lockFile } from './file-lock.ts';
 import { requireReadable, tarSizeOf } from './growth.ts';
 import { type Inspection, inspect } from './inspect.ts';
 import { DATA_ALIGN, END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
-import { digestOf, type MemberRecord } from './manifest.ts';
+import { digestOf, encodeManifest, type Manifest, type MemberRecord } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
 import { checkSize } from './member-writer.ts';
-import { partialPathOf, partialPathsOf } from './names.ts';
+import { isContent, partialPathOf, partialPathsOf } from './names.ts';
 import type { Output } from './output.ts';
+import { type SignManifest, withSignature } from './seal.ts';
 import { writeHashes } from './sidecar.ts';
-import { decodeHeader } from './tar-format.ts';
+import { decodeHeader, encodeHeader } from './tar-format.ts';
 import type { TarSource } from './tar-source.ts';
 import type { ArchiveMember, FinishedArchive, WriterOptions } from './types.ts';
 import { createOutput, publishWithHashes } from './writer.ts';
@@ -31,6 +32,8 @@ export interface ConvertOptions
   lock?: FileLock;
   /** Where the new one is published; must not exist. */
   path: string;
+  /** Signs the new one's newest manifest, whoever vouched for the old one; undefined: it stays what it is. */
+  sign?: SignManifest | undefined;
   /** Bytes of the members done. */
   onProgress?: (bytesDone: number) => void;
 }
@@ -57,6 +60,9 @@ export class ArchiveConverter {
   readonly #lock: FileLock;
   #output: Output | undefined;
   #writtenBytes = 0;
+  /** Of members that had none, by name, when the new archive is signed. */
+  readonly #digests = new Map<string, string>();
+  #signed: { manifest: Manifest; sha256: string } | undefined;
 
   private constructor(options: ConvertOptions, { inspection, source, backupId, lock }: Opened) {
     this.path = options.path;
@@ -99,12 +105,15 @@ export class ArchiveConverter {
     this.#output = output;
     let done = 0;
     let end = 0;
-    for (const member of this.#inspection.members) {
+    const { members } = this.#inspection;
+    const { sign } = this.#options;
+    for (const member of sign ? members.slice(0, -1) : members) {
       await this.#copy(member, end, output, bytes => this.#options.onProgress?.(done + bytes));
       done += member.sizeBytes;
       end = member.dataOffset + roundUp(member.sizeBytes, TAR_BLOCK);
       this.#options.onProgress?.(done);
     }
+    if (sign) await this.#writeSigned(sign, members.at(-1)!, end, output);
     await output.bytes(new Uint8Array(END_BYTES));
     this.#writtenBytes = await output.end();
     await output.close();
@@ -114,7 +123,7 @@ export class ArchiveConverter {
   /** Gives the new archive its name, with its hash file. @throws VirtkeepError file_exists, io_failed */
   async publish(): Promise<FinishedArchive> {
     throwIfAborted(this.#options.signal);
-    const manifest = this.#inspection.manifest!;
+    const manifest = this.#signed?.manifest ?? this.#inspection.manifest!;
     const hashed = manifest.members.some(({ sha256 }) => sha256 !== null);
     if (hashed) await writeHashes(this.partialPath, await this.#records());
     const sha256Path = await publishWithHashes(this.partialPath, this.path, hashed);
@@ -141,10 +150,35 @@ export class ArchiveConverter {
     throwIfAborted(this.#options.signal);
     const { dataOffset, sizeBytes } = member;
     await output.bytes(await this.#header(member, start));
-    if (sizeBytes === 0) return;
+    if (sizeBytes === 0 && !this.#lacksDigest(member)) return;
     if (sizeBytes <= SMALL_BYTES || dataOffset % DATA_ALIGN !== 0)
       await output.bytes(await this.#smallData(member));
     else await this.#bigData(member, output, onProgress);
+  }
+
+  /** The newest manifest with the digests that it lacked: whole, since an earlier one that it continues lacks them, too. */
+  async #writeSigned(sign: SignManifest, own: ArchiveMember, start: number, output: Output): Promise<void> {
+    const former = this.#inspection.manifest!;
+    const members = former.members.map(member => {
+      const digest = this.#digests.get(member.name);
+      return digest === undefined ? member : { ...member, digest };
+    });
+    const manifest = { ...former, members };
+    const bytes = withSignature(encodeManifest(manifest), sign);
+    if (bytes.length > MAX_MANIFEST_BYTES)
+      throw new VirtkeepError('archive_unsupported', {
+        path: this.#options.from,
+        reason: 'its description is too long to be signed as a whole',
+      });
+    const now = new Date(Math.floor(Date.now() / 1000) * 1000);
+    await output.bytes(encodeHeader(own.name, bytes.length, now, own.dataOffset - start));
+    await output.bytes(Buffer.concat([bytes], roundUp(bytes.length, TAR_BLOCK)));
+    this.#signed = { manifest, sha256: createHash('sha256').update(bytes).digest('hex') };
+  }
+
+  /** What a signature stands for has a digest. */
+  #lacksDigest(member: ArchiveMember): boolean {
+    return this.#options.sign !== undefined && digestOf(member) === null && !isContent(member.kind);
   }
 
   async #header(member: ArchiveMember, start: number): Promise<Buffer> {
@@ -168,8 +202,10 @@ export class ArchiveConverter {
       });
     const bytes = await this.#source.read(dataOffset, roundUp(sizeBytes, TAR_BLOCK));
     const content = bytes.subarray(0, sizeBytes);
-    if (expected !== null && createHash('sha256').update(content).digest('hex') !== expected)
-      throw this.#mismatch(name);
+    const lacks = this.#lacksDigest(member);
+    const digest = expected === null && !lacks ? null : createHash('sha256').update(content).digest('hex');
+    if (expected !== null && digest !== expected) throw this.#mismatch(name);
+    if (lacks) this.#digests.set(name, digest!);
     return bytes;
   }
 
@@ -188,15 +224,18 @@ export class ArchiveConverter {
         path: this.#options.from,
         reason: `the frames of "${name}" are not those of this service`,
       });
-    const hash = expected !== null;
+    const lacks = this.#lacksDigest(member);
+    const hash = expected !== null || lacks;
     const job = { source, srcPath: this.#options.from, hash, onProgress, ...(frames && { frames }) };
     const result = await output.data(job);
-    if (hash && result.sha256 !== expected) throw this.#mismatch(name);
+    if (expected !== null && result.sha256 !== expected) throw this.#mismatch(name);
+    if (lacks) this.#digests.set(name, result.sha256!);
   }
 
   /** The members for the hash file, the newest manifest included. */
   async #records(): Promise<MemberRecord[]> {
     const own = this.#inspection.members.at(-1)!;
+    if (this.#signed) return [...this.#signed.manifest.members, { ...own, sha256: this.#signed.sha256 }];
     const bytes = await this.#source.read(own.dataOffset, own.sizeBytes);
     const sha256 = createHash('sha256').update(bytes).digest('hex');
     return [...this.#inspection.manifest!.members, { ...own, sha256 }];

@@ -133,6 +133,40 @@ test.each([false, true])(
   },
 );
 
+test.each([false, true])(
+  'an archive of before is signed when it is converted, into a compressed one: %p',
+  async zstd => {
+    const from = await made(null, { zstd: !zstd });
+    await increment(from, null);
+    const path = dir.at(`${++count}.tar${zstd ? '.zst' : ''}`);
+    const { sign } = signerOf(own);
+    const converter = await ArchiveConverter.open({
+      from,
+      path,
+      compression: zstd ? {} : null,
+      sign,
+      signal,
+    });
+    try {
+      await converter.write();
+      await converter.publish();
+    } finally {
+      await converter.abort();
+    }
+    await opened(path, async archive => {
+      expect(signerOf(other).judge(archive)).toMatchObject({
+        trust: 'fleet',
+        signer: OWN,
+        coversContent: false,
+      });
+      expect((await archive.manifestOfState(1)).states).toHaveLength(1);
+      expect((await archive.verify({ signal })).problems).toEqual([]);
+    });
+    await increment(path, other, 'third');
+    expect(await judged(path)).toMatchObject({ trust: 'fleet', signer: OTHER });
+  },
+);
+
 describe('nobody vouches for an archive', () => {
   const foreign = (reason: string) => ({ trust: 'foreign', reason: expect.stringContaining(reason) });
 

@@ -152,7 +152,7 @@ async function check(
   { source, target, directory, lock }: LockedPlan,
   context: OperationContext,
 ): Promise<Conversion> {
-  const { compress, compressionLevel } = request;
+  const { compress, compressionLevel, sign } = request;
   const stem = basename(source.path).replace(ENDING, '');
   const ending = compress ? '.tar.zst' : '.tar';
   const name = await reserveArchiveName(context, await made(directory), stem, ending);
@@ -162,6 +162,7 @@ async function check(
       lock,
       path: name.path,
       compression: compress ? (compressionLevel === 0 ? {} : { level: compressionLevel }) : null,
+      sign: sign ? dependencies.signer?.sign : undefined,
       signal: context.signal,
       onProgress: bytes => context.progress.done(bytes),
       ...(dependencies.compressionWorkers !== undefined && { workers: dependencies.compressionWorkers }),

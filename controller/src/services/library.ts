@@ -140,7 +140,7 @@ export class LibraryService {
   async recompress(
     id: string,
     compress: boolean,
-    options: { datapool?: string; level?: number },
+    options: { datapool?: string; level?: number; sign?: boolean },
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
@@ -158,6 +158,7 @@ export class LibraryService {
       compress,
       compressionLevel: options.level ?? 0,
       poolId: options.datapool ?? '',
+      sign: options.sign ?? false,
     };
     const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
     return this.#nodeTasks.start({

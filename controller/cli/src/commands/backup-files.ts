@@ -73,6 +73,8 @@ function damageText(filename: string, { problems, restorable_states: states }: V
   return [`${filename} is damaged:`, ...lines, restorable].join('\n');
 }
 
+const SIGN = 'have the node vouch for the new file, whoever vouched for the old one (administrators only)';
+
 function addConversions(backups: Command): void {
   const convert = async (
     action: string,
@@ -87,6 +89,7 @@ function addConversions(backups: Command): void {
       const body = {
         ...(pool ? { datapool: pool.id } : {}),
         ...(options.level ? { level: options.level } : {}),
+        ...(options.sign ? { sign: true } : {}),
       };
       const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, json);
       const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
@@ -99,10 +102,12 @@ function addConversions(backups: Command): void {
     .description('compress a plain backup with zstd')
     .option('--pool <pool>', 'data pool for the new file (default: in place of the old one)')
     .option('--level <level>', '1 to 9', level)
+    .option('--sign', SIGN)
     .action((word: string, options, command: Command) => convert('compress', word, options, command));
   backups
     .command('unpack <backup>')
     .description('make a plain backup of a compressed one')
     .option('--pool <pool>', 'data pool for the new file (default: in place of the old one)')
+    .option('--sign', SIGN)
     .action((word: string, options, command: Command) => convert('unpack', word, options, command));
 }

@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { requirePermission } from '../../auth/principal.ts';
 import { FILE_STATUSES, FILE_TYPES } from '../../services/file-record.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
@@ -90,9 +91,22 @@ const Target = Type.Optional(
   Type.String({ ...Uuid, description: 'pool of the new file; default: in place of the old one' }),
 );
 const Level = Type.Optional(Type.Integer({ minimum: 1, maximum: 9, description: 'of zstd; default 3' }));
+const Sign = Type.Optional(
+  Type.Boolean({
+    description:
+      'have the node vouch for the new file, whoever vouched for the old one: for backups made before there were signatures. ' +
+      'Look at show-backup first; it needs the permission backup.sign',
+  }),
+);
 const CONVERSIONS = {
-  compress: { summary: 'Compress a plain backup with zstd', body: body({ datapool: Target, level: Level }) },
-  unpack: { summary: 'Make a plain backup of a compressed one', body: body({ datapool: Target }) },
+  compress: {
+    summary: 'Compress a plain backup with zstd',
+    body: body({ datapool: Target, level: Level, sign: Sign }),
+  },
+  unpack: {
+    summary: 'Make a plain backup of a compressed one',
+    body: body({ datapool: Target, sign: Sign }),
+  },
 };
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
 
@@ -111,8 +125,9 @@ function conversion(app: App, services: Services, action: 'compress' | 'unpack')
     },
     (request, reply) => {
       const { id } = request.params as { id: string };
-      const options = request.body as { datapool?: string; level?: number };
+      const options = request.body as { datapool?: string; level?: number; sign?: boolean };
       const user = principalOf(request);
+      if (options.sign) requirePermission(user, 'backup.sign');
       return runTask(services, request, reply, {
         start: taskId => services.library.recompress(id, action === 'compress', options, user, taskId),
       });

@@ -168,6 +168,8 @@ export interface RecompressBackupRequest {
   compressionLevel: number;
   /** Pool of the new file; empty: where the file is, in its place. */
   poolId: string;
+  /** The new file is signed by this node, whoever vouched for the old one. */
+  sign: boolean;
 }
 
 export interface DownloadBackupRequest {
@@ -2062,7 +2064,15 @@ export const DeleteBackupRequest: MessageFns<DeleteBackupRequest> = {
 };
 
 function createBaseRecompressBackupRequest(): RecompressBackupRequest {
-  return { operationId: "", file: undefined, fileId: "", compress: false, compressionLevel: 0, poolId: "" };
+  return {
+    operationId: "",
+    file: undefined,
+    fileId: "",
+    compress: false,
+    compressionLevel: 0,
+    poolId: "",
+    sign: false,
+  };
 }
 
 export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
@@ -2084,6 +2094,9 @@ export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
     }
     if (message.poolId !== "") {
       writer.uint32(50).string(message.poolId);
+    }
+    if (message.sign !== false) {
+      writer.uint32(56).bool(message.sign);
     }
     return writer;
   },
@@ -2149,6 +2162,14 @@ export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
             message.poolId = reader.string();
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.sign = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2185,6 +2206,7 @@ export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
         : isSet(object.pool_id)
         ? globalThis.String(object.pool_id)
         : "",
+      sign: isSet(object.sign) ? globalThis.Boolean(object.sign) : false,
     };
   },
 
@@ -2208,6 +2230,9 @@ export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
     if (message.poolId !== "") {
       obj.poolId = message.poolId;
     }
+    if (message.sign !== false) {
+      obj.sign = message.sign;
+    }
     return obj;
   },
 
@@ -2224,6 +2249,7 @@ export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
     message.compress = object.compress ?? false;
     message.compressionLevel = object.compressionLevel ?? 0;
     message.poolId = object.poolId ?? "";
+    message.sign = object.sign ?? false;
     return message;
   },
 };
