@@ -55,6 +55,8 @@ const TABLE: Record<string, string> = {
   'PUT /api/nodes/{id}/': 'A',
   'POST /api/nodes/enroll/': EVERYBODY,
   'POST /api/nodes/{id}/remove/': 'A',
+  'GET /api/certificates/': 'A',
+  'POST /api/certificates/revoke/': 'A',
   'GET /api/data-pools/': USERS,
   'GET /api/data-pools/{id}/': USERS,
   'PUT /api/data-pools/{id}/': 'A',
