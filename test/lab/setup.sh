@@ -19,7 +19,7 @@ say() { printf 'setup: %s\n' "$*"; }
 packages=(
   ca-certificates cpio e2fsprogs faketime g++ iproute2 kmod libarchive-tools libvirt-clients libvirt-daemon
   libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssh-client openssl ovmf procps python3 qemu-system-x86 qemu-utils
-  seabios swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
+  seabios strace swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
 )
 bench_packages=(virtnbdbackup)
 
