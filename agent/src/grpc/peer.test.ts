@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { type CallContext, Metadata, type ServerMiddlewareCall } from 'nice-grpc-common';
-import { permissionMiddleware, roleOf } from './peer.ts';
+import type { Revocations } from '../enroll/revocations.ts';
+import { permissionMiddleware, revocationMiddleware, roleOf } from './peer.ts';
 
 test.each([
   ['URI:urn:virtkeep:role:controller, DNS:controller.example', 'controller'],
@@ -37,4 +38,49 @@ test('an operator attaches disks of the node, and names no file of another', asy
   await expect(called('operator', { diskId: 'd', source })).rejects.toEqual(
     expect.objectContaining({ msgKey: 'peer_not_allowed' }),
   );
+});
+
+/** A call of nobody, whose answers are these, through the check for revoked certificates. */
+function answersOf(answers: () => AsyncGenerator<unknown>, revocations: Partial<Revocations> = {}) {
+  const check = revocationMiddleware({
+    unreadable: false,
+    isRevoked: () => false,
+    whenRevoked: () => () => {},
+    ...revocations,
+  } as Revocations);
+  const call = { request: {}, next: answers } as never;
+  const context = { metadata: { get: () => undefined }, signal: new AbortController().signal } as never;
+  return check(call, context) as AsyncGenerator<unknown>;
+}
+
+test('a stream that its reader leaves is closed, with what it holds', async () => {
+  let isClosed = false;
+  const stream = answersOf(async function* () {
+    try {
+      for (let i = 0; ; i++) yield i;
+    } finally {
+      isClosed = true;
+    }
+  });
+  await stream.next();
+  await stream.return(undefined);
+  expect(isClosed).toBe(true);
+});
+
+test('a call that never answers ends when its certificate is revoked', async () => {
+  let revoke = () => {};
+  const stream = answersOf(
+    async function* () {
+      yield await new Promise(() => {});
+    },
+    {
+      whenRevoked: (_serial, told) => {
+        revoke = told;
+        return () => {};
+      },
+    },
+  );
+  const ended = expect(stream.next()).rejects.toMatchObject({ msgKey: 'peer_revoked' });
+  revoke();
+  await ended;
 });

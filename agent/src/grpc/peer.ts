@@ -55,8 +55,8 @@ export function revocationMiddleware(revocations: Revocations): ServerMiddleware
     const ended = new AbortController();
     const forget = revocations.whenRevoked(serial, () => ended.abort(refused()));
     const signal = AbortSignal.any([context.signal, ended.signal]);
+    const answers = call.next(call.request, { ...context, signal });
     try {
-      const answers = call.next(call.request, { ...context, signal });
       // whatever its work does: the peer gets nothing more
       for (;;) {
         const answer = await orAborted<IteratorResult<unknown>>(answers.next(), ended.signal);
@@ -65,6 +65,10 @@ export function revocationMiddleware(revocations: Revocations): ServerMiddleware
       }
     } finally {
       forget();
+      const closed = answers.return(undefined as never);
+      // what a revoked one waits for may never come; its work hears of it by the signal
+      if (ended.signal.aborted) closed.catch(() => {});
+      else await closed;
     }
   };
 }
