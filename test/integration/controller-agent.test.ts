@@ -162,6 +162,29 @@ test('backup, show, verify, restore, remove', async () => {
   expect(existsSync(String(file.path))).toBe(false);
 });
 
+test('an archive stays signed when it is extended, and one that was changed before stays without', async () => {
+  const { entity: file } = await rest.action('/api/domains/backup/', {
+    domain: domainId,
+    datapool: bulk,
+    can_be_incremental: true,
+  });
+  const extend = () => rest.action('/api/domains/backup/', { domain: domainId, backup: file });
+  const shown = () =>
+    rest.ok<{ signature: Json; members: Json[] }>('POST', '/api/domains/show-backup/', { file });
+  await extend();
+  expect((await shown()).signature).toMatchObject({ trust: 'own' });
+  const { path } = await rest.get<{ path: string }>(`/api/library/${file}/`);
+  const bytes = await readFile(path);
+  bytes.write('"name": "tinx"', bytes.lastIndexOf('"name": "tiny"'));
+  await writeFile(path, bytes);
+  const { task } = await extend();
+  expect(task.detail.message).toContain('stays without a signature');
+  const { signature, members } = await shown();
+  expect(signature).toMatchObject({ trust: 'foreign', reason: 'it is not signed' });
+  expect(members.map(({ name }) => name)).toContain('0003_tiny.xml');
+  await rest.action(`/api/library/${file}/remove/`);
+});
+
 test('an archive that somebody changed in its pool is restored by an administrator only, and said to be so', async () => {
   const { entity: file } = await rest.action('/api/domains/backup/', { domain: domainId, datapool: bulk });
   const shown = () => rest.ok<Json>('POST', '/api/domains/show-backup/', { file });

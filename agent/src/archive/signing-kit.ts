@@ -1,5 +1,5 @@
 import 'reflect-metadata';
-import { randomBytes } from 'node:crypto';
+import { createPrivateKey, randomBytes, sign } from 'node:crypto';
 import {
   BasicConstraintsExtension,
   PemConverter,
@@ -13,6 +13,9 @@ const DAY_MS = 86_400_000;
 
 /** An authority of tests, and certificates of nodes under it. */
 export interface TestAuthority {
+  caPem: string;
+  /** A signature of the authority's own, base64. */
+  signBytes(bytes: Buffer): string;
   node(id: string, options?: { days?: number; urns?: string[] }): Promise<SigningIdentity>;
 }
 
@@ -33,7 +36,12 @@ export async function testAuthority(): Promise<TestAuthority> {
     signingAlgorithm: ALGORITHM,
     extensions: [new BasicConstraintsExtension(true, 0, true)],
   });
+  const caKey = createPrivateKey(
+    PemConverter.encode(await crypto.subtle.exportKey('pkcs8', keys.privateKey), 'PRIVATE KEY'),
+  );
   return {
+    caPem: ca.toString('pem'),
+    signBytes: bytes => sign('sha256', bytes, caKey).toString('base64'),
     async node(nodeId, { days = 1, urns = [`urn:virtkeep:node:${nodeId}`] } = {}) {
       const { privateKey, publicKey } = await newKeys();
       const certificate = await X509CertificateGenerator.create({
