@@ -1,10 +1,10 @@
 // Archives made to reach the node through who restores them: shown, restored, started, reverted, freed of their states and
-// removed. Here all attacks that can be made at once, and what they are after is watched; `make soak` makes each alone and records
+// removed. Here all attacks that can be made at once, and what they are after is watched; `make soak` makes each alone, and records
 // everything that libvirtd, QEMU and the agent open, make and remove.
 import { readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import { CORPUS, liveWatched } from './hostile-corpus.ts';
+import { CORPUS, liveWatched, TOGETHER } from './hostile-corpus.ts';
 import { HostileLab, together } from './hostile-lab.ts';
 import { WorkflowLab } from './workflow-lab.ts';
 
@@ -26,22 +26,7 @@ test('what is read outside of the pools is noticed', () => {
   expect(hostile.unsealed()).toEqual(['secret']);
 });
 
-test.each([
-  [
-    'somebody else',
-    [
-      'devices on files',
-      'a share of a directory',
-      'a second list of devices',
-      'a kernel',
-      'firmware',
-      'an emulator',
-      'arguments of QEMU',
-      'an image that is another disk',
-    ],
-  ],
-  ['the node itself', ['the memory of a state', 'drives of a state', 'a dotted path of an image']],
-])('nothing outside of the pools is touched by an archive of %s', async (_whose, names) => {
+test.each(TOGETHER)('nothing outside of the pools is touched by an archive of %s', async (_whose, names) => {
   const attacks = names.map(name =>
     CORPUS[name]!(file => join(hostile.outside, file), hostile.pool, hostile),
   );

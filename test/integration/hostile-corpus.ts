@@ -111,6 +111,24 @@ export const CORPUS: Record<
   }),
 };
 
+/** Those that can be made at once, by who seems to have made the archive. */
+export const TOGETHER: [string, string[]][] = [
+  [
+    'somebody else',
+    [
+      'devices on files',
+      'a share of a directory',
+      'a second list of devices',
+      'a kernel',
+      'firmware',
+      'an emulator',
+      'arguments of QEMU',
+      'an image that is another disk',
+    ],
+  ],
+  ['the node itself', ['the memory of a state', 'drives of a state', 'a dotted path of an image']],
+];
+
 /** Where the agent, libvirtd and QEMU may read: the system's own files. */
 const SYSTEM = /^\/(usr|lib|lib64|lib32|bin|sbin|etc|proc|sys|dev|run)(\/|$)|^\/$/;
 /** Where they also write: their own directories, which are this test's own. */

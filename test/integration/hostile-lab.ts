@@ -61,9 +61,7 @@ export class HostileLab {
   constructor(lab: WorkflowLab, outside: string) {
     this.#lab = lab;
     this.outside = outside;
-    mkdirSync(outside, { recursive: true });
-    for (const name of CANARIES) writeFileSync(join(outside, name), 'of the node\n'.repeat(6000));
-    writeFileSync(join(outside, 'emulator'), '#!/bin/sh\nexec qemu-system-x86_64 "$@"\n', { mode: 0o755 });
+    this.seal();
     const pool = this.pool;
     symlinkSync(join(outside, 'secret'), join(pool, 'link.iso'));
     symlinkSync(outside, join(pool, 'link'));
@@ -175,9 +173,17 @@ export class HostileLab {
     return { warnings: said, failed };
   }
 
-  /** Lets each look at what is outside be seen: where none was since, the time of the last one is the one given here. */
+  /** Makes what is outside anew, so that each look at it is seen: the time of the last one is the one given here. */
   seal(): void {
-    for (const name of readdirSync(this.outside)) utimesSync(join(this.outside, name), 1, Date.now() / 1000);
+    this.remove();
+    mkdirSync(this.outside, { recursive: true });
+    for (const name of CANARIES) {
+      const path = join(this.outside, name);
+      const text =
+        name === 'emulator' ? '#!/bin/sh\nexec qemu-system-x86_64 "$@"\n' : 'of the node\n'.repeat(6000);
+      writeFileSync(path, text, { mode: 0o755 });
+      utimesSync(path, 1, Date.now() / 1000);
+    }
   }
 
   /** What was read, changed, made or removed outside since `seal`. */
