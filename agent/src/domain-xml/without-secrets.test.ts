@@ -31,6 +31,7 @@ test('all else is shown as it is, the id of a secret included', () => {
   const shown = withoutSecrets(LIVE_XML);
   expect(shown).toContain(`<secret type="ceph" uuid="${UUID}"/>`);
   expect(shown).toContain('<qemu:arg value="hidden"/>');
-  const cmdline = '<domain><name>vm</name><os><cmdline>console=ttyS0 keymap=de quiet</cmdline></os></domain>';
+  const cmdline =
+    "<domain type='kvm'>\n <name>vm</name><os><cmdline>console=ttyS0 keymap=de </cmdline></os></domain>\n";
   expect(withoutSecrets(cmdline)).toBe(cmdline);
 });
