@@ -75,7 +75,7 @@ export const CORPUS: Record<
   'drives of a state': at => ({
     trust: 'own',
     state: {
-      devices: `${drive(at('secret'))}${drive(at('secret'), 'floppy', 'fda')}${disk(at('secret'), 'vdb')}${drive(at('secret'), 'lun', 'sdb')}`,
+      devices: `${drive(at('secret'))}${drive(at('secret'), 'floppy', 'fda')}${disk(at('secret'), 'vdb')}`,
     },
   }),
   'devices of a state': at => ({

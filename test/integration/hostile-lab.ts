@@ -273,9 +273,11 @@ function stateXml(uuid: string, hostile: Hostile): string {
     devices = hostile.devices ?? '',
     more = '',
   } = hostile.state ?? {};
-  return `<domainsnapshot><name>${STATE}</name><state>shutoff</state><creationTime>${CREATED_UNIX}</creationTime>
+  const targets = [...devices.matchAll(/<target dev='(\w+)' bus/g)].map(([, target]) => target);
+  const others = targets.map(target => `<disk name='${target}' snapshot='no'/>`).join('');
+  return `<domainsnapshot><name>${STATE}</name><state>${hostile.state?.memory ? 'running' : 'shutoff'}</state><creationTime>${CREATED_UNIX}</creationTime>
   ${memory}
-  <disks><disk name='vda' snapshot='external' type='file'><driver type='qcow2'/><source file='${FORMER[1]}'/></disk></disks>
+  <disks><disk name='vda' snapshot='external' type='file'><driver type='qcow2'/><source file='${FORMER[1]}'/></disk>${others}</disks>
   ${domainXml(uuid, { ...hostile, devices }, FORMER[0])}${more}
 </domainsnapshot>`;
 }

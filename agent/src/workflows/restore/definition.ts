@@ -160,9 +160,9 @@ export function restoredState(
     if (kept) applyOverlay(disk, layerPath(placed.get(kept.disk)!, kept.index + 1));
     else remove(disk);
   }
-  dropForeignEntries(root);
   dropTag(root);
-  return sanitizeForeign(serializeXml(root), gateOf(input, memories), 'domainsnapshot');
+  const { xml, leftOut } = sanitizeForeign(serializeXml(root), gateOf(input, memories), 'domainsnapshot');
+  return { xml: withoutForeignEntries(xml), leftOut };
 }
 
 /** The overlay that a state made on a disk. */
@@ -181,14 +181,13 @@ function dropTag(root: Parameters<typeof child>[0]): void {
 }
 
 /** `<disks>` may only name disks of the domain in the same XML. */
-function dropForeignEntries(root: Parameters<typeof child>[0]): void {
+function withoutForeignEntries(xml: string): string {
+  const { root } = parseXml(xml, 'domainsnapshot', 'the saved state to be restored');
   const domain = child(root, 'domain');
-  if (!domain) return;
+  if (!domain) return xml;
   const targets = new Set(childrenAt(domain, 'devices/disk').map(disk => attr(child(disk, 'target'), 'dev')));
-  const holder = child(root, 'disks');
-  for (const disk of holder ? children(holder, 'disk') : []) {
-    if (!targets.has(attr(disk, 'name'))) remove(disk);
-  }
+  for (const disk of childrenAt(root, 'disks/disk')) if (!targets.has(attr(disk, 'name'))) remove(disk);
+  return serializeXml(root);
 }
 
 /**
