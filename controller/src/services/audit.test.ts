@@ -48,6 +48,31 @@ test('the same refusal is one record with a count, what was done is always a rec
   ]);
 });
 
+const guess = (name: number, address = '10.0.0.1', part: Partial<AuditEntry> = {}) =>
+  audit.record(
+    entry({ userId: null, username: '(unknown)', subject: `name ${name}`, status: 401, address, ...part }),
+  );
+
+test('whoever guesses at ever other names fills the audit from no place, and from all places together', async () => {
+  for (let name = 0; name < 200; name += 1) await guess(name);
+  expect((await all()).length).toBeLessThan(30);
+  expect((await all()).reduce((sum, [, count]) => sum + count!, 0)).toBe(200);
+  for (let name = 0; name < 1000; name += 1) await guess(name, `10.0.${name % 200}.1`);
+  expect((await audit.list({ descending: false, limit: 1000, offset: 0 })).count).toBeLessThan(250);
+});
+
+test('what is told of many guesses names no user, whether there is one or not', async () => {
+  for (let name = 0; name < 21; name += 1) await guess(name);
+  await guess(30, '10.0.0.1', { userId: 'u', username: 'u' });
+  await guess(31, '10.0.0.1', { status: 429, userId: 'u', username: 'u', entityId: 'u' });
+  await guess(32, '10.0.0.1', { status: 429 });
+  const { records } = await audit.list({ descending: false, limit: 100, offset: 20 });
+  expect(records.map(({ user, entity, count }) => [user, entity, count])).toEqual([
+    [{ id: null, username: '(several)' }, null, 2],
+    [{ id: null, username: '(several)' }, null, 2],
+  ]);
+});
+
 test('is bounded in number: the oldest go', async () => {
   for (let time = 0; time < 8; time += 1) await audit.record(entry({ status: 200 + time }));
   expect(await audit.cut()).toBe(3);

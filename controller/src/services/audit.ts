@@ -9,6 +9,7 @@ import type { AuditRow, Database } from '../store/schema.ts';
 import { RepeatedRefusals } from './repeated-refusals.ts';
 import { withoutSecretArguments } from './secret-arguments.ts';
 import { nextSequence } from './sequence.ts';
+import { Strangers } from './strangers.ts';
 
 export interface AuditEntry {
   userId: string | null;
@@ -25,7 +26,7 @@ export interface AuditEntry {
   body: unknown;
   /** Fields of the body that come first where not all of it can be kept. */
   knownFields?: readonly string[];
-  /** Tells users apart whose names are not written down. */
+  /** Whom somebody without a login wanted to be, known or not. */
   subject?: string;
 }
 
@@ -61,6 +62,9 @@ export interface AuditFilter {
 const MAX_REQUEST_CHARACTERS = 8192;
 /** Refusals that say nothing of the thing that was asked for. */
 const REFUSALS = new Set([400, 401, 403, 404, 405, 429]);
+const TOO_MANY = 429;
+/** No user's name, and no address. */
+const SEVERAL = '(several)';
 const CUT_AFTER = 1000;
 /** What a guest is given to read may be a secret, whatever it is called. */
 const GUEST_CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys', 'unattend']);
@@ -69,6 +73,7 @@ export class AuditService {
   readonly #db: Database;
   readonly #maxRecords: number;
   readonly #refusals = new RepeatedRefusals();
+  readonly #strangers = new Strangers();
   #sinceCut = 0;
 
   /** @param maxRecords the oldest go when there are more */
@@ -78,9 +83,10 @@ export class AuditService {
   }
 
   /** Writes it down, or counts it where the same refusal stands already. */
-  async record(entry: AuditEntry): Promise<void> {
+  async record(asked: AuditEntry): Promise<void> {
     const now = new Date();
     const id = newId();
+    const entry = this.#toldApart(asked, now);
     const kind = refusalKind(entry);
     if (kind !== undefined && this.#refusals.meet(kind, id, now)) return;
     try {
@@ -89,6 +95,16 @@ export class AuditService {
       if (kind !== undefined) this.#refusals.forget(kind);
       throw error;
     }
+  }
+
+  /** Of refused strangers only as much as does not fill the log; who is told apart no longer is several. */
+  #toldApart(entry: AuditEntry, now: Date): AuditEntry {
+    if (entry.subject === undefined || !REFUSALS.has(entry.status)) return entry;
+    const subject = entry.status === TOO_MANY ? undefined : entry.subject;
+    const told = this.#strangers.meet(addressGroup(entry.address), subject, now);
+    if (told.subject !== undefined) return entry;
+    const several = { subject: SEVERAL, userId: null, username: SEVERAL, entityId: null };
+    return { ...entry, ...several, address: told.place === undefined ? SEVERAL : entry.address };
   }
 
   async #write(entry: AuditEntry, id: string, now: Date): Promise<void> {
