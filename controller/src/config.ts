@@ -3,6 +3,8 @@ import { isAbsolute } from 'node:path';
 import { loadConfig } from '@virtkeep/shared/config';
 import { z } from 'zod';
 
+export const MAX_TOKEN_LIFETIME_S = 30 * 86_400;
+
 const seconds = (fallback: number, max = 86_400) => z.number().positive().max(max).default(fallback);
 const absolutePath = z.string().refine(isAbsolute, 'must be an absolute path');
 const port = z.number().int().min(0).max(65_535);
@@ -26,7 +28,7 @@ const tlsSchema = z
   });
 
 const authSchema = z.strictObject({
-  token_lifetime_s: seconds(8 * 3600, 30 * 86_400),
+  token_lifetime_s: seconds(8 * 3600, MAX_TOKEN_LIFETIME_S),
   integration_token_max_days: z.number().int().min(1).max(36_500).default(365),
 });
 

@@ -7,6 +7,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { type Role, roleAllows } from '@virtkeep/shared/permissions';
 import type { TokenClaims, TokenSigner } from '../auth/jwt.ts';
 import type { Principal } from '../auth/principal.ts';
+import { MAX_TOKEN_LIFETIME_S } from '../config.ts';
 import { isUniqueViolation } from '../store/dialect.ts';
 import type { Database, TokenRow, UserRow } from '../store/schema.ts';
 import type { PasswordChecks } from './password-checks.ts';
@@ -31,6 +32,11 @@ const REFRESH_LIMIT_MS = 7 * 86_400_000;
 /** `last_used` is for people: it is not written at each request. */
 const LAST_USED_STEP_MS = 60_000;
 const DAY_MS = 86_400_000;
+/**
+ * After this no token of a login is left, however long `auth.token_lifetime_s` was when it was made; a day more, as a login
+ * begins a little before its token does.
+ */
+const FAMILY_LIFE_MS = Math.max(MAX_TOKEN_LIFETIME_S * 1000, REFRESH_LIMIT_MS) + DAY_MS;
 
 export class TokenService {
   readonly #db: Database;
@@ -91,7 +97,7 @@ export class TokenService {
       kind: claims.integration ? 'integration' : 'session',
       family: claims.family,
       expiresOn: claims.expiresOn,
-      familyEndsOn: new Date(claims.origIat.getTime() + Math.max(this.#lifetimeMs, REFRESH_LIMIT_MS)),
+      familyEndsOn: new Date(claims.origIat.getTime() + FAMILY_LIFE_MS),
     };
   }
 
