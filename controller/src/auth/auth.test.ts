@@ -98,6 +98,33 @@ describe('the login throttle', () => {
     expect(Math.max(...waits)).toBeGreaterThan(0);
   });
 
+  test('who goes on guessing where the user logs in waits a minute for each in the end', async () => {
+    const throttle = new LoginThrottle(db);
+    const start = Date.UTC(2026, 0, 1);
+    await throttle.succeeded('a', '10.0.0.1', new Date(start));
+    let at = start;
+    let waitS = 0;
+    for (let count = 0; count < 60; count += 1) {
+      waitS = await attempt(throttle, 'a', '10.0.0.1', at);
+      at += waitS * 1000;
+    }
+    expect(Math.max(waitS, await attempt(throttle, 'a', '10.0.0.1', at))).toBe(60);
+  });
+
+  test('a clock that was ahead and was put right keeps nobody out', async () => {
+    const throttle = new LoginThrottle(db);
+    const now = Date.UTC(2026, 0, 1);
+    const ahead = now + 365 * 86_400_000;
+    for (let count = 0; count < 5; count += 1) await attempt(throttle, 'a', '10.0.0.1', ahead);
+    expect(await attempt(throttle, 'a', '10.0.0.1', ahead)).toBe(1);
+    const waits = [];
+    for (let count = 0; count < 6; count += 1) waits.push(await attempt(throttle, 'a', '10.0.0.1', now));
+    expect(waits).toEqual([0, 0, 0, 0, 0, 1]);
+    for (let count = 0; count < 5; count += 1) await attempt(throttle, 'b', '10.0.0.1', ahead);
+    await throttle.prune(new Date(now));
+    expect((await db.selectFrom('login_failures').select('last_failure').execute()).length).toBe(2);
+  });
+
   test('a right password starts the pair afresh', async () => {
     const throttle = new LoginThrottle(db);
     for (let count = 0; count < 4; count += 1) await throttle.attempt('a', '10.0.0.1');

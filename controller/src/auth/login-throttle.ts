@@ -13,6 +13,11 @@ const FORGET_MS = 15 * 60 * 1000;
 const MAX_WAIT_MS = 5 * 60 * 1000;
 /** Somebody else in the same place may guess, too: its user must get a turn. */
 const MAX_WAIT_KNOWN_MS = 10 * 1000;
+/** Nobody mistypes so often. */
+const GUESSES = 20;
+const MAX_WAIT_GUESSING_MS = 60 * 1000;
+/** Clocks differ a little; a failure later than this is of a clock that was put right, and counts no longer. */
+const MAX_AHEAD_MS = 60 * 1000;
 const KNOWN_FOR_MS = 30 * 86_400_000;
 const FREE_FAILURES = { pair: 5, address: 30, user: 50 } as const;
 
@@ -39,8 +44,7 @@ export class LoginThrottle {
           .selectAll()
           .where('subject', '=', subject.id)
           .executeTakeFirst();
-        const longestMs = known ? MAX_WAIT_KNOWN_MS : MAX_WAIT_MS;
-        const waitMs = row === undefined ? 0 : remainingMs(row, subject.free, longestMs, now);
+        const waitMs = row === undefined ? 0 : remainingMs(row, subject.free, known, now);
         if (waitMs > 0) throw new VirtkeepError('too_many_logins', { seconds: Math.ceil(waitMs / 1000) });
       }
       for (const { id } of subjects) await count(trx, id, now);
@@ -70,8 +74,11 @@ export class LoginThrottle {
   }
 
   async prune(now: Date): Promise<void> {
-    const before = new Date(now.getTime() - FORGET_MS).toISOString();
-    await this.#db.deleteFrom('login_failures').where('last_failure', '<', before).execute();
+    const { from, to } = countedTimes(now);
+    await this.#db
+      .deleteFrom('login_failures')
+      .where(eb => eb.or([eb('last_failure', '<', from), eb('last_failure', '>', to)]))
+      .execute();
     await this.#db.deleteFrom('known_logins').where('last_success', '<', knownSince(now)).execute();
   }
 }
@@ -87,7 +94,7 @@ async function isKnown(db: Database, subject: string, now: Date): Promise<boolea
 }
 
 async function count(db: Database, subject: string, now: Date): Promise<void> {
-  const forgotten = new Date(now.getTime() - FORGET_MS).toISOString();
+  const { from, to } = countedTimes(now);
   const last_failure = now.toISOString();
   await db
     .insertInto('login_failures')
@@ -96,7 +103,9 @@ async function count(db: Database, subject: string, now: Date): Promise<void> {
       conflict.column('subject').doUpdateSet(eb => ({
         failures: eb
           .case()
-          .when('login_failures.last_failure', '<', forgotten)
+          .when('login_failures.last_failure', '<', from)
+          .then(1)
+          .when('login_failures.last_failure', '>', to)
           .then(1)
           .else(eb('login_failures.failures', '+', 1))
           .end(),
@@ -110,17 +119,28 @@ function knownSince(now: Date): string {
   return new Date(now.getTime() - KNOWN_FOR_MS).toISOString();
 }
 
+/** Of when failures still count. */
+function countedTimes(now: Date): { from: string; to: string } {
+  const at = (ms: number) => new Date(now.getTime() + ms).toISOString();
+  return { from: at(-FORGET_MS), to: at(MAX_AHEAD_MS) };
+}
+
 function remainingMs(
   row: { failures: number; last_failure: string },
   free: number,
-  longestMs: number,
+  known: boolean,
   now: Date,
 ): number {
-  if (row.failures < free) return 0;
-  const sinceMs = now.getTime() - new Date(row.last_failure).getTime();
-  if (sinceMs > FORGET_MS) return 0;
-  const waitMs = Math.min(longestMs, 1000 * 2 ** Math.min(20, row.failures - free));
-  return waitMs - sinceMs;
+  const { from, to } = countedTimes(now);
+  if (row.failures < free || row.last_failure < from || row.last_failure > to) return 0;
+  const sinceMs = Math.max(0, now.getTime() - new Date(row.last_failure).getTime());
+  const longestMs = longestWaitMs(known, row.failures);
+  return Math.min(longestMs, 1000 * 2 ** Math.min(20, row.failures - free)) - sinceMs;
+}
+
+function longestWaitMs(known: boolean, failures: number): number {
+  if (!known) return MAX_WAIT_MS;
+  return failures < GUESSES ? MAX_WAIT_KNOWN_MS : MAX_WAIT_GUESSING_MS;
 }
 
 /** Hashed, so that a password typed into the wrong field does not end in the database. The pair comes first. */
