@@ -1,4 +1,5 @@
 /** A node that died in the middle of its work, was given up and removed: what it had in work is usable again. */
+import { X509Certificate } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
@@ -6,10 +7,13 @@ import { enrolled, stopAll, until } from './rest-nodes-world.ts';
 
 let rest: RestApp;
 let agents: FakeAgent[];
+let certificatePem: string;
 
 beforeEach(async () => {
   rest = await makeRestApp({ agents: { lost_after_s: 0.3 } });
-  agents = [(await enrolled(rest, 'n1')).agent, (await enrolled(rest, 'n2')).agent];
+  const [one, two] = [await enrolled(rest, 'n1'), await enrolled(rest, 'n2')];
+  agents = [one.agent, two.agent];
+  ({ certificatePem } = one.tls);
 });
 afterEach(() => stopAll(rest));
 
@@ -43,4 +47,18 @@ test('its backup file can be used by another node', async () => {
   const verify = await rest.call('POST', `/api/library/${file.id}/verify/?async=1`, { body: {} });
   expect(verify.status).toBe(202);
   expect(left.calls.map(({ kind }) => kind)).toContain('verify');
+});
+
+test('one whose certificate is revoked while it is connected is lost with its tasks, and can be removed', async () => {
+  const [one] = agents as [FakeAgent, FakeAgent];
+  const pool = one.setPool({});
+  await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+  const scan = await rest.call('POST', `/api/data-pools/${pool.id}/scan/?async=1`, { body: {} });
+  const { serialNumber: serial } = new X509Certificate(certificatePem);
+  expect((await rest.call('POST', '/api/certificates/revoke/', { body: { serial } })).status).toBe(200);
+  const task = async () => (await rest.call('GET', `/api/tasks/${scan.body._task.id}/`)).body.status;
+  await until(async () => (await task()) === 'LOST', 10_000);
+  const { results } = (await rest.call('GET', '/api/events/?limit=100')).body;
+  expect(results).toContainEqual(expect.objectContaining({ message: 'Node n1 is not reachable' }));
+  expect((await rest.call('POST', `/api/nodes/${one.id}/remove/`, { body: {} })).status).toBe(200);
 });

@@ -64,6 +64,8 @@ export class NodeLink {
   /** Both streams are up. */
   #usable = false;
   #reason = 'not connected yet';
+  /** Why the connection is ended though the node stays; undefined: the end of it is nobody's loss. */
+  #endedBecause: string | undefined;
 
   constructor(
     target: AgentTarget,
@@ -92,8 +94,12 @@ export class NodeLink {
     this.#running ??= this.#run();
   }
 
-  /** Ends the connection; the node keeps working. */
-  async stop(): Promise<void> {
+  /**
+   * Ends the connection; the node keeps working.
+   * @param lostBecause the node stays one of ours: who observes it is told that it was lost, if it was connected
+   */
+  async stop(lostBecause?: string): Promise<void> {
+    this.#endedBecause = lostBecause;
     this.#stop.abort(new VirtkeepError('draining'));
     await this.#running;
   }
@@ -133,7 +139,9 @@ export class NodeLink {
     this.#channel = undefined;
     const wasConnected = this.#connected;
     this.#connected = false;
-    if (wasConnected && !this.#stop.signal.aborted) await this.#tellLost();
+    if (this.#stop.signal.aborted) this.#reason = this.#endedBecause ?? this.#reason;
+    const isLoss = !this.#stop.signal.aborted || this.#endedBecause !== undefined;
+    if (wasConnected && isLoss) await this.#tellLost();
     return wasConnected;
   }
 

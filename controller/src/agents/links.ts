@@ -28,25 +28,33 @@ export class NodeLinks {
   async add(target: AgentTarget): Promise<void> {
     const present = this.#links.get(target.id);
     if (present?.target.address === target.address && present.target.name === target.name) return;
-    await this.remove(target.id);
+    await this.#end(target.id, 'its address or name was changed');
     if (this.#isStopped) return;
     const link = new NodeLink(target, this.#tls, this.#observer, this.#log, this.#times);
     this.#links.set(target.id, link);
     link.start();
   }
 
-  /** Ends the connection to a node, if there is one, and begins another: what the node shows is judged anew. */
-  async reconnect(nodeId: string): Promise<void> {
+  /**
+   * Ends the connection to a node, if there is one, and begins another: what the node shows is judged anew. It may not be taken
+   * again, so it counts as lost until it is.
+   */
+  async reconnect(nodeId: string, reason: string): Promise<void> {
     const target = this.#links.get(nodeId)?.target;
     if (target === undefined) return;
-    await this.remove(nodeId);
+    await this.#end(nodeId, reason);
     await this.add(target);
   }
 
+  /** Ends the connection to a node that is none of ours any more. */
   async remove(nodeId: string): Promise<void> {
+    await this.#end(nodeId);
+  }
+
+  async #end(nodeId: string, lostBecause?: string): Promise<void> {
     const link = this.#links.get(nodeId);
     this.#links.delete(nodeId);
-    await link?.stop();
+    await link?.stop(lostBecause);
   }
 
   isConnected(nodeId: string): boolean {

@@ -74,7 +74,7 @@ export class RevocationService {
     if (serial === (await ownSerial())) throw new VirtkeepError('certificate_in_use', { id: serial });
     if (!(await register.revoke(serial, reason, this.#caEnd))) return;
     const nodeId = await register.nodeOf(serial);
-    if (nodeId !== undefined) await links.reconnect(nodeId);
+    if (nodeId !== undefined) await links.reconnect(nodeId, 'its certificate was revoked');
     const message = `The certificate ${serial} was revoked`;
     const entities = nodeId === undefined ? [] : [{ id: nodeId, class: 'node' }];
     await events.record({ type: 'warning', message, detailMessage: reason, user, entities });
@@ -141,7 +141,7 @@ export class RevocationService {
       if (!(await register.revoke(entry.serial, entry.reason as RevocationReason, entry.until))) continue;
       isNew = true;
       const nodeId = await register.nodeOf(entry.serial);
-      if (nodeId !== undefined) await links.reconnect(nodeId);
+      if (nodeId !== undefined) await links.reconnect(nodeId, 'its certificate was revoked');
     }
     if (isNew) {
       const message = 'Revoked certificates were learnt from a node: this database had forgotten them';
