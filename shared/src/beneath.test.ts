@@ -1,6 +1,8 @@
 /** What somebody who may write to a pool does while the agent works in it. */
+import { spawnSync } from 'node:child_process';
 import {
-  existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync,
+  chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, symlinkSync,
+  writeFileSync,
 } from 'node:fs'; // biome-ignore format: a list
 import fs from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -110,4 +112,48 @@ test('a pool may be a link, and paths elsewhere are taken as they are', async ()
   expect(readFileSync(at('x'), 'utf8')).toBe('ours');
   symlinkSync(victim(), join(dir, 'pool', 'images'));
   expect(await exists(join(dir, 'pool', 'images', 'x.tar'))).toBe(true);
+});
+
+/** In a process that is nobody, as root is on the server of a squashed NFS export. */
+const AS_NOBODY = `
+  const [beneath, files] = await Promise.all(process.argv.slice(1, 3).map(url => import(url)));
+  const [pool] = process.argv.slice(3);
+  process.setgid(65534);
+  process.setuid(65534);
+  beneath.guardBackups(pool);
+  const at = name => pool + '/backups/' + name;
+  const file = await beneath.open(at('sub/new'), 'wx', 0o600);
+  await file.close();
+  await files.syncDirectoryOf(at('sub/new'));
+  await beneath.rename(at('sub/new'), at('newer'));
+  await beneath.lstat(pool + '/backups');
+  const names = await beneath.readdir(pool + '/backups');
+  const list = await beneath.readdir(pool).catch(error => error.code);
+  const inPool = await beneath.inPoolDirectory(pool + '/backups/x', async directory => {
+    await (await beneath.open(directory + '/made', 'wx')).close();
+    return 'made';
+  });
+  const link = await beneath.open(at('link/x.tar'), 'r').catch(error => error.msgKey);
+  console.log(JSON.stringify({ names, list, inPool, link }));
+`;
+
+test('directories that may be searched and not read lead on, and a link there does not', () => {
+  const [pool, backups] = [join(dir, 'pool'), join(dir, 'pool', 'backups')];
+  symlinkSync(victim(), at('link'));
+  for (const path of [backups, at('sub')]) chownSync(path, 65534, 65534);
+  for (const path of [dir, pool]) chmodSync(path, 0o711);
+  chmodSync(at('sub'), 0o700);
+  const modules = ['./beneath.ts', './files.ts'].map(name => new URL(name, import.meta.url).href);
+  const flags = ['--no-warnings', '--input-type=module', '--eval', AS_NOBODY];
+  const { stdout, stderr } = spawnSync(process.execPath, [...flags, '--', ...modules, pool], {
+    encoding: 'utf8',
+  });
+  expect(stderr).toBe('');
+  expect(JSON.parse(stdout)).toEqual({
+    names: ['link', 'newer', 'sub'],
+    list: 'EACCES',
+    inPool: 'made',
+    link: 'path_outside_pool',
+  });
+  expect(existsSync(at('made'))).toBe(true);
 });

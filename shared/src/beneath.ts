@@ -47,7 +47,7 @@ export const opendir = (path: string): Promise<Dir> => pinnedDirectory(path, at 
 
 /** For making its names durable. */
 export const openDirectory = (path: string): Promise<FileHandle> =>
-  pinnedDirectory(path, at => fs.open(at, DIRECTORY_FLAGS));
+  pinnedDirectory(path, at => fs.open(at, constants.O_RDONLY | constants.O_DIRECTORY));
 
 /** A name of an open file for programs that take paths, of that very file whatever its own name means by now. */
 export const nameOf = ({ fd }: { fd: number }): string => `/proc/${process.pid}/fd/${fd}`;
@@ -78,7 +78,7 @@ function poolAround(path: string): string | undefined {
 export async function inPoolDirectory<T>(path: string, work: (directory: string) => Promise<T>): Promise<T> {
   const [root, directory] = [poolAround(path), dirname(path)];
   if (root === undefined) return work(directory);
-  const held = await fs.open(directory, DIRECTORY_FLAGS);
+  const held = await fs.open(directory, WAY_FLAGS);
   const at = nameOf(held);
   try {
     const [there, top] = await Promise.all([fs.readlink(at), fs.realpath(root)]);
@@ -134,12 +134,15 @@ const RESOLVE_NO_SYMLINKS = 0x04;
 const RESOLVE_BENEATH = 0x08;
 /** Node does not name it. */
 const O_CLOEXEC = 0o2000000;
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY;
+/** Node does not name it either. */
+const O_PATH = 0o10000000;
+/** For going on from there: enough where root may search a directory and not read it, as on a network file system that squashes it. */
+const WAY_FLAGS = O_PATH | constants.O_DIRECTORY;
 
 /** struct open_how of linux/openat2.h. */
 function openHow(): Buffer {
   const how = Buffer.alloc(24);
-  how.writeBigUInt64LE(BigInt(DIRECTORY_FLAGS | O_CLOEXEC), 0);
+  how.writeBigUInt64LE(BigInt(WAY_FLAGS | O_CLOEXEC), 0);
   how.writeBigUInt64LE(BigInt(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS), 16);
   return how;
 }
@@ -165,7 +168,7 @@ interface Held {
  */
 async function openBeneath(root: string, directory: string): Promise<Held> {
   const path = relative(root, directory);
-  const top = await fs.open(root, DIRECTORY_FLAGS);
+  const top = await fs.open(root, WAY_FLAGS);
   if (path === '') return top;
   try {
     const fd = await openat2Aside(top.fd, path);
@@ -197,7 +200,7 @@ async function openChild(
   if (name === '..') throw outside;
   const at = join(nameOf(parent), name);
   try {
-    return await fs.open(at, DIRECTORY_FLAGS | constants.O_NOFOLLOW);
+    return await fs.open(at, WAY_FLAGS | constants.O_NOFOLLOW);
   } catch (error) {
     const isLink = errnoOf(error) === 'ELOOP' || (await isSymbolicLink(at));
     throw isLink ? outside : renamed(error, at, directory);
