@@ -49,6 +49,7 @@ test.each([
   ['403', 'GET', '/api/audit/', 'operator'],
   ['404', 'GET', '/api/nothing/', null],
   ['405', 'DELETE', '/api/tasks/', null],
+  ['400', 'GET', '/%zz', null],
 ] as const)('a flood of %s is limited', async (status, method, url, as) => {
   await start({ requests_per_minute: 10 });
   const statuses: number[] = [];
@@ -95,6 +96,17 @@ test('a client that asks on and on and takes no answer is let go', async () => {
   socket.on('error', () => {});
   socket.pause();
   socket.write('GET /api/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(300));
+  await once(rest.app.server, 'request');
+  await held(0);
+});
+
+test('so is one that does so with files that are streamed', async () => {
+  await start({ request_timeout_s: 0.3 });
+  const ask = 'GET /api/docs/static/swagger-ui.css HTTP/1.1\r\nhost: x\r\n\r\n';
+  const { socket } = dial();
+  await once(socket, 'connect');
+  socket.pause();
+  socket.write(ask.repeat(60));
   await once(rest.app.server, 'request');
   await held(0);
 });

@@ -36,12 +36,16 @@ declare module 'fastify' {
     exactIntegers?: boolean;
     /** No audit record although it is not a GET (logins write their own). */
     unaudited?: boolean;
+    /** Its stream ends by itself when nobody takes it. */
+    paced?: boolean;
     /** An audit record although it is a GET, by its query: a command to a guest. */
     auditedRead?: (query: Record<string, unknown>) => boolean;
   }
   interface FastifyInstance {
     /** Configured address for full URLs; null takes the request's Host header. */
     publicUrl: string | null;
+    /** Counts a request. @throws too_many_requests */
+    limitRate: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
   }
   interface FastifyRequest {
     /** Set for every route that is not public. */

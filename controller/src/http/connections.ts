@@ -46,11 +46,13 @@ export function endUnreadRequests(app: App): void {
   });
 }
 
-/** An answer that nobody takes ends the connection; downloads and streams of events look after themselves. */
+/** An answer that nobody takes ends the connection. Downloads look after themselves, and events, which take the reply over. */
 export function endUntakenAnswers(app: App, { limits }: ControllerConfig): void {
-  app.addHook('onSend', async (_request, reply, payload) => {
-    if (typeof payload !== 'string') return payload;
-    const timeMs = (limits.request_timeout_s + payload.length / SLOWEST_BYTES_PER_S) * 1000;
+  app.addHook('onSend', async (request, reply, payload) => {
+    const isText = typeof payload === 'string';
+    if (!isText && request.routeOptions.config.paced === true) return payload;
+    const lengthBytes = isText ? payload.length : Number(reply.getHeader('content-length') ?? 0);
+    const timeMs = (limits.request_timeout_s + lengthBytes / SLOWEST_BYTES_PER_S) * 1000;
     const timer = setTimeout(() => reply.raw.destroy(), timeMs);
     timer.unref();
     whenClosed(reply.raw, () => clearTimeout(timer));

@@ -58,6 +58,16 @@ export function errorHandler(log: Logger) {
   };
 }
 
+/** What Fastify refuses before its hooks, as an address that cannot be read: it is counted here, or such floods were free; no hook looks after the answer, so it is the last. */
+export function refuseUnrouted(log: Logger) {
+  const refuse = errorHandler(log);
+  return (error: FastifyError, request: FastifyRequest, reply: FastifyReply): void => {
+    reply.header('connection', 'close');
+    const answer = (cause: unknown) => refuse(cause, request, reply);
+    request.server.limitRate(request, reply).then(() => answer(error), answer);
+  };
+}
+
 /** What was stopped because its reader has left: no fault of ours, and nobody is told. */
 function isAbort(error: unknown): boolean {
   return (error as { name?: unknown } | null)?.name === 'AbortError';

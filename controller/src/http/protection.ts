@@ -3,6 +3,7 @@ import helmet from '@fastify/helmet';
 import rateLimit from '@fastify/rate-limit';
 import underPressure from '@fastify/under-pressure';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { addressGroup } from '../auth/address-group.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { App } from './app.ts';
@@ -48,13 +49,15 @@ export async function registerProtection(app: App, config: ControllerConfig): Pr
 /** Counts each request before anything else is done for it, whether it is let through, refused, or for a path that is none. */
 function countRequests(app: App): void {
   const count = app.createRateLimit();
-  app.addHook('onRequest', async (request, reply) => {
-    if (request.routeOptions.config.rateLimit === false) return;
+  app.decorate('limitRate', async (request: FastifyRequest, reply: FastifyReply) => {
     const counted = await count(request);
     if (counted.isAllowed) return;
     reply.header('x-ratelimit-limit', counted.max);
     reply.header('x-ratelimit-remaining', counted.remaining);
     reply.header('x-ratelimit-reset', counted.ttlInSeconds);
     if (counted.isExceeded) throw new VirtkeepError('too_many_requests', { seconds: counted.ttlInSeconds });
+  });
+  app.addHook('onRequest', async (request, reply) => {
+    if (request.routeOptions.config.rateLimit !== false) await app.limitRate(request, reply);
   });
 }

@@ -11,7 +11,7 @@ import type { App, RouteModule } from './app.ts';
 import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
 import { endUnreadRequests, endUntakenAnswers, limitConnections, timeLimits } from './connections.ts';
-import { answerClientError, errorHandler, fromValidation } from './errors.ts';
+import { answerClientError, errorHandler, fromValidation, refuseUnrouted } from './errors.ts';
 import { registerIdempotency } from './idempotent.ts';
 import { registerMetrics } from './metrics.ts';
 import { notFound, RouteIndex } from './not-found.ts';
@@ -87,7 +87,7 @@ function createApp(services: Services, tls: ServerDeps['tls']): App {
     },
     schemaErrorFormatter: fromValidation,
     clientErrorHandler: answerClientError,
-    frameworkErrors: errorHandler(services.log),
+    frameworkErrors: refuseUnrouted(services.log),
     return503OnClosing: false,
     forceCloseConnections: 'idle' as const,
   };

@@ -32,7 +32,7 @@ const Query = Type.Object(
 
 export const downloadRoutes: RouteModule = (app, services) => {
   const path = '/api/library/:id/download/';
-  const config = { access: 'library.download' } as const;
+  const config = { access: 'library.download', paced: true } as const;
   const schema = {
     tags: ['library'],
     summary: 'The bytes of a backup file; with Range, one range of them',
