@@ -1,6 +1,7 @@
 import { realpath } from 'node:fs/promises';
 import { ErrorCode, isLibvirtError, type Libvirt, PoolState, type StoragePool } from '@virtkeep/node-libvirt';
 import { guardBackups } from '@virtkeep/shared/beneath';
+import { reasonOf } from '@virtkeep/shared/errors';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { isAnswer } from '../libvirt/errors.ts';
@@ -103,7 +104,14 @@ async function lookAt(
   const { capacity, available } = await fsFacts(path);
   return {
     mount,
-    writers: otherWriters(await directoriesOf(path)),
+    writers: await writersOf(path),
     numbers: { ...numbers, capacity, available, allocation: Math.max(0, capacity - available) },
   };
 }
+
+/** What cannot be looked at (root is squashed, a link leads to itself) may be anybody's: the pool is listed all the same. */
+const writersOf = (path: string): Promise<string | undefined> =>
+  directoriesOf(path).then(
+    otherWriters,
+    error => `whose its directories are cannot be told (${reasonOf(error)})`,
+  );
