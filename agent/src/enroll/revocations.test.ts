@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from '@jest/globals';
@@ -10,9 +10,24 @@ import { Revocations } from './revocations.ts';
 const directory = mkdtempSync(join(tmpdir(), 'virtkeep-revocations-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
+const log = createLogger('test', 'error');
+
+test('what could not be stored is stored when it is told again', async () => {
+  const { caPem, signBytes } = await testAuthority();
+  const claim = { serial: '3', reason: 'compromised', until: '2100-01-01T00:00:00.000Z' };
+  const entry = { ...claim, signature: signBytes(revocationBytes(claim)) };
+  const later = join(directory, 'later');
+  const revocations = new Revocations({ directory: later, caPem, log });
+  writeFileSync(later, 'in the way');
+  await expect(revocations.add([entry])).rejects.toMatchObject({ msgKey: 'io_failed' });
+  expect(revocations.isRevoked('3')).toBe(true);
+  rmSync(later);
+  await revocations.add([entry]);
+  expect(new Revocations({ directory: later, caPem, log }).isRevoked('3')).toBe(true);
+});
+
 test('what was signed with a stolen key proves nothing for ever, also after a restart', async () => {
   const { caPem, signBytes } = await testAuthority();
-  const log = createLogger('test', 'error');
   const entry = (serial: string, reason: string) => {
     const entry = { serial, reason, until: '2020-01-01T00:00:00.000Z' };
     return { ...entry, signature: signBytes(revocationBytes(entry)) };

@@ -37,6 +37,9 @@ export class Revocations {
   readonly #listeners = new Map<string, Set<() => void>>();
   readonly #writing = new KeyedQueue();
   #unreadable = false;
+  /** Counts what changed, and how much of that is in the file: what could not be stored is, the next time that it is told. */
+  #changes = 0;
+  #stored = 0;
 
   constructor({ directory, caPem, log }: RevocationsOptions) {
     this.#path = join(directory, FILE);
@@ -91,13 +94,13 @@ export class Revocations {
     for (const { serial, reason, until, signature } of fresh)
       this.#entries.set(serial, { serial, reason, until, signature });
     const isOldGone = this.#forgetOld();
-    const isChanged = fresh.length > 0 || this.#unreadable || isOldGone;
+    if (fresh.length > 0 || this.#unreadable || isOldGone) this.#changes += 1;
     this.#unreadable = false;
     for (const { serial } of fresh) {
       this.#log.warn('a certificate was revoked', { serial });
       for (const told of [...(this.#listeners.get(serial) ?? [])]) told();
     }
-    if (isChanged) await this.#writing.run(FILE, () => this.#store());
+    if (this.#stored < this.#changes) await this.#writing.run(FILE, () => this.#store());
   }
 
   /** What is known to be compromised stays so. */
@@ -133,8 +136,10 @@ export class Revocations {
   }
 
   async #store(): Promise<void> {
+    const changes = this.#changes;
     try {
       await writeDurably(this.#path, JSON.stringify(this.list()), 0o600);
+      this.#stored = changes;
     } catch (error) {
       const params = { operation: 'write', path: this.#path, reason: reasonOf(error) };
       throw new VirtkeepError('io_failed', params, { cause: error });
