@@ -15,7 +15,13 @@ export {
 export { setMetadata, setNvram, stripRuntime } from './edit-domain.ts';
 export { editSnapshot } from './edit-snapshot.ts';
 export { sourceText } from './foreign/disk-rules.ts';
-export { type FileUse, type Sanitized, sanitizeForeign, type XmlGate } from './foreign/sanitize.ts';
+export {
+  type FileUse,
+  type GateFile,
+  type Sanitized,
+  sanitizeForeign,
+  type XmlGate,
+} from './foreign/sanitize.ts';
 export { type Identity, newMacs, setIdentity } from './identity.ts';
 export { isLent, type LentDisk, lentDiskIdOf, lentDiskXml, removeLentDisks } from './lent-disk.ts';
 export {

@@ -1,8 +1,9 @@
 import type { Element } from '@xmldom/xmldom';
-import { attr, child, children, remove } from '../dom.ts';
+import { attr, child, children, ensureChild, remove } from '../dom.ts';
+import { removeChildren } from '../edit.ts';
 import { serializeXml } from '../safe-xml.ts';
 import { el, RUNTIME, type Rule, text } from './rule.ts';
-import type { FileUse, XmlGate } from './sanitize.ts';
+import type { FileUse, GateFile, XmlGate } from './sanitize.ts';
 
 /** Of disks of other domains: a restored domain has none. */
 const LENT_PREFIX = 'ua-virtkeep-';
@@ -48,7 +49,7 @@ const IOTUNE = Object.fromEntries(
 export const DISK_RULE: Rule = {
   ...el('type device=disk|cdrom|floppy|lun model snapshot=no|external|internal|manual', {
     ...OF_DEVICES,
-    driver: el(
+    'driver!': el(
       'name=qemu type cache error_policy rerror_policy io ioeventfd event_idx copy_on_read discard ' +
         'discard_no_unref iothread detect_zeroes queues queue_size ats packed iommu page_per_vq',
       {
@@ -57,11 +58,11 @@ export const DISK_RULE: Rule = {
       },
     ),
     auth: el('username', { secret: SECRET }),
-    source: SOURCE,
+    'source!': SOURCE,
     // libvirt reads the chain from the files, which the restore has made
     backingStore: RUNTIME,
     mirror: RUNTIME,
-    target: el('dev bus tray removable rotation_rate dpofua'),
+    'target!': el('dev bus tray removable rotation_rate dpofua'),
     iotune: el('', { ...IOTUNE, size_iops_sec: text(), group_name: text() }),
     readonly: el(),
     shareable: el(),
@@ -78,26 +79,43 @@ export const DISK_RULE: Rule = {
 };
 
 /**
- * A file must be one that the gate allows; anything else must be the very source that was looked at. A drive is emptied,
- * another disk goes.
+ * A file must be one that the gate allows, in the format that it has; anything else must be the very source that was looked
+ * at. A drive is emptied, another disk goes.
  */
 function judgeDisk(disk: Element, gate: XmlGate): boolean | string[] {
   const source = child(disk, 'source');
   const device = attr(disk, 'device') ?? 'disk';
   const isDrive = device === 'cdrom' || device === 'floppy';
   if (!source) return isDrive;
-  if (isAllowedSource(disk, source, isDrive ? 'drive' : 'disk', gate)) return true;
+  const file = judgedSource(disk, source, isDrive ? 'drive' : 'disk', gate);
+  if (file) writeFacts(disk, source, file);
+  if (file) return true;
   if (!isDrive) return false;
   remove(source);
   disk.setAttribute('type', 'file');
   return ['/source'];
 }
 
-function isAllowedSource(disk: Element, source: Element, use: FileUse, gate: XmlGate): boolean {
+function judgedSource(
+  disk: Element,
+  source: Element,
+  use: FileUse,
+  { fileAt, devices }: XmlGate,
+): GateFile | undefined {
   const type = attr(disk, 'type') ?? 'file';
-  if (type === 'file') return gate.isAllowed(attr(source, 'file') ?? '', use);
-  if (gate.devices === null) return true;
-  return gate.devices.get(attr(child(disk, 'target'), 'dev') ?? '') === sourceText(disk);
+  if (type === 'file') return fileAt(attr(source, 'file') ?? '', use);
+  const isSame =
+    devices === null || devices.get(attr(child(disk, 'target'), 'dev') ?? '') === sourceText(disk);
+  return isSame ? { format: null } : undefined;
+}
+
+function writeFacts(disk: Element, source: Element, { format, isReadonly }: GateFile): void {
+  if (format !== null) {
+    const driver = ensureChild(disk, 'driver', source);
+    if (!attr(driver, 'name')) driver.setAttribute('name', 'qemu');
+    driver.setAttribute('type', format);
+  }
+  if (isReadonly) ensureChild(disk, 'readonly');
 }
 
 /** Everything of a `<disk>` that says what it reads and writes, to be compared. */
@@ -105,9 +123,12 @@ export function sourceText(disk: Element): string {
   const parts = ['source', 'auth']
     .flatMap(name => children(disk, name))
     .map(part => {
-      const copy = part.cloneNode(true);
-      (copy as Element).removeAttribute('index');
-      return serializeXml(copy as Element);
+      const copy = part.cloneNode(true) as Element;
+      // what libvirt adds while the VM runs is not what is attached
+      copy.removeAttribute('index');
+      removeChildren(copy, 'reservations');
+      if (children(copy).length === 0) copy.textContent = '';
+      return serializeXml(copy);
     });
   return [attr(disk, 'type') ?? 'file', ...parts].join('\n').replaceAll(/\s+/g, ' ');
 }

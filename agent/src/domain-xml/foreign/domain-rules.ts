@@ -15,7 +15,7 @@ const judgeNvram: Judge = (nvram, gate) => {
   }
   const source = child(nvram, 'source');
   const path = source ? (attr(source, 'file') ?? '/') : nvram.textContent?.trim();
-  if (!path || gate.isAllowed(path, 'nvram')) return leftOut;
+  if (!path || gate.fileAt(path, 'nvram')) return leftOut;
   // that there are variables stays
   nvram.textContent = '';
   nvram.removeAttribute('type');
@@ -26,9 +26,9 @@ const OS: Rule = el('firmware=efi|bios', {
   type: text('arch machine', 'hvm'),
   firmware: el('', { 'feature*': el('enabled name') }),
   loader: LOADER,
-  nvram: {
+  'nvram!': {
     ...text('template/ type=file format templateFormat'),
-    children: new Map([['source', el('file/ startupPolicy')]]),
+    children: new Map([['source', { ...el('file/ startupPolicy'), once: true }]]),
     always: judgeNvram,
   },
   'boot*': el('dev'),
@@ -108,7 +108,7 @@ const CLOCK: Rule = el('offset adjustment basis timezone start', {
 
 /** Resources that are asked for, without the node's devices, control groups and real-time scheduling. */
 const RESOURCES = {
-  memory: text('unit dumpCore'),
+  'memory!': text('unit dumpCore'),
   maxMemory: text('slots unit'),
   currentMemory: text('unit'),
   memoryBacking: el('', {
@@ -152,14 +152,14 @@ const LAUNCH_SECURITY: Rule = el(
 );
 
 export const DOMAIN_RULE: Rule = el('type=qemu|kvm id', {
-  name: text(),
-  uuid: text(),
+  'name!': text(),
+  'uuid!': text(),
   genid: text(),
   title: text(),
   description: text(),
-  metadata: { ...el(), namespaces: [METADATA_NAMESPACE, LIBOSINFO] },
+  'metadata!': { ...el(), namespaces: [METADATA_NAMESPACE, LIBOSINFO] },
   ...RESOURCES,
-  os: OS,
+  'os!': OS,
   sysinfo: SYSINFO,
   features: FEATURES,
   cpu: CPU_RULE,
@@ -170,5 +170,5 @@ export const DOMAIN_RULE: Rule = el('type=qemu|kvm id', {
   perf: el('', { 'event*': el('name enabled') }),
   keywrap: el('', { 'cipher*': el('name state') }),
   launchSecurity: LAUNCH_SECURITY,
-  devices: DEVICES_RULE,
+  'devices!': DEVICES_RULE,
 });

@@ -7,6 +7,8 @@ export interface Rule {
   children: ReadonlyMap<string, Rule>;
   /** May stand several times beside its like; of any other the first one counts. */
   many: boolean;
+  /** libvirt takes another one than we do when there are several, so that there is one in archives of the node, too. */
+  once?: true;
   /** What libvirt tells of a running domain, and a definition does not need: left out without a word. */
   isRuntime?: true;
   /** Allowed text: any, none, or one of these. */
@@ -32,12 +34,13 @@ export type Judge = (element: Element, gate: XmlGate) => boolean | readonly stri
 type Children = Record<string, Rule>;
 
 /**
- * An element with attributes, and with children whose names end in `*` when they may stand several times.
+ * An element with attributes, and with children whose names end in `*` when they may stand several times, in `!` when
+ * never, whoever made the archive.
  * @param attributes separated by blanks; `mode=a|b` allows these values, `file/` a path
  */
 export function el(attributes = '', children: Children = {}, judge?: Judge): Rule {
   const entries = Object.entries(children).map(([name, rule]): [string, Rule] =>
-    name.endsWith('*') ? [name.slice(0, -1), { ...rule, many: true }] : [name, rule],
+    isMarked(name) ? [name.slice(0, -1), marked(name, rule)] : [name, rule],
   );
   return {
     attributes: attributesOf(attributes),
@@ -47,6 +50,10 @@ export function el(attributes = '', children: Children = {}, judge?: Judge): Rul
     ...(judge ? { judge } : {}),
   };
 }
+
+const isMarked = (name: string): boolean => name.endsWith('*') || name.endsWith('!');
+const marked = (name: string, rule: Rule): Rule =>
+  name.endsWith('*') ? { ...rule, many: true } : { ...rule, once: true };
 
 /** An element with text: any, or one of some words. */
 export function text(attributes = '', ...words: string[]): Rule {

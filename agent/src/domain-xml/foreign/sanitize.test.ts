@@ -1,10 +1,34 @@
 import { describe, expect, test } from '@jest/globals';
+import { DOMImplementation, type Element } from '@xmldom/xmldom';
+import { XML_LIMITS } from '../safe-xml.ts';
 import { LIVE_XML, SNAPSHOT_XML, UUID } from '../sample-xml.ts';
-import { sanitizeForeign, type XmlGate } from './sanitize.ts';
+import { type GateFile, sanitizeForeign, type XmlGate } from './sanitize.ts';
 
-const OURS = new Set(['/pool/top.qcow2', '/pool/mid.qcow2', '/pool/second.memory', '/pool/vars.fd']);
-const STRICT: XmlGate = { strict: true, isAllowed: path => OURS.has(path), devices: new Map() };
+const OURS = new Map<string, GateFile>([
+  ['/pool/top.qcow2', { format: 'qcow2' }],
+  ['/pool/mid.qcow2', { format: 'qcow2' }],
+  ['/pool/crypt.img', { format: 'raw' }],
+  ['/pool/cd.iso', { format: 'raw' }],
+  ['/pool/former.iso', { format: 'raw', isReadonly: true }],
+  ['/pool/second.memory', { format: 'raw' }],
+  ['/pool/vars.fd', { format: null }],
+]);
+const STRICT: XmlGate = { strict: true, fileAt: path => OURS.get(path), devices: new Map() };
 const OWN: XmlGate = { ...STRICT, strict: false };
+
+/** Each removal of a child takes time for all its siblings. */
+const dom = { removed: 0 };
+const prototype = Object.getPrototypeOf(
+  new DOMImplementation().createDocument(null, 'x').documentElement,
+) as Element;
+for (let at: object = prototype; at !== Object.prototype; at = Object.getPrototypeOf(at) as object) {
+  const { removeChild } = at as Element;
+  if (!Object.hasOwn(at, 'removeChild')) continue;
+  (at as Element).removeChild = function (child) {
+    dom.removed += 1;
+    return removeChild.call(this, child) as typeof child;
+  };
+}
 
 /** What the node has and a backup must not reach. */
 const SECRET = '/etc/hostile-target';
@@ -306,10 +330,85 @@ describe('what stays', () => {
     expect(leftOut).toEqual(['devices/disk/x:source', 'devices']);
   });
 
+  test.each([OWN, STRICT])('a file is named in the format that it has, whatever the XML says', gate => {
+    const cd = (path: string, type: string, device: string) =>
+      `<disk type='file' device='${device}'><driver name='qemu' type='${type}' cache='none'/><source file='${path}'/><target dev='sda'/></disk>`;
+    const devices = [
+      cd('/pool/cd.iso', 'qcow2', 'cdrom'),
+      cd('/pool/cd.iso', 'vmdk', 'floppy'),
+      cd('/pool/crypt.img', 'qcow2', 'disk'),
+      "<disk type='file'><source file='/pool/top.qcow2'/><target dev='vdb'/></disk>",
+    ].join('');
+    const { xml } = sanitizeForeign(domain({ devices }), gate);
+    expect(xml.match(/<driver [^>]*>/g)).toEqual([
+      ...Array.from({ length: 3 }, () => '<driver name="qemu" type="raw" cache="none"/>'),
+      '<driver name="qemu" type="qcow2"/>',
+    ]);
+    const state = `<domainsnapshot><disks><disk name='vda' snapshot='external'><driver type='raw'/><source file='/pool/top.qcow2'/></disk></disks>${domain({ devices })}</domainsnapshot>`;
+    expect(sanitizeForeign(state, gate, 'domainsnapshot').xml.match(/type="(raw|qcow2)"/g)).toEqual(
+      ['qcow2', 'raw', 'raw', 'raw', 'qcow2'].map(type => `type="${type}"`),
+    );
+  });
+
+  test.each([OWN, STRICT])('nobody writes to an image of the node', gate => {
+    const drive = (device: string, path: string) => disk(`<source file='${path}'/>`, `device='${device}'`);
+    const clean = (devices: string) => sanitizeForeign(domain({ devices }), gate).xml;
+    expect(clean(drive('floppy', '/pool/former.iso'))).toContain('<readonly/>');
+    expect(clean(drive('floppy', '/pool/cd.iso'))).not.toContain('<readonly/>');
+  });
+
+  test('a device of two ends keeps both in an own archive', () => {
+    const serial =
+      '<serial type="udp"><source mode="bind" host="0.0.0.0" service="2000"/><source mode="connect" host="127.0.0.1" service="2001"/><target port="0"/></serial>';
+    const { xml, leftOut } = sanitizeForeign(domain({ devices: serial }), OWN);
+    expect(xml).toContain(serial);
+    expect(leftOut).toEqual([]);
+    expect(sanitizeForeign(domain({ devices: serial }), STRICT).xml).toContain(
+      '<serial type="pty"><target port="0"/></serial>',
+    );
+  });
+
+  test('an element that goes takes none of its name along', () => {
+    const more = `<sysinfo type='fwcfg'><entry name='opt/x' file='${SECRET}'/></sysinfo><sysinfo type='smbios'><bios><entry name='vendor'>x</entry></bios></sysinfo>`;
+    const { xml, leftOut } = sanitizeForeign(domain({ more }), STRICT);
+    expect(xml).toContain('<entry name="vendor">x</entry>');
+    expect(leftOut).toEqual(['sysinfo']);
+  });
+
+  test.each([OWN, STRICT])('as many elements as an archive may have are judged one after the other', gate => {
+    const many = '<backingStore/> '.repeat(XML_LIMITS.elements - 100);
+    const before = dom.removed;
+    const { xml } = sanitizeForeign(
+      domain({ devices: disk(`<source file='/pool/top.qcow2'/>${many}`) }),
+      gate,
+    );
+    expect(xml).not.toContain('backingStore');
+    expect(dom.removed).toBe(before);
+    const tooMany = domain({ devices: '<x/>'.repeat(XML_LIMITS.elements) });
+    expect(() => sanitizeForeign(tooMany, gate)).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
+  });
+
+  test('the definition of a machine with hundreds of devices passes', () => {
+    const one = disk(
+      "<source file='/pool/top.qcow2'/>",
+      "type='file'",
+      "<address type='pci'/><boot order='1'/>",
+    );
+    const chain = '<backingStore><format/><source/><backingStore/></backingStore>'.repeat(4);
+    const devices = one.replace('</disk>', `${chain}</disk>`).repeat(700);
+    expect(sanitizeForeign(domain({ devices }), OWN).leftOut).toEqual([]);
+  });
+
   test('a device that was looked at stays, and no other one at its target', () => {
     const lun = disk("<source dev='/dev/sdx' index='2'/>", "type='block' device='lun'");
     const devices = new Map([['vda', 'block <source dev="/dev/sdx"/>']]);
     expect(sanitizeForeign(domain({ devices: lun }), { ...OWN, devices }).leftOut).toEqual([]);
+    // libvirt tells where its helper listens of a running VM alone
+    const running = lun.replace(
+      "index='2'/>",
+      "index='2'><reservations managed='yes'><source type='unix' path='/run/pr.sock'/></reservations></source>",
+    );
+    expect(sanitizeForeign(domain({ devices: running }), { ...OWN, devices }).leftOut).toEqual([]);
     const other = lun.replace('sdx', 'sdy');
     expect(sanitizeForeign(domain({ devices: other }), { ...OWN, devices }).leftOut).toEqual([
       'devices/disk',

@@ -6,8 +6,7 @@
  * a saved state's memory and overlays likewise; and what libvirt and this agent might read differently (an element that
  * stands twice) is not there. Of an archive that this node does not vouch for, moreover: nothing but what the tables allow.
  */
-import type { Element } from '@xmldom/xmldom';
-import { children, remove } from '../dom.ts';
+import type { Element, Node } from '@xmldom/xmldom';
 import { invalid, parseXml, serializeXml } from '../safe-xml.ts';
 import { DOMAIN_RULE } from './domain-rules.ts';
 import type { Rule } from './rule.ts';
@@ -16,11 +15,21 @@ import { SNAPSHOT_RULE } from './snapshot-rules.ts';
 /** What a file is for: who removes a saved state removes its memory, and never what a drive shows. */
 export type FileUse = 'disk' | 'drive' | 'memory' | 'nvram';
 
+export interface GateFile {
+  /**
+   * Its format: in another one QEMU would take bytes of the archive for the header of an image, and open the files named
+   * there. null: not placed yet, so that the XML may name any.
+   */
+  format: 'raw' | 'qcow2' | null;
+  /** The node's own: the VM may look at it and never write to it. */
+  isReadonly?: boolean;
+}
+
 export interface XmlGate {
   /** Nothing but what the tables allow stays; else only paths are judged. */
   strict: boolean;
-  /** Whether this file may be named as that. */
-  isAllowed(path: string, use: FileUse): boolean;
+  /** What is known of a file that may be named as that; undefined: it may not. */
+  fileAt(path: string, use: FileUse): GateFile | undefined;
   /** By target the sources of disks that are no files, as `sourceText` has them; null: all of them. */
   devices: ReadonlyMap<string, string> | null;
 }
@@ -47,56 +56,85 @@ export function sanitizeForeign(
   const { root } = parseXml(xml, rootName, subject);
   if (root.namespaceURI) throw invalid(subject, `the root element <${root.tagName}> has a namespace`);
   const leftOut = new Set<string>();
-  if (!prune(root, RULES[rootName]!, '', { gate, leftOut }))
-    throw invalid(subject, `its <${rootName}> is of a kind that is not restored`);
-  return { xml: serializeXml(root), leftOut: [...leftOut] };
+  const kept = pruned(root, RULES[rootName]!, '', { gate, leftOut });
+  if (!kept) throw invalid(subject, `its <${rootName}> is of a kind that is not restored`);
+  return { xml: serializeXml(kept), leftOut: [...leftOut] };
 }
-
-/** Of these libvirt takes another one than we do when there are several. */
-const ONCE = new Set(
-  'name uuid os nvram metadata devices source target driver disks domain inactiveDomain memory parent'.split(
-    ' ',
-  ),
-);
 
 interface Walk {
   gate: XmlGate;
   leftOut: Set<string>;
 }
 
-/** @returns false: the element itself is to go */
-function prune(element: Element, rule: Rule, path: string, walk: Walk): boolean {
+/**
+ * The element with what may stay of it, built anew: each removal from the old one would take time for all its children.
+ * @returns undefined: the element itself is to go
+ */
+function pruned(element: Element, rule: Rule, path: string, walk: Walk): Element | undefined {
   const { gate, leftOut } = walk;
-  if (gate.strict && !pruneAttributes(element, rule, path, walk)) return false;
-  if (gate.strict && !hasAllowedText(element, rule)) return false;
-  const seen = new Set<string>();
-  for (const inner of children(element)) {
-    const name = inner.localName ?? '';
-    const at = path === '' ? inner.tagName : `${path}/${inner.tagName}`;
-    const own = inner.namespaceURI ? undefined : rule.children.get(name);
-    if (own?.isRuntime) {
-      remove(inner);
-      continue;
-    }
-    if (own === undefined) {
-      // libvirt takes one of an own name for its own in some places, whatever its namespace
-      const isKept = gate.strict
-        ? rule.namespaces?.includes(inner.namespaceURI ?? '')
-        : !rule.children.has(name);
-      if (isKept) continue;
-    } else if (!seen.has(name) || own.many || !(gate.strict || ONCE.has(name))) {
-      seen.add(name);
-      if (prune(inner, own, at, walk)) continue;
-    }
-    leftOut.add(at);
-    remove(inner);
-  }
+  const copy = element.cloneNode(false) as Element;
+  if (gate.strict && !pruneAttributes(copy, rule, path, walk)) return undefined;
+  if (gate.strict && !hasAllowedText(element, rule)) return undefined;
+  copyChildren(element, copy, rule, path, walk);
   for (const judge of [rule.always, gate.strict ? rule.judge : undefined]) {
-    const verdict = judge?.(element, gate) ?? true;
-    if (verdict === false) return false;
+    const verdict = judge?.(copy, gate) ?? true;
+    if (verdict === false) return undefined;
     if (verdict !== true) for (const part of verdict) leftOut.add(`${path}${part}`);
   }
-  return true;
+  return copy;
+}
+
+/** What goes takes the blank before it along, so that no empty line is left. */
+function copyChildren(from: Element, to: Element, rule: Rule, path: string, walk: Walk): void {
+  const seen = new Set<string>();
+  let blank: Node | undefined;
+  const flush = () => {
+    if (blank) to.appendChild(blank);
+    blank = undefined;
+  };
+  for (let node: Node | null = from.firstChild; node; node = node.nextSibling) {
+    if (node.nodeType === node.ELEMENT_NODE) {
+      const inner = node as Element;
+      const at = path === '' ? inner.tagName : `${path}/${inner.tagName}`;
+      const kept = keptChild(inner, rule, at, seen, walk);
+      if (kept) flush();
+      if (kept) to.appendChild(kept);
+      blank = undefined;
+    } else if (!walk.gate.strict || isKeptText(node, rule)) {
+      flush();
+      const copy = node.cloneNode(false);
+      if (node.nodeType === node.TEXT_NODE && !node.nodeValue?.trim()) blank = copy;
+      else to.appendChild(copy);
+    }
+  }
+  flush();
+}
+
+/** @param seen names of those that were kept */
+function keptChild(
+  inner: Element,
+  rule: Rule,
+  at: string,
+  seen: Set<string>,
+  walk: Walk,
+): Element | undefined {
+  const { gate, leftOut } = walk;
+  const name = inner.localName ?? '';
+  const own = inner.namespaceURI ? undefined : rule.children.get(name);
+  if (own?.isRuntime) return undefined;
+  if (own === undefined) {
+    // libvirt takes one of an own name for its own in some places, whatever its namespace
+    const isKept = gate.strict
+      ? rule.namespaces?.includes(inner.namespaceURI ?? '')
+      : !rule.children.has(name);
+    if (isKept) return inner.cloneNode(true) as Element;
+  } else if (!seen.has(name) || own.many || !(gate.strict || own.once)) {
+    const kept = pruned(inner, own, at, walk);
+    if (kept) seen.add(name);
+    if (kept) return kept;
+  }
+  leftOut.add(at);
+  return undefined;
 }
 
 function pruneAttributes(element: Element, rule: Rule, path: string, { leftOut }: Walk): boolean {
@@ -111,15 +149,20 @@ function pruneAttributes(element: Element, rule: Rule, path: string, { leftOut }
   return true;
 }
 
-/** Text beside elements is only their layout; anything else goes, comments and the like, too. */
+/** Text beside elements is only their layout. */
 function hasAllowedText(element: Element, rule: Rule): boolean {
+  if (typeof rule.text === 'boolean') return true;
   let words = '';
-  for (const node of Array.from(element.childNodes)) {
-    const isText = node.nodeType === node.TEXT_NODE || node.nodeType === node.CDATA_SECTION_NODE;
-    const content = isText ? (node.nodeValue ?? '').trim() : '';
-    const isKept = isText ? content === '' || rule.text !== false : node.nodeType === node.ELEMENT_NODE;
-    if (!isKept) element.removeChild(node);
-    words += content;
-  }
-  return typeof rule.text === 'boolean' || words === '' || rule.text.includes(words);
+  for (let node = element.firstChild; node; node = node.nextSibling) words += wordsOf(node);
+  return words === '' || rule.text.includes(words);
 }
+
+/** Anything else beside elements goes, comments and the like, too. */
+function isKeptText(node: Node, rule: Rule): boolean {
+  return isText(node) && (wordsOf(node) === '' || rule.text !== false);
+}
+
+const isText = (node: Node): boolean =>
+  node.nodeType === node.TEXT_NODE || node.nodeType === node.CDATA_SECTION_NODE;
+
+const wordsOf = (node: Node): string => (isText(node) ? (node.nodeValue ?? '').trim() : '');

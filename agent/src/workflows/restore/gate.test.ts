@@ -20,16 +20,24 @@ test.each<[ArchiveTrust, string[]]>([
 
 test('a file is allowed for what the restore made it for, and for nothing else', () => {
   const placement = {
-    disks: [{ layers: [{ path: '/pool/base' }, { path: '/pool/top' }] }],
-    drives: new Map([['sda', '/pool/cd.iso'], ['sdb', null]]), // biome-ignore format: pairs
+    disks: [
+      { disk: { encryption: null }, layers: [{ path: '/pool/base' }, { path: '/pool/top' }] },
+      { disk: { encryption: { format: 'luks' } }, layers: [{ path: '/pool/crypt' }] },
+    ],
+    images: [{ path: '/pool/cd.iso' }],
+    drives: new Map([['sda', '/pool/cd.iso'], ['sdb', null], ['sdc', '/pool/former.iso']]), // biome-ignore format: pairs
   } as unknown as Placement;
   const gate = gateOf({ trust: 'own', placement, nvramPath: null, attachable: new Map() }, ['/pool/m']);
   const uses = (path: string) =>
-    (['disk', 'drive', 'memory', 'nvram'] as const).filter(use => gate.isAllowed(path, use));
+    (['disk', 'drive', 'memory', 'nvram'] as const).filter(use => gate.fileAt(path, use));
   expect(uses('/pool/base')).toEqual(['disk']);
   expect(uses('/pool/cd.iso')).toEqual(['drive']);
   expect(uses('/pool/m')).toEqual(['memory']);
   expect(uses('')).toEqual([]);
+  expect(gate.fileAt('/pool/top', 'disk')).toEqual({ format: 'qcow2' });
+  expect(gate.fileAt('/pool/crypt', 'disk')).toEqual({ format: 'raw' });
+  expect(gate.fileAt('/pool/cd.iso', 'drive')).toEqual({ format: 'raw', isReadonly: false });
+  expect(gate.fileAt('/pool/former.iso', 'drive')).toEqual({ format: 'raw', isReadonly: true });
 });
 
 test('a saved state that cannot be read is told of, and a long list is cut', () => {

@@ -9,13 +9,14 @@ import {
   child,
   childrenAt,
   type FileUse,
+  type GateFile,
   parseXml,
   type Sanitized,
   sanitizeForeign,
   sourceText,
   type XmlGate,
 } from '../../domain-xml/index.ts';
-import type { Placement } from './placement.ts';
+import { formatOf, type Placement } from './placement.ts';
 
 export interface GateInput {
   trust: ArchiveTrust;
@@ -31,20 +32,25 @@ export function gateOf(
   { trust, placement, nvramPath, attachable }: GateInput,
   memoryPaths: Iterable<string> = [],
 ): XmlGate {
-  const ours: Record<FileUse, ReadonlySet<string | null>> = {
-    disk: new Set(placement.disks.flatMap(({ layers }) => layers.map(({ path }) => path))),
-    drive: new Set(placement.drives.values()),
-    memory: new Set(memoryPaths),
-    nvram: new Set([nvramPath]),
+  const written = new Set(placement.images.map(({ path }) => path));
+  const layers = placement.disks.flatMap(placed =>
+    placed.layers.map(({ path }): [string, GateFile] => [path, { format: formatOf(placed.disk) }]),
+  );
+  const images = [...placement.drives.values()].filter(path => path !== null);
+  const ours: Record<FileUse, ReadonlyMap<string | null, GateFile>> = {
+    disk: new Map(layers),
+    drive: new Map(images.map(path => [path, { format: 'raw', isReadonly: !written.has(path) }])),
+    memory: new Map(Array.from(memoryPaths, path => [path, { format: 'raw' }])),
+    nvram: new Map([[nvramPath, { format: null }]]),
   };
-  const isAllowed: XmlGate['isAllowed'] = (path, use) => ours[use].has(path);
-  return { strict: trust !== 'own', isAllowed, devices: attachable };
+  const fileAt: XmlGate['fileAt'] = (path, use) => ours[use].get(path);
+  return { strict: trust !== 'own', fileAt, devices: attachable };
 }
 
 /** Judges what is said beside the files, which are not placed yet. */
 const anyFile = (trust: ArchiveTrust): XmlGate => ({
   strict: trust !== 'own',
-  isAllowed: () => true,
+  fileAt: () => ({ format: null }),
   devices: null,
 });
 
