@@ -81,6 +81,7 @@ describe('a download', () => {
       'content-length': '300000',
       'accept-ranges': 'bytes',
       'content-type': 'application/octet-stream',
+      'x-accel-buffering': 'no',
       'content-disposition': expect.stringMatching(
         /^attachment; filename="web_1___[\w-]+\.tar"; filename\*=UTF-8''web%201%20%E2%80%93%20/,
       ),

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
-import type { AddressInfo, Socket } from 'node:net';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import type { ServerResponse } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
 import { eventRoutes } from './routes/events.ts';
 import { type TestServer, testServer } from './test-server.ts';
 
@@ -45,6 +46,7 @@ async function readUntil(response: Response, pattern: RegExp): Promise<string> {
 test('tells what happens, as the viewer may see it', async () => {
   const response = await open();
   expect(response.headers.get('content-type')).toContain('text/event-stream');
+  expect(response.headers.get('x-accel-buffering')).toBe('no');
   await readUntil(response, /^id: /m);
   const user = { id: server.userId, username: 'root' };
   const task = await server.services.tasks.create({ name: 'act', verboseName: 'Act', user, entities: [] });
@@ -115,6 +117,36 @@ test('ends when the controller stops', async () => {
   await readUntil(response, /^id: /m);
   server.draining.abort();
   expect(await readUntil(response, /never/)).not.toContain('never');
+});
+
+test('one that is not read is forgotten at once when it ends, and let go of soon after', async () => {
+  const responses: ServerResponse[] = [];
+  server.app.server.on('request', (_request, response: ServerResponse) => responses.push(response));
+  const { port } = server.app.server.address() as AddressInfo;
+  const socket = connect({ port, host: '127.0.0.1' });
+  socket.on('error', () => {});
+  socket.pause();
+  const head = `GET /api/events/stream/ HTTP/1.1\r\nhost: x\r\nauthorization: ${server.authorization}\r\n\r\n`;
+  socket.write(head);
+  const { changes } = server.services;
+  while (changes.listenerCount === 0) await new Promise(resolve => setTimeout(resolve, 10));
+  const fill = { kind: 'task', entityId: 'x', action: 'changed', render: () => 'x'.repeat(100_000) } as const;
+  while (responses[0]!.writableLength < 200_000) {
+    changes.publish(fill);
+    await new Promise(resolve => setTimeout(resolve, 1));
+  }
+  const closed = once(responses[0]!, 'close');
+  jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate', 'queueMicrotask', 'performance', 'Date'] });
+  try {
+    server.draining.abort();
+    expect(changes.listenerCount).toBe(0);
+    expect(responses[0]!.destroyed).toBe(false);
+    jest.advanceTimersByTime(10_000);
+  } finally {
+    jest.useRealTimers();
+  }
+  await closed;
+  socket.destroy();
 });
 
 test('forgets clients that went away', async () => {

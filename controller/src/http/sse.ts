@@ -2,6 +2,7 @@
  * The event stream. A client that reads too slowly is cut off rather than buffered for: at most MAX_BUFFERED_BYTES wait
  * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked.
  */
+import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Principal } from '../auth/principal.ts';
 import type { Change } from '../services/changes.ts';
@@ -9,10 +10,13 @@ import type { Services } from '../services/services.ts';
 import { Shares } from '../services/shares.ts';
 import { tokenOf } from './auth.ts';
 import { whenClosed } from './closed.ts';
+import { UNBUFFERED } from './unbuffered.ts';
 
 const HEARTBEAT_MS = 15_000;
 const MAX_BUFFERED_BYTES = 1024 * 1024;
 const RETRY_MS = 2000;
+/** For a reader to take what was written before the end. */
+const LAST_WORDS_MS = 10_000;
 /** setTimeout cannot wait longer; a stream of a token that lives longer is cut there, and resumes. */
 const MAX_STREAM_MS = 24 * 3600 * 1000;
 
@@ -31,15 +35,27 @@ export class EventStreams {
     const leave = this.#places.take(viewer.id);
     whenClosed(reply.raw, leave);
     reply.hijack();
-    const headers = { ...reply.getHeaders(), 'content-type': 'text/event-stream; charset=utf-8' };
+    const headers = {
+      ...reply.getHeaders(),
+      ...UNBUFFERED,
+      'content-type': 'text/event-stream; charset=utf-8',
+    };
     reply.raw.writeHead(200, headers as Record<string, string>);
     const lastId = request.headers['last-event-id'];
-    this.#serve(reply, viewer, tokenOf(request), typeof lastId === 'string' ? lastId : undefined);
+    this.#serve(reply, viewer, tokenOf(request), typeof lastId === 'string' ? lastId : undefined, leave);
   }
 
-  #serve(reply: FastifyReply, viewer: Principal, token: string, lastId: string | undefined): void {
+  /** @param leave frees the place, once or more often */
+  #serve(
+    reply: FastifyReply,
+    viewer: Principal,
+    token: string,
+    lastId: string | undefined,
+    leave: () => void,
+  ): void {
     const { changes, draining, tokens } = this.#services;
     const send = (text: string) => {
+      if (reply.raw.writableEnded) return;
       reply.raw.write(text);
       if (reply.raw.writableLength > MAX_BUFFERED_BYTES) reply.raw.destroy();
     };
@@ -47,21 +63,35 @@ export class EventStreams {
     for (const text of backlog(changes.lastId, lastId === undefined ? [] : changes.since(lastId), viewer))
       send(text);
     const unsubscribe = changes.subscribe(change => send(changeText(change, viewer)));
-    const end = () => reply.raw.end();
     const beat = () => tokens.principal(token).then(() => send(': alive\n\n'), end);
     const heartbeat = setInterval(() => void beat(), HEARTBEAT_MS);
     const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
-    const expiry = setTimeout(end, leftMs);
-    draining.addEventListener('abort', end, { once: true });
-    whenClosed(reply.raw, () => {
+    const expiry = setTimeout(() => end(), leftMs);
+    const stop = () => {
       unsubscribe();
       clearInterval(heartbeat);
       clearTimeout(expiry);
       draining.removeEventListener('abort', end);
-    });
+      leave();
+    };
+    const end = () => {
+      stop();
+      endSoon(reply.raw);
+    };
+    draining.addEventListener('abort', end, { once: true });
+    whenClosed(reply.raw, stop);
     reply.raw.on('error', () => reply.raw.destroy());
     if (draining.aborted) end();
   }
+}
+
+/** Who does not take what is left waits for ever otherwise. */
+function endSoon(response: ServerResponse): void {
+  if (response.writableEnded) return;
+  response.end();
+  const timer = setTimeout(() => response.destroy(), LAST_WORDS_MS);
+  timer.unref();
+  whenClosed(response, () => clearTimeout(timer));
 }
 
 /** What a client that resumes has missed; `reset` when that is not known. A new one gets the id to resume from. */

@@ -12,6 +12,7 @@ import { whenClosed } from '../closed.ts';
 import { paced } from '../paced.ts';
 import { type ByteRange, parseRange } from '../range.ts';
 import { IdParams } from '../schemas/common.ts';
+import { UNBUFFERED } from '../unbuffered.ts';
 
 const WHOLE = { offset: 0, length: 0 };
 const BINARY = 'application/octet-stream';
@@ -98,7 +99,7 @@ function describe(
   range: ByteRange | undefined,
 ): void {
   const name = download.member || download.row.filename;
-  reply.type(BINARY).header('content-disposition', disposition(name));
+  reply.headers(UNBUFFERED).type(BINARY).header('content-disposition', disposition(name));
   reply.header('etag', services.downloads.tagOf(download));
   reply.header('accept-ranges', size === undefined ? 'none' : 'bytes');
   if (size === undefined) return;
