@@ -10,7 +10,7 @@ import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
 import { memberNames } from './names.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
-import type { SignManifest } from './seal.ts';
+import { type Signing, sealOf } from './seal.ts';
 import { entriesOf } from './seek-table.ts';
 import { replaceHashes } from './sidecar.ts';
 import { markDurable, saveTail, tailNames, undoAppend } from './tail.ts';
@@ -61,7 +61,7 @@ export class ArchiveAppender extends MemberWriter {
 
   private constructor(options: AppenderOptions, inspection: Inspection, known: Known) {
     const { signal, onProgress } = options;
-    const { tarOffset, members, hash, sign } = known;
+    const { tarOffset, members, hash, signing } = known;
     const tailPath = () => this.#tailPath ?? options.path;
     super({
       file: options.path,
@@ -69,7 +69,8 @@ export class ArchiveAppender extends MemberWriter {
         return tailNames.spare(tailPath());
       },
       hash,
-      sign,
+      sign: signing?.sign,
+      sameSigner: signing?.sameSigner || undefined,
       signal,
       members,
       tarOffset,
@@ -231,7 +232,7 @@ interface Known {
   members: MemberRecord[];
   tarOffset: number;
   hash: boolean;
-  sign: SignManifest | undefined;
+  signing: Signing | undefined;
   level: number;
   lock: FileLock;
 }
@@ -250,11 +251,15 @@ async function knownOf(
   const hash = options.hash === true || manifest.members.some(({ sha256 }) => sha256 !== null);
   const { name, sizeBytes, dataOffset } = inspection.members.at(-1)!;
   const bytes = await access.source.read(dataOffset, sizeBytes);
-  const sign = options.signer?.({ manifest, seal: inspection.seal ?? null });
+  const seal = inspection.seal ?? null;
+  const signing = options.signer?.({ manifest, seal });
+  // what is signed now is what was judged
+  if (signing && sealOf(bytes, true).textSha256 !== seal?.textSha256)
+    throw new VirtkeepError('archive_damaged', { path: options.path, reason: 'it was changed meanwhile' });
   const digest = createHash('sha256').update(bytes).digest('hex');
-  const digests = hash ? { sha256: digest } : { sha256: null, ...(sign && { digest }) };
+  const digests = hash ? { sha256: digest } : { sha256: null, ...(signing && { digest }) };
   const own: MemberRecord = { name, kind: 'manifest', sizeBytes, dataOffset, ...digests, formerPath: null };
-  return { manifest, end, members: [...manifest.members, own], tarOffset, hash, sign };
+  return { manifest, end, members: [...manifest.members, own], tarOffset, hash, signing };
 }
 
 async function endOf(

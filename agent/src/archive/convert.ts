@@ -163,7 +163,8 @@ export class ArchiveConverter {
       const digest = this.#digests.get(member.name);
       return digest === undefined ? member : { ...member, digest };
     });
-    const manifest = { ...former, members };
+    // whoever has it signed vouches for what is before it, too
+    const manifest: Manifest = { ...former, members, sameSigner: true };
     const bytes = withSignature(encodeManifest(manifest), sign);
     if (bytes.length > MAX_MANIFEST_BYTES)
       throw new VirtkeepError('archive_unsupported', {

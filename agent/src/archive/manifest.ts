@@ -148,6 +148,8 @@ export const manifestSchema = z.looseObject({
   warnings: z.array(text),
   /** Why a full backup was made although an increment was asked for. */
   fallbackReason: text.nullable(),
+  /** Whoever signed this manifest signed all those before it, too; absent where another did, and where none is before it. */
+  sameSigner: z.literal(true).optional(),
 });
 
 /** Where the lists begin that a manifest does not repeat: in an earlier manifest of the same file. */

@@ -31,6 +31,8 @@ export interface MemberTarget {
   hash: boolean;
   /** Signs the manifest. */
   sign?: SignManifest | undefined;
+  /** As in the manifest. */
+  sameSigner?: true | undefined;
   signal: AbortSignal;
   onProgress?: (bytesDone: number) => void;
   /** Members that are in the file already, in order. */
@@ -158,9 +160,10 @@ export abstract class MemberWriter {
   protected async writeEnd(options: FinishOptions): Promise<{ manifest: Manifest; sizeBytes: number }> {
     const { members } = this.#target;
     const name = memberNames.manifest(options.stateNumber);
-    const manifest = options.manifest([...members]);
+    const { sign, sameSigner } = this.#target;
+    const { sameSigner: _, ...described } = options.manifest([...members]);
+    const manifest: Manifest = { ...described, ...(sign && sameSigner && { sameSigner }) };
     checkManifest(manifest, members);
-    const { sign } = this.#target;
     const bytes = await this.encoded(manifest);
     await this.addBytes(name, 'manifest', sign ? withSignature(bytes, sign) : bytes);
     await this.output.bytes(new Uint8Array(END_BYTES));

@@ -23,6 +23,13 @@ export type ManifestSignature = z.infer<typeof manifestSignature>;
 /** Signs what {@link signedBytes} gives. */
 export type SignManifest = (bytes: Buffer) => ManifestSignature;
 
+/** Who signs an archive's next manifest. */
+export interface Signing {
+  sign: SignManifest;
+  /** All manifests so far were signed by the same one. */
+  sameSigner: boolean;
+}
+
 /** What is known of a manifest's signature before anybody asked whose it is. */
 export interface Seal {
   /** Of the manifest without its signature: lower-case hex. */

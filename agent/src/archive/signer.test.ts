@@ -54,7 +54,12 @@ const judged = (path: string, signer = signerOf(own)) => opened(path, archive =>
 const increment = (path: string, by: SigningIdentity | null = own, content = 'second') => {
   const signer = by && signerOf(by);
   return appendState(path, [{ name: `d_${content}.snapshot`, from: Buffer.from(content) }], {
-    ...(signer && { signer: sealed => (signer.judge(sealed).trust === 'foreign' ? undefined : signer.sign) }),
+    ...(signer && {
+      signer: sealed => {
+        const { trust } = signer.judge(sealed);
+        return trust === 'foreign' ? undefined : { sign: signer.sign, sameSigner: trust === 'own' };
+      },
+    }),
   });
 };
 /** Changes bytes in place: the archive's structure stays what it was. */
@@ -107,12 +112,23 @@ describe('an archive is signed', () => {
 
   test('through all of its states, also where manifests continue earlier ones', async () => {
     const path = await made();
-    for (let state = 2; state <= 35; state++)
-      await increment(path, state % 2 === 0 ? other : own, `s${state}`);
+    for (let state = 2; state <= 35; state++) await increment(path, own, `s${state}`);
     await opened(path, async archive => {
       expect(signerOf(own).judge(archive)).toMatchObject({ trust: 'own' });
       expect((await archive.manifestOfState(33)).states).toHaveLength(33);
     });
+    expect(await judged(path, signerOf(other))).toMatchObject({ trust: 'fleet', signer: OWN });
+  });
+
+  test('and is no node’s own any more once another one signed a manifest of it', async () => {
+    const path = await made(other);
+    for (let state = 2; state <= 34; state++) {
+      await increment(path, own, `s${state}`);
+      expect(await judged(path)).toMatchObject({ trust: 'fleet', signer: OWN });
+    }
+    expect(await judged(path, signerOf(other))).toMatchObject({ trust: 'fleet', signer: OWN });
+    await increment(path, other, 'back');
+    expect(await judged(path, signerOf(other))).toMatchObject({ trust: 'fleet', signer: OTHER });
   });
 });
 

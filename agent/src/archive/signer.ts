@@ -1,7 +1,7 @@
 import { createPrivateKey, sign, verify, X509Certificate } from 'node:crypto';
 import { serialOf } from '@virtkeep/shared/serials';
 import { digestOf, type Manifest } from './manifest.ts';
-import { isContent } from './names.ts';
+import { isContent, isManifestName } from './names.ts';
 import { type ManifestSignature, type SignManifest, signedBytes } from './seal.ts';
 import type { ArchiveTrust } from './trust.ts';
 import type { Sealed } from './types.ts';
@@ -56,7 +56,7 @@ export class ArchiveSigner {
     };
   };
 
-  /** Judges the newest manifest of an archive: it lists the digests of all others. */
+  /** Judges the newest manifest of an archive: it lists the digests of all others, and says whether the same node signed them. */
   judge({ manifest, seal }: Sealed): Judgement {
     const foreign = (reason: string, signer = '') =>
       ({ trust: 'foreign', signer, reason, coversContent: false }) as const;
@@ -70,9 +70,18 @@ export class ArchiveSigner {
     const loose = seal.isBound ? looseMember(manifest) : 'a manifest that it continues';
     if (loose !== undefined) return foreign(`its signature does not stand for ${loose}`, signer);
     const coversContent = manifest.members.every(member => digestOf(member) !== null);
-    return { trust: signer === nodeId ? 'own' : 'fleet', signer, reason: '', coversContent };
+    return {
+      trust: signer === nodeId && isOnesOwn(manifest) ? 'own' : 'fleet',
+      signer,
+      reason: '',
+      coversContent,
+    };
   }
 }
+
+/** What another node wrote of an archive does not become its own by an increment of this one. */
+const isOnesOwn = ({ sameSigner, members }: Manifest): boolean =>
+  sameSigner === true || !members.some(({ name }) => isManifestName(name));
 
 /** A member that defines the VM and that the signature says nothing of. */
 const looseMember = ({ members }: Manifest): string | undefined =>

@@ -2,8 +2,8 @@
 import type { Archive } from './reader.ts';
 
 /**
- * `own`: made by this node, or by the one whose place it took; what its owner defined comes back as it was. `fleet`: made by
- * another node of the same controller. `foreign`: by somebody else, or nobody vouches for it. Of the last two only what
+ * `own`: made and extended by this node only, or by the one whose place it took; what its owner defined comes back as it was.
+ * `fleet`: another node of the same controller had a part in it. `foreign`: by somebody else, or nobody vouches for it. Of the last two only what
  * cannot reach the node itself comes back.
  */
 export type ArchiveTrust = 'own' | 'fleet' | 'foreign';

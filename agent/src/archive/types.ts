@@ -1,7 +1,7 @@
 import type { FileLock } from './file-lock.ts';
 import type { Manifest, MemberRecord } from './manifest.ts';
 import type { MemberKind } from './names.ts';
-import type { Seal, SignManifest } from './seal.ts';
+import type { Seal, Signing, SignManifest } from './seal.ts';
 
 /** 'tar', or the same tar as many zstd frames. */
 export type ArchiveFormat = 'tar' | 'tar.zst';
@@ -34,7 +34,7 @@ export interface AppenderOptions {
   /** SHA-256 of the new members; default: when those of the archive have one. */
   hash?: boolean;
   /** Decides for the archive as it was before whether the new manifest is signed. */
-  signer?: ((archive: Sealed) => SignManifest | undefined) | undefined;
+  signer?: ((archive: Sealed) => Signing | undefined) | undefined;
   /** Of a .tar.zst: 1..9, default 3. */
   level?: number;
   /** As {@link WriterOptions.maxFrames}. */

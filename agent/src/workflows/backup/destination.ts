@@ -69,7 +69,7 @@ export async function openDestination(
 
 /**
  * What was not signed before does not become so by an increment, and no more what is another archive now than the one that the
- * increment was planned for.
+ * increment was planned for; nor does what another node signed become this one's own.
  */
 function goOnSigning(
   signer: NonNullable<WorkflowDependencies['signer']>,
@@ -78,7 +78,8 @@ function goOnSigning(
 ): AppenderOptions['signer'] {
   return archive => {
     const { trust, reason } = signer.judge(archive);
-    if (trust !== 'foreign' && isDeepStrictEqual(archive.manifest, planned)) return signer.sign;
+    if (trust !== 'foreign' && isDeepStrictEqual(archive.manifest, planned))
+      return { sign: signer.sign, sameSigner: trust === 'own' };
     const why = trust === 'foreign' ? reason : 'it was changed meanwhile';
     context.warn(`The archive ${filename} stays without a signature: ${why}.`);
     return undefined;

@@ -151,8 +151,8 @@ function printMembers(members: Json[]): void {
 
 function signatureLine({ trust, signer, covers_content }: Json): string {
   if (trust !== 'own' && trust !== 'fleet') return 'nobody vouches for it';
-  const node = trust === 'own' ? 'its node' : 'another node';
-  return `signed by ${node} (${clean(signer)}), disks and images ${covers_content ? '' : 'not '}included`;
+  const by = trust === 'own' ? 'by its node alone' : 'not by its node alone';
+  return `signed ${by} (last: ${clean(signer)}), disks and images ${covers_content ? '' : 'not '}included`;
 }
 
 function printShown(shown: Json): void {

@@ -71,7 +71,7 @@ export const FileSchema = record('BackupFile', {
 const SignatureSchema = Type.Object(
   {
     trust: oneOf(['own', 'fleet', 'foreign'] as const),
-    signer: nullable(Type.String({ description: 'id of the node that signed it' })),
+    signer: nullable(Type.String({ description: 'id of the node that signed it last' })),
     reason: nullable(Type.String({ description: 'why it is foreign' })),
     covers_content: Type.Boolean({
       description: 'it stands for the bytes of disks and images, too: the archive was made with hash_sum',
@@ -80,7 +80,7 @@ const SignatureSchema = Type.Object(
   {
     ...closed,
     description:
-      'who vouches for the archive: own, the node that read it; fleet, another node of this controller; foreign, nobody: ' +
+      'who vouches for the archive: own, the node that read it, for all of it; fleet, another node of this controller, too; foreign, nobody: ' +
       'it is restored with allow_foreign only',
   },
 );

@@ -87,9 +87,9 @@ export interface ShowBackupResponse {
 
 /** Who vouches for an archive, as this node sees it. */
 export interface ArchiveSignature {
-  /** "own": signed by this node; "fleet": by another node of the same controller; "foreign": neither. */
+  /** "own": this node signed all of it; "fleet": another node of the same controller signed some of it; "foreign": neither. */
   trust: string;
-  /** Id of the node that signed it; empty when none can be named. */
+  /** Id of the node that signed it last; empty when none can be named. */
   signer: string;
   /** Why it is foreign, as a sentence without its full stop. */
   reason: string;
