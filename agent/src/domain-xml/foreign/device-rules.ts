@@ -218,11 +218,11 @@ export function isShippedFirmware(path: string): boolean {
   return path.startsWith('/usr/share/') && !path.split('/').some(step => step === '..' || step === '.');
 }
 
-/** The element of the loader may name what is shipped, to be read. */
+/** A firmware is only read; which file it may be, the whole of `<os>` tells. */
 export const LOADER: Rule = {
   ...text('readonly=yes type=rom|pflash secure stateless format'),
   judge: (loader: Element) => {
     if (attr(loader, 'type') === 'pflash') loader.setAttribute('readonly', 'yes');
-    return isShippedFirmware(loader.textContent?.trim() ?? '');
+    return true;
   },
 };

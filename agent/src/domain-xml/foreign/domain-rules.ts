@@ -1,4 +1,4 @@
-import { attr, child } from '../dom.ts';
+import { attr, child, remove } from '../dom.ts';
 import { METADATA_NAMESPACE } from '../metadata.ts';
 import { DEVICES_RULE, isShippedFirmware, LOADER } from './device-rules.ts';
 import { each, el, type Judge, type Rule, text } from './rule.ts';
@@ -22,20 +22,43 @@ const judgeNvram: Judge = (nvram, gate) => {
   return [...leftOut, ''];
 };
 
-const OS: Rule = el('firmware=efi|bios', {
-  type: text('arch machine', 'hvm'),
-  firmware: el('', { 'feature*': el('enabled name') }),
-  loader: LOADER,
-  'nvram!': {
-    ...text('template/ type=file format templateFormat'),
-    children: new Map([['source', { ...el('file/ startupPolicy'), once: true }]]),
-    always: judgeNvram,
+/**
+ * A firmware that is not shipped goes. In place of one for UEFI libvirt is to choose its own: variables without a firmware
+ * it refuses. What the guest asks of it beside its file stays.
+ */
+const judgeOs: Judge = os => {
+  const loader = child(os, 'loader');
+  const path = loader?.textContent?.trim();
+  if (!loader || !path || isShippedFirmware(path)) return true;
+  const isUefi = attr(loader, 'type') === 'pflash';
+  if (isUefi) {
+    os.setAttribute('firmware', 'efi');
+    for (const name of ['template', 'templateFormat']) child(os, 'nvram')?.removeAttribute(name);
+    for (const name of ['readonly', 'type']) loader.removeAttribute(name);
+    loader.textContent = '';
+  }
+  if (!isUefi || loader.attributes.length === 0) remove(loader);
+  return ['/loader'];
+};
+
+const OS: Rule = el(
+  'firmware=efi|bios',
+  {
+    type: text('arch machine', 'hvm'),
+    firmware: el('', { 'feature*': el('enabled name') }),
+    loader: LOADER,
+    'nvram!': {
+      ...text('template/ type=file format templateFormat'),
+      children: new Map([['source', { ...el('file/ startupPolicy'), once: true }]]),
+      always: judgeNvram,
+    },
+    'boot*': el('dev'),
+    bootmenu: el('enable timeout'),
+    bios: el('useserial rebootTimeout'),
+    smbios: el('mode=emulate|sysinfo'),
   },
-  'boot*': el('dev'),
-  bootmenu: el('enable timeout'),
-  bios: el('useserial rebootTimeout'),
-  smbios: el('mode=emulate|sysinfo'),
-});
+  judgeOs,
+);
 
 const ENTRIES = el('', { 'entry*': text('name') });
 const SYSINFO = el('type=smbios', {

@@ -399,6 +399,18 @@ describe('what stays', () => {
     expect(sanitizeForeign(domain({ devices }), OWN).leftOut).toEqual([]);
   });
 
+  test('in place of a UEFI firmware that is not shipped libvirt chooses one', () => {
+    const nvram = '<nvram template="/usr/share/OVMF/OVMF_VARS.fd">/pool/vars.fd</nvram>';
+    const clean = (loader: string) => sanitizeForeign(domain({ os: `${loader}${nvram}` }), STRICT);
+    const { xml, leftOut } = clean(`<loader readonly='yes' type='pflash'>/opt/ovmf.fd</loader>`);
+    expect(xml).toMatch(/<os firmware="efi"><type [^>]*>hvm<\/type><nvram>\/pool\/vars.fd<\/nvram><\/os>/);
+    expect(leftOut).toEqual(['os/loader']);
+    expect(clean(`<loader secure='yes' type='pflash'>/opt/ovmf.fd</loader>`).xml).toContain(
+      '<loader secure="yes"/><nvram>/pool/vars.fd</nvram>',
+    );
+    expect(clean(`<loader secure='yes'/>`).leftOut).toEqual([]);
+  });
+
   test('a device that was looked at stays, and no other one at its target', () => {
     const lun = disk("<source dev='/dev/sdx' index='2'/>", "type='block' device='lun'");
     const devices = new Map([['vda', 'block <source dev="/dev/sdx"/>']]);
