@@ -86,6 +86,16 @@ export class CertificateRegister {
     return rows.map(row => row.serial).filter(serial => !serial.startsWith(UNKNOWN_SERIAL));
   }
 
+  /**
+   * Takes no more, for good, what an earlier version issued to this node: its serial is not known, so it cannot be revoked.
+   * @returns whether there is such a certificate
+   */
+  async refuseUnknown(nodeId: string): Promise<boolean> {
+    const rows = this.#rowsOf(nodeId).filter(({ serial }) => serial.startsWith(UNKNOWN_SERIAL));
+    for (const row of rows) await this.#supersede(row);
+    return rows.length > 0;
+  }
+
   /** The node whose certificate this is. */
   async nodeOf(serial: string): Promise<string | undefined> {
     const row = await this.#row(serial);
@@ -124,13 +134,17 @@ export class CertificateRegister {
     if (row.serial.startsWith(UNKNOWN_SERIAL)) await this.#learn(row, shown);
     for (const other of this.#rowsOf(nodeId)) {
       if (other.superseded === 1 || other.issued >= row.issued) continue;
-      other.superseded = 1;
-      await this.#db
-        .updateTable('certificates')
-        .set({ superseded: 1 })
-        .where('serial', '=', other.serial)
-        .execute();
+      await this.#supersede(other);
     }
+  }
+
+  async #supersede(row: CertificateRow): Promise<void> {
+    row.superseded = 1;
+    await this.#db
+      .updateTable('certificates')
+      .set({ superseded: 1 })
+      .where('serial', '=', row.serial)
+      .execute();
   }
 
   /**

@@ -83,8 +83,16 @@ export class RevocationService {
 
   /** All certificates that a node was ever given, since it is removed. */
   async revokeNode(nodeId: string, reason: RevocationReason): Promise<void> {
-    for (const serial of await this.#deps.register.serialsOf(nodeId))
-      await this.#deps.register.revoke(serial, reason, this.#caEnd);
+    const { register, events } = this.#deps;
+    for (const serial of await register.serialsOf(nodeId)) await register.revoke(serial, reason, this.#caEnd);
+    if (await register.refuseUnknown(nodeId)) {
+      const message =
+        'A removed node has a certificate whose serial is not known here: the agents go on believing it';
+      const detailMessage =
+        'Read its serial on the node (openssl x509 -serial) and say "virtkeep certificates revoke <serial> --unknown".';
+      const entities = [{ id: nodeId, class: 'node' }];
+      await events.record({ type: 'warning', message, detailMessage, entities });
+    }
     this.tellAll();
   }
 
@@ -100,7 +108,7 @@ export class RevocationService {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
       const told = await this.#entries();
       const { revocations } = await clients.node.revoke({ revocations: told }, { signal });
-      if (await this.#learn(revocations)) this.tellAll();
+      if (await this.#learn(nodeId, revocations)) this.tellAll();
     } catch (error) {
       // an agent of an earlier version believes what is signed until it ends
       if (isUnimplemented(error))
@@ -127,17 +135,27 @@ export class RevocationService {
     return row.kind === 'node' && row.reason === 'compromised' ? this.#caEnd : row.expires_on;
   }
 
-  /** @returns whether any of them was forgotten here. */
-  async #learn(entries: readonly Revocation[]): Promise<boolean> {
-    const { register, links, ca, events } = this.#deps;
+  /**
+   * Takes over what was forgotten here; not what has ended, which is forgotten here on purpose and kept by agents for longer.
+   * An honest agent answers nothing that is not genuine: the rest of such an answer is not looked at, each entry costs a check.
+   * @returns whether any of them was forgotten here.
+   */
+  async #learn(from: string, entries: readonly Revocation[]): Promise<boolean> {
+    const { register, links, ca, events, log } = this.#deps;
     const known = new Map((await register.revoked()).map(row => [row.serial, row.reason]));
     const own = await this.#deps.ownSerial();
     const authority = createPublicKey(ca.certificatePem);
+    const now = Date.now();
     let isNew = false;
     for (const entry of entries.slice(0, MAX_REVOCATIONS)) {
       const reason = known.get(entry.serial);
       if (reason === 'compromised' || reason === entry.reason || entry.serial === own) continue;
-      if (!isGenuine(entry, authority)) continue;
+      if (Date.parse(entry.until) < now) continue;
+      if (!isGenuine(entry, authority)) {
+        log.warn('the node tells of a revoked certificate what the authority did not sign', { node: from });
+        break;
+      }
+      known.set(entry.serial, entry.reason);
       if (!(await register.revoke(entry.serial, entry.reason as RevocationReason, entry.until))) continue;
       isNew = true;
       const nodeId = await register.nodeOf(entry.serial);
