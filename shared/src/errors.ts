@@ -65,6 +65,10 @@ export const ERRORS = {
     '40306',
     'The certificate "{subject}" ({serial}) was revoked. Ask an administrator for another one.',
   ),
+  peer_ended: fixed(
+    '40307',
+    'The life of the certificate "{subject}" ({serial}) has ended. Ask an administrator for another one.',
+  ),
   peer_not_allowed: fixed('40301', 'The certificate "{subject}" may not call {method}.'),
   archive_foreign: fixed(
     '40303',
@@ -95,6 +99,10 @@ export const ERRORS = {
   guest_process_unknown: fixed(
     '40414',
     'The guest of {domain} does not know the process {pid}. Results are kept for ten minutes after its end.',
+  ),
+  certificate_not_found: fixed(
+    '40415',
+    'No certificate with the serial {id} was issued here. If an earlier version issued it, or it was issued since the database was put back, say so with "unknown" (--unknown).',
   ),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 

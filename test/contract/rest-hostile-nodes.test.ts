@@ -6,11 +6,12 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import type { Role } from '@virtkeep/shared/permissions';
 import { serialOf } from '@virtkeep/shared/serials';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
+import { Inventory } from '../../controller/src/services/inventory.ts';
 import { issue } from './pki.ts';
 import { type Answer, makeRestApp, type RestApp } from './rest-app.ts';
 import { enrolled, nodeRequest, redeem, status, stopAll, until } from './rest-nodes-world.ts';
@@ -82,6 +83,29 @@ describe('an enrolment token', () => {
     expect(keyOf(await enrolAs(newId(), text))).toBe('enrolment_for_other_node');
     expect((await enrolAs(agent.id, text, 'again.example')).status).toBe(200);
     expect(keyOf(await enrolAs(agent.id, text))).toBe('enrolment_token_invalid');
+    expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.verbose_name).toBe('reinstalled');
+  });
+
+  test('that is redeemed while its node is removed leaves neither the node nor a certificate that counts', async () => {
+    const { agent } = await enrolled(rest, 'crossing');
+    const text = await token({ replace: agent.id });
+    const { putNode } = Inventory.prototype;
+    let removal: Promise<Answer> | undefined;
+    const put = jest.spyOn(Inventory.prototype, 'putNode').mockImplementation(async function (
+      this: Inventory,
+      row,
+    ) {
+      removal = rest.call('POST', `/api/nodes/${agent.id}/remove/`, { body: {} });
+      for (let turn = 0; turn < 5; turn++) await rest.call('GET', '/api/nodes/');
+      await putNode.call(this, row);
+    });
+    expect((await enrolAs(agent.id, text)).status).toBe(200);
+    expect((await removal)?.status).toBe(200);
+    put.mockRestore();
+    expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).status).toBe(404);
+    const { results } = (await rest.call('GET', '/api/certificates/')).body;
+    const its = results.filter(({ subject }: { subject: string }) => subject === agent.id);
+    expect(its.map(({ reason }: { reason: string }) => reason)).toEqual(['removed', 'removed']);
   });
 
   test('cannot be made for a node that is not there, and ends with the node it is for', async () => {
@@ -167,7 +191,10 @@ describe('a revoked certificate', () => {
 
   test('of a node ends its connection, and is taken no more', async () => {
     const { agent, tls } = await enrolled(rest, 'revoked');
-    expect((await revoke(serialIn(tls.certificatePem))).status).toBe(200);
+    expect((await revoke(serialIn(tls.certificatePem))).body).toMatchObject({
+      kind: 'node',
+      subject: agent.id,
+    });
     await status(rest, agent.id, 'FAILED');
     await until(async () => {
       const { results } = (await rest.call('GET', '/api/events/?limit=100')).body;
@@ -184,7 +211,8 @@ describe('a revoked certificate', () => {
     for (const role of ['operator', 'auditor', 'backup_service'] as const)
       expect((await revoke(serial, role)).status).toBe(403);
     expect((await rest.call('GET', '/api/certificates/', { as: 'auditor' })).status).toBe(403);
-    expect((await revoke(serial)).status).toBe(200);
+    expect(keyOf(await revoke(serial))).toBe('certificate_not_found');
+    expect((await revoke(serial, 'administrator', { unknown: true })).body.kind).toBe('unknown');
     await until(() => agent.revocations.has(serial));
     const { results } = (await rest.call('GET', '/api/certificates/')).body;
     expect(results).toContainEqual(
@@ -207,7 +235,7 @@ describe('a revoked certificate', () => {
     const { agent, tls } = await enrolled(rest, 'knows');
     const service = await issue(rest.ca, 'client', ['urn:virtkeep:role:operator']);
     const serial = serialIn(service.certificatePem);
-    await revoke(serial, 'administrator', { compromised: true });
+    await revoke(serial, 'administrator', { compromised: true, unknown: true });
     await until(() => agent.revocations.has(serial));
     // the database is put back to before
     await rest.services.db.deleteFrom('certificates').where('serial', '=', serial).execute();

@@ -11,6 +11,7 @@ import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/ag
 import type { PoolServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
+import { Metadata } from 'nice-grpc-common';
 import { openArchive, trustEveryArchive } from '../../agent/src/archive/index.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
@@ -30,7 +31,7 @@ import { waitFor } from '../lab/run.ts';
 import { startWorld, type World } from '../lab/world.ts';
 
 /** Services take a call's context and use none of it here. */
-export const CALL = {} as Parameters<DomainServiceImplementation['list']>[1];
+export const CALL = { metadata: Metadata() } as Parameters<DomainServiceImplementation['list']>[1];
 export const NODE_ID = '99999999-2222-4333-8444-555555555555';
 
 /** Most tests here are of refusals, which are logged as errors. */

@@ -17,7 +17,7 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { isUuid } from '@virtkeep/shared/ids';
-import { type DomainMetadata, parseDomain } from '../domain-xml/index.ts';
+import { type DomainMetadata, parseDomain, withoutSecrets } from '../domain-xml/index.ts';
 import type { Inventory } from '../inventory/index.ts';
 import { type LoanNames, refuseWhileLent } from '../lending/guard.ts';
 import { fromDomain } from '../libvirt/domains.ts';
@@ -28,6 +28,7 @@ import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
 import { refuseWithClones } from '../workflows/template/family.ts';
 import { requireDescription } from './fields.ts';
+import { maySeeSecrets } from './peer.ts';
 
 export interface DomainServiceOptions {
   inventory: Inventory;
@@ -44,10 +45,11 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
   return {
     list: async () => ({ domains: inventory.domains() }),
     get: async ({ id }) => freshDomain(inventory, id),
-    getXml: async ({ id, inactive }) => {
+    getXml: async ({ id, inactive }, context) => {
       await knownDomain(inventory, id);
       const flags = inactive ? DomainXml.INACTIVE : 0;
-      return { xml: await asked(options.workflows, id, domain => domain.xml(flags)) };
+      const xml = await asked(options.workflows, id, domain => domain.xml(flags));
+      return { xml: maySeeSecrets(context) ? xml : withoutSecrets(xml) };
     },
     setPower: async request => startPower(options, request),
     remove: async request => startRemove(options, request),

@@ -1,4 +1,4 @@
-import { expect, test } from '@jest/globals';
+import { expect, jest, test } from '@jest/globals';
 import { type CallContext, Metadata, type ServerMiddlewareCall } from 'nice-grpc-common';
 import type { Revocations } from '../enroll/revocations.ts';
 import { permissionMiddleware, revocationMiddleware, roleOf } from './peer.ts';
@@ -40,8 +40,12 @@ test('an operator attaches disks of the node, and names no file of another', asy
   );
 });
 
-/** A call of nobody, whose answers are these, through the check for revoked certificates. */
-function answersOf(answers: () => AsyncGenerator<unknown>, revocations: Partial<Revocations> = {}) {
+/** A call whose answers are these, through the check for certificates that count no more. */
+function answersOf(
+  answers: () => AsyncGenerator<unknown>,
+  revocations: Partial<Revocations> = {},
+  peer: object = { subject: '', serial: '' },
+) {
   const check = revocationMiddleware({
     unreadable: false,
     isRevoked: () => false,
@@ -49,7 +53,8 @@ function answersOf(answers: () => AsyncGenerator<unknown>, revocations: Partial<
     ...revocations,
   } as Revocations);
   const call = { request: {}, next: answers } as never;
-  const context = { metadata: { get: () => undefined }, signal: new AbortController().signal } as never;
+  const told = encodeURIComponent(JSON.stringify(peer));
+  const context = { metadata: { get: () => told }, signal: new AbortController().signal } as never;
   return check(call, context) as AsyncGenerator<unknown>;
 }
 
@@ -83,4 +88,32 @@ test('a call that never answers ends when its certificate is revoked', async () 
   const ended = expect(stream.next()).rejects.toMatchObject({ msgKey: 'peer_revoked' });
   revoke();
   await ended;
+});
+
+async function* oneAnswer() {
+  yield 'answer';
+  await new Promise(() => {});
+}
+
+test('a certificate that has ended is refused on a connection that is older, and one that ends later is not', async () => {
+  const peer = { subject: 'service', serial: 'aa' };
+  const late = answersOf(oneAnswer, {}, { ...peer, endsAt: Date.now() - 1 });
+  await expect(late.next()).rejects.toMatchObject({ msgKey: 'peer_ended' });
+  const farAway = answersOf(oneAnswer, {}, { ...peer, endsAt: Date.now() + 365 * 86_400_000 });
+  expect((await farAway.next()).value).toBe('answer');
+});
+
+test('a stream ends with the certificate of who reads it, though that is longer than a timer waits', async () => {
+  jest.useFakeTimers();
+  try {
+    const lifeMs = 40 * 86_400_000;
+    const peer = { subject: 'service', serial: 'aa', endsAt: Date.now() + lifeMs };
+    const stream = answersOf(oneAnswer, {}, peer);
+    expect((await stream.next()).value).toBe('answer');
+    const ended = expect(stream.next()).rejects.toMatchObject({ msgKey: 'peer_ended' });
+    await jest.advanceTimersByTimeAsync(lifeMs);
+    await ended;
+  } finally {
+    jest.useRealTimers();
+  }
 });

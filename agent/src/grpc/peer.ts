@@ -18,8 +18,13 @@ interface Peer {
   subject: string;
   /** Of its certificate; empty without one. */
   serial: string;
+  /** End of its certificate, ms since 1970; absent without one. */
+  endsAt?: number;
   role?: Role;
 }
+
+/** The longest that a timer waits. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Puts the peer of the connection into the metadata; whatever the client sent under that key is replaced. */
 export const peerInterceptor: grpc.ServerInterceptor = (_method, call) => {
@@ -44,16 +49,19 @@ export const permissionMiddleware: ServerMiddleware = async function* (call, con
 };
 
 /**
- * Refuses who shows a revoked certificate (VirtkeepError peer_revoked), and ends the calls that are going on when theirs is
- * revoked: a connection can be older than that.
+ * Refuses who shows a revoked certificate (VirtkeepError peer_revoked) or one that has ended (peer_ended), and ends the calls that
+ * are going on when theirs is revoked or ends: a connection can be older than that, and TLS looks once.
  */
 export function revocationMiddleware(revocations: Revocations): ServerMiddleware {
   return async function* (call, context) {
-    const { subject, serial, role } = peerIn(context);
+    const { subject, serial, role, endsAt = Number.POSITIVE_INFINITY } = peerIn(context);
     const refused = () => new VirtkeepError('peer_revoked', { subject, serial });
+    const late = () => new VirtkeepError('peer_ended', { subject, serial });
+    if (endsAt <= Date.now()) throw late();
     if (revocations.isRevoked(serial) || (revocations.unreadable && role !== 'controller')) throw refused();
     const ended = new AbortController();
     const forget = revocations.whenRevoked(serial, () => ended.abort(refused()));
+    const timer = onceAt(endsAt, () => ended.abort(late()));
     const signal = AbortSignal.any([context.signal, ended.signal]);
     const answers = call.next(call.request, { ...context, signal });
     try {
@@ -64,6 +72,7 @@ export function revocationMiddleware(revocations: Revocations): ServerMiddleware
         yield answer.value as never;
       }
     } finally {
+      timer.stop();
       forget();
       const closed = answers.return(undefined as never);
       // what a revoked one waits for may never come; its work hears of it by the signal
@@ -71,6 +80,23 @@ export function revocationMiddleware(revocations: Revocations): ServerMiddleware
       else await closed;
     }
   };
+}
+
+/** Whether who calls may see what opens something: services see of a definition what users see. */
+export function maySeeSecrets(context: CallContext): boolean {
+  return peerIn(context).role === 'controller';
+}
+
+/** Runs `act` at this time, however far away it is; it keeps no process alive. */
+function onceAt(time: number, act: () => void): { stop: () => void } {
+  let timer: NodeJS.Timeout | undefined;
+  const wait = () => {
+    const leftMs = time - Date.now();
+    if (leftMs <= 0) act();
+    else timer = setTimeout(wait, Math.min(leftMs, MAX_TIMER_MS)).unref();
+  };
+  wait();
+  return { stop: () => clearTimeout(timer) };
 }
 
 function peerIn({ metadata }: CallContext): Peer {
@@ -85,6 +111,7 @@ function peerOf(call: grpc.ServerInterceptingCallInterface): Peer {
   return {
     subject: String(commonName),
     serial: serialOf(certificate.serialNumber),
+    endsAt: Date.parse(certificate.valid_to),
     role: roleOf(certificate.subjectaltname ?? ''),
   };
 }

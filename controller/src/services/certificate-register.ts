@@ -61,7 +61,7 @@ export class CertificateRegister {
    * @returns whether anything changed
    */
   async revoke(serial: string, reason: RevocationReason, unknownUntil: string): Promise<boolean> {
-    const known = await this.#row(serial);
+    const known = await this.find(serial);
     if (known?.reason === 'compromised' || known?.reason === reason) return false;
     const now = new Date().toISOString();
     const revocation = { revoked_on: now, reason };
@@ -98,11 +98,12 @@ export class CertificateRegister {
 
   /** The node whose certificate this is. */
   async nodeOf(serial: string): Promise<string | undefined> {
-    const row = await this.#row(serial);
+    const row = await this.find(serial);
     return row?.kind === 'node' ? row.subject : undefined;
   }
 
-  #row(serial: string): Promise<CertificateRow | undefined> {
+  /** What is known of the certificate with this serial. */
+  find(serial: string): Promise<CertificateRow | undefined> {
     return this.#db.selectFrom('certificates').selectAll().where('serial', '=', serial).executeTakeFirst();
   }
 

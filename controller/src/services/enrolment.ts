@@ -80,7 +80,8 @@ export interface EnrolledNode {
 
 /**
  * Exchanges a token for a certificate. The token is used up only when everything else was found right. It is good for a
- * node that is not enrolled, or for the one node it names; that one keeps its marks and gets the new address and name.
+ * node that is not enrolled, or for the one node it names; that one keeps its marks, and its name unless the token has another;
+ * its address is the one that the token has, or that it tells.
  * @throws enrolment_token_invalid, enrolment_for_other_node, node_known, invalid_field, name_taken.
  */
 export async function redeemEnrolment(
@@ -93,7 +94,7 @@ export async function redeemEnrolment(
   if (!enrolment) throw new VirtkeepError('enrolment_token_invalid');
   const present = await findNode(db, request.node_id);
   checkFor(enrolment, request.node_id, present);
-  const name = enrolment.verbose_name || request.hostname;
+  const name = enrolment.verbose_name || present?.verbose_name || request.hostname;
   const address = enrolment.address || checkAddress(hostPort(request.address, request.port));
   await assertNameFree(db, name, request.node_id);
   const certificatePem = await signNodeRequest(ca, request.csr_pem, request.node_id);

@@ -67,7 +67,8 @@ const CALL_TIMEOUT_MS = 30_000;
 
 export class NodeService {
   readonly #deps: NodeServiceDeps;
-  readonly #redeeming = new KeyedQueue();
+  /** Enrolment and removal of one node come one after the other: a certificate issued in between would never be revoked. */
+  readonly #coming = new KeyedQueue();
 
   constructor(deps: NodeServiceDeps) {
     this.#deps = deps;
@@ -99,7 +100,7 @@ export class NodeService {
 
   /** A node redeems its token; two that call themselves the same one after the other. @throws as redeemEnrolment. */
   redeem(request: EnrolmentRequest): Promise<NodeCertificateRecord> {
-    return this.#redeeming.run(request.node_id, () => this.#redeem(request));
+    return this.#coming.run(request.node_id, () => this.#redeem(request));
   }
 
   async #redeem(request: EnrolmentRequest): Promise<NodeCertificateRecord> {
@@ -143,7 +144,11 @@ export class NodeService {
    * @param isCompromised others may have its key: the archives it signed prove nothing any more
    * @throws node_not_found, node_has_tasks.
    */
-  async remove(id: string, username: string, isCompromised = false): Promise<void> {
+  remove(id: string, username: string, isCompromised = false): Promise<void> {
+    return this.#coming.run(id, () => this.#remove(id, username, isCompromised));
+  }
+
+  async #remove(id: string, username: string, isCompromised: boolean): Promise<void> {
     const { inventory, links, tasks, catalogue, events, revocations } = this.#deps;
     const { row } = inventory.node(id);
     const open = await tasks.unfinished(id);

@@ -32,6 +32,8 @@ export interface CertificateRecord {
   reason: string | null;
 }
 
+export type RevokedCertificate = Pick<CertificateRecord, 'id' | 'kind' | 'subject'>;
+
 export interface RevocationDeps {
   ca: CertificateAuthority;
   register: CertificateRegister;
@@ -63,22 +65,33 @@ export class RevocationService {
   }
 
   /**
-   * Lets a certificate count no more, of a service or a node, known or not. A node that is connected by it is cut off.
-   * @throws certificate_in_use, invalid_field (serial)
+   * Lets a certificate count no more, of a service or a node. A node that is connected by it is cut off. A mistyped serial would
+   * seem to be revoked, so one that is not known here is only taken with `mayBeUnknown`.
+   * @returns whose it is
+   * @throws certificate_in_use, certificate_not_found, invalid_field (serial)
    */
-  async revoke(text: string, reason: RevocationReason, user: string): Promise<void> {
+  async revoke(
+    text: string,
+    reason: RevocationReason,
+    user: string,
+    mayBeUnknown = false,
+  ): Promise<RevokedCertificate> {
     const { register, links, ownSerial, events } = this.#deps;
     const serial = serialOf(text.replaceAll(':', ''));
     if (!SERIAL.test(serial))
       throw new VirtkeepError('invalid_field', { field: 'serial', reason: 'is not a serial number in hex' });
     if (serial === (await ownSerial())) throw new VirtkeepError('certificate_in_use', { id: serial });
-    if (!(await register.revoke(serial, reason, this.#caEnd))) return;
+    const row = await register.find(serial);
+    if (row === undefined && !mayBeUnknown) throw new VirtkeepError('certificate_not_found', { id: serial });
+    const revoked = { id: serial, kind: row?.kind || 'unknown', subject: row?.subject ?? '' } as const;
+    if (!(await register.revoke(serial, reason, this.#caEnd))) return revoked;
     const nodeId = await register.nodeOf(serial);
     if (nodeId !== undefined) await links.reconnect(nodeId, 'its certificate was revoked');
     const message = `The certificate ${serial} was revoked`;
     const entities = nodeId === undefined ? [] : [{ id: nodeId, class: 'node' }];
     await events.record({ type: 'warning', message, detailMessage: reason, user, entities });
     this.tellAll();
+    return revoked;
   }
 
   /** All certificates that a node was ever given, since it is removed. */

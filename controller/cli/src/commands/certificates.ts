@@ -2,6 +2,11 @@ import type { Command } from 'commander';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { print, printJson, printTable } from '../output.ts';
 
+interface RevokeOptions {
+  compromised?: boolean;
+  unknown?: boolean;
+}
+
 /** `certificates`: list, revoke. */
 export function addCertificates(program: Command): void {
   const certificates = program.command('certificates').description('certificates of nodes and services');
@@ -20,10 +25,12 @@ export function addCertificates(program: Command): void {
     .command('revoke <serial>')
     .description('let a certificate count no more, for good')
     .option('--compromised', 'others may have its key: what it signed counts as signed by nobody')
-    .action(async (serial: string, { compromised }: { compromised?: boolean }, command: Command) => {
-      const body = { serial, ...(compromised ? { compromised } : {}) };
+    .option('--unknown', 'take also a serial that the controller does not know')
+    .action(async (serial: string, options: RevokeOptions, command: Command) => {
+      const { compromised, unknown } = options;
+      const body = { serial, ...(compromised ? { compromised } : {}), ...(unknown ? { unknown } : {}) };
       const answer = await withClient(client => client.post('/api/certificates/revoke/', body));
       if (command.optsWithGlobals<GlobalOptions>().json) printJson(answer);
-      else print(`${serial}: revoked`);
+      else print(`${serial}: revoked (${[answer.kind, answer.subject].filter(Boolean).join(' ')})`);
     });
 }

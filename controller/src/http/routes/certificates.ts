@@ -2,8 +2,8 @@ import Type from 'typebox';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { CertificateSchema, Serial } from '../schemas/certificate.ts';
-import { body, listOf, listQuery } from '../schemas/common.ts';
+import { CertificateSchema, RevokedCertificateSchema, Serial } from '../schemas/certificate.ts';
+import { body, listOf, listQuery, ref } from '../schemas/common.ts';
 
 const tags = ['certificates'];
 const ORDERINGS = ['-issued', 'expires_on', 'subject', 'kind'] as const;
@@ -36,7 +36,7 @@ export const certificateRoutes: RouteModule = (app, services) => {
       config: { access: 'certificate.manage' },
       schema: {
         tags,
-        summary: 'Let a certificate count no more, also one that an earlier version issued; for good',
+        summary: 'Let a certificate count no more, for good; the answer says whose it is',
         body: body({
           serial: Serial,
           compromised: Type.Optional(
@@ -44,14 +44,20 @@ export const certificateRoutes: RouteModule = (app, services) => {
               description: 'others may have its key: what it signed counts as signed by nobody',
             }),
           ),
+          unknown: Type.Optional(
+            Type.Boolean({
+              description:
+                'take also a serial that is not known here: of a certificate that an earlier version issued, or one issued since the database was put back',
+            }),
+          ),
         }),
-        response: { 200: body({}) },
+        response: { 200: ref(RevokedCertificateSchema) },
       },
     },
     async request => {
-      const reason = request.body.compromised === true ? 'compromised' : 'removed';
-      await services.revocations.revoke(request.body.serial, reason, principalOf(request).username);
-      return {};
+      const { serial, compromised = false, unknown = false } = request.body;
+      const reason = compromised ? 'compromised' : 'removed';
+      return services.revocations.revoke(serial, reason, principalOf(request).username, unknown);
     },
   );
 };

@@ -7,10 +7,16 @@ export const Serial = Type.String({
   description: 'serial number, hex; colons and leading zeros count for nothing',
 });
 
-export const CertificateSchema = record('Certificate', {
+const whose = {
   id: Serial,
   kind: oneOf(['node', 'service', 'unknown'] as const),
   subject: Type.String({ description: 'id of the node, name of the service' }),
+};
+
+export const RevokedCertificateSchema = record('RevokedCertificate', whose);
+
+export const CertificateSchema = record('Certificate', {
+  ...whose,
   role: Type.String({ description: 'of the service' }),
   issued: Time,
   expires_on: Time,

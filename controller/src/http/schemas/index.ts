@@ -2,7 +2,7 @@
 import type { TSchema } from 'typebox';
 import type { App } from '../app.ts';
 import { IssuedTokenSchema, NewTokenSchema, TokenSchema, UserSchema } from './account.ts';
-import { CertificateSchema } from './certificate.ts';
+import { CertificateSchema, RevokedCertificateSchema } from './certificate.ts';
 import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
@@ -39,6 +39,7 @@ const SCHEMAS: readonly TSchema[] = [
   NodeSchema,
   EnrolmentSchema,
   CertificateSchema,
+  RevokedCertificateSchema,
   NodeCertificateSchema,
   PoolSchema,
   GuestInfoSchema,
