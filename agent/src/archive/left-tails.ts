@@ -1,7 +1,8 @@
 /** Tail files that extensions left beside an archive: those of agents that died, or that were gone before they removed them. */
 import { basename, dirname, join } from 'node:path';
+import { throwIfAborted } from '@virtkeep/shared/abort';
 import { readdir } from '@virtkeep/shared/beneath';
-import { fromIoError } from '@virtkeep/shared/errors';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { FileLock } from './file-lock.ts';
 import { type Inspection, inspect } from './inspect.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
@@ -9,6 +10,9 @@ import { isManifestName } from './names.ts';
 import { SEEK_FOOTER_BYTES } from './seek-table.ts';
 import { readTail, removeTail, type SavedTail, undoAppend } from './tail.ts';
 import type { ArchiveMember } from './types.ts';
+
+/** Every extension removes those of before, so agents leave one or two. Whoever puts many there is not to keep one busy reading them. */
+const MAX_TAILS = 32;
 
 /** What tells whether an old end is to be put back. */
 export interface TailFacts {
@@ -35,14 +39,16 @@ export function isToBePutBack({ isWhole, durable, statesSince }: TailFacts): boo
  * Puts back the old ends that extensions left which died before they were durable. The other ends stay: whoever saved them
  * may still undo what he did, until the archive is extended again, for which {@link removeTails} is to be called.
  * @param lock exclusive, of the archive: no extension is under way
- * @throws VirtkeepError as {@link undoAppend}; archive_unsupported, canceled
+ * @throws VirtkeepError as {@link undoAppend}; archive_damaged when there are too many; archive_unsupported, canceled
  */
 export async function putTailsBack(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
-  const tails = await tailsOf(path);
+  const tails = await tailsOf(path, signal);
   // The newest first: an old one that was only forgotten would put back too much.
-  for (const { tailPath, saved } of tails.toSorted((a, b) => sizeOf(b) - sizeOf(a)))
+  for (const { tailPath } of tails.toSorted((a, b) => b.sizeBytes - a.sizeBytes)) {
+    const saved = await savedIn(tailPath);
     if (saved !== null && isToBePutBack(await factsOf(path, saved, lock, signal)))
       await undoAppend(path, tailPath, lock);
+  }
 }
 
 /**
@@ -55,20 +61,29 @@ export async function removeTails(path: string): Promise<void> {
 
 interface LeftTail {
   tailPath: string;
-  /** Null when only a file is left that goes with one. */
-  saved: SavedTail | null;
+  /** Of the archive before; 0 when only a file is left that goes with a tail file. */
+  sizeBytes: number;
 }
 
-const sizeOf = ({ saved }: LeftTail): number => saved?.sizeBytes ?? 0;
-
-async function tailsOf(path: string): Promise<LeftTail[]> {
+/** One after the other, and without what they keep: each may be large. */
+async function tailsOf(path: string, signal: AbortSignal): Promise<LeftTail[]> {
   const paths = await tailPathsOf(path);
-  try {
-    return await Promise.all(paths.map(async tailPath => ({ tailPath, saved: await readTail(tailPath) })));
-  } catch (error) {
-    throw fromIoError(error, 'reading what was saved of', path);
+  if (paths.length > MAX_TAILS) {
+    const reason = `more than ${MAX_TAILS} saved ends of it are beside it, which no extensions leave`;
+    throw new VirtkeepError('archive_damaged', { path, reason });
   }
+  const tails: LeftTail[] = [];
+  for (const tailPath of paths) {
+    throwIfAborted(signal);
+    tails.push({ tailPath, sizeBytes: (await savedIn(tailPath))?.sizeBytes ?? 0 });
+  }
+  return tails;
 }
+
+const savedIn = (tailPath: string): Promise<SavedTail | null> =>
+  readTail(tailPath).catch(error => {
+    throw fromIoError(error, 'reading', tailPath);
+  });
 
 async function tailPathsOf(path: string): Promise<string[]> {
   const directory = dirname(path);

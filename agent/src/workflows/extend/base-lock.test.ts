@@ -1,7 +1,9 @@
 import {
+  copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   truncateSync,
@@ -89,6 +91,21 @@ test('an old end whose extension is durable is not put back, and stays for who s
   await removeTails(path);
   expect(existsSync(tailPath)).toBe(false);
   await base.lock.release();
+});
+
+test('more old ends than agents ever leave are refused, and removed with the archive', async () => {
+  const tailPath = (number: number) => tailPathOf(path, OTHER_OPERATION.replace(/..$/, String(number)));
+  await appendState(path, [{ name: 'f', from: noise(5000, 3) }], { tailPath: tailPath(10) });
+  for (let number = 11; number < 10 + 32; number++) copyFileSync(tailPath(10), tailPath(number));
+  const put = async () => {
+    const lock = await lockFile(path, 'exclusive');
+    await putTailsBack(path, lock, signal).finally(() => lock.release());
+  };
+  await put();
+  copyFileSync(tailPath(10), tailPath(42));
+  await expect(put()).rejects.toMatchObject({ msgKey: 'archive_damaged' });
+  await removeTails(path);
+  expect(readdirSync(join(directory, 'backups'))).toEqual(['a.tar', 'a.tar.sha256']);
 });
 
 describe.each(['tar', 'tar.zst'])(
