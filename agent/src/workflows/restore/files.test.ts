@@ -1,12 +1,12 @@
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { ManifestDisk } from '../../archive/index.ts';
 import { samplePool } from '../../pools/sample-pool.ts';
 import type { Effect } from '../context.ts';
-import { extractFiles, joinLayers } from './files.ts';
+import { extractFiles, joinLayers, makeFirmware } from './files.ts';
 import { MERGED_AT_ONCE } from './fold.ts';
 
 const MIB = 1024 * 1024;
@@ -111,6 +111,28 @@ test('the layers of one disk are declared as a stack of their own, and images as
     [join(dir, 'b1'), b],
     [join(dir, 'i.iso'), undefined],
   ]);
+});
+
+test('UEFI variables are an image of their own, or none', async () => {
+  type Given = Parameters<typeof makeFirmware>;
+  const written = (nvram: Buffer, name: string) =>
+    makeFirmware(
+      {
+        effects: { begin: () => ({ keep: () => {}, undo: async () => {} }) },
+        signal: new AbortController().signal,
+      } as unknown as Given[0],
+      { nvramDirectory: dir, swtpmDirectory: dir },
+      { name, uuid: name } as Given[2],
+      { nvram, tpm: null },
+    );
+  const image = (name: string, ...more: string[]) => {
+    execFileSync('qemu-img', ['create', '-q', '-f', 'qcow2', ...more, join(dir, name), '64K']);
+    return readFileSync(join(dir, name));
+  };
+  const hostile = image('hostile', '-b', '/etc/passwd', '-F', 'raw');
+  await expect(written(hostile, 'a')).rejects.toEqual(expect.objectContaining({ msgKey: 'qemu_img_failed' }));
+  expect(await written(image('plain'), 'b')).toBe(join(dir, 'b_VARS.fd'));
+  expect(await written(Buffer.from('variables'), 'c')).toBe(join(dir, 'c_VARS.fd'));
 });
 
 describe('the layers of a long life', () => {

@@ -297,7 +297,8 @@ export async function writeFirmwareState(
 /**
  * Makes UEFI variables and TPM state of a new domain; each is declared before it appears.
  * @returns path of the variables, null when there are none
- * @throws VirtkeepError file_exists, disk_full, archive_damaged for a TPM state that is none
+ * @throws VirtkeepError file_exists, disk_full, archive_damaged for a TPM state that is none, qemu_img_failed for variables
+ *   that stand on another file
  */
 export async function makeFirmware(
   context: OperationContext,
@@ -320,7 +321,13 @@ export async function makeFirmware(
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }
+  await judgeVariables(path, context.signal);
   return path;
+}
+
+/** A definition may say that they are a qcow2 image, and QEMU would open the files that its header names. */
+async function judgeVariables(path: string, signal: AbortSignal): Promise<void> {
+  if ((await readImageHeader(path)).format === 'qcow2') await assertSelfContained(path, { signal });
 }
 
 /** A state that an increment made is one of the archive's own, and its firmware stands there. */
@@ -342,7 +349,8 @@ async function writeKeptFirmware(
     nvram: await read(nvram?.member, MAX_NVRAM_BYTES),
     tpm: await read(tpm?.member, MAX_TPM_STATE_BYTES),
   };
-  for (const path of Object.values(keptFirmwarePaths(dependencies, domainId, key)))
-    context.effects.begin({ type: 'file', path }, 'failure');
+  const paths = keptFirmwarePaths(dependencies, domainId, key);
+  for (const path of Object.values(paths)) context.effects.begin({ type: 'file', path }, 'failure');
   await keepFirmware(dependencies, domainId, key, firmware);
+  if (firmware.nvram) await judgeVariables(paths.nvram, context.signal);
 }
