@@ -191,7 +191,7 @@ export const ERRORS = {
   domain_running: fixed('40923', 'The domain {domain} is running. Shut it down first, or pass force.'),
   node_in_service: fixed('40924', 'The node {node} is in service mode and takes no new operations.'),
   node_known: fixed(
-    '40960',
+    '40963',
     'The node {id} is enrolled already, and this token is for a new one. To let this machine take its place make a token for it: "virtkeep-controller node token --replace {id}".',
   ),
   enrolment_for_other_node: fixed('40961', 'This enrolment token is for the node {id} and no other.'),
