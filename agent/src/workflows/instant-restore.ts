@@ -14,7 +14,6 @@ import type { Domain } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { fromLibvirt } from '../libvirt/errors.ts';
-import { memoryFileXml } from '../snapshots/index.ts';
 import { setResumedClock } from './clock.ts';
 import type { Effect, OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
@@ -108,8 +107,8 @@ async function start(
       defineRestored(dependencies, context, whole, memory, onArchive(restoredDefinition(whole).xml)),
     );
     const resumed = await context.step('start', async () => {
-      const resumeXml = resume && onArchive(await memoryFileXml(resume));
-      return startRestored(dependencies, context, domain, { resume, resumeXml, startOn: true });
+      const onBytes = resume && { ...resume, xml: onArchive(resume.xml) };
+      return startRestored(dependencies, context, domain, { resume: onBytes, startOn: true });
     });
     context.commit(resultOf(plan));
     return { effect, resumed: resumed ? domain : null, finished: () => handle.keep() };

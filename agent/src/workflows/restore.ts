@@ -27,7 +27,7 @@ import {
   writeFirmwareState,
 } from './restore/files.ts';
 import { findBackupFile, type OpenedBackup, openBackup } from './restore/source.ts';
-import { defineRestored, startRestored } from './restore/start.ts';
+import { defineRestored, type ResumeMemory, startRestored } from './restore/start.ts';
 import { requireVouched } from './restore/vouch.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -70,7 +70,7 @@ async function run(
       defineRestored(dependencies, context, plan, memory, restoredDefinition(plan).xml),
     );
     const resumed = await context.step('start', () =>
-      startRestored(dependencies, context, domain, { resume, resumeXml: null, startOn: request.startOn }),
+      startRestored(dependencies, context, domain, { resume, startOn: request.startOn }),
     );
     context.commit(resultOf(plan));
     if (resumed) await setResumedClock(context, domain);
@@ -98,7 +98,7 @@ async function join(
   backup: OpenedBackup,
   checked: RestorePlan,
   { memory, passing }: Extracted,
-): Promise<{ plan: RestorePlan; resume: string | null }> {
+): Promise<{ plan: RestorePlan; resume: ResumeMemory | null }> {
   await joinLayers(context, backup.archive.path, checked, passing);
   const nvramPath = await writeFirmwareState(context, dependencies, backup, checked);
   const plan = { ...checked, nvramPath };

@@ -29,6 +29,7 @@ import { MERGED_AT_ONCE } from './fold.ts';
 import { leftOutWarnings, stateSubject } from './gate.ts';
 import type { DiskShape, FilePlacement, LayerPlacement } from './placement.ts';
 import type { OpenedBackup } from './source.ts';
+import type { ResumeMemory } from './start.ts';
 import type { RestoredState } from './states.ts';
 
 /** UEFI variables are at most a few MiB. */
@@ -233,13 +234,13 @@ async function mergeLayers(
 
 /**
  * Gives the memory files the new domain's XML, so that libvirt accepts them for it.
- * @returns the memory to resume from, or null when there is none or it needs disks that did not come back
+ * @returns the memory to resume from with the definition that was judged, or null when there is none or it needs disks that did not come back
  */
 export async function patchMemory(
   context: OperationContext,
   plan: RestorePlan,
   memory: ExtractedMemory,
-): Promise<string | null> {
+): Promise<ResumeMemory | null> {
   const paths = movedPaths(plan, memoryPaths(memory));
   const cleaned = (subject: string, sanitized: Sanitized) => {
     for (const warning of leftOutWarnings(subject, sanitized)) context.warn(warning);
@@ -259,10 +260,12 @@ export async function patchMemory(
     return null;
   }
   const tops = topPaths(plan.placement);
-  await editMemoryFile(memory.resume, xml =>
-    cleaned('the saved memory', restoredMemoryXml(xml, plan, tops, paths)),
-  );
-  return memory.resume;
+  let resumed = '';
+  await editMemoryFile(memory.resume, xml => {
+    resumed = cleaned('the saved memory', restoredMemoryXml(xml, plan, tops, paths));
+    return resumed;
+  });
+  return { path: memory.resume, xml: resumed };
 }
 
 /** Old → new path of the saved states' memory files. */

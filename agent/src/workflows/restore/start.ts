@@ -42,11 +42,15 @@ export async function defineRestored(
   return domain;
 }
 
+/** A memory file and the definition to resume with: never the file's own, which others may have exchanged since it was judged. */
+export interface ResumeMemory {
+  path: string;
+  xml: string;
+}
+
 export interface StartOptions {
   /** Memory to resume from; null: the guest boots. */
-  resume: string | null;
-  /** The definition to resume with; null: the one in the memory file. */
-  resumeXml: string | null;
+  resume: ResumeMemory | null;
   startOn: boolean;
 }
 
@@ -59,12 +63,12 @@ export async function startRestored(
   dependencies: WorkflowDependencies,
   context: OperationContext,
   domain: Domain,
-  { resume, resumeXml, startOn }: StartOptions,
+  { resume, startOn }: StartOptions,
 ): Promise<boolean> {
   if (resume !== null) {
     try {
       const flags = startOn ? SaveRestore.RUNNING : SaveRestore.PAUSED;
-      await dependencies.libvirt().restoreDomain(resume, resumeXml, flags, { timeoutMs: 0 });
+      await dependencies.libvirt().restoreDomain(resume.path, resume.xml, flags, { timeoutMs: 0 });
       if (!startOn) await domain.managedSave(SaveRestore.RUNNING, { timeoutMs: 0 });
       return startOn;
     } catch (error) {
