@@ -1,5 +1,6 @@
 /** A machine of the scripted libvirt: what it is, and changes of its definition. */
 import { ErrorCode, LibvirtError } from '@virtkeep/node-libvirt';
+import { readLayers } from '../../agent/src/disks/index.ts';
 import {
   attr,
   child,
@@ -70,6 +71,21 @@ export const withoutChain = (xml: string, target: string): string =>
   editDisk(xml, target, disk => {
     for (const below of childrenAt(disk, 'backingStore')) disk.removeChild(below);
   });
+
+/** The definition with what its disks stand on, as libvirt writes it down for a domain that is off. */
+export async function withChains(xml: string): Promise<string> {
+  let next = xml;
+  for (const { path } of parseDomain(xml).disks) {
+    const below = (await readLayers(path!, 'qcow2')).slice(1);
+    const chain = below.reduceRight(
+      (inner, layer) =>
+        `<backingStore type='file'><format type='${layer.format}'/><source file='${layer.path}'/>${inner}</backingStore>`,
+      '<backingStore/>',
+    );
+    next = next.replace(new RegExp(`<source file=["']${path}["']\\s*/>`), `$&${chain}`);
+  }
+  return next;
+}
 
 type DiskElement = ReturnType<typeof childrenAt>[number];
 

@@ -8,6 +8,7 @@ import { createSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/cr
 import { removeSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/revert.ts';
 import { keepFirmwareOfState, keptFirmwarePaths } from '../../../agent/src/workflows/state-firmware.ts';
+import { withChains } from '../scripted-machine.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { makeState, perform } from './perform.ts';
 import { isUndone, lives, makeVm, stateId, TARGETS } from './vm.ts';
@@ -130,7 +131,9 @@ export const removeState: BuildStory = async (world, random) => {
     await makeState(world, machine.uuid, name);
   }
   await vm.write(3, 4);
+  if (!running) machine.config = await withChains(machine.config!);
   let now = await vm.view();
+  let wasPoweredOff = false;
   const files = world.files();
   const name = names[random(names.length)]!;
   const snapshotId = stateId(machine, name);
@@ -160,12 +163,16 @@ export const removeState: BuildStory = async (world, random) => {
         await perform(world, workflow);
       }
       expect([...machine.states.keys()]).toEqual(names.filter(other => other !== name));
-      expect(world.files()).toHaveLength(files.length - 2);
+      // which of two files has the newest bytes nobody knows when the guest stopped between the end of a merge and its note
+      const unsure = wasPoweredOff ? parseDomain(machine.live ?? machine.config!).metadata.looseLayers : [];
+      expect(world.files()).toHaveLength(files.length - 2 + (unsure?.length ?? 0));
       expect(await vm.view()).toEqual(now);
     },
     async life() {
-      if (random(3) === 0 && machine.live !== null) world.scripted.powerOff(machine);
-      else await lives(vm, world, random);
+      if (random(3) === 0 && machine.live !== null) {
+        wasPoweredOff = true;
+        world.scripted.powerOff(machine);
+      } else await lives(vm, world, random);
       now = await vm.view();
     },
   };

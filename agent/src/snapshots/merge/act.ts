@@ -95,6 +95,7 @@ export async function act(
     case 'remove_file':
       // QEMU does not flush a header that it lets name another file below: a power cut would bring the removed one's name back
       for (const path of step.heirs ?? []) await syncFile(path);
+      await forgetChain(libvirt, domain, step.path);
       return options.removeLayer(step.path);
     case 'done':
       return;
@@ -192,6 +193,18 @@ async function moveUsers(
   await libvirt.defineDomain(
     step.do === 'commit_offline' ? setMetadata(next, withMerged(metadata, step)) : next,
   );
+}
+
+/**
+ * libvirt writes down the chain that it found when a domain was switched off, and would look for a merged file there. Whoever moved
+ * the users removed that, too, unless an end of the agent, or of the machine, came in between.
+ */
+async function forgetChain(libvirt: Libvirt, domain: Domain, path: string): Promise<void> {
+  if (!(await domain.isPersistent())) return;
+  const xml = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
+  const { disks } = parseDomain(xml, domain.name);
+  if (disks.some(({ backingChain = [] }) => backingChain.some(layer => layer.path === path)))
+    await libvirt.defineDomain(stripBackingStore(xml));
 }
 
 async function writesTo(domain: Domain, path: string): Promise<boolean> {
