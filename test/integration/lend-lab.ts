@@ -6,7 +6,7 @@ import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkee
 import { newId } from '@virtkeep/shared/ids';
 import { diskService } from '../../agent/src/grpc/disk-service.ts';
 import { snapshotService } from '../../agent/src/grpc/snapshot-service.ts';
-import { LendingKeeper } from '../../agent/src/lending/keeper.ts';
+import { KEEP_LOANS, LendingKeeper } from '../../agent/src/lending/keeper.ts';
 import { LENDING_STATE } from '../../agent/src/snapshots/index.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
@@ -69,15 +69,28 @@ export class LendLab {
 
   async attach(borrower: Guest, diskId: string, thinCloneId = ''): Promise<Attached> {
     const request = { operationId: newId(), domainId: await borrower.uuid(), diskId, thinCloneId };
-    const result = await this.base.ended(
-      Promise.resolve(this.disks.attach({ ...request, source: undefined, allowNetworkLayers: false }, CALL)),
+    const result = await this.#patiently(async () =>
+      this.disks.attach({ ...request, source: undefined, allowNetworkLayers: false }, CALL),
     );
     return result as unknown as Attached;
   }
 
   async detach(borrower: Guest, diskId: string, thinCloneId = ''): Promise<Record<string, unknown>> {
     const request = { operationId: newId(), domainId: await borrower.uuid(), diskId, thinCloneId };
-    return this.base.ended(Promise.resolve(this.disks.detach(request, CALL)));
+    return this.#patiently(async () => this.disks.detach(request, CALL));
+  }
+
+  /** Tries again when it was refused because the keeper was at work just then, as people do. */
+  #patiently(start: () => Promise<unknown>): Promise<Record<string, unknown>> {
+    return waitFor(
+      'the end of the keeper',
+      () =>
+        this.base.ended(start()).catch(error => {
+          if (error.params?.kind === KEEP_LOANS) return undefined;
+          throw error;
+        }),
+      60_000,
+    );
   }
 
   /** The invariant of one owner: the state is there exactly when something is lent, and every chain is sound. */
