@@ -3,6 +3,7 @@
  * start; what they leave must belong to the user that the service runs as, or it could not open its own database.
  */
 import { chownSync, mkdirSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
 
 /** Of the unit; made by the package. */
 const SERVICE_USER = 'virtkeep';
@@ -18,6 +19,8 @@ interface Owner {
  * @returns what makes root of the process again, for what is not the service's
  */
 export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () => void {
+  // others may pass through what is above: the service must, too
+  mkdirSync(dirname(stateDir), { recursive: true, mode: 0o755 });
   const made = mkdirSync(stateDir, { recursive: true, mode: 0o700 }) !== undefined;
   if (process.geteuid?.() !== 0) return () => {};
   const owner = made ? serviceOwner(account) : statSync(stateDir);

@@ -209,7 +209,7 @@ describe('virtkeep command', () => {
     expect(result.stdout + result.stderr).not.toContain('fresh');
   });
 
-  test('logout ends the session on the controller, and forgets it when it cannot', async () => {
+  test('logout ends the session on the controller, and keeps it when it cannot, unless forced', async () => {
     const token = `x.${Buffer.from(JSON.stringify({ jti: 'the-jti' })).toString('base64url')}.y`;
     const path = join(home, 'virtkeep', 'session.json');
     const login = () => run(['login', '--url', url(), '--username', 'admin'], { VIRTKEEP_TOKEN: '' }, 'x');
@@ -226,7 +226,10 @@ describe('virtkeep command', () => {
     await login();
     script = () => ({ status: 503, body: {} });
     const away = await run(['logout']);
-    expect([away.code, away.stderr]).toEqual([6, expect.stringContaining('until it expires')]);
+    expect([away.code, away.stderr]).toEqual([6, expect.stringContaining('--force')]);
+    expect(existsSync(path)).toBe(true);
+    const forced = await run(['logout', '--force']);
+    expect([forced.code, forced.stderr]).toEqual([6, expect.stringContaining('until it expires')]);
     expect(existsSync(path)).toBe(false);
     expect((await run(['logout'])).code).toBe(0);
   });

@@ -43,15 +43,17 @@ export function addLogin(program: Command): void {
   program
     .command('logout')
     .description('end the session on the controller, and forget it')
-    .action(async () => {
+    .option('--force', 'forget the session also when the controller cannot end it')
+    .action(async ({ force }: { force?: boolean }) => {
       const saved = savedSession();
+      if (force === true) forgetSession();
+      if (saved?.token) await endSession(saved, saved.token, force === true);
       forgetSession();
-      if (saved?.token) await endSession(saved, saved.token);
     });
 }
 
-/** @throws CliError when the controller could not be told: the token is good until it expires. */
-async function endSession(session: Session, token: string): Promise<void> {
+/** @throws CliError when the controller could not be told: the token is good until it expires, and needed to try again. */
+async function endSession(session: Session, token: string, forgotten: boolean): Promise<void> {
   const id = tokenId(token);
   if (id === undefined) return;
   const client = new Client(session);
@@ -60,8 +62,11 @@ async function endSession(session: Session, token: string): Promise<void> {
   } catch (error) {
     // ended before, or expired
     if (error instanceof CliError && error.exitCode === ExitCode.notAllowed) return;
+    const here = forgotten
+      ? 'The session is forgotten here, but its token stays valid until it expires'
+      : 'The session is not ended, so it is kept: log out again, or forget it with --force';
     throw new CliError(
-      `The session is forgotten here, but its token stays valid until it expires: ${(error as Error).message}`,
+      `${here}: ${(error as Error).message}`,
       error instanceof CliError ? error.exitCode : ExitCode.failed,
     );
   } finally {
