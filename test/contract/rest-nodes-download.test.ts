@@ -4,7 +4,8 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { createLogger } from '@virtkeep/shared/log';
 import type { Role } from '@virtkeep/shared/permissions';
@@ -163,6 +164,26 @@ describe('a download', () => {
     expect(agent.openDownloads).toBe(1);
     response.destroy();
     await until(() => agent.openDownloads === 0);
+  });
+
+  test('ends soon after its token, however much there is to read', async () => {
+    agent.contents.set(file.filename, Buffer.alloc(256 * MiB));
+    const beats: (() => void)[] = [];
+    const interval = jest.spyOn(globalThis, 'setInterval').mockImplementation(((beat: () => void) => {
+      beats.push(beat);
+    }) as never);
+    const response = await open(path);
+    interval.mockRestore();
+    response.once('readable', () => {});
+    for (const beat of beats) beat();
+    expect((await get(path, { range: 'bytes=0-0' })).status).toBe(206);
+    expect(agent.openDownloads).toBe(1);
+    const { tokens } = rest.services;
+    const revoked = jest.spyOn(tokens, 'principal').mockRejectedValue(new VirtkeepError('token_revoked'));
+    for (const beat of beats) beat();
+    await until(() => agent.openDownloads === 0);
+    revoked.mockRestore();
+    response.destroy();
   });
 
   test('ends short when the node goes away, so that nobody takes it for whole', async () => {
