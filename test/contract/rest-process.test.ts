@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get } from 'node:https';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { ChangeFeed } from '../../controller/src/services/changes.ts';
@@ -126,7 +126,7 @@ test('an enrolment token is printed alone on standard output', () => {
 test('root leaves files of their owner, also before the first start', () => {
   const base = mkdtempSync(join(tmpdir(), 'virtkeep-owner-'));
   chmodSync(base, 0o755);
-  const state = join(base, 'state');
+  const state = join(base, 'nested', 'state');
   const settings = join(base, 'controller.yaml');
   writeFileSync(settings, `state_dir: ${state}\n`);
   const [program, main] = controllerArgv(directory);
@@ -146,6 +146,7 @@ test('root leaves files of their owner, also before the first start', () => {
     writeFileSync(${JSON.stringify(join(state, 'made'))}, '');`;
   spawnSync(program, ['--input-type=module', '-e', first], { encoding: 'utf8' });
   const { uid } = statSync(state);
+  expect(statSync(dirname(state)).mode & 0o777).toBe(0o755);
   expect(uid).not.toBe(0);
   expect(owners()).toEqual(new Set([uid]));
 
