@@ -241,7 +241,7 @@ export class PowerLossLab {
     const { runner, journal } = this.#lab.lab;
     runner.recover();
     const left = () => journal.unsettled().map(({ message }) => message.kind);
-    await waitFor('the end of the recovery', () => left().length === 0, 60_000, 20).catch(error => {
+    await waitFor('the end of the recovery', () => left().length === 0, 240_000, 20).catch(error => {
       throw new Error(`${error.message}: ${left().join(', ')}`);
     });
   }
