@@ -56,6 +56,8 @@ test('a wrong login costs the same whether the name exists, is disabled or is un
 
 test('and it goes on costing the same when it is repeated, up to the refusal', async () => {
   for (let count = 0; count < 7; count += 1) {
+    // of a place's refusals the first is a record, whatever the name
+    if (count === 5) await costOf('root', 'wrong');
     const [known, unknown] = [await costOf('root', 'wrong'), await costOf('nobody', 'wrong')];
     expect([count, known]).toEqual([count, unknown]);
     expect(known.statusCode).toBe(count < 5 ? 401 : 429);
