@@ -146,6 +146,8 @@ describe('a VM whose memory is saved', () => {
     lab.runner.retryNow();
     await waitFor('the merge', async () => (await guest.disks()).vda === before.vda, 60_000);
     await waitFor('the end of the layer', async () => !existsSync(overlays.vda!), 60_000);
+    // the file of its memory may be held open for a while by what the guest was started from
+    await waitFor('the end of the undo', () => lab.journal.unsettled().length === 0, 120_000);
     await guest.destroy();
   });
 });
