@@ -10,7 +10,7 @@ export function withoutHidden(text: string): string {
   return text.replace(HIDDEN, ' ');
 }
 
-/** JSON on one line with such characters escaped; it is the same JSON. */
+/** JSON on one line, or a line of one, with such characters escaped; it is the same JSON. */
 export function escapeHidden(json: string): string {
   return json.replace(HIDDEN, one => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -1,3 +1,4 @@
+import { escapeHidden, withoutHidden } from '@virtkeep/shared/hidden-characters';
 import Table from 'cli-table3';
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
@@ -23,14 +24,9 @@ export function parseBytes(text: string): number | undefined {
   return Math.round(Number(match[1]) * 1024 ** ('KMGTP'.indexOf((match[2] ?? '').toUpperCase() || ' ') + 1));
 }
 
-/** What moves a cursor, ends a line, turns the direction of what follows, or is not seen. */
-const HIDDEN =
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is to be removed
-  /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-
 /** Makes text of other people safe for a terminal: no control characters, so no escape sequences. */
 export function clean(value: unknown): string {
-  return String(value ?? '').replace(HIDDEN, ' ');
+  return withoutHidden(String(value ?? ''));
 }
 
 /** A table with a head on a terminal, tab-separated lines without one in a pipe. */
@@ -71,11 +67,9 @@ export function printFields(fields: [string, unknown][]): void {
   for (const [name, value] of fields) print(`${name.padEnd(width)}  ${clean(value)}`);
 }
 
-/** JSON has the control characters below U+0020 escaped; the others are escaped here. Its own line ends stay. */
+/** As indented JSON; what would do something on a terminal is escaped. */
 export function printJson(value: unknown): void {
-  const escaped = (one: string) =>
-    one === '\n' ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  print(JSON.stringify(value, null, 2).replace(HIDDEN, escaped));
+  print(JSON.stringify(value, null, 2).split('\n').map(escapeHidden).join('\n'));
 }
 
 export function print(line: string): void {
