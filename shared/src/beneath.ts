@@ -55,20 +55,23 @@ export const nameOf = ({ fd }: { fd: number }): string => `/proc/${process.pid}/
 const closeFd = promisify(close);
 const withoutEnd = (path: string): string => (path.length > 1 ? path.replace(/\/+$/, '') : path);
 
-/** The innermost pool in whose `backups/` a path lies, or whose `backups/` it is. */
-function rootOf(path: string): string | undefined {
+/** The innermost of a path and the directories above it that is so. */
+function innermost(path: string, isIt: (place: string) => boolean): string | undefined {
   if (roots.size === 0) return undefined;
-  for (let child = withoutEnd(path); child !== '/' && child !== '.'; child = dirname(child))
-    if (basename(child) === BACKUPS_DIR && roots.has(dirname(child))) return dirname(child);
+  for (let place = path; place !== '/' && place !== '.'; place = dirname(place))
+    if (isIt(place)) return place;
   return undefined;
 }
 
-/** The innermost pool in which a path lies. */
-function poolAround(path: string): string | undefined {
-  for (let place = dirname(path); place !== '/' && place !== '.'; place = dirname(place))
-    if (roots.has(place)) return place;
-  return undefined;
+/** The innermost pool in whose `backups/` a path lies, or whose `backups/` it is. */
+function rootOf(path: string): string | undefined {
+  const isBackups = (place: string) => basename(place) === BACKUPS_DIR && roots.has(dirname(place));
+  const backups = innermost(withoutEnd(path), isBackups);
+  return backups && dirname(backups);
 }
+
+/** The innermost pool in which a path lies. */
+const poolAround = (path: string): string | undefined => innermost(dirname(path), place => roots.has(place));
 
 /**
  * Does work in the directory of a path, by a name that stays this very directory's. One that links lead to may be meant as long as
@@ -78,34 +81,36 @@ function poolAround(path: string): string | undefined {
 export async function inPoolDirectory<T>(path: string, work: (directory: string) => Promise<T>): Promise<T> {
   const [root, directory] = [poolAround(path), dirname(path)];
   if (root === undefined) return work(directory);
-  const held = await fs.open(directory, WAY_FLAGS);
-  const at = nameOf(held);
-  try {
+  return holding(fs.open(directory, WAY_FLAGS), directory, async at => {
     const [there, top] = await Promise.all([fs.readlink(at), fs.realpath(root)]);
     if (there !== top && !there.startsWith(`${top}/`))
       throw new VirtkeepError('path_outside_pool', { path, pool: root });
-    return await work(at);
-  } catch (error) {
-    throw renamed(error, at, directory);
-  } finally {
-    await held.close();
-  }
+    return work(at);
+  });
 }
 
 /** Does work on a name in the directory of a path. @throws VirtkeepError path_outside_pool, else as the work does */
 async function pinned<T>(path: string, work: (path: string) => Promise<T>): Promise<T> {
   const root = rootOf(path);
   if (root === undefined) return work(path);
-  return inDirectory(root, dirname(path), at => work(join(at, basename(path))));
+  return beneath(root, dirname(path), at => work(join(at, basename(path))));
 }
 
 async function pinnedDirectory<T>(path: string, work: (path: string) => Promise<T>): Promise<T> {
   const root = rootOf(path);
-  return root === undefined ? work(path) : inDirectory(root, path, work);
+  return root === undefined ? work(path) : beneath(root, path, work);
 }
 
-async function inDirectory<T>(root: string, directory: string, work: (at: string) => Promise<T>): Promise<T> {
-  const held = await openBeneath(root, directory);
+const beneath = <T>(root: string, directory: string, work: (at: string) => Promise<T>): Promise<T> =>
+  holding(openBeneath(root, directory), directory, work);
+
+/** Does work in a directory that is held open meanwhile, by a name that stays this very directory's; errors name it as people do. */
+async function holding<T>(
+  opened: Promise<Held>,
+  directory: string,
+  work: (at: string) => Promise<T>,
+): Promise<T> {
+  const held = await opened;
   const at = nameOf(held);
   try {
     return await work(at);
