@@ -209,7 +209,10 @@ function writesTo(domainXml: string, paths: ReadonlySet<string>): boolean {
   );
 }
 
-/** Tells a state of the overlays that stand on what it keeps; libvirt's own deletion asks for them later. */
+/**
+ * Tells a state of the overlays that stand on what it keeps; libvirt's own deletion asks for them later. One that knows them
+ * already is not written: libvirt may refuse a state that it once took, and an undo would try for ever.
+ */
 async function redefine(
   domain: Domain,
   name: string,
@@ -218,7 +221,9 @@ async function redefine(
 ): Promise<void> {
   const snapshot = await domain.findSnapshot(name);
   if (!snapshot) return;
-  const xml = withOverlays(await snapshot.xml(SnapshotXml.SECURE), overlays);
+  const former = await snapshot.xml(SnapshotXml.SECURE);
+  const xml = withOverlays(former, overlays);
+  if (xml === withOverlays(former, {}) && (!current || (await snapshot.isCurrent()))) return;
   await writeState(domain, xml, SnapshotCreate.REDEFINE | (current ? SnapshotCreate.CURRENT : 0));
 }
 
