@@ -54,6 +54,31 @@ describe('an integration token', () => {
     expect((await issue({ name: 'year', password: PASSWORD, days: 365 })).status).toBe(200);
   });
 
+  test('of an administrator makes no user, and gives nobody a password, a role or a way back in', async () => {
+    const body = { username: 'accomplice', password: 'a long password', role: 'administrator' };
+    const made = await rest.call('POST', '/api/users/', { body });
+    expect([made.status, keyOf(made)]).toEqual([403, 'session_required']);
+    const patches = [
+      { password: 'the password of a thief' },
+      { password: 'the password of a thief', old_password: PASSWORD },
+      { role: 'administrator' },
+      { enabled: true },
+      { end_sessions: true },
+      { end_tokens: true },
+    ];
+    for (const id of [rest.userIds.operator, rest.userIds.administrator]) {
+      for (const patch of patches) {
+        const changed = await rest.call('PUT', `/api/users/${id}/`, { body: patch });
+        expect([changed.status, keyOf(changed)]).toEqual([403, 'session_required']);
+      }
+    }
+    expect((await login('accomplice', body.password)).status).toBe(401);
+    expect((await login('the-operator', PASSWORD)).status).toBe(200);
+    const list = await rest.call('GET', '/api/users/');
+    expect(list.status).toBe(200);
+    expect(list.text).not.toContain('accomplice');
+  });
+
   test('may last longer where the settings say so', async () => {
     await rest.close();
     rest = await makeRestApp({ auth: { integration_token_max_days: 3650 } });
@@ -158,7 +183,8 @@ describe('a session', () => {
     expect((await rest.call('PUT', path, { as, body: keeping })).status).toBe(200);
     expect(await works()).toBe(200);
     const ending = { password: 'a third password', end_tokens: true };
-    expect((await rest.call('PUT', path, { body: ending })).status).toBe(200);
+    const administrator = await session('the-administrator');
+    expect((await rest.call('PUT', path, { as: administrator, body: ending })).status).toBe(200);
     expect(await works()).toBe(401);
   });
 

@@ -35,7 +35,7 @@ export interface Answer {
 }
 
 export interface CallOptions {
-  /** Role whose token is sent, or a header's text as it stands; null sends none. Default administrator. */
+  /** Role whose integration token is sent, or a header's text as it stands; null sends none. Default administrator. */
   as?: Role | { header: string } | null;
   body?: unknown;
   /** Sent as it stands instead of `body`. */
@@ -51,6 +51,8 @@ export interface RestApp {
   tokens: Record<Role, string>;
   userIds: Record<Role, string>;
   draining: AbortController;
+  /** Logs in as the user of this role; its header. */
+  session: (role: Role) => Promise<{ header: string }>;
   /** Sends a request and holds its answer against the API document. */
   call: (method: string, url: string, options?: CallOptions) => Promise<Answer>;
   close: () => Promise<void>;
@@ -108,6 +110,10 @@ export async function makeRestApp(
     tokens,
     userIds,
     draining,
+    session: async role => {
+      const { token } = await services.tokens.login(`the-${role}`, PASSWORD, '127.0.0.1');
+      return { header: `jwt ${token}` };
+    },
     call: async (method, url, options = {}) => {
       // as a socket would; a row of requests without a turn of the event loop is taken for overload
       await setImmediate();

@@ -6,9 +6,11 @@ import { decodeJwt } from 'jose';
 import { makeRestApp, PASSWORD, type RestApp } from './rest-app.ts';
 
 let rest: RestApp;
+let administrator: { header: string };
 
 beforeAll(async () => {
   rest = await makeRestApp();
+  administrator = await rest.session('administrator');
 });
 
 afterAll(() => rest.close());
@@ -94,14 +96,9 @@ describe('login', () => {
 });
 
 describe('tokens', () => {
-  const session = async (username: string) => {
-    const { body } = await rest.call('POST', '/auth/', { as: null, body: { username, password: PASSWORD } });
-    return { header: `jwt ${body.token}` };
-  };
-
   test('are issued once, listed without their text, and refused once removed', async () => {
     const made = await rest.call('POST', '/api/tokens/', {
-      as: await session('the-operator'),
+      as: await rest.session('operator'),
       body: { name: 'nightly', days: 300, password: PASSWORD },
     });
     expect(made.status).toBe(200);
@@ -118,7 +115,6 @@ describe('tokens', () => {
   });
 
   test('of others are seen by administrators only', async () => {
-    const administrator = await session('the-administrator');
     const body = { name: 'of the administrator', password: PASSWORD };
     const made = await rest.call('POST', '/api/tokens/', { as: administrator, body });
     const others = await rest.call('GET', '/api/tokens/', { as: 'operator' });
@@ -126,7 +122,7 @@ describe('tokens', () => {
     const refused = await rest.call('POST', `/api/tokens/${made.body.id}/remove/`, { as: 'operator' });
     expect(refused.status).toBe(404);
     const forAnother = { name: 'x', password: PASSWORD, user: rest.userIds.administrator };
-    const as = await session('the-operator');
+    const as = await rest.session('operator');
     expect((await rest.call('POST', '/api/tokens/', { as, body: forAnother })).status).toBe(403);
     const forOperator = { ...forAnother, user: rest.userIds.operator };
     const given = await rest.call('POST', '/api/tokens/', { as: administrator, body: forOperator });
@@ -150,11 +146,16 @@ describe('tokens', () => {
 describe('users', () => {
   test('are made, changed, and found in lists', async () => {
     const body = { username: 'new.user', password: 'a good password', role: 'operator' };
-    const made = await rest.call('POST', '/api/users/', { body });
+    const made = await rest.call('POST', '/api/users/', { as: administrator, body });
     expect(made.status).toBe(200);
     expect(made.text).not.toContain('password');
-    expect((await rest.call('POST', '/api/users/', { body })).body.errors[0].msg_key).toBe('name_taken');
-    const changed = await rest.call('PUT', `/api/users/${made.body.id}/`, { body: { role: 'auditor' } });
+    expect((await rest.call('POST', '/api/users/', { as: administrator, body })).body.errors[0].msg_key).toBe(
+      'name_taken',
+    );
+    const changed = await rest.call('PUT', `/api/users/${made.body.id}/`, {
+      as: administrator,
+      body: { role: 'auditor' },
+    });
     expect(changed.body.role).toBe('auditor');
     const list = await rest.call('GET', '/api/users/?name=new.&fields=username,role');
     expect(list.body.results).toEqual([{ username: 'new.user', role: 'auditor' }]);
@@ -166,7 +167,7 @@ describe('users', () => {
     ['monotonous', 'aaaaaaaaaaaaaaa'],
   ])('a password that is %s is refused', async (_why, password) => {
     const body = { username: 'weak-user', password, role: 'auditor' };
-    const answer = await rest.call('POST', '/api/users/', { body });
+    const answer = await rest.call('POST', '/api/users/', { as: administrator, body });
     expect(answer.status).toBe(400);
     expect(answer.body.errors[0].field).toBe('password');
   });
@@ -174,7 +175,7 @@ describe('users', () => {
   test('the last administrator is kept', async () => {
     const path = `/api/users/${rest.userIds.administrator}/`;
     for (const body of [{ enabled: false }, { role: 'auditor' }]) {
-      const answer = await rest.call('PUT', path, { body });
+      const answer = await rest.call('PUT', path, { as: administrator, body });
       expect([answer.status, answer.body.errors[0].msg_key]).toEqual([409, 'last_administrator']);
     }
     expect((await rest.call('GET', path)).body).toMatchObject({ enabled: true, role: 'administrator' });
@@ -182,7 +183,7 @@ describe('users', () => {
 
   test('anybody changes the own password with the old one, which ends earlier logins', async () => {
     const body = { username: 'changer', password: 'first password', role: 'auditor' };
-    const { id } = (await rest.call('POST', '/api/users/', { body })).body;
+    const { id } = (await rest.call('POST', '/api/users/', { as: administrator, body })).body;
     const login = await rest.call('POST', '/auth/', {
       as: null,
       body: { username: 'changer', password: body.password },
@@ -375,9 +376,11 @@ describe('audit', () => {
   test('tells who changed what, without secrets, to administrators and auditors', async () => {
     const secret = 'a very secret word';
     await rest.call('POST', '/api/users/', {
+      as: administrator,
       body: { username: 'audited', password: secret, role: 'auditor' },
     });
     await rest.call('POST', '/api/users/', {
+      as: administrator,
       body: { username: 'audited', password: secret, role: 'auditor' },
     });
     const { body, text } = await rest.call('GET', '/api/audit/?name=/api/users&limit=2', { as: 'auditor' });
@@ -399,23 +402,26 @@ describe('idempotency keys', () => {
       idempotency_key: newId(),
     };
     const [first, concurrent] = await Promise.all([
-      rest.call('POST', '/api/users/', { body }),
-      rest.call('POST', '/api/users/', { body }),
+      rest.call('POST', '/api/users/', { as: administrator, body }),
+      rest.call('POST', '/api/users/', { as: administrator, body }),
     ]);
-    const later = await rest.call('POST', '/api/users', { body });
+    const later = await rest.call('POST', '/api/users', { as: administrator, body });
     expect([first.status, concurrent.status, later.status]).toEqual([200, 200, 200]);
     expect(concurrent.body).toEqual(first.body);
     expect(later.body).toEqual(first.body);
-    const other = await rest.call('POST', '/api/users/', { body: { ...body, role: 'operator' } });
+    const other = await rest.call('POST', '/api/users/', {
+      as: administrator,
+      body: { ...body, role: 'operator' },
+    });
     expect([other.status, other.body.errors[0].msg_key]).toEqual([409, 'idempotency_conflict']);
   });
 
   test('a request that failed frees its key', async () => {
     const key = newId();
     const bad = { username: 'twice', password: 'short', role: 'auditor', idempotency_key: key };
-    expect((await rest.call('POST', '/api/users/', { body: bad })).status).toBe(400);
+    expect((await rest.call('POST', '/api/users/', { as: administrator, body: bad })).status).toBe(400);
     const good = { ...bad, password: 'long enough now' };
-    expect((await rest.call('POST', '/api/users/', { body: good })).status).toBe(200);
+    expect((await rest.call('POST', '/api/users/', { as: administrator, body: good })).status).toBe(200);
   });
 
   test('are bounded for each user', async () => {
@@ -433,7 +439,8 @@ describe('idempotency keys', () => {
   test('must be a uuid', async () => {
     const body = { description: 'x', idempotency_key: 'seven' };
     expect(
-      (await rest.call('PUT', `/api/users/${rest.userIds.operator}/`, { body })).body.errors[0].msg_key,
+      (await rest.call('PUT', `/api/users/${rest.userIds.operator}/`, { as: administrator, body })).body
+        .errors[0].msg_key,
     ).toBe('invalid_uuid');
   });
 });

@@ -16,7 +16,10 @@ export interface Principal {
   familyEndsOn: Date;
 }
 
-/** What only somebody may do who gave the password, and no program with a token. @throws session_required. */
+/**
+ * What only somebody may do who gave the password, and no program with a token: whatever makes a login or a token, or could, so
+ * that a stolen token is good for what it is and no longer than it lives. @throws session_required.
+ */
 export function requireSession(principal: Principal): void {
   if (principal.kind !== 'session') throw new VirtkeepError('session_required');
 }

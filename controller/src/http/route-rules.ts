@@ -11,6 +11,8 @@ interface BodySchema {
 }
 
 const DOCS_PATH = '/api/docs';
+const SESSION_NEEDED =
+  'It needs the token of a login: with an integration token, whosever it is, it is refused as `session_required`.';
 
 /** `onRoute` hook. @throws when a route declares no access: such a server must not start. */
 export function applyRouteRules(route: RouteOptions): void {
@@ -26,6 +28,7 @@ export function applyRouteRules(route: RouteOptions): void {
   closeBody(route);
   addIdempotencyKey(route);
   documentErrors(route);
+  documentSession(route);
 }
 
 /** A change that names no fields takes none; routes that read a raw body say so with `consumes`. */
@@ -42,6 +45,12 @@ function addIdempotencyKey(route: RouteOptions): void {
     ...schema,
     properties: { ...schema.properties, idempotency_key: Type.Optional(Uuid) },
   };
+}
+
+function documentSession(route: RouteOptions): void {
+  if (route.config?.session !== true) return;
+  const { description } = route.schema!;
+  route.schema!.description = description ? `${description} ${SESSION_NEEDED}` : SESSION_NEEDED;
 }
 
 function documentErrors(route: RouteOptions): void {

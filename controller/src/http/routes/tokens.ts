@@ -43,7 +43,7 @@ export const tokenRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'Issue a long-lived integration token; its text is shown this once',
         description:
-          'For a session that gives its password again; an integration token cannot issue another one. ' +
+          'The password is given again. ' +
           `It lasts ${Math.min(DEFAULT_DAYS, maxDays)} days unless \`days\` says otherwise.`,
         body: tokenBody(maxDays),
         response: { 200: ref(NewTokenSchema) },

@@ -39,7 +39,7 @@ export const userRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/users/',
     {
-      config: { access: 'user.manage' },
+      config: { access: 'user.manage', session: true },
       schema: { tags, summary: 'Add a user', body: UserBody, response: { 200: ref(UserSchema) } },
     },
     async request => {
@@ -68,7 +68,7 @@ export const userRoutes: RouteModule = (app, services) => {
   app.put(
     '/api/users/:id/',
     {
-      config: { access: 'account.own' },
+      config: { access: 'account.own', session: true },
       schema: {
         tags,
         summary: 'Change a user',
