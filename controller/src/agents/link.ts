@@ -90,8 +90,9 @@ export class NodeLink {
     return this.#reason;
   }
 
-  start(): void {
-    this.#running ??= this.#run();
+  /** @param after what is waited for: the end of the link before this one to the same node */
+  start(after: Promise<void> = Promise.resolve()): void {
+    this.#running ??= after.then(() => this.#run());
   }
 
   /**

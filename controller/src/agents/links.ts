@@ -28,11 +28,7 @@ export class NodeLinks {
   async add(target: AgentTarget): Promise<void> {
     const present = this.#links.get(target.id);
     if (present?.target.address === target.address && present.target.name === target.name) return;
-    await this.#end(target.id, 'its address or name was changed');
-    if (this.#isStopped) return;
-    const link = new NodeLink(target, this.#tls, this.#observer, this.#log, this.#times);
-    this.#links.set(target.id, link);
-    link.start();
+    await this.#replace(target, 'its address or name was changed');
   }
 
   /**
@@ -41,20 +37,25 @@ export class NodeLinks {
    */
   async reconnect(nodeId: string, reason: string): Promise<void> {
     const target = this.#links.get(nodeId)?.target;
-    if (target === undefined) return;
-    await this.#end(nodeId, reason);
-    await this.add(target);
+    if (target) await this.#replace(target, reason);
+  }
+
+  /** The new link is there before the former one has ended: whoever removes the node meanwhile ends both. */
+  async #replace(target: AgentTarget, lostBecause: string): Promise<void> {
+    if (this.#isStopped) return;
+    const former = this.#links.get(target.id);
+    const link = new NodeLink(target, this.#tls, this.#observer, this.#log, this.#times);
+    this.#links.set(target.id, link);
+    const ended = former?.stop(lostBecause);
+    link.start(ended);
+    await ended;
   }
 
   /** Ends the connection to a node that is none of ours any more. */
   async remove(nodeId: string): Promise<void> {
-    await this.#end(nodeId);
-  }
-
-  async #end(nodeId: string, lostBecause?: string): Promise<void> {
     const link = this.#links.get(nodeId);
     this.#links.delete(nodeId);
-    await link?.stop(lostBecause);
+    await link?.stop();
   }
 
   isConnected(nodeId: string): boolean {
