@@ -96,7 +96,11 @@ async function connect({ agent, controller }: World): Promise<AgentChannel> {
     days: 1,
   });
   const target = { id: agent.nodeId, name: agent.node.name, address: `127.0.0.1:${agent.port}` };
-  return openAgentChannel(target, { caPem: ca.certificatePem, chainPem, privateKeyPem });
+  return openAgentChannel(
+    target,
+    { caPem: ca.certificatePem, chainPem, privateKeyPem },
+    new AbortController().signal,
+  );
 }
 
 class Bench {

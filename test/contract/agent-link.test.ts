@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { createLogger } from '@virtkeep/shared/log';
 import type { AgentTls } from '../../controller/src/agents/clients.ts';
 import { type LinkObserver, NodeLink } from '../../controller/src/agents/link.ts';
@@ -114,6 +114,40 @@ describe('link to a node', () => {
     const ask = (things: number) => agent.questions!.whoUses(Array(things).fill(domain), never);
     const unused = { kind: 'unused' };
     expect(await Promise.all([ask(2), ask(1)])).toEqual([[unused, unused], [unused]]);
+  });
+
+  test('a call that the node never answers ends with the link, and holds up nobody who ends it', async () => {
+    const asked = Promise.withResolvers<void>();
+    agent.toldOperation = () => {
+      asked.resolve();
+      return new Promise(() => {});
+    };
+    let answer: Promise<unknown> | undefined;
+    const reattach: LinkObserver['reattach'] = async (_node, clients) => {
+      answer = clients.operations.get({ id: randomUUID() });
+      await answer;
+      return { afterSequence: 0n };
+    };
+    const made = connect({ ...watch().observer, reattach });
+    await asked.promise;
+    await made.stop();
+    await expect(answer).rejects.toMatchObject({ msgKey: 'node_unreachable' });
+  });
+
+  test('a node whose certificate ends is not believed on the connection that it holds', async () => {
+    const { observer, log } = watch();
+    const made = connect(observer);
+    await until(() => made.isConnected);
+    const { notAfter } = made.peer()!;
+    await made.stop();
+    const now = jest.spyOn(Date, 'now').mockReturnValue(notAfter);
+    try {
+      const late = connect(observer);
+      await until(() => late.reason.includes('its certificate has ended'), 60_000);
+      expect(log.filter(line => line === 'connected')).toHaveLength(1);
+    } finally {
+      now.mockRestore();
+    }
   });
 
   test('a node of a version that asks nothing is connected as others are', async () => {

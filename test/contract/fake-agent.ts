@@ -102,6 +102,8 @@ export class FakeAgent {
   whenStarted: (call: StartedCall) => void = () => {};
   /** Runs after a start call was taken and before it is answered: a lost answer is a throw here. */
   afterStart: (call: StartedCall) => Promise<void> | void = () => {};
+  /** What it says when it is asked for an operation; may wait. */
+  toldOperation: (id: string) => Promise<Operation> | Operation = id => this.#operation(id);
   /** What the agents in all guests offer. */
   guestCommands: GuestCommand[] = [];
   /** Runs a guest's command; its value as JSON. */
@@ -555,7 +557,7 @@ export class FakeAgent {
   #operationService(): OperationServiceImplementation {
     const agent = this;
     return {
-      get: async ({ id }) => agent.#operation(id),
+      get: async ({ id }) => agent.toldOperation(id),
       list: async ({ running }) => ({
         operations: [...agent.operations.values()].filter(
           item => !running || item.state === OperationState.RUNNING,

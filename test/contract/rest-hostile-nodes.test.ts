@@ -7,14 +7,19 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import type { Role } from '@virtkeep/shared/permissions';
 import { serialOf } from '@virtkeep/shared/serials';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
 import { Inventory } from '../../controller/src/services/inventory.ts';
+import type { FakeAgent } from './fake-agent.ts';
 import { issue } from './pki.ts';
 import { type Answer, makeRestApp, type RestApp } from './rest-app.ts';
-import { enrolled, nodeRequest, redeem, status, stopAll, until } from './rest-nodes-world.ts';
+import { ended, enrolled, nodeRequest, redeem, status, stopAll, until } from './rest-nodes-world.ts';
 
 let rest: RestApp;
 beforeEach(async () => {
@@ -170,6 +175,72 @@ describe('a machine in the place of a node', () => {
     await refused('a newer one has replaced');
     expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status).toBe('FAILED');
   });
+});
+
+describe('a node that tells of what is not its own', () => {
+  let victim: FakeAgent;
+  let liar: FakeAgent;
+  let file: BackupFile;
+
+  beforeEach(async () => {
+    [victim, liar] = [(await enrolled(rest, 'victim')).agent, (await enrolled(rest, 'liar')).agent];
+    const pool = victim.setPool({});
+    file = victim.setFile({ poolId: pool.id });
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const scan = await rest.call('POST', `/api/data-pools/${pool.id}/scan/?async=1`, { body: {} });
+    victim.succeed(scan.body._task.id, { files: [file] });
+    await until(async () => (await record()).status === 'ACTIVE');
+  });
+  const record = async () => (await rest.call('GET', `/api/library/${file.id}/`)).body;
+
+  /** Says that an operation has succeeded, and waits until the controller has heard it. */
+  async function lie(fields: { id: string; kind: string }): Promise<void> {
+    const entities = [{ id: file.id, entityClass: EntityClass.FILE }];
+    const heard = newId();
+    for (const operation of [
+      { ...fields, entities },
+      { id: heard, kind: 'scan_pool', entities: [] },
+    ]) {
+      liar.operations.set(
+        operation.id,
+        Operation.fromPartial({ ...operation, state: OperationState.RUNNING }),
+      );
+      liar.succeed(operation.id, {
+        ok: true,
+        problems: [],
+        verified_at: new Date().toISOString(),
+        files: [],
+      });
+    }
+    const { sequence } = liar.operations.get(heard)!;
+    await until(async () => {
+      const row = await rest.services.db
+        .selectFrom('nodes')
+        .select('operation_sequence')
+        .where('id', '=', liar.id)
+        .executeTakeFirstOrThrow();
+      return BigInt(row.operation_sequence) >= sequence;
+    });
+  }
+
+  test("does not end another node's task", async () => {
+    const { body } = await rest.call('POST', `/api/library/${file.id}/verify/?async=1`, { body: {} });
+    const id = body._task.id as string;
+    await victim.started('verify');
+    await lie({ id, kind: 'x' });
+    expect((await rest.call('GET', `/api/tasks/${id}/`)).body.status).toBe('IN_PROGRESS');
+    victim.fail(id, new VirtkeepError('disk_full', { path: '/p' }));
+    await ended(rest, id, 'FAILED');
+  });
+
+  test.each(['delete_backup', 'verify'])(
+    'does nothing to a file in a pool it does not have: %s',
+    async kind => {
+      const before = await record();
+      await lie({ id: newId(), kind });
+      expect(await record()).toEqual(before);
+    },
+  );
 });
 
 describe('a revoked certificate', () => {

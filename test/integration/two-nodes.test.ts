@@ -67,7 +67,11 @@ beforeAll(async () => {
   const own = await ensureControllerCertificate(stateDir, ca);
   const keys = { caPem: ca.certificatePem, chainPem: own.chainPem, privateKeyPem: own.privateKeyPem };
   [near, far] = world.agents.map(({ nodeId, port, node }) =>
-    openAgentChannel({ id: nodeId, name: node.name, address: `127.0.0.1:${port}` }, keys),
+    openAgentChannel(
+      { id: nodeId, name: node.name, address: `127.0.0.1:${port}` },
+      keys,
+      new AbortController().signal,
+    ),
   ) as [AgentChannel, AgentChannel];
 });
 afterAll(async () => {

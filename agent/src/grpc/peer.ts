@@ -5,6 +5,7 @@
 import * as grpc from '@grpc/grpc-js';
 import { orAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { onceAt } from '@virtkeep/shared/once-at';
 import { serialOf } from '@virtkeep/shared/serials';
 import type { CallContext, ServerMiddleware } from 'nice-grpc-common';
 import type { Revocations } from '../enroll/revocations.ts';
@@ -22,9 +23,6 @@ interface Peer {
   endsAt?: number;
   role?: Role;
 }
-
-/** The longest that a timer waits. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Puts the peer of the connection into the metadata; whatever the client sent under that key is replaced. */
 export const peerInterceptor: grpc.ServerInterceptor = (_method, call) => {
@@ -85,18 +83,6 @@ export function revocationMiddleware(revocations: Revocations): ServerMiddleware
 /** Whether who calls may see what opens something: services see of a definition what users see. */
 export function maySeeSecrets(context: CallContext): boolean {
   return peerIn(context).role === 'controller';
-}
-
-/** Runs `act` at this time, however far away it is; it keeps no process alive. */
-function onceAt(time: number, act: () => void): { stop: () => void } {
-  let timer: NodeJS.Timeout | undefined;
-  const wait = () => {
-    const leftMs = time - Date.now();
-    if (leftMs <= 0) act();
-    else timer = setTimeout(wait, Math.min(leftMs, MAX_TIMER_MS)).unref();
-  };
-  wait();
-  return { stop: () => clearTimeout(timer) };
 }
 
 function peerIn({ metadata }: CallContext): Peer {

@@ -2,7 +2,7 @@
 import { isIP } from 'node:net';
 import type { PeerCertificate } from 'node:tls';
 import { credentials } from '@grpc/grpc-js';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import {
   type BackupServiceClient,
   BackupServiceDefinition,
@@ -37,7 +37,7 @@ import {
 import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { serialOf } from '@virtkeep/shared/serials';
 import { MiB } from '@virtkeep/shared/units';
-import { createChannel, createClientFactory } from 'nice-grpc';
+import { type ClientMiddleware, createChannel, createClientFactory } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
 import { nodeHost, nodeUrn } from '../pki/index.ts';
 
@@ -106,8 +106,11 @@ const KEEPALIVE = {
 /** An inventory of 10,000 domains is about 10 MiB. */
 const MAX_MESSAGE_BYTES = 64 * MiB;
 
-/** Opens a channel; it connects with the first call. The node is known by the URN in its certificate, not by its address. */
-export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChannel {
+/**
+ * Opens a channel; it connects with the first call. The node is known by the URN in its certificate, not by its address.
+ * @param ended ends every call over it with `node_unreachable`: a node that does not answer must not hold up who ends the link
+ */
+export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: AbortSignal): AgentChannel {
   let peer: PeerValidity | undefined;
   const secure = credentials.createSsl(
     Buffer.from(tls.caPem),
@@ -133,7 +136,8 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
   // The middleware attached last is the outermost: statuses get their details first, then become table errors.
   const factory = createClientFactory()
     .use(errorDetailsClientMiddleware)
-    .use(errorClientMiddleware(target.name));
+    .use(errorClientMiddleware(target.name))
+    .use(endedWith(target.name, ended));
   return {
     clients: {
       node: factory.create(NodeServiceDefinition, channel),
@@ -149,6 +153,28 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls): AgentChann
     },
     peer: () => peer,
     close: () => channel.close(),
+  };
+}
+
+function endedWith(node: string, ended: AbortSignal): ClientMiddleware {
+  return async function* (call, options) {
+    const here = new AbortController();
+    const end = () => here.abort();
+    if (ended.aborted) end();
+    ended.addEventListener('abort', end, { once: true });
+    const signal = options.signal ? AbortSignal.any([options.signal, here.signal]) : here.signal;
+    try {
+      return yield* call.next(call.request, { ...options, signal });
+    } catch (error) {
+      if (!here.signal.aborted || options.signal?.aborted || isVirtkeepError(error)) throw error;
+      throw new VirtkeepError(
+        'node_unreachable',
+        { node, reason: 'the connection was ended' },
+        { cause: error },
+      );
+    } finally {
+      ended.removeEventListener('abort', end);
+    }
   };
 }
 

@@ -3,7 +3,7 @@
  * node proves who it is, open tasks are compared with its journal, then its streams run (inventory, operations, questions)
  * until one of them ends. Dropping a session cancels nothing on the node.
  */
-import { orAborted, sleep } from '@virtkeep/shared/abort';
+import { orAborted, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type {
   InventoryEvent,
@@ -14,6 +14,7 @@ import type {
 import type { OperationEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { isUnimplemented } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
+import { onceAt } from '@virtkeep/shared/once-at';
 import { Backoff } from './backoff.ts';
 import {
   type AgentChannel,
@@ -96,7 +97,7 @@ export class NodeLink {
   }
 
   /**
-   * Ends the connection; the node keeps working.
+   * Ends the connection, and every call over it; the node keeps working.
    * @param lostBecause the node stays one of ours: who observes it is told that it was lost, if it was connected
    */
   async stop(lostBecause?: string): Promise<void> {
@@ -128,7 +129,7 @@ export class NodeLink {
   /** One session from connecting to its end; never throws. @returns whether the node was connected in it. */
   async #attempt(): Promise<boolean> {
     try {
-      this.#channel = openAgentChannel(this.target, await this.#tls());
+      this.#channel = openAgentChannel(this.target, await this.#tls(), this.#stop.signal);
       await this.#session(this.#channel);
       this.#reason = 'the connection was closed';
     } catch (error) {
@@ -156,8 +157,12 @@ export class NodeLink {
   async #session(channel: AgentChannel): Promise<void> {
     const session = new AbortController();
     const signal = AbortSignal.any([session.signal, this.#stop.signal]);
+    let late: { stop: () => void } | undefined;
     try {
       await this.#greet(channel.clients, signal);
+      // TLS looks once: a node that refuses its renewal would be believed for as long as it holds the connection
+      late = onceAt(channel.peer()?.notAfter ?? Number.POSITIVE_INFINITY, () => session.abort(this.#ended()));
+      throwIfAborted(session.signal);
       const { afterSequence } = await this.#observer.reattach(this.target.id, channel.clients, signal);
       const end = () => {
         this.#usable = false;
@@ -171,8 +176,16 @@ export class NodeLink {
       ];
       await Promise.race(streams).finally(() => Promise.allSettled(streams));
     } finally {
+      late?.stop();
       session.abort(new VirtkeepError('canceled'));
     }
+  }
+
+  #ended(): VirtkeepError {
+    return new VirtkeepError('node_unreachable', {
+      node: this.target.name,
+      reason: 'its certificate has ended',
+    });
   }
 
   async #greet(clients: AgentClients, signal: AbortSignal): Promise<NodeInfo> {

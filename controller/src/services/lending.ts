@@ -192,8 +192,9 @@ export class LendingService {
   followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
     const { name, node_id: nodeId } = task.row;
     if (name === DETACH_TASK && outcome.status === 'SUCCESS') {
-      const { vdisk, domain } = outcome.result as DetachedRecord;
-      const found = this.#keeper.loanOf(domain, vdisk);
+      // what was asked for, whatever the node tells: another disk may still be in use
+      const [borrowerId = '', vdisk = ''] = task.entities.map(entity => entity.id);
+      const found = this.#keeper.loanOf(borrowerId, vdisk);
       if (found && found.owner.nodeId !== nodeId) return this.#giveBack(task, found, outcome);
     }
     if (name === ATTACH_TASK && outcome.status !== 'SUCCESS') {

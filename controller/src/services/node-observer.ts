@@ -89,7 +89,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
     this.#clients.set(nodeId, clients);
     const { sequence } = await clients.operations.list({ running: true }, { signal });
     await nodeTasks.reattach(nodeId, clients);
-    await this.#settleFiles(nodeId, clients);
+    await this.#settleFiles(nodeId, clients, signal);
     const stored = BigInt(inventory.node(nodeId).row.operation_sequence);
     const afterSequence = stored === 0n || stored > sequence ? sequence : stored;
     this.#sequences.set(nodeId, { value: afterSequence, writtenAt: 0 });
@@ -101,15 +101,18 @@ export class NodeObserver implements LinkObserver, OperationListener {
    * Files in work whose task has ended already: it was given up while the node was away, or the controller stopped
    * between the two. The node says what became of the operation; where it does not know, nothing did.
    */
-  async #settleFiles(nodeId: string, clients: AgentClients): Promise<void> {
+  async #settleFiles(nodeId: string, clients: AgentClients, ended: AbortSignal): Promise<void> {
     const { catalogue, tasks, nodeTasks } = this.#d;
     for (const file of await catalogue.inWork()) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
-      const operation = await clients.operations.get({ id: task.row.id }).catch((error: unknown) => {
-        if (hasKey(error, 'operation_not_found')) return undefined;
-        throw error;
-      });
+      const signal = AbortSignal.any([ended, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
+      const operation = await clients.operations
+        .get({ id: task.row.id }, { signal })
+        .catch((error: unknown) => {
+          if (hasKey(error, 'operation_not_found')) return undefined;
+          throw error;
+        });
       if (operation?.state === OperationState.SUCCEEDED) await nodeTasks.apply(nodeId, operation);
       else if (operation?.state !== OperationState.RUNNING)
         await catalogue.operationFailed(file.id, task.row.id);
@@ -216,7 +219,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
         return library.get(await catalogue.made(file, operation.id, { from }));
       }
       case 'verify': {
-        const id = entityOf(operation, EntityClass.FILE);
+        const id = await this.#fileOf(nodeId, operation);
         const { verified_at, restorable_states = null, signature, ...found } = result as VerifyResult;
         await catalogue.verified(id, {
           ...found,
@@ -232,7 +235,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
         };
       }
       case 'delete_backup':
-        await catalogue.remove(entityOf(operation, EntityClass.FILE));
+        await catalogue.remove(await this.#fileOf(nodeId, operation));
         return {};
       case 'scan_pool': {
         const id = entityOf(operation, EntityClass.DATA_POOL);
@@ -305,6 +308,16 @@ export class NodeObserver implements LinkObserver, OperationListener {
       await tasks.update(operation.id, { entities: [{ id, class: 'file' }, ...others] });
     }
     return library.get(id);
+  }
+
+  /** The file that an operation was about. @throws Error the node does not have its pool */
+  async #fileOf(nodeId: string, operation: Operation): Promise<string> {
+    const { catalogue, inventory } = this.#d;
+    const id = entityOf(operation, EntityClass.FILE);
+    const row = await catalogue.find(id);
+    if (row && inventory.pools.get(row.pool_id)?.views.has(nodeId) === false)
+      throw new Error(`the node tells of the file ${id} in a pool that it does not have`);
+    return id;
   }
 
   #sees(nodeId: string, poolId: string): boolean {

@@ -184,6 +184,11 @@ export class NodeTasks {
 
   async #applyNow(nodeId: string, operation: Operation): Promise<void> {
     const task = await this.#tasks.find(operation.id);
+    // ids of operations can be read in names of files in shared pools
+    if (task && task.row.node_id !== nodeId) {
+      this.#log.warn("a node tells of another node's task", { node: nodeId, task: operation.id });
+      return;
+    }
     const ended = task !== undefined && isFinal(task.row.status);
     // A task that was given up may still succeed on its node: what it made is there.
     if (ended && (task.row.status === 'SUCCESS' || operation.state === OperationState.RUNNING)) return;

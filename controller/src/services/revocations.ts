@@ -86,11 +86,11 @@ export class RevocationService {
     const revoked = { id: serial, kind: row?.kind || 'unknown', subject: row?.subject ?? '' } as const;
     if (!(await register.revoke(serial, reason, this.#caEnd))) return revoked;
     const nodeId = await register.nodeOf(serial);
-    if (nodeId !== undefined) await links.reconnect(nodeId, 'its certificate was revoked');
     const message = `The certificate ${serial} was revoked`;
     const entities = nodeId === undefined ? [] : [{ id: nodeId, class: 'node' }];
     await events.record({ type: 'warning', message, detailMessage: reason, user, entities });
     this.tellAll();
+    if (nodeId !== undefined) await links.reconnect(nodeId, 'its certificate was revoked');
     return revoked;
   }
 
