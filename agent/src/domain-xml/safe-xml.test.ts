@@ -1,7 +1,15 @@
 import { describe, expect, test } from '@jest/globals';
 import { hasKey } from '@virtkeep/shared/errors';
 import { deviceDifferences } from './compare.ts';
-import { editSnapshot, parseDomain, parseSnapshot, setIdentity, stripRuntime } from './index.ts';
+import {
+  editSnapshot,
+  parseDomain,
+  parseSnapshot,
+  sanitizeForeign,
+  setIdentity,
+  stripRuntime,
+  withoutSecrets,
+} from './index.ts';
 import { LIVE_XML, SNAPSHOT_XML } from './sample-xml.ts';
 
 /** Small deterministic generator (mulberry32), so that a failure can be repeated. */
@@ -29,6 +37,50 @@ function cpuMsSince(before: NodeJS.CpuUsage): number {
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000;
 }
+
+/** As libvirt nests what it found below a disk. */
+function chainXml(layers: number): string {
+  let below = '<backingStore/>';
+  for (let at = layers - 1; at >= 0; at--)
+    below = `<backingStore type='file' index='${at}'><format type='qcow2'/><source file='/p/${at}'/>${below}</backingStore>`;
+  return below;
+}
+
+function chainedDomain(disks: number, layers: number): string {
+  const one = `<disk type='file' device='disk'><source file='/p/top'/>${chainXml(layers)}<target dev='vda'/></disk>`;
+  return `<domain><name>x</name><devices>${one.repeat(disks)}</devices></domain>`;
+}
+
+describe('the longest chains that libvirt has', () => {
+  test.each([
+    [1, 199],
+    [100, 190],
+    [200, 56],
+  ])('%i disks of %i layers are read, changed and screened', (disks, layers) => {
+    const xml = chainedDomain(disks, layers);
+    const read = parseDomain(xml).disks;
+    expect(read).toHaveLength(disks);
+    expect(read.at(-1)!.backingChain).toHaveLength(layers);
+    expect(stripRuntime(xml)).not.toContain('backingStore');
+    expect(withoutSecrets(xml)).toBe(xml);
+    const gate = { strict: true, fileAt: () => ({ format: 'qcow2' }) as const, devices: new Map() };
+    expect(sanitizeForeign(xml, gate).xml).not.toContain('backingStore');
+  });
+
+  test('so are those of saved states', () => {
+    const xml = `<domainsnapshot><name>s</name>${chainedDomain(20, 160)}</domainsnapshot>`;
+    expect(parseSnapshot(xml).domain!.disks.at(-1)!.backingChain).toHaveLength(160);
+    expect(editSnapshot(xml, { parent: null })).not.toContain('backingStore');
+  });
+
+  test.each([
+    ['deeper than any chain', chainedDomain(1, 300)],
+    ['more than all chains together', chainedDomain(200, 199)],
+    ['deep between layers', `<domain>${'<a><backingStore>'.repeat(100)}`],
+  ])('%s is refused', (_what, xml) => {
+    expect(() => parseDomain(xml)).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
+  });
+});
 
 describe('hostile XML', () => {
   test.each([
