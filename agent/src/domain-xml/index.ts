@@ -24,6 +24,7 @@ export {
 } from './foreign/sanitize.ts';
 export { type Identity, newMacs, setIdentity } from './identity.ts';
 export { isLent, type LentDisk, lentDiskIdOf, lentDiskXml, removeLentDisks } from './lent-disk.ts';
+export { type Mentioned, mentionedIn } from './mentioned.ts';
 export {
   type Attachment,
   type DomainMetadata,

@@ -47,6 +47,8 @@ interface Scripted {
   running?: boolean;
   /** What its saved memory names; null: that cannot be read. */
   saved?: Record<string, string> | null;
+  /** Nobody knows why somebody wrote that down for it. */
+  deep?: boolean;
 }
 
 const disksXml = (disks: Record<string, string>) =>
@@ -57,8 +59,9 @@ const disksXml = (disks: Record<string, string>) =>
     )
     .join('');
 
-function domainXml({ id, metadata = '' }: Scripted, disks: Record<string, string>): string {
-  const own = `<metadata><v:domain xmlns:v='urn:virtkeep:domain:1'>${metadata}</v:domain></metadata>`;
+function domainXml({ id, metadata = '', deep = false }: Scripted, disks: Record<string, string>): string {
+  const odd = deep ? `${'<a>'.repeat(100)}${'</a>'.repeat(100)}` : '';
+  const own = `<metadata><v:domain xmlns:v='urn:virtkeep:domain:1'>${metadata}</v:domain>${odd}</metadata>`;
   return `<domain type='qemu'><name>vm-${id[0]}</name><uuid>${id}</uuid>${own}<memory>1</memory><os><type>hvm</type></os><devices>${disksXml(disks)}</devices></domain>`;
 }
 
@@ -108,6 +111,17 @@ function remove(
     signal: AbortSignal.timeout(20_000),
   });
 }
+
+test('a domain that cannot be read keeps whatever it names and those stand on, and no more', async () => {
+  for (const [name, below] of [['base'], ['top', 'base'], ['own'], ['overlay'], ['free']] as const)
+    image(`${name}.qcow2`, below && `${below}.qcow2`);
+  const states = [{ disks: { vda: 'own.qcow2' }, overlays: { vda: 'overlay.qcow2' } }];
+  const other = { id: OTHER, disks: { vda: 'top.qcow2' }, states, deep: true };
+  const asked = ['free.qcow2', 'base.qcow2', 'own.qcow2', 'overlay.qcow2'];
+  const left = await remove(node({ id: OWNER }, other), asked, { ownerId: OWNER });
+  expect(left.map(({ path }) => path)).toEqual(['base.qcow2', 'own.qcow2', 'overlay.qcow2'].map(at));
+  expect(existsSync(at('free.qcow2'))).toBe(false);
+});
 
 test('a file that nobody uses goes, one that is not there is fine', async () => {
   image('a.qcow2');

@@ -2,11 +2,14 @@
 import { realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { hasKey } from '@virtkeep/shared/errors';
 import { readLayers } from '../disks/index.ts';
 import {
   type DiskConfig,
   type DomainConfig,
   isLent,
+  type Mentioned,
+  mentionedIn,
   parseDomain,
   parseSnapshot,
 } from '../domain-xml/index.ts';
@@ -19,12 +22,13 @@ import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/ind
  * The files that are a domain's: every layer of its disks and of its saved states with their memory files, as far as they
  * lie inside a data pool that may be written, outside its `backups/`. Who else uses them is asked by who removes them.
  * @returns real paths
- * @throws LibvirtError
+ * @throws LibvirtError; VirtkeepError xml_invalid
  */
 export async function filesOfDomain(domain: Domain, pools: readonly PoolRecord[]): Promise<string[]> {
   const own = new Set<string>();
   const templates = new Set<string>();
-  for (const { config, overlays, memory } of await definitionsOf(domain)) {
+  for (const { config, overlays, memory, unread } of await definitionsOf(domain)) {
+    if (unread) throw unread.error;
     for (const path of [...overlays, ...memory]) own.add(await realOr(path));
     for (const disk of config?.disks ?? []) {
       if (disk.device !== 'disk' || disk.shareable) continue;
@@ -75,7 +79,7 @@ export async function filesOfNode(
   return { users, running };
 }
 
-/** Every file that a domain refers to. Real paths. */
+/** Every file that a domain refers to, or may refer to where it cannot be read. Real paths. */
 export async function referredTo(
   domain: Domain,
   pools: readonly PoolRecord[],
@@ -85,7 +89,12 @@ export async function referredTo(
   const add = async (paths: readonly string[]) => {
     for (const path of paths) found.add(await realOr(path));
   };
-  for (const { config, overlays, memory, isPresent } of await definitionsOf(domain)) {
+  const fileOfVolume = async ({ pool, volume }: Mentioned['volumes'][number]) => {
+    const path = pools.find(({ name }) => name === pool)?.path;
+    return path === undefined ? null : join(path, volume);
+  };
+  for (const { config, overlays, memory, isPresent, unread } of await definitionsOf(domain)) {
+    if (unread) await add(await filesMentionedIn(unread.xml, fileOfVolume));
     if (!isOwner) await add([...overlays, ...memory]);
     if (!config) continue;
     for (const disk of config.disks) {
@@ -117,6 +126,8 @@ export interface Definition {
   /** Files that a saved state names as made for it. */
   overlays: string[];
   memory: string[];
+  /** Its text where it cannot be read, and why: then nothing else is known. */
+  unread?: { xml: string; error: unknown };
 }
 
 /** The live and the persistent definition, and those inside the saved states. */
@@ -124,30 +135,57 @@ export async function definitionsOf(domain: Domain): Promise<Definition[]> {
   try {
     const texts = [await domain.xml(), await domain.xml(DomainXml.INACTIVE)];
     texts.push(...(await savedXml(domain)));
-    const found: Definition[] = [...new Set(texts)].map(xml => ({
-      config: parseDomain(xml, domain.uuid),
-      isPresent: true,
-      overlays: [],
-      memory: [],
-    }));
+    const found = [...new Set(texts)].flatMap(xml =>
+      readOr(xml, true, () => [
+        { config: parseDomain(xml, domain.uuid), isPresent: true, overlays: [], memory: [] },
+      ]),
+    );
     for (const snapshot of await listSnapshots(domain)) {
       const xml = await snapshotXml(snapshot);
-      if (xml === null) continue;
-      const state = parseSnapshot(xml, snapshot.name);
-      found.push({
-        ...(state.domain ? { config: state.domain } : {}),
-        isPresent: false,
-        overlays: state.disks.flatMap(disk => disk.path ?? []),
-        memory: state.memory.path ? [state.memory.path] : [],
-      });
-      if (state.inactiveDomain)
-        found.push({ config: state.inactiveDomain, isPresent: false, overlays: [], memory: [] });
+      if (xml !== null) found.push(...readOr(xml, false, () => stateDefinitions(xml, snapshot.name)));
     }
     return found;
   } catch (error) {
     if (isNoDomain(error)) return [];
     throw error;
   }
+}
+
+/** What is not read for its bounds may be lawful all the same, and only its own VM is to wait for that. */
+function readOr(xml: string, isPresent: boolean, read: () => Definition[]): Definition[] {
+  try {
+    return read();
+  } catch (error) {
+    if (!hasKey(error, 'xml_invalid')) throw error;
+    return [{ isPresent, overlays: [], memory: [], unread: { xml, error } }];
+  }
+}
+
+function stateDefinitions(xml: string, name: string): Definition[] {
+  const state = parseSnapshot(xml, name);
+  const found: Definition = {
+    ...(state.domain ? { config: state.domain } : {}),
+    isPresent: false,
+    overlays: state.disks.flatMap(disk => disk.path ?? []),
+    memory: state.memory.path ? [state.memory.path] : [],
+  };
+  if (!state.inactiveDomain) return [found];
+  return [found, { config: state.inactiveDomain, isPresent: false, overlays: [], memory: [] }];
+}
+
+/** Whatever is named, and what the images among it stand on by their headers. */
+export async function filesMentionedIn(
+  xml: string,
+  fileOf: (volume: Mentioned['volumes'][number]) => Promise<string | null>,
+): Promise<string[]> {
+  const { paths, volumes } = mentionedIn(xml);
+  const ofVolumes = (await Promise.all(volumes.map(fileOf))).filter(path => path !== null);
+  const found: string[] = [];
+  for (const path of [...paths, ...ofVolumes]) {
+    const layers = await readLayers(path).catch(() => []);
+    found.push(path, ...layers.map(layer => layer.path));
+  }
+  return found;
 }
 
 /** A domain whose memory is saved goes on with the files that are named there; from one that cannot be read it never does. */

@@ -34,3 +34,14 @@ test('a domain never read before, and any other failure, is not guessed at', asy
     code: OPERATION_FAILED,
   });
 });
+
+test('a state that cannot be read is listed by its name, and does not hide its node', async () => {
+  const state = { name: 'odd', xml: async () => `<domainsnapshot>${'<a>'.repeat(100)}` };
+  const domain = {
+    ...domainWithout(0),
+    snapshots: async () => [state],
+    currentSnapshot: async () => state,
+  } as unknown as Domain;
+  const facts = await readDomainFacts(domain);
+  expect(facts!.savedStates).toMatchObject([{ name: 'odd', current: true, overlays: {} }]);
+});

@@ -1,4 +1,5 @@
 import { type Domain, DomainStateCode, type Snapshot, SnapshotList } from '@virtkeep/node-libvirt';
+import { hasKey } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
 import { snapshotXml } from '../libvirt/domains.ts';
@@ -11,7 +12,7 @@ export interface DomainFacts {
   name: string;
   /** Live XML of a running domain, else the definition. */
   xml: string;
-  /** Undefined when the XML cannot be read (never seen from libvirt; the domain is listed with its name alone). */
+  /** Undefined when the XML cannot be read (the domain is listed with its name alone). */
   config?: DomainConfig;
   power: PowerState;
   persistent: boolean;
@@ -73,9 +74,27 @@ async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedStat
     const xml = await snapshotXml(snapshot);
     if (xml === null) continue;
     const known = old?.find(state => state.xml === xml);
-    states.push({ ...(known ?? savedStateOf(xml, false)), current: snapshot.name === current });
+    states.push({ ...(known ?? stateOr(xml, snapshot.name)), current: snapshot.name === current });
   }
   return states;
+}
+
+/** One that cannot be read is listed by its name, or the whole node were not. */
+function stateOr(xml: string, name: string): SavedState {
+  try {
+    return savedStateOf(xml, false);
+  } catch (error) {
+    if (!hasKey(error, 'xml_invalid')) throw error;
+    const unknown = {
+      parent: null,
+      description: '',
+      createdUnix: 0,
+      memory: 'no',
+      memoryPath: null,
+    } as const;
+    const nothing = { overlays: {}, frozen: {}, internalDisks: [], deleting: false };
+    return { name, current: false, ...unknown, ...nothing, xml };
+  }
 }
 
 function tryParse(xml: string): DomainConfig | undefined {

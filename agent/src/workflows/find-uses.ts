@@ -31,7 +31,7 @@ const WIDTH = 8;
 
 /**
  * One answer per thing.
- * @throws VirtkeepError libvirt_unreachable, libvirt_failed, pool_not_found, xml_invalid
+ * @throws VirtkeepError libvirt_unreachable, libvirt_failed, pool_not_found
  */
 export async function findUses(
   dependencies: FindUsesDependencies,
@@ -54,13 +54,14 @@ async function find(
   const libvirt = dependencies.libvirt();
   const inDefinitions = things.some(thing => thing.kind !== 'domain');
   const pools = inDefinitions ? await dependencies.pools(signal) : [];
-  const { used, unsure } = inDefinitions ? await usesByDomains(libvirt, pools, signal) : NOTHING;
+  const { used, unsure, unread } = inDefinitions ? await usesByDomains(libvirt, pools, signal) : NOTHING;
   return mapLimited(things, WIDTH, async thing => {
     throwIfAborted(signal);
     const use =
       (await useOf(dependencies, libvirt, thing, used, pools)) ?? claimed(dependencies.claims, thing);
-    if (use !== null || unsure === undefined || thing.kind !== 'device') return use;
-    return mayBeBlockDevice(thing.key) ? { unsure } : null;
+    if (use !== null || thing.kind !== 'device') return use;
+    const reason = unread ?? (mayBeBlockDevice(thing.key) ? unsure : undefined);
+    return reason === undefined ? null : { unsure: reason };
   });
 }
 
@@ -113,6 +114,8 @@ interface UsesByDomains {
   used: Map<string, LocalUse>;
   /** Why a device may be used that is not named. */
   unsure?: string;
+  /** Why any device may be used. */
+  unread?: string;
 }
 
 const NOTHING: UsesByDomains = { used: new Map() };
@@ -126,9 +129,10 @@ async function usesByDomains(
   await mapLimited(await libvirt.domains(), WIDTH, async domain => {
     throwIfAborted(signal);
     const use = { domainId: domain.uuid, domainName: domain.name };
-    const { names, away } = await namesOf(domain, pools);
+    const { names, away, isUnread } = await namesOf(domain, pools);
     for (const name of names) uses.used.set(name, use);
     if (away !== undefined) uses.unsure = `its VM ${domain.name} names ${away}, which is away`;
+    if (isUnread) uses.unread = `the definition of its VM ${domain.name} cannot be read`;
   });
   return uses;
 }
@@ -137,10 +141,12 @@ async function usesByDomains(
 async function namesOf(
   domain: Domain,
   pools: readonly PoolRecord[],
-): Promise<{ names: Set<string>; away: string | undefined }> {
+): Promise<{ names: Set<string>; away: string | undefined; isUnread: boolean }> {
   let away: string | undefined;
+  let isUnread = false;
   const names = await referredTo(domain, pools);
-  for (const { config } of await definitionsOf(domain)) {
+  for (const { config, unread } of await definitionsOf(domain)) {
+    isUnread ||= unread !== undefined;
     for (const disk of config?.disks ?? []) {
       const path = pathOf(disk, pools);
       if (path !== undefined) names.add(path);
@@ -148,7 +154,7 @@ async function namesOf(
       if (await isUnknownDevice({ ...disk, path })) away = path;
     }
   }
-  return { names, away };
+  return { names, away, isUnread };
 }
 
 /** Never a path, which begins with a slash. */

@@ -25,19 +25,19 @@ function image(name: string, backing?: string): string {
   return at(name);
 }
 
-function domainXml(disk: string): string {
+function domainXml(disk: string, odd = ''): string {
   const source = `<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='${at(disk)}'/><target dev='vda'/></disk>`;
-  return `<domain type='qemu'><name>vm</name><uuid>${ID}</uuid><memory>1</memory><os><type>hvm</type></os><devices>${source}</devices></domain>`;
+  return `<domain type='qemu'><name>vm</name><uuid>${ID}</uuid><metadata>${odd}</metadata><memory>1</memory><os><type>hvm</type></os><devices>${source}</devices></domain>`;
 }
 
 /** A libvirt with one domain, which is off. */
-function node(disk: string, managedSaveXml?: () => Promise<string>): Libvirt {
+function node(disk: string, managedSaveXml?: () => Promise<string>, odd = ''): Libvirt {
   const domain = {
     uuid: ID,
     name: 'vm',
     isActive: async () => false,
     isPersistent: async () => true,
-    xml: async () => domainXml(disk),
+    xml: async () => domainXml(disk, odd),
     currentSnapshot: async () => null,
     snapshots: async () => [],
     hasManagedSave: async () => managedSaveXml !== undefined,
@@ -69,4 +69,12 @@ test('a saved memory that cannot be read keeps nobody from merging', async () =>
     throw new LibvirtError({ ...fields, message: 'failed to read qemu header' }, 'managedSaveXml');
   };
   expect([...(await foreignFiles(node('disk.qcow2', refused))).keys()]).toEqual([at('disk.qcow2')]);
+});
+
+test('a domain that cannot be read keeps nobody from merging: what it names, and that stands on, is its own', async () => {
+  image('below.qcow2');
+  image('disk.qcow2', 'below.qcow2');
+  const odd = `${'<a>'.repeat(100)}${'</a>'.repeat(100)}`;
+  const foreign = await foreignFiles(node('disk.qcow2', undefined, odd));
+  expect([...foreign]).toEqual(['disk.qcow2', 'below.qcow2'].map(name => [at(name), 'the domain vm']));
 });

@@ -10,12 +10,13 @@ import {
   type Libvirt,
   SnapshotList,
 } from '@virtkeep/node-libvirt';
+import { hasKey } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { isEmptyOverlay, readImageHeader, readLayers } from '../../disks/index.ts';
 import { type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
-import { savedXml } from '../../images/index.ts';
-import { unlessGone } from '../../libvirt/domains.ts';
-import { isAnswer, isNoDomain, isUnlistable } from '../../libvirt/errors.ts';
+import { filesMentionedIn, savedXml } from '../../images/index.ts';
+import { listSnapshots, snapshotXml, unlessGone } from '../../libvirt/domains.ts';
+import { isAnswer, isUnlistable } from '../../libvirt/errors.ts';
 import { loadAllStates, loadStates } from '../load.ts';
 import { type DiskState, diskStates, type VolumeName } from '../state-xml.ts';
 import { writtenSince } from './mark.ts';
@@ -267,24 +268,38 @@ export async function foreignFiles(libvirt: Libvirt, ...domainIds: string[]): Pr
   const found = new Map<string, string>();
   for (const other of await libvirt.domains()) {
     if (domainIds.includes(other.uuid)) continue;
-    const user = `the domain ${other.name}`;
-    try {
-      for (const xml of await definitionsOf(other)) {
-        for (const { path } of parseDomain(xml, other.name).metadata.attachments) found.set(path, user);
-        for (const { sourcePath, driverType } of (await disksOf(libvirt, xml)).values()) {
-          if (sourcePath === null) continue;
-          found.set(sourcePath, user);
-          if (driverType === 'qcow2')
-            for (const { path } of await readLayers(sourcePath, driverType).catch(() => []))
-              found.set(path, user);
-        }
-      }
-      for (const { frozen, overlays } of await loadStates(other))
-        for (const target of Object.keys(overlays)) if (frozen[target]) found.set(frozen[target], user);
-    } catch (error) {
-      if (!isNoDomain(error)) throw error;
+    for (const path of await unlessGone(() => filesUsedBy(libvirt, other), []))
+      found.set(path, `the domain ${other.name}`);
+  }
+  return found;
+}
+
+async function filesUsedBy(libvirt: Libvirt, other: Domain): Promise<string[]> {
+  try {
+    return await filesNamedBy(libvirt, other);
+  } catch (error) {
+    if (!hasKey(error, 'xml_invalid')) throw error;
+    // nobody else waits until it can be read: whatever its texts name is its own meanwhile
+    const states = await Promise.all((await listSnapshots(other)).map(state => snapshotXml(state)));
+    const texts = [...(await definitionsOf(other)), ...states].filter(xml => xml !== null);
+    const fileOfVolume = (volume: VolumeName) => fileOf(libvirt, volume);
+    return (await Promise.all(texts.map(xml => filesMentionedIn(xml, fileOfVolume)))).flat();
+  }
+}
+
+async function filesNamedBy(libvirt: Libvirt, other: Domain): Promise<string[]> {
+  const found: string[] = [];
+  for (const xml of await definitionsOf(other)) {
+    found.push(...parseDomain(xml, other.name).metadata.attachments.map(({ path }) => path));
+    for (const { sourcePath, driverType } of (await disksOf(libvirt, xml)).values()) {
+      if (sourcePath === null) continue;
+      found.push(sourcePath);
+      if (driverType === 'qcow2')
+        found.push(...(await readLayers(sourcePath, driverType).catch(() => [])).map(({ path }) => path));
     }
   }
+  for (const { frozen, overlays } of await loadStates(other))
+    found.push(...Object.keys(overlays).flatMap(target => frozen[target] ?? []));
   return found;
 }
 

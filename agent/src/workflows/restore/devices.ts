@@ -149,9 +149,11 @@ async function usedHere(
 ): Promise<Map<string, string>> {
   const used = new Map<string, string>();
   for (const domain of await libvirt().domains())
-    for (const { config } of await definitionsOf(domain))
+    for (const { config, unread } of await definitionsOf(domain)) {
+      if (unread) throw unread.error;
       for (const disk of config?.disks ?? [])
         for (const name of await namesOf(disk, pools)) used.set(name, domain.name);
+    }
   return used;
 }
 
