@@ -10,7 +10,7 @@ import { DATA_ALIGN, END_BYTES, roundUp, TAR_BLOCK } from './layout.ts';
 import { digestOf, encodeManifest, type Manifest, type MemberRecord } from './manifest.ts';
 import { framesOf } from './member-frames.ts';
 import { checkSize } from './member-writer.ts';
-import { isContent, partialPathOf, partialPathsOf } from './names.ts';
+import { needsDigest, partialPathOf, partialPathsOf } from './names.ts';
 import type { Output } from './output.ts';
 import { type SignManifest, withSignature } from './seal.ts';
 import { writeHashes } from './sidecar.ts';
@@ -179,7 +179,7 @@ export class ArchiveConverter {
 
   /** What a signature stands for has a digest. */
   #lacksDigest(member: ArchiveMember): boolean {
-    return this.#options.sign !== undefined && digestOf(member) === null && !isContent(member.kind);
+    return this.#options.sign !== undefined && digestOf(member) === null && needsDigest(member);
   }
 
   async #header(member: ArchiveMember, start: number): Promise<Buffer> {

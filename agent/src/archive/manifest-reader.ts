@@ -28,6 +28,9 @@ export interface ReadManifest {
  * Reads the manifests of one archive and makes each whole by those it continues (manifest-chain.ts). In place of one that
  * is damaged one of its successors is taken, which says the same.
  *
+ * The newest one lists all others. Once it is known, each is read by what it says of them and not by what they say of one
+ * another: those of before signatures list no digests, and a signature stands for what the newest one lists.
+ *
  * A chain goes backwards in the file, each manifest in it is read once, and all of them together are bounded, so that a
  * forged archive cannot keep the reader busy.
  */
@@ -37,6 +40,8 @@ export class ManifestReader {
   /** Manifests that others continue, by their offset. */
   readonly #bases = new Map<number, Promise<ReadManifest>>();
   #baseBytes = 0;
+  /** What the newest manifest lists, by offset. */
+  #listed: ReadonlyMap<number, Place> | undefined;
 
   constructor(source: TarSource, path: string) {
     this.#source = source;
@@ -54,17 +59,31 @@ export class ManifestReader {
   async newest(bytes: Buffer, dataOffset: number): Promise<ReadManifest> {
     const read = await this.#parse(bytes, dataOffset);
     this.#check(read.manifest);
+    this.goBy(read, { dataOffset, sizeBytes: bytes.length });
     return read;
   }
 
-  async #read({ dataOffset, sizeBytes, sha256 = null, digest }: Place): Promise<ReadManifest> {
+  /** Takes this one for the newest from now on. */
+  goBy({ manifest, sha256 }: ReadManifest, { dataOffset, sizeBytes }: Place): void {
+    const own: Place = { dataOffset, sizeBytes, sha256 };
+    this.#listed = new Map([...manifest.members, own].map(place => [place.dataOffset, place]));
+    // read before it was known what they must be
+    this.#bases.clear();
+    this.#baseBytes = 0;
+  }
+
+  async #read(place: Place): Promise<ReadManifest> {
+    const { dataOffset, sizeBytes } = place;
     if (sizeBytes > MAX_MANIFEST_BYTES || dataOffset + sizeBytes > this.#source.tarBytes)
       throw this.#damaged('a manifest is too large, or behind its end');
     const bytes = await this.#source.read(dataOffset, sizeBytes);
-    const recorded = digestOf({ sha256, digest });
+    const listed = this.#listed?.get(dataOffset);
+    if (this.#listed && listed?.sizeBytes !== sizeBytes)
+      throw this.#damaged('a manifest is none that the newest one lists');
+    const recorded = digestOf(listed ?? {}) ?? digestOf(place);
     const read = await this.#parse(bytes, dataOffset);
     if (recorded !== null && recorded !== read.sha256)
-      throw this.#damaged('a manifest is not what its successor says');
+      throw this.#damaged('a manifest is not what a later one says');
     return read;
   }
 

@@ -1,6 +1,6 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { z } from 'zod';
-import { MEMBER_KINDS } from './names.ts';
+import { isContent, MEMBER_KINDS, type MemberKind } from './names.ts';
 
 /**
  * Of a manifest that every reader takes. A higher one is written only where an older reader would go wrong, which then says that it
@@ -185,8 +185,10 @@ export type ManifestState = z.infer<typeof state>;
 export type ManifestSavedState = z.infer<typeof savedState>;
 
 /** The SHA-256 that a member must have; null where none is recorded. */
-export const digestOf = ({ sha256, digest }: Pick<MemberRecord, 'sha256' | 'digest'>): string | null =>
-  sha256 ?? digest ?? null;
+export const digestOf = ({
+  sha256,
+  digest,
+}: Partial<Pick<MemberRecord, 'sha256' | 'digest'>>): string | null => sha256 ?? digest ?? null;
 
 /** The lowest format version whose readers understand this manifest. */
 export function formatVersionOf({ continues, disks }: Pick<ManifestPart, 'continues' | 'disks'>): number {
@@ -238,32 +240,45 @@ export function checkManifest(manifest: Manifest, members: readonly MemberRecord
     throw new VirtkeepError('internal', { request_id: '-' }, { cause: new Error(fault) });
 }
 
-/** What is wrong with a whole manifest beyond its form: a disk of nothing, names listed twice or referred to and not listed. */
+/**
+ * What is wrong with a whole manifest beyond its form: a disk of nothing, names listed twice or referred to and not listed, or what
+ * defines the VM is to be read out of its disks, whose bytes a signature may say nothing of.
+ */
 export function manifestFault(manifest: Manifest): string | undefined {
   const empty = manifest.disks.find(({ layers }) => layers.length === 0);
   if (empty) return `its manifest has no layer of the disk ${empty.target}`;
   return referenceFault(manifest);
 }
 
-/** Names listed twice or referred to and not listed. */
 function referenceFault(manifest: Manifest): string | undefined {
-  const listed = new Set<string>();
-  for (const { name } of manifest.members) {
+  const listed = new Map<string, MemberKind>();
+  for (const { name, kind } of manifest.members) {
     if (listed.has(name)) return `its manifest lists "${name}" twice`;
-    listed.add(name);
+    listed.set(name, kind);
   }
-  const missing = referredNames(manifest).find(name => !listed.has(name));
-  return missing === undefined ? undefined : `its manifest names "${missing}" and does not list it`;
+  const defining = definingNames(manifest);
+  const lacking = present([...defining, ...contentNames(manifest)]).find(name => !listed.has(name));
+  if (lacking !== undefined) return `its manifest names "${lacking}" and does not list it`;
+  const content = present(defining).find(name => isContent(listed.get(name)!));
+  return content === undefined
+    ? undefined
+    : `its manifest takes "${content}", which is a disk, for something else`;
 }
 
-function referredNames(manifest: Manifest): string[] {
-  const withSides = [...manifest.states, ...manifest.snapshots].flatMap(entry => [
+type Name = string | null | undefined;
+const present = (names: Name[]): string[] => names.filter(name => name !== null && name !== undefined);
+
+/** Members that define the VM: what they hold is used by the node itself. */
+function definingNames({ states, snapshots }: Manifest): Name[] {
+  return [...states, ...snapshots].flatMap(entry => [
     entry.xmlMember,
     entry.memoryMember,
     entry.nvram?.member,
     entry.tpm?.member,
   ]);
-  const layers = manifest.disks.flatMap(entry => entry.layers.map(({ member: name }) => name));
-  const isos = manifest.isos.map(iso => iso.member);
-  return [...withSides, ...layers, ...isos].filter(name => name !== null && name !== undefined);
+}
+
+function contentNames({ disks, isos }: Manifest): Name[] {
+  const layers = disks.flatMap(entry => entry.layers.map(({ member: name }) => name));
+  return [...layers, ...isos.map(iso => iso.member)];
 }

@@ -19,6 +19,10 @@ export type MemberKind = (typeof MEMBER_KINDS)[number];
 /** Whether a member is what a guest wrote or was given to read; all others define the VM. */
 export const isContent = (kind: MemberKind): boolean => kind === 'disk' || kind === 'layer' || kind === 'iso';
 
+/** What a signature must stand for, whatever kind a manifest gives it: else nothing that is read of it is bound to the signature. */
+export const needsDigest = ({ name, kind }: { name: string; kind: MemberKind }): boolean =>
+  !isContent(kind) || isManifestName(name);
+
 /** Longest member name in bytes; what every file system can extract. */
 export const MAX_NAME_BYTES = 255;
 

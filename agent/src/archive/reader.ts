@@ -151,7 +151,8 @@ export class Archive {
         now === member ||
         (now?.name === member.name &&
           now.dataOffset === member.dataOffset &&
-          now.sizeBytes === member.sizeBytes);
+          now.sizeBytes === member.sizeBytes &&
+          now.kind === member.kind);
       if (!same) throw damaged(`lists "${member.name}", which the newest manifest does not have so`);
     }
     return { ...manifest, members: newest.members };

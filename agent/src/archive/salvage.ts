@@ -40,6 +40,7 @@ export async function salvage(
   const found = await lastManifest(manifests, walked);
   if (found === undefined) return undefined;
   const { manifest, seal, at } = found;
+  manifests.goBy(found, walked[at]!);
   const members = [
     ...manifest.members.map(listedMember),
     { ...listedMember(walked[at]!), kind: 'manifest' as const },

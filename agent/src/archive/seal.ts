@@ -36,7 +36,10 @@ export interface Seal {
   textSha256: string;
   /** Null when there is none, or one that cannot be read. */
   signature: ManifestSignature | null;
-  /** What the manifest continues is, byte for byte, what it says. */
+  /**
+   * What the manifest continues is, byte for byte, what it says. Asked of the newest one alone, whose signature is judged: all others are
+   * read by what that one lists of them (manifest-reader.ts).
+   */
   isBound: boolean;
 }
 

@@ -7,7 +7,17 @@ import { ArchiveConverter } from './convert.ts';
 import { type Archive, openArchive } from './reader.ts';
 import { ArchiveSigner, type SigningIdentity } from './signer.ts';
 import { type TestAuthority, testAuthority } from './signing-kit.ts';
-import { appendState, noise, scratch, signal, tool, type WriteOptions, writeArchive } from './test-kit.ts';
+import {
+  appendState,
+  CREATED,
+  growingManifest,
+  noise,
+  scratch,
+  signal,
+  tool,
+  type WriteOptions,
+  writeArchive,
+} from './test-kit.ts';
 
 const OWN = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0011';
 const OTHER = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0012';
@@ -50,6 +60,21 @@ const opened = async <T>(path: string, look: (archive: Archive) => T | Promise<T
     await archive.close();
   }
 };
+/** The other form of an archive, which a node signs unless `by` is null. */
+async function converted(from: string, by: SigningIdentity | null = null): Promise<string> {
+  const isCompressed = from.endsWith('.zst');
+  const path = dir.at(`${++count}.tar${isCompressed ? '' : '.zst'}`);
+  const sign = by === null ? undefined : signerOf(by).sign;
+  const compression = isCompressed ? null : {};
+  const converter = await ArchiveConverter.open({ from, path, compression, sign, signal });
+  try {
+    await converter.write();
+    await converter.publish();
+  } finally {
+    await converter.abort();
+  }
+  return path;
+}
 const judged = (path: string, signer = signerOf(own)) => opened(path, archive => signer.judge(archive));
 const increment = (path: string, by: SigningIdentity | null = own, content = 'second') => {
   const signer = by && signerOf(by);
@@ -97,15 +122,7 @@ describe('an archive is signed', () => {
 
   test('in either form, whichever it was made in', async () => {
     for (const zstd of [false, true]) {
-      const path = dir.at(`${++count}.tar${zstd ? '' : '.zst'}`);
-      const from = await made(own, { zstd });
-      const converter = await ArchiveConverter.open({ from, path, compression: zstd ? null : {}, signal });
-      try {
-        await converter.write();
-        await converter.publish();
-      } finally {
-        await converter.abort();
-      }
+      const path = await converted(await made(own, { zstd }));
       expect(await judged(path)).toMatchObject({ trust: 'own' });
     }
   });
@@ -154,21 +171,7 @@ test.each([false, true])(
   async zstd => {
     const from = await made(null, { zstd: !zstd });
     await increment(from, null);
-    const path = dir.at(`${++count}.tar${zstd ? '.zst' : ''}`);
-    const { sign } = signerOf(own);
-    const converter = await ArchiveConverter.open({
-      from,
-      path,
-      compression: zstd ? {} : null,
-      sign,
-      signal,
-    });
-    try {
-      await converter.write();
-      await converter.publish();
-    } finally {
-      await converter.abort();
-    }
+    const path = await converted(from, own);
     await opened(path, async archive => {
       expect(signerOf(other).judge(archive)).toMatchObject({
         trust: 'fleet',
@@ -295,6 +298,89 @@ describe('what is used is what was signed', () => {
       expect(signerOf(own).judge(archive)).toMatchObject({ trust: 'own' });
       await expect(archive.manifestOfState(1)).rejects.toMatchObject({ msgKey: 'archive_damaged' });
     });
+  });
+
+  describe('an archive that was signed as a whole, with manifests of before that list no digests', () => {
+    const saved = {
+      ...{ name: 'user', parent: null, current: true, created: CREATED, description: null },
+      ...{ xmlMember: '0001_vm.xml', memoryMember: null, formerMemoryPath: null, nvram: null, tpm: null },
+    };
+    const STATES = 34;
+    let path: string;
+
+    beforeAll(async () => {
+      const from = await made(null);
+      const manifest: typeof growingManifest = (before, members) => ({
+        ...growingManifest(before, members),
+        snapshots: [saved],
+      });
+      for (let state = 2; state <= STATES; state++) await appendState(from, [], { manifest });
+      path = await converted(await converted(from, own));
+    });
+
+    /** What a writer to the pool can do: change a manifest in place, its size kept. */
+    async function rewrite(state: number, change: (text: string) => string): Promise<void> {
+      const name = `${String(state).padStart(4, '0')}_manifest.json`;
+      const member = await opened(path, ({ members }) => members.find(one => one.name === name)!);
+      const bytes = readFileSync(path);
+      const { dataOffset, sizeBytes } = member;
+      const text = change(bytes.toString('utf8', dataOffset, dataOffset + sizeBytes));
+      expect(Buffer.byteLength(text)).toBeLessThanOrEqual(sizeBytes);
+      bytes.write(text.padEnd(sizeBytes), dataOffset);
+      writeFileSync(path, bytes);
+    }
+    const damage = (text: string) => text.replace('"0.1.0"', '"0.1.1"');
+    const naming = (member: string) => (text: string) => {
+      const manifest = JSON.parse(text);
+      manifest.snapshots[0].xmlMember = member;
+      return JSON.stringify(manifest);
+    };
+
+    test('is read and extended through nothing that the newest manifest does not have so', async () => {
+      await rewrite(24, damage);
+      await rewrite(25, naming('d.qcow2'));
+      await opened(path, async archive => {
+        expect(signerOf(own).judge(archive).trust).not.toBe('foreign');
+        expect((await archive.manifestOfState(33)).snapshots).toEqual([saved]);
+        for (const state of [24, 25])
+          await expect(archive.manifestOfState(state)).rejects.toMatchObject({ msgKey: 'archive_damaged' });
+        const { problems, restorableStates } = await archive.verify({ signal });
+        expect(problems.map(({ member }) => member)).toEqual(['0024_manifest.json', '0025_manifest.json']);
+        expect(restorableStates).toContain(33);
+      });
+      const sizes: number[] = [];
+      for (let state = STATES + 1; state <= 49; state++) {
+        await increment(path, own, `s${state}`);
+        await opened(path, archive => {
+          expect(signerOf(own).judge(archive).trust).not.toBe('foreign');
+          expect(archive.manifest!.snapshots).toEqual([saved]);
+          sizes.push(archive.members.at(-1)!.sizeBytes);
+        });
+      }
+      // what the signed one repeated once is continued then
+      expect(sizes.at(-1)).toBeLessThan(sizes[0]! / 2);
+    });
+
+    test('is not read at all when nothing of that is left', async () => {
+      for (let state = 26; state < 32; state++) await rewrite(state, naming('d.qcow2'));
+      await opened(path, archive =>
+        expect(archive.manifestOfState(33)).rejects.toMatchObject({ msgKey: 'archive_damaged' }),
+      );
+    });
+  });
+
+  test('no disk stands for what defines the VM, whatever a manifest says: its bytes may have no digest', async () => {
+    const path = await made(null);
+    const manifest: typeof growingManifest = (before, members) => {
+      const grown = growingManifest(before, members);
+      const states = grown.states.map(state => ({ ...state, xmlMember: 'd.qcow2' }));
+      return { ...grown, states };
+    };
+    await expect(appendState(path, [], { manifest })).rejects.toMatchObject({ msgKey: 'internal' });
+    const text = readFileSync(path, 'latin1');
+    const forged = text.replace('"kind": "domain_xml"', '"kind": "layer"     ');
+    writeFileSync(path, forged, 'latin1');
+    await expect(openArchive(path, signal)).rejects.toMatchObject({ msgKey: 'archive_damaged' });
   });
 
   test('an archive that was put back to an earlier state is signed as that one', async () => {

@@ -1,7 +1,7 @@
 import { createPrivateKey, sign, verify, X509Certificate } from 'node:crypto';
 import { serialOf } from '@virtkeep/shared/serials';
 import { digestOf, type Manifest } from './manifest.ts';
-import { isContent, isManifestName } from './names.ts';
+import { isManifestName, needsDigest } from './names.ts';
 import { type ManifestSignature, type SignManifest, signedBytes } from './seal.ts';
 import type { ArchiveTrust } from './trust.ts';
 import type { Sealed } from './types.ts';
@@ -85,7 +85,7 @@ const isOnesOwn = ({ sameSigner, members }: Manifest): boolean =>
 
 /** A member that defines the VM and that the signature says nothing of. */
 const looseMember = ({ members }: Manifest): string | undefined =>
-  members.find(member => !isContent(member.kind) && digestOf(member) === null)?.name;
+  members.find(member => needsDigest(member) && digestOf(member) === null)?.name;
 
 /** The node that made a signature, and the serial of its certificate; or why it cannot be told. */
 function signerOf(
