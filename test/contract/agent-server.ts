@@ -12,7 +12,7 @@ import { CertificateRenewal } from '../../agent/src/enroll/renewal.ts';
 import { Revocations } from '../../agent/src/enroll/revocations.ts';
 import { type Inventory, nodeService } from '../../agent/src/grpc/node-service.ts';
 import { operationService } from '../../agent/src/grpc/operation-service.ts';
-import { type GrpcServer, service, startGrpcServer } from '../../agent/src/grpc/server.ts';
+import { type GrpcServer, type Service, service, startGrpcServer } from '../../agent/src/grpc/server.ts';
 import { LibvirtLink } from '../../agent/src/libvirt/link.ts';
 import { NodeStatus } from '../../agent/src/node-status.ts';
 import { Faults } from '../../agent/src/operations/faults.ts';
@@ -54,7 +54,11 @@ export interface TestAgent {
   close(): Promise<void>;
 }
 
-export async function startTestAgent(): Promise<TestAgent> {
+/**
+ * @param further services of a node with a hypervisor, as a test scripts them
+ * @param log where the server says who called
+ */
+export async function startTestAgent(further: Service[] = [], log: Logger = silent): Promise<TestAgent> {
   const directory = mkdtempSync(join(tmpdir(), 'virtkeep-agent-'));
   const ca = await newAuthority();
   const nodeId = newId();
@@ -93,6 +97,7 @@ export async function startTestAgent(): Promise<TestAgent> {
       NodeServiceDefinition,
       nodeService({ status, inventory: emptyInventory, renewal, revocations, questions, findUses }),
     ),
+    ...further,
   ];
   const server = await startGrpcServer({
     address: '127.0.0.1',
@@ -100,7 +105,7 @@ export async function startTestAgent(): Promise<TestAgent> {
     credentials,
     revocations,
     services,
-    log: silent,
+    log,
   });
   return {
     nodeId,

@@ -15,7 +15,7 @@ import { mayCall, ROLES, type Role } from './permissions.ts';
 const PEER_KEY = 'virtkeep-internal-peer';
 const ROLE_URI = /^URI:urn:virtkeep:role:([a-z]+)$/;
 
-interface Peer {
+export interface Peer {
   subject: string;
   /** Of its certificate; empty without one. */
   serial: string;
@@ -85,7 +85,8 @@ export function maySeeSecrets(context: CallContext): boolean {
   return peerIn(context).role === 'controller';
 }
 
-function peerIn({ metadata }: CallContext): Peer {
+/** Who calls, as the interceptor has seen it. */
+export function peerIn({ metadata }: CallContext): Peer {
   const text = metadata.get(PEER_KEY);
   return text ? (JSON.parse(decodeURIComponent(text)) as Peer) : { subject: '', serial: '' };
 }

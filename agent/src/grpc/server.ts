@@ -12,6 +12,7 @@ import { HealthDefinition, HealthServiceImpl, HealthState } from 'nice-grpc-serv
 import { ServerReflection, ServerReflectionService } from 'nice-grpc-server-reflection';
 import type { ReloadableCredentials } from '../enroll/credentials.ts';
 import type { Revocations } from '../enroll/revocations.ts';
+import { auditMiddleware } from './call-audit.ts';
 import { peerInterceptor, permissionMiddleware, revocationMiddleware } from './peer.ts';
 
 /** A service of the agent: its generated definition and what implements it. */
@@ -78,6 +79,7 @@ export async function startGrpcServer(options: {
   const interceptors: ServerInterceptor[] = [peerInterceptor];
   const server = createServer({ ...CHANNEL_OPTIONS, interceptors } as typeof CHANNEL_OPTIONS)
     .use(errorServerMiddleware((error, method) => log.error('call failed', { method, error })))
+    .use(auditMiddleware(log))
     .use(revocationMiddleware(options.revocations))
     .use(permissionMiddleware)
     .use(deadlineMiddleware)

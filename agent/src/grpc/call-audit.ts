@@ -1,0 +1,125 @@
+/**
+ * Who called what: a line of the log for each call that reads or changes something, and for each that was refused. One middleware
+ * over all methods, so that a new one is told unless it is named here as one that only lists or follows.
+ */
+import { isVirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { ServerError, type ServerMiddleware, Status } from 'nice-grpc-common';
+import { peerIn } from './peer.ts';
+
+/** Answered a thousand times a day with lists and states, which are in no archive, guest or definition; by this request, or by any. */
+export const UNTOLD: Record<string, true | ((request: never) => boolean)> = {
+  'OperationService/Get': true,
+  'OperationService/List': true,
+  'OperationService/Watch': true,
+  'NodeService/GetInfo': true,
+  'NodeService/WatchInventory': true,
+  'NodeService/WatchQuestions': true,
+  'NodeService/AnswerQuestion': true,
+  'NodeService/FindUses': true,
+  'DomainService/List': true,
+  'DomainService/Get': true,
+  'SnapshotService/List': true,
+  'PoolService/List': true,
+  'PoolService/Get': true,
+  'PoolService/ListFiles': true,
+  'GuestService/ListCommands': true,
+  'GuestService/GetInfo': ({ refresh }: { refresh: boolean }) => !refresh,
+  'Health/Check': true,
+  'Health/Watch': true,
+  'ServerReflection/ServerReflectionInfo': true,
+};
+
+/** What of a request is told: which thing is meant and what shall be done. What is not named here may be a secret, or much. */
+const TOLD_FIELDS = [
+  'operationId',
+  'id',
+  'domainId',
+  'newDomainId',
+  'fileId',
+  'file',
+  'extend',
+  'state',
+  'member',
+  'poolId',
+  'diskId',
+  'thinCloneId',
+  'ownerId',
+  'borrowerId',
+  'borrowerNodeId',
+  'snapshotId',
+  'name',
+  'user',
+  'command',
+  'action',
+  'mode',
+  'allowForeign',
+  'sign',
+] as const;
+/** Told of every method. */
+const REFUSED = new Set(['peer_not_allowed', 'peer_revoked', 'peer_ended']);
+const MAX_TEXT_CHARACTERS = 256;
+
+/** Writes the line when the call has ended, whichever way; so it stands around the checks of who may call. */
+export function auditMiddleware(log: Logger): ServerMiddleware {
+  return async function* (call, context) {
+    let outcome = 'canceled';
+    try {
+      const answer = yield* call.next(call.request, context);
+      outcome = 'ok';
+      return answer;
+    } catch (error) {
+      outcome = outcomeOf(error);
+      throw error;
+    } finally {
+      const method = shortName(call.method.path);
+      if (REFUSED.has(outcome) || !isUntold(method, call.request)) {
+        const { subject, role, serial } = peerIn(context);
+        log.info('call', {
+          caller: cut(subject),
+          role,
+          serial,
+          method,
+          request: told(call.request),
+          outcome,
+        });
+      }
+    }
+  };
+}
+
+function isUntold(method: string, request: unknown): boolean {
+  const untold = Object.hasOwn(UNTOLD, method) ? UNTOLD[method] : false;
+  return typeof untold === 'function' ? untold(request as never) : untold === true;
+}
+
+/** `/package.Service/Method` without the package. */
+function shortName(path: string): string {
+  return path.slice(path.lastIndexOf('.', path.lastIndexOf('/')) + 1);
+}
+
+function outcomeOf(error: unknown): string {
+  if (isVirtkeepError(error)) return error.msgKey;
+  if (error instanceof ServerError) return Status[error.code]!.toLowerCase();
+  return error instanceof Error && error.name === 'AbortError' ? 'canceled' : 'internal';
+}
+
+/** The fields that are told, each of a bounded length. */
+function told(request: unknown): Record<string, unknown> {
+  const fields = request as Record<string, unknown>;
+  return Object.fromEntries(
+    TOLD_FIELDS.map(name => [name, toldValue(fields[name])]).filter(([, value]) => value !== undefined),
+  );
+}
+
+function toldValue(value: unknown): unknown {
+  if (typeof value === 'string') return value === '' ? undefined : cut(value);
+  if (typeof value === 'boolean' || typeof value === 'number') return value || undefined;
+  if (typeof value !== 'object' || value === null) return undefined;
+  const { poolId, filename } = value as Record<string, unknown>;
+  return typeof filename === 'string' ? { poolId: toldValue(poolId), filename: cut(filename) } : undefined;
+}
+
+function cut(text: string): string {
+  return text.length <= MAX_TEXT_CHARACTERS ? text : `${text.slice(0, MAX_TEXT_CHARACTERS)}…`;
+}
