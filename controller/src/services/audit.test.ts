@@ -80,6 +80,34 @@ test('is bounded in number: the oldest go', async () => {
   expect(await audit.cut()).toBe(0);
 });
 
+test('is bounded in bytes: no record is longer than it may be, whatever is sent', async () => {
+  const long = (text: string) => text.repeat(200_000);
+  const bodies = [
+    { text: long('x') },
+    { text: long('"') },
+    { text: long('\\') },
+    { text: long('\u0000') },
+    { text: long('\u{1f600}') },
+    { text: long('\ud800') },
+    { [long('ключ')]: 1 },
+    { text: '\u20ac'.repeat(8000) },
+    Array.from({ length: 100_000 }, () => ({})),
+    long('x'),
+  ];
+  for (const body of bodies)
+    await audit.record(
+      entry({
+        ...{ status: 200, errorKey: null, body, username: long('u'), address: long('a') },
+        ...{ path: long('/ü'), action: long('POST '), entityId: long('e'), requestId: long('r') },
+      }),
+    );
+  for (const row of await db.selectFrom('audit').selectAll().execute()) {
+    expect(Buffer.byteLength(Object.values(row).join(''))).toBeLessThan(12 * 1024);
+    expect(JSON.parse(row.request_json)).toMatch(/… \(cut: \d+ characters\)$/);
+  }
+  expect((await all()).length).toBe(bodies.length);
+});
+
 test('after a while a refusal is a record of its own again, and no count is lost', () => {
   const refusals = new RepeatedRefusals();
   const at = (minutes: number) => new Date(Date.UTC(2026, 0, 1, 0, minutes));

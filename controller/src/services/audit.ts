@@ -59,7 +59,11 @@ export interface AuditFilter {
   offset: number;
 }
 
-const MAX_REQUEST_CHARACTERS = 8192;
+/** As it is kept. Whatever is sent, a record has at most 12 KiB. */
+const MAX_REQUEST_BYTES = 8192;
+/** Of every other text of a record. */
+const MAX_TEXT_BYTES = 512;
+const MAX_PATH_BYTES = 1024;
 /** Refusals that say nothing of the thing that was asked for. */
 const REFUSALS = new Set([400, 401, 403, 404, 405, 429]);
 const TOO_MANY = 429;
@@ -113,16 +117,16 @@ export class AuditService {
       sequence: nextSequence(),
       created: now.toISOString(),
       user_id: entry.userId,
-      username: entry.username,
-      address: entry.address,
+      username: bounded(entry.username),
+      address: bounded(entry.address),
       method: entry.method,
-      path: entry.path.slice(0, 1024),
-      action: entry.action,
-      entity_id: entry.entityId,
+      path: bounded(entry.path, MAX_PATH_BYTES),
+      action: bounded(entry.action),
+      entity_id: entry.entityId === null ? null : bounded(entry.entityId),
       status: entry.status,
       error_key: entry.errorKey,
       task_id: entry.taskId,
-      request_id: entry.requestId,
+      request_id: bounded(entry.requestId),
       request_json: requestJson(entry.body, entry.knownFields),
       count: 1,
       last_time: null,
@@ -191,15 +195,28 @@ function refusalKind(entry: AuditEntry): string | undefined {
 }
 
 /**
- * The body with secrets removed, cut when it is long (then it is a text).
+ * The body with secrets removed, cut when it is long (then it is a text that says so).
  * @param knownFields come first then, so that nobody hides what was asked for behind what is not known
  */
 export function requestJson(body: unknown, knownFields: readonly string[] = []): string {
   const kept = withoutGuestContent(redact(body));
   const whole = JSON.stringify(kept) ?? 'null';
-  if (whole.length <= MAX_REQUEST_CHARACTERS) return whole;
-  const text = JSON.stringify(inOrder(kept, knownFields));
-  return JSON.stringify(`${text.slice(0, MAX_REQUEST_CHARACTERS)}…`);
+  if (Buffer.byteLength(whole) <= MAX_REQUEST_BYTES) return whole;
+  return cutText(JSON.stringify(inOrder(kept, knownFields)));
+}
+
+/** A text as JSON, of which as much is kept as fits: signs that are escaped or outside of ASCII take more bytes than one. */
+function cutText(text: string): string {
+  const note = `… (cut: ${text.length} characters)`;
+  for (let kept = MAX_REQUEST_BYTES; ; kept = Math.floor(kept * 0.8)) {
+    const json = JSON.stringify(text.slice(0, kept) + note);
+    if (Buffer.byteLength(json) <= MAX_REQUEST_BYTES) return json;
+  }
+}
+
+function bounded(text: string, maxBytes = MAX_TEXT_BYTES): string {
+  const bytes = Buffer.from(text);
+  return bytes.length <= maxBytes ? text : `${bytes.toString('utf8', 0, maxBytes)}…`;
 }
 
 function inOrder(value: unknown, first: readonly string[]): unknown {
