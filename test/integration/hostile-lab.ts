@@ -14,7 +14,7 @@ import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import { type ArchiveTrust, ArchiveWriter, type Manifest } from '../../agent/src/archive/index.ts';
-import { manifestOf } from '../../agent/src/archive/test-kit.ts';
+import { judgedAs, manifestOf } from '../../agent/src/archive/test-kit.ts';
 import { backupService } from '../../agent/src/grpc/backup-service.ts';
 import { savedStateId } from '../../agent/src/snapshots/index.ts';
 import { removeDomain } from '../../agent/src/workflows/remove-domain.ts';
@@ -126,7 +126,7 @@ export class HostileLab {
    */
   async live(filename: string, hostile: Hostile): Promise<{ warnings: string[]; failed: string[] }> {
     const lab = this.#lab;
-    lab.dependencies.trustOf = async () => hostile.trust;
+    lab.dependencies.judge = judgedAs(hostile.trust);
     const said: string[] = [];
     const failed: string[] = [];
     const step = async (

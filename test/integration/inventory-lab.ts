@@ -12,7 +12,8 @@ import type { PoolServiceImplementation } from '@virtkeep/shared/gen/virtkeep/ag
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { Metadata } from 'nice-grpc-common';
-import { openArchive, trustEveryArchive } from '../../agent/src/archive/index.ts';
+import { openArchive } from '../../agent/src/archive/index.ts';
+import { judgedAs } from '../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import { domainService } from '../../agent/src/grpc/domain-service.ts';
 import { poolService } from '../../agent/src/grpc/pool-service.ts';
@@ -80,7 +81,7 @@ export class InventoryLab {
       pools: signal => this.inventory.pools(signal),
       otherNodes: NOBODY_ASKED,
       claims: new Claims(),
-      trustOf: trustEveryArchive,
+      judge: judgedAs('own'),
       filesChanged: id => this.inventory.filesChanged(id),
       log,
       version: '0.0.0-test',

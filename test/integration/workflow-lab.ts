@@ -8,7 +8,7 @@ import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
-import { trustEveryArchive } from '../../agent/src/archive/index.ts';
+import { judgedAs } from '../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
@@ -47,7 +47,7 @@ export class WorkflowLab {
       pools: async () => this.#pools(),
       otherNodes: NOBODY_ASKED,
       claims: new Claims(),
-      trustOf: trustEveryArchive,
+      judge: judgedAs('own'),
       filesChanged: () => {},
       log,
       version: '0.0.0-test',

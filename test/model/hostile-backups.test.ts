@@ -14,7 +14,7 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Element, Node } from '@xmldom/xmldom';
 import type { ArchiveTrust, Manifest } from '../../agent/src/archive/index.ts';
 import { manifestFault, parseManifest } from '../../agent/src/archive/manifest.ts';
-import { manifestOf } from '../../agent/src/archive/test-kit.ts';
+import { judgedAs, manifestOf } from '../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import { children, parseXml, withoutSecrets } from '../../agent/src/domain-xml/index.ts';
 import { LIVE_XML, SNAPSHOT_XML } from '../../agent/src/domain-xml/sample-xml.ts';
@@ -307,7 +307,7 @@ async function tryOne(seed: number): Promise<string> {
   const dependencies = {
     ...{
       libvirt: () => libvirt,
-      trustOf: async () => trust,
+      judge: judgedAs(trust),
       otherNodes: NOBODY_ASKED,
       claims,
       nodeName: 'n',
@@ -318,7 +318,7 @@ async function tryOne(seed: number): Promise<string> {
     const { manifest, state, xml } = backup;
     backupConfiguration(manifest, state, xml);
     backupWarnings(manifest, state);
-    await screenBackup(dependencies, backup, signal);
+    await screenBackup(backup, trust, signal);
     withoutSecrets(xml);
     const request = StartRestoreRequest.fromPartial({
       domainId: newId(),

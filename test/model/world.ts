@@ -15,7 +15,8 @@ import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
-import { openArchive, trustEveryArchive } from '../../agent/src/archive/index.ts';
+import { openArchive } from '../../agent/src/archive/index.ts';
+import { judgedAs } from '../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import type { OtherNodes } from '../../agent/src/other-nodes.ts';
 import type { PoolRecord } from '../../agent/src/pools/index.ts';
@@ -84,7 +85,7 @@ export class World {
       nodeName: 'node',
       otherNodes: NOBODY_ELSE,
       claims: this.claims,
-      trustOf: trustEveryArchive,
+      judge: judgedAs('own'),
       nvramDirectory: this.nvram,
       swtpmDirectory: this.swtpm,
       mergeBandwidthMiB: 0,

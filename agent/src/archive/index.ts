@@ -31,9 +31,9 @@ export { type Archive, openArchive, verifyArchive } from './reader.ts';
 export { removeArchive } from './remove.ts';
 export { freeName, ownsName, reserveName } from './reserve.ts';
 export type { Seal, SignManifest } from './seal.ts';
-export { ArchiveSigner, type Judgement, type SignerOptions, type SigningIdentity } from './signer.ts';
+export { ArchiveSigner, type SignerOptions, type SigningIdentity } from './signer.ts';
 export { undoAppend } from './tail.ts';
-export { type ArchiveTrust, type TrustOf, trustEveryArchive } from './trust.ts';
+export type { ArchiveTrust, JudgeArchive, Judgement } from './trust.ts';
 export type {
   AppenderOptions,
   ArchiveProblem,

@@ -3,8 +3,7 @@ import { serialOf } from '@virtkeep/shared/serials';
 import { digestOf, type Manifest } from './manifest.ts';
 import { isManifestName, needsDigest } from './names.ts';
 import { type ManifestSignature, type SignManifest, signedBytes } from './seal.ts';
-import type { ArchiveTrust } from './trust.ts';
-import type { Sealed } from './types.ts';
+import type { JudgeArchive } from './trust.ts';
 
 /** A node's key, its certificate and the authority that issued it, PEM. */
 export interface SigningIdentity {
@@ -12,17 +11,6 @@ export interface SigningIdentity {
   keyPem: string;
   certificatePem: string;
   caPem: string;
-}
-
-/** Who vouches for an archive. */
-export interface Judgement {
-  trust: ArchiveTrust;
-  /** Id of the node that signed it; empty when nobody did whom this node can name. */
-  signer: string;
-  /** Why it is foreign, as a sentence without its full stop; empty for one that is not. */
-  reason: string;
-  /** The signature stands for the bytes of the disks and images, too, and not for what defines the VM alone. */
-  coversContent: boolean;
 }
 
 export interface SignerOptions {
@@ -57,7 +45,7 @@ export class ArchiveSigner {
   };
 
   /** Judges the newest manifest of an archive: it lists the digests of all others, and says whether the same node signed them. */
-  judge({ manifest, seal }: Sealed): Judgement {
+  readonly judge: JudgeArchive = ({ manifest, seal }) => {
     const foreign = (reason: string, signer = '') =>
       ({ trust: 'foreign', signer, reason, coversContent: false }) as const;
     if (manifest === null || seal === null) return foreign('it was not written by this service');
@@ -76,7 +64,7 @@ export class ArchiveSigner {
       reason: '',
       coversContent,
     };
-  }
+  };
 }
 
 /** What another node wrote of an archive does not become its own by an increment of this one. */

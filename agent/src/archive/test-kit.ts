@@ -8,6 +8,7 @@ import { ArchiveAppender } from './append.ts';
 import type { Manifest, MemberRecord } from './manifest.ts';
 import type { MemberKind } from './names.ts';
 import type { SignManifest } from './seal.ts';
+import type { ArchiveTrust, JudgeArchive } from './trust.ts';
 import type { AppenderOptions } from './types.ts';
 import { ArchiveWriter } from './writer.ts';
 
@@ -135,3 +136,8 @@ export async function appendState(
     await appender.abort();
   }
 }
+
+/** Takes every archive for the same, by nobody's signature. */
+export const judgedAs =
+  (trust: ArchiveTrust): JudgeArchive =>
+  () => ({ trust, signer: '', reason: trust === 'foreign' ? 'it is not signed' : '', coversContent: false });

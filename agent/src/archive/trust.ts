@@ -1,5 +1,5 @@
 /** Who vouches for an archive, and so what of it may reach a node. */
-import type { Archive } from './reader.ts';
+import type { Sealed } from './types.ts';
 
 /**
  * `own`: made and extended by this node only, or by the one whose place it took; what its owner defined comes back as it was.
@@ -8,8 +8,16 @@ import type { Archive } from './reader.ts';
  */
 export type ArchiveTrust = 'own' | 'fleet' | 'foreign';
 
-/** Decides it for an opened archive, from what stands in it. @throws VirtkeepError io_failed, canceled */
-export type TrustOf = (archive: Archive, signal: AbortSignal) => Promise<ArchiveTrust>;
+/** Who vouches for an archive. */
+export interface Judgement {
+  trust: ArchiveTrust;
+  /** Id of the node that signed it; empty when nobody did whom this node can name. */
+  signer: string;
+  /** Why it is foreign, as a sentence without its full stop; empty for one that is not. */
+  reason: string;
+  /** The signature stands for the bytes of the disks and images, too, and not for what defines the VM alone. */
+  coversContent: boolean;
+}
 
-/** Every archive that lies in a pool of the node is taken for its own. */
-export const trustEveryArchive: TrustOf = async () => 'own';
+/** Judges an opened archive by what stands in it. */
+export type JudgeArchive = (archive: Sealed) => Judgement;

@@ -18,7 +18,6 @@ import { downloadChunks } from '../workflows/download.ts';
 import { fallbackReason } from '../workflows/extend/base.ts';
 import { planRecompress, recompressWorkflow } from '../workflows/recompress.ts';
 import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
-import { judgementOf, signatureOf } from '../workflows/restore/vouch.ts';
 import {
   backupConfiguration,
   backupWarnings,
@@ -62,8 +61,8 @@ export function backupService(
       const backup = await openBackup(file.path, request.state, signal, 'none');
       const { archive, manifest, state, xml } = backup;
       const { sizeBytes, manifest: newest } = archive;
-      const judgement = await judgementOf(dependencies, archive, signal);
-      const screened = await screenBackup(dependencies, backup, signal).finally(() => archive.close());
+      const signature = dependencies.judge(archive);
+      const screened = await screenBackup(backup, signature.trust, signal).finally(() => archive.close());
       const template = await matchTemplate(dependencies, manifest, signal).catch(error => {
         throw fromLibvirt(error, 'show_backup');
       });
@@ -79,11 +78,11 @@ export function backupService(
         configuration: backupConfiguration(manifest, state, xml),
         warnings: [
           ...backupWarnings(manifest, state),
-          ...signatureWarnings(judgement),
+          ...signatureWarnings(signature),
           ...screened,
           ...template.faults,
         ],
-        signature: signatureOf(judgement),
+        signature,
       };
       return response;
     },

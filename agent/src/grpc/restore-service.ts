@@ -69,7 +69,7 @@ async function refuseForeign(
   const backup = await openBackup(path, request.state, signal, 'none').catch(() => null);
   if (!backup) return;
   try {
-    await requireVouched(dependencies, backup, { filename, allowForeign: request.allowForeign }, signal);
+    requireVouched(dependencies, backup, { filename, allowForeign: request.allowForeign });
   } finally {
     await backup.archive.close();
   }

@@ -1,7 +1,7 @@
 /** What the workflows are given: the node they work on. */
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
-import type { ArchiveSigner, GrowthLimits, TrustOf } from '../archive/index.ts';
+import type { GrowthLimits, JudgeArchive, SignManifest } from '../archive/index.ts';
 import type { Claims } from '../claims.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord, Settings } from '../pools/index.ts';
@@ -15,10 +15,10 @@ export interface WorkflowDependencies {
   otherNodes: OtherNodes;
   /** What this node is about to use; others ask for it. */
   claims: Claims;
-  /** Who vouches for an archive that is shown or restored. */
-  trustOf: TrustOf;
-  /** Signs archives, and tells by whom one was signed; undefined: they are not signed. */
-  signer?: Pick<ArchiveSigner, 'sign' | 'judge'>;
+  /** Tells who vouches for an archive. */
+  judge: JudgeArchive;
+  /** Signs archives; undefined: they are not signed. */
+  sign?: SignManifest;
   /** Called when a backup file of a pool appeared, changed or went away. */
   filesChanged(poolId: string): void;
   log: Logger;

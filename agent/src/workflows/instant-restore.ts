@@ -71,7 +71,7 @@ async function start(
   const backup = await openBackup(file.path, request.state, context.signal);
   const claims: (() => void)[] = [];
   try {
-    await admit(dependencies, request, context, backup);
+    admit(dependencies, request, context, backup);
     const { plan, disks } = await context.step('check', async () => {
       const checked = await checkRestore(
         dependencies,

@@ -162,7 +162,7 @@ async function check(
       lock,
       path: name.path,
       compression: compress ? (compressionLevel === 0 ? {} : { level: compressionLevel }) : null,
-      sign: sign ? dependencies.signer?.sign : undefined,
+      sign: sign ? dependencies.sign : undefined,
       signal: context.signal,
       onProgress: bytes => context.progress.done(bytes),
       ...(dependencies.compressionWorkers !== undefined && { workers: dependencies.compressionWorkers }),

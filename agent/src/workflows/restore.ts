@@ -55,7 +55,7 @@ async function run(
   const backup = await openBackup(file.path, request.state, context.signal);
   const claims: (() => void)[] = [];
   try {
-    await admit(dependencies, request, context, backup);
+    admit(dependencies, request, context, backup);
     const checked = await context.step('check', () =>
       checkRestore(dependencies, request, pools, file, backup, end => claims.push(end), context.signal),
     );
@@ -81,14 +81,14 @@ async function run(
 }
 
 /** Whoever may not restore what nobody vouches for is refused; for others the task says so. @throws VirtkeepError archive_foreign */
-export async function admit(
+export function admit(
   dependencies: WorkflowDependencies,
   { file, allowForeign }: StartRestoreRequest,
   context: OperationContext,
   backup: OpenedBackup,
-): Promise<void> {
+): void {
   const filename = file?.filename ?? '';
-  const warning = await requireVouched(dependencies, backup, { filename, allowForeign }, context.signal);
+  const warning = requireVouched(dependencies, backup, { filename, allowForeign });
   if (warning !== null) context.warn(warning);
 }
 

@@ -1,8 +1,7 @@
 /** The configuration of the VM that a backup would give (specification 2.3), not tied to a node. */
 import type { BackupConfiguration, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import type { Judgement, Manifest, ManifestState } from '../archive/index.ts';
+import type { ArchiveTrust, Judgement, Manifest, ManifestState } from '../archive/index.ts';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
-import type { WorkflowDependencies } from './dependencies.ts';
 import { screenDefinition, screenState } from './restore/gate.ts';
 import type { OpenedBackup } from './restore/source.ts';
 
@@ -75,11 +74,10 @@ function busOf(config: DomainConfig, target: string): string {
  * @throws VirtkeepError xml_invalid, archive_damaged, io_failed, canceled
  */
 export async function screenBackup(
-  { trustOf }: Pick<WorkflowDependencies, 'trustOf'>,
   { archive, manifest, xml }: OpenedBackup,
+  trust: ArchiveTrust,
   signal: AbortSignal,
 ): Promise<BackupWarning[]> {
-  const trust = await trustOf(archive, signal);
   const texts = screenDefinition(xml, trust).warnings;
   if (trust === 'own') return asWarnings(texts);
   for (const { name, xmlMember } of manifest.snapshots.slice(-MOST_SCREENED_STATES)) {

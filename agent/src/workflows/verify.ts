@@ -7,14 +7,14 @@ import type { WorkflowDependencies } from './dependencies.ts';
  * Damage is a result and not an error, also when the archive cannot be opened any more: the operation succeeds and tells
  * what is wrong with which member, and which states can still be restored.
  */
-export function verifyWorkflow(dependencies: Pick<WorkflowDependencies, 'signer'>, path: string): Workflow {
+export function verifyWorkflow(dependencies: Pick<WorkflowDependencies, 'judge'>, path: string): Workflow {
   return async context => {
     let judgement: Judgement | undefined;
     const result = await context.step('verify', () =>
       verifyArchive(path, {
         signal: context.signal,
         onOpened: archive => {
-          judgement = dependencies.signer?.judge(archive);
+          judgement = dependencies.judge(archive);
         },
         onTotal: bytes => context.progress.total(bytes),
         onProgress: bytes => context.progress.done(bytes),

@@ -4,7 +4,14 @@ import { isDeepStrictEqual } from 'node:util';
 import { mkdir, rm } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { type AppenderOptions, ArchiveAppender, ArchiveWriter, removeTails } from '../../archive/index.ts';
+import {
+  type AppenderOptions,
+  ArchiveAppender,
+  ArchiveWriter,
+  type JudgeArchive,
+  removeTails,
+  type SignManifest,
+} from '../../archive/index.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -39,12 +46,12 @@ export async function openDestination(
     onProgress: (bytes: number) => context.progress.done(bytes),
     ...(dependencies.compressionWorkers && { workers: dependencies.compressionWorkers }),
   };
-  const { signer } = dependencies;
+  const { sign } = dependencies;
   if (job.base)
     return extended(context, job.base, {
       ...common,
       level,
-      ...(signer && { signer: goOnSigning(signer, context, job.base) }),
+      ...(sign && { signer: goOnSigning(dependencies.judge, sign, context, job.base) }),
     });
   const name = await reservedPath(job, context, time, request.compress);
   const { path } = name;
@@ -57,7 +64,7 @@ export async function openDestination(
       backupId,
       compression: request.compress ? { level } : null,
       hash: request.hashSum,
-      sign: signer?.sign,
+      sign,
     });
     const close = () => archive.abort().finally(() => name.close());
     return { archive, committed: () => name.free(), close };
@@ -72,14 +79,15 @@ export async function openDestination(
  * increment was planned for; nor does what another node signed become this one's own.
  */
 function goOnSigning(
-  signer: NonNullable<WorkflowDependencies['signer']>,
+  judge: JudgeArchive,
+  sign: SignManifest,
   context: OperationContext,
   { filename, manifest: planned }: BaseArchive,
 ): AppenderOptions['signer'] {
   return archive => {
-    const { trust, reason } = signer.judge(archive);
+    const { trust, reason } = judge(archive);
     if (trust !== 'foreign' && isDeepStrictEqual(archive.manifest, planned))
-      return { sign: signer.sign, sameSigner: trust === 'own' };
+      return { sign, sameSigner: trust === 'own' };
     const why = trust === 'foreign' ? reason : 'it was changed meanwhile';
     context.warn(`The archive ${filename} stays without a signature: ${why}.`);
     return undefined;

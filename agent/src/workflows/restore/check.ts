@@ -47,7 +47,7 @@ export async function checkRestore(
 ): Promise<RestorePlan> {
   const { manifest, state } = backup;
   const libvirt = dependencies.libvirt();
-  const trust = await dependencies.trustOf(backup.archive, signal);
+  const { trust } = dependencies.judge(backup.archive);
   const { xml, warnings: leftOut } = screenDefinition(backup.xml, trust);
   const config = parseDomain(xml, file.filename);
   if ((request.startOn || request.instant) && manifest.isTemplate)
