@@ -313,6 +313,7 @@ describe('library', () => {
       problems,
       restorable_states: [2],
       verified_at: '2026-02-02T00:00:00Z',
+      signature: { trust: 'foreign', signer: null, reason: expect.any(String), covers_content: false },
     });
     expect(await fileOf(id)).toMatchObject({
       status: 'DAMAGED',
@@ -321,7 +322,9 @@ describe('library', () => {
     });
     await scan();
     expect((await fileOf(id)).status).toBe('DAMAGED');
-    await verify({ ok: true, problems: [] });
+    const signature = { trust: 'own', signer: id, reason: '', covers_content: true };
+    const again = await verify({ ok: true, problems: [], signature });
+    expect(again).toMatchObject({ signature: { ...signature, reason: null } });
     expect(await fileOf(id)).toMatchObject({
       status: 'ACTIVE',
       hash_sum: { ok: true, verified_at: '2026-02-02T00:00:00Z' },

@@ -5,6 +5,7 @@
  */
 
 import { hasKey } from '@virtkeep/shared/errors';
+import { ArchiveSignature } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent, Question, UseAnswer } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
@@ -31,7 +32,7 @@ import type { OtherNodes } from './other-nodes.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
 import type { RevocationService } from './revocations.ts';
-import { shownSignature, type ToldSignature } from './show-record.ts';
+import { shownSignature } from './show-record.ts';
 import type { SnapshotService } from './snapshots.ts';
 import { isFinal } from './task-record.ts';
 import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
@@ -231,7 +232,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
           ...found,
           verified_at,
           restorable_states,
-          signature: shownSignature(signature),
+          signature: shownSignature(signature && ArchiveSignature.fromJSON(signature)),
         };
       }
       case 'delete_backup':
@@ -354,7 +355,8 @@ interface VerifyResult {
   hashed: boolean;
   /** Agents of the version before this do not tell. */
   restorable_states?: number[];
-  signature?: ToldSignature;
+  /** An `ArchiveSignature`. */
+  signature?: object;
 }
 
 function entityOf(operation: Operation, entityClass: EntityClass): string {

@@ -1,5 +1,9 @@
 /** The configuration of the VM that a backup would restore, as the REST contract tells it. Pure. */
-import type { BackupConfiguration, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type {
+  ArchiveSignature,
+  BackupConfiguration,
+  ShowBackupResponse,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type FileInformation, type FileRecord, informationOf } from './file-record.ts';
 
 export interface ShownConfiguration {
@@ -43,17 +47,10 @@ export interface ShownSignature {
   covers_content: boolean;
 }
 
-/** The same as an agent tells it; agents of the version before do not. */
-export interface ToldSignature {
-  trust: string;
-  signer: string;
-  reason: string;
-  covers_content: boolean;
-}
-
-export function shownSignature(told: ToldSignature | undefined): ShownSignature {
+/** @param told agents of the version before tell nothing */
+export function shownSignature(told: ArchiveSignature | undefined): ShownSignature {
   if (told?.trust === 'own' || told?.trust === 'fleet')
-    return { trust: told.trust, signer: told.signer, reason: null, covers_content: told.covers_content };
+    return { trust: told.trust, signer: told.signer, reason: null, covers_content: told.coversContent };
   const reason = told?.reason || 'its node does not tell who signed it';
   return { trust: 'foreign', signer: told?.signer || null, reason, covers_content: false };
 }
@@ -65,9 +62,7 @@ export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownB
     members: membersOf(shown.file?.manifestJson ?? ''),
     warnings: shown.warnings.map(({ key, text }) => ({ key, text })),
     xml: shown.xml,
-    signature: shownSignature(
-      shown.signature && { ...shown.signature, covers_content: shown.signature.coversContent },
-    ),
+    signature: shownSignature(shown.signature),
   };
 }
 
