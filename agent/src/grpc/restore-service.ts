@@ -24,9 +24,7 @@ export function restoreService(
       if (known) return known;
       if (request.poolId !== '') requireUuid('pool_id', request.poolId);
       const file = await findBackupFile(await dependencies.pools(signal), request.file);
-      const domainId = await domainIdOf(request, file.path, signal);
-      await refuseForeign(dependencies, request, file, signal);
-      const templateId = await templateIdOf(request, file.path, signal);
+      const { domainId, templateId } = await lookAt(dependencies, request, file, signal);
       return runner.start({
         id: request.operationId,
         kind: 'restore',
@@ -59,44 +57,28 @@ function templateLocks(templateId: string | null): Lock[] {
   return templateId === null ? [] : [{ kind: 'domain', id: templateId, mode: 'shared' }];
 }
 
-/** At once, for who asked; the operation looks again. A file that cannot be read is the operation's to tell. @throws VirtkeepError archive_foreign */
-async function refuseForeign(
-  dependencies: WorkflowDependencies,
-  request: StartRestoreRequest,
+/**
+ * What must be known before the operation begins, which looks again: whether it may be, what becomes of whom, and what of others
+ * it stands on. A file that cannot be read is the operation's to tell, unless it says whose place the VM takes.
+ * @throws VirtkeepError invalid_uuid, archive_foreign; with `keep_identity` what `openBackup` raises
+ */
+async function lookAt(
+  { judge }: WorkflowDependencies,
+  { keepIdentity, domainId, state, allowForeign }: StartRestoreRequest,
   { path, filename }: FoundFile,
   signal: AbortSignal,
-): Promise<void> {
-  const backup = await openBackup(path, request.state, signal, 'none').catch(() => null);
-  if (!backup) return;
-  try {
-    requireVouched(dependencies, backup, { filename, allowForeign: request.allowForeign });
-  } finally {
-    await backup.archive.close();
-  }
-}
-
-/** Null for what is no thin clone's backup, and for a file that cannot be read: that is the operation's to tell. */
-async function templateIdOf(
-  { state }: StartRestoreRequest,
-  path: string,
-  signal: AbortSignal,
-): Promise<string | null> {
-  try {
-    const { archive, manifest } = await openBackup(path, state, signal, 'none');
-    await archive.close();
-    return standingDisks(manifest).length > 0 ? (manifest.template?.domainId ?? null) : null;
-  } catch {
+): Promise<{ domainId: string; templateId: string | null }> {
+  if (!keepIdentity) requireUuid('domain_id', domainId);
+  const backup = await openBackup(path, state, signal, 'none').catch(error => {
+    if (keepIdentity) throw error;
     return null;
-  }
-}
-
-/** In place of a lost VM the id is the archive's. */
-async function domainIdOf(request: StartRestoreRequest, path: string, signal: AbortSignal): Promise<string> {
-  if (!request.keepIdentity) {
-    requireUuid('domain_id', request.domainId);
-    return request.domainId;
-  }
-  const { archive, manifest } = await openBackup(path, request.state, signal, 'none');
+  });
+  if (!backup) return { domainId, templateId: null };
+  const { archive, manifest } = backup;
   await archive.close();
-  return manifest.vm.uuid;
+  requireVouched(judge(archive), { filename, allowForeign });
+  return {
+    domainId: keepIdentity ? manifest.vm.uuid : domainId,
+    templateId: standingDisks(manifest).length > 0 ? (manifest.template?.domainId ?? null) : null,
+  };
 }

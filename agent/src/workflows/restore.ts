@@ -88,7 +88,7 @@ export function admit(
   backup: OpenedBackup,
 ): void {
   const filename = file?.filename ?? '';
-  const warning = requireVouched(dependencies, backup, { filename, allowForeign });
+  const warning = requireVouched(dependencies.judge(backup.archive), { filename, allowForeign });
   if (warning !== null) context.warn(warning);
 }
 

@@ -1,7 +1,6 @@
 /** Whether what an archive defines may come onto this node at all. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { Archive } from '../../archive/index.ts';
-import type { WorkflowDependencies } from '../dependencies.ts';
+import type { Judgement } from '../../archive/index.ts';
 
 /**
  * An archive that nobody vouches for is restored for those only who may do that and say so.
@@ -9,11 +8,9 @@ import type { WorkflowDependencies } from '../dependencies.ts';
  * @throws VirtkeepError archive_foreign
  */
 export function requireVouched(
-  { judge }: Pick<WorkflowDependencies, 'judge'>,
-  { archive }: { archive: Archive },
+  { trust, reason }: Judgement,
   { filename, allowForeign }: { filename: string; allowForeign: boolean },
 ): string | null {
-  const { trust, reason } = judge(archive);
   if (trust !== 'foreign') return null;
   if (!allowForeign) throw new VirtkeepError('archive_foreign', { file: filename, reason });
   return `Nobody vouches for the archive ${filename}: ${reason}. What its definition may do to the node was left out.`;
