@@ -1,6 +1,6 @@
 import type { Element } from '@xmldom/xmldom';
 import { children, descendants } from './dom.ts';
-import { editDomain } from './edit.ts';
+import { parseXml, serializeXml } from './safe-xml.ts';
 
 /** What stands in place of a secret. */
 const HIDDEN = 'hidden';
@@ -17,10 +17,11 @@ const SECRET_TEXT = new Set(['cookie', 'session', 'dhCert', 'oemStrings']);
  * @throws VirtkeepError xml_invalid
  */
 export function withoutSecrets(xml: string): string {
-  const shown = editDomain(xml, domain => {
-    for (const element of descendants(domain)) hide(element);
-  });
-  return shown === editDomain(xml, () => {}) ? xml : shown;
+  const { root } = parseXml(xml, 'domain', 'the domain to be shown');
+  const whole = serializeXml(root);
+  for (const element of descendants(root)) hide(element);
+  const shown = serializeXml(root);
+  return shown === whole ? xml : shown;
 }
 
 function hide(element: Element): void {
