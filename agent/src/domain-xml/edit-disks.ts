@@ -1,6 +1,6 @@
 import type { Element } from '@xmldom/xmldom';
 import { attr, child, children, childrenAt, ensureChild, remove } from './dom.ts';
-import { diskElement, editDomain, removeChildren } from './edit.ts';
+import { editDomain, removeChildren } from './edit.ts';
 
 export interface NewSource {
   /** Absolute path of the file. */
@@ -14,11 +14,6 @@ export interface NewSource {
  * labels, credentials of a network source, runtime indexes, the recorded chain and a mirror go: they belonged to the
  * old source.
  */
-export function setDiskSource(xml: string, targetDev: string, source: NewSource): string {
-  return editDomain(xml, domain => applySource(diskElement(domain, targetDev), source));
-}
-
-/** As `setDiskSource`, on a tree. */
 export function applySource(disk: Element, { path, format }: NewSource): void {
   disk.setAttribute('type', 'file');
   removeChildren(disk, 'backingStore', 'mirror', 'auth');
@@ -37,18 +32,12 @@ export function applySource(disk: Element, { path, format }: NewSource): void {
 }
 
 /** Puts an image into a CD-ROM or floppy drive, or empties it (null). */
-export function setCdromSource(xml: string, targetDev: string, path: string | null): string {
-  return editDomain(xml, domain => {
-    const disk = diskElement(domain, targetDev);
-    if (path !== null) return applySource(disk, { path, format: 'raw' });
-    disk.setAttribute('type', 'file');
-    removeChildren(disk, 'source', 'backingStore', 'auth');
-  });
-}
-
-/** Takes a disk (also a LUN that is not available) out of the definition. */
-export function removeDisk(xml: string, targetDev: string): string {
-  return editDomain(xml, domain => remove(diskElement(domain, targetDev)));
+export function applyImage(drive: Element, path: string | null): void {
+  if (path !== null) applySource(drive, { path, format: 'raw' });
+  else {
+    drive.setAttribute('type', 'file');
+    removeChildren(drive, 'source', 'backingStore', 'auth');
+  }
 }
 
 /**
@@ -56,20 +45,18 @@ export function removeDisk(xml: string, targetDev: string): string {
  * change of a chain made outside libvirt, else the start fails.
  */
 export function stripBackingStore(xml: string): string {
-  return editDomain(xml, domain => {
-    for (const disk of childrenAt(domain, 'devices/disk')) removeChildren(disk, 'backingStore', 'mirror');
-  });
+  return editDomain(xml, dropChains);
+}
+
+/** As `stripBackingStore`, on a tree. */
+export function dropChains(domain: Element): void {
+  for (const disk of childrenAt(domain, 'devices/disk')) removeChildren(disk, 'backingStore', 'mirror');
 }
 
 /**
- * Replaces paths wherever the definition names a file: disks with their chains, NVRAM, kernel and initrd.
+ * Replaces paths wherever a `<domain>`, or any part of it, names a file: disks with their chains, NVRAM, kernel and initrd.
  * @param paths old → new; a path that is not in it stays.
  */
-export function replacePaths(xml: string, paths: ReadonlyMap<string, string>): string {
-  return editDomain(xml, domain => applyPaths(domain, paths));
-}
-
-/** As `replacePaths`, on the tree of a `<domain>` or any part of it. */
 export function applyPaths(root: Element, paths: ReadonlyMap<string, string>): void {
   for (const element of children(root)) applyPaths(element, paths);
   if (root.localName === 'source') replaceAttributes(root, ['file', 'dev'], paths);

@@ -5,27 +5,35 @@ import { type DomainMetadata, lastingMetadata, writeMetadata } from './metadata.
 
 /** Names the file of the UEFI variables; null lets libvirt make them anew from the template. */
 export function setNvram(xml: string, path: string | null): string {
-  return editDomain(xml, domain => {
-    const nvram = child(domain, 'os/nvram');
-    if (path === null) {
-      if (!nvram) return;
-      for (const inner of children(nvram)) remove(inner);
-      nvram.textContent = '';
-      if (nvram.attributes.length === 0) remove(nvram);
-      return;
-    }
-    const os = child(domain, 'os');
-    if (!os) return;
-    const next = nvram ?? ensureChild(os, 'nvram', child(os, 'loader')?.nextSibling as Element | null);
-    const source = child(next, 'source');
-    if (source) source.setAttribute('file', path);
-    else next.textContent = path;
-  });
+  return editDomain(xml, domain => applyNvram(domain, path));
+}
+
+/** As `setNvram`, on a tree. */
+export function applyNvram(domain: Element, path: string | null): void {
+  const nvram = child(domain, 'os/nvram');
+  if (path === null) {
+    if (!nvram) return;
+    for (const inner of children(nvram)) remove(inner);
+    nvram.textContent = '';
+    if (nvram.attributes.length === 0) remove(nvram);
+    return;
+  }
+  const os = child(domain, 'os');
+  if (!os) return;
+  const next = nvram ?? ensureChild(os, 'nvram', child(os, 'loader')?.nextSibling as Element | null);
+  const source = child(next, 'source');
+  if (source) source.setAttribute('file', path);
+  else next.textContent = path;
 }
 
 /** Sets virtkeep's own metadata element. */
 export function setMetadata(xml: string, metadata: DomainMetadata): string {
-  return editDomain(xml, (domain, document) => writeMetadata(document, domain, lastingMetadata(metadata)));
+  return editDomain(xml, domain => applyMetadata(domain, metadata));
+}
+
+/** As `setMetadata`, on a tree. */
+export function applyMetadata(domain: Element, metadata: DomainMetadata): void {
+  writeMetadata(domain.ownerDocument!, domain, lastingMetadata(metadata));
 }
 
 /**

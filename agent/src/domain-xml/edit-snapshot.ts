@@ -1,6 +1,6 @@
-import { child, childrenAt, ensureChild, remove } from './dom.ts';
-import { removeChildren } from './edit.ts';
-import { applyPaths } from './edit-disks.ts';
+import type { Element } from '@xmldom/xmldom';
+import { child, ensureChild, remove } from './dom.ts';
+import { applyPaths, dropChains } from './edit-disks.ts';
 import { applyIdentity, type Identity } from './identity.ts';
 import { parseXml, serializeXml } from './safe-xml.ts';
 
@@ -20,17 +20,22 @@ export interface SnapshotEdit {
  */
 export function editSnapshot(xml: string, edit: SnapshotEdit): string {
   const { root } = parseXml(xml, 'domainsnapshot', 'the saved state to be changed');
-  const domains = ['domain', 'inactiveDomain'].flatMap(name => child(root, name) ?? []);
-  for (const domain of domains) {
-    for (const disk of childrenAt(domain, 'devices/disk')) removeChildren(disk, 'backingStore', 'mirror');
-    if (edit.identity) applyIdentity(domain, edit.identity);
-  }
-  if (edit.paths) applyPaths(root, edit.paths);
-  if (edit.parent !== undefined) setParent(root, edit.parent);
+  applySnapshotEdit(root, edit);
   return serializeXml(root);
 }
 
-function setParent(root: Parameters<typeof child>[0], parent: string | null): void {
+/** As `editSnapshot`, on a tree. */
+export function applySnapshotEdit(root: Element, { identity, paths, parent }: SnapshotEdit): void {
+  const domains = ['domain', 'inactiveDomain'].flatMap(name => child(root, name) ?? []);
+  for (const domain of domains) {
+    dropChains(domain);
+    if (identity) applyIdentity(domain, identity);
+  }
+  if (paths) applyPaths(root, paths);
+  if (parent !== undefined) setParent(root, parent);
+}
+
+function setParent(root: Element, parent: string | null): void {
   const old = child(root, 'parent');
   if (old) remove(old);
   if (parent === null) return;

@@ -1,9 +1,20 @@
 import { describe, expect, test } from '@jest/globals';
 import { deviceDifferences } from './compare.ts';
+import { editDomain } from './edit.ts';
 import * as xml from './index.ts';
 import { LIVE_XML, SNAPSHOT_XML, UUID } from './sample-xml.ts';
 
 const NEW_UUID = 'eeeeeeee-2222-4333-8444-555555555555';
+const setIdentity = (text: string, identity: xml.Identity) =>
+  editDomain(text, domain => xml.applyIdentity(domain, identity));
+const setDiskSource = (text: string, target: string, source: { path: string; format: string }) =>
+  editDomain(text, domain => xml.applySource(xml.diskElement(domain, target), source));
+const setCdromSource = (text: string, target: string, path: string | null) =>
+  editDomain(text, domain => xml.applyImage(xml.diskElement(domain, target), path));
+const removeDisk = (text: string, target: string) =>
+  editDomain(text, domain => xml.remove(xml.diskElement(domain, target)));
+const replacePaths = (text: string, paths: ReadonlyMap<string, string>) =>
+  editDomain(text, domain => xml.applyPaths(domain, paths));
 const disk = (text: string, target: string) =>
   xml.parseDomain(text).disks.find(item => item.targetDev === target);
 
@@ -29,27 +40,27 @@ describe('edits of a domain', () => {
     expect(xml.parseDomain(next).metadata.looseLayers).toEqual(lasting);
   });
 
-  test('setIdentity changes name, uuid, SMBIOS uuid, MACs, and asks for a new generation id', () => {
+  test('an identity changes name, uuid, SMBIOS uuid, MACs, and asks for a new generation id', () => {
     const macs = xml.newMacs(['52:54:00:AA:BB:CC'], () => Buffer.from([1, 2, 3]));
-    const next = xml.setIdentity(LIVE_XML, { name: 'a<b', uuid: NEW_UUID, macs });
+    const next = setIdentity(LIVE_XML, { name: 'a<b', uuid: NEW_UUID, macs });
     expect(xml.parseDomain(next)).toMatchObject({ name: 'a<b', uuid: NEW_UUID });
     expect(xml.parseDomain(next).interfaces[0]?.mac).toBe('52:54:00:01:02:03');
     expect(next).not.toContain(`${UUID}</uuid>`);
     expect(next).toContain(`<entry name="uuid">${NEW_UUID}</entry>`);
     expect(next).toContain('<genid/>');
-    expect(xml.setIdentity(LIVE_XML, { name: 'x', uuid: UUID })).toContain('<genid>9999');
+    expect(setIdentity(LIVE_XML, { name: 'x', uuid: UUID })).toContain('<genid>9999');
   });
 
-  test('setIdentity gives a uuid to a domain without one, in its place', () => {
-    const next = xml.setIdentity('<domain><name>x</name><memory>1</memory></domain>', {
+  test('an identity gives a uuid to a domain without one, in its place', () => {
+    const next = setIdentity('<domain><name>x</name><memory>1</memory></domain>', {
       name: 'y',
       uuid: UUID,
     });
     expect(next).toBe(`<domain><name>y</name><uuid>${UUID}</uuid><memory>1</memory></domain>`);
   });
 
-  test.each(['vda', 'vdb', 'vdc'])('setDiskSource turns %s into a file', target => {
-    const next = xml.setDiskSource(LIVE_XML, target, { path: '/new/d.qcow2', format: 'qcow2' });
+  test.each(['vda', 'vdb', 'vdc'])('a source turns %s into a file', target => {
+    const next = setDiskSource(LIVE_XML, target, { path: '/new/d.qcow2', format: 'qcow2' });
     expect(disk(next, target)).toMatchObject({
       type: 'file',
       path: '/new/d.qcow2',
@@ -61,17 +72,17 @@ describe('edits of a domain', () => {
     if (target === 'vdb') expect(next).not.toContain('<auth');
   });
 
-  test('setCdromSource changes, fills and empties a drive', () => {
-    const empty = xml.setCdromSource(LIVE_XML, 'sdb', null);
+  test('an image changes, fills and empties a drive', () => {
+    const empty = setCdromSource(LIVE_XML, 'sdb', null);
     expect(disk(empty, 'sdb')).toMatchObject({ source: '', readonly: true });
-    expect(disk(xml.setCdromSource(empty, 'sdb', '/i/b.iso'), 'sdb')?.path).toBe('/i/b.iso');
-    expect(xml.setCdromSource(LIVE_XML, 'sdb', '/i/b.iso')).toContain('startupPolicy="optional"');
+    expect(disk(setCdromSource(empty, 'sdb', '/i/b.iso'), 'sdb')?.path).toBe('/i/b.iso');
+    expect(setCdromSource(LIVE_XML, 'sdb', '/i/b.iso')).toContain('startupPolicy="optional"');
   });
 
-  test('removeDisk takes out that disk; an unknown one is refused', () => {
-    const next = xml.removeDisk(LIVE_XML, 'sda');
+  test('removal takes out that disk; an unknown one is refused', () => {
+    const next = removeDisk(LIVE_XML, 'sda');
     expect(xml.parseDomain(next).disks.map(item => item.targetDev)).toEqual(['vda', 'sdb', 'vdb', 'vdc']);
-    expect(() => xml.removeDisk(LIVE_XML, 'zz')).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
+    expect(() => removeDisk(LIVE_XML, 'zz')).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
   });
 
   test('stripBackingStore drops the chains and keeps the sources', () => {
@@ -97,12 +108,12 @@ describe('edits of a domain', () => {
     expect(xml.parseDomain(form).nvram?.path).toBe('/a');
   });
 
-  test('replacePaths follows chains and NVRAM', () => {
+  test('new paths follow chains and NVRAM', () => {
     const paths = new Map([
       ['/pool/base.img', '/p2/base.img'],
       ['/var/lib/libvirt/qemu/nvram/web_VARS.fd', '/p2/v.fd'],
     ]);
-    const next = xml.parseDomain(xml.replacePaths(LIVE_XML, paths));
+    const next = xml.parseDomain(replacePaths(LIVE_XML, paths));
     expect(next.disks[0]?.backingChain?.map(layer => layer.path)).toEqual([
       '/pool/mid.qcow2',
       '/p2/base.img',
@@ -170,13 +181,13 @@ describe('editSnapshot', () => {
 
 describe('deviceDifferences', () => {
   test('a restored copy is the same machine', () => {
-    let copy = xml.setIdentity(LIVE_XML, {
+    let copy = setIdentity(LIVE_XML, {
       name: 'c',
       uuid: NEW_UUID,
       macs: xml.newMacs(['52:54:00:aa:bb:cc']),
     });
     for (const target of ['vda', 'vdb', 'vdc'])
-      copy = xml.setDiskSource(copy, target, { path: `/n/${target}`, format: 'qcow2' });
+      copy = setDiskSource(copy, target, { path: `/n/${target}`, format: 'qcow2' });
     copy = xml.setNvram(xml.stripRuntime(copy), '/n/v.fd');
     const differences = deviceDifferences(LIVE_XML, copy);
     // the network disk's protocol and credentials, and the volume disk's missing driver, are real differences
@@ -184,7 +195,7 @@ describe('deviceDifferences', () => {
   });
 
   test('sees a lost device, another bus and other memory', () => {
-    expect(deviceDifferences(LIVE_XML, xml.removeDisk(LIVE_XML, 'sda'))).toHaveLength(1);
+    expect(deviceDifferences(LIVE_XML, removeDisk(LIVE_XML, 'sda'))).toHaveLength(1);
     expect(deviceDifferences(LIVE_XML, LIVE_XML.replace("bus='sata'", "bus='ide'"))).toHaveLength(2);
     expect(
       deviceDifferences(LIVE_XML, LIVE_XML.replace("<memory unit='KiB'>131073", "<memory unit='KiB'>5")),

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Element } from '@xmldom/xmldom';
 import { attr, child, children, childrenAt, ensureChild } from './dom.ts';
-import { editDomain } from './edit.ts';
 
 export interface Identity {
   name: string;
@@ -16,11 +15,6 @@ export interface Identity {
  * refuses a domain whose sysinfo names another uuid); a generation id is left to libvirt to make anew when the uuid
  * changes, since a copy must not bear the original's.
  */
-export function setIdentity(xml: string, identity: Identity): string {
-  return editDomain(xml, domain => applyIdentity(domain, identity));
-}
-
-/** As `setIdentity`, on a tree. */
 export function applyIdentity(domain: Element, { name, uuid, macs }: Identity): void {
   ensureChild(domain, 'name', domain.firstChild as Element | null).textContent = name;
   const element = ensureChild(domain, 'uuid', child(domain, 'name')?.nextSibling as Element | null);

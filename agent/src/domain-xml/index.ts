@@ -4,25 +4,34 @@
  */
 export type * from './config.ts';
 export { attr, child, children, childrenAt, ensureChild, remove, text } from './dom.ts';
+export { diskElement } from './edit.ts';
 export {
+  applyImage,
+  applyPaths,
   applySource,
-  removeDisk,
-  replacePaths,
-  setCdromSource,
-  setDiskSource,
+  dropChains,
   stripBackingStore,
 } from './edit-disks.ts';
-export { setMetadata, setNvram, stripRuntime } from './edit-domain.ts';
-export { editSnapshot } from './edit-snapshot.ts';
+export {
+  applyMetadata,
+  applyNvram,
+  applyStripRuntime,
+  setMetadata,
+  setNvram,
+  stripRuntime,
+} from './edit-domain.ts';
+export { applySnapshotEdit, editSnapshot } from './edit-snapshot.ts';
 export { sourceText } from './foreign/disk-rules.ts';
 export {
   type FileUse,
   type GateFile,
   type Sanitized,
+  type SanitizedTree,
   sanitizeForeign,
+  sanitizeTree,
   type XmlGate,
 } from './foreign/sanitize.ts';
-export { type Identity, newMacs, setIdentity } from './identity.ts';
+export { applyIdentity, type Identity, newMacs } from './identity.ts';
 export { isLent, type LentDisk, lentDiskIdOf, lentDiskXml, removeLentDisks } from './lent-disk.ts';
 export { type Mentioned, mentionedIn } from './mentioned.ts';
 export {

@@ -1,16 +1,19 @@
 import { describe, expect, test } from '@jest/globals';
 import { hasKey } from '@virtkeep/shared/errors';
 import { deviceDifferences } from './compare.ts';
+import { editDomain } from './edit.ts';
 import {
+  applyIdentity,
   editSnapshot,
   parseDomain,
   parseSnapshot,
   sanitizeForeign,
-  setIdentity,
   stripRuntime,
   withoutSecrets,
 } from './index.ts';
 import { LIVE_XML, SNAPSHOT_XML } from './sample-xml.ts';
+
+const identity = { name: 'a', uuid: 'b', macs: new Map() };
 
 /** Small deterministic generator (mulberry32), so that a failure can be repeated. */
 function generator(seed: number): () => number {
@@ -149,7 +152,7 @@ describe('hostile XML', () => {
       if (round % 2) {
         mayOnlyRefuse(() => parseDomain(xml));
         mayOnlyRefuse(() => stripRuntime(xml));
-        mayOnlyRefuse(() => setIdentity(xml, { name: 'a', uuid: 'b', macs: new Map() }));
+        mayOnlyRefuse(() => editDomain(xml, root => applyIdentity(root, identity)));
         mayOnlyRefuse(() => deviceDifferences(xml, LIVE_XML));
       } else {
         mayOnlyRefuse(() => parseSnapshot(xml));

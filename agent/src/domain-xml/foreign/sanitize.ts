@@ -40,25 +40,31 @@ export interface Sanitized {
   leftOut: string[];
 }
 
-const RULES: Record<string, Rule> = { domain: DOMAIN_RULE, domainsnapshot: SNAPSHOT_RULE };
+export type SanitizedTree = Pick<Sanitized, 'leftOut'> & { root: Element };
+
+type RootName = 'domain' | 'domainsnapshot';
+
+const SUBJECT = 'the XML of a backup';
+
+const RULES: Record<RootName, Rule> = { domain: DOMAIN_RULE, domainsnapshot: SNAPSHOT_RULE };
 
 /**
  * Leaves out whatever an archive's XML must not bring to the node; pure.
  * @param rootName `domain`, or `domainsnapshot`
  * @throws VirtkeepError xml_invalid
  */
-export function sanitizeForeign(
-  xml: string,
-  gate: XmlGate,
-  rootName: 'domain' | 'domainsnapshot' = 'domain',
-): Sanitized {
-  const subject = 'the XML of a backup';
-  const { root } = parseXml(xml, rootName, subject);
-  if (root.namespaceURI) throw invalid(subject, `the root element <${root.tagName}> has a namespace`);
+export function sanitizeForeign(xml: string, gate: XmlGate, rootName: RootName = 'domain'): Sanitized {
+  const { root, leftOut } = sanitizeTree(parseXml(xml, rootName, SUBJECT).root, gate, rootName);
+  return { xml: serializeXml(root), leftOut };
+}
+
+/** As `sanitizeForeign`, on a tree, which stays as it is. */
+export function sanitizeTree(root: Element, gate: XmlGate, rootName: RootName = 'domain'): SanitizedTree {
+  if (root.namespaceURI) throw invalid(SUBJECT, `the root element <${root.tagName}> has a namespace`);
   const leftOut = new Set<string>();
-  const kept = pruned(root, RULES[rootName]!, '', { gate, leftOut });
-  if (!kept) throw invalid(subject, `its <${rootName}> is of a kind that is not restored`);
-  return { xml: serializeXml(kept), leftOut: [...leftOut] };
+  const kept = pruned(root, RULES[rootName], '', { gate, leftOut });
+  if (!kept) throw invalid(SUBJECT, `its <${rootName}> is of a kind that is not restored`);
+  return { root: kept, leftOut: [...leftOut] };
 }
 
 interface Walk {

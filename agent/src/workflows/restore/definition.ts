@@ -1,6 +1,13 @@
 /** The XML of a restored VM, of its saved states and of its memory, from the archived ones; pure. */
+import type { Element } from '@xmldom/xmldom';
 import type { Manifest } from '../../archive/index.ts';
 import {
+  applyIdentity,
+  applyImage,
+  applyMetadata,
+  applyNvram,
+  applyPaths,
+  applySnapshotEdit,
   applySource,
   attr,
   child,
@@ -8,23 +15,16 @@ import {
   childrenAt,
   type DomainConfig,
   type DomainMetadata,
-  editSnapshot,
+  dropChains,
   ensureChild,
   type Identity,
   parseDomain,
   parseXml,
   remove,
-  removeDisk,
-  replacePaths,
   type Sanitized,
-  sanitizeForeign,
+  type SanitizedTree,
+  sanitizeTree,
   serializeXml,
-  setCdromSource,
-  setDiskSource,
-  setIdentity,
-  setMetadata,
-  setNvram,
-  stripBackingStore,
   text,
 } from '../../domain-xml/index.ts';
 import { parseIncrementTag } from '../../snapshots/index.ts';
@@ -46,27 +46,43 @@ export interface DefinitionInput extends GateInput {
   inPlace: boolean;
 }
 
-/** The definition: the archived one with identity, paths and nothing that was not restored. */
+/**
+ * The definition: the archived one with identity, paths and nothing that was not restored. Here as below, the text is read once
+ * and written once, however many disks it has: it is somebody else's.
+ */
 export function restoredDefinition(input: DefinitionInput): Sanitized {
-  const { xml, config, identity, placement, nvramPath, attachable } = input;
-  let next = setIdentity(stripBackingStore(xml), identity);
+  const { config, identity, placement, nvramPath, attachable } = input;
+  const { root } = parseXml(input.xml, 'domain', 'the domain to be restored');
+  dropChains(root);
+  applyIdentity(root, identity);
   const restored = new Map(
     placement.disks.map(({ disk, layers }) => [
       disk.target,
       { path: layers.at(-1)!.path, format: formatOf(disk) },
     ]),
   );
-  for (const disk of config.disks) {
-    const source = restored.get(disk.targetDev);
-    if (source !== undefined) next = setDiskSource(next, disk.targetDev, source);
-    else if (disk.device === 'cdrom' || disk.device === 'floppy')
-      next = setCdromSource(next, disk.targetDev, placement.drives.get(disk.targetDev) ?? null);
-    else if (!attachable.has(disk.targetDev)) next = removeDisk(next, disk.targetDev);
+  for (const { element, target, device } of disksOf(root)) {
+    const source = restored.get(target);
+    if (source !== undefined) applySource(element, source);
+    else if (device === 'cdrom' || device === 'floppy')
+      applyImage(element, placement.drives.get(target) ?? null);
+    else if (!attachable.has(target)) remove(element);
   }
-  if (config.nvram) next = setNvram(next, nvramPath);
-  if (input.otherEmulator) next = withoutEmulator(next);
-  return sanitizeForeign(setMetadata(next, restoredMetadata(config.metadata, input)), gateOf(input));
+  if (config.nvram) applyNvram(root, nvramPath);
+  if (input.otherEmulator) dropEmulator(root);
+  applyMetadata(root, restoredMetadata(config.metadata, input));
+  return written(sanitizeTree(root, gateOf(input)));
 }
+
+/** The disks and drives of a domain. */
+const disksOf = (domain: Element) =>
+  childrenAt(domain, 'devices/disk').map(element => ({
+    element,
+    target: attr(child(element, 'target'), 'dev') ?? '',
+    device: attr(element, 'device') ?? 'disk',
+  }));
+
+const written = ({ root, leftOut }: SanitizedTree): Sanitized => ({ xml: serializeXml(root), leftOut });
 
 /**
  * What was attached, deleted or half merged was so on the original alone. In its place, the restored VM is as after a
@@ -85,13 +101,7 @@ function restoredMetadata(
   };
 }
 
-function withoutEmulator(xml: string): string {
-  const { root } = parseXml(xml, 'domain', 'the domain to be restored');
-  dropEmulator(root);
-  return serializeXml(root);
-}
-
-function dropEmulator(domain: Parameters<typeof child>[0]): void {
+function dropEmulator(domain: Element): void {
   const emulator = child(domain, 'devices/emulator');
   if (emulator) remove(emulator);
 }
@@ -138,19 +148,19 @@ export function restoredState(
   paths: ReadonlyMap<string, string>,
   memories: Iterable<string>,
 ): Sanitized {
-  const edited = editSnapshot(state.xml, { identity: input.identity, paths, parent: state.parent });
-  const { root } = parseXml(edited, 'domainsnapshot', 'the saved state to be restored');
+  const { root } = parseXml(state.xml, 'domainsnapshot', 'the saved state to be restored');
+  applySnapshotEdit(root, { identity: input.identity, paths, parent: state.parent });
   const placed = new Map(input.placement.disks.map(disk => [disk.disk.target, disk]));
   for (const name of ['domain', 'inactiveDomain']) {
     const domain = child(root, name);
     if (!domain) continue;
     if (input.otherEmulator) dropEmulator(domain);
-    for (const disk of childrenAt(domain, 'devices/disk')) {
-      const target = attr(child(disk, 'target'), 'dev') ?? '';
-      if ((attr(disk, 'device') ?? 'disk') !== 'disk') continue;
+    for (const { element, target, device } of disksOf(domain)) {
+      if (device !== 'disk') continue;
       const kept = state.frozen.get(target);
-      if (kept) applySource(disk, { path: layerPath(placed.get(kept.disk)!, kept.index), format: 'qcow2' });
-      else if (!input.attachable.has(target)) remove(disk);
+      if (kept)
+        applySource(element, { path: layerPath(placed.get(kept.disk)!, kept.index), format: 'qcow2' });
+      else if (!input.attachable.has(target)) remove(element);
     }
   }
   for (const disk of childrenAt(root, 'disks/disk')) {
@@ -161,19 +171,20 @@ export function restoredState(
     else remove(disk);
   }
   dropTag(root);
-  const { xml, leftOut } = sanitizeForeign(serializeXml(root), gateOf(input, memories), 'domainsnapshot');
-  return { xml: withoutForeignEntries(xml), leftOut };
+  const sanitized = sanitizeTree(root, gateOf(input, memories), 'domainsnapshot');
+  dropForeignEntries(sanitized.root);
+  return written(sanitized);
 }
 
 /** The overlay that a state made on a disk. */
-function applyOverlay(disk: Parameters<typeof child>[0], path: string): void {
+function applyOverlay(disk: Element, path: string): void {
   disk.setAttribute('type', 'file');
   for (const old of children(disk, 'source')) remove(old);
   ensureChild(disk, 'source').setAttribute('file', path);
 }
 
 /** A state of a restored VM belongs to no archive: none may be extended from it. */
-function dropTag(root: Parameters<typeof child>[0]): void {
+function dropTag(root: Element): void {
   const description = child(root, 'description');
   const lines = (description?.textContent ?? '').split('\n');
   const kept = lines.filter(line => parseIncrementTag(line.trim()) === null);
@@ -181,13 +192,11 @@ function dropTag(root: Parameters<typeof child>[0]): void {
 }
 
 /** `<disks>` may only name disks of the domain in the same XML. */
-function withoutForeignEntries(xml: string): string {
-  const { root } = parseXml(xml, 'domainsnapshot', 'the saved state to be restored');
+function dropForeignEntries(root: Element): void {
   const domain = child(root, 'domain');
-  if (!domain) return xml;
-  const targets = new Set(childrenAt(domain, 'devices/disk').map(disk => attr(child(disk, 'target'), 'dev')));
-  for (const disk of childrenAt(root, 'disks/disk')) if (!targets.has(attr(disk, 'name'))) remove(disk);
-  return serializeXml(root);
+  if (!domain) return;
+  const targets = new Set(disksOf(domain).map(({ target }) => target));
+  for (const disk of childrenAt(root, 'disks/disk')) if (!targets.has(attr(disk, 'name') ?? '')) remove(disk);
 }
 
 /**
@@ -200,17 +209,18 @@ export function restoredMemoryXml(
   diskPaths: ReadonlyMap<string, string>,
   paths: ReadonlyMap<string, string>,
 ): Sanitized {
-  let next = setIdentity(stripBackingStore(xml), input.identity);
-  for (const disk of parseDomain(xml, 'a saved memory').disks) {
-    const path = diskPaths.get(disk.targetDev);
-    if (path !== undefined && disk.device === 'disk')
-      next = setDiskSource(next, disk.targetDev, { path, format: 'qcow2' });
+  const { root } = parseXml(xml, 'domain', 'a saved memory');
+  dropChains(root);
+  applyIdentity(root, input.identity);
+  for (const { element, target, device } of disksOf(root)) {
+    const path = diskPaths.get(target);
+    if (path !== undefined && device === 'disk') applySource(element, { path, format: 'qcow2' });
   }
-  next = replacePaths(next, paths);
-  if (input.otherEmulator) next = withoutEmulator(next);
+  applyPaths(root, paths);
+  if (input.otherEmulator) dropEmulator(root);
   // what the original was about when its memory was saved is not the restored one's business
-  next = setMetadata(next, restoredMetadata(input.config.metadata, input));
-  return sanitizeForeign(next, gateOf(input));
+  applyMetadata(root, restoredMetadata(input.config.metadata, input));
+  return written(sanitizeTree(root, gateOf(input)));
 }
 
 /** Targets of a memory's disks that did not come back: with them it would use the files of another VM. */

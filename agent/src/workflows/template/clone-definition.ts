@@ -1,21 +1,21 @@
 /** The definition of a clone from that of its original; pure. */
 import {
+  applyIdentity,
+  applyMetadata,
+  applyNvram,
+  applySource,
+  applyStripRuntime,
   attr,
   child,
   childrenAt,
   type DomainMetadata,
+  diskElement,
+  dropChains,
   ensureChild,
   type Identity,
   parseXml,
   remove,
-  removeDisk,
   serializeXml,
-  setDiskSource,
-  setIdentity,
-  setMetadata,
-  setNvram,
-  stripBackingStore,
-  stripRuntime,
 } from '../../domain-xml/index.ts';
 import type { ClonePlan } from './clone-plan.ts';
 
@@ -30,17 +30,20 @@ export interface CloneIdentity extends Identity {
 
 /** A clone is neither a template nor has it anything of another VM; ISO images stay in its drives. */
 export function cloneDefinition(xml: string, { disks, left }: ClonePlan, own: CloneIdentity): string {
-  let next = setIdentity(stripBackingStore(stripRuntime(xml)), own);
-  for (const { targetDev, path, format } of disks) next = setDiskSource(next, targetDev, { path, format });
-  for (const targetDev of left) next = removeDisk(next, targetDev);
-  next = setNvram(next, own.nvramPath);
-  next = setMetadata(next, {
+  const { root } = parseXml(xml, 'domain', 'the clone');
+  applyStripRuntime(root);
+  dropChains(root);
+  applyIdentity(root, own);
+  for (const { targetDev, path, format } of disks)
+    applySource(diskElement(root, targetDev), { path, format });
+  for (const targetDev of left) remove(diskElement(root, targetDev));
+  applyNvram(root, own.nvramPath);
+  applyMetadata(root, {
     template: false,
     templateVersion: 0,
     ...(own.parent ? { parent: own.parent } : {}),
     attachments: [],
   });
-  const { root } = parseXml(next, 'domain', 'the clone');
   for (const device of childrenAt(root, 'devices/hostdev'))
     if (attr(device, 'type') === 'mdev') remove(device);
   if (own.description !== '')
