@@ -6,6 +6,7 @@ import { redact } from '@virtkeep/shared/log';
 import { addressGroup } from '../auth/address-group.ts';
 import { contains } from '../store/dialect.ts';
 import type { AuditRow, Database } from '../store/schema.ts';
+import { DailyRefusals } from './daily-refusals.ts';
 import { RepeatedRefusals } from './repeated-refusals.ts';
 import { withoutSecretArguments } from './secret-arguments.ts';
 import { nextSequence } from './sequence.ts';
@@ -26,7 +27,10 @@ export interface AuditEntry {
   body: unknown;
   /** Fields of the body that come first where not all of it can be kept. */
   knownFields?: readonly string[];
-  /** Whom somebody without a login wanted to be, known or not. */
+  /**
+   * Of a login only: whom somebody wanted to be, a hash of the name that was typed. It tells guesses at several names that
+   * nobody has apart, and is not kept: people type passwords there.
+   */
   subject?: string;
 }
 
@@ -67,8 +71,12 @@ const MAX_PATH_BYTES = 1024;
 /** Refusals that say nothing of the thing that was asked for. */
 const REFUSALS = new Set([400, 401, 403, 404, 405, 429]);
 const TOO_MANY = 429;
+/** Of the bound on records so much, divided by days, may be of strangers; and at least so many each day. */
+const STRANGERS_PART = 1 / 4;
+const STRANGERS_RECORDS_PER_DAY = 10;
 /** No user's name, and no address. */
 const SEVERAL = '(several)';
+const NOBODY = { subject: SEVERAL, userId: null, username: SEVERAL, entityId: null };
 const CUT_AFTER = 1000;
 /** What a guest is given to read may be a secret, whatever it is called. */
 const GUEST_CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys', 'unattend']);
@@ -77,61 +85,64 @@ export class AuditService {
   readonly #db: Database;
   readonly #maxRecords: number;
   readonly #refusals = new RepeatedRefusals();
-  readonly #strangers = new Strangers();
+  readonly #daily = new DailyRefusals();
+  readonly #strangers: Strangers;
   #sinceCut = 0;
 
-  /** @param maxRecords the oldest go when there are more */
-  constructor(db: Database, maxRecords: number) {
+  /** @param keep the oldest records go when there are more, or when they are older */
+  constructor(db: Database, keep: { audit_records: number; audit_days: number }) {
     this.#db = db;
-    this.#maxRecords = maxRecords;
+    this.#maxRecords = keep.audit_records;
+    const perDay = Math.floor((keep.audit_records * STRANGERS_PART) / keep.audit_days);
+    this.#strangers = new Strangers(Math.max(STRANGERS_RECORDS_PER_DAY, perDay));
   }
 
   /** Writes it down, or counts it where the same refusal stands already. */
-  async record(asked: AuditEntry): Promise<void> {
+  async record(entry: AuditEntry): Promise<void> {
     const now = new Date();
     const id = newId();
-    const entry = this.#toldApart(asked, now);
+    if (entry.subject !== undefined && REFUSALS.has(entry.status))
+      return this.#recordStranger(entry, id, now);
     const kind = refusalKind(entry);
     if (kind !== undefined && this.#refusals.meet(kind, id, now)) return;
+    await this.#write(entry, id, now, kind);
+  }
+
+  /** Of refused strangers only as much as does not fill the log; for a user each guess is counted, told how exactly ever. */
+  async #recordStranger(asked: AuditEntry, id: string, now: Date): Promise<void> {
+    const subject = asked.status === TOO_MANY ? undefined : asked.subject;
+    const exactness = this.#strangers.meet(addressGroup(asked.address), subject, now);
+    const entry = exactness === 'named' ? asked : { ...asked, ...NOBODY };
+    const kind = refusalKind(entry)!;
+    const written = exactness === 'folded' ? 'not' : this.#roomFor(kind, id, now);
+    if (written === 'not') this.#countOfDay({ ...asked, ...NOBODY }, now);
+    if (asked.userId !== null && (written === 'not' || exactness === 'placed')) this.#countOfDay(asked, now);
+    if (written === 'now') await this.#write(entry, id, now, kind);
+  }
+
+  /** Whether a stranger's refusal is written now, was before and is counted there, or is not to be. */
+  #roomFor(kind: string, id: string, now: Date): 'now' | 'before' | 'not' {
+    if (this.#refusals.meet(kind, id, now)) return 'before';
+    if (this.#strangers.takeRecord(now)) return 'now';
+    this.#refusals.forget(kind);
+    return 'not';
+  }
+
+  #countOfDay(asked: AuditEntry, now: Date): void {
+    const entry = { ...asked, address: SEVERAL };
+    this.#daily.count(refusalKind(entry)!, now, () => rowOf(entry, newId(), now));
+  }
+
+  async #write(entry: AuditEntry, id: string, now: Date, kind: string | undefined): Promise<void> {
     try {
-      await this.#write(entry, id, now);
+      await this.#db
+        .insertInto('audit')
+        .values(rowOf(entry, id, now))
+        .execute();
     } catch (error) {
       if (kind !== undefined) this.#refusals.forget(kind);
       throw error;
     }
-  }
-
-  /** Of refused strangers only as much as does not fill the log; who is told apart no longer is several. */
-  #toldApart(entry: AuditEntry, now: Date): AuditEntry {
-    if (entry.subject === undefined || !REFUSALS.has(entry.status)) return entry;
-    const subject = entry.status === TOO_MANY ? undefined : entry.subject;
-    const told = this.#strangers.meet(addressGroup(entry.address), subject, now);
-    if (told.subject !== undefined) return entry;
-    const several = { subject: SEVERAL, userId: null, username: SEVERAL, entityId: null };
-    return { ...entry, ...several, address: told.place === undefined ? SEVERAL : entry.address };
-  }
-
-  async #write(entry: AuditEntry, id: string, now: Date): Promise<void> {
-    const row: AuditRow = {
-      id,
-      sequence: nextSequence(),
-      created: now.toISOString(),
-      user_id: entry.userId,
-      username: bounded(entry.username),
-      address: bounded(entry.address),
-      method: entry.method,
-      path: bounded(entry.path, MAX_PATH_BYTES),
-      action: bounded(entry.action),
-      entity_id: entry.entityId === null ? null : bounded(entry.entityId),
-      status: entry.status,
-      error_key: entry.errorKey,
-      task_id: entry.taskId,
-      request_id: bounded(entry.requestId),
-      request_json: requestJson(entry.body, entry.knownFields),
-      count: 1,
-      last_time: null,
-    };
-    await this.#db.insertInto('audit').values(row).execute();
     this.#sinceCut += 1;
     if (this.#sinceCut >= CUT_AFTER) await this.cut();
   }
@@ -141,6 +152,14 @@ export class AuditService {
     for (const { id, count, lastTime } of this.#refusals.takeGrown()) {
       await this.#db.updateTable('audit').set({ count, last_time: lastTime }).where('id', '=', id).execute();
     }
+    await this.#daily.writeGrown(async row => {
+      const { count, last_time } = row;
+      await this.#db
+        .insertInto('audit')
+        .values(row)
+        .onConflict(conflict => conflict.column('id').doUpdateSet({ count, last_time }))
+        .execute();
+    });
   }
 
   /** Deletes the oldest records above the bound. @returns how many. */
@@ -185,6 +204,28 @@ export class AuditService {
       .executeTakeFirst();
     return Number(result.numDeletedRows);
   }
+}
+
+function rowOf(entry: AuditEntry, id: string, now: Date): AuditRow {
+  return {
+    id,
+    sequence: nextSequence(),
+    created: now.toISOString(),
+    user_id: entry.userId,
+    username: bounded(entry.username),
+    address: bounded(entry.address),
+    method: entry.method,
+    path: bounded(entry.path, MAX_PATH_BYTES),
+    action: bounded(entry.action),
+    entity_id: entry.entityId === null ? null : bounded(entry.entityId),
+    status: entry.status,
+    error_key: entry.errorKey,
+    task_id: entry.taskId,
+    request_id: bounded(entry.requestId),
+    request_json: requestJson(entry.body, entry.knownFields),
+    count: 1,
+    last_time: null,
+  };
 }
 
 /** What the same refusal has in common; undefined for what is always written down. */

@@ -37,7 +37,7 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
     passwords,
     tasks: new TaskService(db, changes, events),
     tokens: new TokenService(db, users, signer, passwords, config.auth.token_lifetime_s * 1000),
-    audit: new AuditService(db, config.keep.audit_records),
+    audit: new AuditService(db, config.keep),
     idempotency: new IdempotencyService(
       db,
       signer.derivedKey('idempotency'),

@@ -1,30 +1,54 @@
 /**
- * Which of those who were refused a login the audit tells apart: the first of a while, then only their place, then nobody.
- * Anybody can think of another name for each try, or another address, and must not push everything else out of the audit.
+ * How exactly the audit tells who was refused a login. Anybody can think of another name for each try, or another address,
+ * and must not push everything else out of it. So in each while only the first are told exactly, and in a day no more
+ * records are written of them than leave the audit its years. What is told less exactly is still counted for the user whom
+ * somebody wanted to be (`daily-refusals.ts`).
  */
+
+/** `named`: whom and from where. `placed`: from where, among others. `folded`: neither, with all that is like it. */
+export type Exactness = 'named' | 'placed' | 'folded';
 
 const WINDOW_MS = 10 * 60 * 1000;
 const SUBJECTS_OF_PLACE = 20;
 const SUBJECTS = 100;
 const PLACES = 100;
+const DAY_MS = 86_400_000;
 
 export class Strangers {
+  readonly #recordsPerDay: number;
+  /** Of this while: who was named, by place. */
   readonly #places = new Map<string, Set<string>>();
   #subjects = 0;
   #since = 0;
+  #day = 0;
+  #records = 0;
 
-  /** @returns what of this is told apart; a subject only with its place */
-  meet(place: string, subject: string | undefined, now: Date): { place?: string; subject?: string } {
+  constructor(recordsPerDay: number) {
+    this.#recordsPerDay = recordsPerDay;
+  }
+
+  /** @param subject whom the stranger wanted to be; undefined where that says nothing */
+  meet(place: string, subject: string | undefined, now: Date): Exactness {
     const sinceMs = now.getTime() - this.#since;
     if (sinceMs < 0 || sinceMs > WINDOW_MS) this.#begin(now);
     const subjects = this.#subjectsOf(place);
-    if (subjects === undefined) return {};
-    if (subject === undefined) return { place };
-    if (subjects.has(subject)) return { place, subject };
-    if (subjects.size >= SUBJECTS_OF_PLACE || this.#subjects >= SUBJECTS) return { place };
+    if (subjects === undefined) return 'folded';
+    if (subject === undefined) return 'placed';
+    if (subjects.has(subject)) return 'named';
+    if (subjects.size >= SUBJECTS_OF_PLACE || this.#subjects >= SUBJECTS) return 'placed';
     subjects.add(subject);
     this.#subjects += 1;
-    return { place, subject };
+    return 'named';
+  }
+
+  /** Whether the day has room for another record. */
+  takeRecord(now: Date): boolean {
+    const day = Math.floor(now.getTime() / DAY_MS);
+    if (day !== this.#day) this.#records = 0;
+    this.#day = day;
+    if (this.#records >= this.#recordsPerDay) return false;
+    this.#records += 1;
+    return true;
   }
 
   #begin(now: Date): void {
