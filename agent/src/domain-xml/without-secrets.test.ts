@@ -9,6 +9,11 @@ test.each([
   ["<graphics type='spice' passwd='s3cr3t'><listen type='none'/></graphics>"],
   [`<disk><auth username='s3cr3t'><secret type='ceph' uuid='${UUID}'/></auth><target dev='vda'/></disk>`],
   [`<disk><source><auth username='s3cr3t'><secret usage='u'/></auth></source><target dev='vda'/></disk>`],
+  [
+    "<disk><source protocol='https' name='a' query='t=s3cr3t'><host name='h'/></source><target dev='vda'/></disk>",
+  ],
+  ["<disk><source protocol='https' name='a?t=s3cr3t'/><target dev='vda'/></disk>"],
+  ["<disk><backingStore><source protocol='https' name='https://me:s3cr3t@h/a'/></backingStore></disk>"],
   ["<disk><source><cookies><cookie name='id'>s3cr3t</cookie></cookies></source><target dev='vda'/></disk>"],
 ])('shown without: %s', devices => {
   const shown = withoutSecrets(`<domain><name>vm</name><devices>${devices}</devices></domain>`);
@@ -21,10 +26,23 @@ test.each([
   ],
   ["<sysinfo type='smbios'><oemStrings><entry>io.systemd.credential:a=s3cr3t</entry></oemStrings></sysinfo>"],
   ["<sysinfo type='fwcfg'><entry name='opt/root-password'>s3cr3t</entry></sysinfo>"],
+  ["<sysinfo type='fwcfg'><entry name='opt/com.coreos/config'>{}s3cr3t</entry></sysinfo>"],
+  [
+    "<sysinfo type='smbios'><system><entry name='serial'>ds=nocloud;s=http://h/?t=s3cr3t</entry></system></sysinfo>",
+  ],
+  ['<os><cmdline>ds=nocloud;s=http://me:s3cr3t@h/ ip=http://h/a?t=s3cr3t</cmdline></os>'],
   ['<os><cmdline>console=ttyS0 root.password=s3cr3t quiet</cmdline></os>'],
   ["<launchSecurity type='sev'><session>s3cr3t</session></launchSecurity>"],
 ])('shown without: %s', part => {
   expect(withoutSecrets(`<domain><name>vm</name>${part}</domain>`)).not.toContain('s3cr3t');
+});
+
+test('where a secret lies, and what is before it, is shown', () => {
+  const shown = withoutSecrets(
+    "<domain><name>vm</name><sysinfo type='fwcfg'><entry name='opt/a' file='/a.ign'/><entry name='opt/b'>s</entry></sysinfo><devices><disk><source protocol='https' name='d/a.iso?t=s'/></disk></devices></domain>",
+  );
+  expect(shown).toContain('<entry name="opt/a" file="/a.ign"/><entry name="opt/b">hidden</entry>');
+  expect(shown).toContain('name="d/a.iso?hidden"');
 });
 
 test('all else is shown as it is, the id of a secret included', () => {

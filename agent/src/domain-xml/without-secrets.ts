@@ -12,7 +12,7 @@ const SECRET_TEXT = new Set(['cookie', 'session', 'dhCert', 'oemStrings']);
 
 /**
  * A definition without what opens something: passwords of displays, names and secrets of network storage, arguments and
- * environment of QEMU, what is handed to the guest by its firmware. Which secret of libvirt a disk needs is no secret.
+ * environment of QEMU, what is handed to the guest by its firmware, queries of addresses. Which secret of libvirt a disk needs is no secret.
  * One that has none is returned letter by letter: people compare it with what libvirt prints.
  * @throws VirtkeepError xml_invalid
  */
@@ -36,10 +36,30 @@ function hide(element: Element): void {
   // -object secret,data=…; every other argument may hold one, too
   if (element.namespaceURI && ['arg', 'env', 'property'].includes(name) && element.hasAttribute('value'))
     element.setAttribute('value', HIDDEN);
-  if (name === 'entry' && NAMES_A_SECRET.test(element.getAttribute('name') ?? ''))
-    element.textContent = HIDDEN;
+  if (name === 'sysinfo' && element.getAttribute('type') === 'fwcfg') hideTexts(element);
+  if (name === 'entry') hideEntry(element);
+  if (name === 'source' && !element.namespaceURI) hideInSource(element);
   if (name === 'secret' && !element.hasAttribute('uuid') && !element.hasAttribute('usage'))
     hideTexts(element);
+}
+
+/** What SMBIOS tells the guest: a serial number may be the address of its first configuration. */
+function hideEntry(entry: Element): void {
+  const text = entry.textContent ?? '';
+  if (text === '') return;
+  const shown = NAMES_A_SECRET.test(entry.getAttribute('name') ?? '') ? HIDDEN : hiddenInUrl(text);
+  if (shown !== text) entry.textContent = shown;
+}
+
+function hideInSource(source: Element): void {
+  if (source.hasAttribute('query')) source.setAttribute('query', HIDDEN);
+  const name = source.getAttribute('name') ?? '';
+  if (hiddenInUrl(name) !== name) source.setAttribute('name', hiddenInUrl(name));
+}
+
+/** An address without its query, which may hold a token, and without the user's name and password. */
+function hiddenInUrl(text: string): string {
+  return text.replace(/\/\/[^/?#@\s]*@/g, `//${HIDDEN}@`).replace(/\?[^\s]+/g, `?${HIDDEN}`);
 }
 
 function hideTexts(element: Element): void {
@@ -56,7 +76,9 @@ function hideWords(element: Element): void {
   element.textContent = (element.textContent ?? '')
     .split(' ')
     .map(word =>
-      NAMES_A_SECRET.test(word) && word.includes('=') ? `${word.split('=', 1)[0]}=${HIDDEN}` : word,
+      NAMES_A_SECRET.test(word) && word.includes('=')
+        ? `${word.split('=', 1)[0]}=${HIDDEN}`
+        : hiddenInUrl(word),
     )
     .join(' ');
 }
