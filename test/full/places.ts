@@ -54,9 +54,9 @@ export interface Cell {
   ending: Ending;
 }
 
-/** What is there while a guest runs only, or says nothing about operations. */
+/** What is there while a guest runs only, or says nothing about operations: a pool gets its mark when the agent next looks at it. */
 const PASSING =
-  /^(n1\/run\/|n1\/lib\/(qemu\/(domain-|channel|ram|dump|autostart)|dnsmasq|boot|images|sanlock))|\/filler$|\.lock$|\/secrets\//;
+  /^(n1\/run\/|n1\/lib\/(qemu\/(domain-|channel|ram|dump|autostart)|dnsmasq|boot|images|sanlock))|\/filler$|\.lock$|\.virtkeep-pool$|\/secrets\//;
 const BACKOFF_MS = 240_000;
 
 export class FullPlaces {
