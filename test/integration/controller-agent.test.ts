@@ -223,12 +223,12 @@ test('an archive that somebody changed in its pool is restored by an administrat
   await rest.action(`/api/domains/${entity}/remove/`, { full: true });
   const verified = await rest.ok<Json>('POST', `/api/library/${file}/verify/`, {});
   expect(verified).toMatchObject({ ok: true, signature: { trust: 'foreign' } });
-  // an administrator who trusts it has it signed
+  // an administrator who trusts it has it signed: then it is restored as one of another node
   const compress = `/api/library/${file}/compress/`;
   const unsigned = await operator.send<Json>('POST', compress, { sign: true });
   expect(unsigned).toMatchObject({ status: 403, body: { errors: [{ msg_key: 'permission_denied' }] } });
   await rest.action(compress, { sign: true });
-  expect((await shown()).signature).toMatchObject({ trust: 'own', signer });
+  expect((await shown()).signature).toMatchObject({ trust: 'fleet', signer });
   const { entity: again } = await operator.action('/api/domains/automated-restore/', restore);
   await rest.action(`/api/domains/${again}/remove/`, { full: true });
   await rest.action(`/api/library/${file}/remove/`);

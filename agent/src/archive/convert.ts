@@ -16,7 +16,7 @@ import { type SignManifest, withSignature } from './seal.ts';
 import { writeHashes } from './sidecar.ts';
 import { decodeHeader, encodeHeader } from './tar-format.ts';
 import type { TarSource } from './tar-source.ts';
-import type { ArchiveMember, FinishedArchive, WriterOptions } from './types.ts';
+import type { ArchiveMember, FinishedArchive, Sealed, WriterOptions } from './types.ts';
 import { createOutput, publishWithHashes } from './writer.ts';
 
 /** Members up to this size go through memory, like the XML and manifests they mostly are. */
@@ -32,8 +32,8 @@ export interface ConvertOptions
   lock?: FileLock;
   /** Where the new one is published; must not exist. */
   path: string;
-  /** Signs the new one's newest manifest, whoever vouched for the old one; undefined: it stays what it is. */
-  sign?: SignManifest | undefined;
+  /** Decides for the old one whether the new one's newest manifest is written anew and signed; else it stays what it is. */
+  sign?: ((archive: Sealed) => SignManifest | undefined) | undefined;
   /** Bytes of the members done. */
   onProgress?: (bytesDone: number) => void;
 }
@@ -58,6 +58,7 @@ export class ArchiveConverter {
   readonly #inspection: Inspection;
   readonly #source: TarSource;
   readonly #lock: FileLock;
+  readonly #sign: SignManifest | undefined;
   #output: Output | undefined;
   #writtenBytes = 0;
   /** Of members that had none, by name, when the new archive is signed. */
@@ -72,6 +73,8 @@ export class ArchiveConverter {
     this.#inspection = inspection;
     this.#source = source;
     this.#lock = lock;
+    const { manifest, seal = null } = inspection;
+    this.#sign = options.sign?.({ manifest, seal });
     const members = inspection.manifest?.members ?? [];
     this.states = inspection.manifest?.states.length ?? 0;
     this.sizeBytes = inspection.members.reduce((sum, member) => sum + member.sizeBytes, 0);
@@ -106,7 +109,7 @@ export class ArchiveConverter {
     let done = 0;
     let end = 0;
     const { members } = this.#inspection;
-    const { sign } = this.#options;
+    const sign = this.#sign;
     for (const member of sign ? members.slice(0, -1) : members) {
       await this.#copy(member, end, output, bytes => this.#options.onProgress?.(done + bytes));
       done += member.sizeBytes;
@@ -163,8 +166,9 @@ export class ArchiveConverter {
       const digest = this.#digests.get(member.name);
       return digest === undefined ? member : { ...member, digest };
     });
-    // whoever has it signed vouches for what is before it, too
-    const manifest: Manifest = { ...former, members, sameSigner: true };
+    // whoever has it signed did not make what it says, and has seen little of it: it does not become his own
+    const { sameSigner: _, ...described } = former;
+    const manifest: Manifest = { ...described, members, adopted: true };
     const bytes = withSignature(encodeManifest(manifest), sign);
     if (bytes.length > MAX_MANIFEST_BYTES)
       throw new VirtkeepError('archive_unsupported', {
@@ -179,7 +183,7 @@ export class ArchiveConverter {
 
   /** What a signature stands for has a digest. */
   #lacksDigest(member: ArchiveMember): boolean {
-    return this.#options.sign !== undefined && digestOf(member) === null && needsDigest(member);
+    return this.#sign !== undefined && digestOf(member) === null && needsDigest(member);
   }
 
   async #header(member: ArchiveMember, start: number): Promise<Buffer> {

@@ -12,7 +12,7 @@
 
 export { ArchiveAppender } from './append.ts';
 export type { GrowthLimits } from './bounds.ts';
-export { ArchiveConverter } from './convert.ts';
+export { ArchiveConverter, type ConvertOptions } from './convert.ts';
 export { type FileLock, lockFile, whenLocksAreMissing } from './file-lock.ts';
 export { requireReadable, type TarSize, tarSizeOf, whyGrown, whyTooLarge } from './growth.ts';
 export type { Holding } from './inspect.ts';

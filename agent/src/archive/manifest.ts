@@ -148,8 +148,13 @@ export const manifestSchema = z.looseObject({
   warnings: z.array(text),
   /** Why a full backup was made although an increment was asked for. */
   fallbackReason: text.nullable(),
-  /** Whoever signed this manifest signed all those before it, too; absent where another did, and where none is before it. */
+  /**
+   * Whoever signed this manifest signed all those before it, too. Absent where none is before it, so that the archive is the signer's own,
+   * and where another signed one of them, or nobody did, so that it is not.
+   */
   sameSigner: z.literal(true).optional(),
+  /** Signed by who did not make it: then it is not the signer's own, although none is before it. */
+  adopted: z.literal(true).optional(),
 });
 
 /** Where the lists begin that a manifest does not repeat: in an earlier manifest of the same file. */

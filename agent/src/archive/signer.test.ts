@@ -18,6 +18,7 @@ import {
   type WriteOptions,
   writeArchive,
 } from './test-kit.ts';
+import type { Sealed } from './types.ts';
 
 const OWN = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0011';
 const OTHER = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0012';
@@ -64,7 +65,8 @@ const opened = async <T>(path: string, look: (archive: Archive) => T | Promise<T
 async function converted(from: string, by: SigningIdentity | null = null): Promise<string> {
   const isCompressed = from.endsWith('.zst');
   const path = dir.at(`${++count}.tar${isCompressed ? '' : '.zst'}`);
-  const sign = by === null ? undefined : signerOf(by).sign;
+  const signer = by && signerOf(by);
+  const sign = (archive: Sealed) => (signer?.judge(archive).trust === 'foreign' ? signer.sign : undefined);
   const compression = isCompressed ? null : {};
   const converter = await ArchiveConverter.open({ from, path, compression, sign, signal });
   try {
@@ -185,6 +187,38 @@ test.each([false, true])(
     expect(await judged(path)).toMatchObject({ trust: 'fleet', signer: OTHER });
   },
 );
+
+describe('who has an archive signed that he did not make does not make it the node’s own', () => {
+  const fleetOfOwn = { trust: 'fleet', signer: OWN, reason: '' };
+
+  test.each([1, 2, 34])('of %p states, whatever it said of itself, and whoever extends it', async states => {
+    const from = await made(null);
+    const hostile: typeof growingManifest = (before, members) => ({
+      ...growingManifest(before, members),
+      sameSigner: true,
+    });
+    for (let state = 2; state <= states; state++) await appendState(from, [], { manifest: hostile });
+    const path = await converted(from, own);
+    expect(await judged(path)).toMatchObject(fleetOfOwn);
+    for (const content of ['a', 'b']) {
+      await increment(path, own, content);
+      expect(await judged(path)).toMatchObject(fleetOfOwn);
+    }
+    expect(await judged(await converted(path, own))).toMatchObject(fleetOfOwn);
+  });
+
+  test('and one that is vouched for stays as it is', async () => {
+    const path = await made(own);
+    await increment(path);
+    const again = await converted(path, own);
+    expect(await judged(again)).toMatchObject({ trust: 'own' });
+    expect(readFileSync(await converted(again))).toEqual(readFileSync(path));
+    expect(await judged(await converted(await made(other), own))).toMatchObject({
+      trust: 'fleet',
+      signer: OTHER,
+    });
+  });
+});
 
 describe('nobody vouches for an archive', () => {
   const foreign = (reason: string) => ({ trust: 'foreign', reason: expect.stringContaining(reason) });

@@ -67,9 +67,9 @@ export class ArchiveSigner {
   };
 }
 
-/** What another node wrote of an archive does not become its own by an increment of this one. */
-const isOnesOwn = ({ sameSigner, members }: Manifest): boolean =>
-  sameSigner === true || !members.some(({ name }) => isManifestName(name));
+/** What another node or nobody wrote of an archive does not become its own by an increment of this one, or by its signature alone. */
+const isOnesOwn = ({ sameSigner, adopted, members }: Manifest): boolean =>
+  sameSigner === true || (adopted !== true && !members.some(({ name }) => isManifestName(name)));
 
 /** A member that defines the VM and that the signature says nothing of. */
 const looseMember = ({ members }: Manifest): string | undefined =>

@@ -12,6 +12,7 @@ import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agen
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import {
   ArchiveConverter,
+  type ConvertOptions,
   type FileLock,
   type FinishedArchive,
   lockFile,
@@ -162,7 +163,7 @@ async function check(
       lock,
       path: name.path,
       compression: compress ? (compressionLevel === 0 ? {} : { level: compressionLevel }) : null,
-      sign: sign ? dependencies.sign : undefined,
+      sign: sign ? adopting(dependencies) : undefined,
       signal: context.signal,
       onProgress: bytes => context.progress.done(bytes),
       ...(dependencies.compressionWorkers !== undefined && { workers: dependencies.compressionWorkers }),
@@ -178,6 +179,11 @@ async function check(
     await name.close();
     throw error;
   }
+}
+
+/** An archive that somebody vouches for stays what it is. */
+function adopting({ judge, sign }: WorkflowDependencies): ConvertOptions['sign'] {
+  return archive => (judge(archive).trust === 'foreign' ? sign : undefined);
 }
 
 async function made(directory: string): Promise<string> {

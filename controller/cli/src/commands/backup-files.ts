@@ -73,7 +73,7 @@ function damageText(filename: string, { problems, restorable_states: states }: V
   return [`${filename} is damaged:`, ...lines, restorable].join('\n');
 }
 
-const SIGN = 'have the node vouch for the new file, whoever vouched for the old one (administrators only)';
+const SIGN = 'have the node sign the new file when nobody vouches for the old one (administrators only)';
 
 function addConversions(backups: Command): void {
   const convert = async (

@@ -94,8 +94,8 @@ const Level = Type.Optional(Type.Integer({ minimum: 1, maximum: 9, description: 
 const Sign = Type.Optional(
   Type.Boolean({
     description:
-      'have the node vouch for the new file, whoever vouched for the old one: for backups made before there were signatures. ' +
-      'Look at show-backup first; it needs the permission backup.sign',
+      'have the node sign the new file when nobody vouches for the old one: for backups made before there were signatures. It is ' +
+      'restored like one of another node then; it needs the permission backup.sign',
   }),
 );
 const CONVERSIONS = {

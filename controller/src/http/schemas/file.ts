@@ -80,7 +80,8 @@ const SignatureSchema = Type.Object(
   {
     ...closed,
     description:
-      'who vouches for the archive: own, the node that read it, for all of it; fleet, another node of this controller, too; foreign, nobody: ' +
+      'who vouches for the archive: own, the node that read it, for all of it; fleet, another node of this controller, too, or an administrator who had ' +
+      'it signed; foreign, nobody: ' +
       'it is restored with allow_foreign only',
   },
 );

@@ -168,7 +168,7 @@ export interface RecompressBackupRequest {
   compressionLevel: number;
   /** Pool of the new file; empty: where the file is, in its place. */
   poolId: string;
-  /** The new file is signed by this node, whoever vouched for the old one. */
+  /** When nobody vouches for the file, the new one is signed by this node, and counts as of trust `fleet`; else it stays what it is. */
   sign: boolean;
 }
 
