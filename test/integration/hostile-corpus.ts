@@ -1,19 +1,29 @@
 /** What archives were made for that reach a node through who restores them, each with the file that it is after. */
+import { execFileSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Manifest } from '../../agent/src/archive/index.ts';
+import { makeTwoFaced } from '../lab/disks.ts';
 import { Recorder, type Touched } from '../lab/recorder.ts';
-import type { Hostile, HostileLab } from './hostile-lab.ts';
+import { type Hostile, type HostileLab, IMAGE_MEMBER } from './hostile-lab.ts';
 import type { WorkflowLab } from './workflow-lab.ts';
 
-const drive = (path: string, device = 'cdrom', target = 'sda') =>
-  `<disk type='file' device='${device}'><driver name='qemu' type='raw'/><source file='${path}'/><target dev='${target}' bus='${device === 'floppy' ? 'fdc' : 'sata'}'/></disk>`;
+export const drive = (path: string, device = 'cdrom', target = 'sda', format = 'raw') =>
+  `<disk type='file' device='${device}'><driver name='qemu' type='${format}'/><source file='${path}'/><target dev='${target}' bus='${device === 'floppy' ? 'fdc' : 'sata'}'/></disk>`;
 const disk = (path: string, target: string) =>
   `<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='${path}'/><target dev='${target}' bus='virtio'/></disk>`;
-const withImage = (formerPath: string) => (manifest: Manifest) => ({
-  ...manifest,
-  isos: [{ target: 'sda', member: null, formerPath, sizeBytes: 10, poolId: null, poolName: null }],
-});
+const withImage =
+  (formerPath: string, member: string | null = null) =>
+  (manifest: Manifest) => ({
+    ...manifest,
+    isos: [{ target: 'sda', member, formerPath, sizeBytes: 10, poolId: null, poolName: null }],
+  });
+
+/** An image whose content is that of a file, byte for byte. */
+function packed(path: string): string {
+  execFileSync('qemu-img', ['convert', '-f', 'raw', '-O', 'qcow2', path, `${path}.qcow2`]);
+  return `${path}.qcow2`;
+}
 
 /** @param at a path outside of all pools */
 export const CORPUS: Record<
@@ -106,6 +116,41 @@ export const CORPUS: Record<
           ...layer,
           formerPath: `${pool}/link/made${index}.qcow2`,
         })),
+      })),
+    }),
+  }),
+};
+
+/** Images that stand on a file of the host by their header, which nobody may go by; each with the file that it is after. */
+export const TWO_FACED: typeof CORPUS = {
+  'an image of a pool': (at, pool) => {
+    const image = makeTwoFaced(join(pool, 'two-faced.iso'), at('secret'));
+    return { trust: 'own', devices: drive(image, 'cdrom', 'sda', 'qcow2'), manifest: withImage(image) };
+  },
+  "an image of a pool, in somebody else's archive": (at, pool) => {
+    const image = makeTwoFaced(join(pool, 'two-faced.iso'), at('secret'));
+    return { trust: 'foreign', devices: drive(image, 'cdrom', 'sda', 'qcow2'), manifest: withImage(image) };
+  },
+  'an image of the archive': (at, pool) => ({
+    trust: 'own',
+    devices: drive('/x.iso', 'cdrom', 'sda', 'qcow2'),
+    images: { drive: makeTwoFaced(join(pool, 'two-faced.iso'), at('secret')) },
+    manifest: withImage('/x.iso', IMAGE_MEMBER),
+  }),
+  'the first layer of a disk': (at, pool) => ({
+    trust: 'own',
+    images: { base: makeTwoFaced(join(pool, 'two-faced.qcow2'), at('secret')) },
+  }),
+  'a raw disk': (at, pool) => ({
+    trust: 'own',
+    images: { top: packed(makeTwoFaced(join(pool, 'two-faced.img'), at('secret'))) },
+    manifest: manifest => ({
+      ...manifest,
+      snapshots: [],
+      disks: manifest.disks.map(one => ({
+        ...one,
+        encryption: 'luks',
+        layers: one.layers.slice(1).map(layer => ({ ...layer, frozenBy: null })),
       })),
     }),
   }),

@@ -20,6 +20,7 @@ import { savedStateId } from '../../agent/src/snapshots/index.ts';
 import { removeDomain } from '../../agent/src/workflows/remove-domain.ts';
 import { removeSnapshotWorkflow } from '../../agent/src/workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../../agent/src/workflows/snapshot/revert.ts';
+import { openFilesOf } from '../lab/processes.ts';
 import { run } from '../lab/run.ts';
 import type { WorkflowLab } from './workflow-lab.ts';
 
@@ -32,6 +33,8 @@ const CONTROLLERS = [
 ].join('');
 /** Files of the node. */
 const CANARIES = ['secret', 'victim', 'emulator'];
+/** In the archive, of the image that a drive shows. */
+export const IMAGE_MEMBER = 'cd.iso';
 const STATE = 's1';
 const CREATED_UNIX = 1_700_000_000;
 const FORMER = ['/former/base.qcow2', '/former/top.qcow2'] as const;
@@ -49,6 +52,8 @@ export interface Hostile {
   /** In `<devices>` of the XML inside the memory that the VM resumes from. */
   memoryDevices?: string;
   manifest?: (manifest: Manifest) => Manifest;
+  /** Files that go into the archive in place of the disk's layers, and as the image of a drive (`IMAGE_MEMBER`). */
+  images?: { base?: string; top?: string; drive?: string };
   request?: Partial<StartRestoreRequest>;
 }
 
@@ -57,6 +62,8 @@ export class HostileLab {
   /** Outside of all pools. */
   readonly outside: string;
   #made = 0;
+  /** Files outside that a QEMU had open. */
+  readonly #opened = new Set<string>();
 
   constructor(lab: WorkflowLab, outside: string) {
     this.#lab = lab;
@@ -89,8 +96,10 @@ export class HostileLab {
       signal,
     });
     const uuid = newId();
-    await writer.addFile(MEMBERS.base, 'disk', images[0], { formerPath: FORMER[0] });
-    await writer.addFile(MEMBERS.top, 'layer', images[1], { formerPath: FORMER[1] });
+    const { base = images[0], top = images[1], drive } = hostile.images ?? {};
+    await writer.addFile(MEMBERS.base, 'disk', base, { formerPath: FORMER[0] });
+    await writer.addFile(MEMBERS.top, 'layer', top, { formerPath: FORMER[1] });
+    if (drive !== undefined) await writer.addFile(IMAGE_MEMBER, 'iso', drive, { formerPath: '/x.iso' });
     await writer.addBytes(MEMBERS.xml, 'domain_xml', Buffer.from(domainXml(uuid, hostile, FORMER[1])));
     await writer.addBytes(MEMBERS.state, 'state_xml', Buffer.from(stateXml(uuid, hostile)));
     const { memoryDevices } = hostile;
@@ -155,6 +164,7 @@ export class HostileLab {
     const { dependencies } = lab;
     const start = async () => {
       await lab.world.node.virsh('start', domainId, '--paused');
+      this.noteOpened(domainId);
       await lab.world.node.virsh('destroy', domainId);
     };
     await step('start', start);
@@ -176,6 +186,7 @@ export class HostileLab {
   /** Makes what is outside anew, so that each look at it is seen: the time of the last one is the one given here. */
   seal(): void {
     this.remove();
+    this.#opened.clear();
     mkdirSync(this.outside, { recursive: true });
     for (const name of CANARIES) {
       const path = join(this.outside, name);
@@ -186,7 +197,13 @@ export class HostileLab {
     }
   }
 
-  /** What was read, changed, made or removed outside since `seal`. */
+  /** Remembers what the QEMU of a VM has open of what is outside: it may open a file and not read it before its guest does. */
+  noteOpened(domainId: string): void {
+    for (const path of openFilesOf(domainId))
+      if (path.startsWith(this.outside)) this.#opened.add(`QEMU has ${path.slice(this.outside.length + 1)}`);
+  }
+
+  /** What was read, changed, made, removed or opened by a QEMU outside since `seal`. */
   unsealed(): string[] {
     const found = readdirSync(this.outside);
     const touched = found.filter(name => {
@@ -194,7 +211,7 @@ export class HostileLab {
       return atimeMs !== 1000 || !CANARIES.includes(name);
     });
     const missing = CANARIES.filter(name => !found.includes(name));
-    return [...touched, ...missing.map(name => `${name} is gone`)];
+    return [...touched, ...missing.map(name => `${name} is gone`), ...this.#opened];
   }
 
   remove(): void {

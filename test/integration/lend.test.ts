@@ -1,11 +1,13 @@
 // Lending of disks on a real libvirt with real guests: the table of the specification's 3.1 and the rules of 4.1 to 4.3.
-import { readdirSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
 import { LENDING_STATE } from '../../agent/src/snapshots/index.ts';
+import { makeTwoFaced } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
+import { openFilesOf } from '../lab/processes.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { CALL } from './inventory-lab.ts';
 import { deviceOf, LendLab, onLent } from './lend-lab.ts';
@@ -405,4 +407,21 @@ test('a running guest without a free slot is told so, and one with slots gets di
   expect(attached).toBeGreaterThan(0);
   for (const { diskId } of (await lab.known(reader)).attachments) await lab.detach(reader, diskId);
   expect((await lab.known(reader)).attachments).toEqual([]);
+});
+
+test('a raw disk stays raw when it is lent, although its guest wrote the header of an image on a file of the host', async () => {
+  const { world } = lab.base;
+  const secret = join(world.dir, 'secret');
+  writeFileSync(secret, 'of the node'.repeat(6000));
+  const raw = makeTwoFaced(join(world.node.pool(0).path, 'two-faced.img'), secret);
+  const liar = await world.defineTiny({ name: 'liar', disks: [{ path: raw, format: 'raw' }] });
+  const curious = await world.defineTiny({ name: 'curious', dataDisks: [] });
+  const [disk] = await lab.diskIds(liar);
+  await lab.attach(curious, disk!);
+  await world.node.virsh('start', 'curious', '--paused');
+  const open = openFilesOf(await curious.uuid());
+  expect(open).toContain(raw);
+  expect(open).not.toContain(secret);
+  await curious.destroy();
+  await lab.detach(curious, disk!);
 });

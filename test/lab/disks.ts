@@ -1,5 +1,15 @@
+import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { run } from './run.ts';
@@ -70,5 +80,20 @@ export async function makePlainDisk(
     rmSync(data);
     rmSync(`${data}.sized`);
   }
+  return path;
+}
+
+/**
+ * Makes a file of 1 MiB that is a CD-ROM by its content, and by its header a qcow2 image on top of a file of the host.
+ * @returns its path
+ */
+export function makeTwoFaced(path: string, backing: string): string {
+  rmSync(path, { force: true });
+  execFileSync('qemu-img', ['create', '-q', '-f', 'qcow2', '-u', '-b', backing, '-F', 'raw', path, '1M']);
+  const file = openSync(path, 'r+');
+  // where ISO 9660 says what it is; qcow2 has nothing there
+  writeSync(file, 'CD001', 32_769);
+  closeSync(file);
+  truncateSync(path, 2 ** 20);
   return path;
 }

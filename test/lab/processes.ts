@@ -25,6 +25,14 @@ export function listProcesses(): Process[] {
   return found;
 }
 
+/** Files that the QEMU of a running VM has open. @throws Error when there is none */
+export function openFilesOf(domainId: string): string[] {
+  const qemu = listProcesses().find(({ command }) => command.includes(`-uuid ${domainId}`));
+  if (qemu === undefined) throw new Error(`no QEMU runs for ${domainId}`);
+  const directory = `/proc/${qemu.pid}/fd`;
+  return readdirSync(directory).map(descriptor => readlinkSync(`${directory}/${descriptor}`));
+}
+
 /** Mount namespace of a process; undefined when the process is gone. */
 export function mountNamespaceOf(pid: number | 'self'): string | undefined {
   try {

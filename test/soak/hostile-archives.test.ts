@@ -3,7 +3,7 @@
 // the agent open, make and remove meanwhile.
 import { basename, dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import { CORPUS, liveWatched, TOGETHER } from '../integration/hostile-corpus.ts';
+import { CORPUS, liveWatched, TOGETHER, TWO_FACED } from '../integration/hostile-corpus.ts';
 import { HostileLab, together } from '../integration/hostile-lab.ts';
 import { WorkflowLab } from '../integration/workflow-lab.ts';
 
@@ -18,11 +18,14 @@ afterAll(async () => {
   await lab?.stop();
 });
 
-test.each(Object.entries(CORPUS))('nothing outside of the pools is touched by %s', async (_name, make) => {
-  const attack = make(file => join(hostile.outside, file), hostile.pool, hostile);
-  const { touched } = await liveWatched(lab, hostile, attack, false);
-  expect(touched).toEqual([]);
-});
+test.each(Object.entries({ ...CORPUS, ...TWO_FACED }))(
+  'nothing outside of the pools is touched by %s',
+  async (_name, make) => {
+    const attack = make(file => join(hostile.outside, file), hostile.pool, hostile);
+    const { touched } = await liveWatched(lab, hostile, attack, false);
+    expect(touched).toEqual([]);
+  },
+);
 
 test.each(TOGETHER)(
   'no file but their own is opened by libvirtd, QEMU and the agent for an archive of %s',
