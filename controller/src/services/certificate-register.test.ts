@@ -115,7 +115,9 @@ test('an installation of before goes on with the certificate it has, and with no
   const pem = await certificate();
   await knownBefore(fingerprintOf(pem));
   expect(register.refusal(NODE, shown(pem))).toBeUndefined();
+  expect(await register.list()).toEqual([]);
   await register.connected(NODE);
+  expect((await register.list()).map(({ serial }) => serial)).toEqual([shown(pem).serial]);
   const [row] = await db.selectFrom('certificates').selectAll().execute();
   expect(row).toMatchObject({ serial: shown(pem).serial, fingerprint: fingerprintOf(pem) });
   expect(register.refusal(NODE, shown(await certificate(), Date.now() - 9 * DAY_MS))).toContain('not issued');

@@ -11,7 +11,10 @@ import type { CertificateRow, Database } from '../store/schema.ts';
 
 /** Certificates begin an hour before they are issued (pki/x509.ts), in whole seconds. */
 const BACKDATED_MS = 3_602_000;
+/** What an earlier version issued has this and the node's id in place of its serial, until the node shows it. */
 const UNKNOWN_SERIAL = 'before:';
+const isSerialKnown = ({ serial }: Pick<CertificateRow, 'serial'>): boolean =>
+  !serial.startsWith(UNKNOWN_SERIAL);
 /** One that an earlier version issued, or that was issued since the database was put back. */
 const UNKNOWN = { kind: '' as const, subject: '', role: '', fingerprint: '', superseded: 0 };
 
@@ -40,9 +43,10 @@ export class CertificateRegister {
     for (const { serial } of await this.revoked()) this.#revoked.add(serial);
   }
 
-  /** All that is known, the newest first. */
-  list(): Promise<CertificateRow[]> {
-    return this.#db.selectFrom('certificates').selectAll().orderBy('issued', 'desc').execute();
+  /** All whose serial is known, the newest first. */
+  async list(): Promise<CertificateRow[]> {
+    const rows = await this.#db.selectFrom('certificates').selectAll().orderBy('issued', 'desc').execute();
+    return rows.filter(isSerialKnown);
   }
 
   /** Those that count no more, the latest first. */
@@ -83,7 +87,7 @@ export class CertificateRegister {
       .where('kind', '=', 'node')
       .where('subject', '=', nodeId)
       .execute();
-    return rows.map(row => row.serial).filter(serial => !serial.startsWith(UNKNOWN_SERIAL));
+    return rows.filter(isSerialKnown).map(row => row.serial);
   }
 
   /**
@@ -91,7 +95,7 @@ export class CertificateRegister {
    * @returns whether there is such a certificate
    */
   async refuseUnknown(nodeId: string): Promise<boolean> {
-    const rows = this.#rowsOf(nodeId).filter(({ serial }) => serial.startsWith(UNKNOWN_SERIAL));
+    const rows = this.#rowsOf(nodeId).filter(row => !isSerialKnown(row));
     for (const row of rows) await this.#supersede(row);
     return rows.length > 0;
   }
@@ -132,7 +136,7 @@ export class CertificateRegister {
     const shown = this.#shown.get(nodeId);
     const row = shown && this.#find(nodeId, shown);
     if (shown === undefined || row === undefined) return;
-    if (row.serial.startsWith(UNKNOWN_SERIAL)) await this.#learn(row, shown);
+    if (!isSerialKnown(row)) await this.#learn(row, shown);
     for (const other of this.#rowsOf(nodeId)) {
       if (other.superseded === 1 || other.issued >= row.issued) continue;
       await this.#supersede(other);
@@ -170,7 +174,7 @@ export class CertificateRegister {
     const rows = this.#rowsOf(nodeId);
     const exact = rows.findLast(row => row.fingerprint === fingerprint);
     // Earlier versions lost track of a renewal whose answer was lost: until the first connection what they issued is taken.
-    return exact ?? rows.find(row => row.serial.startsWith(UNKNOWN_SERIAL) && isBefore(row, notBefore));
+    return exact ?? rows.find(row => !isSerialKnown(row) && isBefore(row, notBefore));
   }
 
   async #learn(row: CertificateRow, { serial, fingerprint, notAfter }: NodeCertificate): Promise<void> {

@@ -24,7 +24,7 @@ export const certificateRoutes: RouteModule = (app, services) => {
       listFromArray(
         request,
         parsePage(request.query, CertificateSchema, ORDERINGS),
-        (await services.revocations.list()).filter(({ id }) => !id.startsWith('before:')),
+        await services.revocations.list(),
         record => record,
         record => record.subject,
       ),
