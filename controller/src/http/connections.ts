@@ -1,5 +1,6 @@
 /** How long and how many connections may be held, by whom the controller knows nothing of yet. */
 import type { Server, Socket } from 'node:net';
+import { KeyedCount } from '@virtkeep/shared/keyed-count';
 import { KiB } from '@virtkeep/shared/units';
 import { addressGroup } from '../auth/address-group.ts';
 import type { ControllerConfig } from '../config.ts';
@@ -24,17 +25,11 @@ export function timeLimits({ limits }: ControllerConfig) {
 export function limitConnections(server: Server, config: ControllerConfig): void {
   server.maxConnections = config.limits.connections;
   if (config.trusted_proxies.length > 0) return;
-  const open = new Map<string, number>();
+  const open = new KeyedCount();
   server.on('connection', (socket: Socket) => {
     const place = addressGroup(socket.remoteAddress ?? '');
-    const number = (open.get(place) ?? 0) + 1;
-    open.set(place, number);
-    socket.once('close', () => {
-      const left = open.get(place)! - 1;
-      if (left === 0) open.delete(place);
-      else open.set(place, left);
-    });
-    if (number > config.limits.connections_per_address) socket.destroy();
+    socket.once('close', open.add(place));
+    if (open.of(place) > config.limits.connections_per_address) socket.destroy();
   });
 }
 

@@ -3,6 +3,7 @@
  * way. A task is on disk before its start call leaves, so this outlives the controller; one whose node is lost counts until
  * it ends or its locks are released. Who writes a file stands in its own row (`FileWork`).
  */
+import { KeyedCount } from '@virtkeep/shared/keyed-count';
 import type { Database } from '../store/schema.ts';
 
 /** Kinds of tasks that read a file to their end, and the word for it in a refusal. */
@@ -16,23 +17,15 @@ export interface FileUser {
 
 export class FileUsers {
   readonly #db: Database;
-  readonly #downloads = new Map<string, number>();
+  readonly #downloads = new KeyedCount();
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  /** Counts a download. @returns what ends it */
+  /** Counts a download. @returns what ends it; harmless when repeated. */
   download(fileId: string): () => void {
-    this.#downloads.set(fileId, (this.#downloads.get(fileId) ?? 0) + 1);
-    let open = true;
-    return () => {
-      if (!open) return;
-      open = false;
-      const left = (this.#downloads.get(fileId) ?? 1) - 1;
-      if (left === 0) this.#downloads.delete(fileId);
-      else this.#downloads.set(fileId, left);
-    };
+    return this.#downloads.add(fileId);
   }
 
   /** One that reads the file; undefined when nobody does. */
@@ -47,7 +40,7 @@ export class FileUsers {
       .orderBy('tasks.created')
       .executeTakeFirst();
     if (task) return { operation: task.id, kind: READERS[task.name]! };
-    return this.#downloads.has(fileId) ? { operation: 'of a download', kind: 'download' } : undefined;
+    return this.#downloads.of(fileId) > 0 ? { operation: 'of a download', kind: 'download' } : undefined;
   }
 
   /** Whether a task is under way on a node that answers. */

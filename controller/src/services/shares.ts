@@ -1,4 +1,5 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { KeyedCount } from '@virtkeep/shared/keyed-count';
 
 const RETRY_AFTER_S = 30;
 
@@ -10,8 +11,7 @@ export interface ShareLimits {
 /** Places that are few: at most so many for all, and for each user, so that one does not take those of the others. */
 export class Shares {
   readonly #limits: () => ShareLimits;
-  readonly #taken = new Map<string, number>();
-  #all = 0;
+  readonly #taken = new KeyedCount();
 
   constructor(limits: () => ShareLimits) {
     this.#limits = limits;
@@ -20,20 +20,9 @@ export class Shares {
   /** Takes a place. @returns what gives it back; harmless when repeated. @throws too_many_requests when there is none. */
   take(userId: string): () => void {
     const { all, perUser } = this.#limits();
-    const own = this.#taken.get(userId) ?? 0;
-    if (this.#all >= all || own >= perUser) {
+    if (this.#taken.total >= all || this.#taken.of(userId) >= perUser) {
       throw new VirtkeepError('too_many_requests', { seconds: RETRY_AFTER_S });
     }
-    this.#all += 1;
-    this.#taken.set(userId, own + 1);
-    let held = true;
-    return () => {
-      if (!held) return;
-      held = false;
-      this.#all -= 1;
-      const left = this.#taken.get(userId)! - 1;
-      if (left === 0) this.#taken.delete(userId);
-      else this.#taken.set(userId, left);
-    };
+    return this.#taken.add(userId);
   }
 }
