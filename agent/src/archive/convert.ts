@@ -186,6 +186,18 @@ export class ArchiveConverter {
     return this.#sign !== undefined && digestOf(member) === null && needsDigest(member);
   }
 
+  #needsDigest(member: ArchiveMember): boolean {
+    return digestOf(member) !== null || this.#lacksDigest(member);
+  }
+
+  /** What is copied must be what was recorded; what lacked a digest that is signed has one from now on. */
+  #settle(member: ArchiveMember, digest: string): void {
+    const expected = digestOf(member);
+    if (expected === null) this.#digests.set(member.name, digest);
+    else if (digest !== expected)
+      throw new VirtkeepError('hash_mismatch', { member: member.name, path: this.#options.from });
+  }
+
   async #header(member: ArchiveMember, start: number): Promise<Buffer> {
     const { name, dataOffset, sizeBytes } = member;
     if (dataOffset - start > MAX_HEADER_BYTES) throw this.#damaged(`the header of "${name}" is too long`);
@@ -199,18 +211,16 @@ export class ArchiveConverter {
 
   async #smallData(member: ArchiveMember): Promise<Buffer> {
     const { name, dataOffset, sizeBytes } = member;
-    const expected = digestOf(member);
     if (sizeBytes > MAX_MANIFEST_BYTES)
       throw new VirtkeepError('archive_unsupported', {
         path: this.#options.from,
         reason: `the data of "${name}" does not start at a multiple of ${DATA_ALIGN}`,
       });
     const bytes = await this.#source.read(dataOffset, roundUp(sizeBytes, TAR_BLOCK));
-    const content = bytes.subarray(0, sizeBytes);
-    const lacks = this.#lacksDigest(member);
-    const digest = expected === null && !lacks ? null : createHash('sha256').update(content).digest('hex');
-    if (expected !== null && digest !== expected) throw this.#mismatch(name);
-    if (lacks) this.#digests.set(name, digest!);
+    if (this.#needsDigest(member)) {
+      const content = bytes.subarray(0, sizeBytes);
+      this.#settle(member, createHash('sha256').update(content).digest('hex'));
+    }
     return bytes;
   }
 
@@ -220,7 +230,6 @@ export class ArchiveConverter {
     onProgress: (bytesDone: number) => void,
   ): Promise<void> {
     const { name, dataOffset, sizeBytes } = member;
-    const expected = digestOf(member);
     const { access, file } = this.#inspection;
     const source = { fd: file.handle.fd, offset: dataOffset, lengthBytes: sizeBytes };
     const frames = access.kind === 'seekable' ? framesOf(access.table, dataOffset, sizeBytes) : undefined;
@@ -229,12 +238,10 @@ export class ArchiveConverter {
         path: this.#options.from,
         reason: `the frames of "${name}" are not those of this service`,
       });
-    const lacks = this.#lacksDigest(member);
-    const hash = expected !== null || lacks;
+    const hash = this.#needsDigest(member);
     const job = { source, srcPath: this.#options.from, hash, onProgress, ...(frames && { frames }) };
     const result = await output.data(job);
-    if (expected !== null && result.sha256 !== expected) throw this.#mismatch(name);
-    if (lacks) this.#digests.set(name, result.sha256!);
+    if (hash) this.#settle(member, result.sha256!);
   }
 
   /** The members for the hash file, the newest manifest included. */
@@ -248,10 +255,6 @@ export class ArchiveConverter {
 
   #damaged(reason: string): VirtkeepError {
     return new VirtkeepError('archive_damaged', { path: this.#options.from, reason });
-  }
-
-  #mismatch(member: string): VirtkeepError {
-    return new VirtkeepError('hash_mismatch', { member, path: this.#options.from });
   }
 }
 
