@@ -10,6 +10,7 @@ import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/po
 import { createLogger } from '@virtkeep/shared/log';
 import type { Role } from '@virtkeep/shared/permissions';
 import { MiB } from '@virtkeep/shared/units';
+import type { Principal } from '../../controller/src/auth/principal.ts';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
@@ -166,7 +167,10 @@ describe('a download', () => {
     await until(() => agent.openDownloads === 0);
   });
 
-  test('ends soon after its token, however much there is to read', async () => {
+  test.each([
+    ['its token', () => Promise.reject(new VirtkeepError('token_revoked'))],
+    ['the right to it', async (before: Principal) => ({ ...before, role: 'auditor' as const })],
+  ])('ends soon after %s, however much there is to read', async (_what, present) => {
     agent.contents.set(file.filename, Buffer.alloc(256 * MiB));
     const beats: (() => void)[] = [];
     const interval = jest.spyOn(globalThis, 'setInterval').mockImplementation(((beat: () => void) => {
@@ -179,7 +183,8 @@ describe('a download', () => {
     expect((await get(path, { range: 'bytes=0-0' })).status).toBe(206);
     expect(agent.openDownloads).toBe(1);
     const { tokens } = rest.services;
-    const revoked = jest.spyOn(tokens, 'principal').mockRejectedValue(new VirtkeepError('token_revoked'));
+    const before = await tokens.principal(rest.tokens.operator);
+    const revoked = jest.spyOn(tokens, 'principal').mockImplementation(() => present(before));
     for (const beat of beats) beat();
     await until(() => agent.openDownloads === 0);
     revoked.mockRestore();

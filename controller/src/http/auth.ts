@@ -1,11 +1,13 @@
 /** Who may call what: the token of the Authorization header, and the permission the route declares. */
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
-import { requirePermission, requireSession } from '../auth/principal.ts';
+import { type Principal, requirePermission, requireSession } from '../auth/principal.ts';
 import type { Services } from '../services/services.ts';
 
 const HEADER = /^(?:jwt|bearer) +(\S+) *$/i;
 const MAX_TOKEN_LENGTH = 4096;
+/** So long an answer may go on after the right to it. */
+const BEAT_MS = 15_000;
 
 /** The token of `Authorization: jwt <token>` (or Bearer; in any case). @throws login_required, token_invalid. */
 export function tokenOf(request: FastifyRequest): string {
@@ -18,10 +20,45 @@ export function tokenOf(request: FastifyRequest): string {
 
 /** Sets `request.principal` and checks the route's permission; runs before the body is read. */
 export async function authorize(services: Services, request: FastifyRequest): Promise<void> {
-  const { access, session } = request.routeOptions.config;
+  const { access } = request.routeOptions.config;
   if (access === 'public' || access === undefined) return;
-  const principal = await services.tokens.principal(tokenOf(request));
-  request.principal = principal;
-  if (access !== 'login') requirePermission(principal, access);
+  request.principal = await services.tokens.principal(tokenOf(request));
+  requireRight(request, request.principal);
+}
+
+function requireRight(request: FastifyRequest, principal: Principal): void {
+  const { access, session } = request.routeOptions.config;
+  if (access !== 'public' && access !== 'login' && access !== undefined) requirePermission(principal, access);
   if (session === true) requireSession(principal);
+}
+
+/**
+ * For an answer that lasts: asks again and again whether who opened it may still do so, as the same role, since what is shown
+ * depends on it. What cannot be asked just now is asked at the next beat.
+ * @param lost the right has gone or changed; called once
+ * @param beat called after each time that it has not
+ * @returns ends it
+ */
+export function watchRight(
+  services: Services,
+  request: FastifyRequest,
+  lost: () => void,
+  beat: () => void = () => {},
+): () => void {
+  const token = tokenOf(request);
+  const { role } = request.principal!;
+  const ask = async () => {
+    try {
+      const present = await services.tokens.principal(token);
+      requireRight(request, present);
+      if (present.role === role) return beat();
+    } catch (error) {
+      if (!isVirtkeepError(error)) return beat();
+    }
+    end();
+    lost();
+  };
+  const timer = setInterval(() => void ask(), BEAT_MS);
+  const end = () => clearInterval(timer);
+  return end;
 }

@@ -119,6 +119,39 @@ test('ends when the controller stops', async () => {
   expect(await readUntil(response, /never/)).not.toContain('never');
 });
 
+/** Beats that tests give themselves. */
+function takeBeats(): { beats: (() => void)[]; restore(): void } {
+  const beats: (() => void)[] = [];
+  const spy = jest.spyOn(globalThis, 'setInterval').mockImplementation(((beat: () => void) => {
+    beats.push(beat);
+  }) as never);
+  return { beats, restore: () => spy.mockRestore() };
+}
+
+test.each([
+  ['is given another role', { role: 'auditor' }],
+  ['may do it no longer', { enabled: false }],
+] as const)('ends when its user %s, and goes on as that', async (_what, change) => {
+  const { id } = await server.services.users.create({
+    username: 'other',
+    password: 'long enough 1',
+    role: 'operator',
+  });
+  const { token } = await server.services.tokens.create(id, 'test', 1);
+  const { beats, restore } = takeBeats();
+  try {
+    const response = await open(undefined, `jwt ${token}`);
+    await readUntil(response, /^id: /m);
+    for (const beat of beats) beat();
+    await readUntil(response, /^: alive/m);
+    await server.services.users.change(id, change);
+    for (const beat of beats) beat();
+    expect(await readUntil(response, /: alive/)).toBe('');
+  } finally {
+    restore();
+  }
+});
+
 test('one that is not read is forgotten at once when it ends, and let go of soon after', async () => {
   const responses: ServerResponse[] = [];
   server.app.server.on('request', (_request, response: ServerResponse) => responses.push(response));

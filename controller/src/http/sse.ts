@@ -1,6 +1,7 @@
 /**
  * The event stream. A client that reads too slowly is cut off rather than buffered for: at most MAX_BUFFERED_BYTES wait
- * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked.
+ * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked, and when
+ * its user may do less or more: what it shows depends on that.
  */
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -8,11 +9,10 @@ import type { Principal } from '../auth/principal.ts';
 import type { Change } from '../services/changes.ts';
 import type { Services } from '../services/services.ts';
 import { Shares } from '../services/shares.ts';
-import { tokenOf } from './auth.ts';
+import { watchRight } from './auth.ts';
 import { whenClosed } from './closed.ts';
 import { UNBUFFERED } from './unbuffered.ts';
 
-const HEARTBEAT_MS = 15_000;
 const MAX_BUFFERED_BYTES = 1024 * 1024;
 const RETRY_MS = 2000;
 /** For a reader to take what was written before the end. */
@@ -42,18 +42,18 @@ export class EventStreams {
     };
     reply.raw.writeHead(200, headers as Record<string, string>);
     const lastId = request.headers['last-event-id'];
-    this.#serve(reply, viewer, tokenOf(request), typeof lastId === 'string' ? lastId : undefined, leave);
+    this.#serve(request, reply, viewer, typeof lastId === 'string' ? lastId : undefined, leave);
   }
 
   /** @param leave frees the place, once or more often */
   #serve(
+    request: FastifyRequest,
     reply: FastifyReply,
     viewer: Principal,
-    token: string,
     lastId: string | undefined,
     leave: () => void,
   ): void {
-    const { changes, draining, tokens } = this.#services;
+    const { changes, draining } = this.#services;
     const send = (text: string) => {
       if (reply.raw.writableEnded) return;
       reply.raw.write(text);
@@ -63,13 +63,17 @@ export class EventStreams {
     for (const text of backlog(changes.lastId, lastId === undefined ? [] : changes.since(lastId), viewer))
       send(text);
     const unsubscribe = changes.subscribe(change => send(changeText(change, viewer)));
-    const beat = () => tokens.principal(token).then(() => send(': alive\n\n'), end);
-    const heartbeat = setInterval(() => void beat(), HEARTBEAT_MS);
+    const unwatch = watchRight(
+      this.#services,
+      request,
+      () => end(),
+      () => send(': alive\n\n'),
+    );
     const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
     const expiry = setTimeout(() => end(), leftMs);
     const stop = () => {
       unsubscribe();
-      clearInterval(heartbeat);
+      unwatch();
       clearTimeout(expiry);
       draining.removeEventListener('abort', end);
       leave();

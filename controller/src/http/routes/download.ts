@@ -1,22 +1,20 @@
 /** The bytes of a backup file, or of one of its members: with Range, so that a broken download goes on where it was. */
 import { basename } from 'node:path';
 import { Readable } from 'node:stream';
-import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Type from 'typebox';
 import type { Download } from '../../services/downloads.ts';
 import type { Services } from '../../services/services.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { tokenOf } from '../auth.ts';
+import { watchRight } from '../auth.ts';
 import { whenClosed } from '../closed.ts';
 import { paced } from '../paced.ts';
 import { type ByteRange, parseRange } from '../range.ts';
 import { IdParams } from '../schemas/common.ts';
 import { UNBUFFERED } from '../unbuffered.ts';
 
-/** So long is a download let go on after its token. */
-const TOKEN_BEAT_MS = 15_000;
 const WHOLE = { offset: 0, length: 0 };
 const BINARY = 'application/octet-stream';
 const Bytes = Type.Unsafe<unknown>({ type: 'string', format: 'binary' });
@@ -89,20 +87,13 @@ async function answer(
   const part = range ? { offset: range.first, length: range.last - range.first + 1 } : WHOLE;
   const { size, bytes } = await services.downloads.open(download, part, hungUp.signal);
   describe(services, reply, download, size, range);
-  endWithToken(services, request, reply);
+  // what ends is gone on with by Range, with a new token or as another role
+  whenClosed(
+    reply.raw,
+    watchRight(services, request, () => reply.raw.destroy()),
+  );
   const idleMs = services.config.limits.download_idle_s * 1000;
   return reply.send(Readable.from(paced(bytes, reply.raw, idleMs), { objectMode: false }));
-}
-
-/** A token that counts no longer ends what was begun with it; a new one goes on with Range. */
-function endWithToken(services: Services, request: FastifyRequest, reply: FastifyReply): void {
-  const token = tokenOf(request);
-  const ask = () =>
-    services.tokens.principal(token).catch(error => {
-      if (isVirtkeepError(error)) reply.raw.destroy();
-    });
-  const beat = setInterval(() => void ask(), TOKEN_BEAT_MS);
-  whenClosed(reply.raw, () => clearInterval(beat));
 }
 
 /** Length and ranges, where the size is known; else the answer is chunked and cannot be resumed. */
