@@ -2,8 +2,8 @@
  * Whose the files of the state directory are. Administrators run the controller's commands as root, also before its first
  * start; what they leave must belong to the user that the service runs as, or it could not open its own database.
  */
-import { chownSync, mkdirSync, statSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { chmodSync, chownSync, mkdirSync, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 
 /** Of the unit; made by the package. */
 const SERVICE_USER = 'virtkeep';
@@ -19,8 +19,7 @@ interface Owner {
  * @returns what makes root of the process again, for what is not the service's
  */
 export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () => void {
-  // others may pass through what is above: the service must, too
-  mkdirSync(dirname(stateDir), { recursive: true, mode: 0o755 });
+  makePassable(dirname(resolve(stateDir)));
   const made = mkdirSync(stateDir, { recursive: true, mode: 0o700 }) !== undefined;
   if (process.geteuid?.() !== 0) return () => {};
   const owner = made ? serviceOwner(account) : statSync(stateDir);
@@ -29,6 +28,13 @@ export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () =>
   process.setegid!(owner.gid);
   process.seteuid!(owner.uid);
   return becomeRoot;
+}
+
+/** Makes what is missing so that others may pass through it, whatever the umask: the service must. What is there stays as it is. */
+function makePassable(directory: string): void {
+  const first = mkdirSync(directory, { recursive: true });
+  if (first === undefined) return;
+  for (let made = directory; made.length >= first.length; made = dirname(made)) chmodSync(made, 0o755);
 }
 
 /** Node looks users up by name only in order to become one. */

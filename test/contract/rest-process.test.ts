@@ -142,6 +142,7 @@ test('root leaves files of their owner, also before the first start', () => {
   const module = join(ROOT, 'controller', 'src', 'state-owner.ts');
   const first = `const { actAsStateOwner } = await import(${JSON.stringify(module)});
     const { writeFileSync } = await import('node:fs');
+    process.umask(0o077);
     actAsStateOwner(${JSON.stringify(state)}, 'daemon');
     writeFileSync(${JSON.stringify(join(state, 'made'))}, '');`;
   spawnSync(program, ['--input-type=module', '-e', first], { encoding: 'utf8' });
