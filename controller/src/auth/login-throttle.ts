@@ -11,9 +11,16 @@ import { addressGroup } from './address-group.ts';
 
 const FORGET_MS = 15 * 60 * 1000;
 const MAX_WAIT_MS = 5 * 60 * 1000;
-/** Somebody else in the same place may guess, too: its user must get a turn. */
+/**
+ * The longest wait where the user logged in lately. Others in that place may guess at the same name, and each guess begins the
+ * wait anew: it is short, so that the user finds a moment to log in, which clears the count.
+ */
 const MAX_WAIT_KNOWN_MS = 10 * 1000;
-/** Nobody mistypes so often. */
+/**
+ * From so many failures of one user in one place on, each within `FORGET_MS` of the one before, somebody is guessing: nobody
+ * mistypes four times as often as is free (`FREE_FAILURES.pair`). Then this bound holds in place of the shorter one: a sixth of the
+ * guesses, and still a turn for the user each minute.
+ */
 const GUESSES = 20;
 const MAX_WAIT_GUESSING_MS = 60 * 1000;
 /** Clocks differ a little; a failure later than this is of a clock that was put right, and counts no longer. */

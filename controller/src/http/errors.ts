@@ -58,7 +58,12 @@ export function errorHandler(log: Logger) {
   };
 }
 
-/** What Fastify refuses before its hooks, as an address that cannot be read: it is counted here, or such floods were free; no hook looks after the answer, so it is the last. */
+/**
+ * The handler of what Fastify refuses before any hook runs, such as an address that cannot be read.
+ * - The hook that counts requests has not run, so this one is counted here: a flood of them would be free otherwise.
+ * - When that finds too many, its refusal (429) is the answer in place of Fastify's.
+ * - The hooks that keep unread bodies from holding a connection do not run either, so the connection ends with the answer.
+ */
 export function refuseUnrouted(log: Logger) {
   const refuse = errorHandler(log);
   return (error: FastifyError, request: FastifyRequest, reply: FastifyReply): void => {

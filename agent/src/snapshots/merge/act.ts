@@ -196,8 +196,10 @@ async function moveUsers(
 }
 
 /**
- * libvirt writes down the chain that it found when a domain was switched off, and would look for a merged file there. Whoever moved
- * the users removed that, too, unless an end of the agent, or of the machine, came in between.
+ * Of a domain that is off libvirt keeps the chains as it last found them in the definition (`<backingStore>`), and the next
+ * start fails when a file named there is gone. `moveUsers` drops them together with the last name of the upper file; when the
+ * agent or the machine ended after it had set the readers on the lower file and before that, nothing stands on the upper file any
+ * more, so the step is not done again and only this name is left.
  */
 async function forgetChain(libvirt: Libvirt, domain: Domain, path: string): Promise<void> {
   if (!(await domain.isPersistent())) return;
