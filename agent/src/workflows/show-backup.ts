@@ -120,6 +120,8 @@ export function backupWarnings(manifest: Manifest, state: ManifestState): Backup
 /** What only those may restore who are allowed to. */
 export function signatureWarnings({ trust, reason }: Judgement): BackupWarning[] {
   if (trust !== 'foreign') return [];
-  const text = `Nobody vouches for this archive: ${reason}. To restore it needs the permission backup.restore_foreign.`;
+  const text =
+    `Nobody vouches for this archive: ${reason}. To restore it needs the permission backup.restore_foreign. ` +
+    'An administrator who trusts it has it signed while it is compressed or unpacked (--sign).';
   return [{ key: 'archive_foreign', text }];
 }
