@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
@@ -211,6 +212,30 @@ describe('what comes with the disks', () => {
     const empty = await lab.restore(without, { poolId: poolId(1) });
     expect(await sdb(empty.result.name)).toBe('-');
     expect(empty.operation.warnings.join()).toContain('drive is empty');
+  });
+
+  test('a drive shows what a qcow2 image holds, and not its bytes', async () => {
+    const disk = { path: await makePlainDisk(inPool(`${newId()}.qcow2`), { sizeBytes: 1024 * 1024 }) };
+    const image = await makePlainDisk(inPool('tools.qcow2'), { sizeBytes: 1024 * 1024 });
+    const overlay = inPool('overlay.qcow2');
+    execFileSync('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', image, '-F', 'qcow2', overlay]);
+    const drive = { device: 'cdrom', format: 'qcow2' } as const;
+    const disks = [disk, { ...drive, path: image }, { ...drive, path: overlay }];
+    const guest = await lab.world.defineTiny({ disks });
+    const { file, operation } = await lab.backup(guest);
+    expect(operation.warnings.join()).toContain(`${overlay}, which has a backing file`);
+    const { result } = await lab.restore(file, { poolId: poolId(1), keepIdentity: false });
+    const made = restored(result.name);
+    expect(await made.disks()).toMatchObject({ sdb: image, sdc: '-' });
+    await removeGuest(guest, disk.path);
+    for (const path of [image, overlay]) rmSync(path);
+    const { result: again } = await lab.restore(file, { poolId: poolId(1) });
+    const written = restored(again.name);
+    expect((await written.disks()).sdb).toBe(inPool('tools.qcow2', 1));
+    for (const vm of [made, written])
+      expect(await vm.xml(true)).toMatch(/device='cdrom'>\s*<driver name='qemu' type='qcow2'\/>\s*<source/);
+    await written.start();
+    await written.destroy();
   });
 
   test('UEFI variables and the state of the TPM', async () => {

@@ -12,5 +12,5 @@ export {
 } from './image.ts';
 export { readImageHeader, SECTOR_BYTES } from './qcow2-header.ts';
 export { qemuImg } from './qemu-img.ts';
-export { assertSelfContained } from './self-contained.ts';
+export { assertSelfContained, dependenceOf } from './self-contained.ts';
 export { shareExtents } from './share-extents.ts';

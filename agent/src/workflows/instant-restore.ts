@@ -23,6 +23,7 @@ import { instantDisks, makeOverlays } from './instant/prepare.ts';
 import { pullLocked } from './instant/pull.ts';
 import { checkRestore } from './restore/check.ts';
 import { restoredDefinition } from './restore/definition.ts';
+import { judgeDrives } from './restore/drives.ts';
 import { extractFiles, patchMemory, writeFirmwareState } from './restore/files.ts';
 import { findBackupFile, openBackup } from './restore/source.ts';
 import { defineRestored, startRestored } from './restore/start.ts';
@@ -99,7 +100,8 @@ async function start(
     const { whole, resume } = await context.step('overlay', async () => {
       await makeOverlays(context, plan, disks);
       const nvramPath = await writeFirmwareState(context, dependencies, backup, plan);
-      const complete = { ...plan, nvramPath };
+      const qcow2Images = await judgeDrives(plan, text => context.warn(text));
+      const complete = { ...plan, nvramPath, qcow2Images };
       return { whole: complete, resume: await patchMemory(context, complete, memory) };
     });
     const onArchive = (xml: string) => withArchiveChain(xml, file.path, disks);

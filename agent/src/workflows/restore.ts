@@ -19,6 +19,7 @@ import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import { checkRestore, type RestorePlan } from './restore/check.ts';
 import { restoredDefinition } from './restore/definition.ts';
+import { judgeDrives } from './restore/drives.ts';
 import {
   type Extracted,
   extractFiles,
@@ -101,7 +102,8 @@ async function join(
 ): Promise<{ plan: RestorePlan; resume: ResumeMemory | null }> {
   await joinLayers(context, backup.archive.path, checked, passing);
   const nvramPath = await writeFirmwareState(context, dependencies, backup, checked);
-  const plan = { ...checked, nvramPath };
+  const qcow2Images = await judgeDrives(checked, text => context.warn(text));
+  const plan = { ...checked, nvramPath, qcow2Images };
   return { plan, resume: await patchMemory(context, plan, memory) };
 }
 

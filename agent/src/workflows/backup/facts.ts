@@ -4,7 +4,7 @@ import { type Domain, DomainStateCode, DomainXml } from '@virtkeep/node-libvirt'
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import type { Manifest } from '../../archive/index.ts';
-import { diskId, readLayers } from '../../disks/index.ts';
+import { dependenceOf, diskId, readLayers } from '../../disks/index.ts';
 import { type DomainConfig, isLent, parseDomain, stripRuntime } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
 import { backupSourceRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
@@ -98,6 +98,7 @@ export async function readFacts(
     poolOf,
     diskIdOf: (path, pool) => diskId(path, pool ?? undefined),
     firstLayerOf: (target, path) => split.get(target)?.own.at(-1)?.path ?? path,
+    imageFaults: await imageFaults(config),
   });
   const refusal = backupSourceRefusal(
     {
@@ -232,6 +233,18 @@ async function readAllFiles(config: DomainConfig): Promise<Map<string, ChainFile
     found.set(disk.targetDev, await readDiskFiles(config.name, disk.path, format));
   }
   return found;
+}
+
+/** By target why the qcow2 image in a drive is not whole: its file is all that goes into an archive. */
+async function imageFaults({ disks }: DomainConfig): Promise<Map<string, string>> {
+  const faults = new Map<string, string>();
+  for (const { device, type, format, path, targetDev } of disks) {
+    const isDrive = device === 'cdrom' || device === 'floppy';
+    if (!isDrive || type !== 'file' || format !== 'qcow2' || path === undefined) continue;
+    const fault = await dependenceOf(path);
+    if (fault !== undefined) faults.set(targetDev, fault);
+  }
+  return faults;
 }
 
 /** A thin clone's own files end where its template's begin; when the template is gone that is the bottom file. */

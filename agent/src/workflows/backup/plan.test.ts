@@ -14,6 +14,7 @@ const rules = {
   poolOf: () => null,
   diskIdOf: (path: string) => `id:${path}`,
   firstLayerOf: (_target: string, path: string) => path,
+  imageFaults: new Map<string, string>(),
 };
 const plan = (disks: string, options: Partial<ContentOptions> = {}, metadata = '') =>
   planContent(domain(disks, metadata), { excludeIso: false, excludeVdisks: [], ...options }, rules);
@@ -57,6 +58,28 @@ describe('what goes into a backup', () => {
     expect(() => plan(two, { excludeVdisks: ['id:/x'] })).toThrow(
       expect.objectContaining({ msgKey: 'vdisk_not_found' }),
     );
+  });
+
+  test('an image in a drive goes in when its file is all of it', () => {
+    const drives =
+      disk('sda', "<source file='/own.qcow2'/>", 'cdrom') +
+      disk('sdb', "<source file='/overlay.qcow2'/>", 'cdrom') +
+      disk('sdc', "<source file='/a.vmdk'/>", 'cdrom').replace('qcow2', 'vmdk') +
+      disk(
+        'fda',
+        "<source file='/f'><slices><slice type='storage' offset='0' size='1'/></slices></source>",
+        'floppy',
+      );
+    const faults = new Map([['sdb', 'has a backing file that does not belong to it']]);
+    const options = { excludeIso: false, excludeVdisks: [] };
+    const content = planContent(domain(drives), options, { ...rules, imageFaults: faults });
+    expect(content.images.map(({ targetDev }) => targetDev)).toEqual(['sda']);
+    expect(content.recorded.map(({ targetDev }) => targetDev)).toEqual(['sdb', 'sdc', 'fda']);
+    expect(content.warnings).toEqual([
+      expect.stringContaining('/overlay.qcow2, which has a backing file'),
+      expect.stringContaining('vmdk'),
+      expect.stringContaining('a part of a file'),
+    ]);
   });
 
   test("a disk lent by another VM is not this VM's", () => {

@@ -8,6 +8,7 @@
  * | excluded by the request                | recorded                                                         |
  * | LUN (`device='lun'`)                   | recorded (spec 2.1): attached again at restore when it is there  |
  * | CD-ROM or floppy with an image file    | copied unless ISO images are excluded (spec 2.2)                 |
+ * | the same, which needs other files      | recorded with a warning: a drive would show the bytes of its own |
  * | CD-ROM or floppy with a device         | recorded                                                         |
  * | shareable, network, other sources      | recorded with a warning: they are not this VM's alone            |
  * | attached from another VM               | recorded: it is not this VM's disk                               |
@@ -64,6 +65,8 @@ export interface ContentRules {
   diskIdOf(path: string, pool: PoolRecord | null): string;
   /** The first (lowest own) layer of the disk with that active file. */
   firstLayerOf(targetDev: string, path: string): string;
+  /** By target why a drive's qcow2 image is not whole. */
+  imageFaults: ReadonlyMap<string, string>;
 }
 
 /**
@@ -87,12 +90,20 @@ export function planContent(domain: DomainConfig, options: ContentOptions, rules
 
 function planImage(plan: ContentPlan, disk: DiskConfig, options: ContentOptions, rules: ContentRules): void {
   if (disk.source === '') return;
-  if (disk.type === 'file' && disk.path !== undefined) {
-    const image = { targetDev: disk.targetDev, path: disk.path, pool: rules.poolOf(disk.path) };
-    plan.images.push({ ...image, included: !options.excludeIso });
-    return;
-  }
-  record(plan, disk, null, `the drive shows ${disk.source}, which is not an image file`);
+  const { targetDev, path } = disk;
+  const fault = imageFault(disk, rules);
+  if (fault === undefined)
+    plan.images.push({ targetDev, path: path!, pool: rules.poolOf(path!), included: !options.excludeIso });
+  else record(plan, disk, null, `the drive shows ${disk.source}, which ${fault}`);
+}
+
+/** Why an image of a drive cannot be restored as what the guest sees of it. */
+function imageFault(disk: DiskConfig, rules: ContentRules): string | undefined {
+  const { type, path, targetDev, format = 'raw', sliced } = disk;
+  if (type !== 'file' || path === undefined) return 'is not an image file';
+  if (sliced) return 'is a part of a file';
+  if (format !== 'raw' && format !== 'qcow2') return `is a ${format} image`;
+  return rules.imageFaults.get(targetDev);
 }
 
 interface DiskScope {

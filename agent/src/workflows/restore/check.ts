@@ -100,6 +100,7 @@ export async function checkRestore(
     identity,
     placement,
     nvramPath: null,
+    qcow2Images: new Set(),
     attachable: sourcesOf(xml, devices.targets),
     otherEmulator,
     inPlace: request.keepIdentity,

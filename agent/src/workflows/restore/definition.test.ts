@@ -35,6 +35,7 @@ const input = {
   },
   nvramPath: null,
   attachable: new Map(),
+  qcow2Images: new Set(),
   otherEmulator: true,
   inPlace: false,
   templateId: null,

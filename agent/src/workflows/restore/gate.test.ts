@@ -24,10 +24,11 @@ test('a file is allowed for what the restore made it for, and for nothing else',
       { disk: { encryption: null }, layers: [{ path: '/pool/base' }, { path: '/pool/top' }] },
       { disk: { encryption: { format: 'luks' } }, layers: [{ path: '/pool/crypt' }] },
     ],
-    images: [{ path: '/pool/cd.iso' }],
-    drives: new Map([['sda', '/pool/cd.iso'], ['sdb', null], ['sdc', '/pool/former.iso']]), // biome-ignore format: pairs
+    images: [{ path: '/pool/cd.iso' }, { path: '/pool/cd.qcow2' }],
+    drives: new Map([['sda', '/pool/cd.iso'], ['sdb', null], ['sdc', '/pool/former.iso'], ['sdd', '/pool/cd.qcow2']]), // biome-ignore format: pairs
   } as unknown as Placement;
-  const gate = gateOf({ trust: 'own', placement, nvramPath: null, attachable: new Map() }, ['/pool/m']);
+  const input = { trust: 'own', placement, nvramPath: null, attachable: new Map() } as const;
+  const gate = gateOf({ ...input, qcow2Images: new Set(['/pool/cd.qcow2']) }, ['/pool/m']);
   const uses = (path: string) =>
     (['disk', 'drive', 'memory', 'nvram'] as const).filter(use => gate.fileAt(path, use));
   expect(uses('/pool/base')).toEqual(['disk']);
@@ -37,6 +38,7 @@ test('a file is allowed for what the restore made it for, and for nothing else',
   expect(gate.fileAt('/pool/top', 'disk')).toEqual({ format: 'qcow2' });
   expect(gate.fileAt('/pool/crypt', 'disk')).toEqual({ format: 'raw' });
   expect(gate.fileAt('/pool/cd.iso', 'drive')).toEqual({ format: 'raw', isReadonly: false });
+  expect(gate.fileAt('/pool/cd.qcow2', 'drive')).toEqual({ format: 'qcow2', isReadonly: false });
   expect(gate.fileAt('/pool/former.iso', 'drive')).toEqual({ format: 'raw', isReadonly: true });
 });
 

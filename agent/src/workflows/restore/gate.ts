@@ -25,11 +25,13 @@ export interface GateInput {
   nvramPath: string | null;
   /** By target the sources of LUNs and disks of other storage that are there and used by nobody. */
   attachable: ReadonlyMap<string, string>;
+  /** Images of drives that are proven to be qcow2 images which need no other file; what any other holds is shown byte for byte. */
+  qcow2Images: ReadonlySet<string>;
 }
 
 /** The gate of a restore. @param memoryPaths files of the saved states' memory */
 export function gateOf(
-  { trust, placement, nvramPath, attachable }: GateInput,
+  { trust, placement, nvramPath, attachable, qcow2Images }: GateInput,
   memoryPaths: Iterable<string> = [],
 ): XmlGate {
   const written = new Set(placement.images.map(({ path }) => path));
@@ -37,9 +39,13 @@ export function gateOf(
     placed.layers.map(({ path }): [string, GateFile] => [path, { format: formatOf(placed.disk) }]),
   );
   const images = [...placement.drives.values()].filter(path => path !== null);
+  const image = (path: string): GateFile => ({
+    format: qcow2Images.has(path) ? 'qcow2' : 'raw',
+    isReadonly: !written.has(path),
+  });
   const ours: Record<FileUse, ReadonlyMap<string | null, GateFile>> = {
     disk: new Map(layers),
-    drive: new Map(images.map(path => [path, { format: 'raw', isReadonly: !written.has(path) }])),
+    drive: new Map(images.map(path => [path, image(path)])),
     memory: new Map(Array.from(memoryPaths, path => [path, { format: 'raw' }])),
     nvram: new Map([[nvramPath, { format: null }]]),
   };
