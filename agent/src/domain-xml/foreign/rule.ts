@@ -1,13 +1,17 @@
-/** What a table of allowed XML is made of. Names are those of libvirt's own format; what a table does not name is left out. */
+/**
+ * What a table of allowed XML is made of. Names are those of libvirt's own format; what a table does not name is left out, of archives that
+ * the node does not vouch for (`strict` of the gate). A name says how often its element may stand beside its like: `disk*` as often as it likes;
+ * `source!` once, whoever made the archive; `serial` once in strict archives, and as it stands in the node's own.
+ */
 import type { Element } from '@xmldom/xmldom';
 import type { XmlGate } from './sanitize.ts';
 
 export interface Rule {
   attributes: ReadonlyMap<string, AttributeRule>;
   children: ReadonlyMap<string, Rule>;
-  /** May stand several times beside its like; of any other the first one counts. */
+  /** `*`: may stand several times beside its like. Of any other the first that is kept stays alone, in strict archives. */
   many: boolean;
-  /** libvirt takes another one than we do when there are several, so that there is one in archives of the node, too. */
+  /** `!`: so it is in archives of the node, too, since libvirt takes another one than we do when there are several. */
   once?: true;
   /** What libvirt tells of a running domain, and a definition does not need: left out without a word. */
   isRuntime?: true;
@@ -34,8 +38,7 @@ export type Judge = (element: Element, gate: XmlGate) => boolean | readonly stri
 type Children = Record<string, Rule>;
 
 /**
- * An element with attributes, and with children whose names end in `*` when they may stand several times, in `!` when
- * never, whoever made the archive.
+ * An element with attributes, and with children by their names, each with its `*` or `!` (above).
  * @param attributes separated by blanks; `mode=a|b` allows these values, `file/` a path
  */
 export function el(attributes = '', children: Children = {}, judge?: Judge): Rule {

@@ -17,8 +17,8 @@ export type FileUse = 'disk' | 'drive' | 'memory' | 'nvram';
 
 export interface GateFile {
   /**
-   * Its format: in another one QEMU would take bytes of the archive for the header of an image, and open the files named
-   * there. null: not placed yet, so that the XML may name any.
+   * Its format, which is written into the XML: in another one QEMU would take bytes of the archive for the header of an image, and open
+   * the files named there. null: the XML's own stays, of a file that is not placed yet, of UEFI variables, and of what is no file.
    */
   format: 'raw' | 'qcow2' | null;
   /** The node's own: the VM may look at it and never write to it. */
