@@ -129,8 +129,8 @@ export class LendingKeeper {
     const isAsking = this.#isNews || performance.now() - this.#lastAskMs >= ASK_AGAIN_MS;
     this.#isNews = false;
     if (isAsking) this.#lastAskMs = performance.now();
-    const views = await readViews(link.get(), await this.#zfs());
-    const due = planUpkeep(views).filter(action => isAsking || action.do !== 'take_back');
+    const { views, unread } = await readViews(link.get(), await this.#zfs());
+    const due = planUpkeep(views, unread).filter(action => isAsking || action.do !== 'take_back');
     let isBusy = false;
     for (const actions of togetherOf(due)) {
       const there = new Set(views.map(({ id }) => id));
@@ -179,10 +179,18 @@ export class LendingKeeper {
   }
 }
 
-async function readViews(libvirt: Libvirt, onZfs: ZfsHoldings): Promise<PartyView[]> {
+/** @returns also the ids of domains that cannot be read */
+async function readViews(
+  libvirt: Libvirt,
+  onZfs: ZfsHoldings,
+): Promise<{ views: PartyView[]; unread: Set<string> }> {
   const views: PartyView[] = [];
+  const unread = new Set<string>();
   for (const { uuid } of await libvirt.domains()) {
-    const party = await readParty(libvirt, uuid);
+    const party = await readParty(libvirt, uuid).catch((error: unknown) => {
+      if (!hasKey(error, 'xml_invalid')) throw error;
+      unread.add(uuid);
+    });
     if (!party) continue;
     const { domain, name, metadata } = party;
     const hasInstant = onZfs.releasable.has(uuid) || (await domain.findSnapshot(LENDING_STATE)) !== null;
@@ -195,7 +203,7 @@ async function readViews(libvirt: Libvirt, onZfs: ZfsHoldings): Promise<PartyVie
     const running = (await domain.state()).state === DomainStateCode.RUNNING;
     views.push({ id: uuid, name, running, attachments, noted, loans, hasInstant });
   }
-  return views;
+  return { views, unread };
 }
 
 /** Actions that share a domain, since one operation holds it. */

@@ -40,6 +40,14 @@ describe('planUpkeep', () => {
     expect(planUpkeep([owner(), borrower({ attachments: [] })])).toEqual([{ do: 'end', ...key }]);
   });
 
+  test('of a domain that cannot be read nothing counts as gone, and the others are kept all the same', () => {
+    const plan = (unread: string, ...views: PartyView[]) => planUpkeep(views, new Set([unread]));
+    expect(plan('b', owner())).toEqual([]);
+    expect(plan('x', owner())).toEqual([{ do: 'end', ...key }]);
+    expect(plan('o', borrower({ attachments: [] }))).toEqual([]);
+    expect(plan('b', owner({ loans: [] }))).toEqual([]);
+  });
+
   test("another node's borrower is not this node's business", () => {
     expect(planUpkeep([owner({ loans: [{ ...loan, borrowerNodeId: 'n' }] })])).toEqual([]);
   });

@@ -34,13 +34,23 @@ export interface LoanAction {
   borrowerId: string;
 }
 
-/** All that is to be done; nothing when everything is as it should be. */
-export function planUpkeep(domains: readonly PartyView[]): LoanAction[] {
+/**
+ * All that is to be done; nothing when everything is as it should be.
+ * @param unread ids of domains that are there and cannot be read: what they have, or lend, is left as it is
+ */
+export function planUpkeep(
+  domains: readonly PartyView[],
+  unread: ReadonlySet<string> = new Set(),
+): LoanAction[] {
   const byId = new Map(domains.map(domain => [domain.id, domain]));
-  return [
+  const actions = [
     ...domains.flatMap(owner => ofOwner(owner, byId)),
     ...domains.flatMap(borrower => ofBorrower(borrower, byId, domains)),
   ];
+  // whatever is unread may want an instant
+  const isSure = ({ do: what, ownerId, borrowerId }: LoanAction) =>
+    !unread.has(ownerId) && !unread.has(borrowerId) && (what !== 'release' || unread.size === 0);
+  return actions.filter(isSure);
 }
 
 function ofOwner(owner: PartyView, byId: ReadonlyMap<string, PartyView>): LoanAction[] {

@@ -1,6 +1,6 @@
 /** A template and its thin clones: who they are, and what a template must not do while it has some. */
 import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { type DomainConfig, type DomainMetadata, parseDomain } from '../../domain-xml/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 
@@ -21,11 +21,34 @@ export function relativeOf(libvirt: Libvirt, id: string): Promise<Relative | nul
   }, null);
 }
 
-/** The domains of this node whose metadata name that template, by name. @throws LibvirtError */
+/**
+ * As `relativeOf`, of one among many: null also when it cannot be read and its text does not name that template.
+ * @param templateId null: whatever it names
+ */
+export async function readableRelative(
+  libvirt: Libvirt,
+  id: string,
+  templateId: string | null,
+): Promise<Relative | null> {
+  try {
+    return await relativeOf(libvirt, id);
+  } catch (error) {
+    if (!hasKey(error, 'xml_invalid')) throw error;
+    if (templateId === null) return null;
+    const text = await unlessGone(async () => (await libvirt.domainByUuid(id)).xml(DomainXml.INACTIVE), '');
+    if (text.toLowerCase().includes(templateId.toLowerCase())) throw error;
+    return null;
+  }
+}
+
+/**
+ * The domains of this node whose metadata name that template, by name.
+ * @throws LibvirtError; VirtkeepError xml_invalid: one that may be such a clone cannot be read
+ */
 export async function thinClonesOf(libvirt: Libvirt, templateId: string): Promise<Relative[]> {
   const found: Relative[] = [];
   for (const { uuid } of await libvirt.domains()) {
-    const relative = await relativeOf(libvirt, uuid);
+    const relative = await readableRelative(libvirt, uuid, templateId);
     if (relative?.config.metadata.parent?.id === templateId) found.push(relative);
   }
   return found.sort((a, b) => (a.config.name < b.config.name ? -1 : 1));

@@ -8,7 +8,7 @@ import type { Manifest } from '../../archive/index.ts';
 import { diskId, fingerprintOf } from '../../disks/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { relativeOf } from './family.ts';
+import { readableRelative, relativeOf } from './family.ts';
 
 export interface TemplateFault {
   /** As in the warnings of a backup. `template_disk_unchecked` hinders nothing. */
@@ -53,7 +53,7 @@ export async function matchTemplate(
   if (own) return judgeTemplate(manifest, own.config, await disksOf(dependencies, own.config, signal));
   if (standing.every(({ base }) => base.fingerprint !== undefined)) {
     for (const { uuid } of await libvirt.domains()) {
-      const config = (await relativeOf(libvirt, uuid))?.config;
+      const config = (await readableRelative(libvirt, uuid, null))?.config;
       if (!config?.metadata.template || !hasVersion(manifest, config)) continue;
       const found = judgeTemplate(manifest, config, await disksOf(dependencies, config, signal));
       if (found.faults.length === 0) return found;
