@@ -219,6 +219,21 @@ describe('attaching a disk of another VM', () => {
     expect(agent.operations.size).toBe(before + 1);
   });
 
+  test('takes ids in capitals and answers them in lower case; an empty one is none', async () => {
+    const vdisk = first().id.toUpperCase();
+    const url = `/api/domains/${borrower.id.toUpperCase()}/attach-vdisk/`;
+    const answer = await rest.call('POST', url, { body: { vdisk, thin_clone: '' } });
+    expect([answer.status, answer.body.vdisk]).toEqual([200, first().id]);
+    expect(lastCall('attach_disk').request).toMatchObject({
+      domainId: borrower.id,
+      diskId: first().id,
+      thinCloneId: '',
+    });
+    expect((await list(`another_domain=${borrower.id.toUpperCase()}`)).count).toBe(1);
+    expect((await list('another_domain=')).count).toBeGreaterThan(1);
+    expect((await detach({ vdisk, thin_clone: '' })).body).toMatchObject({ vdisk: first().id });
+  });
+
   test('names what is wrong with the disk that was given', async () => {
     await attach({ vdisk: first().id });
     const { attachedId } = agent.domains.get(borrower.id)!.attachments[0]!;
@@ -229,7 +244,7 @@ describe('attaching a disk of another VM', () => {
     const unknown = await attach({ vdisk: randomUUID() });
     expect([unknown.status, keyOf(unknown)]).toEqual([404, 'vdisk_not_found']);
     expect((await attach({})).body.errors[0]).toMatchObject({ msg_key: 'missing_field', field: 'vdisk' });
-    for (const vdisk of [1, null, 'x', first().id.toUpperCase()])
+    for (const vdisk of [1, null, 'x', '', `${first().id}0`])
       expect((await attach({ vdisk })).status).toBe(400);
     expect((await attach({ vdisk: first().id, thin_clone: 1 })).status).toBe(400);
     const again = await attach({ vdisk: first().id });

@@ -3,7 +3,7 @@ import { CliError, ExitCode } from './exit-codes.ts';
 
 export type Named = Json & { id: string; verbose_name: string };
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 /**
  * Finds one thing by its id or its exact name.
@@ -14,7 +14,7 @@ export async function resolve(
   collection: 'domains' | 'data-pools' | 'nodes',
   word: string,
 ): Promise<Named> {
-  if (UUID.test(word)) return client.get<Named>(`/api/${collection}/${word}/`);
+  if (UUID.test(word)) return client.get<Named>(`/api/${collection}/${word.toLowerCase()}/`);
   const found = (await client.all<Named>(`/api/${collection}/`, { name: word })).filter(
     one => one.verbose_name === word,
   );
@@ -23,7 +23,7 @@ export async function resolve(
 
 /** Finds a backup file by its id or its exact file name. */
 export async function resolveFile(client: Client, word: string): Promise<Named & { filename: string }> {
-  if (UUID.test(word)) return client.get<Named & { filename: string }>(`/api/library/${word}/`);
+  if (UUID.test(word)) return client.get<Named & { filename: string }>(`/api/library/${word.toLowerCase()}/`);
   const files = await client.all<Named & { filename: string }>('/api/library/');
   return single(
     files.filter(file => file.filename === word),
@@ -36,7 +36,7 @@ export async function resolveFile(client: Client, word: string): Promise<Named &
 export async function resolveSnapshot(client: Client, domainId: string, word: string): Promise<Named> {
   const states = await client.all<Named>(`/api/domains/${domainId}/snapshots/`);
   return single(
-    states.filter(state => state.id === word || state.verbose_name === word),
+    states.filter(state => state.id === word.toLowerCase() || state.verbose_name === word),
     'saved states',
     word,
   );
@@ -51,7 +51,7 @@ export async function resolveVdisk(
   word: string,
   likely: Query = {},
 ): Promise<{ id: string }> {
-  if (UUID.test(word)) return { id: word };
+  if (UUID.test(word)) return { id: word.toLowerCase() };
   const named = async (query: Query) =>
     (await client.all<Named>('/api/vdisks/', { name: word, ...query })).filter(
       disk => disk.verbose_name === word,

@@ -7,7 +7,7 @@ import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/error
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { FastifyError, FastifyReply, FastifyRequest, FastifySchemaValidationError } from 'fastify';
-import { UUID_PATTERN } from './schemas/common.ts';
+import { GIVEN_UUID_PATTERN } from './schemas/common.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
@@ -151,7 +151,7 @@ function fromAjv(error: AjvError, part: string): VirtkeepError {
 }
 
 function isUuidPattern(error: AjvError): boolean {
-  return error.keyword === 'pattern' && error.params.pattern === UUID_PATTERN;
+  return error.keyword === 'pattern' && error.params.pattern === GIVEN_UUID_PATTERN;
 }
 
 function ajvReason(error: FastifySchemaValidationError): string {

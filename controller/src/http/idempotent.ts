@@ -3,6 +3,7 @@ import { parseExact } from '@virtkeep/shared/exact-json';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
+import { pathWithIds } from './given-ids.ts';
 
 export function registerIdempotency(app: App, services: Services): void {
   app.addHook('preHandler', (request, reply) => takeKey(services, request, reply));
@@ -18,7 +19,7 @@ async function takeKey(services: Services, request: FastifyRequest, reply: Fasti
     userId: request.principal.id,
     key,
     method: request.method,
-    path: request.url.split('?')[0]!,
+    path: pathWithIds(request.url.split('?')[0]!),
     body: rest,
     longAction: request.routeOptions.config.longAction === true,
   });

@@ -3,7 +3,7 @@ import type { RouteOptions } from 'fastify';
 import type { TProperties } from 'typebox';
 import Type from 'typebox';
 import { closeQuery } from './query.ts';
-import { ErrorBody, ref, Uuid } from './schemas/common.ts';
+import { ErrorBody, GivenUuid, ref } from './schemas/common.ts';
 
 interface BodySchema {
   type?: string;
@@ -43,7 +43,7 @@ function addIdempotencyKey(route: RouteOptions): void {
   if (schema?.type !== 'object' || route.config?.access === 'public') return;
   route.schema!.body = {
     ...schema,
-    properties: { ...schema.properties, idempotency_key: Type.Optional(Uuid) },
+    properties: { ...schema.properties, idempotency_key: Type.Optional(GivenUuid) },
   };
 }
 

@@ -12,6 +12,7 @@ import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
 import { endUnreadRequests, endUntakenAnswers, limitConnections, timeLimits } from './connections.ts';
 import { answerClientError, errorHandler, fromValidation, refuseUnrouted } from './errors.ts';
+import { readIds } from './given-ids.ts';
 import { registerIdempotency } from './idempotent.ts';
 import { registerMetrics } from './metrics.ts';
 import { notFound, RouteIndex } from './not-found.ts';
@@ -124,6 +125,10 @@ function registerGates(app: App, services: Services, refuseUnknown: ReturnType<t
     await authorize(services, request);
   });
   app.addHook('preValidation', async request => {
-    readIntegers(request.query as Record<string, unknown>, request.routeOptions.schema?.querystring);
+    const { schema } = request.routeOptions;
+    readIntegers(request.query as Record<string, unknown>, schema?.querystring);
+    readIds(request.params, schema?.params);
+    readIds(request.query, schema?.querystring);
+    readIds(request.body, schema?.body);
   });
 }

@@ -4,7 +4,16 @@ import { shownBackup } from '../../services/show-record.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { AllowNetworkLayers, AsyncQuery, Bandwidth, body, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import {
+  AllowNetworkLayers,
+  AsyncQuery,
+  Bandwidth,
+  body,
+  GivenUuid,
+  Name,
+  ref,
+  Text,
+} from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -15,12 +24,12 @@ const MAX_EXCLUDED = 256;
 const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
 
 const BackupBody = body({
-  domain: Uuid,
+  domain: GivenUuid,
   exclude_iso: flag('leave ISO images out'),
   can_be_incremental: flag('it can be extended later: its saved state stays on the VM'),
   backup: Type.Optional(
     Type.String({
-      ...Uuid,
+      ...GivenUuid,
       description: 'backup file to extend, in its pool and format; it is refused when that is not possible',
     }),
   ),
@@ -28,7 +37,10 @@ const BackupBody = body({
     'extend the newest backup that can be extended, else make a new one that can, with a fallback_reason',
   ),
   datapool: Type.Optional(
-    Type.String({ ...Uuid, description: "default: the node's base data pool; with increment: of any pool" }),
+    Type.String({
+      ...GivenUuid,
+      description: "default: the node's base data pool; with increment: of any pool",
+    }),
   ),
   hash_sum: flag('record a SHA-256 of every member'),
   compress: flag('zstd'),
@@ -36,7 +48,7 @@ const BackupBody = body({
     'with can_be_incremental, increment or backup: keep all states that increments made on the VM, not the latest only',
   ),
   exclude_vdisks: Type.Optional(
-    Type.Array(Uuid, { maxItems: MAX_EXCLUDED, description: 'disks to leave out' }),
+    Type.Array(GivenUuid, { maxItems: MAX_EXCLUDED, description: 'disks to leave out' }),
   ),
   description: Type.Optional(Text),
   protected: flag('it cannot be removed until unprotected'),
@@ -51,9 +63,9 @@ const State = Type.String({
 });
 
 const RestoreBody = body({
-  file: Uuid,
-  node: Uuid,
-  datapool: Type.Optional(Type.String({ ...Uuid, description: 'default: the former paths' })),
+  file: GivenUuid,
+  node: GivenUuid,
+  datapool: Type.Optional(Type.String({ ...GivenUuid, description: 'default: the former paths' })),
   state: Type.Optional(State),
   verbose_name: Type.Optional(Name),
   keep_identity: flag('in place of a lost VM: its name, uuid and MACs'),
@@ -108,7 +120,7 @@ export const backupRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'The configuration of the VM that a backup would restore, with warnings',
         querystring: AsyncQuery,
-        body: body({ file: Uuid, state: Type.Optional(State) }),
+        body: body({ file: GivenUuid, state: Type.Optional(State) }),
         response: { 200: ref(ShownBackupSchema) },
       },
     },

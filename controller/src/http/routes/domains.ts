@@ -9,13 +9,13 @@ import {
   AsyncQuery,
   BoolText,
   body,
+  GivenUuid,
   IdParams,
   isTrue,
   listOf,
   listQuery,
   ref,
   Text,
-  Uuid,
 } from '../schemas/common.ts';
 import { DEVICE_FIELDS, DomainSchema } from '../schemas/domain.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -55,11 +55,11 @@ function readRoutes(app: App, services: Services): void {
         tags,
         summary: 'List VMs of all nodes, in their short form unless all_content=1',
         querystring: listQuery({
-          node: Type.Optional(Uuid),
-          datapool: Type.Optional(Uuid),
+          node: Type.Optional(GivenUuid),
+          datapool: Type.Optional(GivenUuid),
           template: Type.Optional(BoolText),
           thin: Type.Optional(BoolText),
-          parent: Type.Optional(Uuid),
+          parent: Type.Optional(GivenUuid),
           with_vdisks: Type.Optional(BoolText),
           user_power_state: Type.Optional(Type.Integer({ minimum: 0, maximum: 3 })),
         }),

@@ -3,7 +3,7 @@ import { EVENT_TYPES } from '../../services/events.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { listOf, listQuery, oneOf, Uuid } from '../schemas/common.ts';
+import { GivenUuid, listOf, listQuery, oneOf } from '../schemas/common.ts';
 import { EventSchema } from '../schemas/event.ts';
 import { EventStreams } from '../sse.ts';
 
@@ -27,7 +27,7 @@ export const eventRoutes: RouteModule = (app, services) => {
         querystring: listQuery({
           type: Type.Optional(oneOf(EVENT_TYPES)),
           user: Type.Optional(Type.String({ maxLength: 255 })),
-          entity: Type.Optional(Uuid),
+          entity: Type.Optional(GivenUuid),
         }),
         response: { 200: listOf(EventSchema) },
       },

@@ -6,7 +6,7 @@ import type { TaskState } from '../../services/tasks.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { AllowNetworkLayers, AsyncQuery, body, IdParams, oneOf, ref, Uuid } from '../schemas/common.ts';
+import { AllowNetworkLayers, AsyncQuery, body, GivenUuid, IdParams, oneOf, ref } from '../schemas/common.ts';
 import {
   ChangedSshKeysSchema,
   DirectoryJoinedSchema,
@@ -64,7 +64,9 @@ const SYSPREP = {
   unattend: Type.Optional(Type.String({ maxLength: 1_000_000, description: 'text of an answer file' })),
 };
 const PREPARE = {
-  boot_disk: Type.Optional(Type.String({ ...Uuid, description: 'the disk with the system; else the first' })),
+  boot_disk: Type.Optional(
+    Type.String({ ...GivenUuid, description: 'the disk with the system; else the first' }),
+  ),
   operations: Type.Optional(
     Type.Array(Type.String({ minLength: 1, maxLength: 64 }), {
       maxItems: 100,

@@ -10,6 +10,7 @@ import {
   AsyncQuery,
   BoolText,
   body,
+  GivenUuid,
   IdParams,
   isTrue,
   listOf,
@@ -17,7 +18,6 @@ import {
   oneOf,
   ref,
   Text,
-  Uuid,
 } from '../schemas/common.ts';
 import { FileSchema, VerifiedFileSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -34,8 +34,8 @@ export const libraryRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'List backup files, newest first',
         querystring: listQuery({
-          domain: Type.Optional(Uuid),
-          datapool: Type.Optional(Uuid),
+          domain: Type.Optional(GivenUuid),
+          datapool: Type.Optional(GivenUuid),
           type: Type.Optional(oneOf(FILE_TYPES)),
           can_be_incremental: Type.Optional(BoolText),
           status: Type.Optional(oneOf(FILE_STATUSES)),
@@ -88,7 +88,7 @@ export const libraryRoutes: RouteModule = (app, services) => {
 };
 
 const Target = Type.Optional(
-  Type.String({ ...Uuid, description: 'pool of the new file; default: in place of the old one' }),
+  Type.String({ ...GivenUuid, description: 'pool of the new file; default: in place of the old one' }),
 );
 const Level = Type.Optional(Type.Integer({ minimum: 1, maximum: 9, description: 'of zstd; default 3' }));
 const Sign = Type.Optional(

@@ -2,7 +2,7 @@ import Type from 'typebox';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { body, IdParams, listOf, listQuery, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import { body, GivenUuid, IdParams, listOf, listQuery, Name, ref, Text } from '../schemas/common.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from '../schemas/node.ts';
 
 const tags = ['nodes'];
@@ -62,7 +62,7 @@ export const nodeRoutes: RouteModule = (app, services) => {
           ),
           replace: Type.Optional(
             Type.String({
-              ...Uuid,
+              ...GivenUuid,
               description:
                 'the enrolled node whose place may be taken anew; without it the token is for a new node only',
             }),
@@ -84,7 +84,7 @@ export const nodeRoutes: RouteModule = (app, services) => {
         body: body({
           token: Type.String({ minLength: 1, maxLength: 256 }),
           csr_pem: Type.String({ minLength: 1, maxLength: MAX_PEM }),
-          node_id: Uuid,
+          node_id: GivenUuid,
           hostname: Type.String({ minLength: 1, maxLength: 253, pattern: '^[^\\u0000-\\u001f\\u007f]+$' }),
           address: Type.String({ minLength: 1, maxLength: 253 }),
           port: Type.Integer({ minimum: 1, maximum: 65_535 }),
@@ -105,7 +105,7 @@ export const nodeRoutes: RouteModule = (app, services) => {
         params: IdParams,
         body: body({
           description: Type.Optional(Text),
-          base_datapool: Type.Optional(Uuid),
+          base_datapool: Type.Optional(GivenUuid),
           service_mode: Type.Optional(Type.Boolean({ description: 'true: it takes no new operations' })),
         }),
         response: { 200: ref(NodeSchema) },

@@ -3,7 +3,7 @@ import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { AsyncQuery, body, IdParams, listOf, listQuery, ref, Text, Uuid } from '../schemas/common.ts';
+import { AsyncQuery, body, GivenUuid, IdParams, listOf, listQuery, ref, Text } from '../schemas/common.ts';
 import { PoolSchema } from '../schemas/pool.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
@@ -27,7 +27,7 @@ export const poolRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'List data pools; one that several nodes have appears once',
         querystring: listQuery({
-          node: Type.Optional(Uuid),
+          node: Type.Optional(GivenUuid),
           type: Type.Optional(Type.String({ maxLength: 64 })),
         }),
         response: { 200: listOf(PoolSchema) },

@@ -9,13 +9,13 @@ import {
   AsyncQuery,
   Bandwidth,
   body,
+  GivenUuid,
   IdParams,
   listOf,
   listQuery,
   Name,
   ref,
   Text,
-  Uuid,
 } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { SnapshotSchema } from '../schemas/snapshot.ts';
@@ -23,7 +23,7 @@ import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['snapshots'];
 const ORDERINGS = ['created', 'verbose_name'] as const;
-const StateParams = Type.Object({ id: Uuid, snapshot: Uuid }, { additionalProperties: false });
+const StateParams = Type.Object({ id: GivenUuid, snapshot: GivenUuid }, { additionalProperties: false });
 const access = { access: 'snapshot.manage', ...LONG_ACTION } as const;
 
 export const snapshotRoutes: RouteModule = (app, services) => {

@@ -3,7 +3,7 @@ import { TASK_STATUSES } from '../../services/task-record.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { IdParams, listOf, listQuery, oneOf, ref, Uuid } from '../schemas/common.ts';
+import { GivenUuid, IdParams, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
 import { TaskRecordSchema, TaskResponse } from '../schemas/task.ts';
 
 const ORDERINGS = ['-created', 'finished_time', 'status', 'name', 'verbose_name', 'progress'] as const;
@@ -19,10 +19,10 @@ export const taskRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'List tasks, newest first',
         querystring: listQuery({
-          parent: Type.Optional(Uuid),
+          parent: Type.Optional(GivenUuid),
           status: Type.Optional(oneOf(TASK_STATUSES)),
-          entity: Type.Optional(Uuid),
-          node: Type.Optional(Uuid),
+          entity: Type.Optional(GivenUuid),
+          node: Type.Optional(GivenUuid),
         }),
         response: { 200: listOf(TaskRecordSchema) },
       },

@@ -2,7 +2,7 @@
 import Type from 'typebox';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import { principalOf, type RouteModule } from '../app.ts';
-import { AsyncQuery, body, IdParams, Name, ref, Text, Uuid } from '../schemas/common.ts';
+import { AsyncQuery, body, GivenUuid, IdParams, Name, ref, Text } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { taskAnswers } from '../schemas/task.ts';
 import { ChangedTemplateSchema } from '../schemas/vdisk.ts';
@@ -23,7 +23,7 @@ export const templateRoutes: RouteModule = (app, services) => {
           verbose_name: Type.Optional(Name),
           thin: Type.Optional(Type.Boolean({ description: 'only from a template' })),
           datapool: Type.Optional(
-            Type.String({ ...Uuid, description: 'of the new disks; without it beside the old ones' }),
+            Type.String({ ...GivenUuid, description: 'of the new disks; without it beside the old ones' }),
           ),
           description: Type.Optional(Text),
         }),

@@ -8,12 +8,12 @@ import { listFromArray, parsePage } from '../paging.ts';
 import {
   AsyncQuery,
   AttachQuery,
+  GivenUuid,
   IdParams,
   listOf,
   listQuery,
   nullable,
   ref,
-  Uuid,
 } from '../schemas/common.ts';
 import { taskAnswers } from '../schemas/task.ts';
 import { AttachedVdiskSchema, DetachedVdiskSchema, VDISK_DETAILS, VdiskSchema } from '../schemas/vdisk.ts';
@@ -24,11 +24,11 @@ const ORDERINGS = ['verbose_name', 'size', 'status', 'domain', 'datapool'] as co
 /** Open on purpose: every other parameter is ignored, whatever it holds (specification 4.1, rule 1). */
 const LentDiskBody = Type.Object(
   {
-    vdisk: Type.String({ ...Uuid, description: 'UUID of the ORIGINAL disk' }),
+    vdisk: Type.String({ ...GivenUuid, description: 'UUID of the ORIGINAL disk' }),
     thin_clone: Type.Optional(
       nullable(
         Type.String({
-          ...Uuid,
+          ...GivenUuid,
           description: 'UUID of the first VM when it is a thin clone; without it its template is meant',
         }),
       ),
@@ -52,10 +52,10 @@ function readRoutes(app: App, services: Services): void {
         tags,
         summary: 'List disks; another_domain: the originals of the disks that this VM has from other VMs',
         querystring: listQuery({
-          another_domain: Type.Optional(Uuid),
-          domain: Type.Optional(Uuid),
-          datapool: Type.Optional(Uuid),
-          node: Type.Optional(Uuid),
+          another_domain: Type.Optional(GivenUuid),
+          domain: Type.Optional(GivenUuid),
+          datapool: Type.Optional(GivenUuid),
+          node: Type.Optional(GivenUuid),
         }),
         response: { 200: listOf(VdiskSchema) },
       },

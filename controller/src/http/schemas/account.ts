@@ -3,7 +3,7 @@
 import { ROLES } from '@virtkeep/shared/permissions';
 import Type from 'typebox';
 import { MAX_PASSWORD_LENGTH } from '../../auth/passwords.ts';
-import { Name, nullable, oneOf, record, Text, Time, Uuid } from './common.ts';
+import { GivenUuid, Name, nullable, oneOf, record, Text, Time, Uuid } from './common.ts';
 
 /** Lower case, so that no two users differ by case only. */
 export const Username = Type.String({ pattern: '^[a-z0-9][a-z0-9._@-]{0,63}$' });
@@ -67,7 +67,7 @@ export function tokenBody(maxDays: number) {
       name: Name,
       password: Type.String({ maxLength: MAX_PASSWORD_LENGTH, description: 'your own, given again' }),
       days: Type.Optional(Type.Integer({ minimum: 1, maximum: maxDays, description: 'lifetime' })),
-      user: Type.Optional(Uuid),
+      user: Type.Optional(GivenUuid),
     },
     { additionalProperties: false },
   );

@@ -4,7 +4,15 @@ import type { ListAnswer } from '../paging.ts';
 
 export const UUID_PATTERN = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
 
+/** Of requests: capitals mean the same id (`given-ids.ts`). */
+export const GIVEN_UUID_PATTERN = UUID_PATTERN.replaceAll('a-f', 'a-fA-F');
+
 export const Uuid = Type.String({ pattern: UUID_PATTERN, description: 'UUID, lower case' });
+/** An id in a request. An optional one that is empty counts as absent. */
+export const GivenUuid = Type.String({
+  pattern: GIVEN_UUID_PATTERN,
+  description: 'UUID, in capitals too; empty counts as absent where it is optional',
+});
 export const Time = Type.String({ format: 'date-time', description: 'RFC 3339, UTC' });
 export const Bytes = Type.Integer({ minimum: 0, description: 'bytes' });
 /** Free text of people. */
@@ -44,7 +52,7 @@ export function body<P extends TProperties>(properties: P) {
 }
 
 /** Path parameters with one id. */
-export const IdParams = Type.Object({ id: Uuid }, { additionalProperties: false });
+export const IdParams = Type.Object({ id: GivenUuid }, { additionalProperties: false });
 
 /** A limit of speed in a body; leaving it out is no limit. */
 export const Bandwidth = Type.Integer({ minimum: 1, maximum: 1e12, description: 'bytes per second' });
