@@ -219,6 +219,19 @@ describe('attaching a disk of another VM', () => {
     expect(agent.operations.size).toBe(before + 1);
   });
 
+  test('ignores a key of idempotency that is none, and what else differs under one that is', async () => {
+    for (const idempotency_key of ['', 'no-uuid', 17, null, [], { deep: true }]) {
+      expect((await attach({ vdisk: first().id, idempotency_key })).status).toBe(200);
+      expect((await detach({ vdisk: first().id, idempotency_key })).status).toBe(200);
+    }
+    const idempotency_key = randomUUID().toUpperCase();
+    const before = agent.operations.size;
+    expect((await attach({ vdisk: first().id, idempotency_key, colour: 'red' })).status).toBe(200);
+    const again = { vdisk: first().id, idempotency_key: idempotency_key.toLowerCase(), colour: 'blue' };
+    expect((await attach(again)).status).toBe(200);
+    expect(agent.operations.size).toBe(before + 1);
+  });
+
   test('takes ids in capitals and answers them in lower case; an empty one is none', async () => {
     const vdisk = first().id.toUpperCase();
     const url = `/api/domains/${borrower.id.toUpperCase()}/attach-vdisk/`;

@@ -1,9 +1,15 @@
 /** Hooks that carry the idempotency key of a body through a request; see services/idempotency.ts for the rules. */
 import { parseExact } from '@virtkeep/shared/exact-json';
+import { isUuid } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
 import { pathWithIds } from './given-ids.ts';
+
+interface BodySchema {
+  additionalProperties?: unknown;
+  properties?: object;
+}
 
 export function registerIdempotency(app: App, services: Services): void {
   app.addHook('preHandler', (request, reply) => takeKey(services, request, reply));
@@ -12,19 +18,28 @@ export function registerIdempotency(app: App, services: Services): void {
 
 async function takeKey(services: Services, request: FastifyRequest, reply: FastifyReply): Promise<void> {
   const body = request.body as Record<string, unknown> | null | undefined;
-  if (request.principal === null || typeof body?.idempotency_key !== 'string') return;
-  const { idempotency_key: key, ...rest } = body;
+  if (request.principal === null || body?.idempotency_key === undefined) return;
+  const { idempotency_key: given, ...rest } = body;
   request.body = rest;
+  const key = String(given).toLowerCase();
+  if (!isUuid(key)) return;
   request.idempotent = await services.idempotency.begin({
     userId: request.principal.id,
     key,
     method: request.method,
     path: pathWithIds(request.url.split('?')[0]!),
-    body: rest,
+    body: whatCounts(rest, request),
     longAction: request.routeOptions.config.longAction === true,
   });
   const { answer } = request.idempotent;
   if (answer !== null) await reply.code(answer.status).send(answer.body);
+}
+
+/** A request is the same one whatever stands in the fields that its route ignores. */
+function whatCounts(body: Record<string, unknown>, { routeOptions: { schema } }: FastifyRequest): object {
+  const { additionalProperties, properties = {} } = (schema?.body ?? {}) as BodySchema;
+  if (additionalProperties !== true) return body;
+  return Object.fromEntries(Object.entries(body).filter(([name]) => Object.hasOwn(properties, name)));
 }
 
 async function settleKey(

@@ -8,7 +8,11 @@ import { ErrorBody, GivenUuid, ref } from './schemas/common.ts';
 interface BodySchema {
   type?: string;
   properties?: TProperties;
+  additionalProperties?: unknown;
 }
+
+/** Of a body that ignores what it does not know (specification 4.1): a key that is none is ignored, too. */
+const IgnoredKey = Type.Unsafe<unknown>({ description: 'a UUID; anything else is ignored' });
 
 const DOCS_PATH = '/api/docs';
 const SESSION_NEEDED =
@@ -43,7 +47,10 @@ function addIdempotencyKey(route: RouteOptions): void {
   if (schema?.type !== 'object' || route.config?.access === 'public') return;
   route.schema!.body = {
     ...schema,
-    properties: { ...schema.properties, idempotency_key: Type.Optional(GivenUuid) },
+    properties: {
+      ...schema.properties,
+      idempotency_key: Type.Optional(isOpen(schema) ? IgnoredKey : GivenUuid),
+    },
   };
 }
 
@@ -51,6 +58,10 @@ function documentSession(route: RouteOptions): void {
   if (route.config?.session !== true) return;
   const { description } = route.schema!;
   route.schema!.description = description ? `${description} ${SESSION_NEEDED}` : SESSION_NEEDED;
+}
+
+function isOpen({ additionalProperties }: BodySchema): boolean {
+  return additionalProperties === true;
 }
 
 function documentErrors(route: RouteOptions): void {
