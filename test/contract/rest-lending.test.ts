@@ -47,6 +47,7 @@ function makeDisk(targetDev: string, more: Partial<Disk> = {}): Disk {
     driverCache: 'writeback',
     virtualSize: 8_388_608n,
     allocatedSize: 196_616n,
+    usedSize: 4_194_304n,
     ...more,
   });
 }
@@ -70,12 +71,20 @@ describe('disks', () => {
       id: first().id,
       status: 'ACTIVE',
       verbose_name: first().name,
-      size: 196_616,
+      size: 8_388_608,
+      used: 4_194_304,
       datapool: { id: pool.id, verbose_name: 'fast', type: 'local' },
       domain: { id: owner.id, verbose_name: owner.name },
       hints: 0,
       shareable: false,
     });
+  });
+
+  test('of a node of the version before have their active layer as what they use', async () => {
+    const { disks } = agent.setDomain({ disks: [makeDisk('vda', { usedSize: 0n })] });
+    await until(async () => (await rest.call('GET', `/api/vdisks/${disks[0]!.id}/`)).status === 200);
+    const { body } = await rest.call('GET', `/api/vdisks/${disks[0]!.id}/`);
+    expect(body).toMatchObject({ size: 8_388_608, used: 196_616 });
   });
 
   test('alone have their devices too', async () => {

@@ -218,6 +218,7 @@ describe('domains', () => {
       poolId,
       targetDev: 'vda',
       targetBus: 'virtio',
+      virtualSize: 20n,
       allocatedSize: 7n,
     };
     const parent = agent.setDomain({ name: 'tpl', template: true, powerState: PowerState.OFF });
@@ -234,7 +235,7 @@ describe('domains', () => {
     expect(short).not.toHaveProperty('vdisks');
     const full = (await rest.call('GET', `/api/domains/?datapool=${poolId}&all_content=1`)).body.results[0];
     expect(full.vdisks).toEqual([
-      { id: disk.id, verbose_name: 'a', target_dev: 'vda', target_bus: 'virtio', size: 7 },
+      { id: disk.id, verbose_name: 'a', target_dev: 'vda', target_bus: 'virtio', size: 20 },
     ]);
     const names = async (query: string) =>
       (

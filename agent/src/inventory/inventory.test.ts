@@ -58,7 +58,7 @@ describe('messages', () => {
     }); // biome-ignore format: one record
     expect(message.disks.map(disk => disk.targetDev)).toEqual(['vda', 'vdb', 'vdc']);
     expect(message.disks[0]).toMatchObject({
-      name: 'mid', path: '/pool/top.qcow2', poolId: pool.id, virtualSize: 5n, allocatedSize: 3n, driverCache: 'none',
+      name: 'mid', path: '/pool/top.qcow2', poolId: pool.id, virtualSize: 5n, allocatedSize: 3n, usedSize: 6n, driverCache: 'none',
       backingChain: ['/pool/mid.qcow2', '/pool/base.img'],
     }); // biome-ignore format: one record
   });

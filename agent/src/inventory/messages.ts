@@ -7,7 +7,7 @@ import {
   type GuestInfo,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { diskId } from '../disks/index.ts';
+import { diskId, type Layer } from '../disks/index.ts';
 import { type AgentChannel, type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
 import { attachmentsOf } from '../lending/attachments.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../pools/index.ts';
@@ -109,8 +109,17 @@ function diskMessage(disk: DiskConfig, config: DomainConfig, scope: DomainScope)
     shareable: disk.shareable,
     virtualSize: BigInt(layers[0]?.virtualSize ?? 0),
     allocatedSize: BigInt(layers[0]?.allocatedSize ?? 0),
+    usedSize: BigInt(ownBytes(layers.slice(0, paths.indexOf(first) + 1))),
     backingChain: paths.slice(1),
   };
+}
+
+/** A device has no holes that anybody could tell: all of it is taken. */
+function ownBytes(layers: readonly Layer[]): number {
+  return layers.reduce(
+    (sum, { path, fileSize, allocatedSize }) => sum + (path.startsWith('/dev/') ? fileSize : allocatedSize),
+    0,
+  );
 }
 
 function agentState(channel: AgentChannel): AgentState {

@@ -107,7 +107,7 @@ function vdiskOf(disk: Disk) {
     verbose_name: disk.name,
     target_dev: disk.targetDev,
     target_bus: disk.targetBus,
-    size: Number(disk.allocatedSize),
+    size: Number(disk.virtualSize),
   };
 }
 

@@ -11,8 +11,10 @@ export interface VdiskRecord {
   id: string;
   status: 'ACTIVE' | 'FAILED';
   verbose_name: string;
-  /** Bytes allocated on its data pool. */
+  /** Bytes that the guest sees. */
   size: number;
+  /** Bytes allocated on its data pool, by all its own layers. */
+  used: number;
   /** Null when no pool holds it. */
   datapool: (Named & { type: string }) | null;
   /** The VM that owns it. */
@@ -43,7 +45,9 @@ export function vdiskRecord(disk: Disk, { domain }: DomainEntry, context: VdiskC
     id: disk.id,
     status: context.connected ? 'ACTIVE' : 'FAILED',
     verbose_name: disk.name,
-    size: Number(disk.allocatedSize),
+    size: Number(disk.virtualSize),
+    // agents of the version before tell of the active layer alone
+    used: Number(disk.usedSize || disk.allocatedSize),
     datapool:
       disk.poolId === '' ? null : { id: disk.poolId, verbose_name: pool?.name ?? '', type: pool?.type ?? '' },
     domain: { id: domain.id, verbose_name: domain.name },
@@ -75,6 +79,7 @@ export function strayVdiskRecord({ diskId, ownerId }: Attachment, full: boolean)
     status: 'FAILED',
     verbose_name: '',
     size: 0,
+    used: 0,
     datapool: null,
     domain: { id: ownerId, verbose_name: '' },
     hints: 0,

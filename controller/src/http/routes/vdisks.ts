@@ -19,7 +19,7 @@ import { taskAnswers } from '../schemas/task.ts';
 import { AttachedVdiskSchema, DetachedVdiskSchema, VDISK_DETAILS, VdiskSchema } from '../schemas/vdisk.ts';
 
 const tags = ['vdisks'];
-const ORDERINGS = ['verbose_name', 'size', 'status', 'domain', 'datapool'] as const;
+const ORDERINGS = ['verbose_name', 'size', 'used', 'status', 'domain', 'datapool'] as const;
 
 /** Open on purpose: every other parameter is ignored, whatever it holds (specification 4.1, rule 1). */
 const LentDiskBody = Type.Object(

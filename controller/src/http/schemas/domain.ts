@@ -11,7 +11,7 @@ const Vdisk = Type.Object(
     verbose_name: Type.String(),
     target_dev: Type.String(),
     target_bus: Type.String(),
-    size: Type.Integer({ minimum: 0, description: 'bytes allocated on its data pool' }),
+    size: Type.Integer({ minimum: 0, description: 'bytes that the guest sees' }),
   },
   closed,
 );

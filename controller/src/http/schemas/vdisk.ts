@@ -12,7 +12,11 @@ export const VdiskSchema = record('Vdisk', {
     description: 'FAILED: the node of its VM is not reachable',
   }),
   verbose_name: Type.String(),
-  size: Type.Integer({ minimum: 0, description: 'bytes allocated on its data pool' }),
+  size: Type.Integer({ minimum: 0, description: 'bytes that the guest sees' }),
+  used: Type.Integer({
+    minimum: 0,
+    description: 'bytes allocated on its data pool, by all its own layers together',
+  }),
   datapool: nullable(Type.Object({ id: Uuid, verbose_name: Type.String(), type: Type.String() }, closed)),
   domain: Type.Object(
     { id: Uuid, verbose_name: Type.String() },
@@ -20,7 +24,7 @@ export const VdiskSchema = record('Vdisk', {
   ),
   hints: Type.Integer(),
   shareable: Type.Boolean(),
-  virtual_size: Type.Optional(Type.Integer({ minimum: 0, description: 'bytes that the guest sees' })),
+  virtual_size: Type.Optional(Type.Integer({ minimum: 0, description: 'as size' })),
   target_bus: Type.Optional(Type.String()),
   target_dev: Type.Optional(Type.String()),
   driver_type: Type.Optional(Type.String({ description: 'qcow2, raw' })),

@@ -410,6 +410,8 @@ export interface Disk {
   allocatedSize: bigint;
   /** Backing files below the active layer, top to bottom. */
   backingChain: string[];
+  /** Bytes allocated by all layers of its chain that are its own: not by a template's. 0 from agents that do not tell. */
+  usedSize: bigint;
 }
 
 export interface Cdrom {
@@ -2284,6 +2286,7 @@ function createBaseDisk(): Disk {
     virtualSize: 0n,
     allocatedSize: 0n,
     backingChain: [],
+    usedSize: 0n,
   };
 }
 
@@ -2333,6 +2336,12 @@ export const Disk: MessageFns<Disk> = {
     }
     for (const v of message.backingChain) {
       writer.uint32(106).string(v!);
+    }
+    if (message.usedSize !== 0n) {
+      if (BigInt.asUintN(64, message.usedSize) !== message.usedSize) {
+        throw new globalThis.Error("value provided for field message.usedSize of type uint64 too large");
+      }
+      writer.uint32(112).uint64(message.usedSize);
     }
     return writer;
   },
@@ -2454,6 +2463,14 @@ export const Disk: MessageFns<Disk> = {
             message.backingChain.push(reader.string());
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.usedSize = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2513,6 +2530,11 @@ export const Disk: MessageFns<Disk> = {
         : globalThis.Array.isArray(object?.backing_chain)
         ? object.backing_chain.map((e: any) => globalThis.String(e))
         : [],
+      usedSize: isSet(object.usedSize)
+        ? BigInt(object.usedSize)
+        : isSet(object.used_size)
+        ? BigInt(object.used_size)
+        : 0n,
     };
   },
 
@@ -2557,6 +2579,9 @@ export const Disk: MessageFns<Disk> = {
     if (message.backingChain?.length) {
       obj.backingChain = message.backingChain;
     }
+    if (message.usedSize !== 0n) {
+      obj.usedSize = message.usedSize.toString();
+    }
     return obj;
   },
 
@@ -2582,6 +2607,7 @@ export const Disk: MessageFns<Disk> = {
       ? BigInt(object.allocatedSize)
       : 0n;
     message.backingChain = object.backingChain?.map((e) => e) || [];
+    message.usedSize = (object.usedSize !== undefined && object.usedSize !== null) ? BigInt(object.usedSize) : 0n;
     return message;
   },
 };
