@@ -146,7 +146,7 @@ test('each of these stands in the audit, with what it was and how it ended', asy
   expect(ofExec[0]!.request).toEqual({
     emu_cmd: 'guest-exec',
     fargs: { path: 'passwd', arg: ['root'], 'input-data': '[redacted]', env: '[redacted]' },
-    timeout: 5,
+    timeout: 60,
   });
   expect(ofExec.at(-1)!.request).toEqual({ refused_fields: ['emu_cmd', 'fargs', 'other', 'timeout'] });
   expect(JSON.stringify(records)).not.toMatch(new RegExp(`${SECRET}|${ENCODED}`));

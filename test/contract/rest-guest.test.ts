@@ -86,7 +86,7 @@ describe('a command', () => {
         domainId: vm.id,
         command: 'guest-exec',
         argumentsJson: JSON.stringify(fargs),
-        timeoutSeconds: 5,
+        timeoutSeconds: 60,
       },
     ]);
   });

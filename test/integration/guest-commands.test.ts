@@ -37,7 +37,12 @@ describe('programs', () => {
       'err-data': 'err\n',
       exited: true,
     });
-    expect(await sh('kill -9 $$')).toEqual({ signal: 9, 'out-data': '', exited: true });
+    expect(await sh('kill -9 $$')).toEqual({
+      exitcode: 137,
+      signal: 9,
+      'out-data': '',
+      exited: true,
+    });
     expect(await sh('cat', { 'input-data': base64('from outside') })).toMatchObject({
       'out-data': 'from outside',
     });

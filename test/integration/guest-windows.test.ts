@@ -107,6 +107,7 @@ test('a guest without PowerShell runs the program as it is, and its output is no
 test('an exit code of an exception, and output that is no UTF-8', async () => {
   nextProgram({ signal: 0xc0000005, 'out-data': Buffer.from([0x8f, 0xe0, 0xa8]).toString('base64') });
   expect(await lab.run(guest, 'guest-exec', { path: 'cmd.exe' })).toEqual({
+    exitcode: 0xc0000005,
     signal: 0xc0000005,
     'out-data': 'j+Co',
     'out-encoding': 'base64',

@@ -4,11 +4,16 @@ import { untilExited } from './exec.ts';
 import type { ExecTable } from './exec-table.ts';
 import { type Capture, MAX_OUTPUT_BYTES, type ProgramStatus, startProgram } from './programs.ts';
 
+/** Unix has fewer signals than this; codes of Windows' exceptions are far above. */
+const SIGNALLED = 128;
+
 /** What the fields say stands in the specification, 2.6; those after `exited` are there only when they apply. */
 export interface ExecReply {
   exited: boolean;
   pid?: number;
+  /** Always there when it has exited; see {@link exitCodeOf}. */
   exitcode?: number;
+  /** The signal that ended it; on Windows the code of the exception. */
   signal?: number;
   'out-data'?: string;
   'err-data'?: string;
@@ -24,6 +29,7 @@ export interface ExecReply {
  * Starts a program and waits for its end.
  * @param args checked arguments of guest-exec. Output is captured unless `capture-output` is false: the specification's
  *   reply has it without its being asked for
+ * @param timeoutMs from its start on; what the guest takes until it is started comes before
  * @returns with the time over, its pid and that it has not exited
  * @throws VirtkeepError as `guestCommand`; canceled
  */
@@ -53,11 +59,10 @@ export async function execCommand(
     capture: captureOf(args['capture-output']),
     maxOutputBytes: MAX_OUTPUT_BYTES,
   };
-  const endMs = performance.now() + timeoutMs;
   const program = await startProgram(domain, spec, { signal });
   table.add(domain.uuid, program);
   const ask = (limit: AbortSignal) => table.status(domain, program.pid, limit);
-  const status = await untilExited(ask, Math.max(0, endMs - performance.now()), signal);
+  const status = await untilExited(ask, timeoutMs, signal);
   if (!status.exited) return { pid: program.pid, exited: false };
   return replyOf(status);
 }
@@ -83,7 +88,7 @@ export function replyOf(status: ProgramStatus): ExecReply {
   const out = textOf(status.out, status.outTruncated);
   const err = textOf(status.err, status.errTruncated);
   return {
-    ...(status.exitCode === undefined ? {} : { exitcode: status.exitCode }),
+    exitcode: exitCodeOf(status),
     ...(status.signal === undefined ? {} : { signal: status.signal }),
     'out-data': out.data,
     ...(err.data === '' ? {} : { 'err-data': err.data }),
@@ -93,6 +98,16 @@ export function replyOf(status: ProgramStatus): ExecReply {
     ...(status.outTruncated ? { 'out-truncated': true as const } : {}),
     ...(status.errTruncated ? { 'err-truncated': true as const } : {}),
   };
+}
+
+/**
+ * A program that a signal ended has the code that a shell gives it, one that an exception of Windows ended that exception's;
+ * -1 when the guest tells neither.
+ */
+function exitCodeOf({ exitCode, signal }: ProgramStatus): number {
+  if (exitCode !== undefined) return exitCode;
+  if (signal === undefined) return -1;
+  return signal > 0 && signal < SIGNALLED ? SIGNALLED + signal : signal;
 }
 
 /** UTF-8 without NUL is text. A cut may have gone through a character: its rest is dropped. */

@@ -1,13 +1,15 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import type { Domain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { untilExited } from './exec.ts';
-import { replyOf } from './exec-command.ts';
+import { execCommand, replyOf } from './exec-command.ts';
 import { ExecTable } from './exec-table.ts';
 import { type ProgramStatus, statusOf } from './programs.ts';
 
 const signal = new AbortController().signal;
 const base64 = (text: string | Buffer) => Buffer.from(text).toString('base64');
+const END = { exited: true, exitcode: 1, 'out-data': base64('o') };
 const CAPTURED = { capturedBytes: 10, isDropped: false };
 
 /** A domain whose agent answers guest-exec-status with these, one after the other. */
@@ -71,17 +73,40 @@ describe('the reply', () => {
     expect(replyOf(ended(Buffer.from('a😀').subarray(0, 4), true))).toMatchObject({ 'out-data': 'a' });
   });
 
-  test('of a signal has no exit code', () => {
-    const status = { ...ended(Buffer.alloc(0)), exitCode: undefined, signal: 9 } as unknown as ProgramStatus;
-    expect(replyOf(status)).toEqual({ signal: 9, 'out-data': '', exited: true });
+  test.each([
+    [{ signal: 9 }, { exitcode: 137, signal: 9 }],
+    // of Windows: the code of an exception
+    [{ signal: 0xc0000005 }, { exitcode: 0xc0000005, signal: 0xc0000005 }],
+    [{ exitCode: 3 }, { exitcode: 3 }],
+    [{}, { exitcode: -1 }],
+  ])('of %j has an exit code in any case', (how, told) => {
+    const { exitCode: _, ...rest } = ended(Buffer.alloc(0));
+    expect(replyOf({ ...rest, ...how })).toEqual({ ...told, 'out-data': '', exited: true });
   });
+});
+
+test('the time for a program begins when it was started, not when it was asked for', async () => {
+  let startedMs = 0;
+  const domain = {
+    uuid: 'vm',
+    name: 'vm',
+    agentCommand: async (request: string) => {
+      const { execute } = JSON.parse(request) as { execute: string };
+      if (execute === 'guest-get-osinfo') await sleep(150);
+      if (execute === 'guest-exec') startedMs = performance.now();
+      const isOver = performance.now() - startedMs > 100;
+      if (execute === 'guest-exec-status')
+        return JSON.stringify({ return: isOver ? END : { exited: false } });
+      return JSON.stringify({ return: { pid: 7 } });
+    },
+  } as unknown as Domain;
+  const reply = await execCommand(new ExecTable(), domain, { path: 'sleep' }, 140, signal);
+  expect(reply).toEqual({ exitcode: 1, 'out-data': 'o', exited: true });
 });
 
 describe('what is kept of programs', () => {
   const ID = '11111111-2222-4333-8444-555555555555';
   const program = (pid: number) => ({ pid, ...CAPTURED });
-  const END = { exited: true, exitcode: 1, 'out-data': base64('o') };
-
   test('the end, which the agent tells once, for ten minutes', async () => {
     let nowMs = 0;
     const table = new ExecTable(() => nowMs);

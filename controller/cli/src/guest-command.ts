@@ -2,7 +2,7 @@ import type { Client, Json } from './client.ts';
 
 /**
  * Runs a command of a guest's agent.
- * @param timeout seconds, 1–600; 5 when absent
+ * @param timeout seconds, 1–600; 60 when absent
  * @throws CliError
  */
 export async function guestCommand<T>(

@@ -89,7 +89,7 @@ export const GuestCommandAnswer = Type.Unsafe<Record<string, unknown>>({
   maxProperties: 1,
   additionalProperties: true,
   description:
-    'One key, the name of the command; its value is the result. guest-exec: exitcode (or signal), out-data, exited, and where they apply err-data, pid, out-encoding and err-encoding (base64), out-truncated, err-truncated. guest-get-time: nanoseconds, a 64-bit integer.',
+    'One key, the name of the command; its value is the result. guest-exec: exitcode (128 + n after a signal n), out-data, exited, and where they apply signal, err-data, pid, out-encoding and err-encoding (base64), out-truncated, err-truncated. guest-get-time: nanoseconds, a 64-bit integer.',
 });
 
 export const SshKeysSchema = record('SshKeys', {
