@@ -460,6 +460,17 @@ describe('operations', () => {
     expect(await act(['ssh-key', 'list', 'web'])).toBe(`${KEY}\n${KEY}2\n`);
   });
 
+  test('what a preparation can do is listed', async () => {
+    result = {
+      operations: [
+        { name: 'logfiles', default: true, description: 'Remove many log files' },
+        { name: 'ca-certificates', default: false, description: 'Remove CA certificates' },
+      ],
+    };
+    const text = 'logfiles\t*\tRemove many log files\nca-certificates\t\tRemove CA certificates\n';
+    expect(await act(['prepare-operations', 'web'])).toBe(text);
+  });
+
   test('what a guest says does nothing to a terminal', async () => {
     const evil = 'a\u001b]0;x\u0007\u009b31mb';
     result = { qemu_state: true, hostname: evil, ipv4: [evil], ipv6: [], users: [], file_systems: [] };

@@ -30,6 +30,7 @@ import {
   type GuestCommand,
   GuestServiceDefinition,
   type GuestServiceImplementation,
+  type Preparation,
   type RunGuestCommandRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import {
@@ -106,6 +107,8 @@ export class FakeAgent {
   toldOperation: (id: string) => Promise<Operation> | Operation = id => this.#operation(id);
   /** What the agents in all guests offer. */
   guestCommands: GuestCommand[] = [];
+  /** What its virt-sysprep can do. */
+  preparations: Preparation[] = [];
   /** Runs a guest's command; its value as JSON. */
   runGuestCommand: (request: RunGuestCommandRequest, signal: AbortSignal) => Promise<string> = async () =>
     '{}';
@@ -549,6 +552,7 @@ export class FakeAgent {
       removeSshKeys: start('remove_ssh_keys'),
       sysprep: start('sysprep'),
       prepare: start('prepare'),
+      listPreparations: async () => ({ operations: this.preparations }),
       attachTools: start('attach_guest_tools'),
       detachTools: start('detach_guest_tools'),
     };

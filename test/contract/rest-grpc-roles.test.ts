@@ -29,6 +29,7 @@ const SAME: Record<string, string> = {
   'GuestService/LeaveDirectory': `POST ${GUEST}/rm-from-ad/`,
   'GuestService/ListCommands': `GET ${GUEST}/available-guest-cmds/`,
   'GuestService/ListSshKeys': `GET ${GUEST}/ssh-keys/?ssh_user=root`,
+  'GuestService/ListPreparations': `GET ${GUEST}/prepare-operations/`,
   'GuestService/Prepare': `POST ${GUEST}/prepare/`,
   'GuestService/RemoveSshKeys': `POST ${GUEST}/ssh-keys/remove/`,
   'GuestService/RunCommand': `POST ${GUEST}/guest-command/`,

@@ -264,3 +264,14 @@ test('the SSH keys of a user are listed', async () => {
   expect((await list('')).body).toEqual({ ssh_user: 'root', keys: [KEY] });
   expect((await list('?ssh_user=')).body.errors[0]).toMatchObject({ field: 'ssh_user' });
 });
+
+test('what a preparation can do is a call of its own', async () => {
+  const operations = [
+    { name: 'logfiles', default: true, description: 'Remove many log files' },
+    { name: 'ca-certificates', default: false, description: 'Remove CA certificates in the guest' },
+  ];
+  agent.preparations = operations;
+  const list = (id: string) => rest.call('GET', `/api/domains/${id}/prepare-operations/`, { as: 'operator' });
+  expect(await list(vm.id)).toMatchObject({ status: 200, body: { operations } });
+  expect((await list(randomUUID())).body.errors[0]).toMatchObject({ msg_key: 'domain_not_found' });
+});

@@ -96,6 +96,7 @@ const TABLE: Record<string, string> = {
   'POST /api/domains/{id}/rm-from-ad/': 'AO',
   'POST /api/domains/{id}/sysprep/': 'AO',
   'POST /api/domains/{id}/prepare/': 'AO',
+  'GET /api/domains/{id}/prepare-operations/': 'AO',
   'POST /api/domains/{id}/attach-guest-tools-iso/': 'AO',
   'POST /api/domains/{id}/detach-guest-tools-iso/': 'AO',
   // backups

@@ -25,6 +25,7 @@ export class GuestLab {
       inventory: lab.inventory,
       guests: this.guests,
       workflows: lab.workflows,
+      guestOperations: { forceTcg: true, log: lab.workflows.log },
     });
   }
 

@@ -10,12 +10,15 @@ import type { CallContext } from 'nice-grpc-common';
 import { type Guests, listSshKeys, offeredCommands } from '../guest/index.ts';
 import type { Inventory } from '../inventory/index.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import type { GuestOperations } from '../workflows/guest/domain.ts';
+import { knownPreparations } from '../workflows/guest/prepare.ts';
 import { requireUuid } from './fields.ts';
 
 export interface GuestServiceOptions {
   inventory: Inventory;
   guests: Guests;
   workflows: Pick<WorkflowDependencies, 'libvirt'>;
+  guestOperations: Pick<GuestOperations, 'forceTcg' | 'log'>;
 }
 
 const DEFAULT_TIMEOUT_SECONDS = 5;
@@ -28,7 +31,7 @@ const MAX_LEVELS = 32;
 /** The methods that ask a guest; those that start operations stand in guest-operations. */
 export type GuestQueries = Pick<
   GuestServiceImplementation,
-  'listCommands' | 'runCommand' | 'getInfo' | 'listSshKeys'
+  'listCommands' | 'runCommand' | 'getInfo' | 'listSshKeys' | 'listPreparations'
 >;
 
 /** `GuestService`; what its methods promise stands in the proto. */
@@ -44,6 +47,11 @@ export function guestService(options: GuestServiceOptions): GuestQueries {
       const domain = await domainOf(options, domainId);
       if (refresh) await guests.refresh(domain, signal);
       return guests.info(domainId) ?? NOTHING_TOLD;
+    },
+    listPreparations: async ({ domainId }, { signal }) => {
+      const { name } = await domainOf(options, domainId);
+      const { forceTcg, log } = options.guestOperations;
+      return { operations: await knownPreparations({ domain: name ?? domainId, signal, forceTcg, log }) };
     },
     listSshKeys: async ({ domainId, user }, { signal }) => {
       if (!/^[^\s:/\0]+$/.test(user) || user.length > MAX_USER_NAME || user.startsWith('-')) {

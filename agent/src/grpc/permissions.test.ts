@@ -53,6 +53,7 @@ const MATRIX = `
   GuestService.ListCommands                                operator controller
   GuestService.ListSshKeys                                 operator controller
   GuestService.Prepare                                     operator controller
+  GuestService.ListPreparations                            operator controller
   GuestService.RemoveSshKeys                               operator controller
   GuestService.RunCommand {"command":"guest-exec"}         operator controller
   GuestService.RunCommand {"command":"guest-file-read"}    operator controller

@@ -94,6 +94,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     RemoveSshKeys: 'guest.execute',
     Sysprep: 'guest.execute',
     Prepare: 'guest.execute',
+    ListPreparations: 'guest.execute',
     AttachTools: 'guest.execute',
     DetachTools: 'guest.execute',
   },

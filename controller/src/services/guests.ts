@@ -1,6 +1,7 @@
 /** Asking guests through their agents: single commands and what they tell of themselves. Each answers at once, without a task. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { isDeeperThan, parseExact } from '@virtkeep/shared/exact-json';
+import type { Preparation } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import { guestPermission } from '@virtkeep/shared/guest-classes';
 import type { AgentClients } from '../agents/clients.ts';
 import type { NodeLinks } from '../agents/links.ts';
@@ -101,6 +102,18 @@ export class GuestService {
       (clients, options) => clients.guests.listSshKeys({ domainId: id, user }, options),
     );
     return keys;
+  }
+
+  /**
+   * What can be done offline to prepare this VM's disk: its node's tools offer it.
+   * @throws domain_not_found, node_unreachable, guestfs_failed, and what the node answers
+   */
+  async preparations(id: string, signal: AbortSignal): Promise<Preparation[]> {
+    const { operations } = await this.#ask(
+      { id, command: 'prepare', seconds: ASK_TIMEOUT_S, signal },
+      (clients, options) => clients.guests.listPreparations({ domainId: id }, options),
+    );
+    return operations;
   }
 
   /** A call to the guest's node, ended by the node's answer, its own time limit, the asker's leaving or the controller's end. */

@@ -2,7 +2,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Workflow } from '../context.ts';
 import { type GuestOperations, inDomain, type OwnDisk, requireOff } from './domain.ts';
-import { runGuestfs } from './guestfs.ts';
+import { type GuestfsOptions, runGuestfs } from './guestfs.ts';
 import { changeOffline } from './offline.ts';
 
 export interface PrepareRequest {
@@ -17,7 +17,9 @@ export interface PrepareRequest {
 
 interface KnownOperation {
   name: string;
-  isDefault: boolean;
+  /** Done when none are named. */
+  default: boolean;
+  description: string;
 }
 
 /** They take arguments that nobody can give here. */
@@ -32,7 +34,7 @@ export function prepare(operations: GuestOperations, request: PrepareRequest): W
         const { config, disks } = await requireOff(operations, domain, action, context.signal);
         const { forceTcg, log } = operations;
         const options = { domain: config.name, signal: context.signal, forceTcg, log };
-        const known = operationsIn(await runGuestfs('virt-sysprep', ['--list-operations'], options));
+        const known = await knownPreparations(options);
         const chosen = chosenOperations(request.operations, known);
         return { name: config.name, disk: bootDisk(disks, request.bootDiskId), chosen };
       });
@@ -45,6 +47,11 @@ export function prepare(operations: GuestOperations, request: PrepareRequest): W
     });
 }
 
+/** What can be done on this node. @throws VirtkeepError guestfs_failed, timed_out, or the signal's reason */
+export async function knownPreparations(options: GuestfsOptions): Promise<KnownOperation[]> {
+  return operationsIn(await runGuestfs('virt-sysprep', ['--list-operations'], options));
+}
+
 function bootDisk(disks: OwnDisk[], id: string): OwnDisk {
   const found = id === '' ? disks[0] : disks.find(disk => disk.id === id);
   if (found) return found;
@@ -54,14 +61,15 @@ function bootDisk(disks: OwnDisk[], id: string): OwnDisk {
 /** Reads `virt-sysprep --list-operations`: a name, an asterisk for those done by default, an explanation. */
 export function operationsIn(text: string): KnownOperation[] {
   return text.split('\n').flatMap(line => {
-    const [, name, mark] = /^([a-z][a-z0-9-]*)\s+(\*)?/.exec(line) ?? [];
-    return name === undefined || NEED_ARGUMENTS.has(name) ? [] : [{ name, isDefault: mark === '*' }];
+    const [, name, mark, description = ''] = /^([a-z][a-z0-9-]*)\s+(\*)?\s*(.*)/.exec(line) ?? [];
+    if (name === undefined || NEED_ARGUMENTS.has(name)) return [];
+    return [{ name, default: mark === '*', description: description.trim() }];
   });
 }
 
 /** @throws VirtkeepError invalid_field that names an operation there is not */
 export function chosenOperations(wanted: readonly string[], known: readonly KnownOperation[]): string[] {
-  if (wanted.length === 0) return known.filter(({ isDefault }) => isDefault).map(({ name }) => name);
+  if (wanted.length === 0) return known.filter(operation => operation.default).map(({ name }) => name);
   const unknown = wanted.find(name => !known.some(operation => operation.name === name));
   if (unknown !== undefined) {
     const names = known.map(({ name }) => name).join(', ');

@@ -6,7 +6,7 @@ import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { runAction } from '../follow.ts';
 import { type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
-import { bytes, clean, print, printFields, printJson } from '../output.ts';
+import { bytes, clean, print, printFields, printJson, printTable } from '../output.ts';
 import { askPassword, warnOfPlainHttp } from '../prompt.ts';
 import { type Named, resolve } from '../resolve.ts';
 import { loadSession } from '../session.ts';
@@ -250,6 +250,24 @@ function addPreparation(vms: Command): void {
         result => `Sysprep is done (${result.action})`,
       ),
     );
+  vms
+    .command('prepare-operations <vm>')
+    .description('what prepare can do; an asterisk marks what it does by default')
+    .action(async (vm: string, _options, command: Command) => {
+      const { operations } = await withClient(async client => {
+        const { id } = await resolve(client, 'domains', vm);
+        return client.get<{ operations: Json[] }>(`/api/domains/${id}/prepare-operations/`);
+      });
+      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(operations);
+      printTable(
+        ['NAME', 'DEFAULT', 'DESCRIPTION'],
+        operations.map(({ name, default: isDefault, description }) => [
+          name,
+          isDefault ? '*' : '',
+          description,
+        ]),
+      );
+    });
   withLayerOptions(vms.command('prepare <vm>'))
     .description('prepare the disk of a Linux guest that is off to become a template')
     .option('--disk <id>', 'the disk with the system; else the first')

@@ -13,6 +13,7 @@ import {
   GuestCommandAnswer,
   GuestCommandBody,
   GuestInfoSchema,
+  PreparationsSchema,
   SshKeysSchema,
   SshUser,
 } from '../schemas/guest.ts';
@@ -25,6 +26,7 @@ const Flag = oneOf(['', 'true', 'false', '1', '0'] as const, { description: 'ask
 export const guestRoutes: RouteModule = (app, services) => {
   commandRoutes(app, services);
   readRoutes(app, services);
+  preparationsRoute(app, services);
 };
 
 function commandRoutes(app: App, services: Services): void {
@@ -115,6 +117,25 @@ function readRoutes(app: App, services: Services): void {
       const { ssh_user = 'root' } = request.query;
       return { ssh_user, keys: await services.guests.sshKeys(request.params.id, ssh_user, hungUp(reply)) };
     },
+  );
+}
+
+function preparationsRoute(app: App, services: Services): void {
+  app.get(
+    '/api/domains/:id/prepare-operations/',
+    {
+      config: { access: 'guest.execute' },
+      schema: {
+        tags,
+        summary: 'The operations that the offline preparation of a Linux guest can do',
+        params: IdParams,
+        querystring: AsyncQuery,
+        response: { 200: ref(PreparationsSchema) },
+      },
+    },
+    async (request, reply) => ({
+      operations: await services.guests.preparations(request.params.id, hungUp(reply)),
+    }),
   );
 }
 

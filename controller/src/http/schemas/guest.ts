@@ -126,6 +126,19 @@ export const SysprepRunSchema = record('SysprepRun', { action: Type.String() });
 
 export const GuestPreparedSchema = record('GuestPrepared', { operations: Type.Array(Type.String()) });
 
+export const PreparationsSchema = record('GuestPreparations', {
+  operations: Type.Array(
+    Type.Object(
+      {
+        name: Type.String({ description: 'of virt-sysprep, as prepare takes it' }),
+        default: Type.Boolean({ description: 'done when prepare names no operations' }),
+        description: Type.String(),
+      },
+      closed,
+    ),
+  ),
+});
+
 export const GuestToolsSchema = record('GuestTools', {
   target_dev: Type.String(),
   path: Type.Optional(Type.String({ description: 'of the image, on the node' })),

@@ -16,6 +16,7 @@ import {
   GuestPreparedSchema,
   GuestToolsSchema,
   HostnameSetSchema,
+  PreparationsSchema,
   SshKeysSchema,
   SysprepRunSchema,
 } from './guest.ts';
@@ -60,6 +61,7 @@ const SCHEMAS: readonly TSchema[] = [
   DirectoryLeftSchema,
   SysprepRunSchema,
   GuestPreparedSchema,
+  PreparationsSchema,
   GuestToolsSchema,
 ];
 

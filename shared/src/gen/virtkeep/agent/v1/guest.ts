@@ -127,6 +127,22 @@ export interface PrepareRequest {
   allowNetworkLayers: boolean;
 }
 
+export interface ListPreparationsRequest {
+  domainId: string;
+}
+
+export interface Preparation {
+  /** Of virt-sysprep. */
+  name: string;
+  /** Done when Prepare names no operations. */
+  default: boolean;
+  description: string;
+}
+
+export interface ListPreparationsResponse {
+  operations: Preparation[];
+}
+
 export interface GuestToolsRequest {
   operationId: string;
   domainId: string;
@@ -1809,6 +1825,251 @@ export const PrepareRequest: MessageFns<PrepareRequest> = {
   },
 };
 
+function createBaseListPreparationsRequest(): ListPreparationsRequest {
+  return { domainId: "" };
+}
+
+export const ListPreparationsRequest: MessageFns<ListPreparationsRequest> = {
+  encode(message: ListPreparationsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.domainId !== "") {
+      writer.uint32(10).string(message.domainId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListPreparationsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListPreparationsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ListPreparationsRequest {
+    return {
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+    };
+  },
+
+  toJSON(message: ListPreparationsRequest): unknown {
+    const obj: any = {};
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ListPreparationsRequest>): ListPreparationsRequest {
+    return ListPreparationsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListPreparationsRequest>): ListPreparationsRequest {
+    const message = createBaseListPreparationsRequest();
+    message.domainId = object.domainId ?? "";
+    return message;
+  },
+};
+
+function createBasePreparation(): Preparation {
+  return { name: "", default: false, description: "" };
+}
+
+export const Preparation: MessageFns<Preparation> = {
+  encode(message: Preparation, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.default !== false) {
+      writer.uint32(16).bool(message.default);
+    }
+    if (message.description !== "") {
+      writer.uint32(26).string(message.description);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Preparation {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePreparation();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.default = reader.bool();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.description = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): Preparation {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      default: isSet(object.default) ? globalThis.Boolean(object.default) : false,
+      description: isSet(object.description) ? globalThis.String(object.description) : "",
+    };
+  },
+
+  toJSON(message: Preparation): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.default !== false) {
+      obj.default = message.default;
+    }
+    if (message.description !== "") {
+      obj.description = message.description;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<Preparation>): Preparation {
+    return Preparation.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Preparation>): Preparation {
+    const message = createBasePreparation();
+    message.name = object.name ?? "";
+    message.default = object.default ?? false;
+    message.description = object.description ?? "";
+    return message;
+  },
+};
+
+function createBaseListPreparationsResponse(): ListPreparationsResponse {
+  return { operations: [] };
+}
+
+export const ListPreparationsResponse: MessageFns<ListPreparationsResponse> = {
+  encode(message: ListPreparationsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.operations) {
+      Preparation.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListPreparationsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListPreparationsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operations.push(Preparation.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ListPreparationsResponse {
+    return {
+      operations: globalThis.Array.isArray(object?.operations)
+        ? object.operations.map((e: any) => Preparation.fromJSON(e))
+        : [],
+    };
+  },
+
+  toJSON(message: ListPreparationsResponse): unknown {
+    const obj: any = {};
+    if (message.operations?.length) {
+      obj.operations = message.operations.map((e) => Preparation.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ListPreparationsResponse>): ListPreparationsResponse {
+    return ListPreparationsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListPreparationsResponse>): ListPreparationsResponse {
+    const message = createBaseListPreparationsResponse();
+    message.operations = object.operations?.map((e) => Preparation.fromPartial(e)) || [];
+    return message;
+  },
+};
+
 function createBaseGuestToolsRequest(): GuestToolsRequest {
   return { operationId: "", domainId: "" };
 }
@@ -2012,6 +2273,15 @@ export const GuestServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /** The operations that Prepare can do on this node. */
+    listPreparations: {
+      name: "ListPreparations",
+      requestType: ListPreparationsRequest as typeof ListPreparationsRequest,
+      requestStream: false,
+      responseType: ListPreparationsResponse as typeof ListPreparationsResponse,
+      responseStream: false,
+      options: {},
+    },
     /** Starts the mounting of the configured guest tools image. Result: {"target_dev","path"}. */
     attachTools: {
       name: "AttachTools",
@@ -2070,6 +2340,11 @@ export interface GuestServiceImplementation<CallContextExt = {}> {
   sysprep(request: SysprepRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** Starts the offline preparation of a Linux guest. Result: {"operations":[…]}. */
   prepare(request: PrepareRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /** The operations that Prepare can do on this node. */
+  listPreparations(
+    request: ListPreparationsRequest,
+    context: CallContext & CallContextExt,
+  ): Promise<DeepPartial<ListPreparationsResponse>>;
   /** Starts the mounting of the configured guest tools image. Result: {"target_dev","path"}. */
   attachTools(request: GuestToolsRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** Starts the unmounting. Result: {"target_dev"}. */
@@ -2113,6 +2388,11 @@ export interface GuestServiceClient<CallOptionsExt = {}> {
   sysprep(request: DeepPartial<SysprepRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** Starts the offline preparation of a Linux guest. Result: {"operations":[…]}. */
   prepare(request: DeepPartial<PrepareRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
+  /** The operations that Prepare can do on this node. */
+  listPreparations(
+    request: DeepPartial<ListPreparationsRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): Promise<ListPreparationsResponse>;
   /** Starts the mounting of the configured guest tools image. Result: {"target_dev","path"}. */
   attachTools(request: DeepPartial<GuestToolsRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** Starts the unmounting. Result: {"target_dev"}. */
