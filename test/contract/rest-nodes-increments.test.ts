@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FakeAgent, StartedCall } from './fake-agent.ts';
@@ -160,6 +161,23 @@ describe('extending a chosen backup', () => {
     });
     expect(after.states.map((state: { number: number }) => state.number)).toEqual([1, 2]);
     expect((await rest.call('GET', `/api/tasks/${started.taskId}/response/`)).body.response.id).toBe(id);
+  });
+
+  test('leaves its information there, and has it read anew', async () => {
+    const id = await archive();
+    const shows = (size: bigint) => {
+      const disks = [{ id: 'd', targetDev: 'vda', size }];
+      agent.show = ShowBackupResponse.fromPartial({ configuration: { memoryCount: 256n, disks } });
+    };
+    const stored = async () => (await fileOf(id)).information?.sizes.stored;
+    shows(4n);
+    await rest.call('POST', '/api/domains/show-backup/', { body: { file: id } });
+    shows(9n);
+    await finish(await start({ backup: id }), id);
+    expect(await stored()).toBe(9);
+    agent.show = undefined; // it cannot be read now: what is known stays
+    await finish(await start({ backup: id }), id);
+    expect(await stored()).toBe(9);
   });
 
   test.each(['FAILED', 'CANCELED'])('that ends %s leaves it as it was', async outcome => {

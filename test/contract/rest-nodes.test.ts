@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Role } from '@virtkeep/shared/permissions';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import {
@@ -281,6 +282,11 @@ describe('domains', () => {
     agent.setDomain({ id: domain.id, powerState: PowerState.OFF });
     agent.succeed(agent.calls.at(-1)!.request.operationId);
     expect((await answer).body).toMatchObject({ id: domain.id, user_power_state: 1 });
+    const task = agent.calls.findLast(call => call.request.domainId === domain.id)!.request.operationId;
+    const permissions = async (as: Role) =>
+      (await rest.call('GET', `/api/tasks/${task}/response/`, { as })).body.response.permissions;
+    expect(await permissions('operator')).toMatchObject({ start: true, backup: true });
+    expect(await permissions('auditor')).toMatchObject({ start: false, backup: false });
   });
 
   test("a refusal of the node is the answer's error, and the task has failed", async () => {

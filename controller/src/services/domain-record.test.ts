@@ -119,3 +119,28 @@ test('what only the node knows is undefined while it is away', () => {
   });
   expect(domainRecord(entry, context())).toMatchObject({ status: 'ACTIVE', user_power_state: 3 });
 });
+
+describe('the operating system', () => {
+  const told = (part: Partial<Domain>) => {
+    const record = domainRecord({ domain: domain(part), nodeId: 'n', conflict: null } as never, context());
+    return [record.os_type, record.os_version];
+  };
+  const guest = (id: string, versionId: string) => ({ guestInfo: { os: { id, versionId } } }) as never;
+
+  test('is what the definition says', () => {
+    const defined = { osType: 'Linux', osVersion: 'debian/12' };
+    expect(told({ ...defined, ...(guest('mswindows', '10') as object) })).toEqual(['Linux', 'debian/12']);
+  });
+
+  test.each([
+    ['debian', '12', 'Linux', 'debian/12'],
+    ['arch', '', 'Linux', 'arch'],
+    ['mswindows', '2019', 'Windows', 'win/2019'],
+    ['freebsd', '14.1', 'Other', 'freebsd/14.1'],
+    ['', '', 'Other', ''],
+  ])('else what the guest tells: %s %s', (id, versionId, type, version) => {
+    expect(told({ osType: 'Other', ...(guest(id, versionId) as object) })).toEqual([type, version]);
+  });
+
+  test('is unknown while nobody told', () => expect(told({ osType: 'Other' })).toEqual(['Other', '']));
+});

@@ -7,7 +7,7 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../auth/principal.ts';
-import { type GuestInfoRecord, guestInfoRecord, guestUtils } from './guest-record.ts';
+import { type GuestInfoRecord, guestInfoRecord, guestOs, guestUtils } from './guest-record.ts';
 import type { DomainEntry } from './inventory.ts';
 import { powerNumber } from './inventory-store.ts';
 
@@ -87,8 +87,7 @@ export function shortDomainRecord(entry: DomainEntry, context: DomainContext): D
     thin: domain.parentId !== '',
     memory_count: Number(domain.memoryCount),
     cpu_count: domain.cpuCount,
-    os_type: domain.osType || 'Other',
-    os_version: domain.osVersion,
+    ...guestOs(domain),
     guest_utils: guestUtils(domain, node.connected, domain.powerState === PowerState.RUNNING),
     vdisks_count: domain.disks.length,
     tags: [],

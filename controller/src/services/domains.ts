@@ -74,6 +74,16 @@ export class DomainService {
     return this.#inventory.domains.has(id) ? this.get(id, viewer) : undefined;
   }
 
+  /** The result of a task, for whoever reads it: a VM's record tells what they may do with it now. */
+  seenBy(result: unknown, viewer: Principal): unknown {
+    if (!isDomainRecord(result)) return result;
+    const now = this.find(result.id, viewer)?.permissions ?? {};
+    const permissions = Object.fromEntries(
+      Object.keys(result.permissions).map(action => [action, now[action] ?? false]),
+    );
+    return { ...result, permissions };
+  }
+
   /** The text people gave it, kept in the domain's own metadata. @throws domain_not_found, node_unreachable. */
   async update(id: string, changes: { description?: string }): Promise<void> {
     const { nodeId } = this.#inventory.oneDomain(id);
@@ -186,4 +196,8 @@ function matches({ domain, nodeId }: DomainEntry, record: DomainRecord, filter: 
     same(filter.with_vdisks, domain.disks.length > 0) &&
     (filter.datapool === undefined || domain.disks.some(disk => disk.poolId === filter.datapool))
   );
+}
+
+function isDomainRecord(result: unknown): result is DomainRecord {
+  return (result as { entity_type?: unknown } | null)?.entity_type === 'domain';
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { FileRow } from '../store/schema.ts';
 import { detailsOf, fileRecord, rowOfFile, unpublishedPath } from './file-record.ts';
 
 const NOW = '2026-01-02T03:04:05.000Z';
@@ -20,6 +21,23 @@ describe('a file seen on its pool', () => {
     const before = { ...rowOfFile(file(), undefined, undefined, NOW), protected: 1, description: 'mine' };
     const after = rowOfFile(file({ size: 20n }), before, undefined, NOW);
     expect(after).toMatchObject({ protected: 1, description: 'mine', size: 20, status: 'ACTIVE' });
+  });
+
+  test('keeps its information while it is the same archive, and holds all that it held', () => {
+    const states = (...names: string[]) => names.map((name, index) => ({ number: index + 1, name }));
+    const at = (part: Partial<BackupFile>, before?: FileRow) =>
+      rowOfFile(file({ archiveId: 'a', ...part }), before, undefined, NOW);
+    const first = at({ states: states('s1') } as never);
+    const information = { memory_count: 7 };
+    const details = { ...detailsOf(first), information, shown: { xml: 'x' } };
+    const before = { ...first, record_json: JSON.stringify(details) };
+    const kept = (part: object) => detailsOf(at({ size: 20n, ...part }, before)).information;
+    expect(kept({ states: states('s1', 's2') })).toEqual(information);
+    expect(kept({ states: states('s1'), path: '/p/backups/a.tar.zst' })).toEqual(information);
+    expect(kept({ damage: 'somebody writes it', archiveId: '' })).toEqual(information);
+    expect(kept({ states: states('other', 's2') })).toBeNull();
+    expect(kept({ states: [] })).toBeNull();
+    expect(kept({ archiveId: 'b', states: states('s1', 's2') })).toBeNull();
   });
 
   test('stays damaged after a failed verification until it changes', () => {

@@ -254,8 +254,8 @@ function knownContent(row: FileRow): Content {
 
 /**
  * The row of a file that was seen on a pool. What only the controller knows (protection, description, verification,
- * information) is kept from the row it had, unless the file itself has changed since; of a file that could not be read
- * everything that was known.
+ * information) is kept from the row it had, unless the file itself has changed since; information also of one that was
+ * extended or converted, until it is read anew; of a file that could not be read everything that was known.
  */
 export function rowOfFile(
   file: BackupFile,
@@ -269,14 +269,15 @@ export function rowOfFile(
   const { told, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
   const hashed = unread ? kept!.hash_sum !== null : file.hashed;
   const failedVerification = same && (kept?.failed_verification ?? false);
+  const isKnown = same || unread || goesOn(before, file);
   const details: FileDetails = {
     ...told,
     hash_sum: hashSum(hashed, same ? (kept?.hash_sum ?? null) : null),
     damage: file.damage || (failedVerification ? (kept?.damage ?? '') : ''),
     failed_verification: failedVerification,
     work: null,
-    information: same ? (kept?.information ?? null) : null,
-    shown: same ? (kept?.shown ?? null) : null,
+    information: isKnown ? (kept?.information ?? null) : null,
+    shown: isKnown ? (kept?.shown ?? null) : null,
   };
   const row: FileRow = {
     id: file.id,
@@ -296,6 +297,17 @@ export function rowOfFile(
     modified: now,
   };
   return { ...row, can_be_incremental: Number(extendable(row, domain)) };
+}
+
+/** It is the archive that it was, and holds all states that it held: it was extended or converted. */
+function goesOn(before: FileRow | undefined, file: BackupFile): boolean {
+  if (before === undefined) return false;
+  const { archive_id: archiveId, states } = detailsOf(before);
+  return (
+    states.length > 0 &&
+    (archiveId || before.id) === (file.archiveId || file.id) &&
+    states.every(({ name }, index) => name === file.states[index]?.name)
+  );
 }
 
 /** Hashes are recorded, and were not compared yet. */

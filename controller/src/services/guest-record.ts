@@ -62,6 +62,26 @@ function osRecord(os: NonNullable<GuestInfo['os']>) {
   };
 }
 
+/** Systems whose guest agent says its name and that run no Linux. */
+const OTHER_SYSTEMS = /bsd|dragonfly|solaris|sunos|darwin|macos|haiku/i;
+
+/** The operating system by the definition; by what the guest told, in the same words, when the definition does not say. */
+export function guestOs({
+  osType,
+  osVersion,
+  guestInfo,
+}: Pick<Domain, 'osType' | 'osVersion' | 'guestInfo'>): { os_type: string; os_version: string } {
+  const { id = '', versionId = '' } = guestInfo?.os ?? {};
+  const isDefined = osVersion !== '' || !['', 'Other'].includes(osType);
+  if (isDefined || id === '') return { os_type: osType || 'Other', os_version: osVersion };
+  const isWindows = id === 'mswindows';
+  const name = isWindows ? 'win' : id;
+  return {
+    os_type: isWindows ? 'Windows' : OTHER_SYSTEMS.test(id) ? 'Other' : 'Linux',
+    os_version: versionId === '' ? name : `${name}/${versionId}`,
+  };
+}
+
 /** `guest_utils` of the domain record. Addresses of a guest that does not run would mislead. */
 export function guestUtils(
   { agentState, guestInfo: info }: Pick<Domain, 'agentState' | 'guestInfo'>,

@@ -15,6 +15,9 @@ import type { TaskState } from './tasks.ts';
 /** Reading a whole compressed archive of another make can take long. */
 const SHOW_TIMEOUT_MS = 600_000;
 
+/** Whoever waits for a backup waits for this, too; what was read before stays when it takes longer. */
+const REREAD_TIMEOUT_MS = 10_000;
+
 export class LibraryService {
   readonly #catalogue: Catalogue;
   readonly #inventory: Inventory;
@@ -82,6 +85,13 @@ export class LibraryService {
       shown.warnings.push({ key: 'not_current', text: `${error.message} This is what was read last.` });
       return { file: this.record(row), shown };
     }
+  }
+
+  /** Reads the information of a file that has changed, when it was known before. @throws what the node answers */
+  async reread(id: string): Promise<void> {
+    const row = await this.#catalogue.get(id);
+    if (detailsOf(row).information !== null)
+      await this.#read(row, '', AbortSignal.timeout(REREAD_TIMEOUT_MS));
   }
 
   /** Reads the file's information anew, as a task. */

@@ -308,6 +308,9 @@ export class NodeObserver implements LinkObserver, OperationListener {
       const others = task.entities.filter(entity => entity.id !== id);
       await tasks.update(operation.id, { entities: [{ id, class: 'file' }, ...others] });
     }
+    await library
+      .reread(id)
+      .catch((error: unknown) => log.warn('a backup was not read anew', { file: id, error }));
     return library.get(id);
   }
 

@@ -95,7 +95,7 @@ export const taskRoutes: RouteModule = (app, services) => {
     async request => {
       const task = await services.tasks.get(request.params.id);
       const { status, error } = services.tasks.record(task, null);
-      return { status, response: task.result, error };
+      return { status, response: services.domains.seenBy(task.result, principalOf(request)), error };
     },
   );
 

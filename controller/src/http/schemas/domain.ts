@@ -35,7 +35,9 @@ export const DomainSchema = record('Domain', {
   thin: Type.Boolean(),
   memory_count: Type.Integer({ description: 'MiB' }),
   cpu_count: Type.Integer(),
-  os_type: Type.String({ description: 'Windows, Linux, Other' }),
+  os_type: Type.String({
+    description: 'Windows, Linux, Other; by the definition, else by what the guest told',
+  }),
   os_version: Type.String(),
   guest_utils: Type.Object(
     {
