@@ -415,6 +415,39 @@ describe('show and refresh', () => {
   });
 });
 
+test('a template that one node lacks is looked for on all that have the pool, before its absence is told', async () => {
+  const two = (await enrolled(rest, 'with-template')).agent;
+  two.setPool({ id: pool.id });
+  const nodes = async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).body.nodes_connected;
+  await until(async () => (await nodes()).length === 2);
+  const id = await backedUp();
+  const text = 'The template tpl is not on this node; restore it first.';
+  const shows = (...keys: string[]) =>
+    ShowBackupResponse.fromPartial({
+      configuration: { domainId: domain.id, name: domain.name },
+      warnings: keys.map(key => ({ key, text })),
+    });
+  const warnings = async () =>
+    (await rest.call('POST', '/api/domains/show-backup/', { body: { file: id } })).body.warnings;
+  agent.show = shows('template_missing', 'lun_not_copied');
+  two.show = shows('lun_not_copied');
+  const found = (await warnings()) as { key: string; text: string }[];
+  expect(found.map(({ key }) => key)).toEqual(['lun_not_copied', 'template_elsewhere']);
+  expect(found[1]!.text).toContain('with-template');
+  two.show = shows('template_missing');
+  expect(await warnings()).toContainEqual({
+    key: 'template_missing',
+    text: 'The template tpl is on no node that has the data pool; restore it first.',
+  });
+  await two.stop();
+  await status(rest, two.id, 'FAILED');
+  expect(await warnings()).toContainEqual({
+    key: 'template_missing',
+    text: expect.stringContaining('Not asked, since they are not reachable: with-template.'),
+  });
+  agent.show = undefined;
+});
+
 describe('restore', () => {
   const restoreKey = (body: object) =>
     keyOf('POST', '/api/domains/automated-restore/', { node: agent.id, ...body });

@@ -1,6 +1,7 @@
 /** The library: backup files as users see them, and what may be done with one. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { mapLimited } from '@virtkeep/shared/limit';
 import type { NodeLinks } from '../agents/links.ts';
 import type { FileRow } from '../store/schema.ts';
 import type { Catalogue } from './catalogue.ts';
@@ -11,12 +12,16 @@ import type { Inventory } from './inventory.ts';
 import type { NodeTasks } from './node-tasks.ts';
 import type { Actor, PoolService } from './pools.ts';
 import type { TaskState } from './tasks.ts';
+import { lacksTemplate, type TemplateAnswer, withTemplateOf } from './template-answers.ts';
 
 /** Reading a whole compressed archive of another make can take long. */
 const SHOW_TIMEOUT_MS = 600_000;
 
 /** Whoever waits for a backup waits for this, too; what was read before stays when it takes longer. */
 const REREAD_TIMEOUT_MS = 10_000;
+/** Of the other nodes, when one lacks a template. */
+const ELSEWHERE_TIMEOUT_MS = 60_000;
+const ASKED_AT_ONCE = 8;
 
 export class LibraryService {
   readonly #catalogue: Catalogue;
@@ -115,10 +120,30 @@ export class LibraryService {
     const nodeId = this.#pools.nodeFor(row.pool_id);
     const file = { poolId: row.pool_id, filename: row.filename };
     const shown = await this.#links.clients(nodeId).backups.show({ file, state }, { signal });
+    if (lacksTemplate(shown.warnings)) {
+      const others = await this.#templateElsewhere(nodeId, { file, state }, signal);
+      shown.warnings = withTemplateOf(shown.warnings, others);
+    }
     if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
       await this.#catalogue.seen(shown.file, () => true);
     if (state === '') await this.#catalogue.informed(row.id, shown);
     return shown;
+  }
+
+  /** What the other nodes that have the file's pool say of the template that the backup's thin clone stands on. */
+  #templateElsewhere(
+    askedId: string,
+    request: { file: { poolId: string; filename: string }; state: string },
+    signal: AbortSignal,
+  ): Promise<TemplateAnswer[]> {
+    const others = this.#pools.othersWith(request.file.poolId, askedId);
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(ELSEWHERE_TIMEOUT_MS)]);
+    return mapLimited(others, ASKED_AT_ONCE, async ({ id, name }) => {
+      const shown = await Promise.resolve()
+        .then(() => this.#links.clients(id).backups.show(request, { signal: limit }))
+        .catch(() => undefined);
+      return { node: name, warnings: shown?.warnings };
+    });
   }
 
   /**

@@ -139,6 +139,14 @@ export class PoolService {
     });
   }
 
+  /** The nodes besides this one that have the pool, be they reachable or not. */
+  othersWith(poolId: string, nodeId: string): { id: string; name: string }[] {
+    const { views } = this.#inventory.pool(poolId);
+    return [...views.keys()]
+      .filter(id => id !== nodeId)
+      .map(id => ({ id, name: this.#inventory.nodes.get(id)?.row.verbose_name ?? id }));
+  }
+
   /** The pool as this node sees it, usable. @throws pool_not_found, pool_not_active. */
   onNode(poolId: string, nodeId: string, field: string): Pool {
     const entry = this.#inventory.pools.get(poolId);
