@@ -473,6 +473,7 @@ export class FakeAgent {
       verify: async request => this.#start('verify', request, file(request.fileId)),
       delete: async request => this.#start('delete_backup', request, file(request.fileId)),
       recompress: async request => this.#start('recompress', request, file(request.fileId)),
+      recompressCopy: async request => this.#start('recompress_copy', request, file(request.fileId)),
       download: request => this.#download(request),
     };
   }

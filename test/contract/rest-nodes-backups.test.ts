@@ -5,6 +5,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { uuidV5 } from '@virtkeep/shared/ids';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
@@ -446,6 +447,53 @@ test('a template that one node lacks is looked for on all that have the pool, be
     text: expect.stringContaining('Not asked, since they are not reachable: with-template.'),
   });
   agent.show = undefined;
+});
+
+describe('a conversion that keeps the file', () => {
+  async function copied(file: string, body: object, action = 'compress') {
+    const answer = rest.call('POST', `/api/library/${file}/${action}/`, { body });
+    const begun = () =>
+      agent.calls.find(call => call.kind === 'recompress_copy' && call.request.fileId === file);
+    await until(() => begun() !== undefined);
+    const { request } = begun()!;
+    expect(await fileOf(file)).toMatchObject({ status: 'ACTIVE' });
+    expect(await keyOf('POST', `/api/library/${file}/remove/`, {})).toBe('file_busy');
+    const poolId = String(request.poolId || pool.id);
+    const filename = `${file}.tar.zst`;
+    const made = agent.setFile({
+      id: uuidV5(poolId, filename), archiveId: file, poolId, filename, compressed: true, domainId: domain.id,
+      domainName: domain.name,
+    }); // biome-ignore format: one record
+    agent.succeed(String(request.operationId), { file: made });
+    return { request, record: (await answer).body, id: made.id };
+  }
+
+  test('makes a second record, described as the first, which stays', async () => {
+    const file = await backedUp();
+    await rest.call('PUT', `/api/library/${file}/`, { body: { description: 'mine' } });
+    const before = await fileOf(file);
+    const { record, id, request } = await copied(file, { keep_source: true });
+    expect(record).toMatchObject({ id, compressed: true, status: 'ACTIVE', description: 'mine' });
+    expect(await fileOf(file)).toEqual(before);
+    const task = (await rest.call('GET', `/api/tasks/${String(request.operationId)}/`)).body;
+    expect([task.name, Object.keys(task.entities)]).toEqual(['file_compress_copy', [id, file]]);
+  });
+
+  test('is what is done on a read-only or outside pool, which needs another one', async () => {
+    const file = await backedUp();
+    const target = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${target.id}/`)).status === 200);
+    await changePool({ id: pool.id, readonly: true }, { readonly: true });
+    const compress = `/api/library/${file}/compress/`;
+    expect(await keyOf('POST', compress, {})).toBe('pool_read_only');
+    expect(await keyOf('POST', compress, { datapool: pool.id })).toBe('pool_read_only');
+    const { record } = await copied(file, { datapool: target.id });
+    expect(record.datapool.id).toBe(target.id);
+    expect(await fileOf(file)).toMatchObject({ status: 'ACTIVE', datapool: { id: pool.id } });
+    await changePool({ id: pool.id, readonly: false, outside: true }, { outside: true });
+    expect(await keyOf('POST', compress, {})).toBe('pool_outside');
+    await changePool({ id: pool.id, outside: false }, { outside: false });
+  });
 });
 
 describe('restore', () => {

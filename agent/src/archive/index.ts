@@ -16,7 +16,7 @@ export { ArchiveConverter, type ConvertOptions } from './convert.ts';
 export { type FileLock, lockFile, whenLocksAreMissing } from './file-lock.ts';
 export { requireReadable, type TarSize, tarSizeOf, whyGrown, whyTooLarge } from './growth.ts';
 export type { Holding } from './inspect.ts';
-export { putTailsBack, removeTails } from './left-tails.ts';
+export { hasTailToPutBack, putTailsBack, removeTails } from './left-tails.ts';
 export {
   formatVersionOf,
   type Manifest,

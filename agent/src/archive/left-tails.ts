@@ -42,12 +42,21 @@ export function isToBePutBack({ isWhole, durable, statesSince }: TailFacts): boo
  * @throws VirtkeepError as {@link undoAppend}; archive_damaged when there are too many; archive_unsupported, canceled
  */
 export async function putTailsBack(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
+  for await (const tailPath of tailsToPutBack(path, lock, signal)) await undoAppend(path, tailPath, lock);
+}
+
+/** Whether {@link putTailsBack} would change the archive; looks only. @param lock of the archive; a shared one will do */
+export async function hasTailToPutBack(path: string, lock: FileLock, signal: AbortSignal): Promise<boolean> {
+  const { done } = await tailsToPutBack(path, lock, signal).next();
+  return done !== true;
+}
+
+/** The newest first: an old one that was only forgotten would put back too much. */
+async function* tailsToPutBack(path: string, lock: FileLock, signal: AbortSignal): AsyncGenerator<string> {
   const tails = await tailsOf(path, signal);
-  // The newest first: an old one that was only forgotten would put back too much.
   for (const { tailPath } of tails.toSorted((a, b) => b.sizeBytes - a.sizeBytes)) {
     const saved = await savedIn(tailPath);
-    if (saved !== null && isToBePutBack(await factsOf(path, saved, lock, signal)))
-      await undoAppend(path, tailPath, lock);
+    if (saved !== null && isToBePutBack(await factsOf(path, saved, lock, signal))) yield tailPath;
   }
 }
 

@@ -1,10 +1,12 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type {
   BackupServiceImplementation,
+  RecompressBackupRequest,
   ShowBackupResponse,
   StartBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { withoutSecrets } from '../domain-xml/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
@@ -31,6 +33,36 @@ import { requireUuid } from './fields.ts';
 
 /** Above it zstd takes many times as long for a few percent. */
 const MAX_COMPRESSION_LEVEL = 9;
+
+interface AskedConversion {
+  request: RecompressBackupRequest;
+  /** Of the copy the source stays. */
+  kind: 'recompress' | 'recompress_copy';
+  signal: AbortSignal;
+}
+
+async function startRecompress(
+  runner: OperationRunner,
+  dependencies: WorkflowDependencies,
+  { request, kind, signal }: AskedConversion,
+): Promise<Operation> {
+  const known = runner.replay(request.operationId, kind, request);
+  if (known) return known;
+  checkLevel(request.compressionLevel);
+  const pools = await dependencies.pools(signal);
+  const file = await findBackupFile(pools, request.file);
+  const keepsSource = kind === 'recompress_copy';
+  const plan = planRecompress(request, file, pools, dependencies.nodeName, keepsSource);
+  return runner.start({
+    id: request.operationId,
+    kind,
+    request,
+    entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
+    locks: [{ kind: 'file', id: file.path, mode: keepsSource ? 'shared' : 'exclusive' }],
+    cancellable: true,
+    workflow: recompressWorkflow(dependencies, request, plan),
+  });
+}
 
 /** `BackupService`; what its methods promise stands in the proto. */
 export function backupService(
@@ -102,23 +134,10 @@ export function backupService(
       });
     },
 
-    async recompress(request, { signal }) {
-      const known = runner.replay(request.operationId, 'recompress', request);
-      if (known) return known;
-      checkLevel(request.compressionLevel);
-      const pools = await dependencies.pools(signal);
-      const file = await findBackupFile(pools, request.file);
-      const plan = planRecompress(request, file, pools, dependencies.nodeName);
-      return runner.start({
-        id: request.operationId,
-        kind: 'recompress',
-        request,
-        entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
-        locks: [{ kind: 'file', id: file.path, mode: 'exclusive' }],
-        cancellable: true,
-        workflow: recompressWorkflow(dependencies, request, plan),
-      });
-    },
+    recompress: (request, { signal }) =>
+      startRecompress(runner, dependencies, { request, kind: 'recompress', signal }),
+    recompressCopy: (request, { signal }) =>
+      startRecompress(runner, dependencies, { request, kind: 'recompress_copy', signal }),
 
     async *download(request, { signal }) {
       const file = await findBackupFile(await dependencies.pools(signal), request.file);

@@ -28,6 +28,7 @@ const SERVICES = [
 const MATRIX = `
   BackupService.Delete                                              controller
   BackupService.Download                                   operator controller
+  BackupService.RecompressCopy                                      controller
   BackupService.Recompress                                          controller
   BackupService.Show                                reader operator controller
   BackupService.Start                                      operator controller

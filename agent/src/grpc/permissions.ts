@@ -73,6 +73,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     // Which file is protected only the controller knows.
     Delete: 'controller',
     Recompress: 'controller',
+    RecompressCopy: 'controller',
     Download: 'library.download',
   },
   'virtkeep.agent.v1.RestoreService': {

@@ -2,19 +2,21 @@
  * Turns a backup file into its other form, plain or compressed, in place or in another pool (specification 2.3).
  *
  * check → copy → publish → remove. The new file is complete, durable and compared with the old one's hashes and
- * checksums before it gets its name; the old one goes only when the operation is committed. Whatever stops it before that
- * leaves the old file alone and no other; whatever stops it later is finished by the next agent.
+ * checksums before it gets its name; the old one goes only when the operation is committed, or stays as it is. Whatever stops it
+ * before that leaves the old file alone and no other; whatever stops it later is finished by the next agent.
  */
 import { basename, dirname, join } from 'node:path';
 import { mkdir } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { uuidV5 } from '@virtkeep/shared/ids';
 import {
   ArchiveConverter,
   type ConvertOptions,
   type FileLock,
   type FinishedArchive,
+  hasTailToPutBack,
   lockFile,
   putTailsBack,
   sha256PathOf,
@@ -41,10 +43,13 @@ export interface RecompressPlan {
   target: PoolRecord;
   /** Directory of the new file, below the target's `backups/`. */
   directory: string;
+  /** The old file stays; nothing is written where it lies. */
+  keepsSource: boolean;
 }
 
 /**
  * What is to be converted into what; looks at nothing but the pools and the name.
+ * @param keepsSource it may then lie on a read-only or outside pool (specification 2.3, rule 7)
  * @throws VirtkeepError compression_same, pool_not_found, and the refusals of pools
  */
 export function planRecompress(
@@ -52,6 +57,7 @@ export function planRecompress(
   source: FoundFile,
   pools: PoolRecord[],
   nodeName: string,
+  keepsSource = false,
 ): RecompressPlan {
   const compressed = source.filename.toLowerCase().endsWith('.zst');
   if (compressed === request.compress) {
@@ -61,13 +67,13 @@ export function planRecompress(
   const target =
     request.poolId === '' ? source.pool : pools.find(candidate => candidate.id === request.poolId);
   if (!target) throw new VirtkeepError('pool_not_found', { id: request.poolId });
-  for (const pool of [source.pool, target]) {
+  for (const pool of keepsSource ? [target] : [source.pool, target]) {
     const refusal = backupTargetRefusal(pool, nodeName);
     if (refusal) throw refusal;
   }
   const inPlace = target.id === source.pool.id;
   const directory = inPlace ? dirname(source.path) : join(target.path!, BACKUPS_DIR);
-  return { source, target, directory };
+  return { source, target, directory, keepsSource };
 }
 
 /** The workflow: the archive in the other form, then the old one goes. Cancelling is possible until it does. */
@@ -77,7 +83,7 @@ export function recompressWorkflow(
   plan: RecompressPlan,
 ): Workflow {
   return async context => {
-    const lock = await lockFile(plan.source.path, 'exclusive');
+    const lock = await lockFile(plan.source.path, plan.keepsSource ? 'shared' : 'exclusive');
     try {
       await recompress(dependencies, request, { ...plan, lock }, context);
     } finally {
@@ -100,12 +106,12 @@ async function recompress(
   plan: LockedPlan,
   context: OperationContext,
 ): Promise<void> {
-  const { source, target, lock } = plan;
+  const { source, target, lock, keepsSource } = plan;
   const draft: { work: Conversion | undefined } = { work: undefined };
-  let removal: EffectHandle;
-  let replaced: Extract<Effect, { type: 'replaced_archive' }>;
+  let removal: Removal | undefined;
   // an increment that its node left half on the disk must not be taken over as whole
-  await putTailsBack(source.path, lock, context.signal);
+  if (keepsSource) await refuseHalfExtended(source.path, lock, context.signal);
+  else await putTailsBack(source.path, lock, context.signal);
   const mark = await markSources([source.path]);
   const { size: sizeBytes } = await lock.handle.stat();
   try {
@@ -116,24 +122,49 @@ async function recompress(
     await context.step('copy', () => copy(converter, context));
     const finished = await context.step('publish', () => converter.publish());
     await refuseChanged(lock, mark);
-    const { backupId, states } = converter;
-    const hashFile = await fileMarkAt(sha256PathOf(source.path));
-    const was = { backupId, states, sizeBytes, ...(hashFile && { hashFile }) };
-    replaced = { type: 'replaced_archive', path: source.path, by: finished.path, was };
-    removal = context.effects.begin(replaced, 'success');
-    context.commit({ file: recordOf(finished, target) });
+    if (!keepsSource)
+      removal = await declareRemoval(context, source.path, finished.path, converter, sizeBytes);
+    context.commit({ file: recordOf(finished, target, keepsSource) });
   } finally {
     // a name that is still held cannot be given free
     await draft.work?.converter.abort().finally(() => draft.work?.name.close());
   }
   await draft.work!.name.free();
   dependencies.filesChanged(target.id);
+  if (removal === undefined) return;
+  const { replaced, handle } = removal;
   await context.step('remove', async () => {
     const { signal } = context;
     await removeReplaced(replaced, { signal, lock, warn: text => context.warn(text) });
-    removal.keep();
+    handle.keep();
   });
   dependencies.filesChanged(source.pool.id);
+}
+
+interface Removal {
+  replaced: Extract<Effect, { type: 'replaced_archive' }>;
+  handle: EffectHandle;
+}
+
+async function declareRemoval(
+  context: OperationContext,
+  path: string,
+  by: string,
+  { backupId, states }: ArchiveConverter,
+  sizeBytes: number,
+): Promise<Removal> {
+  const hashFile = await fileMarkAt(sha256PathOf(path));
+  const was = { backupId, states, sizeBytes, ...(hashFile && { hashFile }) };
+  const replaced = { type: 'replaced_archive', path, by, was } as const;
+  return { replaced, handle: context.effects.begin(replaced, 'success') };
+}
+
+/** What stays as it is cannot be put right first. @throws VirtkeepError archive_damaged */
+async function refuseHalfExtended(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
+  if (!(await hasTailToPutBack(path, lock, signal))) return;
+  const reason =
+    'an increment of it was cut off, and where it lies nothing may be written; extend it once, or convert it in its place';
+  throw new VirtkeepError('archive_damaged', { path, reason });
 }
 
 /** A lock that was lost is taken anew: who had it meanwhile may have extended the archive, or put another in its place. */
@@ -202,7 +233,12 @@ async function copy(converter: ArchiveConverter, context: OperationContext): Pro
   await converter.write();
 }
 
-function recordOf({ path, sizeBytes, manifest }: FinishedArchive, pool: PoolRecord): unknown {
+function recordOf(
+  { path, sizeBytes, manifest }: FinishedArchive,
+  pool: PoolRecord,
+  isCopy: boolean,
+): unknown {
   const filename = path.slice(join(pool.path!, BACKUPS_DIR).length + 1);
-  return BackupFile.toJSON(backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest));
+  const file = backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest);
+  return BackupFile.toJSON(isCopy ? { ...file, id: uuidV5(pool.id, filename) } : file);
 }

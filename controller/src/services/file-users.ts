@@ -7,7 +7,12 @@ import { KeyedCount } from '@virtkeep/shared/keyed-count';
 import type { Database } from '../store/schema.ts';
 
 /** Kinds of tasks that read a file to their end, and the word for it in a refusal. */
-const READERS: Record<string, string> = { domain_restore: 'restore', file_verify: 'verify' };
+const READERS: Record<string, string> = {
+  domain_restore: 'restore',
+  file_verify: 'verify',
+  file_compress_copy: 'compress',
+  file_unpack_copy: 'unpack',
+};
 
 export interface FileUser {
   /** Id of its task. */

@@ -167,7 +167,8 @@ export class LibraryService {
   }
 
   /**
-   * Turns a plain archive into a compressed one or back, as a task; in place, or into another pool.
+   * Turns a plain archive into a compressed one or back, as a task; in place, or into another pool. What lies where nothing may be
+   * written stays, and another pool is needed (specification 2.3, rule 7).
    * @param options level: zstd, 1 to 9.
    * @throws file_not_found, file_busy, file_not_backup, compression_same, pool_not_found, pool_not_active,
    * pool_read_only, pool_outside.
@@ -175,11 +176,11 @@ export class LibraryService {
   async recompress(
     id: string,
     compress: boolean,
-    options: { datapool?: string; level?: number; sign?: boolean },
+    options: { datapool?: string; level?: number; sign?: boolean; keep_source?: boolean },
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const row = await this.#catalogue.unused(id);
+    const row = await this.#catalogue.get(id);
     assertArchive(row, compress ? 'compress' : 'unpack');
     if (compress === (row.compressed === 1)) {
       const format = compress ? 'compressed' : 'plain';
@@ -187,6 +188,8 @@ export class LibraryService {
     }
     const nodeId = this.#pools.nodeFor(row.pool_id, options.datapool);
     this.#pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
+    const keepsSource = options.keep_source === true || !this.#pools.isWritable(row.pool_id, nodeId);
+    await (keepsSource ? this.#catalogue.idle(id) : this.#catalogue.unused(id));
     const request = {
       fileId: id,
       file: refOf(row),
@@ -198,14 +201,16 @@ export class LibraryService {
     const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
     return this.#nodeTasks.start({
       taskId,
-      name: compress ? 'file_compress' : 'file_unpack',
+      name: `file_${compress ? 'compress' : 'unpack'}${keepsSource ? '_copy' : ''}`,
       verboseName: `${compress ? 'Compress' : 'Unpack'} ${row.filename}`,
       user,
       nodeId,
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#catalogue.begin(id, 'UPDATING', work),
+      prepare: () => (keepsSource ? this.#catalogue.read(id) : this.#catalogue.begin(id, 'UPDATING', work)),
       send: (clients, operationId, signal) =>
-        clients.backups.recompress({ operationId, ...request }, { signal }),
+        keepsSource
+          ? clients.backups.recompressCopy({ operationId, ...request }, { signal })
+          : clients.backups.recompress({ operationId, ...request }, { signal }),
     });
   }
 

@@ -219,6 +219,8 @@ export class NodeObserver implements LinkObserver, OperationListener {
         const from = entityOf(operation, EntityClass.FILE);
         return library.get(await catalogue.made(file, operation.id, { from }));
       }
+      case 'recompress_copy':
+        return this.#copied(operation, result);
       case 'verify': {
         const id = await this.#fileOf(nodeId, operation);
         const { verified_at, restorable_states = null, signature, ...found } = result as VerifyResult;
@@ -322,6 +324,18 @@ export class NodeObserver implements LinkObserver, OperationListener {
     if (row && inventory.pools.get(row.pool_id)?.views.has(nodeId) === false)
       throw new Error(`the node tells of the file ${id} in a pool that it does not have`);
     return id;
+  }
+
+  /** The copy is what the task made; it is described and protected as its original is. */
+  async #copied(operation: Operation, result: unknown): Promise<unknown> {
+    const { catalogue, library, tasks } = this.#d;
+    const original = entityOf(operation, EntityClass.FILE);
+    const id = await catalogue.made(BackupFile.fromJSON((result as { file: unknown }).file), operation.id);
+    const row = await catalogue.find(original);
+    if (row) await catalogue.update(id, { description: row.description, protected: row.protected });
+    const entities = [id, original].map(made => ({ id: made, class: 'file' }));
+    if (await tasks.find(operation.id)) await tasks.update(operation.id, { entities });
+    return library.get(id);
   }
 
   #sees(nodeId: string, poolId: string): boolean {

@@ -75,6 +75,8 @@ function damageText(filename: string, { problems, restorable_states: states }: V
 
 const SIGN = 'have the node sign the new file when nobody vouches for the old one (administrators only)';
 
+const KEEP = 'the old file stays, as it always does on a read-only or outside pool';
+
 function addConversions(backups: Command): void {
   const convert = async (
     action: string,
@@ -90,6 +92,7 @@ function addConversions(backups: Command): void {
         ...(pool ? { datapool: pool.id } : {}),
         ...(options.level ? { level: options.level } : {}),
         ...(options.sign ? { sign: true } : {}),
+        ...(options.keep ? { keep_source: true } : {}),
       };
       const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, json);
       const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
@@ -102,12 +105,14 @@ function addConversions(backups: Command): void {
     .description('compress a plain backup with zstd')
     .option('--pool <pool>', 'data pool for the new file (default: in place of the old one)')
     .option('--level <level>', '1 to 9', level)
+    .option('--keep', KEEP)
     .option('--sign', SIGN)
     .action((word: string, options, command: Command) => convert('compress', word, options, command));
   backups
     .command('unpack <backup>')
     .description('make a plain backup of a compressed one')
     .option('--pool <pool>', 'data pool for the new file (default: in place of the old one)')
+    .option('--keep', KEEP)
     .option('--sign', SIGN)
     .action((word: string, options, command: Command) => convert('unpack', word, options, command));
 }

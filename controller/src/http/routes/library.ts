@@ -88,7 +88,15 @@ export const libraryRoutes: RouteModule = (app, services) => {
 };
 
 const Target = Type.Optional(
-  Type.String({ ...GivenUuid, description: 'pool of the new file; default: in place of the old one' }),
+  Type.String({
+    ...GivenUuid,
+    description:
+      'pool of the new file; default: in place of the old one. Mandatory where the old one lies on a read-only or outside pool, ' +
+      'where it stays',
+  }),
+);
+const KeepSource = Type.Optional(
+  Type.Boolean({ default: false, description: 'the old file stays; the new one is a file of its own' }),
 );
 const Level = Type.Optional(Type.Integer({ minimum: 1, maximum: 9, description: 'of zstd; default 3' }));
 const Sign = Type.Optional(
@@ -101,11 +109,11 @@ const Sign = Type.Optional(
 const CONVERSIONS = {
   compress: {
     summary: 'Compress a plain backup with zstd',
-    body: body({ datapool: Target, level: Level, sign: Sign }),
+    body: body({ datapool: Target, keep_source: KeepSource, level: Level, sign: Sign }),
   },
   unpack: {
     summary: 'Make a plain backup of a compressed one',
-    body: body({ datapool: Target, sign: Sign }),
+    body: body({ datapool: Target, keep_source: KeepSource, sign: Sign }),
   },
 };
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
@@ -125,7 +133,12 @@ function conversion(app: App, services: Services, action: 'compress' | 'unpack')
     },
     (request, reply) => {
       const { id } = request.params as { id: string };
-      const options = request.body as { datapool?: string; level?: number; sign?: boolean };
+      const options = request.body as {
+        datapool?: string;
+        level?: number;
+        sign?: boolean;
+        keep_source?: boolean;
+      };
       const user = principalOf(request);
       if (options.sign) requirePermission(user, 'backup.sign');
       return runTask(services, request, reply, {

@@ -2531,6 +2531,18 @@ export const BackupServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /**
+     * As Recompress, but the old file stays, and may lie on a pool that is not written to. The new one is a copy: its id is its own,
+     * its archive_id that of the old one. Result: {"file": BackupFile as JSON}.
+     */
+    recompressCopy: {
+      name: "RecompressCopy",
+      requestType: RecompressBackupRequest as typeof RecompressBackupRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
     /** The bytes of an archive or of one of its members, from an offset on. */
     download: {
       name: "Download",
@@ -2567,6 +2579,14 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    * old file goes when the new one is good. Result: {"file": BackupFile as JSON}.
    */
   recompress(request: RecompressBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /**
+   * As Recompress, but the old file stays, and may lie on a pool that is not written to. The new one is a copy: its id is its own,
+   * its archive_id that of the old one. Result: {"file": BackupFile as JSON}.
+   */
+  recompressCopy(
+    request: RecompressBackupRequest,
+    context: CallContext & CallContextExt,
+  ): Promise<DeepPartial<Operation>>;
   /** The bytes of an archive or of one of its members, from an offset on. */
   download(
     request: DownloadBackupRequest,
@@ -2598,6 +2618,14 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    * old file goes when the new one is good. Result: {"file": BackupFile as JSON}.
    */
   recompress(request: DeepPartial<RecompressBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
+  /**
+   * As Recompress, but the old file stays, and may lie on a pool that is not written to. The new one is a copy: its id is its own,
+   * its archive_id that of the old one. Result: {"file": BackupFile as JSON}.
+   */
+  recompressCopy(
+    request: DeepPartial<RecompressBackupRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): Promise<Operation>;
   /** The bytes of an archive or of one of its members, from an offset on. */
   download(
     request: DeepPartial<DownloadBackupRequest>,
