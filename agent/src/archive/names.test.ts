@@ -11,7 +11,7 @@ describe('member names', () => {
     expect(memberNames.nvram(1)).toBe('0001_nvram.fd');
     expect(memberNames.tpm(12, 's1')).toBe('0012_s1.tpm.tar');
     expect(memberNames.domainXml(3, 'web')).toBe('0003_web.xml');
-    expect(memberNames.stateXml(3, 's1')).toBe('0003_s1.snapshot.xml');
+    expect(memberNames.stateXml(3, 's1')).toBe('state_0003_s1.snapshot.xml');
     expect(memberNames.manifest(10_000)).toBe('10000_manifest.json');
     expect(isManifestName(memberNames.manifest(1))).toBe(true);
     expect(isManifestName('0001_manifest.json.xml')).toBe(false);
@@ -35,4 +35,16 @@ describe('member names', () => {
     const path = partialPathOf('/pool/backups/web.tar', '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0001');
     expect(path).toBe('/pool/backups/.web.tar.0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0001.partial');
   });
+});
+
+test('the configuration of the VM alone has a number before it and .xml behind it, whatever things are called', () => {
+  const numbered = /^\d+_.*\.xml$/i;
+  for (const name of ['s1', '9_x', '9_x.xml', '0009_web']) {
+    expect(memberNames.domainXml(3, name)).toMatch(numbered);
+    const others = [
+      memberNames.stateXml(3, name), memberNames.nvram(3, name), memberNames.tpm(3, name), memberNames.memory(name),
+      memberNames.layer(name, name), memberNames.disk(name), memberNames.iso(name), memberNames.manifest(3),
+    ]; // biome-ignore format: one list
+    for (const other of others) expect(other).not.toMatch(numbered);
+  }
 });

@@ -44,9 +44,12 @@ export const memberNames = {
   tpm: (stateNumber: number, savedState?: string): string => numbered(stateNumber, savedState, 'tpm.tar'),
   domainXml: (stateNumber: number, vmName: string): string =>
     `${statePrefix(stateNumber)}_${safePart(vmName)}.xml`,
-  /** XML of one of the VM's saved states. */
+  /**
+   * XML of one of the VM's saved states. Of all `<n>_*.xml` the one with the largest number is the VM's current configuration
+   * (specification 2.1), so this is none; archives of before have them as `<n>_<state>.snapshot.xml`.
+   */
   stateXml: (stateNumber: number, savedState: string): string =>
-    numbered(stateNumber, savedState, 'snapshot.xml'),
+    `state_${numbered(stateNumber, savedState, 'snapshot.xml')}`,
   manifest: (stateNumber: number): string => `${statePrefix(stateNumber)}_manifest.json`,
 };
 
