@@ -413,6 +413,42 @@ describe('the end of increments', () => {
   });
 });
 
+describe('the states that an archive has on its VM', () => {
+  test('are named in its record; those of a removed one are told to the next increment', async () => {
+    const [gone, other] = [await archive(), await archive()];
+    const names = (id: string) =>
+      agent.domains
+        .get(domain.id)!
+        .savedStates.filter(state => state.backupId === id)
+        .map(({ name }) => name);
+    expect((await fileOf(gone)).states_on_vm).toEqual(names(gone));
+    await finish(await start({ backup: other }), other);
+    expect((await fileOf(other)).states_on_vm).toEqual(names(other));
+    expect(names(other)).toHaveLength(2);
+    const { body } = await rest.call('POST', `/api/library/${gone}/remove/?async=1`, { body: {} });
+    agent.files.delete(gone);
+    agent.succeed(body._task.id);
+    await ended(rest, body._task.id);
+    const next = await start({ backup: other });
+    expect(next.request.removedArchives).toEqual([gone]);
+    agent.fail(next.taskId, new VirtkeepError('interrupted'));
+    await ended(rest, next.taskId, 'FAILED');
+    // merged, or found again as a copy: nothing to tell
+    agent.setFile({
+      id: randomUUID(),
+      archiveId: gone,
+      poolId: pool.id,
+      domainId: domain.id,
+      canBeIncremental: true,
+    });
+    const scan = await rest.call('POST', `/api/data-pools/${pool.id}/scan/?async=1`, { body: {} });
+    const files = [...agent.files.values()].filter(file => file.poolId === pool.id);
+    agent.succeed(scan.body._task.id, { files });
+    await ended(rest, scan.body._task.id);
+    expect((await start({ backup: other })).request.removedArchives).toEqual([]);
+  });
+});
+
 describe('conversion', () => {
   test('compresses into another pool and back; the record follows the file', async () => {
     const id = await archive({ description: 'mine', protected: true });

@@ -177,7 +177,7 @@ async function mergeStates(
   if (automatic && automatic.name === null)
     await context.step('merge', () => automatic.handle.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
   else if (incremental && !request.holdStates)
-    await context.step('merge', () => mergeOldStates(dependencies, context, request.domainId, backupId));
+    await context.step('merge', () => mergeOldStates(dependencies, context, request, backupId));
 }
 
 /** What was asked for the newest state; the form of the file is what it was made with. */

@@ -9,6 +9,7 @@ import type { Inventory } from './inventory.ts';
 import { assertArchive, type LibraryService, refOf } from './library.ts';
 import type { NodeTasks } from './node-tasks.ts';
 import type { Actor, PoolService } from './pools.ts';
+import type { RemovedArchives } from './removed-archives.ts';
 import type { TaskState } from './tasks.ts';
 
 /** Specification 2.2, and the further options of the REST contract. */
@@ -54,6 +55,7 @@ export class BackupService {
   readonly #library: LibraryService;
   readonly #nodeTasks: NodeTasks;
   readonly #extensions: ExtensionChooser;
+  readonly #removedArchives: RemovedArchives;
 
   constructor(
     inventory: Inventory,
@@ -62,6 +64,7 @@ export class BackupService {
     library: LibraryService,
     nodeTasks: NodeTasks,
     extensions: ExtensionChooser,
+    removedArchives: RemovedArchives,
   ) {
     this.#inventory = inventory;
     this.#catalogue = catalogue;
@@ -69,6 +72,7 @@ export class BackupService {
     this.#library = library;
     this.#nodeTasks = nodeTasks;
     this.#extensions = extensions;
+    this.#removedArchives = removedArchives;
   }
 
   /**
@@ -106,6 +110,7 @@ export class BackupService {
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
       holdStates: options.hold_states ?? false,
+      removedArchives: await this.#removedArchives.of(domain),
     };
     const made = file?.id ?? fileId;
     return this.#nodeTasks.start({

@@ -106,6 +106,8 @@ export interface FileRecord {
   type: FileType;
   compressed: boolean;
   can_be_incremental: boolean;
+  /** Saved states of the VM that its increments made, oldest first. */
+  states_on_vm: string[];
   /** Why it cannot be extended; empty when it can. */
   not_incremental_reason: string;
   datapool: { id: string; verbose_name: string; type: string };
@@ -185,6 +187,7 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
     type: row.type as FileType,
     compressed: row.compressed === 1,
     can_be_incremental: notIncremental === '',
+    states_on_vm: statesOnVm(details.archive_id || row.id, domain),
     not_incremental_reason: notIncremental,
     datapool: { id: row.pool_id, verbose_name: pool?.verbose_name ?? '', type: pool?.type ?? '' },
     domain: row.domain_id === null ? null : { id: row.domain_id, verbose_name: row.domain_name ?? '' },
@@ -201,6 +204,10 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
     description: row.description,
     fallback_reason: details.fallback_reason,
   };
+}
+
+function statesOnVm(archiveId: string, domain: Domain | undefined): string[] {
+  return (domain?.savedStates ?? []).filter(({ backupId }) => backupId === archiveId).map(({ name }) => name);
 }
 
 /** The node could read nothing of the file: somebody writes it, or reading failed, or it is of a later version. */

@@ -31,6 +31,7 @@ import type { NodeTasks, OperationListener } from './node-tasks.ts';
 import type { OtherNodes } from './other-nodes.ts';
 import { isUsable } from './pool-record.ts';
 import type { PoolService } from './pools.ts';
+import type { RemovedArchives } from './removed-archives.ts';
 import type { RevocationService } from './revocations.ts';
 import { shownSignature } from './show-record.ts';
 import type { SnapshotService } from './snapshots.ts';
@@ -42,6 +43,7 @@ export interface ObserverDeps {
   register: CertificateRegister;
   revocations: RevocationService;
   catalogue: Catalogue;
+  removedArchives: RemovedArchives;
   tasks: TaskService;
   nodeTasks: NodeTasks;
   domains: DomainService;
@@ -237,9 +239,13 @@ export class NodeObserver implements LinkObserver, OperationListener {
           signature: shownSignature(signature && ArchiveSignature.fromJSON(signature)),
         };
       }
-      case 'delete_backup':
-        await catalogue.remove(await this.#fileOf(nodeId, operation));
+      case 'delete_backup': {
+        const id = await this.#fileOf(nodeId, operation);
+        const row = await catalogue.find(id);
+        if (row) await this.#d.removedArchives.removed(row);
+        await catalogue.remove(id);
         return {};
+      }
       case 'scan_pool': {
         const id = entityOf(operation, EntityClass.DATA_POOL);
         const { files } = result as { files: unknown[] };

@@ -28,6 +28,7 @@ import { NodeService } from './nodes.ts';
 import { OtherNodes } from './other-nodes.ts';
 import { PoolService } from './pools.ts';
 import { RefusedNodes } from './refused-nodes.ts';
+import { RemovedArchives } from './removed-archives.ts';
 import { RevocationService } from './revocations.ts';
 import type { CoreServices } from './services.ts';
 import { Shares } from './shares.ts';
@@ -117,8 +118,17 @@ export function createNodeServices(
   const { lendingRoundMs } = times;
   const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log, roundMs: lendingRoundMs });
   const lending = new LendingService(inventory, links, nodeTasks, tasks, vdisks, lendingKeeper);
+  const removedArchives = new RemovedArchives(db);
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
-  const backups = new BackupService(inventory, catalogue, pools, library, nodeTasks, extensions);
+  const backups = new BackupService(
+    inventory,
+    catalogue,
+    pools,
+    library,
+    nodeTasks,
+    extensions,
+    removedArchives,
+  );
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
   const nodes = new NodeService({
     db,
@@ -138,6 +148,7 @@ export function createNodeServices(
     register,
     revocations,
     catalogue,
+    removedArchives,
     tasks,
     nodeTasks,
     domains,

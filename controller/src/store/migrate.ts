@@ -3,6 +3,7 @@ import { first } from './migrations/0001-first.ts';
 import { domainCopies } from './migrations/0002-domain-copies.ts';
 import { accounts } from './migrations/0003-accounts.ts';
 import { certificates } from './migrations/0004-certificates.ts';
+import { removedArchives } from './migrations/0005-removed-archives.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -11,6 +12,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0002-domain-copies': domainCopies,
   '0003-accounts': accounts,
   '0004-certificates': certificates,
+  '0005-removed-archives': removedArchives,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

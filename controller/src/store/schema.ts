@@ -24,6 +24,7 @@ export interface Schema {
   domains: DomainRow;
   domain_copies: DomainCopyRow;
   files: FileRow;
+  removed_archives: RemovedArchiveRow;
 }
 
 export type Database = Kysely<Schema>;
@@ -269,4 +270,11 @@ export interface FileRow {
   /** Everything else of the record, as JSON. */
   record_json: string;
   modified: string;
+}
+
+/** An archive that was removed while its VM may still have states of it. */
+export interface RemovedArchiveRow {
+  archive_id: string;
+  domain_id: string;
+  removed: string;
 }

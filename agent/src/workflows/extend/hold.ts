@@ -1,5 +1,6 @@
 /** Which of the states that increments made stay on the VM (specification 3.2). */
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
+import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { isLending } from '../../lending/guard.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
@@ -43,10 +44,10 @@ export function statesToMerge(states: readonly SavedState[], backupId: string): 
 
 /**
  * Names of the states of other archives that can never be extended again, because a state was deleted or reverted to after
- * the newest of theirs, or because they have grown too long; oldest first. Nothing needs them any more, and no increment of
+ * the newest of theirs, or because they have grown too long or were removed; oldest first. Nothing needs them any more, and no increment of
  * theirs will ever merge them. Those on branches that the VM left stay: merging one would end the way back there.
  * @param statesDeleted the domain's record of deletions
- * @param retired ids of archives that have grown too long
+ * @param retired ids of archives that have grown too long, or were removed
  */
 export function abandonedStates(
   states: readonly SavedState[],
@@ -76,12 +77,13 @@ export function abandonedStates(
 export async function mergeOldStates(
   dependencies: WorkflowDependencies,
   context: OperationContext,
-  domainId: string,
+  { domainId, removedArchives }: Pick<StartBackupRequest, 'domainId' | 'removedArchives'>,
   backupId: string,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   try {
-    for (const name of await namesToMerge(dependencies, domainId, backupId)) {
+    const names = await namesToMerge(dependencies, { domainId, backupId, removedArchives });
+    for (const name of names) {
       const look = await lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId));
       const state = look?.picture.states.find(candidate => candidate.name === name);
       if (!look || !state) continue;
@@ -104,10 +106,16 @@ export async function mergeOldStates(
   }
 }
 
+interface MergeScope {
+  domainId: string;
+  /** The archive that was extended. */
+  backupId: string;
+  removedArchives: readonly string[];
+}
+
 async function namesToMerge(
   { libvirt, settings }: WorkflowDependencies,
-  domainId: string,
-  backupId: string,
+  { domainId, backupId, removedArchives }: MergeScope,
 ): Promise<string[]> {
   const domain = libvirt().domain(domainId);
   const states = await loadStates(domain);
@@ -115,7 +123,7 @@ async function namesToMerge(
   const { metadata } = parseDomain(await domain.xml(), domain.name);
   // lent since: what is lent stays as it is, and the next increment merges
   if (isLending(metadata)) return [];
-  const retired = retiredArchives(settings, domainId);
+  const retired = [...retiredArchives(settings, domainId), ...removedArchives];
   const abandoned = abandonedStates(states, metadata.statesDeleted, backupId, retired);
   return [...statesToMerge(states, backupId), ...abandoned];
 }

@@ -188,6 +188,12 @@ test('of the states of an archive three stay, the current one among them', () =>
   expect(statesToMerge(others, ID)).toEqual([]);
 });
 
+test('states of an archive that was removed are abandoned, and no others', () => {
+  const states = [state('o1', incrementTag(OTHER, 1)), state('b1', incrementTag(ID, 1)), state('mine', '')];
+  expect(abandonedStates(states, undefined, ID, [])).toEqual([]);
+  expect(abandonedStates(states, undefined, ID, [OTHER, ID])).toEqual(['o1']);
+});
+
 describe('states of other archives are abandoned', () => {
   const [before, after] = [new Date('2026-01-01'), new Date('2026-01-05')];
   const made = (name: string, backupId: string, number: number, deletedBefore: Date | undefined) => ({

@@ -20,6 +20,11 @@ export const FileSchema = record('BackupFile', {
   type: oneOf(FILE_TYPES),
   compressed: Type.Boolean(),
   can_be_incremental: Type.Boolean({ description: 'it can be extended now' }),
+  states_on_vm: Type.Array(Type.String(), {
+    description:
+      'saved states on the VM that increments of this archive made, oldest first: without hold_states the current one and at most two ' +
+      'before it. Of several archives of a VM each has its own',
+  }),
   not_incremental_reason: Type.String({ description: 'why it cannot; empty when it can' }),
   datapool: Type.Object({ id: Uuid, verbose_name: Type.String(), type: Type.String() }, closed),
   domain: nullable(Type.Object({ id: Uuid, verbose_name: Type.String() }, closed)),

@@ -55,6 +55,8 @@ export interface StartBackupRequest {
   extendArchiveId: string;
   /** Layers of a VM whose disks are all devices may lie on a network file system. */
   allowNetworkLayers: boolean;
+  /** Archives of the domain that are removed for good: unless states are held, an increment merges what they left on it. */
+  removedArchives: string[];
 }
 
 /** A backup file is named by its pool and path inside the pool's `backups/`. */
@@ -212,6 +214,7 @@ function createBaseStartBackupRequest(): StartBackupRequest {
     holdStates: false,
     extendArchiveId: "",
     allowNetworkLayers: false,
+    removedArchives: [],
   };
 }
 
@@ -273,6 +276,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     }
     if (message.allowNetworkLayers !== false) {
       writer.uint32(152).bool(message.allowNetworkLayers);
+    }
+    for (const v of message.removedArchives) {
+      writer.uint32(162).string(v!);
     }
     return writer;
   },
@@ -442,6 +448,14 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
             message.allowNetworkLayers = reader.bool();
             continue;
           }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.removedArchives.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -539,6 +553,11 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
         : isSet(object.allow_network_layers)
         ? globalThis.Boolean(object.allow_network_layers)
         : false,
+      removedArchives: globalThis.Array.isArray(object?.removedArchives)
+        ? object.removedArchives.map((e: any) => globalThis.String(e))
+        : globalThis.Array.isArray(object?.removed_archives)
+        ? object.removed_archives.map((e: any) => globalThis.String(e))
+        : [],
     };
   },
 
@@ -601,6 +620,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     if (message.allowNetworkLayers !== false) {
       obj.allowNetworkLayers = message.allowNetworkLayers;
     }
+    if (message.removedArchives?.length) {
+      obj.removedArchives = message.removedArchives;
+    }
     return obj;
   },
 
@@ -630,6 +652,7 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     message.holdStates = object.holdStates ?? false;
     message.extendArchiveId = object.extendArchiveId ?? "";
     message.allowNetworkLayers = object.allowNetworkLayers ?? false;
+    message.removedArchives = object.removedArchives?.map((e) => e) || [];
     return message;
   },
 };
