@@ -261,6 +261,27 @@ describe('several archives and states of the user', () => {
     await compareStates(lab, made.path, wanted);
   });
 
+  test('those of an archive that was removed are merged by the next increment of another, and not before', async () => {
+    const guest = await offGuest(['qcow2']);
+    const removed = await increment(lab, guest, await firstBackup(lab, guest));
+    await write(guest);
+    let made = await firstBackup(lab, guest);
+    const wanted = [await diskHashes(lab, guest)];
+    await write(guest, 'vda', '2M');
+    made = await increment(lab, guest, made);
+    wanted.push(await diskHashes(lab, guest));
+    expect(await guest.snapshots()).toHaveLength(4);
+    await write(guest, 'vda', '3M');
+    made = await increment(lab, guest, made, { removedArchives: [removed.manifest.backupId] });
+    wanted.push(await diskHashes(lab, guest));
+    const names = made.manifest.states.map(({ name }: { name: string }) => name);
+    expect([...(await guest.snapshots())].sort()).toEqual([...names].sort());
+    await write(guest, 'vda', '4M');
+    made = await increment(lab, guest, made);
+    wanted.push(await diskHashes(lab, guest));
+    await compareStates(lab, made.path, wanted);
+  });
+
   test('those of an archive that has grown too long are merged once another has taken its place', async () => {
     const guest = await offGuest(['qcow2']);
     const long = await increment(lab, guest, await firstBackup(lab, guest));
