@@ -218,11 +218,11 @@ export class NodeObserver implements LinkObserver, OperationListener {
         return this.#backedUp(nodeId, operation, result);
       case 'recompress': {
         const file = BackupFile.fromJSON((result as { file: unknown }).file);
-        const from = entityOf(operation, EntityClass.FILE);
+        const from = await this.#fileOf(nodeId, operation);
         return library.get(await catalogue.made(file, operation.id, { from }));
       }
       case 'recompress_copy':
-        return this.#copied(operation, result);
+        return this.#copied(nodeId, operation, result);
       case 'verify': {
         const id = await this.#fileOf(nodeId, operation);
         const { verified_at, restorable_states = null, signature, ...found } = result as VerifyResult;
@@ -333,9 +333,9 @@ export class NodeObserver implements LinkObserver, OperationListener {
   }
 
   /** The copy is what the task made; it is described and protected as its original is. */
-  async #copied(operation: Operation, result: unknown): Promise<unknown> {
+  async #copied(nodeId: string, operation: Operation, result: unknown): Promise<unknown> {
     const { catalogue, library, tasks } = this.#d;
-    const original = entityOf(operation, EntityClass.FILE);
+    const original = await this.#fileOf(nodeId, operation);
     const id = await catalogue.made(BackupFile.fromJSON((result as { file: unknown }).file), operation.id);
     const row = await catalogue.find(original);
     if (row) await catalogue.update(id, { description: row.description, protected: row.protected });
