@@ -276,7 +276,7 @@ describe('several archives and states of the user', () => {
     wanted.push(await diskHashes(lab, guest));
     const names = made.manifest.states.map(({ name }: { name: string }) => name);
     expect([...(await guest.snapshots())].sort()).toEqual([...names].sort());
-    await write(guest, 'vda', '4M');
+    await write(guest, 'vda', '3584k');
     made = await increment(lab, guest, made);
     wanted.push(await diskHashes(lab, guest));
     await compareStates(lab, made.path, wanted);
