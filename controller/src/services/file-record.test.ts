@@ -1,7 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
+import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow } from '../store/schema.ts';
-import { detailsOf, fileRecord, rowOfFile, unpublishedPath } from './file-record.ts';
+import { detailsOf, fileRecord, rememberedShow, rowOfFile, unpublishedPath } from './file-record.ts';
 
 const NOW = '2026-01-02T03:04:05.000Z';
 const file = (part: Partial<BackupFile> = {}) =>
@@ -64,4 +65,12 @@ describe('a file seen on its pool', () => {
     const row = { ...rowOfFile(file(), undefined, undefined, NOW), path: unpublishedPath('f') };
     expect(fileRecord(row, undefined, undefined).path).toBe('');
   });
+});
+
+test('a definition is remembered of an agent that leaves its secrets out, and not of one of before', () => {
+  const shown = ShowBackupResponse.fromPartial({ xml: '<domain/>', configuration: { name: 'vm' } });
+  const signature = { trust: 'foreign', signer: '', reason: 'it is not signed', coversContent: false };
+  expect(rememberedShow(shown)).not.toHaveProperty('xml');
+  expect(rememberedShow(shown)).toHaveProperty('configuration.name', 'vm');
+  expect(rememberedShow({ ...shown, signature })).toHaveProperty('xml', '<domain/>');
 });

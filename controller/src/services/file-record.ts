@@ -332,8 +332,10 @@ function hashSum(hashed: boolean, before: HashSum | null): HashSum | null {
   return before ?? UNVERIFIED;
 }
 
+/** An agent of the version before says nothing of signatures, and leaves the secrets in the definition: that is not kept. */
 export function rememberedShow(shown: ShowBackupResponse): object {
-  return ShowBackupResponse.toJSON({ ...shown, file: undefined }) as object;
+  const xml = shown.signature ? shown.xml : '';
+  return ShowBackupResponse.toJSON({ ...shown, xml, file: undefined }) as object;
 }
 
 export function informationOf(configuration: BackupConfiguration): FileInformation {

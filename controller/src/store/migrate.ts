@@ -4,6 +4,7 @@ import { domainCopies } from './migrations/0002-domain-copies.ts';
 import { accounts } from './migrations/0003-accounts.ts';
 import { certificates } from './migrations/0004-certificates.ts';
 import { removedArchives } from './migrations/0005-removed-archives.ts';
+import { rememberedDefinitions } from './migrations/0006-remembered-definitions.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -13,6 +14,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0003-accounts': accounts,
   '0004-certificates': certificates,
   '0005-removed-archives': removedArchives,
+  '0006-remembered-definitions': rememberedDefinitions,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */
