@@ -8,8 +8,11 @@ import type { FileHandle } from 'node:fs/promises';
 import { open, rm } from './beneath.ts';
 import { errnoOf, VirtkeepError } from './errors.ts';
 
-/** Opening never waits for anybody (a pipe's other end, a tape), and never follows a link as the last part of the path. */
-const SAFE_FLAGS = constants.O_NOFOLLOW | constants.O_NONBLOCK;
+/**
+ * Opening never waits for anybody (a pipe's other end, a tape), never follows a link as the last part of the path, and makes no
+ * terminal the process's own.
+ */
+const SAFE_FLAGS = constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
 
 /** The kinds of files that are not regular ones, in the words of people. */
 type SpecialKind = 'a symbolic link' | 'a directory' | 'a pipe' | 'a socket' | 'a device' | 'a special file';

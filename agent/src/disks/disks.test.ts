@@ -1,4 +1,5 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -28,6 +29,24 @@ async function overwrite(path: string, offset: number, bytes: Buffer): Promise<v
 function equal(raw: string, qcow2: string): boolean {
   return spawnSync('qemu-img', ['compare', '-q', '-f', 'raw', '-F', 'qcow2', raw, qcow2]).status === 0;
 }
+
+test('what is no image is not even opened: a terminal would become the one of the agent, and end it', async () => {
+  const pipe = at('pipe');
+  execFileSync('mkfifo', [pipe]);
+  // goes on as soon as somebody opens the other end
+  const writer = spawn('sh', ['-c', 'echo waiting; exec 3>"$1"; echo opened', 'sh', pipe]);
+  const closed = once(writer, 'close');
+  await once(writer.stdout, 'data');
+  await expect(disks.readImageHeader(pipe)).rejects.toMatchObject({ msgKey: 'not_a_file' });
+  let isOpened = false;
+  writer.stdout.on('data', () => {
+    isOpened = true;
+  });
+  rmSync(pipe);
+  writer.kill();
+  await closed;
+  expect(isOpened).toBe(false);
+});
 
 describe('qemu-img', () => {
   test('creates, reads, compares, converts and checks', async () => {

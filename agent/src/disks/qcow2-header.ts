@@ -3,8 +3,8 @@
  * sizes and chains of hundreds of disks and cannot start a process for each, and a foreign image must be judged before
  * QEMU opens it, since QEMU opens the files it names.
  */
-import { constants } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import { constants, type Stats } from 'node:fs';
+import { type FileHandle, open, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { fromIoError } from '@virtkeep/shared/errors';
 import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
@@ -49,15 +49,15 @@ const FEATURE_DATA_FILE = 0b100n;
 export async function readImageHeader(path: string, offset = 0): Promise<ImageHeader> {
   let file: FileHandle | undefined;
   try {
-    // without waiting for the other end of a pipe that somebody put into the pool
-    file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
-    const stat = await file.stat();
-    const what = stat.isBlockDevice() ? undefined : specialKindOf(stat);
-    if (what !== undefined) throw notAFile(path, what);
+    // opening alone does something to many devices; and who comes between must not make the agent wait for a pipe, or take a terminal
+    requireImage(path, await stat(path));
+    file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+    const found = await file.stat();
+    requireImage(path, found);
     const start = Buffer.alloc(MAX_HEADER_BYTES);
     const { bytesRead } = await file.read(start, 0, start.length, offset);
-    const allocatedSize = stat.blocks * 512;
-    const fileSize = stat.isBlockDevice() ? await deviceSize(file) : stat.size;
+    const allocatedSize = found.blocks * 512;
+    const fileSize = found.isBlockDevice() ? await deviceSize(file) : found.size;
     const head = start.subarray(0, bytesRead);
     const isQcow2 = head.length >= 72 && head.readUInt32BE(0) === MAGIC;
     return { ...(isQcow2 ? parseQcow2(head, path) : rawOf(fileSize)), allocatedSize, fileSize };
@@ -66,6 +66,11 @@ export async function readImageHeader(path: string, offset = 0): Promise<ImageHe
   } finally {
     await file?.close();
   }
+}
+
+function requireImage(path: string, found: Stats): void {
+  const what = found.isBlockDevice() ? undefined : specialKindOf(found);
+  if (what !== undefined) throw notAFile(path, what);
 }
 
 type Parsed = Omit<ImageHeader, 'allocatedSize' | 'fileSize'>;

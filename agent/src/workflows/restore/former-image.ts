@@ -56,7 +56,8 @@ async function imageAt(
 async function isIso(path: string): Promise<boolean> {
   let file: FileHandle | undefined;
   try {
-    file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = constants;
+    file = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     const { text, offset } = ISO_MAGIC;
     const { buffer, bytesRead } = await file.read(Buffer.alloc(text.length), 0, text.length, offset);
     return buffer.toString('latin1', 0, bytesRead) === text;
