@@ -1,6 +1,5 @@
-import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -33,19 +32,15 @@ function equal(raw: string, qcow2: string): boolean {
 test('what is no image is not even opened: a terminal would become the one of the agent, and end it', async () => {
   const pipe = at('pipe');
   execFileSync('mkfifo', [pipe]);
-  // goes on as soon as somebody opens the other end
-  const writer = spawn('sh', ['-c', 'echo waiting; exec 3>"$1"; echo opened', 'sh', pipe]);
-  const closed = once(writer, 'close');
-  await once(writer.stdout, 'data');
-  await expect(disks.readImageHeader(pipe)).rejects.toMatchObject({ msgKey: 'not_a_file' });
-  let isOpened = false;
-  writer.stdout.on('data', () => {
-    isOpened = true;
-  });
-  rmSync(pipe);
-  writer.kill();
-  await closed;
-  expect(isOpened).toBe(false);
+  const module = new URL('qcow2-header.ts', import.meta.url).href;
+  const read = `const { readImageHeader } = await import('${module}');
+    await readImageHeader('${pipe}').catch(error => console.log(error.msgKey));`;
+  const log = at('opened.log');
+  const watch = ['-f', '-qq', '-e', 'trace=open,openat,openat2', '-o', log];
+  const node = [process.execPath, '--no-warnings', '--input-type=module', '-e', read];
+  expect(execFileSync('strace', [...watch, ...node], { encoding: 'utf8' })).toBe('not_a_file\n');
+  const opened = readFileSync(log, 'utf8');
+  expect([opened.includes('qcow2-header.ts'), opened.includes(pipe)]).toEqual([true, false]);
 });
 
 describe('qemu-img', () => {
