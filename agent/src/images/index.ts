@@ -10,7 +10,14 @@
 export { removeEmptyDirectories } from './directories.ts';
 export { type ElsewhereQuestion, useElsewhere } from './elsewhere.ts';
 export type { ImageDependencies, ImageQuestion } from './judge.ts';
-export { definitionsOf, filesMentionedIn, filesOfDomain, referredTo, savedXml } from './node-files.ts';
+export {
+  definitionsOf,
+  filesMentionedIn,
+  filesOfDomain,
+  isRunning,
+  referredTo,
+  savedXml,
+} from './node-files.ts';
 export {
   type FileMark,
   fileMarkAt,

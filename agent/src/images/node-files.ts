@@ -73,15 +73,15 @@ export async function filesOfNode(
   for (const domain of await libvirt.domains()) {
     const user = { domainId: domain.uuid, name: domain.name };
     if (await isRunning(domain)) running.add(domain.uuid);
-    for (const path of await referredTo(domain, pools, domain.uuid === ownerId))
+    for (const path of await referredTo(await definitionsOf(domain), pools, domain.uuid === ownerId))
       users.set(path, [...(users.get(path) ?? []), user]);
   }
   return { users, running };
 }
 
-/** Every file that a domain refers to, or may refer to where it cannot be read. Real paths. */
+/** Every file that definitions of a domain refer to, or may refer to where they cannot be read. Real paths. */
 export async function referredTo(
-  domain: Domain,
+  definitions: readonly Definition[],
   pools: readonly PoolRecord[],
   isOwner = false,
 ): Promise<Set<string>> {
@@ -93,7 +93,7 @@ export async function referredTo(
     const path = pools.find(({ name }) => name === pool)?.path;
     return path === undefined ? null : join(path, volume);
   };
-  for (const { config, overlays, memory, isPresent, unread } of await definitionsOf(domain)) {
+  for (const { config, overlays, memory, isPresent, unread } of definitions) {
     if (unread) await add(await filesMentionedIn(unread.xml, fileOfVolume));
     if (!isOwner) await add([...overlays, ...memory]);
     if (!config) continue;
@@ -110,7 +110,8 @@ export async function referredTo(
   return found;
 }
 
-async function isRunning(domain: Domain): Promise<boolean> {
+/** It runs or is suspended. @throws LibvirtError */
+export async function isRunning(domain: Domain): Promise<boolean> {
   try {
     return await domain.isActive();
   } catch (error) {

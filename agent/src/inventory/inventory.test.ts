@@ -70,7 +70,9 @@ describe('messages', () => {
       disks: [],
       agentState: AgentState.NO_CHANNEL,
       osType: 'Other',
+      unreadable: true,
     });
+    expect(domainMessage(facts, scope).unreadable).toBe(false);
   });
 
   test('a volume of a directory pool has a path', () => {

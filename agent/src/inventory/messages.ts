@@ -80,6 +80,7 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
     osVersion: config?.os.version ?? '',
     persistent: facts.persistent,
     lockedBy: scope.lockedBy,
+    unreadable: config === undefined,
     // given when it is shown
     revision: 0n,
   };

@@ -6,7 +6,7 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Claims } from '../claims.ts';
-import { definitionsOf, referredTo } from '../images/index.ts';
+import { definitionsOf, isRunning, referredTo } from '../images/index.ts';
 import { pathOf } from '../inventory/disk-facts.ts';
 import { fromLibvirt, isNoDomain } from '../libvirt/errors.ts';
 import type { Thing, Use } from '../other-nodes.ts';
@@ -128,24 +128,41 @@ async function usesByDomains(
   const uses: UsesByDomains = { used: new Map() };
   await mapLimited(await libvirt.domains(), WIDTH, async domain => {
     throwIfAborted(signal);
-    const use = { domainId: domain.uuid, domainName: domain.name };
-    const { names, away, isUnread } = await namesOf(domain, pools);
-    for (const name of names) uses.used.set(name, use);
+    const isActive = await isRunning(domain);
+    const { names, present, away, isUnread } = await namesOf(domain, pools);
+    for (const name of names) {
+      const active = isActive && present.has(name);
+      if (active || !uses.used.get(name)?.active)
+        uses.used.set(name, { domainId: domain.uuid, domainName: domain.name, active });
+    }
     if (away !== undefined) uses.unsure = `its VM ${domain.name} names ${away}, which is away`;
     if (isUnread) uses.unread = `the definition of its VM ${domain.name} cannot be read`;
   });
   return uses;
 }
 
+interface DomainNames {
+  names: Set<string>;
+  /** The files that it has as it runs or starts next. */
+  present: ReadonlySet<string>;
+  /** A path that may be any device. */
+  away: string | undefined;
+  isUnread: boolean;
+}
+
 /** What a domain's definitions, live and inactive ones and those in its saved states, stand on. */
-async function namesOf(
-  domain: Domain,
-  pools: readonly PoolRecord[],
-): Promise<{ names: Set<string>; away: string | undefined; isUnread: boolean }> {
+async function namesOf(domain: Domain, pools: readonly PoolRecord[]): Promise<DomainNames> {
   let away: string | undefined;
   let isUnread = false;
-  const names = await referredTo(domain, pools);
-  for (const { config, unread } of await definitionsOf(domain)) {
+  const definitions = await definitionsOf(domain);
+  const referredIn = (isPresent: boolean) =>
+    referredTo(
+      definitions.filter(definition => definition.isPresent === isPresent),
+      pools,
+    );
+  const present = await referredIn(true);
+  const names = new Set([...present, ...(await referredIn(false))]);
+  for (const { config, unread } of definitions) {
     isUnread ||= unread !== undefined;
     for (const disk of config?.disks ?? []) {
       const path = pathOf(disk, pools);
@@ -154,7 +171,7 @@ async function namesOf(
       if (await isUnknownDevice({ ...disk, path })) away = path;
     }
   }
-  return { names, away, isUnread };
+  return { names, present, away, isUnread };
 }
 
 /** Never a path, which begins with a slash. */

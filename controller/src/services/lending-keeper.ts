@@ -3,7 +3,8 @@
  * attaching was broken off. Only the controller sees both nodes; loans within one node are its agent's.
  *
  * It never guesses: the borrower's node must be there and say that the VM is gone or without the disk, in two rounds, so
- * that a loan whose attaching has just begun (by whatever client of the agents) is left alone.
+ * that a loan whose attaching has just begun (by whatever client of the agents) is left alone. A VM that its node cannot
+ * read may have the disk.
  */
 import type { Domain, Loan } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
@@ -142,7 +143,7 @@ export class LendingKeeper {
       if (loan.borrowerNodeId === '' || !this.#speaks(owner.nodeId)) return false;
       const borrower = this.#deps.inventory.domains.get(loan.borrowerId);
       if (!this.#speaks(borrower?.nodeId ?? loan.borrowerNodeId)) return false;
-      return borrower === undefined || !hasDisk(borrower.domain, owner.domain.id, loan.diskId);
+      return borrower === undefined || !mayHaveDisk(borrower.domain, owner.domain.id, loan.diskId);
     });
   }
 
@@ -170,7 +171,8 @@ export class LendingKeeper {
 }
 
 /** An attachment whose owner the node does not know any more (the metadata was lost) may be that of any. */
-function hasDisk(borrower: Domain, ownerId: string, diskId: string): boolean {
+function mayHaveDisk(borrower: Domain, ownerId: string, diskId: string): boolean {
+  if (borrower.unreadable) return true;
   return borrower.attachments.some(
     one => one.diskId === diskId && (one.ownerId === ownerId || one.ownerId === ''),
   );

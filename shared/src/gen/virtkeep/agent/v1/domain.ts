@@ -300,6 +300,8 @@ export interface Domain {
     | undefined;
   /** Grows with each change: of two records that came different ways, the one with the greater revision is the newer. */
   revision: bigint;
+  /** Its definition cannot be read: only its name, power and saved states are told, and it may have anything besides. */
+  unreadable: boolean;
 }
 
 /** A disk of another domain, attached to this one. */
@@ -500,6 +502,7 @@ function createBaseDomain(): Domain {
     parentVersion: 0,
     guestInfo: undefined,
     revision: 0n,
+    unreadable: false,
   };
 }
 
@@ -588,6 +591,9 @@ export const Domain: MessageFns<Domain> = {
         throw new globalThis.Error("value provided for field message.revision of type uint64 too large");
       }
       writer.uint32(208).uint64(message.revision);
+    }
+    if (message.unreadable !== false) {
+      writer.uint32(216).bool(message.unreadable);
     }
     return writer;
   },
@@ -813,6 +819,14 @@ export const Domain: MessageFns<Domain> = {
             message.revision = reader.uint64() as bigint;
             continue;
           }
+          case 27: {
+            if (tag !== 216) {
+              break;
+            }
+
+            message.unreadable = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -915,6 +929,7 @@ export const Domain: MessageFns<Domain> = {
         ? GuestInfo.fromJSON(object.guest_info)
         : undefined,
       revision: isSet(object.revision) ? BigInt(object.revision) : 0n,
+      unreadable: isSet(object.unreadable) ? globalThis.Boolean(object.unreadable) : false,
     };
   },
 
@@ -998,6 +1013,9 @@ export const Domain: MessageFns<Domain> = {
     if (message.revision !== 0n) {
       obj.revision = message.revision.toString();
     }
+    if (message.unreadable !== false) {
+      obj.unreadable = message.unreadable;
+    }
     return obj;
   },
 
@@ -1036,6 +1054,7 @@ export const Domain: MessageFns<Domain> = {
       ? GuestInfo.fromPartial(object.guestInfo)
       : undefined;
     message.revision = (object.revision !== undefined && object.revision !== null) ? BigInt(object.revision) : 0n;
+    message.unreadable = object.unreadable ?? false;
     return message;
   },
 };

@@ -154,7 +154,7 @@ export interface Use {
   nodeName: string;
   domainId: string;
   domainName: string;
-  /** The domain runs or is suspended there. */
+  /** The domain runs or is suspended there; of a file: and has it in its live or next definition, not in a saved state alone. */
   active: boolean;
   /** Only in answers about a domain that runs nowhere: the node that asks is the one on which it was last seen to run. */
   lastRanHere: boolean;
