@@ -196,7 +196,10 @@ export class Catalogue {
     return recordIdOf(file, { atPlace, ofBackup: await this.find(archiveIdOf(file)) }, sees);
   }
 
-  /** Writes a file as it lies on its pool. A different file that the catalogue had at this place is gone. */
+  /**
+   * Writes a file as it lies on its pool. A different file that the catalogue had at this place is gone; an archive that was
+   * removed and is here again counts as removed no more, whatever becomes of this file.
+   */
   async #put(file: BackupFile, before: FileRow | undefined): Promise<void> {
     const row = rowOfFile(
       file,
@@ -217,6 +220,7 @@ export class Catalogue {
         .values(row)
         .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
         .execute();
+      await trx.deleteFrom('removed_archives').where('archive_id', '=', archiveIdOfRow(row)).execute();
     });
     for (const told of this.#scans.values()) told.add(id);
     if (!before || before.record_json !== row.record_json || before.status !== row.status)

@@ -1,6 +1,7 @@
 /**
  * Archives that were made to be extended and were removed here. Nothing extends them any more, so the saved states that they left
- * on their VM are merged by its next increment; who else removes a file may have it elsewhere.
+ * on their VM are merged by its next increment; who else removes a file may have it elsewhere. The catalogue forgets that an archive
+ * was removed when it sees a file of it.
  */
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database, FileRow } from '../store/schema.ts';
@@ -14,11 +15,14 @@ export class RemovedArchives {
     this.#db = db;
   }
 
-  /** The file of this record is gone, because somebody asked for that. */
+  /** The file of this record is gone, because somebody asked for that. While a copy is known, which may go by itself, its archive is not. */
   async removed(row: FileRow): Promise<void> {
     if (row.domain_id === null || !detailsOf(row).capable) return;
+    const archiveId = archiveIdOfRow(row);
+    const files = await this.#filesOf(row.domain_id);
+    if (files.some(file => file.id !== row.id && archiveIdOfRow(file) === archiveId)) return;
     const values = {
-      archive_id: archiveIdOfRow(row),
+      archive_id: archiveId,
       domain_id: row.domain_id,
       removed: new Date().toISOString(),
     };
@@ -38,13 +42,16 @@ export class RemovedArchives {
       .execute();
     if (rows.length === 0) return [];
     const onVm = new Set(savedStates.map(({ backupId }) => backupId));
-    const files = await this.#db.selectFrom('files').selectAll().where('domain_id', '=', id).execute();
-    const present = new Set(files.map(archiveIdOfRow));
+    const present = new Set((await this.#filesOf(id)).map(archiveIdOfRow));
     const gone = rows.map(row => row.archive_id).filter(archiveId => !onVm.has(archiveId));
     if (gone.length > 0)
       await this.#db.deleteFrom('removed_archives').where('archive_id', 'in', gone).execute();
     return rows
       .map(row => row.archive_id)
       .filter(archiveId => onVm.has(archiveId) && !present.has(archiveId));
+  }
+
+  #filesOf(domainId: string): Promise<FileRow[]> {
+    return this.#db.selectFrom('files').selectAll().where('domain_id', '=', domainId).execute();
   }
 }
