@@ -123,6 +123,19 @@ describe('between two nodes', () => {
     expect((await rest.call('GET', `/api/tasks/?entity=${borrower.id}`)).body.count).toBe(2);
   });
 
+  test("when the node has detached a thin clone's disk, that of its template stays lent", async () => {
+    await attach();
+    lendHonestly(borrowing, new Set(['detach_disk']));
+    const detaching = nextCall(borrowing, 'detach_disk');
+    const { body } = await detach('?async=1');
+    const before = kinds(owning).length;
+    borrowing.succeed((await detaching()).request.operationId, {
+      ...{ vdisk: randomUUID(), owner_id: randomUUID(), domain_id: borrower.id, owner_is_here: true },
+    });
+    await ended(rest, body._task.id);
+    expect([loans().length, kinds(owning).slice(before)]).toEqual([1, []]);
+  });
+
   test('with async=1 the task is there before anything is lent', async () => {
     lendHonestly(owning, new Set(['lend_disk']));
     const lending = nextCall(owning, 'lend_disk');

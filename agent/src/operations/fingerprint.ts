@@ -1,20 +1,32 @@
 import { createHash } from 'node:crypto';
 
 /**
- * SHA-256 (hex) of a kind and a request, independent of the order of keys. Only the hash is kept, since a request may
- * carry secrets.
+ * SHA-256 (hex) of a kind and a request, independent of the order of keys and of fields that say nothing, which a request of an
+ * earlier version does not have. Only the hash is kept, since a request may carry secrets.
  */
 export function fingerprint(kind: string, request: object): string {
-  return createHash('sha256')
-    .update(`${kind}\n${canonicalJson(request)}`)
-    .digest('hex');
+  return hashOf(kind, request, isSaid);
 }
 
-/** JSON with sorted keys; bigints as decimal text, undefined members dropped. */
-function canonicalJson(value: unknown): string {
-  return JSON.stringify(value, (_key, item: unknown) => {
+/** Whether a journal's fingerprint is that of the request; versions before wrote down what says nothing, too. */
+export function isFingerprintOf(known: string, kind: string, request: object): boolean {
+  const hadNot = (value: unknown, key: string) => key !== 'removedArchives' || isSaid(value);
+  return known === fingerprint(kind, request) || known === hashOf(kind, request, hadNot);
+}
+
+/** Not the default of its kind in the protocol. */
+function isSaid(value: unknown): boolean {
+  if (Array.isArray(value)) return value.length > 0;
+  return value !== '' && value !== 0 && value !== 0n && value !== false;
+}
+
+/** Of JSON with sorted keys; bigints as decimal text, undefined members dropped. */
+function hashOf(kind: string, request: object, isKept: (value: unknown, key: string) => boolean): string {
+  const text = JSON.stringify(request, (_key, item: unknown) => {
     if (typeof item === 'bigint') return item.toString();
     if (typeof item !== 'object' || item === null || Array.isArray(item)) return item;
-    return Object.fromEntries(Object.entries(item).sort(([a], [b]) => (a < b ? -1 : 1)));
+    const kept = Object.entries(item).filter(([key, value]) => isKept(value, key));
+    return Object.fromEntries(kept.sort(([a], [b]) => (a < b ? -1 : 1)));
   });
+  return createHash('sha256').update(`${kind}\n${text}`).digest('hex');
 }

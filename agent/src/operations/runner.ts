@@ -13,7 +13,7 @@ import type { Lock, UndoEffect, Workflow } from '../workflows/context.ts';
 import { ActiveOperation } from './active.ts';
 import type { Faults } from './faults.ts';
 import { OperationFeed } from './feed.ts';
-import { fingerprint } from './fingerprint.ts';
+import { fingerprint, isFingerprintOf } from './fingerprint.ts';
 import type { Journal, OperationRecord } from './journal.ts';
 import { type LockHolder, LockTable } from './locks.ts';
 import { Settler, type SettleTimes } from './settle.ts';
@@ -123,7 +123,7 @@ export class OperationRunner {
   replay(id: string, kind: string, request: object): Operation | undefined {
     if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id, field: 'operation_id' });
     const known = this.#active.get(id)?.record ?? this.#options.journal.operation(id);
-    if (known && known.fingerprint !== fingerprint(kind, request)) {
+    if (known && !isFingerprintOf(known.fingerprint, kind, request)) {
       throw new VirtkeepError('operation_conflict', { id });
     }
     return known?.message;

@@ -192,9 +192,9 @@ export class LendingService {
   followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
     const { name, node_id: nodeId } = task.row;
     if (name === DETACH_TASK && outcome.status === 'SUCCESS') {
-      // what was asked for, whatever the node tells: another disk may still be in use
-      const [borrowerId = '', vdisk = ''] = task.entities.map(entity => entity.id);
-      const found = this.#keeper.loanOf(borrowerId, vdisk);
+      // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
+      const [borrowerId = ''] = task.entities.map(entity => entity.id);
+      const found = this.#keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
       if (found && found.owner.nodeId !== nodeId) return this.#giveBack(task, found, outcome);
     }
     if (name === ATTACH_TASK && outcome.status !== 'SUCCESS') {

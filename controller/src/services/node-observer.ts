@@ -322,13 +322,19 @@ export class NodeObserver implements LinkObserver, OperationListener {
     return library.get(id);
   }
 
-  /** The file that an operation was about. @throws Error the node does not have its pool */
+  /**
+   * The file that an operation was about: the one that the task is about, and without a task one in a pool that the node has.
+   * @throws Error the node tells of another one
+   */
   async #fileOf(nodeId: string, operation: Operation): Promise<string> {
-    const { catalogue, inventory } = this.#d;
+    const { catalogue, inventory, tasks } = this.#d;
     const id = entityOf(operation, EntityClass.FILE);
+    const task = await tasks.find(operation.id);
     const row = await catalogue.find(id);
-    if (row && inventory.pools.get(row.pool_id)?.views.has(nodeId) === false)
-      throw new Error(`the node tells of the file ${id} in a pool that it does not have`);
+    const isIts = task
+      ? task.entities.some(entity => entity.id === id)
+      : !row || inventory.pools.get(row.pool_id)?.views.has(nodeId) !== false;
+    if (!isIts) throw new Error(`the node tells of the file ${id}, which the operation cannot be about`);
     return id;
   }
 
