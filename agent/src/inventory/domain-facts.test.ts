@@ -43,5 +43,22 @@ test('a state that cannot be read is listed by its name, and does not hide its n
     currentSnapshot: async () => state,
   } as unknown as Domain;
   const facts = await readDomainFacts(domain);
-  expect(facts!.savedStates).toMatchObject([{ name: 'odd', current: true, overlays: {} }]);
+  expect(facts!.savedStates).toMatchObject([{ name: 'odd', current: true, overlays: {}, unread: true }]);
+});
+
+test('a state that cannot be read has the time, and so the id, that it has when it is read', async () => {
+  const stateWith = (metadata: string) =>
+    '<domainsnapshot><name>s</name><description>&lt;creationTime&gt;7&lt;/creationTime&gt;</description>' +
+    '<creationTime>1700000000</creationTime><domain type="kvm"><name>vm</name><memory>1</memory>' +
+    `<metadata>${metadata}<creationTime>8</creationTime></metadata></domain></domainsnapshot>`;
+  const read = async (xml: string) => {
+    const state = { name: 's', xml: async () => xml };
+    const states = { snapshots: async () => [state], currentSnapshot: async () => null };
+    const facts = await readDomainFacts({ ...domainWithout(0), ...states } as unknown as Domain);
+    return facts!.savedStates[0]!;
+  };
+  const unread = await read(stateWith(`${'<a>'.repeat(100)}${'</a>'.repeat(100)}`));
+  const { createdUnix, unread: isUnread } = await read(stateWith(''));
+  expect(isUnread).toBeUndefined();
+  expect(unread).toMatchObject({ unread: true, createdUnix });
 });

@@ -6,6 +6,9 @@ import { snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isUnlistable } from '../libvirt/errors.ts';
 import { type SavedState, savedStateOf } from '../snapshots/index.ts';
 
+/** A saved state; of one that cannot be read hardly more than its name and time is known. */
+export type ListedState = SavedState & { unread?: true };
+
 /** A domain as libvirt tells it. */
 export interface DomainFacts {
   uuid: string;
@@ -17,7 +20,7 @@ export interface DomainFacts {
   power: PowerState;
   persistent: boolean;
   /** The saved states, parents first. */
-  savedStates: SavedState[];
+  savedStates: ListedState[];
 }
 
 /** What libvirt's state numbers mean for a user. A domain that shuts down still runs. */
@@ -59,7 +62,7 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
 }
 
 /** A state that goes away meanwhile is left out; one whose XML has not changed is not parsed again. */
-async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedState[]> {
+async function readStates(domain: Domain, old?: ListedState[]): Promise<ListedState[]> {
   let snapshots: Snapshot[];
   try {
     snapshots = await domain.snapshots(SnapshotList.TOPOLOGICAL);
@@ -69,7 +72,7 @@ async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedStat
   }
   if (snapshots.length === 0) return [];
   const current = (await domain.currentSnapshot())?.name;
-  const states: SavedState[] = [];
+  const states: ListedState[] = [];
   for (const snapshot of snapshots) {
     const xml = await snapshotXml(snapshot);
     if (xml === null) continue;
@@ -80,7 +83,7 @@ async function readStates(domain: Domain, old?: SavedState[]): Promise<SavedStat
 }
 
 /** One that cannot be read is listed by its name, or the whole node were not. */
-function stateOr(xml: string, name: string): SavedState {
+function stateOr(xml: string, name: string): ListedState {
   try {
     return savedStateOf(xml, false);
   } catch (error) {
@@ -88,13 +91,18 @@ function stateOr(xml: string, name: string): SavedState {
     const unknown = {
       parent: null,
       description: '',
-      createdUnix: 0,
+      createdUnix: createdIn(xml),
       memory: 'no',
       memoryPath: null,
     } as const;
     const nothing = { overlays: {}, frozen: {}, internalDisks: [], deleting: false };
-    return { name, current: false, ...unknown, ...nothing, xml };
+    return { name, current: false, ...unknown, ...nothing, xml, unread: true };
   }
+}
+
+/** Its id is made of the time, which libvirt writes before what others put into the definition inside. */
+function createdIn(xml: string): number {
+  return Number(/<creationTime>\s*(\d{1,15})\s*<\/creationTime>/.exec(xml)?.[1] ?? 0);
 }
 
 function tryParse(xml: string): DomainConfig | undefined {

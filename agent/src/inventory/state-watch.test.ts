@@ -41,7 +41,7 @@ describe('what others did to the states of a domain', () => {
 /** What the watch asks of a domain: one that is off, with states that others change as they like. */
 class OffDomain {
   readonly uuid = '5e0f5a7c-3a77-4d0a-9d4f-0d5b6c1f3a11';
-  states: { name: string; current: boolean }[] = [];
+  states: { name: string; current: boolean; unread?: true }[] = [];
   #metadata = '';
 
   isActive = async () => false;
@@ -60,10 +60,34 @@ class OffDomain {
 
   async facts(): Promise<DomainFacts> {
     const xml = await this.xml();
-    const savedStates = this.states.map(state => ({ ...state, createdUnix: 1 }) as SavedState);
+    const savedStates = this.states.map(
+      state => ({ ...state, createdUnix: state.unread ? 0 : 1 }) as SavedState,
+    );
     return { uuid: this.uuid, name: 'vm', config: parseDomain(xml), savedStates } as unknown as DomainFacts;
   }
 }
+
+test('a state that cannot be read for a while is not deleted, and what others do meanwhile is noticed then', async () => {
+  const kept = new Map<string, unknown>();
+  const settings = { get: (key: string) => kept.get(key), set: kept.set.bind(kept) } as unknown as Settings;
+  const watch = new StateWatch(settings, createLogger('test', 'error'));
+  const domain = new OffDomain();
+  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), () => false);
+  const [a, b] = ['a', 'b'].map(name => ({ name, current: name === 'b' }));
+  const odd = { ...a!, unread: true as const };
+
+  domain.states = [a!, b!];
+  expect(await look()).toBe(false);
+  for (const state of [odd, a!, odd]) {
+    domain.states = [state, b!];
+    expect(await look()).toBe(false);
+  }
+  domain.states = [odd];
+  expect(await look()).toBe(false);
+  expect((await domain.facts()).config!.metadata.statesDeleted).toBeUndefined();
+  domain.states = [a!];
+  expect(await look()).toBe(true);
+});
 
 test('what others do after a change of theirs that was recorded is noticed, though nobody looked between', async () => {
   const kept = new Map<string, unknown>();

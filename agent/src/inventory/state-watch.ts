@@ -23,8 +23,10 @@ export interface SeenStates {
   deleted: string | null;
 }
 
-export function seenStates({ uuid, savedStates, config }: DomainFacts): SeenStates {
+/** Undefined while one of them cannot be read: what becomes of that one shows once it can be, or is gone. */
+export function seenStates({ uuid, savedStates, config }: DomainFacts): SeenStates | undefined {
   const lasting = savedStates.filter(({ name }) => !name.startsWith(AUTOMATIC_PREFIX));
+  if (lasting.some(({ unread }) => unread)) return undefined;
   const current = lasting.find(state => state.current);
   return {
     states: lasting.map(state => savedStateId(uuid, state)),
@@ -73,6 +75,7 @@ export class StateWatch {
     if (isHeld() || !facts.config) return false;
     const before = this.#before(facts.uuid);
     const now = seenStates(facts);
+    if (!now) return false;
     if (before && JSON.stringify(before) === JSON.stringify(now)) return false;
     const removed = facts.config.metadata.removedStates ?? [];
     const isOther = before !== null && happenedWithoutUs(before, now, removed);
