@@ -4,17 +4,15 @@
  * beside the original, to which they belong, so it gets only those that were asked for by name.
  */
 import { constants } from 'node:fs';
-import { open, realpath, stat } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ArchiveTrust } from '../../archive/index.ts';
 import type { Claimant } from '../../claims.ts';
 import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
-import { definitionsOf } from '../../images/index.ts';
-import { pathOf } from '../../inventory/disk-facts.ts';
 import type { Answer, Thing } from '../../other-nodes.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { deviceKeysOf } from '../device-keys.ts';
+import { type DevicesHere, deviceNamesOf, devicesHere, mayName } from './devices-here.ts';
 
 /** Takes what ends a claim, for when the VM is defined, or is not to be. */
 export type ClaimScope = (end: () => void) => void;
@@ -43,7 +41,7 @@ export interface DeviceFacts {
   isPresent: boolean;
   /** By whom it is used. */
   usedBy?: string;
-  /** Why not all nodes were heard. */
+  /** Why it is not known who else uses it: not all nodes were heard, or a VM of this one cannot be read. */
   unheard?: string;
 }
 
@@ -60,9 +58,8 @@ export function judgeDevice(facts: DeviceFacts, asked: boolean, keepIdentity: bo
   if (!facts.isPresent) return no('it is not there or in use');
   if (facts.usedBy !== undefined) return no(`it is used by ${facts.usedBy}`);
   if (facts.unheard === undefined) return { attach: true };
-  if (!asked)
-    return no(`other nodes may use it (${facts.unheard}); name its target to attach it all the same`);
-  return { attach: true, warning: `other nodes may use it (${facts.unheard})` };
+  if (!asked) return no(`others may use it (${facts.unheard}); name its target to attach it all the same`);
+  return { attach: true, warning: `others may use it (${facts.unheard})` };
 }
 
 /**
@@ -89,12 +86,15 @@ export async function attachableDevices(
   if (trust === 'foreign') return withoutDevices(candidates, named, found);
   // the device of another node's VM may be anything on this one
   const isRightful = keepIdentity && trust === 'own';
-  const used = candidates.length > 0 ? await usedHere(dependencies, pools) : new Map<string, string>();
+  const isLookedAt = ({ targetDev }: DiskConfig) => isRightful || named.includes(targetDev);
+  const here: DevicesHere = candidates.some(isLookedAt)
+    ? await devicesHere(dependencies.libvirt(), pools)
+    : { used: new Map(), unread: [] };
   for (const disk of candidates) {
     const { targetDev: target, source } = disk;
     const asked = named.includes(target);
-    const things = (await namesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
-    const facts = asked || isRightful ? await factsOf() : { isPresent: true };
+    const things = (await deviceNamesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
+    const facts = isLookedAt(disk) ? await factsOf() : { isPresent: true };
     const verdict = judgeDevice(facts, asked, isRightful);
     if (verdict.attach) {
       targets.add(target);
@@ -105,9 +105,10 @@ export async function attachableDevices(
 
     async function factsOf(): Promise<DeviceFacts> {
       claims(dependencies.claims.make(things, claimant));
-      const here = things.map(thing => used.get(keyOf(thing)) ?? claimedHere(thing)).find(Boolean);
+      const usedBy = things.map(thing => here.used.get(keyOf(thing)) ?? claimedHere(thing)).find(Boolean);
       const answers = await dependencies.otherNodes.whoUses(things, signal);
-      return { isPresent: await isPresent(disk), ...(here ? { usedBy: here } : heard(answers)) };
+      const unsure = { ...unreadHere(here, things), ...heard(answers) };
+      return { isPresent: await isPresent(disk), ...(usedBy ? { usedBy } : unsure) };
     }
     function claimedHere(thing: Thing): string | undefined {
       const by = dependencies.claims.by(thing, claimant);
@@ -135,6 +136,11 @@ function isForeign(disk: DiskConfig): boolean {
   return disk.device === 'disk' && disk.type === 'network';
 }
 
+function unreadHere({ unread }: DevicesHere, things: readonly Thing[]): Pick<DeviceFacts, 'unheard'> {
+  const found = unread.find(text => mayName(text, things.map(keyOf)));
+  return found ? { unheard: `the VM ${found.domainName} of this node cannot be read` } : {};
+}
+
 function heard(answers: readonly Answer[]): Pick<DeviceFacts, 'usedBy' | 'unheard'> {
   const used = answers.find(answer => answer.kind === 'used');
   if (used) return { usedBy: `${used.by.domainName} on the node ${used.by.nodeName}` };
@@ -142,30 +148,7 @@ function heard(answers: readonly Answer[]): Pick<DeviceFacts, 'usedBy' | 'unhear
   return unknown ? { unheard: unknown.reason } : {};
 }
 
-/** By whom what is used, in the live and inactive definitions of all domains of the node and in their saved states. */
-async function usedHere(
-  { libvirt }: Pick<WorkflowDependencies, 'libvirt'>,
-  pools: readonly PoolRecord[],
-): Promise<Map<string, string>> {
-  const used = new Map<string, string>();
-  for (const domain of await libvirt().domains())
-    for (const { config, unread } of await definitionsOf(domain)) {
-      if (unread) throw unread.error;
-      for (const disk of config?.disks ?? [])
-        for (const name of await namesOf(disk, pools)) used.set(name, domain.name);
-    }
-  return used;
-}
-
 const keyOf = (thing: Thing): string => (thing.kind === 'device' ? thing.key : '');
-
-/** What a disk stands on: names that are the same on all nodes, or the path. */
-async function namesOf(disk: DiskConfig, pools: readonly PoolRecord[]): Promise<string[]> {
-  const path = pathOf(disk, pools);
-  const keys = await deviceKeysOf({ ...disk, ...(path === undefined ? {} : { path }) });
-  if (keys.length > 0 || path === undefined) return keys;
-  return [`path:${await realpath(path).catch(() => path)}`];
-}
 
 /** Network storage is asked by QEMU at the start; a device must be free for exclusive use (EBUSY: mounted, in a group). */
 async function isPresent(disk: DiskConfig): Promise<boolean> {
