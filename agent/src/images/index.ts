@@ -11,6 +11,8 @@ export { removeEmptyDirectories } from './directories.ts';
 export { type ElsewhereQuestion, useElsewhere } from './elsewhere.ts';
 export type { ImageDependencies, ImageQuestion } from './judge.ts';
 export {
+  chainOf,
+  type Definition,
   definitionsOf,
   filesMentionedIn,
   filesOfDomain,

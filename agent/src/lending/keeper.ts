@@ -4,18 +4,17 @@
  * never at what it remembers, so a stop of the agent costs nothing; what it does are operations like any other.
  */
 import { randomUUID } from 'node:crypto';
-import { DomainStateCode, type Libvirt } from '@virtkeep/node-libvirt';
+import type { Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Logger } from '@virtkeep/shared/log';
 import type { OperationRunner } from '../operations/runner.ts';
-import { LENDING_STATE } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { keepLoansWorkflow } from '../workflows/lend/upkeep.ts';
 import { ZfsDriver } from '../zfs/index.ts';
-import { attachmentsOfParty, readParty } from './lender.ts';
-import { type LoanAction, type PartyView, planUpkeep } from './upkeep.ts';
+import { readViews } from './read-views.ts';
+import { type HeldRelease, heldReleases, type LoanAction, planUpkeep } from './upkeep.ts';
 import { type ZfsHoldings, zfsHoldings } from './zfs-instants.ts';
 
 export interface KeeperOptions {
@@ -56,6 +55,8 @@ export class LendingKeeper {
   #isNews = false;
   #lastAskMs = Number.NEGATIVE_INFINITY;
   #busyMs = BUSY_RETRY_MS;
+  /** Owners whose instant stays for a domain that cannot be read. */
+  #held = new Set<string>();
 
   constructor(options: KeeperOptions) {
     this.#options = options;
@@ -124,12 +125,14 @@ export class LendingKeeper {
 
   /** @returns when to look again, ms */
   async #settle(): Promise<number> {
-    const { link, runner, retryMs = RETRY_MS } = this.#options;
+    const { link, runner, workflows, retryMs = RETRY_MS } = this.#options;
     if (!link.connected || runner.draining) return retryMs;
     const isAsking = this.#isNews || performance.now() - this.#lastAskMs >= ASK_AGAIN_MS;
     this.#isNews = false;
     if (isAsking) this.#lastAskMs = performance.now();
-    const { views, unread } = await readViews(link.get(), await this.#zfs());
+    const pools = () => workflows.pools(AbortSignal.timeout(LOOK_TIMEOUT_MS));
+    const { views, unread } = await readViews(link.get(), await this.#zfs(), pools);
+    this.#tellHeld(heldReleases(views, unread));
     const due = planUpkeep(views, unread).filter(action => isAsking || action.do !== 'take_back');
     let isBusy = false;
     for (const actions of togetherOf(due)) {
@@ -139,6 +142,16 @@ export class LendingKeeper {
     this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
     if (isBusy) this.#isNews ||= isAsking;
     return isBusy ? this.#busyMs : retryMs;
+  }
+
+  #tellHeld(held: readonly HeldRelease[]): void {
+    for (const { owner, unread } of held)
+      if (!this.#held.has(owner))
+        this.#options.log.warn('an instant stays: a VM that cannot be read may have a disk of it', {
+          owner,
+          unread,
+        });
+    this.#held = new Set(held.map(({ owner }) => owner));
   }
 
   /** zfs that does not answer is no reason to leave the other loans alone: nothing on it counts as gone then. */
@@ -177,33 +190,6 @@ export class LendingKeeper {
       return false;
     }
   }
-}
-
-/** @returns also the ids of domains that cannot be read */
-async function readViews(
-  libvirt: Libvirt,
-  onZfs: ZfsHoldings,
-): Promise<{ views: PartyView[]; unread: Set<string> }> {
-  const views: PartyView[] = [];
-  const unread = new Set<string>();
-  for (const { uuid } of await libvirt.domains()) {
-    const party = await readParty(libvirt, uuid).catch((error: unknown) => {
-      if (!hasKey(error, 'xml_invalid')) throw error;
-      unread.add(uuid);
-    });
-    if (!party) continue;
-    const { domain, name, metadata } = party;
-    const hasInstant = onZfs.releasable.has(uuid) || (await domain.findSnapshot(LENDING_STATE)) !== null;
-    const attachments = attachmentsOfParty(party);
-    const { attachments: noted } = metadata;
-    // a clone that was kept and is still there needs nothing
-    const loans = (metadata.loans ?? []).filter(
-      ({ diskId, borrowerId, cloneKept }) => !cloneKept || !onZfs.hasClone(uuid, diskId, borrowerId),
-    );
-    const running = (await domain.state()).state === DomainStateCode.RUNNING;
-    views.push({ id: uuid, name, running, attachments, noted, loans, hasInstant });
-  }
-  return { views, unread };
 }
 
 /** Actions that share a domain, since one operation holds it. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type PartyView, planUpkeep } from './upkeep.ts';
+import { heldReleases, type PartyView, planUpkeep } from './upkeep.ts';
 
 const attachment = (diskId: string, ownerId: string, more = {}) => ({
   diskId,
@@ -41,11 +41,22 @@ describe('planUpkeep', () => {
   });
 
   test('of a domain that cannot be read nothing counts as gone, and the others are kept all the same', () => {
-    const plan = (unread: string, ...views: PartyView[]) => planUpkeep(views, new Set([unread]));
+    const plan = (unread: string, ...views: PartyView[]) =>
+      planUpkeep(views, new Map([[unread, new Set<string>()]]));
     expect(plan('b', owner())).toEqual([]);
     expect(plan('x', owner())).toEqual([{ do: 'end', ...key }]);
     expect(plan('o', borrower({ attachments: [] }))).toEqual([]);
-    expect(plan('b', owner({ loans: [] }))).toEqual([]);
+  });
+
+  test('an instant stays only for a domain that cannot be read and may have a disk of it', () => {
+    const release = { do: 'release', ownerId: 'o', diskId: '', borrowerId: '' };
+    const left = [owner({ loans: [] })];
+    const naming = (...owners: string[]) => new Map([['b', new Set(owners)]]);
+    expect(planUpkeep(left, naming('other'))).toEqual([release]);
+    expect(heldReleases(left, naming('other'))).toEqual([]);
+    expect(planUpkeep(left, naming('o'))).toEqual([]);
+    expect(heldReleases(left, naming('o'))).toEqual([{ owner: 'o', unread: 'b' }]);
+    expect(heldReleases([owner()], naming('o'))).toEqual([]);
   });
 
   test("another node's borrower is not this node's business", () => {

@@ -34,23 +34,43 @@ export interface LoanAction {
   borrowerId: string;
 }
 
+/** The domains that are there and cannot be read, each with those whose disks its text may name, by id. */
+export type UnreadDomains = ReadonlyMap<string, ReadonlySet<string>>;
+
+/** An instant without loans that stays all the same. */
+export interface HeldRelease {
+  owner: string;
+  /** The domain that cannot be read and may have a disk of it. */
+  unread: string;
+}
+
 /**
  * All that is to be done; nothing when everything is as it should be.
- * @param unread ids of domains that are there and cannot be read: what they have, or lend, is left as it is
+ * @param unread what these have, or lend, is left as it is
  */
-export function planUpkeep(
-  domains: readonly PartyView[],
-  unread: ReadonlySet<string> = new Set(),
-): LoanAction[] {
+export function planUpkeep(domains: readonly PartyView[], unread: UnreadDomains = new Map()): LoanAction[] {
   const byId = new Map(domains.map(domain => [domain.id, domain]));
   const actions = [
     ...domains.flatMap(owner => ofOwner(owner, byId)),
     ...domains.flatMap(borrower => ofBorrower(borrower, byId, domains)),
   ];
-  // whatever is unread may want an instant
   const isSure = ({ do: what, ownerId, borrowerId }: LoanAction) =>
-    !unread.has(ownerId) && !unread.has(borrowerId) && (what !== 'release' || unread.size === 0);
+    !unread.has(ownerId) &&
+    !unread.has(borrowerId) &&
+    (what !== 'release' || holderOf(ownerId, unread) === undefined);
   return actions.filter(isSure);
+}
+
+/** The instants that nothing but a domain that cannot be read may want. */
+export function heldReleases(domains: readonly PartyView[], unread: UnreadDomains): HeldRelease[] {
+  return planUpkeep(domains).flatMap(({ do: what, ownerId }): HeldRelease[] => {
+    const holder = what === 'release' ? holderOf(ownerId, unread) : undefined;
+    return holder === undefined ? [] : [{ owner: ownerId, unread: holder }];
+  });
+}
+
+function holderOf(ownerId: string, unread: UnreadDomains): string | undefined {
+  return [...unread].find(([, owners]) => owners.has(ownerId))?.[0];
 }
 
 function ofOwner(owner: PartyView, byId: ReadonlyMap<string, PartyView>): LoanAction[] {
