@@ -190,6 +190,10 @@ export const ERRORS = {
   domain_has_states: fixed('40922', 'The domain {domain} has saved states. Delete them first or pass full.'),
   domain_running: fixed('40923', 'The domain {domain} is running. Shut it down first, or pass force.'),
   node_in_service: fixed('40924', 'The node {node} is in service mode and takes no new operations.'),
+  node_outdated: fixed(
+    '40964',
+    'The agent of the node {node} is of an earlier version and does not know {method}. Upgrade it, then send the request again.',
+  ),
   node_known: fixed(
     '40963',
     'The node {id} is enrolled already, and this token is for a new one. To let this machine take its place make a token for it: "virtkeep-controller node token --replace {id}".',

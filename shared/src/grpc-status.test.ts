@@ -1,7 +1,13 @@
 import { expect, test } from '@jest/globals';
-import { Status } from 'nice-grpc-common';
+import { type CallOptions, ClientError, type ClientMiddlewareCall, Status } from 'nice-grpc-common';
 import { ERRORS, type ErrorKey, VirtkeepError } from './errors.ts';
-import { fromErrorMessage, grpcStatus, toErrorMessage } from './grpc-status.ts';
+import {
+  errorClientMiddleware,
+  fromErrorMessage,
+  grpcStatus,
+  isUnimplemented,
+  toErrorMessage,
+} from './grpc-status.ts';
 
 test('every key has a gRPC status, and only faults of our own are INTERNAL', () => {
   for (const key of Object.keys(ERRORS) as ErrorKey[]) {
@@ -18,4 +24,25 @@ test('an error survives the way through an operation; an unknown key becomes int
   expect(fromErrorMessage({ msgKey: 'of_tomorrow', code: '1', detail: 'new', params: {} }).msgKey).toBe(
     'internal',
   );
+});
+
+test('a method that the server does not know makes it an older one, and not one that cannot be reached', async () => {
+  const statusOf = async (code: Status) => {
+    const next = () => {
+      throw new ClientError('/virtkeep.agent.v1.BackupService/RecompressCopy', code, 'told by the library');
+    };
+    const call = { request: {}, next } as unknown as ClientMiddlewareCall<unknown, unknown>;
+    return errorClientMiddleware('n1')(call, {} as CallOptions)
+      .next()
+      .catch((error: unknown) => error);
+  };
+  const outdated = await statusOf(Status.UNIMPLEMENTED);
+  expect(outdated).toMatchObject({
+    msgKey: 'node_outdated',
+    params: { node: 'n1', method: 'RecompressCopy' },
+  });
+  expect(isUnimplemented(outdated)).toBe(true);
+  const away = await statusOf(Status.UNAVAILABLE);
+  expect(away).toMatchObject({ msgKey: 'node_unreachable' });
+  expect(isUnimplemented(away)).toBe(false);
 });

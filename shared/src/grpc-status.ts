@@ -92,7 +92,10 @@ function isAbort(error: unknown): boolean {
   return typeof error === 'object' && error !== null && 'name' in error && error.name === 'AbortError';
 }
 
-/** Client middleware: rich statuses become VirtkeepErrors again; a lost or unready server `node_unreachable`. */
+/**
+ * Client middleware: rich statuses become VirtkeepErrors again; a lost or unready server `node_unreachable`, one of an earlier
+ * version `node_outdated`.
+ */
 export function errorClientMiddleware(node: string): ClientMiddleware {
   return async function* (call, options: CallOptions) {
     try {
@@ -129,6 +132,10 @@ function fromClientError(error: unknown, node: string): unknown {
       { operation: error.path, seconds: 'the allowed time' },
       { cause: error },
     );
+  }
+  if (error.code === Status.UNIMPLEMENTED) {
+    const method = error.path.split('/').at(-1)!;
+    return new VirtkeepError('node_outdated', { node, method }, { cause: error });
   }
   if (error.code === Status.CANCELLED) return new VirtkeepError('canceled', {}, { cause: error });
   return new VirtkeepError('node_unreachable', { node, reason: error.details }, { cause: error });

@@ -6,6 +6,7 @@ import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backu
 import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
+import { ServerError, Status } from 'nice-grpc-common';
 import type { FakeAgent } from './fake-agent.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './rest-nodes-world.ts';
@@ -199,6 +200,17 @@ describe('a node that fails in the middle', () => {
     const task = await ended(rest, taskId, 'FAILED');
     expect(task.error.msg_key).toBe('operation_unknown');
     expect((await rest.call('GET', `/api/library/${fileId}/`)).status).toBe(404);
+  });
+
+  test('one of before, which does not know the call, is asked once, and says so', async () => {
+    agent.beforeStart = () => {
+      throw new ServerError(Status.UNIMPLEMENTED, 'The server does not implement the method');
+    };
+    const begun = agent.calls.length;
+    const body = { domain: domain.id, datapool: pool.id };
+    const answer = await rest.call('POST', '/api/domains/backup/?async=1', { body });
+    expect([answer.status, answer.body.errors[0].msg_key]).toEqual([409, 'node_outdated']);
+    expect(agent.calls.length - begun).toBe(1);
   });
 
   test('its tasks are LOST, and final when it returns', async () => {
