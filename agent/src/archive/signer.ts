@@ -68,6 +68,16 @@ export class ArchiveSigner {
 }
 
 /** What another node or nobody wrote of an archive does not become its own by an increment of this one, or by its signature alone. */
+/**
+ * Whether the node that signed the newest manifest made all of the archive, as the manifest says of itself:
+ *
+ * | `sameSigner` | `adopted` | earlier manifests | |
+ * |---|---|---|---|
+ * | true | – | some | the signer of the last one extended its own archive: its own |
+ * | – | – | none | the first state, or all made anew by a conversion of its own: its own |
+ * | – | – | some | another node had a part in it: not its own |
+ * | – | true | any | it signed what nobody vouched for: not its own, nor any increment of it |
+ */
 const isOnesOwn = ({ sameSigner, adopted, members }: Manifest): boolean =>
   sameSigner === true || (adopted !== true && !members.some(({ name }) => isManifestName(name)));
 
