@@ -1,5 +1,5 @@
-/** The longest that a timer waits. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
+/** The longest that a timer waits: Node's take 31 bits of milliseconds. */
+export const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Runs `act` at this time (ms since 1970), however far away it is, at once when it has passed; it keeps no process alive. */
 export function onceAt(time: number, act: () => void): { stop: () => void } {

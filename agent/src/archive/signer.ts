@@ -67,9 +67,9 @@ export class ArchiveSigner {
   };
 }
 
-/** What another node or nobody wrote of an archive does not become its own by an increment of this one, or by its signature alone. */
 /**
- * Whether the node that signed the newest manifest made all of the archive, as the manifest says of itself:
+ * Whether the node that signed the newest manifest made all of the archive: what another one or nobody wrote does not become its
+ * own by an increment, or by its signature alone. As the manifest says of itself:
  *
  * | `sameSigner` | `adopted` | earlier manifests | |
  * |---|---|---|---|

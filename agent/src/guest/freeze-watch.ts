@@ -6,6 +6,7 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { reasonOf } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { MAX_TIMER_MS } from '@virtkeep/shared/once-at';
 import { ensureThawed } from './agent.ts';
 import type { GuestRecords } from './records.ts';
 
@@ -143,6 +144,3 @@ export class FreezeWatch {
     }
   }
 }
-
-/** Node's timers take 31 bits of milliseconds. */
-const MAX_TIMER_MS = 2 ** 31 - 1;

@@ -13,7 +13,7 @@ import {
   parseDomain,
   parseSnapshot,
 } from '../domain-xml/index.ts';
-import { pathOf } from '../inventory/disk-facts.ts';
+import { pathOf, pathOfVolume } from '../inventory/disk-facts.ts';
 import { listSnapshots, snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isPassing } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
@@ -89,10 +89,8 @@ export async function referredTo(
   const add = async (paths: readonly string[]) => {
     for (const path of paths) found.add(await realOr(path));
   };
-  const fileOfVolume = async ({ pool, volume }: Mentioned['volumes'][number]) => {
-    const path = pools.find(({ name }) => name === pool)?.path;
-    return path === undefined ? null : join(path, volume);
-  };
+  const fileOfVolume = async ({ pool, volume }: Mentioned['volumes'][number]) =>
+    pathOfVolume(pool, volume, pools) ?? null;
   for (const { config, overlays, memory, isPresent, unread } of definitions) {
     if (unread) await add(await filesMentionedIn(unread.xml, fileOfVolume));
     if (!isOwner) await add([...overlays, ...memory]);

@@ -18,8 +18,17 @@ export function pathOf(
   pools: readonly Pick<PoolRecord, 'name' | 'path'>[],
 ): string | undefined {
   if (disk.path !== undefined || !disk.volume) return disk.path;
-  const pool = pools.find(candidate => candidate.name === disk.volume!.pool);
-  return pool?.path && join(pool.path, disk.volume.name);
+  return pathOfVolume(disk.volume.pool, disk.volume.name, pools);
+}
+
+/** Where a volume of the pool of that name lies; undefined where the pool is not known. */
+export function pathOfVolume(
+  pool: string,
+  volume: string,
+  pools: readonly Pick<PoolRecord, 'name' | 'path'>[],
+): string | undefined {
+  const path = pools.find(({ name }) => name === pool)?.path;
+  return path && join(path, volume);
 }
 
 /**

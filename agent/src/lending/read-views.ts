@@ -9,7 +9,10 @@ import { attachmentsOfParty, readParty } from './lender.ts';
 import type { PartyView, UnreadDomains } from './upkeep.ts';
 import type { ZfsHoldings } from './zfs-instants.ts';
 
-/** @throws LibvirtError; what `poolsNow` throws */
+/**
+ * A domain that cannot be read may have a disk of whom its texts name, by id or by one of the files of their disks.
+ * @throws LibvirtError; what `poolsNow` throws
+ */
 export async function readViews(
   libvirt: Libvirt,
   onZfs: ZfsHoldings,
@@ -28,10 +31,17 @@ export async function readViews(
   const idle = views.filter(({ hasInstant, loans }) => hasInstant && loans.length === 0);
   if (unread.size === 0 || idle.length === 0) return { views, unread };
   const pools = await poolsNow();
-  for (const owner of idle) {
-    const files = await ownLayers(libvirt.domain(owner.id), pools);
-    for (const domain of unreadDomains)
-      if (await mayName(domain, owner.id, files, pools)) unread.get(domain.uuid)!.add(owner.id);
+  const owners = new Map<string, Set<string>>();
+  for (const { id } of idle) owners.set(id, await ownLayers(libvirt.domain(id), pools));
+  for (const domain of unreadDomains) {
+    const definitions = await definitionsOf(domain);
+    const named = await referredTo(definitions, pools);
+    for (const [id, files] of owners)
+      if (
+        definitions.some(definition => namesOwner(definition, id)) ||
+        [...named].some(path => files.has(path))
+      )
+        unread.get(domain.uuid)!.add(id);
   }
   return { views, unread };
 }
@@ -66,18 +76,6 @@ async function ownLayers(domain: Domain, pools: readonly PoolRecord[]): Promise<
       for (const path of own) found.add(path);
     }
   return found;
-}
-
-/** Whether a domain that cannot be read may have a disk of the owner: its texts name the owner or one of those files. */
-async function mayName(
-  domain: Domain,
-  ownerId: string,
-  files: ReadonlySet<string>,
-  pools: readonly PoolRecord[],
-): Promise<boolean> {
-  const definitions = await definitionsOf(domain);
-  if (definitions.some(definition => namesOwner(definition, ownerId))) return true;
-  return [...(await referredTo(definitions, pools))].some(path => files.has(path));
 }
 
 const namesOwner = ({ config, unread }: Definition, ownerId: string): boolean =>

@@ -5,11 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
 import { pathWithIds } from './given-ids.ts';
-
-interface BodySchema {
-  additionalProperties?: unknown;
-  properties?: object;
-}
+import { type BodySchema, isOpen } from './route-rules.ts';
 
 export function registerIdempotency(app: App, services: Services): void {
   app.addHook('preHandler', (request, reply) => takeKey(services, request, reply));
@@ -37,8 +33,9 @@ async function takeKey(services: Services, request: FastifyRequest, reply: Fasti
 
 /** A request is the same one whatever stands in the fields that its route ignores. */
 function whatCounts(body: Record<string, unknown>, { routeOptions: { schema } }: FastifyRequest): object {
-  const { additionalProperties, properties = {} } = (schema?.body ?? {}) as BodySchema;
-  if (additionalProperties !== true) return body;
+  const known = (schema?.body ?? {}) as BodySchema;
+  if (!isOpen(known)) return body;
+  const { properties = {} } = known;
   return Object.fromEntries(Object.entries(body).filter(([name]) => Object.hasOwn(properties, name)));
 }
 

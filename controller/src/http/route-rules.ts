@@ -5,7 +5,7 @@ import Type from 'typebox';
 import { closeQuery } from './query.ts';
 import { ErrorBody, GivenUuid, ref } from './schemas/common.ts';
 
-interface BodySchema {
+export interface BodySchema {
   type?: string;
   properties?: TProperties;
   additionalProperties?: unknown;
@@ -60,7 +60,8 @@ function documentSession(route: RouteOptions): void {
   route.schema!.description = description ? `${description} ${SESSION_NEEDED}` : SESSION_NEEDED;
 }
 
-function isOpen({ additionalProperties }: BodySchema): boolean {
+/** Its route ignores the fields that it does not know. */
+export function isOpen({ additionalProperties }: BodySchema): boolean {
   return additionalProperties === true;
 }
 

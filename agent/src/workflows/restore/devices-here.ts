@@ -1,10 +1,9 @@
 /** Which devices the VMs of this node use, or may use where they cannot be read. */
 import { realpath } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { type DiskConfig, mentionedIn } from '../../domain-xml/index.ts';
 import { definitionsOf } from '../../images/index.ts';
-import { pathOf } from '../../inventory/disk-facts.ts';
+import { pathOf, pathOfVolume } from '../../inventory/disk-facts.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import { deviceKeysOf, isUnknownDevice } from '../device-keys.ts';
 
@@ -39,10 +38,7 @@ export async function devicesHere(libvirt: Libvirt, pools: readonly PoolRecord[]
 
 async function unreadText({ name }: Domain, xml: string, pools: readonly PoolRecord[]): Promise<UnreadText> {
   const { paths, volumes } = mentionedIn(xml);
-  const ofVolumes = volumes.flatMap(({ pool, volume }) => {
-    const path = pools.find(known => known.name === pool)?.path;
-    return path === undefined ? [] : [join(path, volume)];
-  });
+  const ofVolumes = volumes.flatMap(({ pool, volume }) => pathOfVolume(pool, volume, pools) ?? []);
   const names = new Set<string>();
   let isAnyDevice = ofVolumes.length < volumes.length;
   for (const path of [...paths, ...ofVolumes]) {
