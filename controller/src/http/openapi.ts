@@ -10,7 +10,9 @@ export const VERSION: string = (createRequire(import.meta.url)('../../package.js
 const DESCRIPTION = `Backup, disk lending and guest-agent control for KVM virtual machines.
 
 Log in at \`POST /auth/\` and send \`Authorization: jwt <token>\`. Every failure has the same shape (\`Error\`), and its
-\`msg_key\` is stable. Actions that work on a node are tasks: with \`?async=1\` they answer 202 and the task at once.`;
+\`msg_key\` is stable. Actions that work on a node are tasks: with \`?async=1\` they answer 202 and the task at once.
+\`async\` may be sent with every call and means nothing where there is no task. Lists refuse query fields that they do not know;
+other calls ignore them.`;
 
 /** Must be registered before the routes, so that it sees them. */
 export async function registerOpenApi(app: App): Promise<void> {

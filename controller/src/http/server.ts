@@ -19,7 +19,7 @@ import { notFound, RouteIndex } from './not-found.ts';
 import { registerOpenApi } from './openapi.ts';
 import { registerParsers } from './parsers.ts';
 import { registerProtection } from './protection.ts';
-import { readIntegers } from './query.ts';
+import { dropUnknown, readIntegers } from './query.ts';
 import { applyRouteRules } from './route-rules.ts';
 import { registerSchemas } from './schemas/index.ts';
 
@@ -126,7 +126,9 @@ function registerGates(app: App, services: Services, refuseUnknown: ReturnType<t
   });
   app.addHook('preValidation', async request => {
     const { schema } = request.routeOptions;
-    readIntegers(request.query as Record<string, unknown>, schema?.querystring);
+    const query = request.query as Record<string, unknown>;
+    dropUnknown(query, schema?.querystring);
+    readIntegers(query, schema?.querystring);
     readIds(request.params, schema?.params);
     readIds(request.query, schema?.querystring);
     readIds(request.body, schema?.body);
