@@ -104,6 +104,7 @@ export const ERRORS = {
     '40415',
     'No certificate with the serial {id} was issued here. If an earlier version issued it, or it was issued since the database was put back, say so with "unknown" (--unknown).',
   ),
+  event_not_found: fixed('40416', 'There is no event {id}. Old ones are forgotten.'),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
   // 409: the state of the thing refuses it

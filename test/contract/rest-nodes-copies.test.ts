@@ -101,7 +101,7 @@ test('when nobody knows which one ran last, nothing is done and both nodes are n
     ['backup/', { domain: id, datapool: pool.id }],
   ] as const)
     expect(await refusal(path, body)).toEqual([409, 'domain_on_several_nodes', nodes]);
-  expect(Object.entries((await record()).permissions).filter(([, may]) => may)).toEqual([]);
+  expect((await record()).permissions).toEqual([]);
   two.removeDomain(id);
   await heard(two);
   expect((await post(`${id}/start/`)).status).toBe(202);
@@ -214,7 +214,6 @@ test('one that runs twice is only switched off', async () => {
   const nodes = expect.stringMatching(/n1.*n2/);
   for (const path of [`${id}/reboot/`, `${id}/suspend/`, `${id}/remove/`])
     expect(await refusal(path)).toEqual([409, 'domain_runs_twice', nodes]);
-  const { permissions } = await record();
-  expect(Object.keys(permissions).filter(action => permissions[action])).toEqual(['shutdown']);
+  expect((await record()).permissions).toEqual(['shutdown']);
   expect((await post(`${id}/shutdown/`, { force: true })).status).toBe(202);
 });

@@ -147,7 +147,7 @@ describe('nodes', () => {
     await status(rest, two.agent.id, 'FAILED');
     const { body } = await rest.call('GET', `/api/domains/${domain.id}/`);
     expect(body).toMatchObject({ verbose_name: 'kept', status: 'FAILED', user_power_state: 0 });
-    expect(body.permissions.shutdown).toBe(false);
+    expect(body.permissions).not.toContain('shutdown');
     const refused = await rest.call('POST', `/api/domains/${domain.id}/shutdown/`, { body: {} });
     expect(refused.body.errors[0].msg_key).toBe('node_unreachable');
     await two.agent.start(two.tls);
@@ -172,7 +172,12 @@ describe('data pools', () => {
       async () => (await rest.call('GET', `/api/data-pools/?node=${two.agent.id}`)).body.count === 1,
     );
     const { body } = await rest.call('GET', `/api/data-pools/${id}/`);
-    expect(body).toMatchObject({ status: 'ACTIVE', shared_storage: true, free_space: 9_000_000_000 });
+    expect(body).toMatchObject({
+      status: 'ACTIVE',
+      shared: true,
+      shared_storage: { id: body.id, verbose_name: body.verbose_name },
+      free_space: 9_000_000_000,
+    });
     expect(
       body.nodes_connected.map((n: { connection_status: string }) => n.connection_status).sort(),
     ).toEqual(['ACTIVE', 'INACTIVE']);
@@ -259,8 +264,10 @@ describe('domains', () => {
     await seen(domain.id);
     const of = async (as: 'operator' | 'auditor') =>
       (await rest.call('GET', `/api/domains/${domain.id}/`, { as })).body.permissions;
-    expect(await of('operator')).toMatchObject({ start: false, shutdown: true, backup: true, remove: false });
-    expect(Object.values(await of('auditor')).some(Boolean)).toBe(false);
+    expect(await of('operator')).toEqual(expect.arrayContaining(['shutdown', 'backup']));
+    expect(await of('operator')).not.toContain('start');
+    expect(await of('operator')).not.toContain('remove');
+    expect(await of('auditor')).toEqual([]);
   });
 
   test('a power action waits for its end, or answers 202', async () => {
@@ -285,8 +292,8 @@ describe('domains', () => {
     const task = agent.calls.findLast(call => call.request.domainId === domain.id)!.request.operationId;
     const permissions = async (as: Role) =>
       (await rest.call('GET', `/api/tasks/${task}/response/`, { as })).body.response.permissions;
-    expect(await permissions('operator')).toMatchObject({ start: true, backup: true });
-    expect(await permissions('auditor')).toMatchObject({ start: false, backup: false });
+    expect(await permissions('operator')).toEqual(expect.arrayContaining(['start', 'backup']));
+    expect(await permissions('auditor')).toEqual([]);
   });
 
   test("a refusal of the node is the answer's error, and the task has failed", async () => {

@@ -48,6 +48,7 @@ const TABLE: Record<string, string> = {
   'PUT /api/tasks/{id}/release-locks/': 'A',
   'GET /api/events/': USERS,
   'GET /api/events/stream/': USERS,
+  'GET /api/events/{id}/': USERS,
   // nodes and pools
   'GET /api/nodes/': USERS,
   'POST /api/nodes/': 'A',

@@ -43,16 +43,12 @@ describe('templates', () => {
       thin: true,
       template: false,
       parent: { id: template.id, verbose_name: 'base' },
-      permissions: { change_template: true, clone: true },
+      permissions: expect.arrayContaining(['change_template', 'clone']),
     });
     const { permissions } = (await rest.call('GET', `/api/domains/${template.id}/`)).body;
-    expect(permissions).toMatchObject({
-      start: false,
-      template: false,
-      remove: false,
-      snapshot: false,
-      clone: true,
-    });
+    expect(permissions).toContain('clone');
+    for (const action of ['start', 'template', 'remove', 'snapshot'])
+      expect(permissions).not.toContain(action);
   });
 
   test('are not started', async () => {

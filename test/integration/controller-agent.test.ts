@@ -55,7 +55,7 @@ test('the inventory is what libvirt says', async () => {
 test('a pool of the same uuid on both nodes is one', async () => {
   const shared = world.node.pools.find(pool => pool.name === 'shared')!.uuid;
   const pool = await rest.get<{ nodes_connected: Json[] }>(`/api/data-pools/${shared}/`);
-  expect(pool).toMatchObject({ shared_storage: true, status: 'ACTIVE' });
+  expect(pool).toMatchObject({ shared: true, status: 'ACTIVE' });
   expect(pool.nodes_connected.map(({ connection_status }) => connection_status)).toEqual([
     'ACTIVE',
     'ACTIVE',

@@ -58,7 +58,8 @@ const sharedFiles = () => readdirSync(home.pool('shared').path).sort();
 /** The loan has ended, and so has the operation that ended it. */
 async function freed(): Promise<void> {
   await waitFor('the end of the loan', async () => (await owner.snapshots()).length === 0, PATIENCE_MS, 500);
-  const free = async () => (await rest.get<Json>(`/api/domains/${ownerId}/`)).permissions.snapshot === true;
+  const free = async () =>
+    (await rest.get<Json>(`/api/domains/${ownerId}/`)).permissions.includes('snapshot');
   await waitFor('the owner to be free', free, PATIENCE_MS, 500);
 }
 

@@ -55,7 +55,7 @@ test('tells what happens, as the viewer may see it', async () => {
   expect(data).toMatchObject({
     id: task.row.id,
     action: 'created',
-    record: { permissions: { cancel: true } },
+    record: { permissions: ['cancel'] },
   });
 });
 

@@ -49,7 +49,8 @@ export interface DomainRecord {
   created: string;
   modified: string;
   locked_by: string | null;
-  permissions: Record<string, boolean>;
+  /** The actions that the viewer may take now. */
+  permissions: string[];
   is_ova: boolean;
 }
 
@@ -148,11 +149,11 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
 }
 
 /** A VM that no node can be said to have is left alone; one that runs twice may be switched off. */
-function permissionsOf({ domain, conflict }: DomainEntry, context: DomainContext): Record<string, boolean> {
-  const permissions = domainPermissions(domain, context);
-  if (conflict === null) return permissions;
-  const may = (action: string) => action === 'shutdown' && conflict.kind === 'twice';
-  return Object.fromEntries(Object.entries(permissions).map(([action, on]) => [action, on && may(action)]));
+function permissionsOf({ domain, conflict }: DomainEntry, context: DomainContext): string[] {
+  const may = (action: string) => conflict === null || (action === 'shutdown' && conflict.kind === 'twice');
+  return Object.entries(domainPermissions(domain, context))
+    .filter(([action, on]) => on && may(action))
+    .map(([action]) => action);
 }
 
 /** Mediated devices need it off; a running VM gets a new saved state, which must not be made while its disks are lent. */

@@ -77,11 +77,7 @@ export class DomainService {
   /** The result of a task, for whoever reads it: a VM's record tells what they may do with it now. */
   seenBy(result: unknown, viewer: Principal): unknown {
     if (!isDomainRecord(result)) return result;
-    const now = this.find(result.id, viewer)?.permissions ?? {};
-    const permissions = Object.fromEntries(
-      Object.keys(result.permissions).map(action => [action, now[action] ?? false]),
-    );
-    return { ...result, permissions };
+    return { ...result, permissions: this.find(result.id, viewer)?.permissions ?? [] };
   }
 
   /** The text people gave it, kept in the domain's own metadata. @throws domain_not_found, node_unreachable. */

@@ -1,4 +1,5 @@
 /** Events: what happened, for people. Kept in the database and told on the event stream. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { contains } from '../store/dialect.ts';
 import type { Database, EventRow } from '../store/schema.ts';
@@ -100,6 +101,14 @@ export class EventService {
       .offset(filter.offset)
       .execute();
     return { count: Number(total.number), events: await this.#complete(rows) };
+  }
+
+  /** @throws event_not_found, also when it was pruned. */
+  async get(id: string): Promise<EventRecord> {
+    const rows = await this.#db.selectFrom('events').selectAll().where('id', '=', id).execute();
+    const [record] = await this.#complete(rows);
+    if (record === undefined) throw new VirtkeepError('event_not_found', { id });
+    return record;
   }
 
   /** Deletes events older than this. @returns how many. */

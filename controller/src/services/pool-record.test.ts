@@ -29,7 +29,8 @@ test('sizes are those of a node that can use the pool now', () => {
   expect(record).toMatchObject({
     status: 'ACTIVE',
     free_space: 3,
-    shared_storage: true,
+    shared: true,
+    shared_storage: { id: 'p', verbose_name: expect.any(String) },
     is_base: true,
     file_count: 5,
     ownership: '/p belongs to the user 7',
@@ -44,7 +45,13 @@ test('sizes are those of a node that can use the pool now', () => {
 test('is FAILED with the last known sizes while all its nodes are away, and keeps its marks', () => {
   const views = new Map([['n', view({ capacity: 9n, readonly: true })]]);
   const record = poolRecord({ row, views }, [{ id: 'n', verbose_name: 'n', connected: false }], 0);
-  expect(record).toMatchObject({ status: 'FAILED', size: 9, readonly: true, shared_storage: false });
+  expect(record).toMatchObject({
+    status: 'FAILED',
+    size: 9,
+    readonly: true,
+    shared: false,
+    shared_storage: null,
+  });
   const marked = poolRecord({ row: { ...row, outside: 1 }, views }, [], 0);
   expect(marked.outside).toBe(true);
 });

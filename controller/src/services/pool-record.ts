@@ -20,7 +20,10 @@ export interface PoolRecord {
   size: number;
   used_space: number;
   free_space: number;
-  shared_storage: boolean;
+  /** Several nodes have it, or it lies on the network. */
+  shared: boolean;
+  /** What lies behind a shared pool, which is all that the pool is here; null when it is not shared. */
+  shared_storage: { id: string; verbose_name: string } | null;
   nodes_connected: { id: string; verbose_name: string; connection_status: ConnectionStatus }[];
   built_in: boolean;
   is_base: boolean;
@@ -45,6 +48,7 @@ export function poolRecord(entry: PoolEntry, nodes: PoolNode[], fileCount: numbe
   const working = views.find(view => view.node.connected && isUsable(view.pool));
   const pool = (working ?? views.find(view => view.node.connected) ?? views[0])?.pool;
   const any = (test: (pool: Pool) => boolean) => views.some(view => test(view.pool));
+  const shared = views.length > 1 || any(view => view.shared);
   return {
     id: entry.row.id,
     verbose_name: entry.row.verbose_name,
@@ -55,7 +59,8 @@ export function poolRecord(entry: PoolEntry, nodes: PoolNode[], fileCount: numbe
     size: Number(pool?.capacity ?? 0n),
     used_space: Number(pool?.allocation ?? 0n),
     free_space: Number(pool?.available ?? 0n),
-    shared_storage: views.length > 1 || any(view => view.shared),
+    shared,
+    shared_storage: shared ? { id: entry.row.id, verbose_name: entry.row.verbose_name } : null,
     nodes_connected: views.map(view => ({
       id: view.node.id,
       verbose_name: view.node.verbose_name,

@@ -47,7 +47,7 @@ export interface TaskRecord {
   nodes_user_responses: unknown[];
   events: string[];
   user: { id: string; username: string };
-  permissions: { cancel: boolean; release_locks: boolean };
+  permissions: string[];
   detail: TaskDetail;
 }
 
@@ -87,10 +87,10 @@ export function taskRecord(
     nodes_user_responses: [],
     events: [...events],
     user: { id: row.user_id, username: row.username },
-    permissions: {
-      cancel: mayCancel(row, viewer),
-      release_locks: viewer !== null && !locksHeld(row) && roleAllows(viewer.role, 'task.release_locks'),
-    },
+    permissions: [
+      ...(mayCancel(row, viewer) ? ['cancel'] : []),
+      ...(mayRelease(row, viewer) ? ['release_locks'] : []),
+    ],
     detail: JSON.parse(row.detail_json) as TaskDetail,
   };
 }
@@ -109,6 +109,10 @@ export function mayStop(row: TaskRow, viewer: Principal): boolean {
 function mayCancel(row: TaskRow, viewer: Principal | null): boolean {
   if (viewer === null || !mayStop(row, viewer)) return false;
   return row.status === 'IN_PROGRESS' && row.is_cancellable === 1;
+}
+
+function mayRelease(row: TaskRow, viewer: Principal | null): boolean {
+  return viewer !== null && !locksHeld(row) && roleAllows(viewer.role, 'task.release_locks');
 }
 
 /** Seconds it has run, as text; "0" at first. Tenths are enough for people. */

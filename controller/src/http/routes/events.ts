@@ -1,9 +1,10 @@
 import Type from 'typebox';
 import { EVENT_TYPES } from '../../services/events.ts';
+import { permitted } from '../../services/permitted.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { GivenUuid, listOf, listQuery, oneOf } from '../schemas/common.ts';
+import { GivenUuid, IdParams, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
 import { EventSchema } from '../schemas/event.ts';
 import { EventStreams } from '../sse.ts';
 
@@ -36,8 +37,23 @@ export const eventRoutes: RouteModule = (app, services) => {
       const { type, user, entity } = request.query;
       const page = parsePage(request.query, EventSchema, ['-created', 'type', 'user']);
       const { count, events } = await services.events.list({ ...page, type, user, entity });
-      return pageAnswer(request, page, count, events);
+      const viewer = principalOf(request);
+      return pageAnswer(
+        request,
+        page,
+        count,
+        events.map(event => permitted('event', event, viewer)),
+      );
     },
+  );
+
+  app.get(
+    '/api/events/:id/',
+    {
+      config: { access: 'event.read' },
+      schema: { tags, summary: 'One event', params: IdParams, response: { 200: ref(EventSchema) } },
+    },
+    async request => permitted('event', await services.events.get(request.params.id), principalOf(request)),
   );
 
   app.get(

@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { requirePermission } from '../../auth/principal.ts';
 import { FILE_STATUSES, FILE_TYPES } from '../../services/file-record.ts';
+import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
@@ -49,7 +50,13 @@ export const libraryRoutes: RouteModule = (app, services) => {
       const can_be_incremental = isTrue(request.query.can_be_incremental);
       const filter = { ...page, domain, datapool, type, status, can_be_incremental };
       const { count, files } = await services.library.list(filter);
-      return pageAnswer(request, page, count, files);
+      const viewer = principalOf(request);
+      return pageAnswer(
+        request,
+        page,
+        count,
+        files.map(file => permitted('file', file, viewer)),
+      );
     },
   );
 
@@ -59,7 +66,7 @@ export const libraryRoutes: RouteModule = (app, services) => {
       config: { access: 'library.read' },
       schema: { tags, summary: 'One backup file', params: IdParams, response: { 200: ref(FileSchema) } },
     },
-    async request => services.library.get(request.params.id),
+    async request => permitted('file', await services.library.get(request.params.id), principalOf(request)),
   );
 
   app.put(
@@ -77,7 +84,8 @@ export const libraryRoutes: RouteModule = (app, services) => {
         response: { 200: ref(FileSchema) },
       },
     },
-    async request => services.library.update(request.params.id, request.body),
+    async request =>
+      permitted('file', await services.library.update(request.params.id, request.body), principalOf(request)),
   );
 
   fileTask(app, services, 'refresh', 'Read the information of a backup file anew');

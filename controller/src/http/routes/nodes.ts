@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { permitted } from '../../services/permitted.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
@@ -30,8 +31,11 @@ export const nodeRoutes: RouteModule = (app, services) => {
         response: { 200: listOf(NodeSchema) },
       },
     },
-    async request =>
-      listFromArray(request, parsePage(request.query, NodeSchema, ORDERINGS), services.nodes.list()),
+    async request => {
+      const page = parsePage(request.query, NodeSchema, ORDERINGS);
+      const viewer = principalOf(request);
+      return listFromArray(request, page, services.nodes.list(), node => permitted('node', node, viewer));
+    },
   );
 
   app.get(
@@ -40,7 +44,7 @@ export const nodeRoutes: RouteModule = (app, services) => {
       config: { access: 'node.read' },
       schema: { tags, summary: 'One node', params: IdParams, response: { 200: ref(NodeSchema) } },
     },
-    async request => services.nodes.get(request.params.id),
+    async request => permitted('node', services.nodes.get(request.params.id), principalOf(request)),
   );
 
   app.post(
@@ -111,7 +115,8 @@ export const nodeRoutes: RouteModule = (app, services) => {
         response: { 200: ref(NodeSchema) },
       },
     },
-    async request => services.nodes.update(request.params.id, request.body),
+    async request =>
+      permitted('node', await services.nodes.update(request.params.id, request.body), principalOf(request)),
   );
 
   app.post(

@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { permitted } from '../../services/permitted.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
@@ -36,7 +37,9 @@ export const poolRoutes: RouteModule = (app, services) => {
     async request => {
       const { node, type } = request.query;
       const page = parsePage(request.query, PoolSchema, ORDERINGS);
-      return listFromArray(request, page, await services.pools.list({ node, type }));
+      const viewer = principalOf(request);
+      const pools = await services.pools.list({ node, type });
+      return listFromArray(request, page, pools, pool => permitted('pool', pool, viewer));
     },
   );
 
@@ -46,7 +49,7 @@ export const poolRoutes: RouteModule = (app, services) => {
       config: { access: 'pool.read' },
       schema: { tags, summary: 'One data pool', params: IdParams, response: { 200: ref(PoolSchema) } },
     },
-    async request => services.pools.get(request.params.id),
+    async request => permitted('pool', await services.pools.get(request.params.id), principalOf(request)),
   );
 
   app.put(
@@ -65,7 +68,8 @@ export const poolRoutes: RouteModule = (app, services) => {
         response: { 200: ref(PoolSchema) },
       },
     },
-    async request => services.pools.update(request.params.id, request.body),
+    async request =>
+      permitted('pool', await services.pools.update(request.params.id, request.body), principalOf(request)),
   );
 
   app.post(

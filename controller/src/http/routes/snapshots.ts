@@ -41,7 +41,10 @@ export const snapshotRoutes: RouteModule = (app, services) => {
     },
     async request => {
       const page = parsePage(request.query, SnapshotSchema, ORDERINGS);
-      return listFromArray(request, page, services.snapshots.list(request.params.id));
+      const { id } = request.params;
+      const free = services.domains.get(id, principalOf(request)).permissions.includes('snapshot');
+      const permissions = free ? ['remove', 'revert'] : [];
+      return listFromArray(request, page, services.snapshots.list(id), state => ({ ...state, permissions }));
     },
   );
 

@@ -1,4 +1,5 @@
 import { requirePermission } from '../../auth/principal.ts';
+import { permitted } from '../../services/permitted.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
@@ -24,12 +25,13 @@ export const tokenRoutes: RouteModule = (app, services) => {
     },
     async request => {
       const page = parsePage(request.query, TokenSchema, ['-created', 'name', 'expires_on', 'last_used']);
-      const tokens = await services.tokens.list(principalOf(request));
+      const viewer = principalOf(request);
+      const tokens = await services.tokens.list(viewer);
       return listFromArray(
         request,
         page,
         tokens,
-        token => token,
+        token => permitted('token', token, viewer),
         token => token.name,
       );
     },
@@ -54,7 +56,8 @@ export const tokenRoutes: RouteModule = (app, services) => {
       const { name, days, user, password } = request.body;
       if (user !== undefined && user !== viewer.id) requirePermission(viewer, 'token.manage');
       await services.passwords.confirm(viewer, password, 'password', request.ip);
-      return services.tokens.create(user ?? viewer.id, name, days ?? Math.min(DEFAULT_DAYS, maxDays));
+      const lifetime = days ?? Math.min(DEFAULT_DAYS, maxDays);
+      return permitted('token', await services.tokens.create(user ?? viewer.id, name, lifetime), viewer);
     },
   );
 

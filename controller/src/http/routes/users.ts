@@ -1,6 +1,7 @@
 import { type Principal, requirePermission } from '../../auth/principal.ts';
+import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
-import type { UserPatch, UserRecord } from '../../services/users.ts';
+import type { UserPatch } from '../../services/users.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
@@ -26,11 +27,12 @@ export const userRoutes: RouteModule = (app, services) => {
     async request => {
       const page = parsePage(request.query, UserSchema, ['username', 'role', 'created', 'last_login']);
       const users = await services.users.list();
+      const viewer = principalOf(request);
       return listFromArray(
         request,
         page,
         users,
-        user => user,
+        user => permitted('user', user, viewer),
         user => user.username,
       );
     },
@@ -43,7 +45,7 @@ export const userRoutes: RouteModule = (app, services) => {
       schema: { tags, summary: 'Add a user', body: UserBody, response: { 200: ref(UserSchema) } },
     },
     async request => {
-      return services.users.create(request.body);
+      return permitted('user', await services.users.create(request.body), principalOf(request));
     },
   );
 
@@ -61,7 +63,7 @@ export const userRoutes: RouteModule = (app, services) => {
     async request => {
       const viewer = principalOf(request);
       if (request.params.id !== viewer.id) requirePermission(viewer, 'user.read');
-      return services.users.get(request.params.id);
+      return permitted('user', await services.users.get(request.params.id), viewer);
     },
   );
 
@@ -91,12 +93,12 @@ async function changeUser(
   address: string,
   id: string,
   body: UserPatch & { old_password?: string },
-): Promise<UserRecord> {
+) {
   const { old_password: oldPassword, ...patch } = body;
   const own = id === viewer.id;
   if (!own || !Object.keys(patch).every(field => OWN_FIELDS.has(field)))
     requirePermission(viewer, 'user.manage');
   if (own && patch.password !== undefined)
     await services.passwords.confirm(viewer, oldPassword, 'old_password', address);
-  return services.users.change(id, patch);
+  return permitted('user', await services.users.change(id, patch), viewer);
 }

@@ -1,5 +1,6 @@
 /** Disks of all VMs, and lending them to another VM (specification 4.1 to 4.3). */
 import Type from 'typebox';
+import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
@@ -65,7 +66,8 @@ function readRoutes(app: App, services: Services): void {
       const page = parsePage(query, VdiskSchema, ORDERINGS);
       const full = page.allContent || VDISK_DETAILS.some(field => page.fields?.includes(field));
       const disks = services.vdisks.list({ another_domain, domain, datapool, node }, full);
-      return listFromArray(request, page, disks);
+      const viewer = principalOf(request);
+      return listFromArray(request, page, disks, disk => (full ? permitted('vdisk', disk, viewer) : disk));
     },
   );
 
@@ -75,7 +77,7 @@ function readRoutes(app: App, services: Services): void {
       config: { access: 'vdisk.read' },
       schema: { tags, summary: 'One disk', params: IdParams, response: { 200: ref(VdiskSchema) } },
     },
-    async request => services.vdisks.get(request.params.id),
+    async request => permitted('vdisk', services.vdisks.get(request.params.id), principalOf(request)),
   );
 }
 

@@ -3,7 +3,7 @@
 import { ROLES } from '@virtkeep/shared/permissions';
 import Type from 'typebox';
 import { MAX_PASSWORD_LENGTH } from '../../auth/passwords.ts';
-import { GivenUuid, Name, nullable, oneOf, record, Text, Time, Uuid } from './common.ts';
+import { GivenUuid, Name, nullable, oneOf, Permissions, record, Text, Time, Uuid } from './common.ts';
 
 /** Lower case, so that no two users differ by case only. */
 export const Username = Type.String({ pattern: '^[a-z0-9][a-z0-9._@-]{0,63}$' });
@@ -21,6 +21,7 @@ export const UserSchema = record('User', {
   created: Time,
   modified: Time,
   last_login: nullable(Time),
+  permissions: Permissions,
 });
 
 const token = {
@@ -30,6 +31,7 @@ const token = {
   created: Time,
   expires_on: Time,
   last_used: nullable(Time),
+  permissions: Permissions,
 };
 
 export const TokenSchema = record('Token', token);

@@ -98,6 +98,11 @@ export function listQuery<P extends TProperties>(filters: P) {
   );
 }
 
+/** What the viewer may do with a record now. */
+export const Permissions = Type.Array(Type.String(), {
+  description: 'the actions that you may take with it now',
+});
+
 /** A page of records. With `fields` only the named fields are there, so nothing is required in an item. */
 export function listOf(schema: TObject) {
   return Type.Unsafe<ListAnswer>(

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { Bytes, nullable, oneOf, record, ref, Time, Uuid } from './common.ts';
+import { Bytes, nullable, oneOf, Permissions, record, ref, Time, Uuid } from './common.ts';
 import { GuestInfoSchema } from './guest.ts';
 
 const closed = { additionalProperties: false } as const;
@@ -63,9 +63,7 @@ export const DomainSchema = record('Domain', {
   created: Time,
   modified: Time,
   locked_by: nullable(Uuid),
-  permissions: Type.Record(Type.String(), Type.Boolean(), {
-    description: 'what you can do with it now, by action',
-  }),
+  permissions: Permissions,
   is_ova: Type.Boolean(),
 });
 

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { EVENT_TYPES } from '../../services/events.ts';
-import { nullable, oneOf, record, Time, Uuid } from './common.ts';
+import { nullable, oneOf, Permissions, record, Time, Uuid } from './common.ts';
 
 export const EventSchema = record('Event', {
   id: Uuid,
@@ -13,6 +13,7 @@ export const EventSchema = record('Event', {
   entities: Type.Array(
     Type.Object({ entity_uuid: Type.String(), entity_class: Type.String() }, { additionalProperties: false }),
   ),
+  permissions: Permissions,
 });
 
 export const AuditSchema = record('AuditRecord', {

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { FILE_STATUSES, FILE_TYPES } from '../../services/file-record.ts';
-import { Bytes, nullable, oneOf, record, ref, Time, Uuid } from './common.ts';
+import { Bytes, nullable, oneOf, Permissions, record, ref, Time, Uuid } from './common.ts';
 import { BackupDiskSchema, BackupImageSchema, BackupSizesSchema } from './domain.ts';
 
 const closed = { additionalProperties: false } as const;
@@ -71,6 +71,7 @@ export const FileSchema = record('BackupFile', {
   protected: Type.Boolean(),
   description: Type.String(),
   fallback_reason: Type.String(),
+  permissions: Type.Optional(Permissions),
 });
 
 const SignatureSchema = Type.Object(

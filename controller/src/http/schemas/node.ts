@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { nullable, oneOf, record, Time, Uuid } from './common.ts';
+import { nullable, oneOf, Permissions, record, Time, Uuid } from './common.ts';
 
 export const NodeSchema = record('Node', {
   id: Uuid,
@@ -20,6 +20,7 @@ export const NodeSchema = record('Node', {
   ),
   last_seen: nullable(Time),
   base_datapool: nullable(Uuid),
+  permissions: Permissions,
 });
 
 export const EnrolmentSchema = record('Enrolment', {

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { Bytes, nullable, oneOf, record, Uuid } from './common.ts';
+import { Bytes, nullable, oneOf, Permissions, record, Uuid } from './common.ts';
 
 export const PoolSchema = record('DataPool', {
   id: Uuid,
@@ -11,7 +11,13 @@ export const PoolSchema = record('DataPool', {
   size: Bytes,
   used_space: Bytes,
   free_space: Bytes,
-  shared_storage: Type.Boolean(),
+  shared: Type.Boolean({ description: 'several nodes have it, or it lies on the network' }),
+  shared_storage: nullable(
+    Type.Object(
+      { id: Uuid, verbose_name: Type.String() },
+      { additionalProperties: false, description: 'of a shared pool: the pool itself' },
+    ),
+  ),
   nodes_connected: Type.Array(
     Type.Object(
       {
@@ -35,4 +41,5 @@ export const PoolSchema = record('DataPool', {
   file_count: Type.Integer({ description: 'backup files' }),
   zfs_pool: nullable(Type.String()),
   tags: Type.Array(Type.String()),
+  permissions: Type.Optional(Permissions),
 });

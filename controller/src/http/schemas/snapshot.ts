@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { nullable, record, Time, Uuid } from './common.ts';
+import { nullable, Permissions, record, Time, Uuid } from './common.ts';
 
 export const SnapshotSchema = record('Snapshot', {
   id: Uuid,
@@ -21,4 +21,5 @@ export const SnapshotSchema = record('Snapshot', {
     }),
   ),
   disks: Type.Array(Type.String(), { description: 'targets of the disks it holds' }),
+  permissions: Type.Optional(Permissions),
 });

@@ -1,6 +1,6 @@
 import Type, { type TSchema } from 'typebox';
 import { TASK_STATUSES } from '../../services/task-record.ts';
-import { Bytes, nullable, oneOf, record, ref, Time, Uuid } from './common.ts';
+import { Bytes, nullable, oneOf, Permissions, record, ref, Time, Uuid } from './common.ts';
 
 export const TaskRecordSchema = record('Task', {
   id: Uuid,
@@ -28,10 +28,7 @@ export const TaskRecordSchema = record('Task', {
   nodes_user_responses: Type.Array(Type.Unknown()),
   events: Type.Array(Uuid),
   user: Type.Object({ id: Uuid, username: Type.String() }, { additionalProperties: false }),
-  permissions: Type.Object(
-    { cancel: Type.Boolean(), release_locks: Type.Boolean() },
-    { additionalProperties: false },
-  ),
+  permissions: Permissions,
   detail: Type.Object(
     {
       phase: Type.String(),

@@ -1,6 +1,6 @@
 /** Virtual disks (specification 2.5), and the answers of lending them. */
 import Type from 'typebox';
-import { nullable, oneOf, record, ref, Uuid } from './common.ts';
+import { nullable, oneOf, Permissions, record, ref, Uuid } from './common.ts';
 import { SnapshotSchema } from './snapshot.ts';
 
 const closed = { additionalProperties: false } as const;
@@ -31,6 +31,7 @@ export const VdiskSchema = record('Vdisk', {
   driver_cache: Type.Optional(Type.String()),
   readonly: Type.Optional(Type.Boolean()),
   snapshots: Type.Optional(Type.Array(Named, { description: 'saved states that hold it, oldest first' })),
+  permissions: Type.Optional(Permissions),
 });
 
 /** Fields that only the whole record has. */
@@ -42,6 +43,7 @@ export const VDISK_DETAILS = [
   'driver_cache',
   'readonly',
   'snapshots',
+  'permissions',
 ] as const;
 
 const LentState = nullable(ref(SnapshotSchema));

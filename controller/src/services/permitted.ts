@@ -1,0 +1,72 @@
+/**
+ * What a viewer may do with a record now, by their role and by what the record itself tells: names of actions, as clients of the API
+ * family expect them. Domains and tasks tell it themselves, since more than their record decides there. Pure.
+ */
+import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
+import type { Principal } from '../auth/principal.ts';
+import type { FileRecord } from './file-record.ts';
+import type { NodeRecord } from './nodes.ts';
+import type { PoolRecord } from './pool-record.ts';
+import type { TokenRecord } from './tokens.ts';
+import type { UserRecord } from './users.ts';
+import type { VdiskRecord } from './vdisk-record.ts';
+
+/** Whether an action may be taken; `can` asks for the viewer's role. */
+type Rule<R> = (can: (permission: Permission) => boolean, record: R, viewer: Principal) => boolean;
+type Rules<R> = Readonly<Record<string, Rule<R>>>;
+
+const IN_WORK: ReadonlySet<string> = new Set(['CREATING', 'UPDATING', 'DELETING']);
+const isSettled = (file: FileRecord) => !IN_WORK.has(file.status);
+
+const node: Rules<NodeRecord> = {
+  update: can => can('node.manage'),
+  remove: can => can('node.manage'),
+};
+
+const pool: Rules<PoolRecord> = {
+  update: can => can('pool.manage'),
+  scan: (can, { status }) => can('pool.scan') && status === 'ACTIVE',
+};
+
+const vdisk: Rules<VdiskRecord> = {
+  attach: (can, { status }) => can('vdisk.attach') && status === 'ACTIVE',
+};
+
+const file: Rules<FileRecord> = {
+  update: can => can('library.manage'),
+  refresh: (can, record) => can('library.manage') && isSettled(record),
+  verify: (can, record) => can('library.manage') && isSettled(record),
+  remove: (can, record) => can('library.manage') && isSettled(record) && !record.protected,
+  compress: (can, record) =>
+    can('library.manage') && record.status === 'ACTIVE' && record.type === 'tar' && !record.compressed,
+  unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
+  restore: (can, { additional_flags }) => can('backup.restore') && additional_flags.can_be_domained,
+  download: (can, record) => can('library.download') && isSettled(record) && record.status !== 'MISSING',
+};
+
+/** Logins and users are changed by who gave a password, never with an integration token. */
+const user: Rules<UserRecord> = {
+  update: (can, { id }, viewer) => viewer.kind === 'session' && (id === viewer.id || can('user.manage')),
+};
+
+/** Who sees a token may revoke it. */
+const token: Rules<TokenRecord> = { remove: () => true };
+
+/** What happened stays as it is. */
+const event: Rules<object> = {};
+
+const RULES = { node, pool, vdisk, file, user, token, event };
+
+type RecordOf<K extends keyof typeof RULES> = (typeof RULES)[K] extends Rules<infer R> ? R : never;
+
+/** The record with what the viewer may do with it. */
+export function permitted<K extends keyof typeof RULES, T extends RecordOf<K> & object>(
+  kind: K,
+  record: T,
+  viewer: Principal,
+): T & { permissions: string[] } {
+  const can = (permission: Permission) => roleAllows(viewer.role, permission);
+  const rules = Object.entries(RULES[kind] as Rules<RecordOf<K>>);
+  const permissions = rules.filter(([, rule]) => rule(can, record, viewer)).map(([action]) => action);
+  return { ...record, permissions };
+}
