@@ -97,7 +97,7 @@ async function setPassword(config: ControllerConfig, username: string, endTokens
     const users = new UserService(db);
     const user = await users.findByName(username);
     if (user === undefined) throw new VirtkeepError('user_not_found', { id: username });
-    const changed = await users.change(user.id, { password, end_tokens: endTokens });
+    const changed = await users.change(user.number, { password, end_tokens: endTokens });
     const left = await users.tokens(user.id);
     process.stdout.write(`The password of ${username} was changed; earlier logins have ended.\n`);
     if (left > 0)

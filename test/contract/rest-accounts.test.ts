@@ -66,7 +66,7 @@ describe('an integration token', () => {
       { end_sessions: true },
       { end_tokens: true },
     ];
-    for (const id of [rest.userIds.operator, rest.userIds.administrator]) {
+    for (const id of [rest.userNumbers.operator, rest.userNumbers.administrator]) {
       for (const patch of patches) {
         const changed = await rest.call('PUT', `/api/users/${id}/`, { body: patch });
         expect([changed.status, keyOf(changed)]).toEqual([403, 'session_required']);
@@ -92,7 +92,7 @@ describe('passwords', () => {
     const as = await session();
     const guesses = {
       old: () =>
-        rest.call('PUT', `/api/users/${rest.userIds.operator}/`, {
+        rest.call('PUT', `/api/users/${rest.userNumbers.operator}/`, {
           as,
           body: { password: 'a new password', old_password: 'a wrong guess' },
         }),
@@ -148,7 +148,7 @@ describe('a session', () => {
   test('made with the old password ends with it, in the same second too; a new one begins at once', async () => {
     const as = await session();
     const body = { password: 'another password', old_password: PASSWORD };
-    const path = `/api/users/${rest.userIds.operator}/`;
+    const path = `/api/users/${rest.userNumbers.operator}/`;
     expect((await rest.call('PUT', path, { as, body })).status).toBe(200);
     expect(keyOf(await rest.call('GET', '/api/tasks/', { as }))).toBe('token_revoked');
     const fresh = { header: `jwt ${(await login('the-operator', body.password)).body.token}` };
@@ -176,7 +176,7 @@ describe('a session', () => {
   test('and the tokens of a user end when that is asked for with a new password', async () => {
     const as = await session();
     const token = rest.tokens.operator;
-    const path = `/api/users/${rest.userIds.operator}/`;
+    const path = `/api/users/${rest.userNumbers.operator}/`;
     const works = async () =>
       (await rest.call('GET', '/api/tasks/', { as: { header: `jwt ${token}` } })).status;
     const keeping = { password: 'another password', old_password: PASSWORD };
@@ -190,7 +190,7 @@ describe('a session', () => {
 
   test('ends when its user asks for it', async () => {
     const as = await session();
-    const path = `/api/users/${rest.userIds.operator}/`;
+    const path = `/api/users/${rest.userNumbers.operator}/`;
     expect((await rest.call('PUT', path, { as, body: { end_sessions: true } })).status).toBe(200);
     expect(keyOf(await rest.call('GET', '/api/tasks/', { as }))).toBe('token_revoked');
   });

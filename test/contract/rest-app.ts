@@ -50,6 +50,8 @@ export interface RestApp {
   ca: CertificateAuthority;
   tokens: Record<Role, string>;
   userIds: Record<Role, string>;
+  /** By which clients know them. */
+  userNumbers: Record<Role, number>;
   draining: AbortController;
   /** Logs in as the user of this role; its header. */
   session: (role: Role) => Promise<{ header: string }>;
@@ -99,7 +101,7 @@ export async function makeRestApp(
   const services: Services = { ...core, ...createNodeServices(core, ca, NODE_TIMES) };
   await seed(db);
   await services.startNodes();
-  const { tokens, userIds } = await makeUsers(services);
+  const { tokens, userIds, userNumbers } = await makeUsers(services);
   const app = await buildServer({ services, routes: ROUTES });
   const check = documentCheck(app.swagger() as unknown as ApiDocument);
   return {
@@ -109,6 +111,7 @@ export async function makeRestApp(
     ca,
     tokens,
     userIds,
+    userNumbers,
     draining,
     session: async role => {
       const { token } = await services.tokens.login(`the-${role}`, PASSWORD, '127.0.0.1');
@@ -133,12 +136,14 @@ export async function makeRestApp(
 async function makeUsers(services: Services) {
   const tokens = {} as Record<Role, string>;
   const userIds = {} as Record<Role, string>;
+  const userNumbers = {} as Record<Role, number>;
   for (const role of ROLES) {
     const user = await services.users.create({ username: `the-${role}`, password: PASSWORD, role });
-    userIds[role] = user.id;
+    userIds[role] = (await services.users.row(user.id)).id;
+    userNumbers[role] = user.id;
     tokens[role] = (await services.tokens.create(user.id, 'test', 1)).token;
   }
-  return { tokens, userIds };
+  return { tokens, userIds, userNumbers };
 }
 
 async function send(

@@ -1,6 +1,7 @@
 /** What clients of the API family expect of the records, whose types are strict: the kind of each value. */
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
+import { decodeJwt } from 'jose';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { SEED, seedNode } from './rest-seed.ts';
 
@@ -24,7 +25,6 @@ describe('permissions', () => {
     });
     const event = await rest.services.events.record({ type: 'info', message: 'it happened' });
     const [token] = (await get('/api/tokens/?name=test')).results;
-    const [user] = (await get('/api/users/?name=the-operator')).results;
     const records: Record<string, { permissions: string[] }> = {
       node: await get(`/api/nodes/${SEED.node}/`),
       pool: await get(`/api/data-pools/${SEED.pool}/`),
@@ -33,7 +33,7 @@ describe('permissions', () => {
       file: await get(`/api/library/${SEED.file}/`),
       task: await get(`/api/tasks/${row.id}/`),
       event: await get(`/api/events/${event.id}/`),
-      user: await get(`/api/users/${user.id}/`),
+      user: await get(`/api/users/${rest.userNumbers.operator}/`),
       token,
     };
     const told = Object.fromEntries(
@@ -72,4 +72,39 @@ test('an event is found by its id', async () => {
 
 test('what is not shared has no shared storage', async () => {
   expect(await get(`/api/data-pools/${SEED.pool}/`)).toMatchObject({ shared: false, shared_storage: null });
+});
+
+describe('the id of a user', () => {
+  test('is the same integer in their record, tasks, tokens and the audit', async () => {
+    const number = rest.userNumbers.operator;
+    expect(Number.isSafeInteger(number)).toBe(true);
+    expect((await get(`/api/users/${number}/`)).id).toBe(number);
+    const { row } = await rest.services.tasks.create({
+      name: 'act',
+      verboseName: 'Act',
+      user: { id: rest.userIds.operator, username: 'the-operator' },
+      entities: [],
+    });
+    expect((await get(`/api/tasks/${row.id}/`)).user).toEqual({ id: number, username: 'the-operator' });
+    const { header } = await rest.session('operator');
+    expect(decodeJwt(header.slice(4)).user_id).toBe(number);
+    expect((await get('/api/tokens/?name=test', 'operator')).results[0].user.id).toBe(number);
+    await rest.call('PUT', `/api/tasks/${row.id}/cancel/`, { as: 'operator' });
+    expect((await get('/api/audit/?user=the-operator')).results[0].user.id).toBe(number);
+  });
+
+  test('was a UUID in tokens of before, which go on', async () => {
+    const now = new Date();
+    const header = await rest.signer.sign({
+      userId: rest.userIds.auditor,
+      username: 'the-auditor',
+      jti: newId(),
+      family: newId(),
+      origIat: new Date(now.getTime() + 1000),
+      expiresOn: new Date(now.getTime() + 60_000),
+      integration: false,
+    });
+    const answer = await rest.call('GET', '/api/tasks/', { as: { header: `jwt ${header}` } });
+    expect(answer.status).toBe(200);
+  });
 });

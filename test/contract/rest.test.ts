@@ -121,10 +121,10 @@ describe('tokens', () => {
     expect(others.text).not.toContain(made.body.id);
     const refused = await rest.call('POST', `/api/tokens/${made.body.id}/remove/`, { as: 'operator' });
     expect(refused.status).toBe(404);
-    const forAnother = { name: 'x', password: PASSWORD, user: rest.userIds.administrator };
+    const forAnother = { name: 'x', password: PASSWORD, user: rest.userNumbers.administrator };
     const as = await rest.session('operator');
     expect((await rest.call('POST', '/api/tokens/', { as, body: forAnother })).status).toBe(403);
-    const forOperator = { ...forAnother, user: rest.userIds.operator };
+    const forOperator = { ...forAnother, user: rest.userNumbers.operator };
     const given = await rest.call('POST', '/api/tokens/', { as: administrator, body: forOperator });
     expect(given.body.user.username).toBe('the-operator');
   });
@@ -173,7 +173,7 @@ describe('users', () => {
   });
 
   test('the last administrator is kept', async () => {
-    const path = `/api/users/${rest.userIds.administrator}/`;
+    const path = `/api/users/${rest.userNumbers.administrator}/`;
     for (const body of [{ enabled: false }, { role: 'auditor' }]) {
       const answer = await rest.call('PUT', path, { as: administrator, body });
       expect([answer.status, answer.body.errors[0].msg_key]).toEqual([409, 'last_administrator']);
@@ -438,7 +438,7 @@ describe('idempotency keys', () => {
   test('must be a uuid', async () => {
     const body = { description: 'x', idempotency_key: 'seven' };
     expect(
-      (await rest.call('PUT', `/api/users/${rest.userIds.operator}/`, { as: administrator, body })).body
+      (await rest.call('PUT', `/api/users/${rest.userNumbers.operator}/`, { as: administrator, body })).body
         .errors[0].msg_key,
     ).toBe('invalid_uuid');
   });

@@ -9,7 +9,8 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { errors, jwtVerify, SignJWT } from 'jose';
 
 export interface TokenClaims {
-  userId: string;
+  /** The user's number; of tokens of before users had one, their UUID. */
+  userId: number | string;
   username: string;
   jti: string;
   /** The jti of the login that it was refreshed from; its own for any other token. */
@@ -58,7 +59,7 @@ export class TokenSigner {
         requiredClaims: ['user_id', 'username', 'exp', 'orig_iat', 'jti'],
       });
       return {
-        userId: String(payload.user_id),
+        userId: typeof payload.user_id === 'number' ? payload.user_id : String(payload.user_id),
         username: String(payload.username),
         jti: String(payload.jti),
         family: String(payload.sid ?? payload.jti),

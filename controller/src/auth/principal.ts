@@ -4,6 +4,8 @@ import { type Permission, type Role, roleAllows } from '@virtkeep/shared/permiss
 /** Who a request is made by, proved by its token. */
 export interface Principal {
   id: string;
+  /** Their id for clients. */
+  number: number;
   username: string;
   role: Role;
   /** The token's id: of a login (`session`) or of a long-lived one (`integration`). */

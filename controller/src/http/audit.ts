@@ -71,8 +71,8 @@ function bodyFields({ routeOptions: { schema } }: FastifyRequest): object {
 
 /** What the request is about: the path's id, else the VM or file its body names. */
 function entityOf(request: FastifyRequest): string | null {
-  const { id } = (request.params ?? {}) as { id?: string };
-  if (id !== undefined) return id;
+  const { id } = (request.params ?? {}) as { id?: string | number };
+  if (id !== undefined) return String(id);
   const { domain, file } = (isPlain(request.body) ? request.body : {}) as Record<string, unknown>;
   return (
     ([domain, file].find(value => typeof value === 'string' && isUuid(value)) as string | undefined) ?? null

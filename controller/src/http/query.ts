@@ -24,7 +24,7 @@ export function dropUnknown(query: Record<string, unknown>, schema: unknown): vo
   }
 }
 
-/** Turns the texts of integer parameters into numbers; what is no integer stays a text, and validation says so. */
+/** Turns the texts of integer parameters, of a query or a path, into numbers; what is no integer stays a text, and validation says so. */
 export function readIntegers(query: Record<string, unknown>, schema: unknown): void {
   for (const [name, property] of Object.entries((schema as ObjectSchema | undefined)?.properties ?? {})) {
     const text = query[name];

@@ -129,6 +129,7 @@ function registerGates(app: App, services: Services, refuseUnknown: ReturnType<t
     const query = request.query as Record<string, unknown>;
     dropUnknown(query, schema?.querystring);
     readIntegers(query, schema?.querystring);
+    readIntegers(request.params as Record<string, unknown>, schema?.params);
     readIds(request.params, schema?.params);
     readIds(request.query, schema?.querystring);
     readIds(request.body, schema?.body);

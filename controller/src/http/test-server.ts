@@ -39,7 +39,7 @@ export async function testServer(routes: RouteModule[], config: object = {}): Pr
     app,
     services,
     authorization: `jwt ${token}`,
-    userId: user.id,
+    userId: (await core.users.row(user.id)).id,
     draining,
     close: async () => {
       await app.close();

@@ -11,6 +11,7 @@ import { RepeatedRefusals } from './repeated-refusals.ts';
 import { withoutSecretArguments } from './secret-arguments.ts';
 import { nextSequence } from './sequence.ts';
 import { Strangers } from './strangers.ts';
+import { userNumbers } from './user-numbers.ts';
 
 export interface AuditEntry {
   userId: string | null;
@@ -37,7 +38,7 @@ export interface AuditEntry {
 export interface AuditRecord {
   id: string;
   created: string;
-  user: { id: string | null; username: string };
+  user: { id: number | null; username: string };
   address: string;
   method: string;
   path: string;
@@ -194,7 +195,9 @@ export class AuditService {
       .limit(filter.limit)
       .offset(filter.offset)
       .execute();
-    return { count: Number(total.number), records: rows.map(auditRecord) };
+    const numbers = await userNumbers(this.#db, rows);
+    const records = rows.map(row => auditRecord(row, numbers.get(row.user_id ?? '') ?? null));
+    return { count: Number(total.number), records };
   }
 
   async prune(before: Date): Promise<number> {
@@ -283,11 +286,11 @@ function withoutGuestContent(value: unknown): unknown {
   );
 }
 
-function auditRecord(row: AuditRow): AuditRecord {
+function auditRecord(row: AuditRow, userNumber: number | null): AuditRecord {
   return {
     id: row.id,
     created: row.created,
-    user: { id: row.user_id, username: row.username },
+    user: { id: userNumber, username: row.username },
     address: row.address,
     method: row.method,
     path: row.path,

@@ -6,6 +6,7 @@ import { type DomainContext, domainPermissions, domainRecord } from './domain-re
 
 const viewer = (role: Role): Principal => ({
   id: 'u',
+  number: 1,
   username: 'u',
   role,
   jti: 'j',

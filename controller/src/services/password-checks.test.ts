@@ -16,8 +16,8 @@ let server: Awaited<ReturnType<typeof testServer>>;
 beforeEach(async () => {
   server = await testServer([authRoutes]);
   const { users } = server.services;
-  await users.create({ username: 'away', password: 'long enough 1', role: 'auditor' });
-  await users.change((await users.findByName('away'))!.id, { enabled: false });
+  const away = await users.create({ username: 'away', password: 'long enough 1', role: 'auditor' });
+  await users.change(away.id, { enabled: false });
 });
 afterEach(() => server.close());
 

@@ -46,7 +46,7 @@ const file: Rules<FileRecord> = {
 
 /** Logins and users are changed by who gave a password, never with an integration token. */
 const user: Rules<UserRecord> = {
-  update: (can, { id }, viewer) => viewer.kind === 'session' && (id === viewer.id || can('user.manage')),
+  update: (can, { id }, viewer) => viewer.kind === 'session' && (id === viewer.number || can('user.manage')),
 };
 
 /** Who sees a token may revoke it. */

@@ -46,7 +46,7 @@ export interface TaskRecord {
   nodes_list: string[];
   nodes_user_responses: unknown[];
   events: string[];
-  user: { id: string; username: string };
+  user: { id: number; username: string };
   permissions: string[];
   detail: TaskDetail;
 }
@@ -58,11 +58,18 @@ export function isFinal(status: string): boolean {
   return status !== 'IN_PROGRESS' && status !== 'LOST';
 }
 
+/** What a task's record is made of. */
+export interface RecordedTask {
+  row: TaskRow;
+  /** Number of the user who began it; 0 when there is no such user. */
+  userNumber: number;
+  entities: readonly TaskEntity[];
+  events: readonly string[];
+}
+
 /** @param viewer whose permissions are told; null tells none. */
 export function taskRecord(
-  row: TaskRow,
-  entities: readonly TaskEntity[],
-  events: readonly string[],
+  { row, userNumber, entities, events }: RecordedTask,
   viewer: Principal | null,
   now = new Date(),
 ): TaskRecord {
@@ -86,7 +93,7 @@ export function taskRecord(
     nodes_list: row.node_id === null ? [] : [row.node_id],
     nodes_user_responses: [],
     events: [...events],
-    user: { id: row.user_id, username: row.username },
+    user: { id: userNumber, username: row.username },
     permissions: [
       ...(mayCancel(row, viewer) ? ['cancel'] : []),
       ...(mayRelease(row, viewer) ? ['release_locks'] : []),

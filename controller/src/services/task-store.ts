@@ -2,10 +2,13 @@
 import type { Database, TaskRow } from '../store/schema.ts';
 import { listTasks, type TaskFilter } from './task-list.ts';
 import type { TaskEntity } from './task-record.ts';
+import { userNumbers } from './user-numbers.ts';
 
 /** A task with everything its services need; `record` is what users see. */
 export interface TaskState {
   row: TaskRow;
+  /** Number of the user who began it; 0 when there is no such user. */
+  userNumber: number;
   entities: TaskEntity[];
   events: string[];
   /** Result record, once it succeeded. */
@@ -64,14 +67,21 @@ export class TaskStore {
       .where('task_id', 'in', ids)
       .orderBy('sequence')
       .execute();
+    const numbers = await userNumbers(this.#db, rows);
     return rows.map(row => ({
       row,
+      userNumber: numbers.get(row.user_id) ?? 0,
       entities: entities
         .filter(entity => entity.task_id === row.id)
         .map(entity => ({ id: entity.entity_id, class: entity.entity_class })),
       events: events.filter(event => event.task_id === row.id).map(event => event.id),
       result: parseResult(row),
     }));
+  }
+
+  /** Of a task that was just made. */
+  async userNumber(row: TaskRow): Promise<number> {
+    return (await userNumbers(this.#db, [row])).get(row.user_id) ?? 0;
   }
 
   async find(id: string): Promise<TaskState | undefined> {

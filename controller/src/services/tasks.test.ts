@@ -60,6 +60,7 @@ describe('waiting', () => {
 
 const operator: Principal = {
   id: 'o',
+  number: 1,
   username: 'o',
   role: 'operator',
   jti: 'j',

@@ -119,7 +119,8 @@ export class TaskService {
       locks_released: 0,
     };
     await this.#store.insert(row, task.entities);
-    const state = { row, entities: task.entities, events: [], result: null };
+    const userNumber = await this.#store.userNumber(row);
+    const state = { row, userNumber, entities: task.entities, events: [], result: null };
     this.#publish(state, 'created');
     return state;
   }
@@ -184,7 +185,7 @@ export class TaskService {
   }
 
   record(state: TaskState, viewer: Principal | null): TaskRecord {
-    return taskRecord(state.row, state.entities, state.events, viewer);
+    return taskRecord(state, viewer);
   }
 
   list(filter: TaskFilter): Promise<{ count: number; tasks: TaskState[] }> {

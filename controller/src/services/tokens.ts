@@ -21,7 +21,7 @@ export interface IssuedToken {
 export interface TokenRecord {
   id: string;
   name: string;
-  user: { id: string; username: string };
+  user: { id: number; username: string };
   created: string;
   expires_on: string;
   last_used: string | null;
@@ -91,6 +91,7 @@ export class TokenService {
     if (row !== undefined) await this.#touch(row);
     return {
       id: user.id,
+      number: user.number,
       username: user.username,
       role: user.role as Role,
       jti: claims.jti,
@@ -101,9 +102,9 @@ export class TokenService {
     };
   }
 
-  /** Makes a long-lived token of a user. @throws name_taken; user_not_found. */
-  async create(userId: string, name: string, days: number): Promise<TokenRecord & { token: string }> {
-    const user = await this.#users.row(userId);
+  /** Makes a long-lived token of the user with this number. @throws name_taken; user_not_found. */
+  async create(userNumber: number, name: string, days: number): Promise<TokenRecord & { token: string }> {
+    const user = await this.#users.row(userNumber);
     const now = new Date();
     // Tokens carry whole seconds; the record says the same.
     const expiresOn = new Date(Math.floor(now.getTime() / 1000) * 1000 + days * DAY_MS);
@@ -122,7 +123,7 @@ export class TokenService {
       throw error;
     }
     const token = await this.#signer.sign({
-      userId: user.id,
+      userId: user.number,
       username: user.username,
       jti: row.id,
       family: row.id,
@@ -130,7 +131,7 @@ export class TokenService {
       expiresOn,
       integration: true,
     });
-    return { ...tokenRecord(row, user.username), token };
+    return { ...tokenRecord(row, user), token };
   }
 
   /** The viewer's integration tokens; everybody's for those who manage tokens. */
@@ -139,10 +140,10 @@ export class TokenService {
       .selectFrom('tokens')
       .innerJoin('users', 'users.id', 'tokens.user_id')
       .selectAll('tokens')
-      .select('users.username');
+      .select(['users.username', 'users.number']);
     if (!roleAllows(viewer.role, 'token.manage')) query = query.where('tokens.user_id', '=', viewer.id);
     const rows = await query.orderBy('tokens.created').execute();
-    return rows.map(row => tokenRecord(row, row.username));
+    return rows.map(row => tokenRecord(row, row));
   }
 
   /**
@@ -177,7 +178,7 @@ export class TokenService {
   ): Promise<IssuedToken> {
     const expiresOn = new Date(Math.floor(end.getTime() / 1000) * 1000);
     const token = await this.#signer.sign({
-      userId: user.id,
+      userId: user.number,
       username: user.username,
       ...login,
       expiresOn,
@@ -187,7 +188,7 @@ export class TokenService {
   }
 
   async #check(claims: TokenClaims): Promise<{ user: UserRow; row: TokenRow | undefined }> {
-    const user = await this.#users.find(claims.userId);
+    const user = await this.#userOf(claims);
     if (user === undefined || user.enabled !== 1) throw new VirtkeepError('token_revoked');
     if (!claims.integration) {
       await this.#checkSession(claims, user);
@@ -201,6 +202,11 @@ export class TokenService {
       .executeTakeFirst();
     if (row === undefined) throw new VirtkeepError('token_revoked');
     return { user, row };
+  }
+
+  /** Tokens of before numbers name the user by UUID. */
+  #userOf({ userId }: TokenClaims): Promise<UserRow | undefined> {
+    return typeof userId === 'number' ? this.#users.findByNumber(userId) : this.#users.find(userId);
   }
 
   async #checkSession(claims: TokenClaims, user: UserRow): Promise<void> {
@@ -228,11 +234,11 @@ export class TokenService {
   }
 }
 
-function tokenRecord(row: TokenRow, username: string): TokenRecord {
+function tokenRecord(row: TokenRow, user: Pick<UserRow, 'number' | 'username'>): TokenRecord {
   return {
     id: row.id,
     name: row.name,
-    user: { id: row.user_id, username },
+    user: { id: user.number, username: user.username },
     created: row.created,
     expires_on: row.expires_on,
     last_used: row.last_used,

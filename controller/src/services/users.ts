@@ -7,7 +7,8 @@ import { isUniqueViolation } from '../store/dialect.ts';
 import type { Database, UserRow } from '../store/schema.ts';
 
 export interface UserRecord {
-  id: string;
+  /** Their number. */
+  id: number;
   username: string;
   role: Role;
   enabled: boolean;
@@ -46,7 +47,7 @@ export class UserService {
   async create(user: NewUser): Promise<UserRecord> {
     checkPasswordRules(user.password, user.username);
     const now = new Date().toISOString();
-    const row: UserRow = {
+    const row: Omit<UserRow, 'number'> = {
       id: newId(),
       username: user.username,
       role: user.role,
@@ -59,14 +60,13 @@ export class UserService {
       last_login: null,
     };
     try {
-      await this.#db.insertInto('users').values(row).execute();
+      return userRecord(await insertNumbered(this.#db, row));
     } catch (error) {
       if (isUniqueViolation(error)) {
         throw new VirtkeepError('name_taken', { name: user.username, field: 'username' });
       }
       throw error;
     }
-    return userRecord(row);
   }
 
   async list(): Promise<UserRecord[]> {
@@ -75,15 +75,19 @@ export class UserService {
   }
 
   /** @throws user_not_found. */
-  async get(id: string): Promise<UserRecord> {
-    return userRecord(await this.row(id));
+  async get(number: number): Promise<UserRecord> {
+    return userRecord(await this.row(number));
   }
 
-  /** The row with its hash, for logins. @throws user_not_found. */
-  async row(id: string): Promise<UserRow> {
-    const row = await this.find(id);
-    if (row === undefined) throw new VirtkeepError('user_not_found', { id });
+  /** @throws user_not_found. */
+  async row(number: number): Promise<UserRow> {
+    const row = await this.findByNumber(number);
+    if (row === undefined) throw new VirtkeepError('user_not_found', { id: number });
     return row;
+  }
+
+  findByNumber(number: number): Promise<UserRow | undefined> {
+    return this.#db.selectFrom('users').selectAll().where('number', '=', number).executeTakeFirst();
   }
 
   find(id: string): Promise<UserRow | undefined> {
@@ -98,8 +102,9 @@ export class UserService {
    * Changes a user. A new password, another role or disabling ends all logins of before.
    * @throws user_not_found; invalid_field; last_administrator.
    */
-  async change(id: string, patch: UserPatch): Promise<UserRecord> {
-    const before = await this.row(id);
+  async change(number: number, patch: UserPatch): Promise<UserRecord> {
+    const before = await this.row(number);
+    const { id } = before;
     if (patch.password !== undefined) checkPasswordRules(patch.password, before.username);
     const password_hash =
       patch.password === undefined ? before.password_hash : await hashPassword(patch.password);
@@ -145,6 +150,19 @@ export class UserService {
   }
 }
 
+/** Nobody is ever removed, so a number is never given twice. */
+function insertNumbered(db: Database, row: Omit<UserRow, 'number'>): Promise<UserRow> {
+  return db.transaction().execute(async trx => {
+    const { last } = await trx
+      .selectFrom('users')
+      .select(({ fn }) => fn.max('number').as('last'))
+      .executeTakeFirstOrThrow();
+    const numbered = { ...row, number: Number(last ?? 0) + 1 };
+    await trx.insertInto('users').values(numbered).execute();
+    return numbered;
+  });
+}
+
 /** Tokens tell whole seconds: what was issued in this one is of before, what is issued from now on counts as of the next. */
 function nextSecond(now: Date): Date {
   return new Date((Math.floor(now.getTime() / 1000) + 1) * 1000);
@@ -163,7 +181,7 @@ async function requireAdministrator(db: Database): Promise<void> {
 
 function userRecord(row: UserRow): UserRecord {
   return {
-    id: row.id,
+    id: row.number,
     username: row.username,
     role: row.role as Role,
     enabled: row.enabled === 1,

@@ -5,6 +5,7 @@ import { accounts } from './migrations/0003-accounts.ts';
 import { certificates } from './migrations/0004-certificates.ts';
 import { removedArchives } from './migrations/0005-removed-archives.ts';
 import { rememberedDefinitions } from './migrations/0006-remembered-definitions.ts';
+import { userNumbers } from './migrations/0007-user-numbers.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -15,6 +16,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0004-certificates': certificates,
   '0005-removed-archives': removedArchives,
   '0006-remembered-definitions': rememberedDefinitions,
+  '0007-user-numbers': userNumbers,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

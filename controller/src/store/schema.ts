@@ -30,7 +30,10 @@ export interface Schema {
 export type Database = Kysely<Schema>;
 
 export interface UserRow {
+  /** By which everything here names them. */
   id: string;
+  /** By which clients name them; from 1, in the order in which they were made. */
+  number: number;
   username: string;
   role: string;
   password_hash: string;

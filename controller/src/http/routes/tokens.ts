@@ -54,10 +54,10 @@ export const tokenRoutes: RouteModule = (app, services) => {
     async request => {
       const viewer = principalOf(request);
       const { name, days, user, password } = request.body;
-      if (user !== undefined && user !== viewer.id) requirePermission(viewer, 'token.manage');
+      if (user !== undefined && user !== viewer.number) requirePermission(viewer, 'token.manage');
       await services.passwords.confirm(viewer, password, 'password', request.ip);
       const lifetime = days ?? Math.min(DEFAULT_DAYS, maxDays);
-      return permitted('token', await services.tokens.create(user ?? viewer.id, name, lifetime), viewer);
+      return permitted('token', await services.tokens.create(user ?? viewer.number, name, lifetime), viewer);
     },
   );
 

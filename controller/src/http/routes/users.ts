@@ -6,7 +6,7 @@ import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import { UserBody, UserPatchBody, UserSchema } from '../schemas/account.ts';
-import { IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
+import { listOf, listQuery, ref, UserParams } from '../schemas/common.ts';
 
 const tags = ['users'];
 /** What everybody may change of themselves. */
@@ -56,13 +56,13 @@ export const userRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary: 'One user; everybody may see themselves',
-        params: IdParams,
+        params: UserParams,
         response: { 200: ref(UserSchema) },
       },
     },
     async request => {
       const viewer = principalOf(request);
-      if (request.params.id !== viewer.id) requirePermission(viewer, 'user.read');
+      if (request.params.id !== viewer.number) requirePermission(viewer, 'user.read');
       return permitted('user', await services.users.get(request.params.id), viewer);
     },
   );
@@ -78,7 +78,7 @@ export const userRoutes: RouteModule = (app, services) => {
           'Everybody may set their own password, with `old_password`, and end their own logins and tokens; the rest is ' +
           'for administrators. A new password, another role or disabling ends the logins of before; integration ' +
           'tokens go on unless `end_tokens` says otherwise.',
-        params: IdParams,
+        params: UserParams,
         body: UserPatchBody,
         response: { 200: ref(UserSchema) },
       },
@@ -91,11 +91,11 @@ async function changeUser(
   services: Services,
   viewer: Principal,
   address: string,
-  id: string,
+  id: number,
   body: UserPatch & { old_password?: string },
 ) {
   const { old_password: oldPassword, ...patch } = body;
-  const own = id === viewer.id;
+  const own = id === viewer.number;
   if (!own || !Object.keys(patch).every(field => OWN_FIELDS.has(field)))
     requirePermission(viewer, 'user.manage');
   if (own && patch.password !== undefined)

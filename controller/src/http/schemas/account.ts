@@ -3,7 +3,18 @@
 import { ROLES } from '@virtkeep/shared/permissions';
 import Type from 'typebox';
 import { MAX_PASSWORD_LENGTH } from '../../auth/passwords.ts';
-import { GivenUuid, Name, nullable, oneOf, Permissions, record, Text, Time, Uuid } from './common.ts';
+import {
+  Name,
+  nullable,
+  oneOf,
+  Permissions,
+  record,
+  Text,
+  Time,
+  ToldUser,
+  UserNumber,
+  Uuid,
+} from './common.ts';
 
 /** Lower case, so that no two users differ by case only. */
 export const Username = Type.String({ pattern: '^[a-z0-9][a-z0-9._@-]{0,63}$' });
@@ -13,7 +24,7 @@ export const Password = Type.String({ maxLength: MAX_PASSWORD_LENGTH });
 export const IssuedTokenSchema = record('IssuedToken', { token: Type.String(), expires_on: Time });
 
 export const UserSchema = record('User', {
-  id: Uuid,
+  id: UserNumber,
   username: Type.String(),
   role: oneOf(ROLES),
   enabled: Type.Boolean(),
@@ -27,7 +38,7 @@ export const UserSchema = record('User', {
 const token = {
   id: Uuid,
   name: Type.String(),
-  user: Type.Object({ id: Uuid, username: Type.String() }, { additionalProperties: false }),
+  user: ToldUser,
   created: Time,
   expires_on: Time,
   last_used: nullable(Time),
@@ -69,7 +80,7 @@ export function tokenBody(maxDays: number) {
       name: Name,
       password: Type.String({ maxLength: MAX_PASSWORD_LENGTH, description: 'your own, given again' }),
       days: Type.Optional(Type.Integer({ minimum: 1, maximum: maxDays, description: 'lifetime' })),
-      user: Type.Optional(GivenUuid),
+      user: Type.Optional(UserNumber),
     },
     { additionalProperties: false },
   );

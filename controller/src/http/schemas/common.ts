@@ -54,6 +54,20 @@ export function body<P extends TProperties>(properties: P) {
 /** Path parameters with one id. */
 export const IdParams = Type.Object({ id: GivenUuid }, { additionalProperties: false });
 
+/** A user, for clients. */
+export const UserNumber = Type.Integer({ minimum: 1, maximum: 2 ** 31 - 1, description: 'number of a user' });
+/** As `UserNumber`, and 0 for one who is not known. */
+export const ToldUser = Type.Object(
+  {
+    id: Type.Integer({ minimum: 0, description: 'number of the user; 0: unknown' }),
+    username: Type.String(),
+  },
+  { additionalProperties: false },
+);
+
+/** Path parameters with the number of a user. */
+export const UserParams = Type.Object({ id: UserNumber }, { additionalProperties: false });
+
 /** A limit of speed in a body; leaving it out is no limit. */
 export const Bandwidth = Type.Integer({ minimum: 1, maximum: 1e12, description: 'bytes per second' });
 

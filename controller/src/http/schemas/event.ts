@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { EVENT_TYPES } from '../../services/events.ts';
-import { nullable, oneOf, Permissions, record, Time, Uuid } from './common.ts';
+import { nullable, oneOf, Permissions, record, Time, UserNumber, Uuid } from './common.ts';
 
 export const EventSchema = record('Event', {
   id: Uuid,
@@ -19,7 +19,7 @@ export const EventSchema = record('Event', {
 export const AuditSchema = record('AuditRecord', {
   id: Uuid,
   created: Time,
-  user: Type.Object({ id: nullable(Uuid), username: Type.String() }, { additionalProperties: false }),
+  user: Type.Object({ id: nullable(UserNumber), username: Type.String() }, { additionalProperties: false }),
   address: Type.String(),
   method: Type.String(),
   path: Type.String(),

@@ -1,6 +1,6 @@
 import Type, { type TSchema } from 'typebox';
 import { TASK_STATUSES } from '../../services/task-record.ts';
-import { Bytes, nullable, oneOf, Permissions, record, ref, Time, Uuid } from './common.ts';
+import { Bytes, nullable, oneOf, Permissions, record, ref, Time, ToldUser, Uuid } from './common.ts';
 
 export const TaskRecordSchema = record('Task', {
   id: Uuid,
@@ -27,7 +27,7 @@ export const TaskRecordSchema = record('Task', {
   nodes_list: Type.Array(Uuid),
   nodes_user_responses: Type.Array(Type.Unknown()),
   events: Type.Array(Uuid),
-  user: Type.Object({ id: Uuid, username: Type.String() }, { additionalProperties: false }),
+  user: ToldUser,
   permissions: Permissions,
   detail: Type.Object(
     {

@@ -1,0 +1,39 @@
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { openSqlite } from './dialect.ts';
+import { first } from './migrations/0001-first.ts';
+import { userNumbers } from './migrations/0007-user-numbers.ts';
+import type { Database, UserRow } from './schema.ts';
+
+let db: Database;
+beforeEach(async () => {
+  db = openSqlite(':memory:');
+  await first.up(db);
+});
+afterEach(() => db.destroy());
+
+const user = (id: string, created: string): Omit<UserRow, 'number'> => ({
+  id,
+  username: `user-${id}`,
+  role: 'operator',
+  password_hash: '',
+  enabled: 1,
+  sessions_since: created,
+  description: '',
+  created,
+  modified: created,
+  last_login: null,
+});
+
+test('users of before are numbered in the order in which they were made, and keep their ids', async () => {
+  const rows = [user('b', '2026-01-02T00:00:00.000Z'), user('a', '2026-01-01T00:00:00.000Z')];
+  await db
+    .insertInto('users')
+    .values(rows as UserRow[])
+    .execute();
+  await userNumbers.up(db);
+  const numbered = await db.selectFrom('users').select(['id', 'number']).orderBy('number').execute();
+  expect(numbered).toEqual([
+    { id: 'a', number: 1 },
+    { id: 'b', number: 2 },
+  ]);
+});
