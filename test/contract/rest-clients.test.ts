@@ -108,3 +108,33 @@ describe('the id of a user', () => {
     expect(answer.status).toBe(200);
   });
 });
+
+describe('clients that walk from clusters to VMs', () => {
+  test.each(['clusters', 'resource-pools'])('find one of %s, which has everything', async kind => {
+    const { results, count } = await get(`/api/${kind}/?async=1`);
+    expect(count).toBe(1);
+    const [{ id }] = results;
+    expect(await get(`/api/${kind}/${id}/`)).toEqual(results[0]);
+    expect(results[0]).toMatchObject({ built_in: true, nodes_count: 1, domains_count: 1 });
+    const field = kind === 'clusters' ? 'cluster' : 'resource_pool';
+    for (const list of ['nodes', 'domains', 'data-pools']) {
+      expect((await get(`/api/${list}/?${field}=${id}`)).count).toBe(1);
+      expect((await get(`/api/${list}/?${field}=${newId()}`)).count).toBe(0);
+    }
+    expect((await rest.call('GET', `/api/${kind}/${newId()}/`)).status).toBe(404);
+  });
+
+  test('see what a node has promised', async () => {
+    expect(await get(`/api/nodes/${SEED.node}/usage/?async=1`)).toMatchObject({
+      id: SEED.node,
+      domains_count: 1,
+      cpu_percent: 0,
+      memory_percent: 0,
+    });
+  });
+
+  test('ask a task for the job behind it and get a 404', async () => {
+    const answer = await rest.call('GET', `/api/tasks/${newId()}/jid/?async=1`);
+    expect([answer.status, answer.body.errors[0].msg_key]).toEqual([404, 'not_found']);
+  });
+});

@@ -51,6 +51,11 @@ const TABLE: Record<string, string> = {
   'GET /api/events/{id}/': USERS,
   // nodes and pools
   'GET /api/nodes/': USERS,
+  'GET /api/nodes/{id}/usage/': USERS,
+  'GET /api/clusters/': USERS,
+  'GET /api/clusters/{id}/': USERS,
+  'GET /api/resource-pools/': USERS,
+  'GET /api/resource-pools/{id}/': USERS,
   'POST /api/nodes/': 'A',
   'GET /api/nodes/{id}/': USERS,
   'PUT /api/nodes/{id}/': 'A',

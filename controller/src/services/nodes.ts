@@ -38,6 +38,20 @@ export interface NodeRecord {
   base_datapool: string | null;
 }
 
+/** What the VMs of a node that run or are suspended were promised of it. */
+export interface NodeUsage {
+  id: string;
+  verbose_name: string;
+  cpu_count: number;
+  cpu_promised: number;
+  cpu_percent: number;
+  memory_count: number;
+  memory_promised: number;
+  memory_percent: number;
+  domains_count: number;
+  domains_on_count: number;
+}
+
 export interface NodeChanges {
   description?: string;
   base_datapool?: string;
@@ -81,6 +95,29 @@ export class NodeService {
   /** @throws node_not_found. */
   get(id: string): NodeRecord {
     return this.#record(this.#deps.inventory.node(id));
+  }
+
+  /** @throws node_not_found. */
+  usage(id: string): NodeUsage {
+    const node = this.get(id);
+    const loaded = [...this.#deps.inventory.domains.values()]
+      .filter(({ nodeId }) => nodeId === id)
+      .map(({ domain }) => domain)
+      .filter(({ powerState }) => powerState === PowerState.RUNNING || powerState === PowerState.SUSPENDED);
+    const cpus = loaded.reduce((sum, domain) => sum + domain.cpuCount, 0);
+    const memory = loaded.reduce((sum, domain) => sum + Number(domain.memoryCount), 0);
+    return {
+      id,
+      verbose_name: node.verbose_name,
+      cpu_count: node.cpu_count,
+      cpu_promised: cpus,
+      cpu_percent: percentOf(cpus, node.cpu_count),
+      memory_count: node.memory_count,
+      memory_promised: memory,
+      memory_percent: percentOf(memory, node.memory_count),
+      domains_count: node.domains_count,
+      domains_on_count: node.domains_on_count,
+    };
   }
 
   /** @throws invalid_field (address), node_not_found (replace). */
@@ -204,4 +241,9 @@ export class NodeService {
     if (row.service_mode === 1) return 'SERVICE';
     return this.#deps.links.isConnected(row.id) && info?.libvirtConnected === true ? 'ACTIVE' : 'FAILED';
   }
+}
+
+/** With one decimal; 0 of a node that has told nothing yet. */
+function percentOf(part: number, whole: number): number {
+  return whole === 0 ? 0 : Math.round((part / whole) * 1000) / 10;
 }

@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { POWER_ACTIONS, type PowerActionName } from '../../services/domains.ts';
 import type { Services } from '../../services/services.ts';
+import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
@@ -16,6 +17,7 @@ import {
   listQuery,
   ref,
   Text,
+  wholeFilters,
 } from '../schemas/common.ts';
 import { DEVICE_FIELDS, DomainSchema } from '../schemas/domain.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -62,6 +64,7 @@ function readRoutes(app: App, services: Services): void {
           parent: Type.Optional(GivenUuid),
           with_vdisks: Type.Optional(BoolText),
           user_power_state: Type.Optional(Type.Integer({ minimum: 0, maximum: 3 })),
+          ...wholeFilters,
         }),
         response: { 200: listOf(DomainSchema) },
       },
@@ -79,7 +82,8 @@ function readRoutes(app: App, services: Services): void {
         thin: isTrue(query.thin),
         with_vdisks: isTrue(query.with_vdisks),
       };
-      return listFromArray(request, page, services.domains.list(filter, principalOf(request), full));
+      const domains = isWhole(query) ? services.domains.list(filter, principalOf(request), full) : [];
+      return listFromArray(request, page, domains);
     },
   );
 

@@ -19,6 +19,7 @@ import { templateRoutes } from './templates.ts';
 import { tokenRoutes } from './tokens.ts';
 import { userRoutes } from './users.ts';
 import { vdiskRoutes } from './vdisks.ts';
+import { wholeRoutes } from './whole.ts';
 
 export const ROUTES: readonly RouteModule[] = [
   systemRoutes,
@@ -29,6 +30,7 @@ export const ROUTES: readonly RouteModule[] = [
   eventRoutes,
   auditRoutes,
   nodeRoutes,
+  wholeRoutes,
   certificateRoutes,
   poolRoutes,
   domainRoutes,

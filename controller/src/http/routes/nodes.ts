@@ -1,10 +1,21 @@
 import Type from 'typebox';
 import { permitted } from '../../services/permitted.ts';
+import { isWhole } from '../../services/whole.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { body, GivenUuid, IdParams, listOf, listQuery, Name, ref, Text } from '../schemas/common.ts';
-import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from '../schemas/node.ts';
+import {
+  body,
+  GivenUuid,
+  IdParams,
+  listOf,
+  listQuery,
+  Name,
+  ref,
+  Text,
+  wholeFilters,
+} from '../schemas/common.ts';
+import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from '../schemas/node.ts';
 
 const tags = ['nodes'];
 const ORDERINGS = [
@@ -27,14 +38,15 @@ export const nodeRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary: 'List nodes',
-        querystring: listQuery({}),
+        querystring: listQuery(wholeFilters),
         response: { 200: listOf(NodeSchema) },
       },
     },
     async request => {
       const page = parsePage(request.query, NodeSchema, ORDERINGS);
       const viewer = principalOf(request);
-      return listFromArray(request, page, services.nodes.list(), node => permitted('node', node, viewer));
+      const nodes = isWhole(request.query) ? services.nodes.list() : [];
+      return listFromArray(request, page, nodes, node => permitted('node', node, viewer));
     },
   );
 
@@ -45,6 +57,20 @@ export const nodeRoutes: RouteModule = (app, services) => {
       schema: { tags, summary: 'One node', params: IdParams, response: { 200: ref(NodeSchema) } },
     },
     async request => permitted('node', services.nodes.get(request.params.id), principalOf(request)),
+  );
+
+  app.get(
+    '/api/nodes/:id/usage/',
+    {
+      config: { access: 'node.read' },
+      schema: {
+        tags,
+        summary: 'What of a node its VMs were promised',
+        params: IdParams,
+        response: { 200: ref(NodeUsageSchema) },
+      },
+    },
+    async request => services.nodes.usage(request.params.id),
   );
 
   app.post(

@@ -1,10 +1,21 @@
 import Type from 'typebox';
 import { permitted } from '../../services/permitted.ts';
+import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { AsyncQuery, body, GivenUuid, IdParams, listOf, listQuery, ref, Text } from '../schemas/common.ts';
+import {
+  AsyncQuery,
+  body,
+  GivenUuid,
+  IdParams,
+  listOf,
+  listQuery,
+  ref,
+  Text,
+  wholeFilters,
+} from '../schemas/common.ts';
 import { PoolSchema } from '../schemas/pool.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
@@ -30,6 +41,7 @@ export const poolRoutes: RouteModule = (app, services) => {
         querystring: listQuery({
           node: Type.Optional(GivenUuid),
           type: Type.Optional(Type.String({ maxLength: 64 })),
+          ...wholeFilters,
         }),
         response: { 200: listOf(PoolSchema) },
       },
@@ -38,7 +50,7 @@ export const poolRoutes: RouteModule = (app, services) => {
       const { node, type } = request.query;
       const page = parsePage(request.query, PoolSchema, ORDERINGS);
       const viewer = principalOf(request);
-      const pools = await services.pools.list({ node, type });
+      const pools = isWhole(request.query) ? await services.pools.list({ node, type }) : [];
       return listFromArray(request, page, pools, pool => permitted('pool', pool, viewer));
     },
   );

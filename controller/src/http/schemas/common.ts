@@ -117,6 +117,12 @@ export const Permissions = Type.Array(Type.String(), {
   description: 'the actions that you may take with it now',
 });
 
+/** Filters of lists whose things are all in the one cluster and the one resource pool. */
+export const wholeFilters = {
+  cluster: Type.Optional(GivenUuid),
+  resource_pool: Type.Optional(GivenUuid),
+};
+
 /** A page of records. With `fields` only the named fields are there, so nothing is required in an item. */
 export function listOf(schema: TObject) {
   return Type.Unsafe<ListAnswer>(

@@ -20,11 +20,12 @@ import {
   SshKeysSchema,
   SysprepRunSchema,
 } from './guest.ts';
-import { EnrolmentSchema, NodeCertificateSchema, NodeSchema } from './node.ts';
+import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from './node.ts';
 import { PoolSchema } from './pool.ts';
 import { SnapshotSchema } from './snapshot.ts';
 import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
 import { AttachedVdiskSchema, ChangedTemplateSchema, DetachedVdiskSchema, VdiskSchema } from './vdisk.ts';
+import { ClusterSchema, ResourcePoolSchema } from './whole.ts';
 
 const SCHEMAS: readonly TSchema[] = [
   ErrorBody,
@@ -38,6 +39,9 @@ const SCHEMAS: readonly TSchema[] = [
   EventSchema,
   AuditSchema,
   NodeSchema,
+  NodeUsageSchema,
+  ClusterSchema,
+  ResourcePoolSchema,
   EnrolmentSchema,
   CertificateSchema,
   RevokedCertificateSchema,

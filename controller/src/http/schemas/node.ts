@@ -23,6 +23,19 @@ export const NodeSchema = record('Node', {
   permissions: Permissions,
 });
 
+export const NodeUsageSchema = record('NodeUsage', {
+  id: Uuid,
+  verbose_name: Type.String(),
+  cpu_count: Type.Integer({ description: 'of the node' }),
+  cpu_promised: Type.Integer({ description: 'virtual ones of the VMs that run or are suspended' }),
+  cpu_percent: Type.Number({ minimum: 0, description: 'promised of those there are; may be more than 100' }),
+  memory_count: Type.Integer({ description: 'MiB, of the node' }),
+  memory_promised: Type.Integer({ description: 'MiB, of the VMs that run or are suspended' }),
+  memory_percent: Type.Number({ minimum: 0, description: 'promised of what there is; may be more than 100' }),
+  domains_count: Type.Integer(),
+  domains_on_count: Type.Integer(),
+});
+
 export const EnrolmentSchema = record('Enrolment', {
   id: Uuid,
   verbose_name: Type.String(),

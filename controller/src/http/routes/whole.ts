@@ -1,0 +1,70 @@
+/** Clusters and resource pools, of which there is one each. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import Type from 'typebox';
+import type { NodeRecord } from '../../services/nodes.ts';
+import type { Services } from '../../services/services.ts';
+import { CLUSTER, clusterRecord, isWhole, RESOURCE_POOL, resourcePoolRecord } from '../../services/whole.ts';
+import type { App, RouteModule } from '../app.ts';
+import { listFromArray, parsePage } from '../paging.ts';
+import { GivenUuid, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
+import { ClusterSchema, ResourcePoolSchema } from '../schemas/whole.ts';
+
+interface Whole {
+  path: string;
+  /** What one is called. */
+  word: string;
+  id: string;
+  schema: typeof ClusterSchema | typeof ResourcePoolSchema;
+  record: (nodes: readonly NodeRecord[]) => object;
+}
+
+export const wholeRoutes: RouteModule = (app, services) => {
+  wholeOf(app, services, {
+    path: '/api/clusters/',
+    word: 'cluster',
+    id: CLUSTER.id,
+    schema: ClusterSchema,
+    record: clusterRecord,
+  });
+  wholeOf(app, services, {
+    path: '/api/resource-pools/',
+    word: 'resource pool',
+    id: RESOURCE_POOL.id,
+    schema: ResourcePoolSchema,
+    record: resourcePoolRecord,
+  });
+};
+
+function wholeOf(app: App, services: Services, { path, word, id, schema, record }: Whole): void {
+  const tags = [`${word}s`];
+  app.get(
+    path,
+    {
+      config: { access: 'node.read' },
+      schema: {
+        tags,
+        summary: `List ${word}s: there is one, which has everything`,
+        querystring: listQuery({ cluster: Type.Optional(GivenUuid) }),
+        response: { 200: listOf(schema) },
+      },
+    },
+    async request => {
+      const page = parsePage(request.query, schema, ['verbose_name']);
+      const all = isWhole({ cluster: request.query.cluster }) ? [record(services.nodes.list())] : [];
+      return listFromArray(request, page, all);
+    },
+  );
+
+  app.get(
+    `${path}:id/`,
+    {
+      config: { access: 'node.read' },
+      schema: { tags, summary: `The one ${word}`, params: IdParams, response: { 200: ref(schema) } },
+    },
+    async request => {
+      const { id: asked } = request.params as { id: string };
+      if (asked !== id) throw new VirtkeepError('not_found', { path: `${path}${asked}/` });
+      return record(services.nodes.list()) as never;
+    },
+  );
+}
