@@ -21,7 +21,8 @@ test('the example names every key, and its values are the defaults', () => {
     key: expect.any(String),
   });
   expect(admin).toMatchObject({ username: 'admin', password_file: expect.any(String) });
-  expect(Object.keys(api).sort()).toEqual(['emulator_name', 'public_url']);
+  expect(Object.keys(api).sort()).toEqual(['emulator_name', 'other_names', 'public_url']);
+  expect(api.other_names).toBe(true);
 });
 
 test('plain HTTP is offered to this machine alone, unless the settings say otherwise', () => {

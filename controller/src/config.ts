@@ -76,6 +76,8 @@ const agentsSchema = z.strictObject({
 const apiSchema = z.strictObject({
   /** Adds the product's own spelling of guest-command fields (`qemu_cmd`). */
   emulator_name: z.enum(['qemu']).optional(),
+  /** Also serves calls by the names that clients of the API family know them by (`http/other-names.ts`). */
+  other_names: z.boolean().default(true),
   /** Address for `next` and `previous`; the request's Host header when absent. */
   public_url: z.url({ protocol: /^https?$/ }).optional(),
 });

@@ -138,3 +138,31 @@ describe('clients that walk from clusters to VMs', () => {
     expect([answer.status, answer.body.errors[0].msg_key]).toEqual([404, 'not_found']);
   });
 });
+
+describe('calls by their other names', () => {
+  const names = [
+    ['vdi-prepare', 'prepare'],
+    ['attach-veil-utils-iso', 'attach-guest-tools-iso'],
+    ['detach-veil-utils-iso', 'detach-guest-tools-iso'],
+  ] as const;
+  test.each(names)('%s is %s', async (other, known) => {
+    const post = async (name: string, as: 'operator' | 'auditor') =>
+      (await rest.call('POST', `/api/domains/${SEED.domain}/${name}/?async=1`, { as, body: {} })).body
+        .errors[0];
+    expect(await post(other, 'operator')).toEqual(await post(known, 'operator'));
+    expect(await post(other, 'operator')).toMatchObject({ msg_key: 'node_unreachable' });
+    expect(await post(other, 'auditor')).toMatchObject({ msg_key: 'permission_denied' });
+  });
+
+  test('can be switched off', async () => {
+    const without = await makeRestApp({ api: { other_names: false } }, seedNode);
+    try {
+      for (const [other] of names) {
+        const answer = await without.call('POST', `/api/domains/${SEED.domain}/${other}/`, { body: {} });
+        expect(answer.status).toBe(404);
+      }
+    } finally {
+      await without.close();
+    }
+  });
+});

@@ -3,6 +3,7 @@
  * → handler → audit. Everything that fails on the way leaves through errors.ts.
  */
 
+import type { IncomingMessage } from 'node:http';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import Fastify from 'fastify';
@@ -17,6 +18,7 @@ import { registerIdempotency } from './idempotent.ts';
 import { registerMetrics } from './metrics.ts';
 import { notFound, RouteIndex } from './not-found.ts';
 import { registerOpenApi } from './openapi.ts';
+import { knownUrl } from './other-names.ts';
 import { registerParsers } from './parsers.ts';
 import { registerProtection } from './protection.ts';
 import { dropUnknown, readIntegers } from './query.ts';
@@ -68,6 +70,9 @@ function createApp(services: Services, tls: ServerDeps['tls']): App {
   const times = timeLimits(config);
   const options = {
     logger: false,
+    ...(config.api.other_names
+      ? { rewriteUrl: (request: IncomingMessage) => knownUrl(request.url ?? '/') }
+      : {}),
     genReqId: newId,
     requestIdHeader: false as const,
     bodyLimit: config.limits.body_bytes,
