@@ -105,9 +105,15 @@ export const ERRORS = {
     'No certificate with the serial {id} was issued here. If an earlier version issued it, or it was issued since the database was put back, say so with "unknown" (--unknown).',
   ),
   event_not_found: fixed('40416', 'There is no event {id}. Old ones are forgotten.'),
+  tag_not_found: fixed('40417', 'There is no tag {id}.'),
+  entity_not_found: fixed(
+    '40418',
+    'There is no domain, node, data pool, disk or backup file {id}. Only these can be tagged.',
+  ),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
   // 409: the state of the thing refuses it
+  too_many_tags: fixed('40993', 'There are {limit} already, which is the most. Remove some first.'),
   domain_busy: passing(
     '40900',
     'The domain {domain} is used by operation {operation} ({kind}). Wait for its end or cancel it.',

@@ -111,6 +111,7 @@ function goodBody(schema: JsonSchema): Record<string, unknown> {
       if (property?.enum !== undefined) return [name, property.enum[0]];
       if (property?.type === 'boolean') return [name, true];
       if (property?.type === 'integer') return [name, 1];
+      if (property?.type === 'array') return [name, []];
       return [name, property?.pattern?.startsWith('^[0-9a-f') ? newId() : 'some-text-1'];
     }),
   );

@@ -1,7 +1,12 @@
 /** What clients of the API family expect of the records, whose types are strict: the kind of each value. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { decodeJwt } from 'jose';
+import { TagService } from '../../controller/src/services/tags.ts';
+import { openDatabase } from '../../controller/src/store/database.ts';
 import { makeRestApp, type RestApp } from './rest-app.ts';
 import { SEED, seedNode } from './rest-seed.ts';
 
@@ -163,6 +168,84 @@ describe('calls by their other names', () => {
       }
     } finally {
       await without.close();
+    }
+  });
+});
+
+describe('tags', () => {
+  const post = (path: string, body: object, as: 'operator' | 'administrator' = 'operator') =>
+    rest.call('POST', path, { as, body });
+  const make = async (verbose_name: string) => (await post('/api/tags/', { verbose_name })).body;
+
+  test('are given to things, shown with them, and filter lists', async () => {
+    const tag = await make('nightly');
+    expect(tag).toMatchObject({ verbose_name: 'nightly', entities_count: 0 });
+    const entity = { entity_uuid: SEED.domain.toUpperCase(), entity_class: 'domain' };
+    expect((await post(`/api/tags/${tag.id}/add-entity/`, entity)).body.entities).toEqual([
+      { entity_uuid: SEED.domain, entity_class: 'domain' },
+    ]);
+    const others = [SEED.node, SEED.pool, SEED.vdisk, SEED.file];
+    const entities = others.map(entity_uuid => ({ entity_uuid }));
+    const all = await post(`/api/tags/${tag.id}/add-entities/`, { entities: [...entities, entity] });
+    expect(all.body.entities_count).toBe(5);
+    for (const list of ['domains', 'nodes', 'data-pools', 'vdisks', 'library']) {
+      const { count, results } = await get(`/api/${list}/?tag=${tag.id}&async=1`);
+      expect([list, count]).toEqual([list, 1]);
+      expect((await get(`/api/${list}/?tag=${newId()}`)).count).toBe(0);
+      const borne = await get(`/api/${list}/${results[0].id}/tags/?async=1`);
+      expect(borne.results).toEqual([expect.objectContaining({ id: tag.id, verbose_name: 'nightly' })]);
+    }
+    expect((await get(`/api/domains/${SEED.domain}/`)).tags).toEqual(['nightly']);
+    expect((await get(`/api/data-pools/${SEED.pool}/`)).tags).toEqual(['nightly']);
+
+    await post(`/api/tags/${tag.id}/remove-entity/`, entity);
+    expect((await get(`/api/domains/${SEED.domain}/tags/`)).count).toBe(0);
+    expect((await post(`/api/tags/${tag.id}/remove-entities/`, { entities })).body.entities).toEqual([]);
+  });
+
+  test('are set with the record of a VM, by id or name', async () => {
+    const tag = await make('by id');
+    const path = `/api/domains/${SEED.domain}/`;
+    const put = (tags: string[]) => rest.call('PUT', path, { body: { tags } });
+    expect((await put([tag.id, 'by name'])).body.tags).toEqual(['by id', 'by name']);
+    expect((await put(['by name'])).body.tags).toEqual(['by name']);
+    expect((await put([])).body.tags).toEqual([]);
+  });
+
+  test('have one name each, and go from all that bears them', async () => {
+    const tag = await make('first');
+    const second = await make('second');
+    expect((await post('/api/tags/', { verbose_name: 'first' })).body.errors[0].msg_key).toBe('name_taken');
+    const renamed = { verbose_name: 'first', description: 'x' };
+    expect((await rest.call('PUT', `/api/tags/${tag.id}/`, { body: renamed })).body).toMatchObject(renamed);
+    const taken = await rest.call('PUT', `/api/tags/${second.id}/`, { body: renamed });
+    expect(taken.body.errors[0].msg_key).toBe('name_taken');
+    await post(`/api/tags/${tag.id}/add-entity/`, { entity_uuid: SEED.domain });
+    const unknown = { entities: [{ entity_uuid: SEED.node }, { entity_uuid: newId() }] };
+    const refused = await post(`/api/tags/${tag.id}/add-entities/`, unknown);
+    expect([refused.status, refused.body.errors[0].msg_key]).toEqual([404, 'entity_not_found']);
+    expect((await get(`/api/nodes/${SEED.node}/tags/`)).count).toBe(0);
+    expect((await post(`/api/tags/${tag.id}/remove/`, {})).status).toBe(200);
+    expect((await rest.call('GET', `/api/tags/${tag.id}/`)).body.errors[0].msg_key).toBe('tag_not_found');
+    expect((await get(`/api/domains/${SEED.domain}/`)).tags).toEqual([]);
+  });
+
+  test('outlive a restart of the controller', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'virtkeep-tags-'));
+    const database = join(directory, 'db.sqlite');
+    try {
+      const before = await makeRestApp({}, seedNode, { database });
+      await before.call('PUT', `/api/domains/${SEED.domain}/`, { body: { tags: ['kept'] } });
+      await before.close();
+      const db = await openDatabase(database);
+      const rows = await db.selectFrom('tag_entities').select('entity_id').execute();
+      expect(rows).toEqual([{ entity_id: SEED.domain }]);
+      const tags = new TagService(db, undefined as never, undefined as never);
+      await tags.load();
+      expect(tags.namesOf(SEED.domain)).toEqual(['kept']);
+      await db.destroy();
+    } finally {
+      rmSync(directory, { recursive: true });
     }
   });
 });

@@ -19,6 +19,7 @@ const context = (part: Partial<DomainContext['node']> = {}, role: Role = 'admini
   node: { id: 'n', verbose_name: 'node', connected: true, service: false, ...part },
   parentName: null,
   hasClones: false,
+  tags: [],
   viewer: viewer(role),
 });
 const domain = (part: Partial<Domain> = {}) =>

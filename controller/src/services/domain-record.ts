@@ -16,6 +16,8 @@ export interface DomainContext {
   parentName: string | null;
   /** Thin clones stand on its disks. */
   hasClones: boolean;
+  /** Names of the tags that it bears. */
+  tags: string[];
   viewer: Principal | null;
 }
 
@@ -91,7 +93,7 @@ export function shortDomainRecord(entry: DomainEntry, context: DomainContext): D
     ...guestOs(domain),
     guest_utils: guestUtils(domain, node.connected, domain.powerState === PowerState.RUNNING),
     vdisks_count: domain.disks.length,
-    tags: [],
+    tags: context.tags,
     hints: 0,
     created: entry.firstSeen,
     modified: entry.modified,

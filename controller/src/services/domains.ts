@@ -46,11 +46,19 @@ export class DomainService {
   readonly #inventory: Inventory;
   readonly #links: NodeLinks;
   readonly #nodeTasks: NodeTasks;
+  readonly #tagsOf: (id: string) => string[];
 
-  constructor(inventory: Inventory, links: NodeLinks, nodeTasks: NodeTasks) {
+  /** @param tagsOf names of the tags that a domain bears */
+  constructor(
+    inventory: Inventory,
+    links: NodeLinks,
+    nodeTasks: NodeTasks,
+    tagsOf: (id: string) => string[],
+  ) {
     this.#inventory = inventory;
     this.#links = links;
     this.#nodeTasks = nodeTasks;
+    this.#tagsOf = tagsOf;
   }
 
   /** The records of those that match, on all nodes, also those that are away; short unless `full`. */
@@ -176,6 +184,7 @@ export class DomainService {
       },
       parentName: this.#inventory.domains.get(entry.domain.parentId)?.domain.name ?? null,
       hasClones: parents.has(entry.domain.id),
+      tags: this.#tagsOf(entry.domain.id),
       viewer,
     };
   }

@@ -11,6 +11,8 @@ export interface FileFilter {
   type?: string;
   can_be_incremental?: boolean;
   status?: string;
+  /** Id of a tag that it bears. */
+  tag?: string;
   name?: string;
   ordering: { field: (typeof FILE_ORDERINGS)[number]; descending: boolean };
   limit: number;
@@ -42,6 +44,11 @@ function matching(db: Database, filter: FileFilter) {
   if (filter.type !== undefined) query = query.where('type', '=', filter.type);
   if (filter.status !== undefined) query = query.where('status', '=', filter.status);
   if (filter.name !== undefined) query = query.where(contains('verbose_name', filter.name));
+  const { tag } = filter;
+  if (tag !== undefined)
+    query = query.where('id', 'in', eb =>
+      eb.selectFrom('tag_entities').select('entity_id').where('tag_id', '=', tag),
+    );
   const wanted = filter.can_be_incremental;
   if (wanted === undefined) return query;
   return query.where(eb => {

@@ -33,6 +33,7 @@ import { RevocationService } from './revocations.ts';
 import type { CoreServices } from './services.ts';
 import { Shares } from './shares.ts';
 import { SnapshotService } from './snapshots.ts';
+import { TagService } from './tags.ts';
 import { TemplateService } from './templates.ts';
 import { VdiskService } from './vdisks.ts';
 
@@ -51,6 +52,7 @@ export interface NodeServices {
   templates: TemplateService;
   guests: GuestService;
   guestOperations: GuestOperationService;
+  tags: TagService;
   /** Reads what was known and begins to connect to the nodes. */
   startNodes(): Promise<void>;
   /** Ends the connections; the nodes keep working. */
@@ -105,7 +107,8 @@ export function createNodeServices(
   });
   const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
-  const domains = new DomainService(inventory, links, nodeTasks);
+  const tags = new TagService(db, inventory, catalogue);
+  const domains = new DomainService(inventory, links, nodeTasks, id => tags.namesOf(id));
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
@@ -184,8 +187,10 @@ export function createNodeServices(
     templates,
     guests,
     guestOperations,
+    tags,
     async startNodes() {
       await inventory.load();
+      await tags.load();
       await register.load();
       await incrementals.judgeAll();
       await nodeTasks.failInterrupted();

@@ -7,6 +7,7 @@ import type { Principal } from '../auth/principal.ts';
 import type { FileRecord } from './file-record.ts';
 import type { NodeRecord } from './nodes.ts';
 import type { PoolRecord } from './pool-record.ts';
+import type { TagRecord } from './tags.ts';
 import type { TokenRecord } from './tokens.ts';
 import type { UserRecord } from './users.ts';
 import type { VdiskRecord } from './vdisk-record.ts';
@@ -52,10 +53,17 @@ const user: Rules<UserRecord> = {
 /** Who sees a token may revoke it. */
 const token: Rules<TokenRecord> = { remove: () => true };
 
+const tag: Rules<TagRecord> = {
+  update: can => can('tag.manage'),
+  remove: can => can('tag.manage'),
+  add_entity: can => can('tag.manage'),
+  remove_entity: can => can('tag.manage'),
+};
+
 /** What happened stays as it is. */
 const event: Rules<object> = {};
 
-const RULES = { node, pool, vdisk, file, user, token, event };
+const RULES = { node, pool, vdisk, file, user, token, tag, event };
 
 type RecordOf<K extends keyof typeof RULES> = (typeof RULES)[K] extends Rules<infer R> ? R : never;
 

@@ -6,6 +6,7 @@ import { certificates } from './migrations/0004-certificates.ts';
 import { removedArchives } from './migrations/0005-removed-archives.ts';
 import { rememberedDefinitions } from './migrations/0006-remembered-definitions.ts';
 import { userNumbers } from './migrations/0007-user-numbers.ts';
+import { tags } from './migrations/0008-tags.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -17,6 +18,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0005-removed-archives': removedArchives,
   '0006-remembered-definitions': rememberedDefinitions,
   '0007-user-numbers': userNumbers,
+  '0008-tags': tags,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

@@ -25,6 +25,8 @@ export interface Schema {
   domain_copies: DomainCopyRow;
   files: FileRow;
   removed_archives: RemovedArchiveRow;
+  tags: TagRow;
+  tag_entities: TagEntityRow;
 }
 
 export type Database = Kysely<Schema>;
@@ -280,4 +282,19 @@ export interface RemovedArchiveRow {
   archive_id: string;
   domain_id: string;
   removed: string;
+}
+
+export interface TagRow {
+  id: string;
+  verbose_name: string;
+  description: string;
+  created: string;
+  modified: string;
+}
+
+/** What bears a tag. It may be gone for a while, or for ever. */
+export interface TagEntityRow {
+  tag_id: string;
+  entity_id: string;
+  entity_class: string;
 }

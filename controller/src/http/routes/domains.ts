@@ -15,8 +15,10 @@ import {
   isTrue,
   listOf,
   listQuery,
+  Name,
   ref,
   Text,
+  tagFilter,
   wholeFilters,
 } from '../schemas/common.ts';
 import { DEVICE_FIELDS, DomainSchema } from '../schemas/domain.ts';
@@ -65,6 +67,7 @@ function readRoutes(app: App, services: Services): void {
           with_vdisks: Type.Optional(BoolText),
           user_power_state: Type.Optional(Type.Integer({ minimum: 0, maximum: 3 })),
           ...wholeFilters,
+          ...tagFilter,
         }),
         response: { 200: listOf(DomainSchema) },
       },
@@ -83,7 +86,8 @@ function readRoutes(app: App, services: Services): void {
         with_vdisks: isTrue(query.with_vdisks),
       };
       const domains = isWhole(query) ? services.domains.list(filter, principalOf(request), full) : [];
-      return listFromArray(request, page, domains);
+      const tagged = domains.filter(({ id }) => services.tags.has(id, query.tag));
+      return listFromArray(request, page, tagged);
     },
   );
 
@@ -130,14 +134,25 @@ function changeRoutes(app: App, services: Services): void {
       config: { access: 'domain.manage' },
       schema: {
         tags,
-        summary: 'Change the description of a VM',
+        summary: 'Change the description or the tags of a VM',
         params: IdParams,
-        body: body({ description: Type.Optional(Text) }),
+        body: body({
+          description: Type.Optional(Text),
+          tags: Type.Optional(
+            Type.Array(Name, {
+              maxItems: 100,
+              description: 'ids or names of its tags from now on; a name that no tag has makes one',
+            }),
+          ),
+        }),
         response: { 200: ref(DomainSchema) },
       },
     },
     async request => {
-      await services.domains.update(request.params.id, request.body);
+      const { id } = request.params;
+      const { tags: wanted, ...changes } = request.body;
+      await services.domains.update(id, changes);
+      if (wanted !== undefined) await services.tags.set(id, wanted);
       return services.domains.get(request.params.id, principalOf(request));
     },
   );

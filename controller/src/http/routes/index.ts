@@ -14,6 +14,7 @@ import { nodeRoutes } from './nodes.ts';
 import { poolRoutes } from './pools.ts';
 import { snapshotRoutes } from './snapshots.ts';
 import { systemRoutes } from './system.ts';
+import { tagRoutes } from './tags.ts';
 import { taskRoutes } from './tasks.ts';
 import { templateRoutes } from './templates.ts';
 import { tokenRoutes } from './tokens.ts';
@@ -42,4 +43,5 @@ export const ROUTES: readonly RouteModule[] = [
   backupRoutes,
   libraryRoutes,
   downloadRoutes,
+  tagRoutes,
 ];

@@ -19,6 +19,7 @@ import {
   oneOf,
   ref,
   Text,
+  tagFilter,
 } from '../schemas/common.ts';
 import { FileSchema, VerifiedFileSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -40,15 +41,16 @@ export const libraryRoutes: RouteModule = (app, services) => {
           type: Type.Optional(oneOf(FILE_TYPES)),
           can_be_incremental: Type.Optional(BoolText),
           status: Type.Optional(oneOf(FILE_STATUSES)),
+          ...tagFilter,
         }),
         response: { 200: listOf(FileSchema) },
       },
     },
     async request => {
-      const { domain, datapool, type, status } = request.query;
+      const { domain, datapool, type, status, tag } = request.query;
       const page = parsePage(request.query, FileSchema, ORDERINGS);
       const can_be_incremental = isTrue(request.query.can_be_incremental);
-      const filter = { ...page, domain, datapool, type, status, can_be_incremental };
+      const filter = { ...page, domain, datapool, type, status, tag, can_be_incremental };
       const { count, files } = await services.library.list(filter);
       const viewer = principalOf(request);
       return pageAnswer(

@@ -13,6 +13,7 @@ import {
   Name,
   ref,
   Text,
+  tagFilter,
   wholeFilters,
 } from '../schemas/common.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from '../schemas/node.ts';
@@ -38,14 +39,15 @@ export const nodeRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary: 'List nodes',
-        querystring: listQuery(wholeFilters),
+        querystring: listQuery({ ...wholeFilters, ...tagFilter }),
         response: { 200: listOf(NodeSchema) },
       },
     },
     async request => {
       const page = parsePage(request.query, NodeSchema, ORDERINGS);
       const viewer = principalOf(request);
-      const nodes = isWhole(request.query) ? services.nodes.list() : [];
+      const all = isWhole(request.query) ? services.nodes.list() : [];
+      const nodes = all.filter(({ id }) => services.tags.has(id, request.query.tag));
       return listFromArray(request, page, nodes, node => permitted('node', node, viewer));
     },
   );

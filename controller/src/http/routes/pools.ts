@@ -1,5 +1,8 @@
 import Type from 'typebox';
+import type { Principal } from '../../auth/principal.ts';
 import { permitted } from '../../services/permitted.ts';
+import type { PoolRecord } from '../../services/pool-record.ts';
+import type { Services } from '../../services/services.ts';
 import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
@@ -14,6 +17,7 @@ import {
   listQuery,
   ref,
   Text,
+  tagFilter,
   wholeFilters,
 } from '../schemas/common.ts';
 import { PoolSchema } from '../schemas/pool.ts';
@@ -42,6 +46,7 @@ export const poolRoutes: RouteModule = (app, services) => {
           node: Type.Optional(GivenUuid),
           type: Type.Optional(Type.String({ maxLength: 64 })),
           ...wholeFilters,
+          ...tagFilter,
         }),
         response: { 200: listOf(PoolSchema) },
       },
@@ -51,7 +56,8 @@ export const poolRoutes: RouteModule = (app, services) => {
       const page = parsePage(request.query, PoolSchema, ORDERINGS);
       const viewer = principalOf(request);
       const pools = isWhole(request.query) ? await services.pools.list({ node, type }) : [];
-      return listFromArray(request, page, pools, pool => permitted('pool', pool, viewer));
+      const tagged = pools.filter(({ id }) => services.tags.has(id, request.query.tag));
+      return listFromArray(request, page, tagged, pool => shown(services, pool, viewer));
     },
   );
 
@@ -61,7 +67,7 @@ export const poolRoutes: RouteModule = (app, services) => {
       config: { access: 'pool.read' },
       schema: { tags, summary: 'One data pool', params: IdParams, response: { 200: ref(PoolSchema) } },
     },
-    async request => permitted('pool', await services.pools.get(request.params.id), principalOf(request)),
+    async request => shown(services, await services.pools.get(request.params.id), principalOf(request)),
   );
 
   app.put(
@@ -81,7 +87,7 @@ export const poolRoutes: RouteModule = (app, services) => {
       },
     },
     async request =>
-      permitted('pool', await services.pools.update(request.params.id, request.body), principalOf(request)),
+      shown(services, await services.pools.update(request.params.id, request.body), principalOf(request)),
   );
 
   app.post(
@@ -103,3 +109,8 @@ export const poolRoutes: RouteModule = (app, services) => {
       }),
   );
 };
+
+/** What the controller alone knows of a pool is added for whoever looks. */
+function shown(services: Services, pool: PoolRecord, viewer: Principal) {
+  return permitted('pool', { ...pool, tags: services.tags.namesOf(pool.id) }, viewer);
+}

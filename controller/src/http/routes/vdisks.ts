@@ -15,6 +15,7 @@ import {
   listQuery,
   nullable,
   ref,
+  tagFilter,
 } from '../schemas/common.ts';
 import { taskAnswers } from '../schemas/task.ts';
 import { AttachedVdiskSchema, DetachedVdiskSchema, VDISK_DETAILS, VdiskSchema } from '../schemas/vdisk.ts';
@@ -57,15 +58,18 @@ function readRoutes(app: App, services: Services): void {
           domain: Type.Optional(GivenUuid),
           datapool: Type.Optional(GivenUuid),
           node: Type.Optional(GivenUuid),
+          ...tagFilter,
         }),
         response: { 200: listOf(VdiskSchema) },
       },
     },
     async request => {
-      const { another_domain, domain, datapool, node, ...query } = request.query;
+      const { another_domain, domain, datapool, node, tag, ...query } = request.query;
       const page = parsePage(query, VdiskSchema, ORDERINGS);
       const full = page.allContent || VDISK_DETAILS.some(field => page.fields?.includes(field));
-      const disks = services.vdisks.list({ another_domain, domain, datapool, node }, full);
+      const disks = services.vdisks
+        .list({ another_domain, domain, datapool, node }, full)
+        .filter(({ id }) => services.tags.has(id, tag));
       const viewer = principalOf(request);
       return listFromArray(request, page, disks, disk => (full ? permitted('vdisk', disk, viewer) : disk));
     },

@@ -123,6 +123,9 @@ export const wholeFilters = {
   resource_pool: Type.Optional(GivenUuid),
 };
 
+/** Filter of lists of what can be tagged. */
+export const tagFilter = { tag: Type.Optional(GivenUuid) };
+
 /** A page of records. With `fields` only the named fields are there, so nothing is required in an item. */
 export function listOf(schema: TObject) {
   return Type.Unsafe<ListAnswer>(

@@ -23,6 +23,7 @@ import {
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from './node.ts';
 import { PoolSchema } from './pool.ts';
 import { SnapshotSchema } from './snapshot.ts';
+import { TagSchema } from './tag.ts';
 import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
 import { AttachedVdiskSchema, ChangedTemplateSchema, DetachedVdiskSchema, VdiskSchema } from './vdisk.ts';
 import { ClusterSchema, ResourcePoolSchema } from './whole.ts';
@@ -67,6 +68,7 @@ const SCHEMAS: readonly TSchema[] = [
   GuestPreparedSchema,
   PreparationsSchema,
   GuestToolsSchema,
+  TagSchema,
 ];
 
 export function registerSchemas(app: App): void {

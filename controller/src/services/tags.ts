@@ -1,0 +1,243 @@
+/**
+ * Tags: names that people give to VMs, nodes, data pools, disks and backup files. They are the controller's own, and few, so they are held in
+ * memory beside the database. What bears a tag keeps it while it is away: a VM that comes back under its id has its tags again.
+ */
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import type { Database, TagEntityRow, TagRow } from '../store/schema.ts';
+import type { Catalogue } from './catalogue.ts';
+import type { Inventory } from './inventory.ts';
+
+export interface TagRecord {
+  id: string;
+  verbose_name: string;
+  description: string;
+  created: string;
+  modified: string;
+  entities: { entity_uuid: string; entity_class: string }[];
+  entities_count: number;
+}
+
+export interface TagFields {
+  verbose_name: string;
+  description?: string;
+}
+
+/** More would not be read by anybody, and all are held in memory. */
+const MAX_TAGS = 1000;
+const MAX_BEARERS = 100_000;
+const ONE_AT_A_TIME = 'tags';
+
+export class TagService {
+  readonly #db: Database;
+  readonly #inventory: Inventory;
+  readonly #catalogue: Catalogue;
+  readonly #tags = new Map<string, TagRow>();
+  /** Who bears a tag, with their class, by the tag's id. */
+  readonly #bearers = new Map<string, Map<string, string>>();
+  /** The same the other way round, since lists ask for each of their things: ids of tags by who bears them. */
+  readonly #borne = new Map<string, Set<string>>();
+  readonly #turns = new KeyedQueue();
+
+  constructor(db: Database, inventory: Inventory, catalogue: Catalogue) {
+    this.#db = db;
+    this.#inventory = inventory;
+    this.#catalogue = catalogue;
+  }
+
+  /** Reads what was known before the restart. */
+  async load(): Promise<void> {
+    for (const row of await this.#db.selectFrom('tags').selectAll().execute()) this.#keep(row);
+    for (const { tag_id, entity_id, entity_class } of await this.#db
+      .selectFrom('tag_entities')
+      .selectAll()
+      .execute())
+      this.#bear(tag_id, entity_id, entity_class);
+  }
+
+  list(): TagRecord[] {
+    return [...this.#tags.values()].map(row => this.#record(row));
+  }
+
+  /** @throws tag_not_found. */
+  get(id: string): TagRecord {
+    return this.#record(this.#row(id));
+  }
+
+  /** Tags of a thing, by name. */
+  of(entityId: string): TagRecord[] {
+    return [...(this.#borne.get(entityId) ?? [])]
+      .map(id => this.get(id))
+      .sort((a, b) => a.verbose_name.localeCompare(b.verbose_name, 'en'));
+  }
+
+  namesOf(entityId: string): string[] {
+    return [...(this.#borne.get(entityId) ?? [])].map(id => this.#row(id).verbose_name).sort();
+  }
+
+  /** Whether a thing bears the tag; with no tag asked for everything does. */
+  has(entityId: string, tagId: string | undefined): boolean {
+    return tagId === undefined || (this.#bearers.get(tagId)?.has(entityId) ?? false);
+  }
+
+  /** @throws name_taken, too_many_tags. */
+  create(fields: TagFields): Promise<TagRecord> {
+    return this.#turns.run(ONE_AT_A_TIME, () => this.#create(fields));
+  }
+
+  /** @throws tag_not_found, name_taken. */
+  update(id: string, fields: Partial<TagFields>): Promise<TagRecord> {
+    return this.#turns.run(ONE_AT_A_TIME, async () => {
+      const before = this.#row(id);
+      const { verbose_name = before.verbose_name, description = before.description } = fields;
+      this.#requireFreeName(verbose_name, id);
+      const columns = { verbose_name, description, modified: new Date().toISOString() };
+      await this.#db.updateTable('tags').set(columns).where('id', '=', id).execute();
+      this.#keep({ ...before, ...columns });
+      return this.get(id);
+    });
+  }
+
+  /** @throws tag_not_found. */
+  remove(id: string): Promise<void> {
+    return this.#turns.run(ONE_AT_A_TIME, async () => {
+      this.#row(id);
+      await this.#db.deleteFrom('tags').where('id', '=', id).execute();
+      for (const entityId of this.#bearers.get(id)?.keys() ?? []) this.#letGo(id, entityId);
+      this.#tags.delete(id);
+      this.#bearers.delete(id);
+    });
+  }
+
+  /** @throws tag_not_found; entity_not_found, and nothing is tagged then; too_many_tags. */
+  add(id: string, entityIds: readonly string[]): Promise<TagRecord> {
+    return this.#turns.run(ONE_AT_A_TIME, async () => {
+      this.#row(id);
+      const classes = await this.#classesOf(entityIds);
+      await this.#put(
+        [...classes].map(([entity_id, entity_class]) => ({ tag_id: id, entity_id, entity_class })),
+      );
+      return this.get(id);
+    });
+  }
+
+  /** What does not bear it is passed over. @throws tag_not_found. */
+  takeAway(id: string, entityIds: readonly string[]): Promise<TagRecord> {
+    return this.#turns.run(ONE_AT_A_TIME, async () => {
+      this.#row(id);
+      await this.#drop(id, entityIds);
+      return this.get(id);
+    });
+  }
+
+  /** Gives a thing these tags and no others. @param wanted ids or names; a name that no tag has makes one. */
+  set(entityId: string, wanted: readonly string[]): Promise<void> {
+    return this.#turns.run(ONE_AT_A_TIME, async () => {
+      const [[, entity_class]] = [...(await this.#classesOf([entityId]))] as [[string, string]];
+      const ids = new Set<string>();
+      for (const text of wanted) ids.add(await this.#idOf(text));
+      for (const { id } of this.of(entityId)) if (!ids.has(id)) await this.#drop(id, [entityId]);
+      await this.#put([...ids].map(tag_id => ({ tag_id, entity_id: entityId, entity_class })));
+    });
+  }
+
+  async #create({ verbose_name, description = '' }: TagFields): Promise<TagRecord> {
+    this.#requireFreeName(verbose_name);
+    if (this.#tags.size >= MAX_TAGS) throw new VirtkeepError('too_many_tags', { limit: MAX_TAGS });
+    const now = new Date().toISOString();
+    const row: TagRow = { id: newId(), verbose_name, description, created: now, modified: now };
+    await this.#db.insertInto('tags').values(row).execute();
+    this.#keep(row);
+    return this.#record(row);
+  }
+
+  async #idOf(text: string): Promise<string> {
+    const row = this.#tags.get(text) ?? this.#byName(text);
+    return row?.id ?? (await this.#create({ verbose_name: text })).id;
+  }
+
+  #requireFreeName(name: string, ownId?: string): void {
+    const holder = this.#byName(name);
+    if (holder !== undefined && holder.id !== ownId)
+      throw new VirtkeepError('name_taken', { name, field: 'verbose_name' });
+  }
+
+  #byName(name: string): TagRow | undefined {
+    return [...this.#tags.values()].find(({ verbose_name }) => verbose_name === name);
+  }
+
+  async #put(rows: TagEntityRow[]): Promise<void> {
+    const fresh = rows.filter(({ tag_id, entity_id }) => !this.has(entity_id, tag_id));
+    if (fresh.length === 0) return;
+    const borne = [...this.#bearers.values()].reduce((sum, bearers) => sum + bearers.size, 0);
+    if (borne + fresh.length > MAX_BEARERS) throw new VirtkeepError('too_many_tags', { limit: MAX_BEARERS });
+    await this.#db.insertInto('tag_entities').values(fresh).execute();
+    for (const { tag_id, entity_id, entity_class } of fresh) this.#bear(tag_id, entity_id, entity_class);
+  }
+
+  async #drop(id: string, entityIds: readonly string[]): Promise<void> {
+    if (entityIds.length === 0) return;
+    await this.#db
+      .deleteFrom('tag_entities')
+      .where('tag_id', '=', id)
+      .where('entity_id', 'in', [...entityIds])
+      .execute();
+    for (const entityId of entityIds) {
+      this.#bearers.get(id)?.delete(entityId);
+      this.#letGo(id, entityId);
+    }
+  }
+
+  #bear(tagId: string, entityId: string, entityClass: string): void {
+    this.#bearers.get(tagId)?.set(entityId, entityClass);
+    this.#borne.set(entityId, (this.#borne.get(entityId) ?? new Set()).add(tagId));
+  }
+
+  #letGo(tagId: string, entityId: string): void {
+    const tags = this.#borne.get(entityId);
+    tags?.delete(tagId);
+    if (tags?.size === 0) this.#borne.delete(entityId);
+  }
+
+  async #classesOf(ids: readonly string[]): Promise<Map<string, string>> {
+    const classes = new Map<string, string>();
+    for (const id of ids) classes.set(id, await this.#classOf(id));
+    return classes;
+  }
+
+  /** @throws entity_not_found. */
+  async #classOf(id: string): Promise<string> {
+    const { domains, nodes, pools } = this.#inventory;
+    if (domains.has(id)) return 'domain';
+    if (nodes.has(id)) return 'node';
+    if (pools.has(id)) return 'data_pool';
+    if ([...domains.values()].some(({ domain }) => domain.disks.some(disk => disk.id === id))) return 'vdisk';
+    try {
+      await this.#catalogue.get(id);
+      return 'file';
+    } catch (error) {
+      if (hasKey(error, 'file_not_found')) throw new VirtkeepError('entity_not_found', { id });
+      throw error;
+    }
+  }
+
+  #keep(row: TagRow): void {
+    this.#tags.set(row.id, row);
+    if (!this.#bearers.has(row.id)) this.#bearers.set(row.id, new Map());
+  }
+
+  #row(id: string): TagRow {
+    const row = this.#tags.get(id);
+    if (row === undefined) throw new VirtkeepError('tag_not_found', { id });
+    return row;
+  }
+
+  #record(row: TagRow): TagRecord {
+    const entities = [...(this.#bearers.get(row.id) ?? [])].map(([entity_uuid, entity_class]) => ({
+      entity_uuid,
+      entity_class,
+    }));
+    return { ...row, entities, entities_count: entities.length };
+  }
+}
