@@ -103,7 +103,7 @@ function bodySchema(operation: Operation): JsonSchema | undefined {
 
 /** A body that fits the schema, of things that exist where a name tells what is meant. */
 function goodBody(schema: JsonSchema): Record<string, unknown> {
-  const known: Record<string, string> = { ...SEED, datapool: SEED.pool };
+  const known: Record<string, unknown> = { ...SEED, datapool: SEED.pool, entity_ids: [SEED.domain] };
   return Object.fromEntries(
     (schema.required ?? []).map(name => {
       const property = schema.properties?.[name];

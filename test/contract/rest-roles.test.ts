@@ -71,6 +71,8 @@ const TABLE: Record<string, string> = {
   'GET /api/domains/': USERS,
   'GET /api/domains/{id}/': USERS,
   'PUT /api/domains/{id}/': 'A',
+  // each action of it needs its own permission: rest-multi-manager.test.ts
+  'POST /api/domains/multi-manager/': USERS,
   'POST /api/domains/{id}/start/': 'AO',
   'POST /api/domains/{id}/shutdown/': 'AO',
   'POST /api/domains/{id}/reboot/': 'AO',

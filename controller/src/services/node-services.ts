@@ -22,6 +22,7 @@ import { Inventory } from './inventory.ts';
 import { LendingService } from './lending.ts';
 import { LendingKeeper } from './lending-keeper.ts';
 import { LibraryService } from './library.ts';
+import { MultiTasks } from './multi-tasks.ts';
 import { NodeObserver } from './node-observer.ts';
 import { NodeTasks } from './node-tasks.ts';
 import { NodeService } from './nodes.ts';
@@ -53,6 +54,7 @@ export interface NodeServices {
   guests: GuestService;
   guestOperations: GuestOperationService;
   tags: TagService;
+  multiTasks: MultiTasks;
   /** Reads what was known and begins to connect to the nodes. */
   startNodes(): Promise<void>;
   /** Ends the connections; the nodes keep working. */
@@ -107,6 +109,7 @@ export function createNodeServices(
   });
   const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
+  const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService(db, inventory, catalogue);
   const domains = new DomainService(inventory, links, nodeTasks, id => tags.namesOf(id));
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
@@ -188,12 +191,14 @@ export function createNodeServices(
     guests,
     guestOperations,
     tags,
+    multiTasks,
     async startNodes() {
       await inventory.load();
       await tags.load();
       await register.load();
       await incrementals.judgeAll();
       await nodeTasks.failInterrupted();
+      await multiTasks.resume();
       for (const { row } of inventory.nodes.values()) {
         observer.startLossTimer(row.id);
         await links.add({ id: row.id, name: row.verbose_name, address: row.address });

@@ -295,6 +295,8 @@ export class NodeTasks {
 
   async #cancel(task: TaskState): Promise<void> {
     const { id, node_id: nodeId, status } = task.row;
+    // it ends with its parts
+    if (task.row.is_multitask === 1) return;
     if (nodeId === null) throw new VirtkeepError('not_cancellable', { id, status });
     const clients = this.#links.clients(nodeId);
     const operation = await clients.operations.cancel(

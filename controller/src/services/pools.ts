@@ -23,6 +23,8 @@ export interface PoolFilter {
 export interface Actor {
   id: string;
   username: string;
+  /** The task that what they begin is a part of. */
+  parent?: string;
 }
 
 const CALL_TIMEOUT_MS = 30_000;

@@ -107,6 +107,13 @@ export class TaskStore {
     return this.complete(await query.execute());
   }
 
+  /** All parts of a multitask. */
+  async parts(parent: string): Promise<TaskState[]> {
+    return this.complete(
+      await this.#db.selectFrom('tasks').selectAll().where('parent', '=', parent).execute(),
+    );
+  }
+
   /** Ids of the running parts of a multitask that can be cancelled. */
   async cancellableParts(parent: string): Promise<string[]> {
     const rows = await this.#db

@@ -34,7 +34,7 @@ export interface NewTask {
   name: string;
   /** For people, e.g. "Back up web-1". */
   verboseName: string;
-  user: { id: string; username: string };
+  user: { id: string; username: string; parent?: string };
   /** The thing made or changed comes first. */
   entities: TaskEntity[];
   nodeId?: string | null;
@@ -58,6 +58,8 @@ export interface TaskPatch {
 export type Canceller = (task: TaskState) => Promise<void>;
 /** Lets go of what a task holds that is given up; idempotent. */
 export type Releaser = (taskId: string) => Promise<void>;
+/** Hears that a part of this task has an outcome. */
+export type PartListener = (parent: string) => Promise<void>;
 /** Asks the nodes of these tasks what became of them and calls `update` or `finish`. */
 export type Checker = (tasks: TaskState[]) => Promise<void>;
 
@@ -75,6 +77,7 @@ export class TaskService {
   };
   #checker: Checker = async () => {};
   #releaser: Releaser = async () => {};
+  #partListener: PartListener = async () => {};
 
   constructor(db: Database, changes: ChangeFeed, events: EventService) {
     this.#store = new TaskStore(db);
@@ -90,6 +93,11 @@ export class TaskService {
   /** Set once at start by what knows of the files that tasks have in work. */
   setReleaser(releaser: Releaser): void {
     this.#releaser = releaser;
+  }
+
+  /** Set once at start by what looks after tasks of many parts; hears of each part that has ended. */
+  setPartListener(listener: PartListener): void {
+    this.#partListener = listener;
   }
 
   setChecker(checker: Checker): void {
@@ -109,7 +117,7 @@ export class TaskService {
       error_json: null,
       is_cancellable: task.cancellable === false ? 0 : 1,
       is_multitask: task.multitask === true ? 1 : 0,
-      parent: task.parent ?? null,
+      parent: task.parent ?? task.user.parent ?? null,
       node_id: task.nodeId ?? null,
       user_id: task.user.id,
       username: task.user.username,
@@ -160,6 +168,7 @@ export class TaskService {
     await this.#events.record(taskEvent(row, state.entities));
     this.#publish({ ...state, row, result: parseResult(row) }, 'changed');
     this.#wake(id);
+    if (row.parent !== null) await this.#partListener(row.parent);
   }
 
   /** The node is gone: its running tasks' outcome is unknown until it returns. */
@@ -182,6 +191,11 @@ export class TaskService {
     const state = await this.find(id);
     if (state === undefined) throw new VirtkeepError('task_not_found', { id });
     return state;
+  }
+
+  /** Those of a task of many parts. */
+  parts(parent: string): Promise<TaskState[]> {
+    return this.#store.parts(parent);
   }
 
   record(state: TaskState, viewer: Principal | null): TaskRecord {

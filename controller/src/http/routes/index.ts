@@ -10,6 +10,7 @@ import { eventRoutes } from './events.ts';
 import { guestOperationRoutes } from './guest-operations.ts';
 import { guestRoutes } from './guests.ts';
 import { libraryRoutes } from './library.ts';
+import { multiManagerRoutes } from './multi-manager.ts';
 import { nodeRoutes } from './nodes.ts';
 import { poolRoutes } from './pools.ts';
 import { snapshotRoutes } from './snapshots.ts';
@@ -35,6 +36,7 @@ export const ROUTES: readonly RouteModule[] = [
   certificateRoutes,
   poolRoutes,
   domainRoutes,
+  multiManagerRoutes,
   snapshotRoutes,
   vdiskRoutes,
   templateRoutes,

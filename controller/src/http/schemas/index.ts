@@ -24,7 +24,7 @@ import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } f
 import { PoolSchema } from './pool.ts';
 import { SnapshotSchema } from './snapshot.ts';
 import { TagSchema } from './tag.ts';
-import { TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
+import { MultiResultSchema, TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
 import { AttachedVdiskSchema, ChangedTemplateSchema, DetachedVdiskSchema, VdiskSchema } from './vdisk.ts';
 import { ClusterSchema, ResourcePoolSchema } from './whole.ts';
 
@@ -37,6 +37,7 @@ const SCHEMAS: readonly TSchema[] = [
   TaskRecordSchema,
   TaskAccepted,
   TaskResponse,
+  MultiResultSchema,
   EventSchema,
   AuditSchema,
   NodeSchema,

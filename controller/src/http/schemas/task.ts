@@ -52,6 +52,20 @@ export function taskAnswers(result?: TSchema) {
   };
 }
 
+export const MultiResultSchema = record('MultiResult', {
+  parts: Type.Array(
+    Type.Object(
+      {
+        entity: Uuid,
+        task: nullable(Type.String({ ...Uuid, description: 'null: refused before it was a task' })),
+        status: oneOf(TASK_STATUSES),
+        error: TaskRecordSchema.properties.error,
+      },
+      { additionalProperties: false },
+    ),
+  ),
+});
+
 export const TaskResponse = record('TaskResponse', {
   status: oneOf(TASK_STATUSES),
   response: Type.Unknown({ description: 'the result record; null before the end' }),
