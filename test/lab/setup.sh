@@ -18,7 +18,7 @@ say() { printf 'setup: %s\n' "$*"; }
 # libvirt-daemon alone: the -system package would start the machine's own libvirtd, which nothing here needs.
 packages=(
   ca-certificates cpio e2fsprogs faketime g++ iproute2 kmod libarchive-tools libvirt-clients libvirt-daemon
-  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssh-client openssl ovmf procps python3 qemu-system-x86 qemu-utils
+  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssh-client openssl ovmf procps python3 python3-aiohttp qemu-system-x86 qemu-utils
   seabios strace swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
 )
 bench_packages=(virtnbdbackup)

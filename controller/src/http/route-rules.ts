@@ -11,7 +11,7 @@ export interface BodySchema {
   additionalProperties?: unknown;
 }
 
-/** Of a body that ignores what it does not know (specification 4.1): a key that is none is ignored, too. */
+/** Of a body that ignores what it does not know (specification 4.1), and before a login: a key that is none is ignored, too. */
 const IgnoredKey = Type.Unsafe<unknown>({ description: 'a UUID; anything else is ignored' });
 
 const DOCS_PATH = '/api/docs';
@@ -44,12 +44,14 @@ function closeBody(route: RouteOptions): void {
 
 function addIdempotencyKey(route: RouteOptions): void {
   const schema = route.schema?.body as BodySchema | undefined;
-  if (schema?.type !== 'object' || route.config?.access === 'public') return;
+  if (schema?.type !== 'object') return;
+  // a key is somebody's: where nobody is known it is ignored
+  const isIgnored = isOpen(schema) || route.config?.access === 'public';
   route.schema!.body = {
     ...schema,
     properties: {
       ...schema.properties,
-      idempotency_key: Type.Optional(isOpen(schema) ? IgnoredKey : GivenUuid),
+      idempotency_key: Type.Optional(isIgnored ? IgnoredKey : GivenUuid),
     },
   };
 }
