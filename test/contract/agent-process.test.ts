@@ -8,7 +8,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { Status } from 'nice-grpc';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { rememberPlaces } from '../../agent/src/pools/index.ts';
-import type { Effect } from '../../agent/src/workflows/context.ts';
+import type { Effect } from '../../agent/src/workflows/effect.ts';
 import { AgentChild, AgentHome, MOCK_DOMAIN, MOCK_LIBVIRT } from './agent-child.ts';
 
 /** grpc.health.v1.HealthCheckResponse.ServingStatus */

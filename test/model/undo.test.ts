@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from '@jest/globals';
-import type { Effect } from '../../agent/src/workflows/context.ts';
+import type { Effect } from '../../agent/src/workflows/effect.ts';
 import { ROOT } from '../lab/paths.ts';
 import { skipPauses } from './pauses.ts';
 import { patchNode } from './run-of-agent.ts';

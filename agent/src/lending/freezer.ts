@@ -10,6 +10,7 @@
  */
 import type { Logger } from '@virtkeep/shared/log';
 import type { OperationContext } from '../workflows/context.ts';
+import type { Instant } from './zfs-instants.ts';
 
 /** A disk of the domain that lends, its own ones only. */
 export interface LenderDisk {
@@ -46,12 +47,6 @@ export interface LentSource {
   block: boolean;
   /** Id of the object when it has one of its own (a clone); else it is made from its path. */
   attachedId?: string;
-}
-
-/** The instant that all lent disks of a domain show, as users see it. */
-export interface Instant {
-  id: string;
-  name: string;
 }
 
 export interface FreezerOptions {

@@ -11,13 +11,7 @@ import { LENDING_STATE } from '../snapshots/index.ts';
 import type { OperationContext } from '../workflows/context.ts';
 import { type Clone, cloneIdOf, cloneNameFor, ZfsDriver, type ZfsPlace } from '../zfs/index.ts';
 import type { DiskFreezer, FreezerOptions, Lender, LenderDisk } from './freezer.ts';
-import {
-  CLONE_KEYS,
-  instantProperties,
-  snapshotNameOf,
-  type ZfsInstant,
-  zfsInstants,
-} from './zfs-instants.ts';
+import { CLONE_KEYS, instantProperties, releaseZfs, snapshotNameOf, zfsInstants } from './zfs-instants.ts';
 
 /** How long a guest that will not thaw or go on may hold the operation; afterwards the clean-up goes on trying. */
 const UNDO_TIMEOUT_MS = 120_000;
@@ -101,22 +95,6 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
       }
     },
   };
-}
-
-/**
- * Destroys an instant. A clone that somebody made of it holds it: nothing of it goes then.
- * @throws VirtkeepError zfs_clone_exists, zfs_failed
- */
-export async function releaseZfs(
-  driver: ZfsDriver,
-  domainName: string,
-  instant: ZfsInstant | null,
-  { signal }: Pick<FreezerOptions, 'signal'>,
-): Promise<void> {
-  if (!instant) return;
-  const clone = (await driver.clones([], signal)).find(({ origin }) => instant.snapshots.includes(origin));
-  if (clone) throw new VirtkeepError('zfs_clone_exists', { domain: domainName, clone: clone.dataset });
-  for (const snapshot of instant.snapshots) await driver.destroySnapshot(snapshot, domainName, signal);
 }
 
 async function placeOf(driver: ZfsDriver, disk: LenderDisk, signal: AbortSignal): Promise<ZfsPlace> {

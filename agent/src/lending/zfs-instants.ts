@@ -3,9 +3,15 @@
  * disks lie on, all under one name; whose it is and when it was made stands on the snapshots themselves, so zfs alone is
  * asked. The name bears the owner's id, since several domains may have their disks in one dataset.
  */
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { LENDING_STATE, type StateFacts, savedStateId } from '../snapshots/index.ts';
 import type { Snapshot, ZfsDriver } from '../zfs/index.ts';
-import type { Instant } from './freezer.ts';
+
+/** The instant that all lent disks of a domain show, as users see it. */
+export interface Instant {
+  id: string;
+  name: string;
+}
 
 /** An instant with the snapshots that make it up: `dataset@name`. */
 export interface ZfsInstant extends Instant {
@@ -66,6 +72,22 @@ export async function zfsHoldings(driver: ZfsDriver, signal: AbortSignal): Promi
           properties.owner === owner && properties.disk === disk && properties.borrower === borrower,
       ),
   };
+}
+
+/**
+ * Destroys an instant. A clone that somebody made of it holds it: nothing of it goes then.
+ * @throws VirtkeepError zfs_clone_exists, zfs_failed
+ */
+export async function releaseZfs(
+  driver: ZfsDriver,
+  domainName: string,
+  instant: ZfsInstant | null,
+  { signal }: { signal: AbortSignal },
+): Promise<void> {
+  if (!instant) return;
+  const clone = (await driver.clones([], signal)).find(({ origin }) => instant.snapshots.includes(origin));
+  if (clone) throw new VirtkeepError('zfs_clone_exists', { domain: domainName, clone: clone.dataset });
+  for (const snapshot of instant.snapshots) await driver.destroySnapshot(snapshot, domainName, signal);
 }
 
 function add(found: Map<string, ZfsInstant>, owner: string, { name, properties }: Snapshot): void {

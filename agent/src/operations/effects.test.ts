@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
-import type { Effect, UndoWhen } from '../workflows/context.ts';
+import type { Effect, UndoWhen } from '../workflows/effect.ts';
 import { JournaledEffects } from './effects.ts';
 import { Journal } from './journal.ts';
 

@@ -1,6 +1,6 @@
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import type { Effect, EffectHandle, Effects, UndoEffect, UndoWhen } from '../workflows/context.ts';
+import type { Effect, EffectHandle, Effects, UndoEffect, UndoWhen } from '../workflows/effect.ts';
 import type { EffectRecord, Journal } from './journal.ts';
 import { isNeededBy, undoOrder, waitsFor } from './undo-order.ts';
 

@@ -3,7 +3,8 @@ import { dirname } from 'node:path';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import Database from 'better-sqlite3';
-import type { Effect, Lock, UndoWhen } from '../workflows/context.ts';
+import type { Lock } from '../workflows/context.ts';
+import type { Effect, UndoWhen } from '../workflows/effect.ts';
 
 /** An operation as the journal keeps it: the message others see, and what the agent alone needs. */
 export interface OperationRecord {

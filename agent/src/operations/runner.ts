@@ -9,7 +9,8 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { isUuid } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
-import type { Lock, UndoEffect, Workflow } from '../workflows/context.ts';
+import type { Lock, Workflow } from '../workflows/context.ts';
+import type { UndoEffect } from '../workflows/effect.ts';
 import { ActiveOperation } from './active.ts';
 import type { Faults } from './faults.ts';
 import { OperationFeed } from './feed.ts';

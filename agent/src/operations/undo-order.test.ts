@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import type { Effect } from '../workflows/context.ts';
+import type { Effect } from '../workflows/effect.ts';
 import { isNeededBy, type PendingEffect, undoOrder, waitsFor } from './undo-order.ts';
 
 const TYPES = [

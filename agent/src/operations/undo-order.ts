@@ -4,7 +4,7 @@
  * This table is the one place that says so. A recipe may declare its effects in any order: what an effect stands on is known by
  * its type, so that nothing is taken away under an undo that still needs it.
  */
-import type { Effect, UndoWhen } from '../workflows/context.ts';
+import type { Effect, UndoWhen } from '../workflows/effect.ts';
 
 type EffectType = Effect['type'];
 

@@ -21,3 +21,8 @@ export function parseIncrementTag(description: string): IncrementTag | null {
   const found = LINE.exec(description);
   return found && { backupId: found[1]!, state: Number(found[2]) };
 }
+
+/** One that a user made. States of increments go away without harm: merging them changes no layer above an archive's last state. */
+export function isUserState(snapshot: { description: string | null }): boolean {
+  return parseIncrementTag(snapshot.description ?? '') === null;
+}

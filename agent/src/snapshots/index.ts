@@ -7,7 +7,7 @@
  */
 export { buildChain, type ChainFile, keptOf, type Layer, presentBranch, type SavedState } from './chain.ts';
 export { createAutomaticState, createState } from './create.ts';
-export { incrementTag, parseIncrementTag } from './increment-tag.ts';
+export { incrementTag, isUserState, parseIncrementTag } from './increment-tag.ts';
 export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export { blockJobOf } from './merge/jobs.ts';

@@ -4,7 +4,7 @@ import { basename } from 'node:path';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { type FinishedArchive, type Manifest, whyGrown } from '../archive/index.ts';
 import type { ArchiveSummary } from '../pools/index.ts';
-import { isUserState } from './extend/proof.ts';
+import { isUserState } from '../snapshots/index.ts';
 
 /** Above it a list of archives and the result of an increment do not carry the manifest, but only whoever shows it. */
 const LISTED_MEMBERS = 250;

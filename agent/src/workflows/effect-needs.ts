@@ -2,7 +2,7 @@
  * What must be there before an effect can be undone. Without it a file "that is not there" would count as removed, and a
  * domain that is not told of as gone.
  */
-import type { Effect } from './context.ts';
+import type { Effect } from './effect.ts';
 
 export interface EffectNeeds {
   /** libvirt; once it can be reached, it has also started all domains that it starts by itself. */

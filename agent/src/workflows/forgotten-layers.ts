@@ -20,16 +20,7 @@ import { type ImageDependencies, imagesInUse, type LeftImage, removeImages } fro
 import { unlessGone } from '../libvirt/domains.ts';
 import { isAnswer } from '../libvirt/errors.ts';
 import { markOf, requireRoomToMerge } from '../snapshots/index.ts';
-
-/** An overlay of a state, with the file that it froze as that was then. */
-export interface FrozenLayer {
-  targetDev: string;
-  path: string;
-  /** The file below as it was then. Absent before the state is made, and in a journal of an earlier version. */
-  mark?: string;
-  /** Of a transient domain only: the same, with its name. */
-  below?: { path: string; mark: string };
-}
+import type { FrozenLayer } from './effect.ts';
 
 export interface FrozenLayers {
   domainId: string;

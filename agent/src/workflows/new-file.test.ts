@@ -14,8 +14,9 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { createLogger } from '@virtkeep/shared/log';
 import { convertImage, createImage } from '../disks/index.ts';
 import { NOBODY_ASKED } from '../other-nodes.ts';
-import type { Effect, OperationContext } from './context.ts';
+import type { OperationContext } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import type { Effect } from './effect.ts';
 import { makeNewFile } from './new-file.ts';
 import { undoEffects } from './recover.ts';
 

@@ -4,7 +4,8 @@ import { dirname } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { type FileMark, type MakeOptions, makeOwnFile } from '../images/index.ts';
-import type { EffectHandle, OperationContext } from './context.ts';
+import type { OperationContext } from './context.ts';
+import type { EffectHandle } from './effect.ts';
 
 /** So often somebody else may take an empty directory away that a file was about to be made in. */
 const TRIES = 5;

@@ -12,7 +12,7 @@ import {
 } from '../images/index.ts';
 import { isNoDomain } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside } from '../pools/index.ts';
-import type { Effect } from './context.ts';
+import type { Effect } from './effect.ts';
 import { unfinishedCopyOf } from './state-firmware.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
 

@@ -27,8 +27,9 @@ import { removeReplaced } from './backup/remains.ts';
 import { declareArchive, type ReservedName, reserveArchiveName } from './backup/reserved-name.ts';
 import { changedSource, markSources, type SourceMark } from './backup/source-guard.ts';
 import { backupFileOf } from './backup-file.ts';
-import type { Effect, EffectHandle, OperationContext, Workflow } from './context.ts';
+import type { OperationContext, Workflow } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
+import type { Effect, EffectHandle } from './effect.ts';
 import type { FoundFile } from './restore/source.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */

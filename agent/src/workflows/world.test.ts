@@ -15,7 +15,7 @@ import {
   rememberPlaces,
 } from '../pools/index.ts';
 import { samplePool } from '../pools/sample-pool.ts';
-import type { Effect } from './context.ts';
+import type { Effect } from './effect.ts';
 import { undoWhenThere, type WorldDependencies } from './world.ts';
 
 const signal = new AbortController().signal;

@@ -17,7 +17,7 @@ import {
   poolOfPath,
   type Settings,
 } from '../pools/index.ts';
-import type { Effect, UndoEffect } from './context.ts';
+import type { Effect, UndoEffect } from './effect.ts';
 import { needsOf } from './effect-needs.ts';
 
 export interface WorldDependencies {

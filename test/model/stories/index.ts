@@ -2,7 +2,7 @@
  * The stories of the model, and what they cover. A new workflow that declares effects needs a story; a new kind of effect needs
  * one that declares it (CONTRIBUTING.md). `undo.test.ts` fails, or the type check does, when one is forgotten.
  */
-import type { Effect } from '../../../agent/src/workflows/context.ts';
+import type { Effect } from '../../../agent/src/workflows/effect.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { fullBackup, increment } from './backup.ts';
 import { recompress, removal } from './files.ts';

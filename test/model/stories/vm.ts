@@ -10,7 +10,7 @@ import {
   setMetadata,
 } from '../../../agent/src/domain-xml/index.ts';
 import { savedStateId } from '../../../agent/src/snapshots/index.ts';
-import type { Effect } from '../../../agent/src/workflows/context.ts';
+import type { Effect } from '../../../agent/src/workflows/effect.ts';
 import type { Machine } from '../scripted-machine.ts';
 import type { Random } from '../undo-model.ts';
 import type { World } from '../world.ts';

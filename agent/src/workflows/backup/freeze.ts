@@ -15,7 +15,8 @@ import {
   type StateMode,
   type StatePlan,
 } from '../../snapshots/index.ts';
-import type { EffectHandle, OperationContext } from '../context.ts';
+import type { OperationContext } from '../context.ts';
+import type { EffectHandle } from '../effect.ts';
 import { withMarks } from '../forgotten-layers.ts';
 import type { BackupFacts } from './facts.ts';
 import { timeStamp } from './file-name.ts';

@@ -12,7 +12,7 @@ import {
   sha256PathOf,
 } from '../../archive/index.ts';
 import { isOwnFile } from '../../images/index.ts';
-import type { ConvertedArchive, Effect } from '../context.ts';
+import type { ConvertedArchive, Effect } from '../effect.ts';
 
 type Unfinished = Extract<Effect, { type: 'archive' }>;
 type Replaced = Extract<Effect, { type: 'replaced_archive' }>;

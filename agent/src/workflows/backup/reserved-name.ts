@@ -2,7 +2,8 @@
 import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { type FileLock, partialPathOf, reserveName } from '../../archive/index.ts';
-import type { EffectHandle, OperationContext } from '../context.ts';
+import type { OperationContext } from '../context.ts';
+import type { EffectHandle } from '../effect.ts';
 import { namesOf } from './file-name.ts';
 
 /** Removing one small file, on a pool that may be slow. */

@@ -14,7 +14,7 @@
  * | a disk of the archive without any disk on the VM     | removed: absent from now on                               |
  */
 import type { Manifest, ManifestDisk, ManifestLayer } from '../../archive/index.ts';
-import { parseIncrementTag, type SavedState } from '../../snapshots/index.ts';
+import { isUserState, parseIncrementTag, type SavedState } from '../../snapshots/index.ts';
 import type { OwnChain } from '../backup/members.ts';
 
 export interface ExtensionFacts {
@@ -80,11 +80,6 @@ function hasLost(
 ): boolean {
   if (state) return statesDeleted?.getTime() !== state.deletedBefore?.getTime();
   return statesDeleted !== undefined && statesDeleted >= new Date(created);
-}
-
-/** States made by increments go away without harm: merging them changes no layer above the archive's last state. */
-export function isUserState(snapshot: { description: string | null }): boolean {
-  return parseIncrementTag(snapshot.description ?? '') === null;
 }
 
 function stillThere(snapshot: Manifest['snapshots'][number], facts: ExtensionFacts): boolean {

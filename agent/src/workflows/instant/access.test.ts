@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import type { Libvirt } from '@virtkeep/node-libvirt';
-import type { Effect, OperationContext } from '../context.ts';
+import type { OperationContext } from '../context.ts';
+import type { Effect } from '../effect.ts';
 import { allowReading, mayWrite, qemuUser, restoreAccess } from './access.ts';
 
 const host = (labels: string) => `<capabilities><host><secmodel><model>apparmor</model><doi>0</doi>

@@ -6,22 +6,7 @@
  */
 import type { Element } from '@xmldom/xmldom';
 import { attr, child, childrenAt, parseXml, serializeXml } from '../../domain-xml/index.ts';
-
-/** A layer in its place: bytes `offset` to `offset + sizeBytes` of the archive. */
-export interface Slice {
-  member: string;
-  offset: number;
-  sizeBytes: number;
-}
-
-/** A disk of an instant restore; a part of the journal's `instant_pull` effect. */
-export interface InstantDisk {
-  targetDev: string;
-  /** The new image, which the VM writes to and the data are pulled into. */
-  overlayPath: string;
-  /** Bottom to top. */
-  slices: Slice[];
-}
+import type { InstantDisk, Slice } from '../effect.ts';
 
 /** Unit of QEMU's slices and of a tar, so that the padding that follows a member is zeros. */
 const BLOCK = 512;

@@ -5,7 +5,8 @@
 import { openArchive } from '../../archive/index.ts';
 import { qemuImg, rebaseUnsafe } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
-import { bottomBacking, type InstantDisk } from './chain.ts';
+import type { InstantDisk } from '../effect.ts';
+import { bottomBacking } from './chain.ts';
 
 /** Where the upper layers are while they are needed, bottom to top. */
 const piecesOf = (disk: InstantDisk): { member: string; path: string }[] =>

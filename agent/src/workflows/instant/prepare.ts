@@ -3,11 +3,12 @@ import { chmod } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { createImage, imageInfo, readImageHeader } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
+import type { InstantDisk, Slice } from '../effect.ts';
 import { makeNewFile } from '../new-file.ts';
 import type { RestorePlan } from '../restore/check.ts';
 import { MAX_RESTORED_FILES } from '../restore/fold.ts';
 import type { FoundFile, OpenedBackup } from '../restore/source.ts';
-import { type InstantDisk, type Slice, sliceSource, UNFINISHED_BACKING } from './chain.ts';
+import { sliceSource, UNFINISHED_BACKING } from './chain.ts';
 
 /** QEMU reads an image in place with O_DIRECT only when it begins at such a multiple, as those of our archives do. */
 const ALIGN = 4096;

@@ -14,7 +14,7 @@ import { lockFile } from '../../archive/index.ts';
 import { readImageHeader } from '../../disks/index.ts';
 import { type DiskConfig, parseDomain, stripBackingStore } from '../../domain-xml/index.ts';
 import { isNoDomain, patiently } from '../../libvirt/errors.ts';
-import type { InstantDisk } from './chain.ts';
+import type { InstantDisk } from '../effect.ts';
 import { pullOffline, removeUpperLayers } from './offline.ts';
 
 export interface InstantPull {

@@ -2,7 +2,8 @@
  * Lending by a saved state (specification 3.1): one state of all disks, made with the first loan by the same means as any
  * state, merged with the last one. What is attached is the layer that it froze. A template lends its files themselves.
  */
-import type { DiskFreezer, FreezerOptions, Instant, Lender } from '../../lending/freezer.ts';
+import type { DiskFreezer, FreezerOptions, Lender } from '../../lending/freezer.ts';
+import type { Instant } from '../../lending/zfs-instants.ts';
 import {
   LENDING_STATE,
   loadStates,

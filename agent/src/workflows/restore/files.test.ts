@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { ManifestDisk } from '../../archive/index.ts';
 import { samplePool } from '../../pools/sample-pool.ts';
-import type { Effect } from '../context.ts';
+import type { Effect } from '../effect.ts';
 import { extractFiles, joinLayers, makeFirmware } from './files.ts';
 import { MERGED_AT_ONCE } from './fold.ts';
 

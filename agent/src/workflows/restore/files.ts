@@ -18,8 +18,9 @@ import {
 import { type Identity, parseSnapshot, type Sanitized } from '../../domain-xml/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
-import type { EffectHandle, OperationContext } from '../context.ts';
+import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import type { EffectHandle } from '../effect.ts';
 import { makeNewFile } from '../new-file.ts';
 import { keepFirmware, keptFirmwarePaths } from '../state-firmware.ts';
 import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';

@@ -22,9 +22,10 @@ import {
   savedStateRecord,
 } from '../../snapshots/index.ts';
 import { checkLayerPlace } from '../away-layers.ts';
-import type { EffectHandle, OperationContext, Workflow } from '../context.ts';
+import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type DiskWithLayers, refuseEncrypted, requireLasting } from '../domain-kind.ts';
+import type { EffectHandle } from '../effect.ts';
 import { refuseLent } from '../lend/refuse.ts';
 import { keepFirmwareOfState } from '../state-firmware.ts';
 import { resolveVolumes } from '../volumes.ts';

@@ -2,8 +2,7 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { MiB } from '@virtkeep/shared/units';
-import { releaseZfs } from '../../lending/zfs-freezer.ts';
-import { type ZfsInstant, zfsInstants } from '../../lending/zfs-instants.ts';
+import { releaseZfs, type ZfsInstant, zfsInstants } from '../../lending/zfs-instants.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
 import { ZfsDriver } from '../../zfs/index.ts';

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { type Layer, readLayers } from '../../disks/index.ts';
-import type { Effect, OperationContext } from '../context.ts';
+import type { OperationContext } from '../context.ts';
+import type { Effect } from '../effect.ts';
 import type { MemberDisk } from './change-plan.ts';
 import { foldChanges } from './fold.ts';
 

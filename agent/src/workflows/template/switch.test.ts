@@ -7,7 +7,8 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { type Domain, ErrorCode, type Libvirt, LibvirtError } from '@virtkeep/node-libvirt';
 import { NOBODY_ASKED } from '../../other-nodes.ts';
 import { samplePool } from '../../pools/sample-pool.ts';
-import { switchTemplate, type TemplateChange } from './switch.ts';
+import type { TemplateChange } from '../effect.ts';
+import { switchTemplate } from './switch.ts';
 
 const TEMPLATE = '11111111-2222-4333-8444-555555555555';
 const CLONES = ['21111111-2222-4333-8444-555555555555', '31111111-2222-4333-8444-555555555555'];

@@ -7,17 +7,9 @@ import { type ImageDependencies, removePieces, replaceImages } from '../../image
 import { patiently } from '../../libvirt/errors.ts';
 import { writeMetadata } from '../../snapshots/index.ts';
 import type { ProgressReporter } from '../context.ts';
+import type { TemplateChange } from '../effect.ts';
 import { type Relative, relativeOf } from './family.ts';
 import { makeOverlay } from './images.ts';
-
-export interface TemplateChange {
-  templateId: string;
-  /** The template's new version. */
-  version: number;
-  cloneIds: string[];
-  /** In this order: the clones' new overlays, then the template's new images. */
-  files: { domainId: string; from: string; to: string }[];
-}
 
 interface SwitchOptions {
   signal: AbortSignal;
