@@ -20,13 +20,10 @@ async function copy(from: string, name: string, lengthBytes: number): Promise<vo
   process.stdin.once('data', () => {
     const paths = { source: from, target: name };
     const to = { fd: target.fd, offset: 0 };
-    const copying = copyHere(
-      { fd: source.fd, offset: 0, lengthBytes },
-      to,
-      paths,
-      AbortSignal.timeout(120_000),
-      () => {},
-    );
+    const copying = copyHere({ fd: source.fd, offset: 0, lengthBytes }, to, paths, {
+      signal: AbortSignal.timeout(120_000),
+      onProgress: () => {},
+    });
     const sized = sizeOfAside(source.fd);
     Promise.all([copying, sized]).then(
       () => say(`copied ${name}`),

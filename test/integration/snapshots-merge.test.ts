@@ -34,7 +34,7 @@ async function makeState(guest: Guest, name: string): Promise<void> {
     disks.map(({ targetDev, path }) => ({ targetDev, path: path!, block: false, wanted: true })),
     lab.world.node.pool(0).path,
   );
-  await createState(domain, plan, '', signal, { total() {}, done() {} });
+  await createState(domain, plan, '', { signal, progress: { total() {}, done() {} } });
 }
 
 async function remove(guest: Guest, name: string): Promise<void> {

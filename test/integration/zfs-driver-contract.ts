@@ -54,8 +54,7 @@ export function zfsDriverContract(ground: Ground): void {
     const path = await driver.clone(
       `${first.dataset}@instant`,
       await place(first),
-      dataset,
-      { disk },
+      { dataset, properties: { disk } },
       signal(),
     );
     expect(path).toContain(id);
@@ -88,7 +87,12 @@ export function zfsDriverContract(ground: Ground): void {
       await ground.write(spot.path, 'kept');
       await driver.snapshot([spot.dataset], 'instant', {}, signal());
       const dataset = cloneNameFor(spot.dataset, newId());
-      const path = await driver.clone(`${spot.dataset}@instant`, await place(spot), dataset, {}, signal());
+      const path = await driver.clone(
+        `${spot.dataset}@instant`,
+        await place(spot),
+        { dataset, properties: {} },
+        signal(),
+      );
       expect(await ground.read(path)).toBe('kept');
       await driver.destroyClone(dataset, signal());
       await driver.destroySnapshot(`${spot.dataset}@instant`, 'web', signal());
@@ -100,7 +104,12 @@ export function zfsDriverContract(ground: Ground): void {
     await driver.snapshot([first.dataset], 'instant', {}, signal());
     const names = [newId(), newId()].map(id => cloneNameFor(first.dataset, id));
     for (const name of names)
-      await driver.clone(`${first.dataset}@instant`, await place(first), name, {}, signal());
+      await driver.clone(
+        `${first.dataset}@instant`,
+        await place(first),
+        { dataset: name, properties: {} },
+        signal(),
+      );
     expect((await driver.clones([], signal())).map(({ dataset }) => dataset).sort()).toEqual(names.sort());
     for (const name of names) await driver.destroyClone(name, signal());
     await driver.destroySnapshot(`${first.dataset}@instant`, 'web', signal());
@@ -122,7 +131,12 @@ export function zfsDriverContract(ground: Ground): void {
       params: { command: 'snapshot', reason: expect.stringContaining('already exists') },
     });
     await driver.destroySnapshot(`${first.dataset}@twice`, 'web', signal());
-    const absent = driver.clone('tank/nope@x', await place(first), 'tank/c', {}, signal());
+    const absent = driver.clone(
+      'tank/nope@x',
+      await place(first),
+      { dataset: 'tank/c', properties: {} },
+      signal(),
+    );
     await expect(absent).rejects.toMatchObject({ msgKey: 'zfs_failed', params: { command: 'clone' } });
   });
 

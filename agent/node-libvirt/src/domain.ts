@@ -3,7 +3,8 @@ import { ErrorCode } from './constants.ts';
 import { nullOn } from './null-on.ts';
 import { Snapshot } from './snapshot.ts';
 import type {
-  BlockCopyParams,
+  BlockCommitRange,
+  BlockCopyTarget,
   BlockInfo,
   BlockJobInfo,
   BlockStats,
@@ -13,6 +14,7 @@ import type {
   DomainState,
   InterfaceAddress,
   JobStats,
+  MetadataElement,
 } from './types.ts';
 
 /** sizeof(virDomainBlockStatsStruct), which virDomainBlockStats wants to be told. */
@@ -118,15 +120,9 @@ export class Domain {
 
   // Metadata and devices ---------------------------------------------------------------------------------------------
 
-  /**
-   * Sets or (null) removes a metadata element. @param type `MetadataType`; for ELEMENT `key` is the prefix and `uri` the
-   * namespace; @param flags `Affect`.
-   */
+  /** Sets or (null) removes a metadata element; flags `Affect`. */
   setMetadata(
-    type: number,
-    value: string | null,
-    key: string | null,
-    uri: string | null,
+    { type, value, key = null, uri = null }: MetadataElement,
     flags = 0,
     options?: CallOptions,
   ): Promise<void> {
@@ -176,16 +172,10 @@ export class Domain {
     return this.#caller.call('virDomainBlockResize', this.#target, [disk, sizeBytes, 1], options);
   }
 
-  /**
-   * Merges layers downwards; returns when the job runs (wait for `blockJob`). **A null base without SHALLOW merges into the
-   * bottom file of the chain**, be it a template. @param bandwidth MiB/s, or bytes/s with BANDWIDTH_BYTES; 0 = unlimited.
-   * Flags `BlockCommit`.
-   */
+  /** Merges layers downwards; returns when the job runs (wait for `blockJob`). Flags `BlockCommit`. */
   blockCommit(
     disk: string,
-    base: string | null,
-    top: string | null,
-    bandwidth = 0,
+    { base, top, bandwidth = 0 }: BlockCommitRange,
     flags = 0,
     options?: CallOptions,
   ): Promise<void> {
@@ -198,15 +188,14 @@ export class Domain {
     return this.#caller.call('virDomainBlockPull', this.#target, [disk, bandwidth, flags], options);
   }
 
-  /** Mirrors a disk to the `<disk>` XML given; returns when the job runs. Flags `BlockCopy`. */
+  /** Mirrors a disk to another place; returns when the job runs. Flags `BlockCopy`. */
   blockCopy(
     disk: string,
-    targetXml: string,
-    params: BlockCopyParams = {},
+    { xml, ...params }: BlockCopyTarget,
     flags = 0,
     options?: CallOptions,
   ): Promise<void> {
-    return this.#caller.call('virDomainBlockCopy', this.#target, [disk, targetXml, params, flags], options);
+    return this.#caller.call('virDomainBlockCopy', this.#target, [disk, xml, params, flags], options);
   }
 
   /** The block job of a disk, or null when none runs. Flags `BlockJobBandwidth`. */

@@ -111,6 +111,33 @@ export interface BlockCopyParams {
   bufferBytes?: number;
 }
 
+/** Where a copy goes, as a `<disk>` element, and how. */
+export interface BlockCopyTarget extends BlockCopyParams {
+  xml: string;
+}
+
+/** The layers of a commit: from `top` down to `base`. */
+export interface BlockCommitRange {
+  /** **Null without SHALLOW is the bottom file of the chain**, be it a template. */
+  base: string | null;
+  /** Null: the active layer. */
+  top: string | null;
+  /** MiB/s, or bytes/s with `BlockCommit.BANDWIDTH_BYTES`; 0 = unlimited. */
+  bandwidth?: number;
+}
+
+/** A piece of a domain's metadata. */
+export interface MetadataElement {
+  /** `MetadataType`. */
+  type: number;
+  /** Null removes it. */
+  value: string | null;
+  /** For ELEMENT the prefix. */
+  key?: string | null;
+  /** For ELEMENT the namespace. */
+  uri?: string | null;
+}
+
 /** libvirt's typed parameters: names as in its headers (`data_total`, `vcpu.current`, …). */
 export type TypedParams = Record<string, number | string | boolean>;
 

@@ -109,13 +109,13 @@ describe('definition', () => {
     const uri = 'http://example.org/test/1';
     expect(await dom.metadata(MetadataType.ELEMENT, uri)).toBeNull();
     const changed = libvirt.waitFor('metadataChange', e => e.uri === uri, { timeoutMs: 240_000 });
-    await dom.setMetadata(MetadataType.ELEMENT, '<x a="1"/>', 't', uri, Affect.CONFIG);
+    await dom.setMetadata({ type: MetadataType.ELEMENT, value: '<x a="1"/>', key: 't', uri }, Affect.CONFIG);
     expect((await changed)[0].uuid).toBe(dom.uuid);
     expect(await dom.metadata(MetadataType.ELEMENT, uri)).toContain('a="1"');
     expect(await dom.xml(DomainXml.INACTIVE | DomainXml.SECURE)).toContain(
       't:x xmlns:t="http://example.org/test/1"',
     );
-    await dom.setMetadata(MetadataType.ELEMENT, null, null, uri, Affect.CONFIG);
+    await dom.setMetadata({ type: MetadataType.ELEMENT, value: null, uri }, Affect.CONFIG);
     expect(await dom.metadata(MetadataType.ELEMENT, uri)).toBeNull();
     expect(await dom.autostart()).toBe(false);
     await dom.setAutostart(true);

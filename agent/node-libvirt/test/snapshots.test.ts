@@ -129,7 +129,7 @@ describe('block jobs', () => {
     await dom.createSnapshot(snapshotXml(dom, 'top'), DISK | SnapshotCreate.NO_METADATA);
     expect(await dom.blockJobInfo('vda')).toBeNull();
     const ready = jobEvent(dom, 'ready');
-    await dom.blockCommit('vda', null, null, 0, BlockCommit.ACTIVE | BlockCommit.SHALLOW);
+    await dom.blockCommit('vda', { base: null, top: null }, BlockCommit.ACTIVE | BlockCommit.SHALLOW);
     const [event] = await ready;
     expect(event).toMatchObject({ disk: 'vda', type: BlockJobType.ACTIVE_COMMIT });
     const info = await dom.blockJobInfo('vda', BlockJobBandwidth.BYTES);
@@ -165,7 +165,7 @@ describe('block jobs', () => {
     const xml = `<disk type='file'><source file='${target}'/><driver type='qcow2'/></disk>`;
     const ready = jobEvent(dom, 'ready');
     const params = { bandwidthBytesPerSec: 64 << 20, granularityBytes: 65_536, bufferBytes: 1 << 20 };
-    await dom.blockCopy('vda', xml, params, BlockCopy.TRANSIENT_JOB);
+    await dom.blockCopy('vda', { xml, ...params }, BlockCopy.TRANSIENT_JOB);
     await ready;
     expect((await dom.blockJobInfo('vda', BlockJobBandwidth.BYTES))?.bandwidth).toBe(64 << 20);
     await dom.blockJobAbort('vda', BlockJobAbort.PIVOT);

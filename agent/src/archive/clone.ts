@@ -1,14 +1,13 @@
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { DATA_ALIGN } from './layout.ts';
-import { cloneRange } from './syscalls.ts';
+import { cloneRange, type FilePlace } from './syscalls.ts';
 
 /** Reflinked at a time, so that a cancellation is seen in between. */
 const CLONE_BYTES = 4 * 1024 * 1024 * 1024;
 
-/** A place in an open file. */
-export interface Place {
-  fd: number;
-  offset: number;
+export interface CloneOptions {
+  signal: AbortSignal;
+  onProgress?: ((bytesDone: number) => void) | undefined;
 }
 
 /**
@@ -18,20 +17,21 @@ export interface Place {
  * @throws VirtkeepError canceled
  */
 export async function cloneWhole(
-  from: Place,
-  to: Place,
+  from: FilePlace,
+  to: FilePlace,
   lengthBytes: number,
-  signal: AbortSignal,
-  onProgress?: (bytesDone: number) => void,
+  { signal, onProgress }: CloneOptions,
 ): Promise<number> {
   const whole = lengthBytes - (lengthBytes % DATA_ALIGN);
   if (from.offset % DATA_ALIGN !== 0 || to.offset % DATA_ALIGN !== 0) return 0;
   for (let done = 0; done < whole; ) {
     throwIfAborted(signal);
     const length = Math.min(CLONE_BYTES, whole - done);
-    if (!(await cloneRange(to.fd, to.offset + done, from.fd, from.offset + done, length))) return 0;
+    if (!(await cloneRange(after(to, done), after(from, done), length))) return 0;
     done += length;
     onProgress?.(done);
   }
   return whole;
 }
+
+const after = ({ fd, offset }: FilePlace, bytes: number): FilePlace => ({ fd, offset: offset + bytes });

@@ -6,7 +6,7 @@ import { type BlockSource, HoleFinder } from './block-source.ts';
 import { FaultError } from './fault.ts';
 import { BLOCK_BYTES, blockLength, DATA_ALIGN, roundUp } from './layout.ts';
 import { giveRingMemory, type Range, Ring, takeRingMemory } from './ring.ts';
-import { dontNeedAside, leaveDirect } from './syscalls.ts';
+import { dontNeedAside, type FilePlace, leaveDirect } from './syscalls.ts';
 import type { FaultPaths } from './thread.ts';
 
 const readAsync = promisify(read);
@@ -28,14 +28,13 @@ export const HERE_BYTES = 128 * 1024 * 1024;
  */
 export async function copyHere(
   source: BlockSource,
-  to: { fd: number; offset: number },
+  to: FilePlace,
   paths: FaultPaths,
-  signal: AbortSignal,
-  onProgress: (bytesDone: number) => void,
+  { signal, onProgress }: { signal: AbortSignal; onProgress: (bytesDone: number) => void },
 ): Promise<number> {
   const memory = takeRingMemory(1);
   const ring = new Ring(memory);
-  const holes = new HoleFinder(source);
+  const from = { source, holes: new HoleFinder(source), path: paths.source };
   let writing: Promise<void> = Promise.resolve();
   let allocatedBytes = 0;
   try {
@@ -43,7 +42,7 @@ export async function copyHere(
       throwIfAborted(signal);
       const bytes = ring.raw(index % 2);
       const start = index * BLOCK_BYTES;
-      const ranges = await readBlock(source, index, holes, bytes, paths.source);
+      const ranges = await readBlock(from, index, bytes);
       await writing;
       onProgress(start);
       const length = blockLength(source.lengthBytes, index);
@@ -65,11 +64,9 @@ const isZero = (bytes: Buffer, zeros: Buffer): boolean => bytes.equals(zeros.sub
 
 /** Reads the parts of a block that may hold data; the last one is filled up with zeros to a multiple of 4096. */
 async function readBlock(
-  source: BlockSource,
+  { source, holes, path }: { source: BlockSource; holes: HoleFinder; path: string },
   index: number,
-  holes: HoleFinder,
   bytes: Buffer,
-  path: string,
 ): Promise<Range[]> {
   const start = source.offset + index * BLOCK_BYTES;
   try {

@@ -230,7 +230,7 @@ export abstract class MemberWriter {
     const { srcPath, empty, virtualSizeBytes, formerPath } = raw;
     const start = this.#sourceBytesDone;
     const half = virtualSizeBytes / 2;
-    await convertInto(srcPath, empty, 0, this.#target.signal, fraction =>
+    await convertInto(srcPath, { path: empty, offset: 0 }, this.#target.signal, fraction =>
       this.#report(start + fraction * half),
     );
     const { size } = await stat(empty);
@@ -248,7 +248,7 @@ export abstract class MemberWriter {
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, true);
     await copyAt(raw.empty, output.name, dataOffset);
     const start = this.#sourceBytesDone;
-    await convertInto(srcPath, output.name, dataOffset, signal, fraction =>
+    await convertInto(srcPath, { path: output.name, offset: dataOffset }, signal, fraction =>
       this.#report(start + fraction * virtualSizeBytes),
     );
     const sizeBytes = roundUp((await stat(output.name)).size - dataOffset, QCOW2_GRAIN);

@@ -73,14 +73,11 @@ export class PlainOutput implements Output {
   }
 
   async data(job: DataJob): Promise<RunResult> {
-    const { source, hash, onProgress } = job;
+    const { source } = job;
     const start = this.#position;
     const paths = { source: job.srcPath, target: this.#options.path };
     const cloned = job.frames === undefined ? await this.#cloned(job) : 0;
-    const result =
-      cloned > 0
-        ? await this.#afterClone(source, cloned, hash, paths, onProgress)
-        : await this.#copied(job, paths);
+    const result = cloned > 0 ? await this.#afterClone(job, cloned, paths) : await this.#copied(job, paths);
     this.#position = start + roundUp(source.lengthBytes, TAR_BLOCK);
     return result;
   }
@@ -88,7 +85,10 @@ export class PlainOutput implements Output {
   #cloned({ source, hash, onProgress }: DataJob): Promise<number> {
     const to = { fd: this.#file.fd, offset: this.#position };
     const { signal } = this.#options;
-    return cloneWhole(source, to, source.lengthBytes, signal, hash ? undefined : onProgress);
+    return cloneWhole(source, to, source.lengthBytes, {
+      signal,
+      onProgress: hash ? undefined : onProgress,
+    });
   }
 
   /** A path of the file for other programs, whatever its own name means by now. */
@@ -127,11 +127,9 @@ export class PlainOutput implements Output {
 
   /** Copies the last bytes that no whole 4096 held, and hashes the source when asked. */
   async #afterClone(
-    source: BlockSource,
+    { source, hash, onProgress }: DataJob,
     cloned: number,
-    hash: boolean,
     paths: FaultPaths,
-    onProgress: (done: number) => void,
   ): Promise<RunResult> {
     const rest = source.lengthBytes - cloned;
     const start = this.#position;
@@ -163,7 +161,7 @@ export class PlainOutput implements Output {
     this.#direct ??= await openDirect(path, { existing: true });
     if (frames === undefined && !hash && source.lengthBytes <= HERE_BYTES && this.#engine === undefined) {
       const to = { fd: this.#direct.fd, offset: this.#position };
-      const allocatedBytes = await copyHere(source, to, paths, signal, onProgress);
+      const allocatedBytes = await copyHere(source, to, paths, { signal, onProgress });
       return { sha256: null, allocatedBytes };
     }
     const engine = this.#threads();

@@ -120,7 +120,7 @@ export class Archive {
     await this.#checkHeader(member);
     const bytes =
       this.#access.kind === 'stream'
-        ? await readStream(this.#file.handle.fd, this.path, dataOffset, sizeBytes, signal)
+        ? await readStream({ fd: this.#file.handle.fd, offset: dataOffset }, sizeBytes, this.path, signal)
         : await this.#access.source.read(dataOffset, sizeBytes);
     if (bytes.length !== sizeBytes) throw this.#damaged(`it ends inside the member "${name}"`);
     const expected = digestOf(member);
@@ -343,7 +343,7 @@ export class Archive {
   ): Promise<boolean> {
     const { dataOffset, sizeBytes } = member;
     const from = { fd: this.#file.handle.fd, offset: dataOffset };
-    const cloned = await cloneWhole(from, { fd: target.fd, offset: 0 }, sizeBytes, signal);
+    const cloned = await cloneWhole(from, { fd: target.fd, offset: 0 }, sizeBytes, { signal });
     if (cloned === 0) return false;
     const tail = await this.#file.read(dataOffset + cloned, sizeBytes - cloned);
     try {

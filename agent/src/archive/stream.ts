@@ -1,5 +1,6 @@
 import { createRingMemory, Ring } from './ring.ts';
 import type { StreamAnswer, StreamOrder } from './stream.worker.ts';
+import type { FilePlace } from './syscalls.ts';
 import type { WalkedMember } from './tar-format.ts';
 import { type FaultPaths, type Progress, settled, Thread } from './thread.ts';
 
@@ -32,13 +33,12 @@ export async function extractStream(
 
 /** Reads a small piece of the tar. Errors as above. */
 export async function readStream(
-  fd: number,
-  path: string,
-  offset: number,
+  place: FilePlace,
   lengthBytes: number,
+  path: string,
   signal: AbortSignal,
 ): Promise<Buffer> {
-  const order = { op: 'read', fd, offset, lengthBytes } as const;
+  const order = { op: 'read', ...place, lengthBytes } as const;
   const answer = await ask(order, { source: path, target: path }, signal);
   return Buffer.from(answer.bytes!);
 }

@@ -82,26 +82,26 @@ export function nextHole(fd: number, offset: number): number {
   return found >= 0 ? found : Number.POSITIVE_INFINITY;
 }
 
+/** A place in an open file. */
+export interface FilePlace {
+  fd: number;
+  offset: number;
+}
+
 /**
  * Shares extents of `source` with `target` (XFS, btrfs). All three numbers are multiples of the block size.
  * @returns false when the file systems cannot do it; the bytes are then to be copied.
  */
-export function cloneRange(
-  target: number,
-  targetOffset: number,
-  source: number,
-  sourceOffset: number,
-  lengthBytes: number,
-): Promise<boolean> {
+export function cloneRange(target: FilePlace, source: FilePlace, lengthBytes: number): Promise<boolean> {
   const argument = Buffer.alloc(32);
-  argument.writeBigInt64LE(BigInt(source), 0);
-  argument.writeBigUInt64LE(BigInt(sourceOffset), 8);
+  argument.writeBigInt64LE(BigInt(source.fd), 0);
+  argument.writeBigUInt64LE(BigInt(source.offset), 8);
   argument.writeBigUInt64LE(BigInt(lengthBytes), 16);
-  argument.writeBigUInt64LE(BigInt(targetOffset), 24);
+  argument.writeBigUInt64LE(BigInt(target.offset), 24);
   // Asynchronous, since dirty pages of the source are flushed first (seconds); koffi loses errno then, which is not
   // needed: whatever the reason, copying is the answer.
   return new Promise((resolve, reject) => {
-    ioctl.async(target, FICLONERANGE, argument, (error: unknown, result: number) => {
+    ioctl.async(target.fd, FICLONERANGE, argument, (error: unknown, result: number) => {
       if (error) reject(error);
       else resolve(result === 0);
     });

@@ -168,7 +168,7 @@ async function changeMetadata(
     refuseWhileLent(metadata, name, template ? 'made a template' : 'unmarked as a template', names);
   if (template === false) await refuseWithClones(libvirt, { uuid: domain.uuid, name, metadata }, 'unmarked');
   if (description !== undefined) {
-    await domain.setMetadata(MetadataType.DESCRIPTION, description || null, null, null, flags);
+    await domain.setMetadata({ type: MetadataType.DESCRIPTION, value: description || null }, flags);
   }
   if (template !== undefined && template !== metadata.template) {
     await writeMetadata(domain, withTemplate(metadata, template));

@@ -51,7 +51,7 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
   return {
     setHostname: async request => {
       if (request.hostname !== '') requireHostname('hostname', request.hostname);
-      return start(service, 'set_hostname', request, request, isRunning =>
+      return start(service, 'set_hostname', { request }, isRunning =>
         isRunning ? running(setHostname(operations, request)) : off(setHostnameOffline(operations, request)),
       );
     },
@@ -65,7 +65,7 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
       const { organizationalUnit } = request;
       const unit = organizationalUnit === '' ? [] : requireUnit('organizational_unit', organizationalUnit);
       const workflow = joinDirectory(operations, { ...request, unit });
-      return start(service, 'join_directory', request, rest, () => running(workflow));
+      return start(service, 'join_directory', { request, remembered: rest }, () => running(workflow));
     },
 
     leaveDirectory: async request => {
@@ -73,7 +73,7 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
       requireLogin('login', request.login);
       requirePassword('password', password);
       if (request.directory !== '') requireDnsName('directory', request.directory);
-      return start(service, 'leave_directory', request, rest, () =>
+      return start(service, 'leave_directory', { request, remembered: rest }, () =>
         running(leaveDirectory(operations, request)),
       );
     },
@@ -90,22 +90,22 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
         throw new VirtkeepError('invalid_field', { field: 'unattend', reason });
       }
       const workflow = sysprep(operations, { ...request, mode, action });
-      return start(service, 'sysprep', request, rest, () => running(workflow));
+      return start(service, 'sysprep', { request, remembered: rest }, () => running(workflow));
     },
 
     prepare: async request => {
       if (request.bootDiskId !== '') requireUuid('boot_disk_id', request.bootDiskId);
       const workflow = prepare(operations, request);
-      return start(service, 'prepare', request, request, () => off(workflow));
+      return start(service, 'prepare', { request }, () => off(workflow));
     },
 
     attachTools: request => {
       const workflow = attachTools(operations, request.domainId);
-      return start(service, 'attach_guest_tools', request, request, () => definition(workflow));
+      return start(service, 'attach_guest_tools', { request }, () => definition(workflow));
     },
     detachTools: request => {
       const workflow = detachTools(operations, request.domainId);
-      return start(service, 'detach_guest_tools', request, request, () => definition(workflow));
+      return start(service, 'detach_guest_tools', { request }, () => definition(workflow));
     },
   };
 }
@@ -127,18 +127,26 @@ interface Service {
   operations: GuestOperations;
 }
 
+interface Asked {
+  request: { operationId: string; domainId: string };
+  /**
+   * Only a hash of it is kept, and a repeated call is known by that, so it is the request without its secrets: a hash of a
+   * password beside all else that was asked could be guessed.
+   */
+  remembered?: object;
+}
+
 /**
- * Starts an operation on one domain. Only a hash of `remembered` is kept: a repeated call is known by it, so it is the request
- * without its secrets (a hash of a password beside all else that was asked could be guessed).
+ * Starts an operation on one domain.
  * @param planOf chooses the way by whether the domain runs
  */
 async function start(
   { runner, operations }: Service,
   kind: string,
-  { operationId, domainId }: { operationId: string; domainId: string },
-  remembered: object,
+  { request, remembered = request }: Asked,
   planOf: (isRunning: boolean) => Plan,
 ): Promise<Operation> {
+  const { operationId, domainId } = request;
   const known = runner.replay(operationId, kind, remembered);
   if (known) return known;
   requireUuid('domain_id', domainId);
@@ -164,7 +172,7 @@ async function changeKeys(
   requireUser('user', user);
   const wanted = { domainId, user, keys: requireKeys(request.keys), allowNetworkLayers };
   const { operations } = service;
-  return start(service, `${change}_ssh_keys`, request, request, isRunning =>
+  return start(service, `${change}_ssh_keys`, { request }, isRunning =>
     isRunning
       ? running(changeSshKeys(operations, change, wanted))
       : off(changeSshKeysOffline(operations, change, wanted)),

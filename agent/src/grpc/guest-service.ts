@@ -75,7 +75,8 @@ async function runCommand(
   }
   const args = argumentsOf(argumentsJson);
   const domain = await domainOf(options, domainId);
-  const result = await options.guests.commands.run(domain, command, args, seconds * 1000, signal);
+  const limits = { timeoutMs: seconds * 1000, signal };
+  const result = await options.guests.commands.run(domain, command, args, limits);
   return { resultJson: JSON.stringify(result ?? {}) };
 }
 

@@ -3,9 +3,8 @@ import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { asSavedState, zfsInstants } from '../lending/zfs-instants.ts';
-import type { OperationRunner } from '../operations/runner.ts';
+import type { OperationRunner, StartOptions } from '../operations/runner.ts';
 import { loadStates, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
-import type { Workflow } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
@@ -41,7 +40,8 @@ export function snapshotService(
       if (known) return known;
       requireDescription(request.description);
       const workflow = createSnapshotWorkflow(dependencies, request);
-      return start(runner, dependencies, 'create_snapshot', request, workflow, 'always');
+      const held = await locksOf(dependencies, request.domainId, 'always');
+      return start(runner, 'create_snapshot', request, { ...held, workflow });
     },
 
     async remove(request) {
@@ -55,7 +55,8 @@ export function snapshotService(
         });
       const workflow = removeSnapshotWorkflow(dependencies, request);
       // a running guest may be shut down while its layers are merged; one that is off must not start under qemu-img
-      return start(runner, dependencies, 'remove_snapshot', request, workflow, 'when_off');
+      const held = await locksOf(dependencies, request.domainId, 'when_off');
+      return start(runner, 'remove_snapshot', request, { ...held, workflow });
     },
 
     async revert(request) {
@@ -63,31 +64,38 @@ export function snapshotService(
       if (known) return known;
       requireUuid('snapshot_id', request.snapshotId);
       const workflow = revertSnapshotWorkflow(dependencies, request);
-      return start(runner, dependencies, 'revert_snapshot', request, workflow, 'always');
+      const held = await locksOf(dependencies, request.domainId, 'always');
+      return start(runner, 'revert_snapshot', request, { ...held, workflow });
     },
   };
 }
 
+type Held = Pick<StartOptions, 'locks' | 'further'>;
+
 /** @param power whether nobody may start or stop the domain meanwhile */
-async function start(
+async function locksOf(
+  { libvirt }: WorkflowDependencies,
+  domainId: string,
+  power: 'always' | 'when_off',
+): Promise<Held> {
+  requireUuid('domain_id', domainId);
+  const layers = await layerLocks(libvirt, domainId);
+  return power === 'always' ? { locks: domainLocks(domainId, true) } : layers;
+}
+
+function start(
   runner: OperationRunner,
-  dependencies: WorkflowDependencies,
   kind: string,
   request: { operationId: string; domainId: string },
-  workflow: Workflow,
-  power: 'always' | 'when_off',
-): Promise<Operation> {
+  what: Held & Pick<StartOptions, 'workflow'>,
+): Operation {
   const { domainId } = request;
-  requireUuid('domain_id', domainId);
-  const layers = await layerLocks(dependencies.libvirt, domainId);
-  const held = power === 'always' ? { locks: domainLocks(domainId, true) } : layers;
   return runner.start({
     id: request.operationId,
     kind,
     request,
     entities: [{ id: domainId, entityClass: EntityClass.DOMAIN }],
-    ...held,
+    ...what,
     cancellable: true,
-    workflow,
   });
 }

@@ -25,11 +25,16 @@ export interface ExecReply {
   'err-truncated'?: true;
 }
 
+export interface ExecOptions {
+  /** From its start on; what the guest takes until it is started comes before. */
+  timeoutMs: number;
+  signal: AbortSignal;
+}
+
 /**
  * Starts a program and waits for its end.
  * @param args checked arguments of guest-exec. Output is captured unless `capture-output` is false: the specification's
  *   reply has it without its being asked for
- * @param timeoutMs from its start on; what the guest takes until it is started comes before
  * @returns with the time over, its pid and that it has not exited
  * @throws VirtkeepError as `guestCommand`; canceled
  */
@@ -37,8 +42,7 @@ export async function execCommand(
   table: ExecTable,
   domain: Domain,
   args: Record<string, unknown>,
-  timeoutMs: number,
-  signal: AbortSignal,
+  { timeoutMs, signal }: ExecOptions,
 ): Promise<ExecReply> {
   const {
     path,

@@ -100,7 +100,7 @@ test('the time for a program begins when it was started, not when it was asked f
       return JSON.stringify({ return: { pid: 7 } });
     },
   } as unknown as Domain;
-  const reply = await execCommand(new ExecTable(), domain, { path: 'sleep' }, 140, signal);
+  const reply = await execCommand(new ExecTable(), domain, { path: 'sleep' }, { timeoutMs: 140, signal });
   expect(reply).toEqual({ exitcode: 1, 'out-data': 'o', exited: true });
 });
 

@@ -14,6 +14,12 @@ export interface GuestCommandsOptions {
   freezes: FreezeWatch;
 }
 
+export interface CommandOptions {
+  /** For guest-exec the time to wait for the program's end; else for the answer. */
+  timeoutMs: number;
+  signal: AbortSignal;
+}
+
 export class GuestCommands {
   readonly #options: GuestCommandsOptions;
   readonly #programs = new ExecTable();
@@ -25,7 +31,6 @@ export class GuestCommands {
   /**
    * Runs a command.
    * @param args as a user gave them: checked here
-   * @param timeoutMs for guest-exec the time to wait for the program's end; else for the answer
    * @returns its value; {} for one that has no answer when it succeeded
    * @throws VirtkeepError guest_argument_invalid, guest_process_unknown; as `guestCommand`
    */
@@ -33,14 +38,12 @@ export class GuestCommands {
     domain: Domain,
     command: string,
     args: Record<string, unknown>,
-    timeoutMs: number,
-    signal: AbortSignal,
+    options: CommandOptions,
   ): Promise<unknown> {
     checkArguments(nameOf(domain), command, args);
-    const options = { timeoutMs, signal };
-    if (command === 'guest-exec') return execCommand(this.#programs, domain, args, timeoutMs, signal);
+    if (command === 'guest-exec') return execCommand(this.#programs, domain, args, options);
     if (command === 'guest-exec-status')
-      return execStatusCommand(this.#programs, domain, args.pid as number, signal);
+      return execStatusCommand(this.#programs, domain, args.pid as number, options.signal);
     if (command.startsWith('guest-file-')) return this.#options.files.run(domain, command, args, options);
     if (command.startsWith('guest-fsfreeze-freeze')) return this.#freeze(domain, command, args, options);
     const askedMs = performance.now();
@@ -56,7 +59,7 @@ export class GuestCommands {
     domain: Domain,
     command: string,
     args: Record<string, unknown>,
-    options: { timeoutMs: number; signal: AbortSignal },
+    options: CommandOptions,
   ): Promise<unknown> {
     const { freezes } = this.#options;
     const wasFrozen = freezes.since(domain.uuid) !== undefined;

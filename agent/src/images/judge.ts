@@ -72,7 +72,7 @@ export async function judgeImages(
   }
   if (question.alone) return verdicts;
   const free = paths.filter(path => verdicts.get(path) === FREE);
-  for (const [path, verdict] of await judgeElsewhere(dependencies, free, pools, node, question, signal))
+  for (const [path, verdict] of await judgeElsewhere(dependencies, free, { pools, node, question }, signal))
     verdicts.set(path, verdict);
   return verdicts;
 }
@@ -89,6 +89,13 @@ function isLeaving(
   return isGivenUp && found.every(({ domainId }) => leaving.has(domainId));
 }
 
+/** What is known here when the other nodes are asked. */
+interface Elsewhere {
+  pools: readonly PoolRecord[];
+  node: NodeFiles;
+  question: ImageQuestion;
+}
+
 /**
  * Asks about what lies where other nodes can reach it. A pool that looks local may be one that another node has, too: then
  * what that node says counts, and its silence does not.
@@ -96,9 +103,7 @@ function isLeaving(
 async function judgeElsewhere(
   { otherNodes }: ImageDependencies,
   paths: readonly string[],
-  pools: readonly PoolRecord[],
-  { running }: NodeFiles,
-  { ownerId, unanswered = 'leave' }: ImageQuestion,
+  { pools, node: { running }, question: { ownerId, unanswered = 'leave' } }: Elsewhere,
   signal: AbortSignal,
 ): Promise<Map<string, Verdict>> {
   const verdicts = new Map<string, Verdict>();

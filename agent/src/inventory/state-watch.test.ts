@@ -50,8 +50,8 @@ class OffDomain {
     `<domain type='kvm'><name>vm</name><uuid>${this.uuid}</uuid><memory>1</memory><os><type>hvm</type></os>` +
     `<metadata>${this.#metadata}</metadata><devices/></domain>`;
 
-  async setMetadata(_type: number, element: string, _prefix: string, namespace: string): Promise<void> {
-    this.#metadata = element.replace('<domain', `<domain xmlns='${namespace}'`);
+  async setMetadata({ value, uri }: { value: string; uri: string }): Promise<void> {
+    this.#metadata = value.replace('<domain', `<domain xmlns='${uri}'`);
   }
 
   forget(): void {

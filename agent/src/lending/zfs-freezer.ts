@@ -72,7 +72,7 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
       const named = { owner: lender.id, disk: disk.id, borrower: borrowerId };
       const attached = known
         ? await driver.open(known.dataset, place, options.signal)
-        : await driver.clone(snapshot, place, dataset, named, options.signal);
+        : await driver.clone(snapshot, place, { dataset, properties: named }, options.signal);
       return { path: attached, format, block, attachedId: cloneIdOf(dataset)! };
     },
 

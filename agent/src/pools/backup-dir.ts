@@ -1,3 +1,4 @@
+import type { Dirent } from 'node:fs';
 import { join } from 'node:path';
 import { opendir } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, reasonOf } from '@virtkeep/shared/errors';
@@ -60,18 +61,19 @@ export async function listBackupPaths(directory: string, limits = LIMITS): Promi
     if (skipped.length < MAX_SKIPPED) skipped.push({ filename, reason });
   };
   const isFull = () => names.length >= limits.files || looked >= limits.names;
+  const take = (entry: Dirent, { relative, depth }: { relative: string; depth: number }) => {
+    const name = join(relative, entry.name);
+    if (entry.isDirectory() && depth < MAX_DEPTH) waiting.push({ relative: name, depth: depth + 1 });
+    else if (entry.isFile() && fileKind(name)) names.push(name);
+    else if (fileKind(name)) skip(name, notAFile(name, specialKindOf(entry)!).message);
+  };
   let looked = 0;
   for (let next = waiting.pop(); next && !isFull(); next = waiting.pop()) {
-    const { relative, depth } = next;
+    const { relative } = next;
     try {
       for await (const entry of await opendir(join(directory, relative))) {
         looked += 1;
-        if (!entry.name.startsWith('.')) {
-          const name = join(relative, entry.name);
-          if (entry.isDirectory() && depth < MAX_DEPTH) waiting.push({ relative: name, depth: depth + 1 });
-          else if (entry.isFile() && fileKind(name)) names.push(name);
-          else if (fileKind(name)) skip(name, notAFile(name, specialKindOf(entry)!).message);
-        }
+        if (!entry.name.startsWith('.')) take(entry, next);
         if (isFull()) break;
       }
     } catch (error) {

@@ -27,7 +27,8 @@ test('the memory of a state is there after a power cut, as libvirt left it', asy
   const plan = { name: 's', mode: 'memory', disks: [], memoryPath } as const;
   try {
     const progress = { total: ignore, done: ignore };
-    await createState(domain, { ...plan, disks: [] }, '', AbortSignal.timeout(60_000), progress);
+    const watch = { signal: AbortSignal.timeout(60_000), progress };
+    await createState(domain, { ...plan, disks: [] }, '', watch);
     expect(flushed.get(statSync(memoryPath).ino)).toBe('complete');
     expect(flushed.get(statSync(root).ino)).toBe('its name');
   } finally {

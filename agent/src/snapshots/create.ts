@@ -18,22 +18,18 @@ const FREEZE_TIMEOUT_SEC = 60;
 const AGENT_BLOCK = -2;
 const POLL_MS = 250;
 
-/** Told how much of the memory is saved, bytes. */
-export interface MemoryProgress {
-  total(bytes: number): void;
-  done(bytes: number): void;
+/** Of whoever has a state made. */
+export interface StateWatch {
+  signal: AbortSignal;
+  /** Told how much of the memory is saved, bytes. */
+  progress: { total(bytes: number): void; done(bytes: number): void };
 }
 
 const AUTOMATIC_DESCRIPTION = 'Temporary state of a backup; removed when the backup ends.';
 
 /** As `createState`, for the automatic state of a backup. */
-export function createAutomaticState(
-  domain: Domain,
-  plan: StatePlan,
-  signal: AbortSignal,
-  progress: MemoryProgress,
-): Promise<void> {
-  return createState(domain, plan, AUTOMATIC_DESCRIPTION, signal, progress);
+export function createAutomaticState(domain: Domain, plan: StatePlan, watch: StateWatch): Promise<void> {
+  return createState(domain, plan, AUTOMATIC_DESCRIPTION, watch);
 }
 
 /**
@@ -45,9 +41,9 @@ export async function createState(
   domain: Domain,
   plan: StatePlan,
   description: string,
-  signal: AbortSignal,
-  progress: MemoryProgress,
+  watch: StateWatch,
 ): Promise<void> {
+  const { signal } = watch;
   throwIfAborted(signal);
   const xml = stateRequestXml({
     name: plan.name,
@@ -58,7 +54,7 @@ export async function createState(
   if (plan.mode === 'quiesced') await domain.setAgentTimeout(FREEZE_TIMEOUT_SEC).catch(() => {});
   try {
     const making = writeState(domain, xml, FLAGS[plan.mode], { timeoutMs: 0 });
-    if (plan.mode === 'memory') await watchMemory(domain, making, signal, progress);
+    if (plan.mode === 'memory') await watchMemory(domain, making, watch);
     else await making;
     // libvirt flushes the memory, and then marks it as complete without
     if (plan.memoryPath !== null) await syncFile(plan.memoryPath);
@@ -78,8 +74,7 @@ export async function createState(
 async function watchMemory(
   domain: Domain,
   making: Promise<unknown>,
-  signal: AbortSignal,
-  progress: MemoryProgress,
+  { signal, progress }: StateWatch,
 ): Promise<void> {
   let ended = false;
   const finished = making.finally(() => {

@@ -6,8 +6,7 @@ describe('plan of the automatic state', () => {
     const disk = { block: false, wanted: true };
     const plan = planAutomaticState(
       'vm',
-      'op',
-      'memory',
+      { operationId: 'op', mode: 'memory' },
       [
         { ...disk, targetDev: 'vda', path: '/a/x.qcow2' },
         { ...disk, targetDev: 'vdb', path: '/b/x.qcow2', wanted: false },

@@ -38,8 +38,7 @@ export interface StatePlan {
  */
 export function planAutomaticState(
   domainName: string,
-  operationId: string,
-  mode: StateMode,
+  { operationId, mode }: { operationId: string; mode: StateMode },
   disks: DiskToFreeze[],
   spareDir: string,
 ): StatePlan {

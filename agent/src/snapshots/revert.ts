@@ -92,8 +92,7 @@ export async function stopDomain(domain: Domain): Promise<void> {
 export async function defineReverted(
   libvirt: Libvirt,
   domain: Domain,
-  state: SavedState,
-  plan: RevertPlan,
+  { state, plan }: { state: SavedState; plan: RevertPlan },
   { definition }: Reverted,
 ): Promise<void> {
   await libvirt.defineDomain(definition);
@@ -110,13 +109,11 @@ export async function defineReverted(
 export async function startReverted(
   libvirt: Libvirt,
   domain: Domain,
-  state: SavedState,
-  { live }: Reverted,
-  wasRunning: boolean,
+  { memoryPath }: SavedState,
+  { live, wasRunning }: Pick<Reverted, 'live'> & { wasRunning: boolean },
 ): Promise<boolean> {
   // without this XML the memory file's own would write to the frozen files
-  if (live !== null)
-    await libvirt.restoreDomain(state.memoryPath!, live, SaveRestore.RUNNING, { timeoutMs: 0 });
+  if (live !== null) await libvirt.restoreDomain(memoryPath!, live, SaveRestore.RUNNING, { timeoutMs: 0 });
   else if (wasRunning) await domain.create(0, { timeoutMs: 0 });
   return live !== null || wasRunning;
 }

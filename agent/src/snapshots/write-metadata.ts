@@ -36,5 +36,6 @@ export async function requireRoomFor(domain: Domain): Promise<{ live: number; co
 }
 
 function setElement(domain: Domain, element: string | null, flags: number): Promise<void> {
-  return domain.setMetadata(MetadataType.ELEMENT, element, METADATA_PREFIX, METADATA_NAMESPACE, flags);
+  const place = { type: MetadataType.ELEMENT, key: METADATA_PREFIX, uri: METADATA_NAMESPACE };
+  return domain.setMetadata({ ...place, value: element }, flags);
 }

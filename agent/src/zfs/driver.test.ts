@@ -67,7 +67,12 @@ describe('a volume', () => {
       if (times === 3) links[path] = '/dev/zd48';
     };
     const like = { kind: 'volume', dataset: 'tank/b' } as const;
-    const path = await driver.clone('tank/b@now', like, CLONE, { disk: ID }, signal());
+    const path = await driver.clone(
+      'tank/b@now',
+      like,
+      { dataset: CLONE, properties: { disk: ID } },
+      signal(),
+    );
     expect(path).toBe(`/dev/zvol/${CLONE}`);
     expect(calls()).toEqual([`clone -o readonly=on -o virtkeep:disk=${ID} tank/b@now ${CLONE}`]);
   });
@@ -78,7 +83,12 @@ describe('a volume', () => {
     looking = (_path, times) => {
       if (times === 3) stop.abort();
     };
-    const waiting = scripted('exit 0').clone('tank/b@now', like, CLONE, {}, stop.signal);
+    const waiting = scripted('exit 0').clone(
+      'tank/b@now',
+      like,
+      { dataset: CLONE, properties: {} },
+      stop.signal,
+    );
     await expect(waiting).rejects.toMatchObject({ msgKey: 'canceled' });
   });
 

@@ -149,8 +149,7 @@ export class ZfsDriver {
   async clone(
     snapshot: string,
     like: ZfsPlace,
-    dataset: string,
-    properties: Properties,
+    { dataset, properties }: { dataset: string; properties: Properties },
     signal: AbortSignal,
   ): Promise<string> {
     const mount = like.kind === 'filesystem' ? ['-o', `mountpoint=${mountPointBeside(like, dataset)}`] : [];

@@ -81,7 +81,7 @@ function pruned(element: Element, rule: Rule, path: string, walk: Walk): Element
   const copy = element.cloneNode(false) as Element;
   if (gate.strict && !pruneAttributes(copy, rule, path, walk)) return undefined;
   if (gate.strict && !hasAllowedText(element, rule)) return undefined;
-  copyChildren(element, copy, rule, path, walk);
+  for (const node of keptNodes(element, rule, path, walk)) copy.appendChild(node);
   for (const judge of [rule.always, gate.strict ? rule.judge : undefined]) {
     const verdict = judge?.(copy, gate) ?? true;
     if (verdict === false) return undefined;
@@ -91,37 +91,33 @@ function pruned(element: Element, rule: Rule, path: string, walk: Walk): Element
 }
 
 /** What goes takes the blank before it along, so that no empty line is left. */
-function copyChildren(from: Element, to: Element, rule: Rule, path: string, walk: Walk): void {
+function* keptNodes(from: Element, rule: Rule, path: string, walk: Walk): Generator<Node> {
   const seen = new Set<string>();
   let blank: Node | undefined;
-  const flush = () => {
-    if (blank) to.appendChild(blank);
-    blank = undefined;
-  };
   for (let node: Node | null = from.firstChild; node; node = node.nextSibling) {
     if (node.nodeType === node.ELEMENT_NODE) {
       const inner = node as Element;
       const at = path === '' ? inner.tagName : `${path}/${inner.tagName}`;
-      const kept = keptChild(inner, rule, at, seen, walk);
-      if (kept) flush();
-      if (kept) to.appendChild(kept);
+      const kept = keptChild(inner, { rule, seen }, at, walk);
+      if (kept && blank) yield blank;
+      if (kept) yield kept;
       blank = undefined;
     } else if (!walk.gate.strict || isKeptText(node, rule)) {
-      flush();
+      if (blank) yield blank;
       const copy = node.cloneNode(false);
-      if (node.nodeType === node.TEXT_NODE && !node.nodeValue?.trim()) blank = copy;
-      else to.appendChild(copy);
+      const isBlank = node.nodeType === node.TEXT_NODE && !node.nodeValue?.trim();
+      blank = isBlank ? copy : undefined;
+      if (!isBlank) yield copy;
     }
   }
-  flush();
+  if (blank) yield blank;
 }
 
-/** @param seen names of those that were kept */
+/** @param inner a child of an element of that rule, of which children with the names `seen` were kept before */
 function keptChild(
   inner: Element,
-  rule: Rule,
+  { rule, seen }: { rule: Rule; seen: Set<string> },
   at: string,
-  seen: Set<string>,
   walk: Walk,
 ): Element | undefined {
   const { gate, leftOut } = walk;

@@ -116,7 +116,7 @@ async function commitOnline(
     throw new Error(`${above} is smaller than what it stands on; switch the VM off for it`);
   const active = step.do === 'commit_active' ? BlockCommit.ACTIVE : 0;
   const flags = active | BlockCommit.SHALLOW | BlockCommit.BANDWIDTH_BYTES;
-  await domain.blockCommit(targetDev, layer, above, bytesPerSecond, flags);
+  await domain.blockCommit(targetDev, { base: layer, top: above, bandwidth: bytesPerSecond }, flags);
 }
 
 async function report(domain: Domain, targetDev: string, { progress }: ActOptions): Promise<void> {

@@ -54,7 +54,9 @@ function isNative({ deleting, internalDisks, memory }: SavedState): boolean {
 function stepOfState(picture: ChainPicture, state: SavedState, goal: MergeGoal, now: Date): MergeStep {
   const kept = isNative(state) ? [] : keptFiles(state);
   const layers = kept.map(file => ({ ...file, overlay: typeof picture.files.get(file.path) === 'string' }));
-  const metadata = withRemoved(picture, state, goal, now, layers);
+  const id = savedStateId(picture.domainId, state);
+  const statesDeleted = goal.countsAsDeletion ? { statesDeleted: now } : {};
+  const metadata = withRemoved({ ...picture.metadata, ...statesDeleted }, id, layers);
   if (metadata) return { do: 'note', metadata };
   if (isNative(state)) return { do: 'native_delete', name: state.name };
   const { memoryPath } = state;
@@ -64,20 +66,12 @@ function stepOfState(picture: ChainPicture, state: SavedState, goal: MergeGoal, 
 }
 
 /** The metadata with the deletion in it; undefined when it is there already. */
-function withRemoved(
-  { metadata, domainId }: ChainPicture,
-  state: SavedState,
-  goal: MergeGoal,
-  now: Date,
-  layers: LooseLayer[],
-): DomainMetadata | undefined {
-  const id = savedStateId(domainId, state);
+function withRemoved(metadata: DomainMetadata, id: string, layers: LooseLayer[]): DomainMetadata | undefined {
   const { removedStates = [], looseLayers = [] } = metadata;
   const missing = layers.filter(layer => !looseLayers.some(loose => loose.path === layer.path));
   if (removedStates.includes(id) && missing.length === 0) return undefined;
   return {
     ...metadata,
-    ...(goal.countsAsDeletion ? { statesDeleted: now } : {}),
     removedStates: [...removedStates.filter(known => known !== id), id],
     looseLayers: [...looseLayers, ...missing],
   };

@@ -165,9 +165,8 @@ function create(
   plan: StatePlan,
   lasting: LastingState | null,
 ): Promise<void> {
-  const { signal, progress } = context;
-  if (!lasting) return createAutomaticState(domain, plan, signal, progress);
-  return createState(domain, plan, incrementTag(lasting.backupId, lasting.number), signal, progress);
+  if (!lasting) return createAutomaticState(domain, plan, context);
+  return createState(domain, plan, incrementTag(lasting.backupId, lasting.number), context);
 }
 
 /** libvirt freezes and thaws within the one call; what it leaves frozen when it dies in between, we thaw. */
@@ -226,7 +225,7 @@ function planFor(
     };
   });
   const { name } = facts.config;
-  if (!lasting) return planAutomaticState(name, operationId, mode, disks, spareDirectory);
+  if (!lasting) return planAutomaticState(name, { operationId, mode }, disks, spareDirectory);
   const state = { name: lastingName(facts, new Date()), operationId, mode };
   return planState(name, state, disks, spareDirectory);
 }

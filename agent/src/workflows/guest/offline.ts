@@ -92,7 +92,7 @@ async function makeOverlays(
 ): Promise<OverlayState> {
   const wanted = disks.map(({ targetDev, path, block }) => ({ targetDev, path, block, wanted: true }));
   const spare = await spareDirectory(operations, disks, signal);
-  const plan = planAutomaticState(name, id, 'disks', wanted, spare);
+  const plan = planAutomaticState(name, { operationId: id, mode: 'disks' }, wanted, spare);
   const overlays = plan.disks.map(({ targetDev, overlayPath }) => ({ targetDev, path: overlayPath! }));
   const type = 'automatic_state' as const;
   const state = { type, domainId: domain.uuid, name: plan.name, overlays, noted: true };

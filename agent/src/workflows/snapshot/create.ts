@@ -247,9 +247,7 @@ async function attempt(
     'failure',
   );
   try {
-    await thawedAfter(context, domain.uuid, mode, () =>
-      createState(domain, plan, description, context.signal, context.progress),
-    );
+    await thawedAfter(context, domain.uuid, mode, () => createState(domain, plan, description, context));
     return handle;
   } catch (error) {
     if (!context.signal.aborted) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));

@@ -63,7 +63,9 @@ async function run(
   const plan = planRevert(target.picture, state, context.id);
   const leftover = { type: 'unused_layers', domainId: request.domainId, paths: plan.unused } as const;
   const unused = context.effects.begin(leftover, 'always');
-  const firmware = await context.step('prepare', () => prepare(dependencies, target, state, plan, context));
+  const firmware = await context.step('prepare', () =>
+    prepare(dependencies, target, { state, plan }, context),
+  );
   await exchange(dependencies, target, { state, plan, firmware }, context).catch(error => {
     throw hasKey(error, 'canceled', 'interrupted') ? error : failed(target.domain.name, state, error);
   });
@@ -92,8 +94,7 @@ async function check(
 async function prepare(
   dependencies: WorkflowDependencies,
   { domain, picture }: Target,
-  state: SavedState,
-  plan: RevertPlan,
+  { state, plan }: { state: SavedState; plan: RevertPlan },
   context: OperationContext,
 ): Promise<FormerFirmware> {
   const firmware = { ...(await definedFirmware(domain)), key: context.id };
@@ -125,13 +126,14 @@ async function exchange(
   const reverted = revertedDomain(state, plan, metadata, firmware.nvramPath);
   await context.step('stop', () => stopDomain(domain));
   await context.step('define', async () => {
-    await defineReverted(libvirt, domain, state, plan, reverted);
+    await defineReverted(libvirt, domain, { state, plan }, reverted);
     // after the definition: the undo takes it for the sign that the firmware's state may be another one
     const unknown = await exchangeFirmware(dependencies, firmware, savedStateId(domain.uuid, state));
     if (unknown !== null) context.warn(unknown);
   });
   await context.step('start', async () => {
-    const runs = await startReverted(libvirt, domain, state, reverted, picture.power === 'running');
+    const wasRunning = picture.power === 'running';
+    const runs = await startReverted(libvirt, domain, state, { ...reverted, wasRunning });
     context.commit({ power_state: runs ? 'running' : 'off' });
   });
 }
