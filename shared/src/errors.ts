@@ -113,6 +113,10 @@ export const ERRORS = {
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
   // 409: the state of the thing refuses it
+  rename_with_states: fixed(
+    '40995',
+    'The domain {domain} has saved states, which bear its name and could not be gone back to under another. Delete them first.',
+  ),
   parts_failed: fixed('40994', 'None of the {count} parts succeeded. {reason}'),
   too_many_tags: fixed('40993', 'There are {limit} already, which is the most. Remove some first.'),
   domain_busy: passing(

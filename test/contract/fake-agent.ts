@@ -427,6 +427,7 @@ export class FakeAgent {
       getXml: async ({ id }) => ({ xml: `<domain><uuid>${domain(id).id}</uuid></domain>` }),
       setPower: async request => this.#start('power', request, entities(request.domainId)),
       remove: async request => this.#start('remove_domain', request, entities(request.domainId)),
+      rename: async request => this.#start('rename_domain', request, entities(request.domainId)),
       update: async ({ domainId, description, template }) =>
         this.setDomain({
           id: domain(domainId).id,

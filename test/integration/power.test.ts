@@ -133,6 +133,76 @@ describe('power', () => {
   });
 });
 
+describe('another name', () => {
+  const rename = (domainId: string, name: string) =>
+    lab.ended(lab.domains.rename({ operationId: newId(), domainId, name }, CALL));
+
+  test('is given to a VM that is off, and everybody follows', async () => {
+    const guest = await lab.world.defineTiny({ name: 'first-name', dataDisks: [], uefi: true });
+    const id = await guest.uuid();
+    await lab.domain(id);
+    expect(await rename(id, 'second name')).toEqual({ name: 'second name', former_name: 'first-name' });
+    await lab.domain(id, ({ name }) => name === 'second name');
+    expect((await lab.world.node.virsh('domname', id)).trim()).toBe('second name');
+    expect(await rename(id, 'second name')).toEqual({ name: 'second name', former_name: 'second name' });
+    await lab.world.node.virsh('domrename', 'second name', 'by-virsh');
+    await lab.domain(id, ({ name }) => name === 'by-virsh');
+    await lab.power(id, PowerAction.START);
+    await expect(rename(id, 'third')).rejects.toEqual(failure('power_state_conflict'));
+    await lab.power(id, PowerAction.SHUTDOWN, { force: true });
+    await lab.remove(id, { full: true });
+  });
+
+  test('is refused when it is taken or none, or when states bear the present one', async () => {
+    const guest = await lab.world.defineTiny({ name: 'named' });
+    await lab.world.defineTiny({ name: 'taken', dataDisks: [] });
+    const id = await guest.uuid();
+    await lab.domain(id);
+    await expect(rename(id, 'taken')).rejects.toEqual(failure('name_in_use'));
+    await expect(rename(id, 'a/b')).rejects.toEqual(failure('invalid_name'));
+    await expect(rename(id, ' ')).rejects.toEqual(failure('invalid_name'));
+    const held = lab.hold(id, ['power']);
+    await expect(rename(id, 'free')).rejects.toEqual(failure('domain_busy'));
+    await held.release();
+    await lab.world.node.virsh('snapshot-create-as', 'named', 'mine', '--disk-only');
+    await expect(rename(id, 'free')).rejects.toEqual(failure('rename_with_states'));
+    expect((await lab.world.node.virsh('domname', id)).trim()).toBe('named');
+  });
+
+  test.each([
+    ['the former one comes back', false],
+    ['one that was started under the new one keeps it, and says so', true],
+  ])('the agent is killed before its end: %s', async (_what, isStarted) => {
+    const name = isStarted ? 'cut-started' : 'cut';
+    const guest = await lab.world.defineTiny({ name, dataDisks: [] });
+    const domainId = await guest.uuid();
+    await lab.domain(domainId);
+    const pause = join(lab.world.dir, `${name}.pause`);
+    const journal = new Journal(join(lab.world.dir, `${name}.db`));
+    const dead = lab.newRunner(journal, `rename_domain.rename.after=pause:${pause}`);
+    const { inventory, workflows } = lab;
+    const service = domainService({ inventory, workflows, runner: dead });
+    const operationId = newId();
+    await service.rename({ operationId, domainId, name: `${name}-new` }, CALL);
+    await waitFor('the step', () => existsSync(`${pause}.reached`), 180_000, 20);
+    expect((await lab.world.node.virsh('domname', domainId)).trim()).toBe(`${name}-new`);
+    if (isStarted) await lab.world.node.virsh('start', `${name}-new`);
+    const next = lab.newRunner(journal);
+    next.recover();
+    await expect(lab.ended(Promise.resolve({ id: operationId }), next)).rejects.toEqual(
+      failure('interrupted'),
+    );
+    expect((await lab.world.node.virsh('domname', domainId)).trim()).toBe(isStarted ? `${name}-new` : name);
+    expect(next.get(operationId).warnings).toHaveLength(isStarted ? 1 : 0);
+    if (isStarted) await lab.world.node.virsh('destroy', `${name}-new`);
+    dead.abortAll();
+    await dead.idle(AbortSignal.timeout(180_000));
+    dead.close();
+    next.close();
+    journal.close();
+  });
+});
+
 describe('removal', () => {
   const poolPath = () => lab.world.node.pool(0).path;
 

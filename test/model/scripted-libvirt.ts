@@ -145,6 +145,8 @@ export class ScriptedLibvirt {
         requireActive(machine);
         machine.suspended = name === 'virDomainSuspend';
         return undefined;
+      case 'virDomainRename':
+        return this.#rename(machine, args[0] as string);
       case 'virDomainHasManagedSaveImage':
         return false;
       case 'virDomainSetMetadata':
@@ -169,6 +171,14 @@ export class ScriptedLibvirt {
           ? this.#answerDisk(machine, name, args)
           : this.#answerStates(machine, name, args);
     }
+  }
+
+  #rename(machine: Machine, name: string): void {
+    if (machine.live !== null) throw refuse(ErrorCode.OPERATION_INVALID, 'it runs');
+    if ([...this.machines.values()].some(other => other.name === name))
+      throw refuse(ErrorCode.OPERATION_INVALID, `domain with name '${name}' already exists`);
+    machine.name = name;
+    machine.config = definitionOf(machine).replace(/<name>[^<]*<\/name>/, `<name>${name}</name>`);
   }
 
   #agent(machine: Machine, command: string): string {

@@ -12,6 +12,7 @@ import {
   type DomainServiceImplementation,
   PowerAction,
   type RemoveDomainRequest,
+  type RenameDomainRequest,
   type SetPowerRequest,
   type UpdateDomainRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
@@ -26,6 +27,7 @@ import { writeMetadata } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
+import { renameDomain } from '../workflows/rename-domain.ts';
 import { refuseWithClones } from '../workflows/template/family.ts';
 import { requireDescription } from './fields.ts';
 import { maySeeSecrets } from './peer.ts';
@@ -54,6 +56,7 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
     setPower: async request => startPower(options, request),
     remove: async request => startRemove(options, request),
     update: async request => update(options, request),
+    rename: async request => startRename(options, request),
   };
 }
 
@@ -83,6 +86,17 @@ async function startRemove(options: DomainServiceOptions, request: RemoveDomainR
     workflow,
     cancellable,
     mayBeCopy: !request.full,
+  });
+}
+
+async function startRename(options: DomainServiceOptions, request: RenameDomainRequest): Promise<Operation> {
+  const workflow = renameDomain(options.workflows, request);
+  const holds: Lock['kind'][] = ['domain', 'power'];
+  return startOn(options, 'rename_domain', request, {
+    holds,
+    workflow,
+    cancellable: false,
+    mayBeCopy: false,
   });
 }
 

@@ -46,6 +46,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     SetPower: 'domain.power',
     Remove: 'domain.manage',
     Update: 'domain.manage',
+    Rename: 'domain.manage',
   },
   'virtkeep.agent.v1.SnapshotService': {
     List: 'domain.read',

@@ -60,6 +60,7 @@ const RULES: Record<EffectType, UndoRule> = {
   archive_access: { after: ['domain', 'instant_pull'], older: 'goes_on' },
   changed_disks: { after: [], older: 'waits' },
   template_change: { after: [], older: 'waits' },
+  renamed_domain: { after: [], older: 'waits' },
   orphaned_files: { after: [], older: 'goes_on' },
 };
 

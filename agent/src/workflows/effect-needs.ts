@@ -50,6 +50,7 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
     needs({ libvirt: true, domains: domainId === undefined ? [] : [domainId], paths }),
   template_change: ({ templateId, cloneIds, files }) =>
     needs({ domains: [templateId, ...cloneIds], paths: files.flatMap(({ from, to }) => [from, to]) }),
+  renamed_domain: () => needs({ libvirt: true }),
   orphaned_files: ({ paths }) => needs({ libvirt: true, paths }),
 };
 

@@ -103,6 +103,8 @@ export type Effect =
     }
   /** A template that was changed: new files take the place of the former ones, and its version is noted. */
   | ({ type: 'template_change' } & TemplateChange)
+  /** A domain that was given another name: give it the former one back, unless it is used under the new one by now. */
+  | { type: 'renamed_domain'; domainId: string; from: string; to: string }
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 

@@ -17,6 +17,7 @@ import { pullLocked } from './instant/pull.ts';
 import { undoLoan } from './lend/loan.ts';
 import { removeOwnDirectory, removeOwnDomain, removeOwnFile } from './own-undo.ts';
 import { removeOrphanedFiles } from './remove-domain.ts';
+import { renameBack } from './rename-domain.ts';
 import { pruneFirmware, putBackFirmware } from './state-firmware.ts';
 import { switchTemplate } from './template/switch.ts';
 
@@ -91,6 +92,8 @@ async function undoEffect(
       return completeChange(dependencies.libvirt(), effect, { signal, warn });
     case 'template_change':
       return switchTemplate(dependencies, effect, { signal, warn });
+    case 'renamed_domain':
+      return patiently(signal, () => renameBack(dependencies, effect, warn));
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal, warn));
   }

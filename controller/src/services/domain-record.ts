@@ -137,6 +137,7 @@ export function domainPermissions(domain: Domain, context: DomainContext): Recor
     resume: power && is(SUSPENDED),
     reset: power && is(RUNNING, SUSPENDED),
     update: may('domain.manage'),
+    rename: manage && is(OFF) && domain.loans.length === 0 && domain.savedStates.length === 0,
     template: manage && is(OFF) && !fixed,
     clone: manage && is(OFF),
     change_template: manage && is(OFF) && domain.parentId !== '' && !fixed,

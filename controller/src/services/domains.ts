@@ -1,6 +1,6 @@
 /** The domains of all nodes, and what may be done with them besides backups. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
 import { type DomainContext, type DomainRecord, domainRecord, shortDomainRecord } from './domain-record.ts';
@@ -94,6 +94,46 @@ export class DomainService {
     if (changes.description === undefined) return;
     this.#nodeTasks.assertReady(nodeId);
     await this.#change(nodeId, { domainId: id, description: changes.description });
+  }
+
+  /** Whether the VM would have another name then. @throws domain_not_found. */
+  isOtherName(id: string, name: string | undefined): name is string {
+    return name !== undefined && name !== this.#inventory.domain(id).domain.name;
+  }
+
+  /**
+   * Refuses at once what the node would refuse, so that what else is changed with the name is not changed without it.
+   * @throws domain_not_found, name_in_use (by a VM of any node), power_state_conflict, rename_with_states, node_unreachable, …
+   */
+  checkRename(id: string, name: string): void {
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
+    this.#nodeTasks.assertReady(nodeId);
+    const others = [...this.#inventory.domains.values()].filter(other => other.domain.id !== id);
+    if (others.some(other => other.domain.name === name))
+      throw new VirtkeepError('name_in_use', { name, field: 'verbose_name' });
+    if (domain.powerState !== PowerState.OFF)
+      throw new VirtkeepError('power_state_conflict', {
+        domain: domain.name,
+        state: 'running',
+        action: 'renamed',
+      });
+    if (domain.savedStates.length > 0) throw new VirtkeepError('rename_with_states', { domain: domain.name });
+  }
+
+  /** @throws as `checkRename`, and what the node answers. */
+  async rename(id: string, name: string, user: Actor, taskId: string): Promise<TaskState> {
+    this.checkRename(id, name);
+    const { domain, nodeId } = this.#inventory.oneDomain(id);
+    return this.#nodeTasks.start({
+      taskId,
+      name: 'domain_rename',
+      verboseName: `Rename ${domain.name} to ${name}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'domain' }],
+      send: (clients, operationId, signal) =>
+        clients.domains.rename({ operationId, domainId: id, name }, { signal }),
+    });
   }
 
   /** @throws domain_not_found, node_unreachable, node_in_service, and what the node answers. */

@@ -260,6 +260,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
         return result;
       case 'revert_snapshot':
       case 'restore':
+      case 'rename_domain':
       case 'power': {
         const id = entityOf(operation, EntityClass.DOMAIN);
         await this.#refreshDomain(nodeId, id);

@@ -9,6 +9,7 @@ import { recompress, removal } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { attach, detach, keepLoans, lendAway } from './lending.ts';
 import { offline, offlineOfBefore } from './offline.ts';
+import { rename } from './rename.ts';
 import { restoreInPlace, restoreNew } from './restore.ts';
 import { createState, removeState, revert } from './states.ts';
 import { changeTemplate, clone } from './template.ts';
@@ -16,7 +17,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal },
+  ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename },
   ...{ attach, detach, lendAway, keepLoans, zfsInstant },
 } satisfies Record<string, BuildStory>;
 
@@ -38,6 +39,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
+  renameDomain: ['rename'],
   attachDiskWorkflow: ['attach'],
   detachDiskWorkflow: ['detach'],
   lendDiskWorkflow: ['lendAway'],
@@ -75,5 +77,6 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   archive_access: ['instantRestore'],
   changed_disks: ['offlineOfBefore'],
   template_change: ['changeTemplate'],
+  renamed_domain: ['rename'],
   orphaned_files: ['removal'],
 };

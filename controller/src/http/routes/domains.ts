@@ -1,3 +1,4 @@
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import Type from 'typebox';
 import { POWER_ACTIONS, type PowerActionName } from '../../services/domains.ts';
 import type { Services } from '../../services/services.ts';
@@ -134,9 +135,14 @@ function changeRoutes(app: App, services: Services): void {
       config: { access: 'domain.manage' },
       schema: {
         tags,
-        summary: 'Change the description or the tags of a VM',
+        summary: 'Change the name, the description or the tags of a VM',
+        description:
+          'Another name is given by a task, to a VM that is off and has no saved states: with async=1 the answer is 202 then, and always 200 without a name.',
         params: IdParams,
+        querystring: AsyncQuery,
         body: body({
+          verbose_name: Type.Optional(Name),
+          name: Type.Optional(Type.String({ ...Name, description: 'as verbose_name' })),
           description: Type.Optional(Text),
           tags: Type.Optional(
             Type.Array(Name, {
@@ -145,15 +151,24 @@ function changeRoutes(app: App, services: Services): void {
             }),
           ),
         }),
-        response: { 200: ref(DomainSchema) },
+        response: taskAnswers(ref(DomainSchema)),
       },
     },
-    async request => {
+    async (request, reply) => {
       const { id } = request.params;
-      const { tags: wanted, ...changes } = request.body;
-      await services.domains.update(id, changes);
+      const { verbose_name, name = verbose_name, description, tags: wanted } = request.body;
+      if (verbose_name !== undefined && name !== verbose_name)
+        throw new VirtkeepError('conflicting_fields', { first: 'name', second: 'verbose_name' });
+      const user = principalOf(request);
+      const isRenamed = services.domains.isOtherName(id, name);
+      if (isRenamed) services.domains.checkRename(id, name);
+      await services.domains.update(id, { description });
       if (wanted !== undefined) await services.tags.set(id, wanted);
-      return services.domains.get(request.params.id, principalOf(request));
+      if (!isRenamed) return services.domains.get(id, user);
+      return runTask(services, request, reply, {
+        start: taskId => services.domains.rename(id, name, user, taskId),
+        result: async () => services.domains.find(id, user),
+      });
     },
   );
 

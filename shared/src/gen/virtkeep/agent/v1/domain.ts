@@ -468,6 +468,12 @@ export interface RemoveDomainRequest {
   force: boolean;
 }
 
+export interface RenameDomainRequest {
+  operationId: string;
+  domainId: string;
+  name: string;
+}
+
 export interface UpdateDomainRequest {
   domainId: string;
   description?: string | undefined;
@@ -3439,6 +3445,115 @@ export const RemoveDomainRequest: MessageFns<RemoveDomainRequest> = {
   },
 };
 
+function createBaseRenameDomainRequest(): RenameDomainRequest {
+  return { operationId: "", domainId: "", name: "" };
+}
+
+export const RenameDomainRequest: MessageFns<RenameDomainRequest> = {
+  encode(message: RenameDomainRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.domainId !== "") {
+      writer.uint32(18).string(message.domainId);
+    }
+    if (message.name !== "") {
+      writer.uint32(26).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RenameDomainRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRenameDomainRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RenameDomainRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+    };
+  },
+
+  toJSON(message: RenameDomainRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RenameDomainRequest>): RenameDomainRequest {
+    return RenameDomainRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RenameDomainRequest>): RenameDomainRequest {
+    const message = createBaseRenameDomainRequest();
+    message.operationId = object.operationId ?? "";
+    message.domainId = object.domainId ?? "";
+    message.name = object.name ?? "";
+    return message;
+  },
+};
+
 function createBaseUpdateDomainRequest(): UpdateDomainRequest {
   return { domainId: "", description: undefined, template: undefined };
 }
@@ -3605,6 +3720,18 @@ export const DomainServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /**
+     * Starts an operation that gives the domain another name, which it can have while it is off and without saved states.
+     * Result: {"name","former_name"}.
+     */
+    rename: {
+      name: "Rename",
+      requestType: RenameDomainRequest as typeof RenameDomainRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
   },
 } as const;
 
@@ -3625,6 +3752,11 @@ export interface DomainServiceImplementation<CallContextExt = {}> {
   remove(request: RemoveDomainRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** Marks or unmarks a template, or sets the description; kept in the domain's own metadata. */
   update(request: UpdateDomainRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Domain>>;
+  /**
+   * Starts an operation that gives the domain another name, which it can have while it is off and without saved states.
+   * Result: {"name","former_name"}.
+   */
+  rename(request: RenameDomainRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
 }
 
 export interface DomainServiceClient<CallOptionsExt = {}> {
@@ -3644,6 +3776,11 @@ export interface DomainServiceClient<CallOptionsExt = {}> {
   remove(request: DeepPartial<RemoveDomainRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** Marks or unmarks a template, or sets the description; kept in the domain's own metadata. */
   update(request: DeepPartial<UpdateDomainRequest>, options?: CallOptions & CallOptionsExt): Promise<Domain>;
+  /**
+   * Starts an operation that gives the domain another name, which it can have while it is off and without saved states.
+   * Result: {"name","former_name"}.
+   */
+  rename(request: DeepPartial<RenameDomainRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
 }
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;

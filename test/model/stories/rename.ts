@@ -1,0 +1,36 @@
+/** A VM that is given another name, which somebody may use before that is undone. */
+import { expect } from '@jest/globals';
+import { renameDomain } from '../../../agent/src/workflows/rename-domain.ts';
+import type { BuildStory } from '../undo-model.ts';
+import { lives, makeVm } from './vm.ts';
+
+export const rename: BuildStory = async (world, random) => {
+  const vm = await makeVm(world, { running: false });
+  const { machine } = vm;
+  await vm.write(0, 1);
+  let content = await vm.view();
+  let isStarted = false;
+  return {
+    kind: 'rename_domain',
+    points: 4,
+    workflow: () => renameDomain(world.dependencies, { domainId: machine.uuid, name: 'new' }),
+    async undone() {
+      if (!isStarted) expect(machine.name).toBe('vm');
+    },
+    async safe(committed) {
+      expect(committed ? ['new'] : ['vm', 'new']).toContain(machine.name);
+      expect(machine.config).toContain(`<name>${machine.name}</name>`);
+      expect(await vm.view()).toEqual(content);
+    },
+    async settled(committed) {
+      if (committed) expect(machine.name).toBe('new');
+      else if (!isStarted) expect(machine.name).toBe('vm');
+    },
+    async life() {
+      if (random(3) > 0) return;
+      isStarted = true;
+      await lives(vm, world, random);
+      content = await vm.view();
+    },
+  };
+};
