@@ -118,6 +118,21 @@ test('saves states and makes backups with the options of one', async () => {
   });
 });
 
+test('full and force stand beside the action, too, where they mean something', async () => {
+  const [domain] = await twoDomains();
+  const removal = { action: 'delete', entity_ids: [domain.id], full: true, force: true };
+  const both = [{ ...removal, action: 'shutdown' }, removal];
+  for (const body of both) {
+    const { _task } = (await post(body, '?async=1', 'administrator')).body;
+    await until(() => agent.calls.at(-1)!.kind === (body === removal ? 'remove_domain' : 'power'));
+    const { kind, request } = agent.calls.at(-1)!;
+    expect(request).toMatchObject(body === removal ? { full: true, force: true } : { force: true });
+    agent.fail(request.operationId, new VirtkeepError('canceled'));
+    await ended(rest, _task.id, 'FAILED');
+    expect(kind).toBe(body === removal ? 'remove_domain' : 'power');
+  }
+});
+
 test.each([
   ['auditor', 'start', 403],
   ['backup_service', 'reboot', 403],

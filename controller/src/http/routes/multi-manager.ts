@@ -62,15 +62,18 @@ const power = (action: PowerActionName): Kind => ({
     services.domains.power(id, action, force, user, taskId),
 });
 
+const remove: Kind = {
+  words: 'remove VMs',
+  permission: 'domain.manage',
+  takes: ['full', 'force'],
+  begin: (services, id, { full = false, force = false }, user, taskId) =>
+    services.domains.remove(id, { full, force }, user, taskId),
+};
+
 const KINDS: Readonly<Record<string, Kind>> = {
   ...Object.fromEntries(POWER_ACTIONS.map(action => [action, power(action)])),
-  remove: {
-    words: 'remove VMs',
-    permission: 'domain.manage',
-    takes: ['full', 'force'],
-    begin: (services, id, { full = false, force = false }, user, taskId) =>
-      services.domains.remove(id, { full, force }, user, taskId),
-  },
+  remove,
+  delete: remove,
   snapshot: {
     words: 'save the state of VMs',
     permission: 'snapshot.manage',
@@ -103,6 +106,8 @@ const Body = body({
   action: oneOf(Object.keys(KINDS)),
   entity_ids: Type.Array(GivenUuid, { minItems: 1, maxItems: MAX_DOMAINS, description: 'the VMs' }),
   options: Type.Optional(Options),
+  full: Type.Optional(Type.Boolean({ description: 'as in options; ignored where the action takes none' })),
+  force: Type.Optional(Type.Boolean({ description: 'as in options; ignored where the action takes none' })),
 });
 
 export const multiManagerRoutes: RouteModule = (app, services) => {
@@ -126,7 +131,7 @@ export const multiManagerRoutes: RouteModule = (app, services) => {
       const kind = KINDS[action]!;
       const user = principalOf(request);
       requirePermission(user, kind.permission);
-      const options = optionsOf(kind, request.body.options ?? {});
+      const options = { ...flagsOf(kind, request.body), ...optionsOf(kind, request.body.options ?? {}) };
       const { id, username } = user;
       return runTask(services, request, reply, {
         start: taskId =>
@@ -144,6 +149,14 @@ export const multiManagerRoutes: RouteModule = (app, services) => {
     },
   );
 };
+
+/** Clients send both with every action. */
+function flagsOf({ takes }: Kind, given: Pick<MultiOptions, 'full' | 'force'>): MultiOptions {
+  const names = (['full', 'force'] as const).filter(
+    name => takes.includes(name) && given[name] !== undefined,
+  );
+  return Object.fromEntries(names.map(name => [name, given[name]]));
+}
 
 /** @throws unknown_field for an option of another action; missing_field. */
 function optionsOf({ takes, needs }: Kind, given: MultiOptions): MultiOptions {
