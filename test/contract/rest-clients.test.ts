@@ -178,8 +178,8 @@ describe('tags', () => {
   const make = async (verbose_name: string) => (await post('/api/tags/', { verbose_name })).body;
 
   test('are given to things, shown with them, and filter lists', async () => {
-    const tag = await make('nightly');
-    expect(tag).toMatchObject({ verbose_name: 'nightly', entities_count: 0 });
+    const { body: tag } = await post('/api/tags/', { verbose_name: 'nightly', colour: '#1e90ff' });
+    expect(tag).toMatchObject({ verbose_name: 'nightly', colour: '#1e90ff', entities_count: 0 });
     const entity = { entity_uuid: SEED.domain.toUpperCase(), entity_class: 'domain' };
     expect((await post(`/api/tags/${tag.id}/add-entity/`, entity)).body.entities).toEqual([
       { entity_uuid: SEED.domain, entity_class: 'domain' },
@@ -195,8 +195,9 @@ describe('tags', () => {
       const borne = await get(`/api/${list}/${results[0].id}/tags/?async=1`);
       expect(borne.results).toEqual([expect.objectContaining({ id: tag.id, verbose_name: 'nightly' })]);
     }
-    expect((await get(`/api/domains/${SEED.domain}/`)).tags).toEqual(['nightly']);
-    expect((await get(`/api/data-pools/${SEED.pool}/`)).tags).toEqual(['nightly']);
+    const shown = [{ id: tag.id, verbose_name: 'nightly', colour: '#1e90ff' }];
+    expect((await get(`/api/domains/${SEED.domain}/`)).tags).toEqual(shown);
+    expect((await get(`/api/data-pools/${SEED.pool}/`)).tags).toEqual(shown);
 
     await post(`/api/tags/${tag.id}/remove-entity/`, entity);
     expect((await get(`/api/domains/${SEED.domain}/tags/`)).count).toBe(0);
@@ -206,10 +207,13 @@ describe('tags', () => {
   test('are set with the record of a VM, by id or name', async () => {
     const tag = await make('by id');
     const path = `/api/domains/${SEED.domain}/`;
-    const put = (tags: string[]) => rest.call('PUT', path, { body: { tags } });
-    expect((await put([tag.id, 'by name'])).body.tags).toEqual(['by id', 'by name']);
-    expect((await put(['by name'])).body.tags).toEqual(['by name']);
-    expect((await put([])).body.tags).toEqual([]);
+    const put = async (tags: string[]) =>
+      (await rest.call('PUT', path, { body: { tags } })).body.tags.map(
+        ({ verbose_name }: { verbose_name: string }) => verbose_name,
+      );
+    expect(await put([tag.id, 'by name'])).toEqual(['by id', 'by name']);
+    expect(await put(['by name'])).toEqual(['by name']);
+    expect(await put([])).toEqual([]);
   });
 
   test('have one name each, and go from all that bears them', async () => {
@@ -242,7 +246,7 @@ describe('tags', () => {
       expect(rows).toEqual([{ entity_id: SEED.domain }]);
       const tags = new TagService(db, undefined as never, undefined as never);
       await tags.load();
-      expect(tags.namesOf(SEED.domain)).toEqual(['kept']);
+      expect(tags.borneBy(SEED.domain)).toMatchObject([{ verbose_name: 'kept' }]);
       await db.destroy();
     } finally {
       rmSync(directory, { recursive: true });

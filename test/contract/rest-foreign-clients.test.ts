@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals';
-import { Disk } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Disk, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { integer, object, text } from './clients/kinds.ts';
 import { type Job, StrictClient } from './clients/strict-client.ts';
 import type { FakeAgent, StartedCall } from './fake-agent.ts';
@@ -47,7 +47,13 @@ function workHonestly(scripted: FakeAgent): void {
   scripted.whenStarted = call => {
     if (call.kind === 'backup') backUp(scripted, call);
     else if (call.kind === 'restore') restore(scripted, call);
-    else lends(call);
+    else if (call.kind === 'rename_domain') {
+      scripted.setDomain({ id: String(call.request.domainId), name: String(call.request.name) });
+      scripted.succeed(call.request.operationId);
+    } else if (call.kind === 'power') {
+      scripted.setDomain({ id: String(call.request.domainId), powerState: PowerState.RUNNING });
+      scripted.succeed(call.request.operationId);
+    } else lends(call);
   };
 }
 
@@ -59,7 +65,10 @@ function backUp(scripted: FakeAgent, { request }: StartedCall): void {
 }
 
 function restore(scripted: FakeAgent, { request }: StartedCall): void {
-  const { id, name } = scripted.setDomain({ id: String(request.domainId) });
+  const { id, name } = scripted.setDomain({
+    id: String(request.domainId),
+    powerState: PowerState.OFF,
+  });
   scripted.succeed(request.operationId, {
     domain_id: id,
     name,
@@ -75,8 +84,8 @@ test('one in Python that sends async, an idempotency key and headers of its own 
   const { stdout } = await promisify(execFile)(PYTHON, [PYTHON_CLIENT, ...parameters]);
   const made = JSON.parse(stdout) as { file: string; restored: string };
   expect((await rest.call('GET', `/api/library/${made.file}/`)).body.status).toBe('ACTIVE');
-  expect((await rest.call('GET', `/api/domains/${made.restored}/`)).body.tags).toEqual([
-    `of ${made.restored}`,
+  expect((await rest.call('GET', `/api/domains/${made.restored}/`)).body.tags).toMatchObject([
+    { verbose_name: `of ${made.restored}` },
   ]);
 });
 

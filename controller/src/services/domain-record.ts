@@ -10,14 +10,15 @@ import type { Principal } from '../auth/principal.ts';
 import { type GuestInfoRecord, guestInfoRecord, guestOs, guestUtils } from './guest-record.ts';
 import type { DomainEntry } from './inventory.ts';
 import { powerNumber } from './inventory-store.ts';
+import type { BorneTag } from './tags.ts';
 
 export interface DomainContext {
   node: { id: string; verbose_name: string; connected: boolean; service: boolean };
   parentName: string | null;
   /** Thin clones stand on its disks. */
   hasClones: boolean;
-  /** Names of the tags that it bears. */
-  tags: string[];
+  /** The tags that it bears. */
+  tags: BorneTag[];
   viewer: Principal | null;
 }
 
@@ -46,7 +47,7 @@ export interface DomainRecord {
   luns?: { target_dev: string; source: string }[];
   mdev_devices?: string[];
   vdisks_count: number;
-  tags: string[];
+  tags: BorneTag[];
   hints: number;
   created: string;
   modified: string;

@@ -7,6 +7,7 @@ import { type DomainContext, type DomainRecord, domainRecord, shortDomainRecord 
 import type { DomainEntry, Inventory } from './inventory.ts';
 import type { NodeTasks } from './node-tasks.ts';
 import type { Actor } from './pools.ts';
+import type { BorneTag } from './tags.ts';
 import type { TaskState } from './tasks.ts';
 
 export interface DomainFilter {
@@ -46,14 +47,14 @@ export class DomainService {
   readonly #inventory: Inventory;
   readonly #links: NodeLinks;
   readonly #nodeTasks: NodeTasks;
-  readonly #tagsOf: (id: string) => string[];
+  readonly #tagsOf: (id: string) => BorneTag[];
 
-  /** @param tagsOf names of the tags that a domain bears */
+  /** @param tagsOf the tags that a domain bears */
   constructor(
     inventory: Inventory,
     links: NodeLinks,
     nodeTasks: NodeTasks,
-    tagsOf: (id: string) => string[],
+    tagsOf: (id: string) => BorneTag[],
   ) {
     this.#inventory = inventory;
     this.#links = links;

@@ -111,7 +111,7 @@ export function createNodeServices(
   const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService(db, inventory, catalogue);
-  const domains = new DomainService(inventory, links, nodeTasks, id => tags.namesOf(id));
+  const domains = new DomainService(inventory, links, nodeTasks, id => tags.borneBy(id));
   const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));

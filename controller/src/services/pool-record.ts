@@ -1,6 +1,7 @@
 /** Data pools as the REST contract tells of them: one record for all nodes' views of the same uuid. Pure. */
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { PoolEntry } from './inventory.ts';
+import type { BorneTag } from './tags.ts';
 
 export interface PoolNode {
   id: string;
@@ -33,7 +34,7 @@ export interface PoolRecord {
   vdisk_count: number;
   file_count: number;
   zfs_pool: string | null;
-  tags: string[];
+  tags: BorneTag[];
 }
 
 /**

@@ -13,6 +13,7 @@ export interface TagRecord {
   id: string;
   verbose_name: string;
   description: string;
+  colour: string;
   created: string;
   modified: string;
   entities: { entity_uuid: string; entity_class: string }[];
@@ -22,7 +23,12 @@ export interface TagRecord {
 export interface TagFields {
   verbose_name: string;
   description?: string;
+  /** As people see it; any word that their client knows. */
+  colour?: string;
 }
+
+/** A tag with what bears it. */
+export type BorneTag = Pick<TagRecord, 'id' | 'verbose_name' | 'colour'>;
 
 /** More would not be read by anybody, and all are held in memory. */
 const MAX_TAGS = 1000;
@@ -67,13 +73,18 @@ export class TagService {
 
   /** Tags of a thing, by name. */
   of(entityId: string): TagRecord[] {
-    return [...(this.#borne.get(entityId) ?? [])]
-      .map(id => this.get(id))
-      .sort((a, b) => a.verbose_name.localeCompare(b.verbose_name, 'en'));
+    return this.#rowsOf(entityId).map(row => this.#record(row));
   }
 
-  namesOf(entityId: string): string[] {
-    return [...(this.#borne.get(entityId) ?? [])].map(id => this.#row(id).verbose_name).sort();
+  /** The same as the thing's own record tells them. */
+  borneBy(entityId: string): BorneTag[] {
+    return this.#rowsOf(entityId).map(({ id, verbose_name, colour }) => ({ id, verbose_name, colour }));
+  }
+
+  #rowsOf(entityId: string): TagRow[] {
+    return [...(this.#borne.get(entityId) ?? [])]
+      .map(id => this.#row(id))
+      .sort((a, b) => a.verbose_name.localeCompare(b.verbose_name, 'en'));
   }
 
   /** Whether a thing bears the tag; with no tag asked for everything does. */
@@ -91,8 +102,9 @@ export class TagService {
     return this.#turns.run(ONE_AT_A_TIME, async () => {
       const before = this.#row(id);
       const { verbose_name = before.verbose_name, description = before.description } = fields;
+      const { colour = before.colour } = fields;
       this.#requireFreeName(verbose_name, id);
-      const columns = { verbose_name, description, modified: new Date().toISOString() };
+      const columns = { verbose_name, description, colour, modified: new Date().toISOString() };
       await this.#db.updateTable('tags').set(columns).where('id', '=', id).execute();
       this.#keep({ ...before, ...columns });
       return this.get(id);
@@ -142,11 +154,11 @@ export class TagService {
     });
   }
 
-  async #create({ verbose_name, description = '' }: TagFields): Promise<TagRecord> {
+  async #create({ verbose_name, description = '', colour = '' }: TagFields): Promise<TagRecord> {
     this.#requireFreeName(verbose_name);
     if (this.#tags.size >= MAX_TAGS) throw new VirtkeepError('too_many_tags', { limit: MAX_TAGS });
     const now = new Date().toISOString();
-    const row: TagRow = { id: newId(), verbose_name, description, created: now, modified: now };
+    const row: TagRow = { id: newId(), verbose_name, description, colour, created: now, modified: now };
     await this.#db.insertInto('tags').values(row).execute();
     this.#keep(row);
     return this.#record(row);

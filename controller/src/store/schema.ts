@@ -288,6 +288,7 @@ export interface TagRow {
   id: string;
   verbose_name: string;
   description: string;
+  colour: string;
   created: string;
   modified: string;
 }

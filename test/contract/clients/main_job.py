@@ -53,9 +53,9 @@ class Client:
         expect(answer["count"], int, f"count of {path}")
         return expect(answer["results"], list, f"results of {path}")
 
-    async def done(self, path, body):
+    async def done(self, path, body, method="POST"):
         """Starts a task, waits for its end, and tells what it was about."""
-        answer = await self.call("POST", path, body)
+        answer = await self.call(method, path, body)
         task = answer["_task"]
         while task["status"] == "IN_PROGRESS":
             await asyncio.sleep(POLL_S)
@@ -108,6 +108,10 @@ async def main(url, username, password, domain, borrower, vdisk, datapool):
             {"file": file, "node": record["node"]["id"], "datapool": datapool},
         )
         await client.call("PUT", f"/api/domains/{restored}/", {"description": "restored"})
+        await client.done(f"/api/domains/{restored}/", {"verbose_name": f"of {domain}"}, "PUT")
+        assert (await client.get(f"/api/domains/{restored}/"))["verbose_name"] == f"of {domain}"
+        everyone = {"action": "start", "entity_ids": [restored], "full": True, "force": False}
+        await client.done("/api/domains/multi-manager/", everyone)
         tag = await client.call("POST", "/api/tags/", {"verbose_name": f"of {restored}"})
         entity = {"entity_uuid": restored, "entity_class": "domain"}
         await client.call("POST", f"/api/tags/{tag['id']}/add-entity/", entity)

@@ -16,6 +16,7 @@ import {
 
 const named = object({ id: uuid, verbose_name: text });
 const permissions = listed(text);
+const borneTag = object({ verbose_name: text, colour: text });
 
 const user = object({ id: integer, username: text, role: text, enabled: truth, created: time, permissions });
 const node = object({ ...{ id: uuid, verbose_name: text, status: text }, cpu_count: integer, permissions });
@@ -29,7 +30,7 @@ const pool = object({
   shared: truth,
   shared_storage: orNull(named),
   nodes_connected: listed(object({ id: uuid, verbose_name: text, connection_status: text })),
-  tags: listed(text),
+  tags: listed(borneTag),
   permissions,
 });
 const domain = object({
@@ -41,7 +42,7 @@ const domain = object({
   template: truth,
   memory_count: integer,
   vdisks: listed(object({ id: uuid, verbose_name: text, size: integer })),
-  tags: listed(text),
+  tags: listed(borneTag),
   locked_by: orNull(uuid),
   permissions,
 });
@@ -131,10 +132,16 @@ export class StrictClient {
     const label = await this.#call(tag, 'POST', '/api/tags/', { verbose_name: `of ${restored}` });
     const entities = [{ entity_uuid: restored, entity_class: 'domain' }];
     await this.#call(tag, 'POST', `/api/tags/${label.id}/add-entities/`, { entities });
-    const { tags } = await this.#get(domain, `/api/domains/${restored}/`);
+    const renamed = { verbose_name: `web ${restored}`, tags: [label.id] };
+    const { tags } = await this.#call(domain, 'PUT', `/api/domains/${restored}/?async=0`, renamed);
     const events = await this.#get(page(event), `/api/events/?entity=${made}`);
     for (const { id } of events.results) await this.#get(event, `/api/events/${id}/`);
-    return { file: made, restored, lent: lent.results.map(({ id }) => id), tags };
+    return {
+      file: made,
+      restored,
+      lent: lent.results.map(({ id }) => id),
+      tags: tags.map(borne => borne.verbose_name),
+    };
   }
 
   async #look(): Promise<void> {
@@ -162,7 +169,8 @@ export class StrictClient {
   }
 
   async #call<T>(kind: Kind<T>, method: string, path: string, body?: object): Promise<T> {
-    const response = await fetch(`${this.#url}${path}${path.includes('?') ? '&' : '?'}async=1`, {
+    const query = path.includes('async=') ? '' : `${path.includes('?') ? '&' : '?'}async=1`;
+    const response = await fetch(`${this.#url}${path}${query}`, {
       method,
       headers: {
         ...(this.#token === '' ? {} : { authorization: `jwt ${this.#token}` }),

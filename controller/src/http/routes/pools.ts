@@ -112,5 +112,5 @@ export const poolRoutes: RouteModule = (app, services) => {
 
 /** What the controller alone knows of a pool is added for whoever looks. */
 function shown(services: Services, pool: PoolRecord, viewer: Principal) {
-  return permitted('pool', { ...pool, tags: services.tags.namesOf(pool.id) }, viewer);
+  return permitted('pool', { ...pool, tags: services.tags.borneBy(pool.id) }, viewer);
 }

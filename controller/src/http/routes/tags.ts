@@ -13,6 +13,7 @@ const tags = ['tags'];
 const ORDERINGS = ['verbose_name', 'created', 'modified', 'entities_count'] as const;
 const MAX_ENTITIES = 1000;
 
+const Colour = Type.Optional(Type.String({ maxLength: 32, description: 'as people see it, #1e90ff' }));
 const Class = Type.Optional(
   Type.String({ maxLength: 64, description: 'not needed: what the id names is known' }),
 );
@@ -67,7 +68,7 @@ function changeRoutes(app: App, services: Services): void {
       schema: {
         tags,
         summary: 'Make a tag',
-        body: body({ verbose_name: Name, description: Type.Optional(Text) }),
+        body: body({ verbose_name: Name, description: Type.Optional(Text), colour: Colour }),
         response: { 200: ref(TagSchema) },
       },
     },
@@ -80,9 +81,9 @@ function changeRoutes(app: App, services: Services): void {
       config: { access: 'tag.manage' },
       schema: {
         tags,
-        summary: 'Change the name or the description of a tag',
+        summary: 'Change the name, the description or the colour of a tag',
         params: IdParams,
-        body: body({ verbose_name: Type.Optional(Name), description: Type.Optional(Text) }),
+        body: body({ verbose_name: Type.Optional(Name), description: Type.Optional(Text), colour: Colour }),
         response: { 200: ref(TagSchema) },
       },
     },

@@ -117,6 +117,15 @@ export const Permissions = Type.Array(Type.String(), {
   description: 'the actions that you may take with it now',
 });
 
+/** The tags that a thing bears. */
+export const BorneTags = Type.Array(
+  Type.Object(
+    { id: Uuid, verbose_name: Type.String(), colour: Type.String({ description: 'empty: none was given' }) },
+    { additionalProperties: false },
+  ),
+  { description: 'by name' },
+);
+
 /** Filters of lists whose things are all in the one cluster and the one resource pool. */
 export const wholeFilters = {
   cluster: Type.Optional(GivenUuid),

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { Bytes, nullable, oneOf, Permissions, record, ref, Time, Uuid } from './common.ts';
+import { BorneTags, Bytes, nullable, oneOf, Permissions, record, ref, Time, Uuid } from './common.ts';
 import { GuestInfoSchema } from './guest.ts';
 
 const closed = { additionalProperties: false } as const;
@@ -58,7 +58,7 @@ export const DomainSchema = record('Domain', {
   mdev_devices: Type.Optional(Type.Array(Type.String())),
   guest_info: Type.Optional(ref(GuestInfoSchema)),
   vdisks_count: Type.Integer(),
-  tags: Type.Array(Type.String()),
+  tags: BorneTags,
   hints: Type.Integer(),
   created: Time,
   modified: Time,

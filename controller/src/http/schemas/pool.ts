@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { Bytes, nullable, oneOf, Permissions, record, Uuid } from './common.ts';
+import { BorneTags, Bytes, nullable, oneOf, Permissions, record, Uuid } from './common.ts';
 
 export const PoolSchema = record('DataPool', {
   id: Uuid,
@@ -40,6 +40,6 @@ export const PoolSchema = record('DataPool', {
   vdisk_count: Type.Integer(),
   file_count: Type.Integer({ description: 'backup files' }),
   zfs_pool: nullable(Type.String()),
-  tags: Type.Array(Type.String()),
+  tags: BorneTags,
   permissions: Type.Optional(Permissions),
 });

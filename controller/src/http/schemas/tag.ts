@@ -5,6 +5,7 @@ export const TagSchema = record('Tag', {
   id: Uuid,
   verbose_name: Type.String(),
   description: Type.String(),
+  colour: Type.String({ description: 'empty: none was given' }),
   created: Time,
   modified: Time,
   entities: Type.Array(

@@ -9,6 +9,7 @@ export const tags: Migration = {
       .addColumn('id', 'text', c => c.primaryKey())
       .addColumn('verbose_name', 'text', c => c.notNull().unique())
       .addColumn('description', 'text', c => c.notNull())
+      .addColumn('colour', 'text', c => c.notNull())
       .addColumn('created', 'text', c => c.notNull())
       .addColumn('modified', 'text', c => c.notNull())
       .execute();
