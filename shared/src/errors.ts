@@ -422,6 +422,10 @@ export const ERRORS = {
     'The guest of {domain} does not find the directory {directory}: {reason}. Its name must resolve in the guest.',
   ),
   guestfs_failed: fixed('50220', '{program} failed on the disk of {domain}: {reason}.'),
+  guest_install_failed: passing(
+    '50221',
+    'The package manager in the guest of {domain} did not install {missing}: {reason}. Install it in the guest, or try again.',
+  ),
 
   // 503, 504
   node_unreachable: passing(

@@ -387,6 +387,25 @@ describe('operations', () => {
       'joined ad.example.com as W, restarted\nwarning: look at SELinux',
     ],
     [
+      ['join-domain', 'web', 'ad.example.com', '--login', 'me', '--no-install', '--no-restart'],
+      'secret',
+      'add-to-ad',
+      {
+        ...{ domainname: 'ad.example.com', login: 'me', password: 'secret' },
+        ...{ install_packages: false, restart: false },
+      },
+      { domain: 'ad.example.com', computer_name: 'W', restarted: false, warnings: [], installed: [] },
+      'joined ad.example.com as W',
+    ],
+    [
+      ['join-domain', 'web', 'ad.example.com', '--login', 'me'],
+      'secret',
+      'add-to-ad',
+      { domainname: 'ad.example.com', login: 'me', password: 'secret', restart: true },
+      { domain: 'ad.example.com', computer_name: 'W', restarted: false, installed: ['adcli', 'realmd'] },
+      'joined ad.example.com as W, installed adcli realmd',
+    ],
+    [
       ['leave-domain', 'web', '--login', 'me', '--no-restart'],
       'secret',
       'rm-from-ad',

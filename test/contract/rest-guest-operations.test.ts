@@ -67,14 +67,33 @@ const CASES: Case[] = [
       computerName: '',
       organizationalUnit: '',
       restart: true,
+      installPackages: undefined,
     },
+    result: {
+      domain: 'ad.example.com',
+      computer_name: 'WEB',
+      restarted: true,
+      warnings: [],
+      installed: ['adcli', 'realmd'],
+    },
+  },
+  {
+    path: 'add-to-ad/',
+    body: { ...JOIN, install_packages: false },
+    kind: 'join_directory',
+    sent: { directory: 'ad.example.com', installPackages: false },
+    // as a node of an earlier version answers
     result: { domain: 'ad.example.com', computer_name: 'WEB', restarted: true, warnings: [] },
   },
   {
     path: 'add-to-ad/',
-    body: { ...JOIN, newname: 'web-2', oupath: 'OU=Servers,DC=ad,DC=example,DC=com', restart: false },
+    body: {
+      ...{ ...JOIN, newname: 'web-2', oupath: 'OU=Servers,DC=ad,DC=example,DC=com', restart: false },
+      install_packages: true,
+    },
     kind: 'join_directory',
     sent: {
+      installPackages: true,
       computerName: 'web-2',
       organizationalUnit: 'OU=Servers,DC=ad,DC=example,DC=com',
       restart: false,
@@ -188,6 +207,7 @@ test.each<[string, object, string, string]>([
   ['add-to-ad/', { ...JOIN, domainname: undefined }, 'missing_field', 'domainname'],
   ['add-to-ad/', { ...JOIN, password: '' }, 'invalid_field', 'password'],
   ['add-to-ad/', { ...JOIN, ou: 'x' }, 'unknown_field', 'ou'],
+  ['add-to-ad/', { ...JOIN, install_packages: 'yes' }, 'invalid_field', 'install_packages'],
   ['rm-from-ad/', { login: 'a' }, 'missing_field', 'password'],
   ['ssh-keys/', { ssh_user: 'root' }, 'missing_field', 'ssh_key'],
   ['ssh-keys/', { ssh_key: KEY }, 'missing_field', 'ssh_user'],

@@ -61,6 +61,7 @@ const RULES: Record<EffectType, UndoRule> = {
   changed_disks: { after: [], older: 'waits' },
   template_change: { after: [], older: 'waits' },
   renamed_domain: { after: [], older: 'waits' },
+  guest_packages: { after: [], older: 'goes_on' },
   orphaned_files: { after: [], older: 'goes_on' },
 };
 

@@ -51,6 +51,7 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
   template_change: ({ templateId, cloneIds, files }) =>
     needs({ domains: [templateId, ...cloneIds], paths: files.flatMap(({ from, to }) => [from, to]) }),
   renamed_domain: () => needs({ libvirt: true }),
+  guest_packages: () => needs({}),
   orphaned_files: ({ paths }) => needs({ libvirt: true, paths }),
 };
 

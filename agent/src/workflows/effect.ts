@@ -105,6 +105,11 @@ export type Effect =
   | ({ type: 'template_change' } & TemplateChange)
   /** A domain that was given another name: give it the former one back, unless it is used under the new one by now. */
   | { type: 'renamed_domain'; domainId: string; from: string; to: string }
+  /**
+   * Packages installed in a guest for an operation, or, until it is known which, those that its package manager was told to
+   * install. They stay, as the user is told.
+   */
+  | { type: 'guest_packages'; domain: string; packages: readonly string[]; installed: boolean }
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 

@@ -12,6 +12,7 @@ import type { WorkflowDependencies } from './dependencies.ts';
 import type { Effect, UndoEffect } from './effect.ts';
 import { forgetMerging, noteMerging, settleForgotten } from './forgotten-layers.ts';
 import { completeChange } from './guest/offline.ts';
+import { stayingPackages } from './guest/packages.ts';
 import { restoreAccess } from './instant/access.ts';
 import { pullLocked } from './instant/pull.ts';
 import { undoLoan } from './lend/loan.ts';
@@ -94,6 +95,8 @@ async function undoEffect(
       return switchTemplate(dependencies, effect, { signal, warn });
     case 'renamed_domain':
       return patiently(signal, () => renameBack(dependencies, effect, warn));
+    case 'guest_packages':
+      return warn(stayingPackages(effect));
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal, warn));
   }

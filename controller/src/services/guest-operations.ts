@@ -20,6 +20,7 @@ export interface JoinRequest {
   newname?: string;
   oupath?: string;
   restart?: Restart;
+  install_packages?: boolean;
 }
 
 export interface LeaveRequest {
@@ -111,6 +112,7 @@ export class GuestOperationService {
   joinDirectory(id: string, request: JoinRequest, user: Actor, taskId: string): Promise<TaskState> {
     const { domainname: directory, login, password, newname = '', oupath = '', restart } = request;
     const wanted = {
+      installPackages: request.install_packages,
       directory,
       login,
       password,

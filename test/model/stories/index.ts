@@ -7,6 +7,7 @@ import type { BuildStory } from '../undo-model.ts';
 import { fullBackup, increment } from './backup.ts';
 import { recompress, removal } from './files.ts';
 import { instantRestore } from './instant.ts';
+import { join } from './join.ts';
 import { attach, detach, keepLoans, lendAway } from './lending.ts';
 import { offline, offlineOfBefore } from './offline.ts';
 import { rename } from './rename.ts';
@@ -18,7 +19,7 @@ import { zfsInstant } from './zfs.ts';
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename },
-  ...{ attach, detach, lendAway, keepLoans, zfsInstant },
+  ...{ attach, detach, lendAway, keepLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
 
 export type StoryName = keyof typeof STORIES;
@@ -32,6 +33,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   setHostnameOffline: ['offline'],
   changeSshKeysOffline: ['offline'],
   prepare: ['offline'],
+  joinDirectory: ['join'],
   backupWorkflow: ['fullBackup', 'increment'],
   recompressWorkflow: ['recompress'],
   restoreWorkflow: ['restoreNew', 'restoreInPlace'],
@@ -54,7 +56,7 @@ export const WITHOUT_EFFECTS: readonly string[] = [
   // one call that happens or does not
   ...['setPower', 'attachTools', 'detachTools', 'deleteBackupWorkflow'],
   // inside of a guest that runs
-  ...['setHostname', 'changeSshKeys', 'joinDirectory', 'leaveDirectory', 'sysprep'],
+  ...['setHostname', 'changeSshKeys', 'leaveDirectory', 'sysprep'],
 ];
 
 /** By each kind of effect the stories that declare it. */
@@ -78,5 +80,6 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   changed_disks: ['offlineOfBefore'],
   template_change: ['changeTemplate'],
   renamed_domain: ['rename'],
+  guest_packages: ['join'],
   orphaned_files: ['removal'],
 };

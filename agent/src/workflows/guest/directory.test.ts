@@ -1,9 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { OperationContext } from '../context.ts';
-import { directoryFailure, directoryOf, isBelow, placeIn, provenAgain } from './directory.ts';
+import { directoryOf, joinDirectory, leaveDirectory, provenAgain } from './directory.ts';
+import { directoryFailure, isBelow, placeIn } from './directory-answers.ts';
+import type { GuestOperations } from './domain.ts';
 import { familyOf } from './families.ts';
-import type { Guest, ProgramResult } from './guest.ts';
+import type { Guest, Program, ProgramResult } from './guest.ts';
 
 const who = { directory: 'lab.test', login: 'admin', password: 'S3cret!' };
 const failure = (err: string, out = '') =>
@@ -109,5 +111,122 @@ describe('the directory of a guest', () => {
       params: { reason: expect.stringContaining('Timeout was reached') },
     });
     expect(await asked('altlinux', { ...busy, err: '' })).toBeNull();
+  });
+});
+
+describe('a guest of a family', () => {
+  const REQUEST = {
+    ...{ domainId: 'd', directory: 'lab.test', login: 'admin', password: 'S3cret!' },
+    ...{ computerName: '', unit: [], restart: false },
+  };
+  /** What programs answer by a part of their line; others succeed and say nothing. */
+  type Script = Record<string, ProgramResult | string>;
+  const failed = (err: string): ProgramResult => ({ exitCode: 1, out: '', err });
+
+  /** Runs a workflow in a guest. @returns its result or the error's key, what was run, and what is declared at its end */
+  async function inGuest(id: string, script: Script, work: 'join' | 'leave', install?: boolean) {
+    const lines: string[] = [];
+    const effects: string[] = [];
+    const run = async ({ path, args, input }: Program) => {
+      const line = [path, ...args].join(' ');
+      lines.push(line);
+      expect(line).not.toContain('S3cret!');
+      if (/apt-get|dpkg|rpm|dnf/.test(line)) expect(input).toBeUndefined();
+      const answer = script[Object.keys(script).find(part => line.includes(part)) ?? ''] ?? '';
+      return typeof answer === 'string' ? { exitCode: 0, out: answer, err: '' } : answer;
+    };
+    const guest = { name: 'vm', run, osInfo: async () => ({ id }), command: async () => ({}) };
+    const domain = {
+      ...{ name: 'vm', uuid: 'd', isActive: async () => true },
+      xml: async () => "<domain type='kvm'><name>vm</name><uuid>d</uuid><os><type>hvm</type></os></domain>",
+    };
+    const operations = {
+      libvirt: () => ({ domainByUuid: async () => domain }),
+      changed: async () => {},
+      openGuest: () => guest,
+    } as unknown as GuestOperations;
+    let result: unknown;
+    const context = {
+      signal: new AbortController().signal,
+      step: (_name: string, inner: () => Promise<unknown>) => inner(),
+      warn: () => {},
+      progress: { message: () => {} },
+      effects: { begin: ({ type }: { type: string }) => ({ keep: () => {}, type: effects.push(type) }) },
+      commit: (value: unknown) => {
+        result = value;
+      },
+    } as unknown as OperationContext;
+    const workflow =
+      work === 'join'
+        ? joinDirectory(operations, { ...REQUEST, installPackages: install })
+        : leaveDirectory(operations, { ...REQUEST, directory: '' });
+    await workflow(context).catch((error: VirtkeepError) => {
+      result = [error.msgKey, error.params.reason ?? error.params.missing ?? ''];
+    });
+    return { result, lines, effects };
+  }
+
+  const has = (lines: string[], part: string) => lines.some(line => line.includes(part));
+  const ALT: Script = {
+    'uname -n': 'WEB1\n',
+    'net ads search': 'distinguishedName: CN=WEB1,CN=Computers,DC=lab,DC=test\n',
+    'getent ahosts': '10.0.0.1 STREAM lab.test\n',
+  };
+
+  test('Alt joins, proves and leaves with what its list brings: no adcli', async () => {
+    const script: Script = { ...ALT };
+    const status = { 'system-auth status': 'local\n' };
+    const joining = await inGuest('altlinux', { ...script, ...status, 'write ad': '' }, 'join');
+    // it says "local" afterwards, too, so that this is as far as it gets
+    expect(joining.result).toEqual(['guest_operation_failed', 'it is not in lab.test afterwards']);
+    const leaving = await inGuest(
+      'altlinux',
+      { ...script, 'system-auth status': 'ad LAB.TEST WEB1 LAB\n' },
+      'leave',
+    );
+    expect(leaving.result).toEqual(['guest_operation_failed', 'it still is in LAB.TEST']);
+    for (const { lines } of [joining, leaving]) expect(has(lines, 'adcli')).toBe(false);
+    expect(has(leaving.lines, 'net ads leave')).toBe(true);
+  });
+
+  const DPKG = (...names: string[]) => names.map(name => `${name} installed\n`).join('');
+
+  test('leaving needs neither sssd nor what else only a join needs', async () => {
+    const left: Script = {
+      'dpkg-query': DPKG('adcli', 'realmd', 'polkitd'),
+      'realm list': 'lab.test\n',
+      'uname -n': 'web1\n',
+    };
+    const { result, lines } = await inGuest('debian', left, 'leave');
+    expect([result, has(lines, 'realm leave')]).toEqual([
+      ['guest_operation_failed', 'it still is in lab.test'],
+      true,
+    ]);
+    const bare = await inGuest('debian', { ...left, 'dpkg-query': DPKG('realmd', 'polkitd') }, 'leave');
+    expect([bare.result, has(bare.lines, 'apt-get')]).toEqual([['guest_packages_missing', 'adcli'], false]);
+  });
+
+  test('nothing is installed in one that is joined already, or has no name that a directory takes', async () => {
+    const script: Script = {
+      'dpkg-query': DPKG('realmd'),
+      'realm list': 'other.test\n',
+      'uname -n': 'web1\n',
+    };
+    const joined = await inGuest('debian', script, 'join');
+    expect(joined.result).toEqual([
+      'guest_operation_failed',
+      'it is in the directory other.test; leave that first',
+    ]);
+    const named = await inGuest('debian', { ...script, 'uname -n': 'a-name-that-is-too-long\n' }, 'join');
+    expect(named.result).toMatchObject(['invalid_field', expect.stringContaining('15')]);
+    for (const { lines } of [joined, named]) expect(has(lines, 'apt-get')).toBe(false);
+  });
+
+  test('one that lacks packages is told so when they are not to be installed', async () => {
+    const script: Script = { rpm: 'package adcli is not installed\npackage sssd is not installed\n' };
+    const told = { ...script, 'realm list': failed('realm: not found'), 'uname -n': 'web1\n' };
+    const { result, lines, effects } = await inGuest('rocky', told, 'join', false);
+    expect(result).toEqual(['guest_packages_missing', 'adcli, sssd']);
+    expect([has(lines, 'dnf'), effects]).toEqual([false, []]);
   });
 });

@@ -6,11 +6,13 @@ import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
+import { directoryFailure, isBelow, LOGIN_FAILED, placeIn } from './directory-answers.ts';
 import { type GuestOperations, inDomain, requireRunning } from './domain.ts';
-import { type Family, requireFamily, requirePackages, unitText } from './families.ts';
-import { failureText, type Guest, operationFailed, type ProgramResult } from './guest.ts';
+import { type Family, requireFamily, unitText } from './families.ts';
+import { failureText, type Guest, operationFailed } from './guest.ts';
 import { linuxName, nameLinux } from './hostname.ts';
 import { type Rdn, requireComputerName } from './names.ts';
+import { installPackages, missingPackages, packagesMissing } from './packages.ts';
 import { restartGuest } from './restart.ts';
 import { type Failures, JOIN, LEAVE, powershell, READ_DOMAIN, runScript } from './windows.ts';
 
@@ -25,6 +27,8 @@ export interface JoinRequest {
   /** Innermost part first; empty: the directory's default. */
   unit: Rdn[];
   restart: boolean;
+  /** Linux: install packages that are missing; absent: where the guest's package manager gets them. */
+  installPackages?: boolean | undefined;
 }
 
 export interface LeaveRequest {
@@ -40,14 +44,14 @@ const JOINING = 'joining the directory';
 const LEAVING = 'leaving the directory';
 const WINDOWS_TIMEOUT_MS = 600_000;
 
-/** The workflow. Result: `{"domain","computer_name","restarted","warnings":[…]}`. */
+/** The workflow. Result: `{"domain","computer_name","restarted","warnings":[…],"installed":[…]}`. */
 export function joinDirectory(operations: GuestOperations, request: JoinRequest): Workflow {
   return context =>
     inDomain(operations, request.domainId, context, async domain => {
       const { guest } = await requireRunning(operations, domain, context.signal);
       const onWindows = isWindows(await guest.osInfo());
-      const computer = onWindows
-        ? await joinWindows(context, guest, request)
+      const { computer, installed } = onWindows
+        ? { computer: await joinWindows(context, guest, request), installed: [] }
         : await joinLinux(context, guest, request);
       const restarted =
         request.restart &&
@@ -56,7 +60,7 @@ export function joinDirectory(operations: GuestOperations, request: JoinRequest)
       if (restarted) warnings.push(...(await provenAgain(context, guest, onWindows, request)));
       if (onWindows && !request.restart) warnings.push('The guest is in the directory when it is restarted.');
       for (const warning of warnings) context.warn(warning);
-      context.commit({ domain: request.directory, computer_name: computer, restarted, warnings });
+      context.commit({ domain: request.directory, computer_name: computer, restarted, warnings, installed });
     });
 }
 
@@ -76,23 +80,20 @@ export function leaveDirectory(operations: GuestOperations, request: LeaveReques
     });
 }
 
-async function joinLinux(context: OperationContext, guest: Guest, request: JoinRequest): Promise<string> {
+async function joinLinux(
+  context: OperationContext,
+  guest: Guest,
+  request: JoinRequest,
+): Promise<{ computer: string; installed: string[] }> {
   const { directory, unit } = request;
-  const { family, before, computer } = await context.step('check', async () => {
-    const family = await requireFamily(guest, JOINING);
-    if (unit.length > 0 && !family.takesUnit)
-      throw new VirtkeepError('invalid_field', {
-        field: 'organizational_unit',
-        reason: `cannot be chosen for guests of the family ${family.title}; leave it out`,
-      });
-    await requirePackages(guest, family, JOINING);
-    const current = await directoryOf(guest, family, JOINING);
-    if (current !== null)
-      throw operationFailed(guest, JOINING, `it is in the directory ${current}; leave that first`);
-    const before = await linuxName(guest);
-    const computer = requireComputerName('computer_name', request.computerName || before.split('.')[0]!);
+  const { family, before, computer, missing } = await context.step('check', () => looked(guest, request));
+  const { manager } = family;
+  const installed = await installPackages(context, {
+    ...{ guest, manager, missing, operation: JOINING, install: request.installPackages },
+  });
+  await context.step('find', async () => {
+    refuseJoined(guest, await directoryOf(guest, family, JOINING));
     await requireFound(guest, family, directory);
-    return { family, before, computer };
   });
   const isRenamed = request.computerName !== '' && before.split('.')[0] !== request.computerName;
   if (isRenamed) await context.step('rename', () => nameLinux(guest, renamed(before, computer)));
@@ -107,7 +108,31 @@ async function joinLinux(context: OperationContext, guest: Guest, request: JoinR
       await nameLinux(guest, before).catch(() => context.warn(`The guest keeps the name ${computer}.`));
     throw error;
   }
-  return computer;
+  return { computer, installed };
+}
+
+/** What is known of a guest before anything in it is changed. */
+async function looked(guest: Guest, { unit, computerName }: JoinRequest) {
+  const family = await requireFamily(guest, JOINING);
+  if (unit.length > 0 && !family.takesUnit)
+    throw new VirtkeepError('invalid_field', {
+      field: 'organizational_unit',
+      reason: `cannot be chosen for guests of the family ${family.title}; leave it out`,
+    });
+  const before = await linuxName(guest);
+  const computer = requireComputerName('computer_name', computerName || before.split('.')[0]!);
+  const missing = await missingPackages(guest, family.manager, family.packages);
+  if (missing.length > 0) {
+    // nothing is installed in one that is joined; what tells that may be missing itself
+    const told = await guest.run(family.current);
+    if (told.exitCode === 0) refuseJoined(guest, family.directoryIn(told));
+  }
+  return { family, before, computer, missing };
+}
+
+function refuseJoined(guest: Guest, current: string | null): void {
+  if (current !== null)
+    throw operationFailed(guest, JOINING, `it is in the directory ${current}; leave that first`);
 }
 
 /** A full name keeps its domain part. */
@@ -147,14 +172,14 @@ async function verifyJoined(
   request: JoinRequest,
   computer: string,
 ): Promise<void> {
-  const { directory, login, password, unit } = request;
+  const { directory, password, unit } = request;
   const current = await directoryOf(guest, family, JOINING);
   if (current?.toLowerCase() !== directory.toLowerCase())
     throw operationFailed(guest, JOINING, `it is not in ${directory} afterwards`);
-  const proof = await guest.run(family.proof(directory));
+  const proof = await guest.run(family.proof(request));
   if (proof.exitCode !== 0)
     throw operationFailed(guest, JOINING, `the directory does not take its account: ${failureText(proof)}`);
-  const shown = await guest.run(showComputer(directory, login, password, computer));
+  const shown = await guest.run(family.account(request, computer));
   if (shown.exitCode !== 0)
     throw operationFailed(
       guest,
@@ -164,69 +189,17 @@ async function verifyJoined(
   if (unit.length === 0) return;
   const place = placeIn(shown);
   if (place === undefined)
-    throw operationFailed(guest, JOINING, `adcli does not tell where the account ${computer} is`);
+    throw operationFailed(guest, JOINING, `the directory does not tell where the account ${computer} is`);
   if (!isBelow(place, unitText(unit)))
     throw operationFailed(guest, JOINING, `its account is ${place}, and not in ${unitText(unit)}`);
-}
-
-function showComputer(directory: string, login: string, password: string, computer: string) {
-  const args = [
-    'show-computer',
-    '--verbose',
-    `--domain=${directory}`,
-    `--login-user=${login}`,
-    '--stdin-password',
-    computer,
-  ];
-  return {
-    path: '/usr/bin/env',
-    args: ['LC_ALL=C', 'adcli', ...args],
-    input: `${password}\n`,
-    timeoutMs: 120_000,
-  };
-}
-
-/** The account's DN: among the attributes that `adcli show-computer` tells, or, with most versions, only in its messages. */
-export function placeIn({ exitCode, out, err }: ProgramResult): string | undefined {
-  if (exitCode !== 0) return undefined;
-  const found = /(?:^distinguishedName:|Found computer account for .+? at:)\s*(\S.*)$/m.exec(
-    `${out}\n${err}`,
-  );
-  return found?.[1]?.trim();
-}
-
-/** Directly in the unit; LDAP takes capitals and spaces after commas for the same. */
-export function isBelow(place: string, unit: string): boolean {
-  const plain = (text: string) => text.toLowerCase().replaceAll(/\s*,\s*/g, ',');
-  const cut = plain(place).search(/(?<!\\),/);
-  return cut >= 0 && plain(place).slice(cut + 1) === plain(unit);
-}
-
-const LOGIN_FAILED =
-  /Preauthentication failed|not found in Kerberos database|Couldn't authenticate|Invalid credentials|LOGON_FAILURE|incorrect password|wrong password|Password incorrect|credentials have been revoked|CLIENT_REVOKED|password has expired/i;
-const NOT_FOUND =
-  /No such realm|Couldn't (discover|find usable domain)|Cannot (contact any|find) KDC|Cannot resolve|DOMAIN_NOT_FOUND|No logon servers/i;
-
-/** What a failed join or leave means. */
-export function directoryFailure(
-  guest: Pick<Guest, 'name'>,
-  operation: string,
-  { directory, login, password }: { directory: string; login: string; password: string },
-  result: ProgramResult,
-): VirtkeepError {
-  const reason = failureText(result, password);
-  const said = `${result.out}\n${result.err}`;
-  if (LOGIN_FAILED.test(said)) return new VirtkeepError('directory_login_failed', { directory, login });
-  if (NOT_FOUND.test(said))
-    return new VirtkeepError('directory_not_found', { domain: guest.name, directory, reason });
-  return operationFailed(guest, operation, reason);
 }
 
 async function leaveLinux(context: OperationContext, guest: Guest, request: LeaveRequest): Promise<string> {
   const { login, password } = request;
   const { family, directory } = await context.step('check', async () => {
     const family = await requireFamily(guest, LEAVING);
-    await requirePackages(guest, family, LEAVING);
+    const missing = await missingPackages(guest, family.manager, family.leavePackages);
+    if (missing.length > 0) throw packagesMissing({ guest, missing, operation: LEAVING });
     const current = await directoryOf(guest, family, LEAVING);
     if (current === null) throw operationFailed(guest, LEAVING, 'it is in no directory');
     const directory = request.directory || current;
@@ -236,12 +209,13 @@ async function leaveLinux(context: OperationContext, guest: Guest, request: Leav
   });
   const computer = (await linuxName(guest)).split('.')[0]!;
   await context.step('leave', async () => {
-    const known = await guest.run(showComputer(directory, login, password, computer));
+    const who = { directory, login, password };
+    const known = family.loginCheck && (await guest.run(family.loginCheck(who, computer)));
     // a wrong password must not take the guest out while its account stays
-    if (known.exitCode !== 0 && LOGIN_FAILED.test(known.err + known.out))
+    if (known && known.exitCode !== 0 && LOGIN_FAILED.test(known.err + known.out))
       throw new VirtkeepError('directory_login_failed', { directory, login });
-    const result = await guest.run(family.leave({ directory, login, password }));
-    if (result.exitCode !== 0) throw directoryFailure(guest, LEAVING, { directory, login, password }, result);
+    const result = await guest.run(family.leave(who));
+    if (result.exitCode !== 0) throw directoryFailure(guest, LEAVING, who, result);
   });
   await context.step('verify', async () => {
     const left = await directoryOf(guest, family, LEAVING);
@@ -263,13 +237,13 @@ export async function provenAgain(
   context: OperationContext,
   guest: Guest,
   onWindows: boolean,
-  { directory }: JoinRequest,
+  request: JoinRequest,
   patienceMs = PROOF_PATIENCE_MS,
 ): Promise<string[]> {
   const deadline = Date.now() + patienceMs;
   return context.step('read back', async () => {
     for (;;) {
-      const reason = await refusedBecause(guest, onWindows, directory);
+      const reason = await refusedBecause(guest, onWindows, request);
       if (reason === null) return [];
       throwIfAborted(context.signal);
       if (Date.now() >= deadline) return [`After its restart: ${reason}`];
@@ -279,13 +253,17 @@ export async function provenAgain(
 }
 
 /** Why the directory does not take the guest; null when it does. */
-async function refusedBecause(guest: Guest, onWindows: boolean, directory: string): Promise<string | null> {
+async function refusedBecause(
+  guest: Guest,
+  onWindows: boolean,
+  request: JoinRequest,
+): Promise<string | null> {
   try {
     if (onWindows) {
-      await requireWindowsIn(guest, directory);
+      await requireWindowsIn(guest, request.directory);
       return null;
     }
-    const proof = await guest.run((await requireFamily(guest, JOINING)).proof(directory));
+    const proof = await guest.run((await requireFamily(guest, JOINING)).proof(request));
     return proof.exitCode === 0 ? null : failureText(proof);
   } catch (error) {
     return reasonOf(error);

@@ -1,7 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
-import { FAMILIES, familyOf, requireFamily, requirePackages, unitPath, unitText } from './families.ts';
+import { FAMILIES, familyOf, requireFamily, unitPath, unitText } from './families.ts';
 import { failureText, type Guest, type Program, type ProgramResult } from './guest.ts';
 import { requireUnit } from './names.ts';
+import { missingPackages } from './packages.ts';
 
 const answer = (out: string, exitCode = 0, err = ''): ProgramResult => ({ exitCode, out, err });
 const by = (id: string) => FAMILIES.find(family => family.id === id)!;
@@ -64,36 +65,44 @@ describe('packages', () => {
     expect(by('astra').packages).toEqual(['ssh', 'astra-ad-sssd-client']);
   });
 
+  const missing = (id: string, answered: ProgramResult) =>
+    missingPackages(
+      guestOf({}, () => answered),
+      by(id).manager,
+      by(id).packages,
+    );
+
   test('rpm names what is missing', async () => {
     const out =
       'adcli-0.9.2-1.el9.x86_64\nrealmd-0.17\npackage sssd is not installed\nkrb5-workstation-1\nkrb5-libs-1\noddjob-1\npackage oddjob-mkhomedir is not installed\nsamba-common-tools-4\n';
-    await expect(
-      requirePackages(
-        guestOf({}, () => answer(out, 2)),
-        by('redhat'),
-        'joining',
-      ),
-    ).rejects.toMatchObject({
-      msgKey: 'guest_packages_missing',
-      params: { missing: 'sssd, oddjob-mkhomedir' },
-    });
+    expect(await missing('redhat', answer(out, 2))).toEqual(['sssd', 'oddjob-mkhomedir']);
   });
 
   test('dpkg names those that are there; a removed one with its settings left is not', async () => {
     const out =
       'adcli installed\nrealmd config-files\nsssd-ad installed\nlibnss-sss installed\nlibpam-sss installed\npolicykit-1 installed\n';
-    const guest = guestOf({}, () => answer(out, 1, 'dpkg-query: no packages found matching sssd-tools'));
-    await expect(requirePackages(guest, by('debian'), 'joining')).rejects.toMatchObject({
-      params: { missing: 'realmd, sssd-tools' },
-    });
-    const all = by('astra')
-      .packages.map(name => `${name} installed`)
-      .join('\n');
-    await requirePackages(
-      guestOf({}, () => answer(all)),
-      by('astra'),
-      'joining',
-    );
+    const said = answer(out, 1, 'dpkg-query: no packages found matching sssd-tools');
+    expect(await missing('debian', said)).toEqual(['realmd', 'sssd-tools']);
+    const all = by('astra').packages.map(name => `${name} installed`);
+    expect(await missing('astra', answer(all.join('\n')))).toEqual([]);
+  });
+
+  test('leaving needs no more than joining, and the one that does it at least', () => {
+    for (const { packages, leavePackages } of FAMILIES)
+      expect(leavePackages.filter(name => !packages.includes(name))).toEqual([]);
+    expect(by('redhat').leavePackages).toEqual(['adcli', 'realmd']);
+    expect(by('astra').leavePackages).toEqual(['astra-ad-sssd-client']);
+  });
+
+  test('no program but those of its own list is needed to prove a join', () => {
+    for (const family of FAMILIES) {
+      const programs = [family.proof(wish), family.account(wish, 'WEB1'), family.loginCheck?.(wish, 'WEB1')];
+      const needsAdcli = programs.some(
+        program => program && /adcli/.test(line(program)) && !/command -v adcli/.test(line(program)),
+      );
+      expect([family.id, needsAdcli]).toEqual([family.id, family.packages.includes('adcli')]);
+      for (const program of programs) expect(program ? line(program) : '').not.toContain('S3cret!');
+    }
   });
 });
 

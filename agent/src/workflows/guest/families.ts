@@ -5,6 +5,14 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Guest, Program, ProgramResult } from './guest.ts';
 import type { Rdn } from './names.ts';
+import {
+  APT,
+  APT_RECOMMENDED,
+  APT_RPM,
+  DNF_OR_YUM,
+  english,
+  type PackageManager,
+} from './package-managers.ts';
 
 export type FamilyId = 'redhat' | 'debian' | 'alt' | 'astra';
 
@@ -31,9 +39,9 @@ export interface Family {
    * lets not even root do anything. `a|b`: one of them.
    */
   packages: readonly string[];
-  /** Lists installed packages among the given ones. */
-  packageQuery: (packages: readonly string[]) => Program;
-  missingPackages: (packages: readonly string[], answer: ProgramResult) => string[];
+  /** Of those, what leaving needs. */
+  leavePackages: readonly string[];
+  manager: PackageManager;
   /** The unit of the computer's account can be chosen. */
   takesUnit: boolean;
   /** Succeeds when the directory is found. */
@@ -46,17 +54,18 @@ export interface Family {
   alwaysTells: boolean;
   directoryIn: (answer: ProgramResult) => string | null;
   /** Succeeds when the directory knows the guest's own account. */
-  proof: (directory: string) => Program;
+  proof: (login: Pick<Login, 'directory' | 'login'>) => Program;
+  /** Shows the guest's account in the directory, and where it stands if the unit can be chosen; fails when there is none. */
+  account: (login: Login, computer: string) => Program;
+  /**
+   * Logs in to the directory and changes nothing, for a leave that would take the guest out although the login is refused.
+   * Null: leaving does that first.
+   */
+  loginCheck: ((login: Login, computer: string) => Program) | null;
 }
 
 /** Joining asks several servers and starts services; slow links and emulated guests take minutes. */
 const JOIN_TIMEOUT_MS = 600_000;
-const LOOK_TIMEOUT_MS = 120_000;
-
-/** Texts are read: no translations. */
-function english(path: string, ...args: string[]): Program {
-  return { path: '/usr/bin/env', args: ['LC_ALL=C', path, ...args], timeoutMs: LOOK_TIMEOUT_MS };
-}
 
 const withPassword = (program: Program, password: string): Program => ({
   ...program,
@@ -64,27 +73,20 @@ const withPassword = (program: Program, password: string): Program => ({
   timeoutMs: JOIN_TIMEOUT_MS,
 });
 
-const rpm = {
-  packageQuery: (packages: readonly string[]) => english('rpm', '-q', ...packages),
-  missingPackages: (packages: readonly string[], { out }: ProgramResult) =>
-    packages.filter(name => new RegExp(`^package ${escaped(name)} is not installed`, 'm').test(out)),
-};
-
-const dpkg = {
-  packageQuery: (packages: readonly string[]) => {
-    const names = packages.flatMap(entry => entry.split('|'));
-    return english('dpkg-query', '-W', '-f', `\${Package} \${db:Status-Status}\\n`, ...names);
-  },
-  missingPackages: (packages: readonly string[], { out }: ProgramResult) => {
-    const isInstalled = (name: string) => new RegExp(`^${escaped(name)} installed$`, 'm').test(out);
-    return packages
-      .filter(entry => !entry.split('|').some(isInstalled))
-      .map(entry => entry.replaceAll('|', ' or '));
-  },
-};
-
 /** The host name need not have the directory's name in it, so that is given. */
-const testJoin = (directory: string) => english('adcli', 'testjoin', `--domain=${directory}`);
+const testJoin = ({ directory }: { directory: string }) =>
+  english('adcli', 'testjoin', `--domain=${directory}`);
+
+const showComputer = ({ directory, login }: Login, computer: string): string[] => [
+  ...['show-computer', '--verbose', `--domain=${directory}`, `--login-user=${login}`, '--stdin-password'],
+  computer,
+];
+
+/** By its login, which the directory checks so. */
+const adcliAccount = (login: Login, computer: string): Program => ({
+  ...english('adcli', ...showComputer(login, computer)),
+  input: `${login.password}\n`,
+});
 
 function realmJoin({ login, computer, unit, directory }: Join): string[] {
   const place = unit.length > 0 ? [`--computer-ou=${unitText(unit)}`] : [];
@@ -108,6 +110,8 @@ const realmd = {
   alwaysTells: true,
   directoryIn: ({ out }: ProgramResult) => out.trim().split('\n')[0] || null,
   proof: testJoin,
+  account: adcliAccount,
+  loginCheck: adcliAccount,
 };
 
 /**
@@ -128,9 +132,14 @@ const debian = {
 /** `system-auth` of Alt takes the password as an argument only; it comes to the shell in secret. */
 const ALT_JOIN =
   'IFS= read -r p; d=$1 h=$2 w=$3 u=$4; shift 4; exec system-auth write ad "$d" "$h" "$w" "$u" "$p" "$@"';
-/** Alt leaves by itself; the account in the directory is deleted with the login. */
-const ALT_LEAVE =
-  'IFS= read -r p; printf "%s\\n" "$p" | adcli delete-computer --domain="$1" --login-user="$2" --stdin-password && exec system-auth write local';
+/**
+ * Alt leaves by itself, once the account in the directory is deleted by Samba, with which it joined; the directory checks the login
+ * for that. The password is read from standard input.
+ */
+const ALT_LEAVE = 'PASSWD_FD=0 net ads leave --user="$1" && exec system-auth write local';
+/** By the guest's own account. It succeeds when nothing is found, too. */
+const ALT_ACCOUNT = `a=$(net ads search -P "(sAMAccountName=$1\\$)" distinguishedName) || exit
+printf '%s\\n' "$a" | grep -i '^distinguishedName:' || { echo "the directory knows no $1" >&2; exit 1; }`;
 
 const alt = {
   takesUnit: true,
@@ -141,13 +150,30 @@ const alt = {
     const args = ['-c', ALT_JOIN, 'sh', directory, computer, workgroup, login, ...place];
     return withPassword(english('/bin/sh', ...args), password);
   },
-  leave: ({ directory, login, password }: Login) =>
-    withPassword(english('/bin/sh', '-c', ALT_LEAVE, 'sh', directory, login), password),
+  leave: ({ login, password }: Login) =>
+    withPassword(english('/bin/sh', '-c', ALT_LEAVE, 'sh', login), password),
   current: english('system-auth', 'status'),
   alwaysTells: false,
   directoryIn: ({ out }: ProgramResult) => /^ad\s+(\S+)/m.exec(out)?.[1] ?? null,
-  proof: testJoin,
+  proof: () => english('net', 'ads', 'testjoin'),
+  account: (_login: Login, computer: string) => english('/bin/sh', '-c', ALT_ACCOUNT, 'sh', computer),
+  loginCheck: null,
 };
+
+/**
+ * Astra's list does not name adcli, so that may be absent. sssd, which its join sets up, knows the directory's users only as long
+ * as the directory takes the guest's account; just started it knows none for a moment.
+ */
+const ASTRA_PROOF = `command -v adcli >/dev/null && exec adcli testjoin "--domain=$1"
+case $2 in *[@\\\\]*) u=$2 ;; *) u=$2@$1 ;; esac
+for i in 1 2 3 4 5 6 7 8 9 10; do getent passwd "$u" && exit; sleep 3; done
+echo "sssd does not find $u" >&2
+exit 1`;
+const ASTRA_ACCOUNT = 'command -v adcli >/dev/null || exit 0; exec adcli "$@"';
+const astraAccount = (login: Login, computer: string): Program => ({
+  ...english('/bin/sh', '-c', ASTRA_ACCOUNT, 'sh', ...showComputer(login, computer)),
+  input: `${login.password}\n`,
+});
 
 const astra = {
   takesUnit: false,
@@ -159,7 +185,10 @@ const astra = {
   current: english('astra-ad-sssd-client', '-i'),
   alwaysTells: false,
   directoryIn: ({ out }: ProgramResult) => /(?:domain|домен)\S*\s*[:=]\s*(\S+\.\S+)/i.exec(out)?.[1] ?? null,
-  proof: testJoin,
+  proof: ({ directory, login }: Pick<Login, 'directory' | 'login'>) =>
+    english('/bin/sh', '-c', ASTRA_PROOF, 'sh', directory, login),
+  account: astraAccount,
+  loginCheck: astraAccount,
 };
 
 export const FAMILIES: readonly Family[] = [
@@ -190,7 +219,8 @@ export const FAMILIES: readonly Family[] = [
       'oddjob-mkhomedir',
       'samba-common-tools',
     ],
-    ...rpm,
+    leavePackages: ['adcli', 'realmd'],
+    manager: DNF_OR_YUM,
     ...realmd,
   },
   {
@@ -198,7 +228,8 @@ export const FAMILIES: readonly Family[] = [
     title: 'Alt',
     osIds: ['altlinux', 'alt', 'simply', 'basealt'],
     packages: ['task-auth-ad-sssd'],
-    ...rpm,
+    leavePackages: [],
+    manager: APT_RPM,
     ...alt,
   },
   {
@@ -206,7 +237,8 @@ export const FAMILIES: readonly Family[] = [
     title: 'Astra',
     osIds: ['astra'],
     packages: ['ssh', 'astra-ad-sssd-client'],
-    ...dpkg,
+    leavePackages: ['astra-ad-sssd-client'],
+    manager: APT_RECOMMENDED,
     ...astra,
   },
   {
@@ -214,7 +246,8 @@ export const FAMILIES: readonly Family[] = [
     title: 'Debian',
     osIds: ['debian', 'ubuntu'],
     packages: ['adcli', 'realmd', 'sssd-ad', 'sssd-tools', 'libnss-sss', 'libpam-sss', 'polkitd|policykit-1'],
-    ...dpkg,
+    leavePackages: ['adcli', 'realmd', 'polkitd|policykit-1'],
+    manager: APT,
     ...debian,
   },
 ];
@@ -253,18 +286,6 @@ async function idLikeOf(guest: Guest): Promise<string> {
   }
 }
 
-/** @throws VirtkeepError guest_packages_missing, naming all that are missing */
-export async function requirePackages(guest: Guest, family: Family, operation: string): Promise<void> {
-  const { packages, packageQuery, missingPackages } = family;
-  const missing = missingPackages(packages, await guest.run(packageQuery(packages)));
-  if (missing.length === 0) return;
-  throw new VirtkeepError('guest_packages_missing', {
-    domain: guest.name,
-    operation,
-    missing: missing.join(', '),
-  });
-}
-
 /** The unit as LDAP writes it. */
 export function unitText(unit: readonly Rdn[]): string {
   return unit.map(({ type, value }) => `${type}=${value}`).join(',');
@@ -277,8 +298,4 @@ export function unitPath(unit: readonly Rdn[]): string {
     .map(({ value }) => value.replaceAll(/\\(?=[ #+,;<=>"\\])/g, '').replaceAll('/', '\\/'))
     .reverse()
     .join('/');
-}
-
-function escaped(name: string): string {
-  return name.replaceAll(/[.+*?^$()[\]{}|\\]/g, '\\$&');
 }

@@ -162,6 +162,10 @@ interface DirectoryOptions {
   restart: boolean;
 }
 
+interface JoinOptions extends DirectoryOptions {
+  install: boolean;
+}
+
 function addDirectory(vms: Command): void {
   vms
     .command('join-domain <vm> <domain>')
@@ -169,8 +173,9 @@ function addDirectory(vms: Command): void {
     .requiredOption('--login <login>', 'who may join computers')
     .option('--name <name>', 'new computer name')
     .option('--ou <dn>', 'full DN of the organizational unit')
+    .option('--no-install', 'do not install packages that the guest lacks')
     .option('--no-restart', 'do not restart the guest')
-    .action((vm: string, domainname: string, options: DirectoryOptions, command: Command) =>
+    .action((vm: string, domainname: string, options: JoinOptions, command: Command) =>
       operate(
         command,
         vm,
@@ -181,9 +186,11 @@ function addDirectory(vms: Command): void {
           password: await directoryPassword(),
           ...(options.name === undefined ? {} : { newname: options.name }),
           ...(options.ou === undefined ? {} : { oupath: options.ou }),
+          ...(options.install ? {} : { install_packages: false }),
           restart: options.restart,
         }),
-        result => `joined ${result.domain} as ${result.computer_name}${restarted(result)}`,
+        result =>
+          `joined ${result.domain} as ${result.computer_name}${restarted(result)}${installedText(result)}`,
       ),
     );
   vms
@@ -309,4 +316,8 @@ function addTools(vms: Command): void {
 
 function restarted({ restarted: done }: Json): string {
   return done ? ', restarted' : '';
+}
+
+function installedText({ installed }: Json): string {
+  return Array.isArray(installed) && installed.length > 0 ? `, installed ${installed.join(' ')}` : '';
 }

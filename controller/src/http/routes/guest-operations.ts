@@ -39,6 +39,12 @@ const JOIN = {
     Type.String({ minLength: 1, maxLength: 2048, description: 'full DN of the organizational unit' }),
   ),
   restart: Type.Optional(RestartFlag),
+  install_packages: Type.Optional(
+    Type.Boolean({
+      description:
+        'Linux: install the packages that joining needs and the guest lacks, by its own package manager. false: the call fails with guest_packages_missing, which names them. When absent they are installed where the package manager gets them from its sources, and are told as missing elsewhere.',
+    }),
+  ),
 };
 const LEAVE = {
   login: Login,

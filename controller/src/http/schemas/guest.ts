@@ -118,6 +118,12 @@ export const DirectoryJoinedSchema = record('DirectoryJoined', {
   computer_name: Type.String(),
   restarted: Restarted,
   warnings: Type.Array(Type.String()),
+  installed: Type.Optional(
+    Type.Array(Type.String(), {
+      description:
+        'packages that were installed in the guest for the join, or came in another version with them; absent from nodes of earlier versions',
+    }),
+  ),
 });
 
 export const DirectoryLeftSchema = record('DirectoryLeft', { domain: Type.String(), restarted: Restarted });

@@ -72,6 +72,11 @@ export interface JoinDirectoryRequest {
   /** Full DN of the organizational unit; empty: the directory's default. */
   organizationalUnit: string;
   restart: boolean;
+  /**
+   * Linux: install the packages that joining needs and the guest lacks. False: refuse with guest_packages_missing. Absent:
+   * install them where the guest's package manager gets them, else refuse.
+   */
+  installPackages?: boolean | undefined;
 }
 
 export interface LeaveDirectoryRequest {
@@ -843,6 +848,7 @@ function createBaseJoinDirectoryRequest(): JoinDirectoryRequest {
     computerName: "",
     organizationalUnit: "",
     restart: false,
+    installPackages: undefined,
   };
 }
 
@@ -871,6 +877,9 @@ export const JoinDirectoryRequest: MessageFns<JoinDirectoryRequest> = {
     }
     if (message.restart !== false) {
       writer.uint32(64).bool(message.restart);
+    }
+    if (message.installPackages !== undefined) {
+      writer.uint32(72).bool(message.installPackages);
     }
     return writer;
   },
@@ -952,6 +961,14 @@ export const JoinDirectoryRequest: MessageFns<JoinDirectoryRequest> = {
             message.restart = reader.bool();
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.installPackages = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -990,6 +1007,11 @@ export const JoinDirectoryRequest: MessageFns<JoinDirectoryRequest> = {
         ? globalThis.String(object.organizational_unit)
         : "",
       restart: isSet(object.restart) ? globalThis.Boolean(object.restart) : false,
+      installPackages: isSet(object.installPackages)
+        ? globalThis.Boolean(object.installPackages)
+        : isSet(object.install_packages)
+        ? globalThis.Boolean(object.install_packages)
+        : undefined,
     };
   },
 
@@ -1019,6 +1041,9 @@ export const JoinDirectoryRequest: MessageFns<JoinDirectoryRequest> = {
     if (message.restart !== false) {
       obj.restart = message.restart;
     }
+    if (message.installPackages !== undefined) {
+      obj.installPackages = message.installPackages;
+    }
     return obj;
   },
 
@@ -1035,6 +1060,7 @@ export const JoinDirectoryRequest: MessageFns<JoinDirectoryRequest> = {
     message.computerName = object.computerName ?? "";
     message.organizationalUnit = object.organizationalUnit ?? "";
     message.restart = object.restart ?? false;
+    message.installPackages = object.installPackages ?? undefined;
     return message;
   },
 };
@@ -2211,7 +2237,7 @@ export const GuestServiceDefinition = {
       responseStream: false,
       options: {},
     },
-    /** Starts an operation. Result: {"domain","computer_name","restarted":bool,"warnings":[…]}. */
+    /** Starts an operation. Result: {"domain","computer_name","restarted":bool,"warnings":[…],"installed":[…]}. */
     joinDirectory: {
       name: "JoinDirectory",
       requestType: JoinDirectoryRequest as typeof JoinDirectoryRequest,
@@ -2321,7 +2347,7 @@ export interface GuestServiceImplementation<CallContextExt = {}> {
   getInfo(request: GetGuestInfoRequest, context: CallContext & CallContextExt): Promise<DeepPartial<GuestInfo>>;
   /** Starts an operation. Result: {"hostname","method":"agent|offline","restarted":bool}. */
   setHostname(request: SetHostnameRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
-  /** Starts an operation. Result: {"domain","computer_name","restarted":bool,"warnings":[…]}. */
+  /** Starts an operation. Result: {"domain","computer_name","restarted":bool,"warnings":[…],"installed":[…]}. */
   joinDirectory(request: JoinDirectoryRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** Starts an operation. Result: {"domain","restarted":bool}. */
   leaveDirectory(
@@ -2369,7 +2395,7 @@ export interface GuestServiceClient<CallOptionsExt = {}> {
   getInfo(request: DeepPartial<GetGuestInfoRequest>, options?: CallOptions & CallOptionsExt): Promise<GuestInfo>;
   /** Starts an operation. Result: {"hostname","method":"agent|offline","restarted":bool}. */
   setHostname(request: DeepPartial<SetHostnameRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
-  /** Starts an operation. Result: {"domain","computer_name","restarted":bool,"warnings":[…]}. */
+  /** Starts an operation. Result: {"domain","computer_name","restarted":bool,"warnings":[…],"installed":[…]}. */
   joinDirectory(request: DeepPartial<JoinDirectoryRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** Starts an operation. Result: {"domain","restarted":bool}. */
   leaveDirectory(

@@ -1,0 +1,75 @@
+/** A guest that joins a directory, and packages that are installed in it first: they stay, and that is told. */
+import { expect } from '@jest/globals';
+import { joinDirectory } from '../../../agent/src/workflows/guest/directory.ts';
+import type { Guest, Program } from '../../../agent/src/workflows/guest/guest.ts';
+import { RunOfAgent } from '../run-of-agent.ts';
+import type { BuildStory } from '../undo-model.ts';
+import { silent } from '../world.ts';
+import { isUndone, makeVm } from './vm.ts';
+
+const REQUEST = {
+  ...{
+    directory: 'lab.test',
+    login: 'admin',
+    password: 'secret',
+    computerName: '',
+    unit: [],
+    restart: false,
+  },
+};
+const NEEDED = ['adcli', 'realmd', 'sssd-ad', 'sssd-tools', 'libnss-sss', 'libpam-sss', 'polkitd'];
+
+/** A Debian with some of the packages. */
+function scriptedGuest(installed: Set<string>): Guest {
+  let joined = '';
+  const answer = ({ args }: Program): string => {
+    const line = args.join(' ');
+    if (line.includes('dpkg-query')) {
+      const version = line.includes('Version') ? ' 1' : '';
+      return [...installed].map(name => `${name}${version} installed\n`).join('');
+    }
+    if (line.includes('apt-cache')) return 'polkitd:\n  Installed: (none)\n  Candidate: 1\n';
+    if (/ install (?!--download)/.test(line))
+      for (const name of line.split(' install ')[1]!.split(' ')) installed.add(name);
+    if (line.includes('realm join')) joined = REQUEST.directory;
+    if (line.includes('realm list')) return joined;
+    return line.includes('uname') ? 'web\n' : `${REQUEST.directory}\n`;
+  };
+  return {
+    name: 'vm',
+    osInfo: async () => ({ id: 'debian' }),
+    command: async () => ({}),
+    sshKeys: async () => [],
+    run: async program => {
+      await RunOfAgent.reach('guest-exec.before');
+      const out = answer(program);
+      await RunOfAgent.reach('guest-exec.after');
+      return { exitCode: 0, out, err: '' };
+    },
+  };
+}
+
+export const join: BuildStory = async (world, random) => {
+  const { machine } = await makeVm(world, { running: true, agent: true });
+  const installed = new Set(NEEDED.filter(() => random(2) === 1));
+  const before = installed.size;
+  const files = world.files();
+  const operations = {
+    libvirt: () => world.scripted.libvirt,
+    log: silent,
+    changed: async () => {},
+    openGuest: () => scriptedGuest(installed),
+  };
+  return {
+    kind: 'join_directory',
+    points: 20,
+    workflow: () => joinDirectory(operations as never, { ...REQUEST, domainId: machine.uuid }),
+    undone: effect => isUndone(world, effect),
+    async safe() {},
+    async settled(committed) {
+      expect([machine.live !== null, world.files()]).toEqual([true, files]);
+      if (!committed && installed.size > before) expect(world.warnings.join()).toMatch(/in the guest of vm/);
+      if (committed) expect(world.warnings).toEqual([]);
+    },
+  };
+};
