@@ -327,7 +327,8 @@ async function tryOne(seed: number): Promise<string> {
       flatten: random(4) === 0,
     });
     const file = { pool: POOL, path: 'a', filename: 'a' };
-    const plan = await checkRestore(dependencies, request, [POOL], file, backup, () => {}, signal);
+    const source = { pools: [POOL], file, backup };
+    const plan = await checkRestore(dependencies, request, source, { claim: () => {}, signal });
     for (const [rootName, text] of xmlsOf(plan, mutatedXml(here(LIVE_XML), random)))
       expectOwn(plan, rootName, text);
     return 'restored';

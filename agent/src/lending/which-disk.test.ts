@@ -28,7 +28,8 @@ describe('whichDisk', () => {
     ['c1', 'c', 'c', 'c1', true],
     ['t1', 'c', 'c', 'c1', true],
     ['c2', 'c', 'c', 'c2', true],
-  ])('%s with thin clone "%s" is %s of %s', (id, thinClone, owner, found, thin) => {
+  ])('%s with thin clone "%s" is %s of %s', (...row) => {
+    const [id, thinClone, owner, found, thin] = row;
     const chosen = whichDisk(all, ask(id, thinClone));
     expect([chosen.owner.id, chosen.disk.id, chosen.thinClone]).toEqual([owner, found, thin]);
     expect(chosen.warnings).toEqual([]);

@@ -4,8 +4,7 @@ import { buildChain, presentBranch, type SavedState } from './chain.ts';
 const state = (
   name: string,
   parent: string | null,
-  frozen: string,
-  overlay: string,
+  [frozen, overlay]: [string, string],
   createdUnix: number,
 ): SavedState => ({
   name,
@@ -30,7 +29,7 @@ const files = (...paths: string[]) => [
 
 describe('the chain of a VM', () => {
   test('tells which state froze and which made each layer', () => {
-    const states = [state('s2', 's1', '/b', '/c', 20), state('s1', null, '/a', '/b', 10)];
+    const states = [state('s2', 's1', ['/b', '/c'], 20), state('s1', null, ['/a', '/b'], 10)];
     const chain = buildChain('vm', files('/c', '/b', '/a'), states);
     expect(chain.states.map(({ name }) => name)).toEqual(['s1', 's2']);
     expect(chain.disks[0]!.layers).toMatchObject([
@@ -42,11 +41,11 @@ describe('the chain of a VM', () => {
 
   test('after a revert, the states of the branch that was left are told apart', () => {
     const [s1, s2, s3] = [
-      { ...state('s1', null, '/a', '/d', 1), current: true },
-      state('s2', 's1', '/b', '/c', 2),
-      state('s3', 's2', '/c', '/e', 3),
+      { ...state('s1', null, ['/a', '/d'], 1), current: true },
+      state('s2', 's1', ['/b', '/c'], 2),
+      state('s3', 's2', ['/c', '/e'], 3),
     ];
-    const inside = { ...state('inside', 's3', '/e', '/e', 4), overlays: {} };
+    const inside = { ...state('inside', 's3', ['/e', '/e'], 4), overlays: {} };
     expect(presentBranch([s1, s2, s3, inside])).toEqual({ present: [s1], left: ['s2', 's3', 'inside'] });
     const early = { ...inside, name: 'early', parent: 's1' };
     expect(presentBranch([s1, early]).left).toEqual([]);
@@ -60,10 +59,14 @@ describe('the chain of a VM', () => {
   test.each([
     [
       'branches',
-      [state('s1', null, '/a', '/b', 1), state('s2', 's1', '/b', '/c', 2), state('s3', 's1', '/b', '/d', 3)],
+      [
+        state('s1', null, ['/a', '/b'], 1),
+        state('s2', 's1', ['/b', '/c'], 2),
+        state('s3', 's1', ['/b', '/d'], 3),
+      ],
     ],
-    ['keeps', [state('s1', null, '/elsewhere', '/b', 1)]],
-    ['interrupted', [{ ...state('s1', null, '/a', '/b', 1), deleting: true }]],
+    ['keeps', [state('s1', null, ['/elsewhere', '/b'], 1)]],
+    ['interrupted', [{ ...state('s1', null, ['/a', '/b'], 1), deleting: true }]],
   ])('refuses a chain it cannot carry: %s', (_name, states) => {
     expect(() => buildChain('vm', files('/d', '/c', '/b', '/a'), states)).toThrow(
       expect.objectContaining({ msgKey: 'snapshot_chain_unsupported' }),

@@ -57,8 +57,7 @@ async function find(
   const { used, unsure, unread } = inDefinitions ? await usesByDomains(libvirt, pools, signal) : NOTHING;
   return mapLimited(things, WIDTH, async thing => {
     throwIfAborted(signal);
-    const use =
-      (await useOf(dependencies, libvirt, thing, used, pools)) ?? claimed(dependencies.claims, thing);
+    const use = (await useOf(dependencies, thing, used, pools)) ?? claimed(dependencies.claims, thing);
     if (use !== null || thing.kind !== 'device') return use;
     const reason = unread ?? (mayBeBlockDevice(thing.key) ? unsure : undefined);
     return reason === undefined ? null : { unsure: reason };
@@ -67,7 +66,6 @@ async function find(
 
 async function useOf(
   dependencies: FindUsesDependencies,
-  libvirt: Libvirt,
   thing: Thing,
   used: ReadonlyMap<string, LocalUse>,
   pools: readonly PoolRecord[],
@@ -77,7 +75,7 @@ async function useOf(
     const path = pathInPool(thing, pools);
     return used.get(path) ?? used.get(await realpath(path).catch(() => path));
   }
-  return (await domainHere(libvirt, thing.id)) ?? clone(dependencies, thing.id);
+  return (await domainHere(dependencies.libvirt(), thing.id)) ?? clone(dependencies, thing.id);
 }
 
 function pathInPool(

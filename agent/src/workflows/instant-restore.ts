@@ -78,11 +78,8 @@ async function start(
       const checked = await checkRestore(
         dependencies,
         request,
-        pools,
-        file,
-        backup,
-        end => claims.push(end),
-        context.signal,
+        { pools, file, backup },
+        { claim: end => claims.push(end), signal: context.signal },
       );
       const found = await instantDisks(backup, file, checked, context.signal);
       await allowReading(context, libvirt, file.path, file.filename);
@@ -106,9 +103,10 @@ async function start(
       return { whole: complete, resume: await patchMemory(context, complete, memory) };
     });
     const onArchive = (xml: string) => withArchiveChain(xml, file.path, disks);
-    const domain = await context.step('define', () =>
-      defineRestored(dependencies, context, whole, memory, onArchive(restoredDefinition(whole).xml)),
-    );
+    const domain = await context.step('define', () => {
+      const xml = onArchive(restoredDefinition(whole).xml);
+      return defineRestored(dependencies, context, whole, { memory, xml });
+    });
     const resumed = await context.step('start', async () => {
       const onBytes = resume && { ...resume, xml: onArchive(resume.xml) };
       return startRestored(dependencies, context, domain, { resume: onBytes, startOn: true });

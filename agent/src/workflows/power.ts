@@ -94,7 +94,7 @@ export function setPower(dependencies: PowerDependencies, request: PowerRequest)
     try {
       const name = await context.step('check', () => check(domain, request));
       const method = await context.step('act', () =>
-        act(dependencies.libvirt(), domain, name, request, context),
+        act(dependencies.libvirt(), { domain, name }, request, context),
       );
       const state = STATE_WORDS[ruleOf(request.action).to];
       if (method === 'acpi')
@@ -121,8 +121,7 @@ async function check(domain: Domain, { action, force }: PowerRequest): Promise<s
 
 async function act(
   libvirt: Libvirt,
-  domain: Domain,
-  name: string,
+  { domain, name }: { domain: Domain; name: string },
   { action, force, timeoutMs }: PowerRequest,
   { signal, progress }: OperationContext,
 ): Promise<Method | undefined> {

@@ -58,17 +58,22 @@ async function run(
   try {
     admit(dependencies, request, context, backup);
     const checked = await context.step('check', () =>
-      checkRestore(dependencies, request, pools, file, backup, end => claims.push(end), context.signal),
+      checkRestore(
+        dependencies,
+        request,
+        { pools, file, backup },
+        { claim: end => claims.push(end), signal: context.signal },
+      ),
     );
     for (const warning of checked.warnings) context.warn(warning);
     const shape = request.flatten ? 'flat' : 'chain';
     const extracted = await context.step('extract', () => extractFiles(context, backup, checked, shape));
     const { memory } = extracted;
     const { plan, resume } = await context.step('join', () =>
-      join(dependencies, context, backup, checked, extracted),
+      join(dependencies, context, { backup, checked }, extracted),
     );
     const domain = await context.step('define', () =>
-      defineRestored(dependencies, context, plan, memory, restoredDefinition(plan).xml),
+      defineRestored(dependencies, context, plan, { memory, xml: restoredDefinition(plan).xml }),
     );
     const resumed = await context.step('start', () =>
       startRestored(dependencies, context, domain, { resume, startOn: request.startOn }),
@@ -96,8 +101,7 @@ export function admit(
 async function join(
   dependencies: WorkflowDependencies,
   context: OperationContext,
-  backup: OpenedBackup,
-  checked: RestorePlan,
+  { backup, checked }: { backup: OpenedBackup; checked: RestorePlan },
   { memory, passing }: Extracted,
 ): Promise<{ plan: RestorePlan; resume: ResumeMemory | null }> {
   await joinLayers(context, backup.archive.path, checked, passing);

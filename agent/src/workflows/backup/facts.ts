@@ -120,7 +120,13 @@ export async function readFacts(
   }
   const chains = await withTimes(
     content,
-    chainsOf(config, content, files, split, states, template, await detachedFiles(files, states)),
+    chainsOf(config, content, {
+      files,
+      split,
+      template,
+      states,
+      detached: await detachedFiles(files, states),
+    }),
   );
   return {
     domain,
@@ -291,14 +297,19 @@ async function detachedFiles(
   return found;
 }
 
+interface FoundLayers {
+  files: Map<string, ChainFile[]>;
+  /** Those of the VM itself, and those of its template. */
+  split: Map<string, ReturnType<typeof splitOwn>>;
+  template: Template | null;
+  states: SavedState[];
+  detached: ReadonlySet<string>;
+}
+
 function chainsOf(
   config: DomainConfig,
   content: ContentPlan,
-  files: Map<string, ChainFile[]>,
-  split: Map<string, ReturnType<typeof splitOwn>>,
-  states: SavedState[],
-  template: Template | null,
-  detached: ReadonlySet<string>,
+  { files, split, template, states, detached }: FoundLayers,
 ): Map<string, OwnChain> {
   const targets = content.disks.map(disk => disk.config.targetDev);
   const wanted = targets.map(targetDev => ({ targetDev, files: files.get(targetDev)! }));

@@ -71,7 +71,7 @@ describe('after its restart', () => {
     }) as unknown as Guest;
   const unreachable = { exitCode: 3, out: '', err: "adcli: couldn't find a domain controller" };
   const proven = (guest: Guest, patienceMs: number) =>
-    provenAgain(context, guest, false, { ...request, unit: [], restart: true }, patienceMs);
+    provenAgain(context, guest, { ...request, unit: [], restart: true, onWindows: false }, patienceMs);
 
   test('a guest is asked until its network is up', async () => {
     const silent = new VirtkeepError('guest_agent_silent', { domain: 'vm' });

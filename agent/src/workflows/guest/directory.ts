@@ -57,7 +57,7 @@ export function joinDirectory(operations: GuestOperations, request: JoinRequest)
         request.restart &&
         (await context.step('restart', () => restartGuest(context, guest, onWindows ? 'windows' : 'linux')));
       const warnings: string[] = [];
-      if (restarted) warnings.push(...(await provenAgain(context, guest, onWindows, request)));
+      if (restarted) warnings.push(...(await provenAgain(context, guest, { ...request, onWindows })));
       if (onWindows && !request.restart) warnings.push('The guest is in the directory when it is restarted.');
       for (const warning of warnings) context.warn(warning);
       context.commit({ domain: request.directory, computer_name: computer, restarted, warnings, installed });
@@ -236,8 +236,7 @@ const PROOF_RETRY_MS = 2_000;
 export async function provenAgain(
   context: OperationContext,
   guest: Guest,
-  onWindows: boolean,
-  request: JoinRequest,
+  { onWindows, ...request }: JoinRequest & { onWindows: boolean },
   patienceMs = PROOF_PATIENCE_MS,
 ): Promise<string[]> {
   const deadline = Date.now() + patienceMs;

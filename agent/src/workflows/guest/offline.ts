@@ -69,14 +69,14 @@ export async function changeOffline(
   const state = await context.step('prepare', () => makeOverlays(operations, context, target, directory));
   const { overlays } = state;
   const result = await context.step('change', () =>
-    change(imagesOf(operations, context, target.name, overlays, directory)),
+    change(imagesOf(operations, context, target.name, { overlays, directory })),
   );
   const merge = await context.step('apply', async () => {
     // what the programs wrote must outlast a power cut before the domain is told to use it
     for (const { path } of overlays) await syncFile(path);
     // from the commit on the guest may have written to them, so none is removed that was not merged
     const merged = context.effects.begin(state, 'success');
-    await switchTo(operations, target, overlays, marks, context.signal);
+    await switchTo(operations, target, { overlays, marks }, context.signal);
     context.commit(result);
     return merged;
   });
@@ -127,8 +127,7 @@ async function spareDirectory(
 async function switchTo(
   { libvirt }: GuestOperations,
   { domain, name, disks, action }: OfflineTarget,
-  overlays: readonly Overlay[],
-  marks: SourceMark[],
+  { overlays, marks }: { overlays: readonly Overlay[]; marks: SourceMark[] },
   signal: AbortSignal,
 ): Promise<void> {
   const refused = () =>
@@ -185,8 +184,7 @@ function imagesOf(
   { forceTcg, log }: GuestOperations,
   { signal }: OperationContext,
   domain: string,
-  overlays: readonly Overlay[],
-  directory: string,
+  { overlays, directory }: { overlays: readonly Overlay[]; directory: string },
 ): OfflineImages {
   const images = overlays.flatMap(({ path }) => ['--format=qcow2', '-a', path]);
   const paths = overlays.map(({ path }) => path);

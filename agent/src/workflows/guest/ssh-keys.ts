@@ -114,7 +114,8 @@ async function changeRunning(guest: Guest, change: KeyChange, user: string, keys
     await guest.command(`guest-ssh-${change}-authorized-keys`, { username: user, keys: lines });
   } catch (error) {
     if (!isWithoutCommand(error)) throw ownFailure(guest, OPERATIONS[change], error);
-    await asUser(guest, OPERATIONS[change], user, SCRIPTS[change], `${lines.join('\n')}\n`);
+    const script = { user, script: SCRIPTS[change], input: `${lines.join('\n')}\n` };
+    await asUser(guest, OPERATIONS[change], script);
   }
 }
 
@@ -146,9 +147,7 @@ const SCRIPTS = {
 function asUser(
   guest: Guest,
   operation: string,
-  user: string,
-  script: string,
-  input: string,
+  { user, script, input }: { user: string; script: string; input: string },
 ): Promise<string> {
   const args = ['-l', user, '-s', '/bin/sh', '-c', script];
   return mustRun(guest, operation, { path: 'runuser', args, input });

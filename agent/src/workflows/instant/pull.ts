@@ -65,7 +65,7 @@ export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullO
     try {
       if (failures > MAX_FAILURES) throw stuck(step);
       log.info('pulling the data of an instant restore', { domainId: pull.domainId, step });
-      await act(libvirt, domain!, pull, step, signal);
+      await act({ libvirt, domain: domain! }, pull, step, signal);
     } catch (error) {
       throwIfAborted(signal);
       // the VM may have been started or switched off between looking and acting: look again, a few times
@@ -182,16 +182,14 @@ async function look(libvirt: Libvirt, pull: InstantPull): Promise<{ domain: Doma
   const running = await domain.isActive();
   const live = running ? parseDomain(await domain.xml()).disks : [];
   const config = (await domain.isPersistent()) ? parseDomain(await domain.xml(DomainXml.INACTIVE)).disks : [];
-  const disks = await Promise.all(pull.disks.map(disk => viewOf(domain, running, live, pull, disk)));
+  const disks = await Promise.all(pull.disks.map(disk => viewOf({ domain, running, live }, pull, disk)));
   const targets = new Set(pull.disks.map(disk => disk.targetDev));
   const chainDefined = config.some(disk => targets.has(disk.targetDev) && disk.backingChain !== undefined);
   return { domain, view: { domain: running ? 'running' : 'off', disks, chainDefined } };
 }
 
 async function viewOf(
-  domain: Domain,
-  running: boolean,
-  live: DiskConfig[],
+  { domain, running, live }: { domain: Domain; running: boolean; live: DiskConfig[] },
   pull: InstantPull,
   { targetDev, overlayPath }: InstantDisk,
 ): Promise<PullView['disks'][number]> {
@@ -213,8 +211,7 @@ async function viewOf(
 }
 
 async function act(
-  libvirt: Libvirt,
-  domain: Domain,
+  { libvirt, domain }: { libvirt: Libvirt; domain: Domain },
   pull: InstantPull,
   step: PullStep,
   signal: AbortSignal,

@@ -40,20 +40,20 @@ export async function unplug(
 ): Promise<boolean> {
   const before = await readParty(libvirt(), domainId);
   if (!before) return true;
-  await take(before.domain, before.config, isMeant, Affect.CONFIG, log);
-  await take(before.domain, before.live, isMeant, Affect.LIVE, log);
+  const { domain, config, live } = before;
+  await take(domain, config?.disks.filter(isMeant), Affect.CONFIG, log);
+  await take(domain, live?.disks.filter(isMeant), Affect.LIVE, log);
   const after = await readParty(libvirt(), domainId);
   return !after || !(after.live ?? after.config)!.disks.some(isMeant);
 }
 
 async function take(
   domain: Domain,
-  form: DomainConfig | undefined,
-  isMeant: (disk: DomainConfig['disks'][number]) => boolean,
+  disks: DomainConfig['disks'] | undefined,
   flag: number,
   log: Logger,
 ): Promise<void> {
-  for (const disk of form?.disks.filter(isMeant) ?? []) {
+  for (const disk of disks ?? []) {
     const { path = '', format = 'raw', type, targetDev } = disk;
     const xml = lentDiskXml({
       diskId: lentDiskIdOf(disk.alias) ?? '',

@@ -35,16 +35,21 @@ export interface RestorePlan extends DefinitionInput {
   warnings: string[];
 }
 
+/** What is restored, and where it may go. */
+export interface RestoreSource {
+  pools: PoolRecord[];
+  file: FoundFile;
+  backup: OpenedBackup;
+}
+
 /** @throws VirtkeepError the refusals of spec 2.3, template_missing, template_mismatch, template_not_startable */
 export async function checkRestore(
   dependencies: WorkflowDependencies,
   request: StartRestoreRequest,
-  pools: PoolRecord[],
-  file: FoundFile,
-  backup: OpenedBackup,
-  claims: ClaimScope,
-  signal: AbortSignal,
+  { pools, file, backup }: RestoreSource,
+  scope: ClaimScope,
 ): Promise<RestorePlan> {
+  const { signal } = scope;
   const { manifest, state } = backup;
   const libvirt = dependencies.libvirt();
   const { trust } = dependencies.judge(backup.archive);
@@ -54,7 +59,7 @@ export async function checkRestore(
     throw new VirtkeepError('template_not_startable', { domain: config.name });
   const identity = await chooseIdentity(libvirt, request, config, dependencies.nodeName);
   const claimant = { domainId: identity.uuid, domainName: identity.name };
-  if (request.keepIdentity) await refuseElsewhere(dependencies, claimant, claims, signal);
+  if (request.keepIdentity) await refuseElsewhere(dependencies, claimant, scope);
   // a thin clone's template must be here as the clone knew it
   const template = await matchTemplate(dependencies, manifest, signal);
   requireMatch(manifest, trust === 'own' ? template : provenOnly(manifest, template), file.filename);
@@ -85,7 +90,7 @@ export async function checkRestore(
   await refusePathsThatLeaveTheirPool(placement);
   const { keepIdentity, luns } = request;
   const question = { config, keepIdentity, named: luns, claimant, trust };
-  const devices = await attachableDevices(dependencies, pools, question, claims, signal);
+  const devices = await attachableDevices(dependencies, pools, question, scope);
   const missing = [...devices.warnings, ...missingDevices(config, manifest, devices)];
   const unchecked = template.faults.map(({ text }) => text);
   const warnings = [...leftOut, ...unchecked, ...placement.warnings, ...saved.warnings, ...missing];
@@ -195,13 +200,12 @@ async function refusePathsThatLeaveTheirPool(placement: Placement): Promise<void
 
 /** The same VM on another node, or being restored there at this moment. One that was not heard is left to the controller. */
 async function refuseElsewhere(
-  { otherNodes, claims: ofNode }: WorkflowDependencies,
+  { otherNodes, claims }: WorkflowDependencies,
   claimant: Claimant,
-  claims: ClaimScope,
-  signal: AbortSignal,
+  { claim, signal }: ClaimScope,
 ): Promise<void> {
   const vm: Thing = { kind: 'domain', id: claimant.domainId };
-  claims(ofNode.make([vm], claimant));
+  claim(claims.make([vm], claimant));
   const [answer] = await otherNodes.whoUses([vm], signal);
   if (answer?.kind !== 'used' || answer.by.domainId !== claimant.domainId) return;
   throw new VirtkeepError('identity_in_use', { domain: answer.by.domainName, node: answer.by.nodeName });

@@ -21,6 +21,7 @@ test.each<[string, DeviceFacts, boolean, boolean, object]>([
     true,
     { attach: true, warning: expect.stringContaining('n2') },
   ],
-])('a LUN %s', (_what, facts, asked, keepIdentity, verdict) => {
+])('a LUN %s', (...row) => {
+  const [, facts, asked, keepIdentity, verdict] = row;
   expect(judgeDevice(facts, asked, keepIdentity)).toMatchObject(verdict);
 });

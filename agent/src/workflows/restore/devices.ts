@@ -14,8 +14,12 @@ import type { PoolRecord } from '../../pools/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type DevicesHere, deviceNamesOf, devicesHere, mayName } from './devices-here.ts';
 
-/** Takes what ends a claim, for when the VM is defined, or is not to be. */
-export type ClaimScope = (end: () => void) => void;
+/** For how long something is claimed and looked at. */
+export interface ClaimScope {
+  /** Takes what ends a claim, for when the VM is defined, or is not to be. */
+  claim(end: () => void): void;
+  signal: AbortSignal;
+}
 
 export interface DeviceQuestion {
   config: DomainConfig;
@@ -71,8 +75,7 @@ export async function attachableDevices(
   dependencies: Pick<WorkflowDependencies, 'libvirt' | 'otherNodes' | 'claims' | 'nodeName'>,
   pools: readonly PoolRecord[],
   question: DeviceQuestion,
-  claims: ClaimScope,
-  signal: AbortSignal,
+  { claim, signal }: ClaimScope,
 ): Promise<AttachableDevices> {
   const { config, named, keepIdentity, claimant, trust } = question;
   const candidates = config.disks.filter(isForeign);
@@ -104,7 +107,7 @@ export async function attachableDevices(
     } else found.reasons.set(target, verdict.reason);
 
     async function factsOf(): Promise<DeviceFacts> {
-      claims(dependencies.claims.make(things, claimant));
+      claim(dependencies.claims.make(things, claimant));
       const usedBy = things.map(thing => here.used.get(keyOf(thing)) ?? claimedHere(thing)).find(Boolean);
       const answers = await dependencies.otherNodes.whoUses(things, signal);
       const unsure = { ...unreadHere(here, things), ...heard(answers) };

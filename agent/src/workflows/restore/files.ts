@@ -291,7 +291,8 @@ export async function writeFirmwareState(
 ): Promise<string | null> {
   const { signal } = context;
   const { archive, state } = backup;
-  for (const saved of states) await writeKeptFirmware(context, dependencies, backup, identity.uuid, saved);
+  for (const saved of states)
+    await writeKeptFirmware(context, dependencies, backup, { domainId: identity.uuid, saved });
   return makeFirmware(context, dependencies, identity, {
     tpm: state.tpm && (await archive.readMember(state.tpm.member, signal, MAX_TPM_STATE_BYTES)),
     nvram: state.nvram && (await archive.readMember(state.nvram.member, signal, MAX_NVRAM_BYTES)),
@@ -339,9 +340,9 @@ async function writeKeptFirmware(
   context: OperationContext,
   dependencies: WorkflowDependencies,
   { archive, manifest }: OpenedBackup,
-  domainId: string,
-  { record, xml }: RestoredState,
+  { domainId, saved }: { domainId: string; saved: RestoredState },
 ): Promise<void> {
+  const { record, xml } = saved;
   const own = manifest.states.find(({ name }) => name === record.name);
   const [nvram, tpm] = [record.nvram ?? own?.nvram, record.tpm ?? own?.tpm];
   if (!nvram && !tpm) return;

@@ -17,8 +17,7 @@ export async function defineRestored(
   dependencies: WorkflowDependencies,
   context: OperationContext,
   plan: RestorePlan,
-  memory: ExtractedMemory,
-  xml: string,
+  { memory, xml }: { memory: ExtractedMemory; xml: string },
 ): Promise<Domain> {
   const changed = await changedSource(plan.baseMarks);
   if (changed !== undefined)
