@@ -74,7 +74,7 @@ function connect(
   target = { id: agent.id, name: 'n1', address: agent.address },
   times = TIMES,
 ): NodeLink {
-  link = new NodeLink(target, async () => tls, observer, createLogger('test', 'error'), times);
+  link = new NodeLink(target, { tls: async () => tls, observer, log: createLogger('test', 'error'), times });
   link.start();
   return link;
 }

@@ -192,13 +192,13 @@ describe('renewal of certificates', () => {
       },
     } as unknown as AgentClients;
     const links = { connected: () => [{ nodeId: agent.id, clients, peer }] } as unknown as NodeLinks;
-    const renewer = new CertificateRenewer(
-      rest.ca,
+    const renewer = new CertificateRenewer({
+      ca: rest.ca,
       register,
       links,
       inventory,
-      createLogger('test', 'error'),
-    );
+      log: createLogger('test', 'error'),
+    });
     expect(await renewer.round()).toEqual([agent.id]);
     const installed = new X509Certificate(agent.installedPem);
     expect(installed.subjectAltName).toContain(nodeUrn(agent.id));

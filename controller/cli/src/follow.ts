@@ -108,13 +108,18 @@ function endError(task: Task): CliError {
   return new CliError(`${task.verbose_name}: ${text || 'failed'}`, exitCode);
 }
 
+interface ActionOptions {
+  /** Nothing is told of its progress. */
+  quiet?: boolean | undefined;
+  query?: Record<string, number>;
+}
+
 /** Starts a long action and follows it to its end. @throws as `follow`. */
 export async function runAction(
   client: Client,
   path: string,
   body: Json,
-  quiet = false,
-  query: Record<string, number> = {},
+  { quiet = false, query = {} }: ActionOptions = {},
 ): Promise<Task> {
   const started = await client.post<Started>(path, body, { ...query, async: 1 });
   return follow(client, started._task.id, quiet);

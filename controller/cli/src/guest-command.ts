@@ -1,13 +1,18 @@
 import type { Client, Json } from './client.ts';
 
+/** The guest of a VM. */
+export interface GuestOf {
+  client: Client;
+  vmId: string;
+}
+
 /**
  * Runs a command of a guest's agent.
  * @param timeout seconds, 1–600; 60 when absent
  * @throws CliError
  */
 export async function guestCommand<T>(
-  client: Client,
-  vmId: string,
+  { client, vmId }: GuestOf,
   command: string,
   fargs: Json,
   timeout?: number,

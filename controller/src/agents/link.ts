@@ -51,6 +51,13 @@ const MAX_QUESTIONS = 32;
 
 export const LINK_TIMES: LinkTimes = { firstRetryMs: 500, maxRetryMs: 15_000, connectTimeoutMs: 30_000 };
 
+export interface NodeLinkDeps {
+  tls: () => Promise<AgentTls>;
+  observer: LinkObserver;
+  log: Logger;
+  times?: LinkTimes | undefined;
+}
+
 export class NodeLink {
   readonly target: AgentTarget;
   readonly #tls: () => Promise<AgentTls>;
@@ -68,13 +75,7 @@ export class NodeLink {
   /** Why the connection is ended though the node stays; undefined: the end of it is nobody's loss. */
   #endedBecause: string | undefined;
 
-  constructor(
-    target: AgentTarget,
-    tls: () => Promise<AgentTls>,
-    observer: LinkObserver,
-    log: Logger,
-    times: LinkTimes = LINK_TIMES,
-  ) {
+  constructor(target: AgentTarget, { tls, observer, log, times = LINK_TIMES }: NodeLinkDeps) {
     this.target = target;
     this.#tls = tls;
     this.#observer = observer;

@@ -44,7 +44,12 @@ export class NodeLinks {
   async #replace(target: AgentTarget, lostBecause: string): Promise<void> {
     if (this.#isStopped) return;
     const former = this.#links.get(target.id);
-    const link = new NodeLink(target, this.#tls, this.#observer, this.#log, this.#times);
+    const link = new NodeLink(target, {
+      tls: this.#tls,
+      observer: this.#observer,
+      log: this.#log,
+      times: this.#times,
+    });
     this.#links.set(target.id, link);
     const ended = former?.stop(lostBecause);
     link.start(ended);

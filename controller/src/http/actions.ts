@@ -40,7 +40,8 @@ export async function runTask(
     services.config.sync_wait_s * 1000,
     AbortSignal.any([hungUp.signal, services.draining]),
   );
-  return answerEnd(services, request, reply, ended, action);
+  if (ended.row.status === 'IN_PROGRESS') return accepted(services, request, reply, ended);
+  return answerEnd(services, ended, action);
 }
 
 async function startOnce(
@@ -56,13 +57,7 @@ async function startOnce(
   return task;
 }
 
-async function answerEnd(
-  services: Services,
-  request: FastifyRequest,
-  reply: FastifyReply,
-  task: TaskState,
-  action: LongAction,
-): Promise<unknown> {
+async function answerEnd(services: Services, task: TaskState, action: LongAction): Promise<unknown> {
   switch (task.row.status) {
     case 'SUCCESS':
     case 'PARTIAL':
@@ -71,10 +66,8 @@ async function answerEnd(
       throw taskFailure(services, task);
     case 'CANCELED':
       throw new VirtkeepError('canceled');
-    case 'LOST':
-      throw new VirtkeepError('outcome_unknown', { node: task.row.node_id ?? '' });
     default:
-      return accepted(services, request, reply, task);
+      throw new VirtkeepError('outcome_unknown', { node: task.row.node_id ?? '' });
   }
 }
 

@@ -91,17 +91,23 @@ export function pageAnswer(
   };
 }
 
+interface Rendering<T> {
+  /** Makes the answered form of a record; called for the page's records only. */
+  render?: (record: T) => object;
+  /** What `name` looks into. */
+  nameOf?: (record: T) => string;
+}
+
+const verboseNameOf = (record: object): string => String(fieldOf(record, 'verbose_name'));
+
 /**
  * The answer of a list that is in memory: name filter, order, page.
- * @param render makes the answered form of a record; called for the page's records only.
- * @param nameOf what `name` looks into.
  */
 export function listFromArray<T extends object>(
   request: FastifyRequest,
   page: Page,
   records: readonly T[],
-  render: (record: T) => object = record => record,
-  nameOf: (record: T) => string = record => String(fieldOf(record, 'verbose_name')),
+  { render = record => record, nameOf = verboseNameOf }: Rendering<T> = {},
 ): ListAnswer {
   const part = page.name?.toLowerCase();
   const matching = records.filter(

@@ -42,15 +42,15 @@ export class EventStreams {
     };
     reply.raw.writeHead(200, headers as Record<string, string>);
     const lastId = request.headers['last-event-id'];
-    this.#serve(request, reply, viewer, typeof lastId === 'string' ? lastId : undefined, leave);
+    const reader = { viewer, lastId: typeof lastId === 'string' ? lastId : undefined };
+    this.#serve(request, reply, reader, leave);
   }
 
   /** @param leave frees the place, once or more often */
   #serve(
     request: FastifyRequest,
     reply: FastifyReply,
-    viewer: Principal,
-    lastId: string | undefined,
+    { viewer, lastId }: { viewer: Principal; lastId: string | undefined },
     leave: () => void,
   ): void {
     const { changes, draining } = this.#services;

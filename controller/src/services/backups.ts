@@ -48,31 +48,21 @@ export interface RestoreOptions {
   allow_foreign?: boolean;
 }
 
-export class BackupService {
-  readonly #inventory: Inventory;
-  readonly #catalogue: Catalogue;
-  readonly #pools: PoolService;
-  readonly #library: LibraryService;
-  readonly #nodeTasks: NodeTasks;
-  readonly #extensions: ExtensionChooser;
-  readonly #removedArchives: RemovedArchives;
+export interface BackupServiceDeps {
+  inventory: Inventory;
+  catalogue: Catalogue;
+  pools: PoolService;
+  library: LibraryService;
+  nodeTasks: NodeTasks;
+  extensions: ExtensionChooser;
+  removedArchives: RemovedArchives;
+}
 
-  constructor(
-    inventory: Inventory,
-    catalogue: Catalogue,
-    pools: PoolService,
-    library: LibraryService,
-    nodeTasks: NodeTasks,
-    extensions: ExtensionChooser,
-    removedArchives: RemovedArchives,
-  ) {
-    this.#inventory = inventory;
-    this.#catalogue = catalogue;
-    this.#pools = pools;
-    this.#library = library;
-    this.#nodeTasks = nodeTasks;
-    this.#extensions = extensions;
-    this.#removedArchives = removedArchives;
+export class BackupService {
+  readonly #deps: BackupServiceDeps;
+
+  constructor(deps: BackupServiceDeps) {
+    this.#deps = deps;
   }
 
   /**
@@ -82,13 +72,13 @@ export class BackupService {
    * `ExtensionChooser.choose`, and what the node answers.
    */
   async backup(options: BackupOptions, user: Actor, taskId: string): Promise<TaskState> {
-    const { domain, nodeId } = this.#inventory.oneDomain(options.domain);
+    const { domain, nodeId } = this.#deps.inventory.oneDomain(options.domain);
     const excluded = options.exclude_vdisks ?? [];
     const unknown = excluded.find(id => !domain.disks.some(disk => disk.id === id));
     if (unknown !== undefined)
       throw new VirtkeepError('vdisk_not_found', { id: unknown, field: 'exclude_vdisks' });
-    const extension = await this.#extensions.choose(options, domain, nodeId);
-    this.#nodeTasks.assertReady(nodeId);
+    const extension = await this.#deps.extensions.choose(options, domain, nodeId);
+    this.#deps.nodeTasks.assertReady(nodeId);
     const { file } = extension;
     const poolId = this.#poolOf(extension, nodeId);
     const fileId = newId();
@@ -110,10 +100,10 @@ export class BackupService {
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
       holdStates: options.hold_states ?? false,
-      removedArchives: await this.#removedArchives.of(domain),
+      removedArchives: await this.#deps.removedArchives.of(domain),
     };
     const made = file?.id ?? fileId;
-    return this.#nodeTasks.start({
+    return this.#deps.nodeTasks.start({
       taskId,
       name: 'domain_backup',
       verboseName: file ? `Extend ${file.filename} of ${domain.name}` : `Back up ${domain.name}`,
@@ -140,13 +130,13 @@ export class BackupService {
     },
   ): Promise<void> {
     if (made.file) {
-      return this.#catalogue.begin(made.file.id, 'UPDATING', {
+      return this.#deps.catalogue.begin(made.file.id, 'UPDATING', {
         operation: made.taskId,
         description: options.description ?? null,
         protected: options.protected ?? null,
       });
     }
-    return this.#catalogue.creating({
+    return this.#deps.catalogue.creating({
       id: made.fileId,
       operation: made.taskId,
       poolId: made.poolId,
@@ -160,18 +150,18 @@ export class BackupService {
   /** Where a new archive goes; also one that is made because the chosen one could not be extended after all. */
   #poolOf({ file, fallback, datapool }: Extension, nodeId: string): string {
     if (file && !fallback) return file.pool_id;
-    const base = this.#inventory.basePool(nodeId);
-    if (file && datapool === undefined && (base === null || !this.#pools.isWritable(base, nodeId)))
+    const base = this.#deps.inventory.basePool(nodeId);
+    if (file && datapool === undefined && (base === null || !this.#deps.pools.isWritable(base, nodeId)))
       return file.pool_id;
     const poolId = datapool ?? this.#basePool(nodeId);
-    this.#pools.writable(poolId, nodeId, 'datapool');
+    this.#deps.pools.writable(poolId, nodeId, 'datapool');
     return poolId;
   }
 
   #basePool(nodeId: string): string {
-    const poolId = this.#inventory.basePool(nodeId);
+    const poolId = this.#deps.inventory.basePool(nodeId);
     if (poolId !== null) return poolId;
-    const node = this.#inventory.node(nodeId).row.verbose_name;
+    const node = this.#deps.inventory.node(nodeId).row.verbose_name;
     const reason = `is required, because the node ${node} has no base data pool`;
     throw new VirtkeepError('invalid_field', { field: 'datapool', reason });
   }
@@ -182,12 +172,12 @@ export class BackupService {
    * identity_in_use, instant_restore_unsupported, invalid_field, and what the node answers.
    */
   async restore(options: RestoreOptions, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#library.published(options.file);
+    const row = await this.#deps.library.published(options.file);
     assertArchive(row, 'restore');
     checkInstant(options, row);
-    this.#inventory.node(options.node);
-    this.#nodeTasks.assertReady(options.node);
-    this.#pools.onNode(row.pool_id, options.node, 'node');
+    this.#deps.inventory.node(options.node);
+    this.#deps.nodeTasks.assertReady(options.node);
+    this.#deps.pools.onNode(row.pool_id, options.node, 'node');
     this.#checkTarget(options.datapool, row.pool_id, options.node);
     const domainId = options.keep_identity ? this.#oldIdentity(row.domain_id, row.filename) : newId();
     const request = {
@@ -205,7 +195,7 @@ export class BackupService {
       luns: options.luns ?? [],
       allowForeign: options.allow_foreign ?? false,
     };
-    return this.#nodeTasks.start({
+    return this.#deps.nodeTasks.start({
       taskId,
       name: 'domain_restore',
       verboseName: `Restore ${options.verbose_name ?? row.domain_name ?? row.filename}`,
@@ -215,7 +205,7 @@ export class BackupService {
         { id: domainId, class: 'domain' },
         { id: row.id, class: 'file' },
       ],
-      prepare: () => this.#catalogue.read(row.id),
+      prepare: () => this.#deps.catalogue.read(row.id),
       send: (clients, operationId, signal) => clients.restores.start({ operationId, ...request }, { signal }),
     });
   }
@@ -225,16 +215,16 @@ export class BackupService {
    * pool to be chosen, since it may be fallen back on.
    */
   #checkTarget(poolId: string | undefined, backupPoolId: string, nodeId: string): void {
-    this.#pools.writable(poolId ?? backupPoolId, nodeId, 'datapool');
+    this.#deps.pools.writable(poolId ?? backupPoolId, nodeId, 'datapool');
   }
 
   /** The original's uuid, when no node has it; one on a node that is away counts as there. */
   #oldIdentity(domainId: string | null, filename: string): string {
     if (domainId === null)
       throw new VirtkeepError('archive_unsupported', { path: filename, reason: 'it names no original VM' });
-    const present = this.#inventory.domains.get(domainId);
+    const present = this.#deps.inventory.domains.get(domainId);
     if (!present) return domainId;
-    const node = this.#inventory.nodes.get(present.nodeId)?.row.verbose_name ?? present.nodeId;
+    const node = this.#deps.inventory.nodes.get(present.nodeId)?.row.verbose_name ?? present.nodeId;
     throw new VirtkeepError('identity_in_use', {
       domain: present.domain.name,
       node,

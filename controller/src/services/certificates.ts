@@ -8,33 +8,27 @@ import type { Inventory } from './inventory.ts';
 
 const CALL_TIMEOUT_MS = 60_000;
 
+export interface CertificateRenewerDeps {
+  ca: CertificateAuthority;
+  register: CertificateRegister;
+  links: NodeLinks;
+  inventory: Inventory;
+  log: Logger;
+}
+
 export class CertificateRenewer {
-  readonly #ca: CertificateAuthority;
-  readonly #register: CertificateRegister;
-  readonly #links: NodeLinks;
-  readonly #inventory: Inventory;
-  readonly #log: Logger;
+  readonly #deps: CertificateRenewerDeps;
   /** A node shows its new certificate with its next connection only; until then we know of it here. */
   readonly #renewed = new Set<string>();
 
-  constructor(
-    ca: CertificateAuthority,
-    register: CertificateRegister,
-    links: NodeLinks,
-    inventory: Inventory,
-    log: Logger,
-  ) {
-    this.#ca = ca;
-    this.#register = register;
-    this.#links = links;
-    this.#inventory = inventory;
-    this.#log = log;
+  constructor(deps: CertificateRenewerDeps) {
+    this.#deps = deps;
   }
 
   /** Renews what is due; a node that fails is tried again at the next round. @returns the nodes renewed. */
   async round(now = Date.now()): Promise<string[]> {
     const renewed: string[] = [];
-    for (const { nodeId, clients, peer } of this.#links.connected()) {
+    for (const { nodeId, clients, peer } of this.#deps.links.connected()) {
       if (!peer || !isDue(peer, now)) {
         this.#renewed.delete(nodeId);
         continue;
@@ -44,7 +38,7 @@ export class CertificateRenewer {
         await this.renew(nodeId, clients);
         renewed.push(nodeId);
       } catch (error) {
-        this.#log.error('certificate of the node not renewed', { node: nodeId, error });
+        this.#deps.log.error('certificate of the node not renewed', { node: nodeId, error });
       }
     }
     return renewed;
@@ -54,16 +48,16 @@ export class CertificateRenewer {
   async renew(nodeId: string, clients: AgentClients): Promise<void> {
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const { csrPem } = await clients.node.renewCertificate({}, { signal });
-    const certificatePem = await signNodeRequest(this.#ca, csrPem, nodeId);
-    await this.#register.issued(nodeId, certificatePem);
+    const certificatePem = await signNodeRequest(this.#deps.ca, csrPem, nodeId);
+    await this.#deps.register.issued(nodeId, certificatePem);
     await clients.node.installCertificate({ certificatePem }, { signal });
-    await this.#inventory.updateNode(
+    await this.#deps.inventory.updateNode(
       nodeId,
       { certificate_fingerprint: fingerprintOf(certificatePem) },
       false,
     );
     this.#renewed.add(nodeId);
-    this.#log.info('certificate of the node renewed', { node: nodeId });
+    this.#deps.log.info('certificate of the node renewed', { node: nodeId });
   }
 }
 

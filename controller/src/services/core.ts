@@ -36,7 +36,13 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
     users,
     passwords,
     tasks: new TaskService(db, changes, events),
-    tokens: new TokenService(db, users, signer, passwords, config.auth.token_lifetime_s * 1000),
+    tokens: new TokenService({
+      db,
+      users,
+      signer,
+      passwords,
+      lifetimeMs: config.auth.token_lifetime_s * 1000,
+    }),
     audit: new AuditService(db, config.keep),
     idempotency: new IdempotencyService(
       db,

@@ -140,8 +140,7 @@ export class DomainService {
   /** @throws domain_not_found, node_unreachable, node_in_service, and what the node answers. */
   async power(
     id: string,
-    action: PowerActionName,
-    force: boolean,
+    { action, force }: { action: PowerActionName; force: boolean },
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {

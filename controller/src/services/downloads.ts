@@ -26,43 +26,37 @@ export interface Part {
   length: number;
 }
 
-export class DownloadService {
-  readonly #library: LibraryService;
-  readonly #links: NodeLinks;
-  readonly #pools: PoolService;
-  readonly #catalogue: Catalogue;
-  readonly #places: Shares;
+export interface DownloadServiceDeps {
+  library: LibraryService;
+  links: NodeLinks;
+  pools: PoolService;
+  catalogue: Catalogue;
+  /** Each holds a connection, a file on its node, and for a member of a compressed archive some work there. */
+  places: Shares;
+}
 
-  /** @param places each holds a connection, a file on its node, and for a member of a compressed archive some work there */
-  constructor(
-    library: LibraryService,
-    links: NodeLinks,
-    pools: PoolService,
-    catalogue: Catalogue,
-    places: Shares,
-  ) {
-    this.#places = places;
-    this.#catalogue = catalogue;
-    this.#library = library;
-    this.#links = links;
-    this.#pools = pools;
+export class DownloadService {
+  readonly #deps: DownloadServiceDeps;
+
+  constructor(deps: DownloadServiceDeps) {
+    this.#deps = deps;
   }
 
   /** @throws file_not_found, file_busy, file_not_backup (a member of anything but an archive), pool_not_active, node_unreachable. */
   async find(id: string, member: string): Promise<Download> {
-    const row = await this.#library.published(id);
+    const row = await this.#deps.library.published(id);
     if (member !== '') assertArchive(row, 'download');
-    return { row, member, nodeId: this.#pools.nodeFor(row.pool_id) };
+    return { row, member, nodeId: this.#deps.pools.nodeFor(row.pool_id) };
   }
 
   /** Counts a download. @returns what ends it. @throws too_many_requests above the bounds. */
   enter(userId: string): () => void {
-    return this.#places.take(userId);
+    return this.#deps.places.take(userId);
   }
 
   /** Nothing changes or removes the file from now on. @returns what ends it. @throws file_not_found, file_busy. */
   hold({ row }: Download): Promise<() => void> {
-    return this.#catalogue.download(row.id);
+    return this.#deps.catalogue.download(row.id);
   }
 
   /** Changes whenever the bytes do. */
@@ -99,7 +93,7 @@ export class DownloadService {
       offset: BigInt(part.offset),
       length: BigInt(part.length),
     };
-    const chunks = this.#links
+    const chunks = this.#deps.links
       .clients(nodeId)
       .backups.download(request, { signal: AbortSignal.any([signal, late.signal]) })
       [Symbol.asyncIterator]();

@@ -100,7 +100,7 @@ export async function redeemEnrolment(
   const certificatePem = await signNodeRequest(ca, request.csr_pem, request.node_id);
   if (!(await useUp(db, tokenHash, request.node_id))) throw new VirtkeepError('enrolment_token_invalid');
   return {
-    row: nodeRow(present, request.node_id, name, address, enrolment, certificatePem),
+    row: nodeRow(present, enrolment, { id: request.node_id, name, address, certificatePem }),
     certificatePem,
   };
 }
@@ -118,11 +118,8 @@ function findNode(db: Database, id: string): Promise<NodeRow | undefined> {
 
 function nodeRow(
   present: NodeRow | undefined,
-  id: string,
-  name: string,
-  address: string,
   enrolment: NodeEnrolmentRow,
-  certificatePem: string,
+  { id, name, address, certificatePem }: Record<'id' | 'name' | 'address' | 'certificatePem', string>,
 ): NodeRow {
   const now = new Date().toISOString();
   const fresh = { service_mode: 0, base_datapool: null, inventory_json: '{}', operation_sequence: 0 };

@@ -144,9 +144,13 @@ export class GuestOperationService {
   }
 
   changeSshKeys(
-    change: 'add' | 'remove',
     id: string,
-    { ssh_user, ssh_key, allow_network_layers = false }: SshKeysRequest,
+    {
+      change,
+      ssh_user,
+      ssh_key,
+      allow_network_layers = false,
+    }: SshKeysRequest & { change: 'add' | 'remove' },
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {

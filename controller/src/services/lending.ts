@@ -31,28 +31,22 @@ import type { OwnedDisk, VdiskService } from './vdisks.ts';
 
 const REFRESH_TIMEOUT_MS = 10_000;
 
-export class LendingService {
-  readonly #inventory: Inventory;
-  readonly #links: NodeLinks;
-  readonly #nodeTasks: NodeTasks;
-  readonly #tasks: TaskService;
-  readonly #lendable: LendableDisks;
-  readonly #keeper: LendingKeeper;
+export interface LendingServiceDeps {
+  inventory: Inventory;
+  links: NodeLinks;
+  nodeTasks: NodeTasks;
+  tasks: TaskService;
+  vdisks: VdiskService;
+  keeper: LendingKeeper;
+}
 
-  constructor(
-    inventory: Inventory,
-    links: NodeLinks,
-    nodeTasks: NodeTasks,
-    tasks: TaskService,
-    vdisks: VdiskService,
-    keeper: LendingKeeper,
-  ) {
-    this.#inventory = inventory;
-    this.#links = links;
-    this.#nodeTasks = nodeTasks;
-    this.#tasks = tasks;
-    this.#lendable = new LendableDisks(inventory, vdisks);
-    this.#keeper = keeper;
+export class LendingService {
+  readonly #deps: LendingServiceDeps;
+  readonly #lendable: LendableDisks;
+
+  constructor(deps: LendingServiceDeps) {
+    this.#deps = deps;
+    this.#lendable = new LendableDisks(deps.inventory, deps.vdisks);
   }
 
   /**
@@ -66,10 +60,10 @@ export class LendingService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const borrower = this.#inventory.oneDomain(borrowerId);
+    const borrower = this.#deps.inventory.oneDomain(borrowerId);
     const owner = this.#lendable.ownerOf(lent);
     // a template's disks never change, wherever else it is defined
-    if (!owner.entry.domain.template) this.#inventory.oneDomain(owner.entry.domain.id);
+    if (!owner.entry.domain.template) this.#deps.inventory.oneDomain(owner.entry.domain.id);
     const thinCloneId = lent.thin_clone ?? '';
     const { vdisk: diskId, allowNetworkLayers } = lent;
     const request = { domainId: borrowerId, diskId, thinCloneId, allowNetworkLayers };
@@ -82,7 +76,7 @@ export class LendingService {
       entities: entitiesOf(borrowerId, lent.vdisk, owner.entry.domain.id),
     };
     if (owner.entry.nodeId !== borrower.nodeId) return this.#attachFromAfar(action, request, owner, borrower);
-    return this.#nodeTasks.start({
+    return this.#deps.nodeTasks.start({
       ...action,
       send: (clients, operationId, signal) => clients.disks.attach({ operationId, ...request }, { signal }),
     });
@@ -96,14 +90,14 @@ export class LendingService {
   ): Promise<TaskState> {
     const ownerNode = owner.entry.nodeId;
     this.#lendable.assertReachable(owner, borrower.nodeId);
-    this.#nodeTasks.assertReady(ownerNode);
+    this.#deps.nodeTasks.assertReady(ownerNode);
     let source: DiskSource | undefined;
-    return this.#nodeTasks.begin({
+    return this.#deps.nodeTasks.begin({
       ...action,
       prepare: async () => {
         const { domainId: borrowerId, ...disk } = request;
         const loan = { ...disk, borrowerId, borrowerNodeId: borrower.nodeId };
-        const clients = this.#links.clients(ownerNode);
+        const clients = this.#deps.links.clients(ownerNode);
         const lent = await runOperation(clients, partId(action.taskId, 'lend'), (operationId, signal) =>
           clients.disks.lend({ operationId, ...loan }, { signal }),
         );
@@ -120,12 +114,12 @@ export class LendingService {
    * @throws domain_not_found, node_unreachable, node_in_service, and what the borrower's node answers.
    */
   async detach(borrowerId: string, lent: LentDisk, user: Actor, taskId: string): Promise<TaskState> {
-    const known = this.#inventory.domains.get(borrowerId);
+    const known = this.#deps.inventory.domains.get(borrowerId);
     if (known === undefined) return this.#endStrayLoan(borrowerId, lent, user, taskId);
     const { domain, nodeId } = known;
     const { diskId, thinCloneId, ownerId } = this.#lendable.attachedAs(known, lent);
-    const owner = this.#inventory.domains.get(ownerId)?.domain.name ?? 'another VM';
-    return this.#nodeTasks.start({
+    const owner = this.#deps.inventory.domains.get(ownerId)?.domain.name ?? 'another VM';
+    return this.#deps.nodeTasks.start({
       taskId,
       name: DETACH_TASK,
       verboseName: `Detach a disk of ${owner} from ${domain.name}`,
@@ -144,11 +138,11 @@ export class LendingService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const found = this.#keeper.loanOf(borrowerId, vdisk);
-    if (found === undefined || this.#inventory.nodes.has(found.loan.borrowerNodeId))
+    const found = this.#deps.keeper.loanOf(borrowerId, vdisk);
+    if (found === undefined || this.#deps.inventory.nodes.has(found.loan.borrowerNodeId))
       throw new VirtkeepError('domain_not_found', { id: borrowerId });
     const { domain, nodeId } = found.owner;
-    return this.#nodeTasks.start({
+    return this.#deps.nodeTasks.start({
       taskId,
       name: DETACH_TASK,
       verboseName: `Take a disk of ${domain.name} back`,
@@ -163,26 +157,26 @@ export class LendingService {
   /** The task's record once the disk is attached. */
   async attached(operation: Operation, result: unknown): Promise<AttachedRecord> {
     const told = result as AttachResult;
-    const task = await this.#tasks.find(operation.id);
+    const task = await this.#deps.tasks.find(operation.id);
     await this.#refresh([told.owner_id, ...(task?.entities ?? []).map(entity => entity.id)]);
     const warnings = told.warnings ?? operation.warnings;
-    return attachedRecord({ ...told, warnings }, this.#inventory.domains.get(told.owner_id)?.domain);
+    return attachedRecord({ ...told, warnings }, this.#deps.inventory.domains.get(told.owner_id)?.domain);
   }
 
   /** The task's record once the disk is detached. */
   async detached(result: unknown): Promise<DetachedRecord> {
     const { vdisk, owner_id, domain_id } = result as DetachResult;
     await this.#refresh([domain_id, owner_id]);
-    return detachedRecord(vdisk, domain_id, this.#inventory.domains.get(owner_id)?.domain);
+    return detachedRecord(vdisk, domain_id, this.#deps.inventory.domains.get(owner_id)?.domain);
   }
 
   /** The record of a detaching that was no more than the end of a loan. */
   async returned(operation: Operation): Promise<DetachedRecord | undefined> {
-    const task = await this.#tasks.find(operation.id);
+    const task = await this.#deps.tasks.find(operation.id);
     const [borrower, vdisk, owner] = task?.entities.map(entity => entity.id) ?? [];
     if (!borrower || !vdisk || !owner) return undefined;
     await this.#refresh([owner]);
-    return detachedRecord(vdisk, borrower, this.#inventory.domains.get(owner)?.domain);
+    return detachedRecord(vdisk, borrower, this.#deps.inventory.domains.get(owner)?.domain);
   }
 
   /**
@@ -194,12 +188,12 @@ export class LendingService {
     if (name === DETACH_TASK && outcome.status === 'SUCCESS') {
       // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
       const [borrowerId = ''] = task.entities.map(entity => entity.id);
-      const found = this.#keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
+      const found = this.#deps.keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
       if (found && found.owner.nodeId !== nodeId) return this.#giveBack(task, found, outcome);
     }
     if (name === ATTACH_TASK && outcome.status !== 'SUCCESS') {
       const [borrowerId = '', , ownerId = ''] = task.entities.map(entity => entity.id);
-      const ownerNode = this.#inventory.domains.get(ownerId)?.nodeId;
+      const ownerNode = this.#deps.inventory.domains.get(ownerId)?.nodeId;
       if (ownerNode !== undefined && ownerNode !== nodeId)
         return this.#undo(task, borrowerId, ownerId, outcome);
     }
@@ -208,12 +202,12 @@ export class LendingService {
 
   async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskOutcome): Promise<TaskOutcome> {
     const { owner, loan } = found;
-    const message = await this.#keeper.giveBack(found, partId(task.row.id, 'return')).then(
+    const message = await this.#deps.keeper.giveBack(found, partId(task.row.id, 'return')).then(
       () => undefined,
       (error: unknown) =>
         `The disk is detached. The node of ${owner.domain.name} is asked again later to end the loan: ${reasonOf(error)}`,
     );
-    const now = this.#inventory.domains.get(owner.domain.id)?.domain;
+    const now = this.#deps.inventory.domains.get(owner.domain.id)?.domain;
     const result = detachedRecord(loan.diskId, loan.borrowerId, now);
     return { ...outcome, result, ...(message === undefined ? {} : { message }) } as TaskOutcome;
   }
@@ -225,7 +219,7 @@ export class LendingService {
     outcome: TaskOutcome,
   ): Promise<TaskOutcome> {
     await this.#refresh([borrowerId, ownerId]);
-    await this.#keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
+    await this.#deps.keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
     return outcome;
   }
 
@@ -235,14 +229,14 @@ export class LendingService {
    */
   async #refresh(ids: readonly string[]): Promise<void> {
     for (const id of new Set(ids)) {
-      const nodeId = this.#inventory.domains.get(id)?.nodeId;
-      if (nodeId === undefined || !this.#links.isConnected(nodeId)) continue;
+      const nodeId = this.#deps.inventory.domains.get(id)?.nodeId;
+      if (nodeId === undefined || !this.#deps.links.isConnected(nodeId)) continue;
       const signal = AbortSignal.timeout(REFRESH_TIMEOUT_MS);
-      const domain = await this.#links
+      const domain = await this.#deps.links
         .clients(nodeId)
         .domains.get({ id }, { signal })
         .catch(() => undefined);
-      if (domain) await this.#inventory.domainChanged(nodeId, domain);
+      if (domain) await this.#deps.inventory.domainChanged(nodeId, domain);
     }
   }
 }

@@ -23,46 +23,50 @@ const REREAD_TIMEOUT_MS = 10_000;
 const ELSEWHERE_TIMEOUT_MS = 60_000;
 const ASKED_AT_ONCE = 8;
 
-export class LibraryService {
-  readonly #catalogue: Catalogue;
-  readonly #inventory: Inventory;
-  readonly #links: NodeLinks;
-  readonly #nodeTasks: NodeTasks;
-  readonly #pools: PoolService;
+export interface LibraryServiceDeps {
+  catalogue: Catalogue;
+  inventory: Inventory;
+  links: NodeLinks;
+  nodeTasks: NodeTasks;
+  pools: PoolService;
+}
 
-  constructor(
-    catalogue: Catalogue,
-    inventory: Inventory,
-    links: NodeLinks,
-    nodeTasks: NodeTasks,
-    pools: PoolService,
-  ) {
-    this.#catalogue = catalogue;
-    this.#inventory = inventory;
-    this.#links = links;
-    this.#nodeTasks = nodeTasks;
-    this.#pools = pools;
+export interface RecompressOptions {
+  /** Else it is unpacked. */
+  compress: boolean;
+  datapool?: string;
+  /** Of zstd, 1 to 9. */
+  level?: number;
+  sign?: boolean;
+  keep_source?: boolean;
+}
+
+export class LibraryService {
+  readonly #deps: LibraryServiceDeps;
+
+  constructor(deps: LibraryServiceDeps) {
+    this.#deps = deps;
   }
 
   async list(filter: FileFilter): Promise<{ count: number; files: FileRecord[] }> {
-    const { count, rows } = await this.#catalogue.list(filter);
+    const { count, rows } = await this.#deps.catalogue.list(filter);
     return { count, files: rows.map(row => this.record(row)) };
   }
 
   /** @throws file_not_found. */
   async get(id: string): Promise<FileRecord> {
-    return this.record(await this.#catalogue.get(id));
+    return this.record(await this.#deps.catalogue.get(id));
   }
 
   record(row: FileRow): FileRecord {
-    const domain = this.#inventory.domains.get(row.domain_id ?? '')?.domain;
-    return fileRecord(row, this.#inventory.pools.get(row.pool_id)?.row, domain);
+    const domain = this.#deps.inventory.domains.get(row.domain_id ?? '')?.domain;
+    return fileRecord(row, this.#deps.inventory.pools.get(row.pool_id)?.row, domain);
   }
 
   /** @throws file_not_found. */
   async update(id: string, changes: { description?: string; protected?: boolean }): Promise<FileRecord> {
-    await this.#catalogue.get(id);
-    await this.#catalogue.update(id, {
+    await this.#deps.catalogue.get(id);
+    await this.#deps.catalogue.update(id, {
       ...(changes.description === undefined ? {} : { description: changes.description }),
       ...(changes.protected === undefined ? {} : { protected: Number(changes.protected) }),
     });
@@ -94,7 +98,7 @@ export class LibraryService {
 
   /** Reads the information of a file that has changed, when it was known before. @throws what the node answers */
   async reread(id: string): Promise<void> {
-    const row = await this.#catalogue.get(id);
+    const row = await this.#deps.catalogue.get(id);
     if (detailsOf(row).information !== null)
       await this.#read(row, '', AbortSignal.timeout(REREAD_TIMEOUT_MS));
   }
@@ -102,7 +106,7 @@ export class LibraryService {
   /** Reads the file's information anew, as a task. */
   async refresh(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.published(id);
-    this.#nodeTasks.assertReady(this.#pools.nodeFor(row.pool_id));
+    this.#deps.nodeTasks.assertReady(this.#deps.pools.nodeFor(row.pool_id));
     const task = {
       taskId,
       name: 'file_refresh',
@@ -110,23 +114,23 @@ export class LibraryService {
       user,
       entities: [{ id, class: 'file' }],
     };
-    return this.#nodeTasks.runLocal(task, async signal => {
+    return this.#deps.nodeTasks.runLocal(task, async signal => {
       await this.#read(row, '', AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]));
       return this.get(id);
     });
   }
 
   async #read(row: FileRow, state: string, signal: AbortSignal): Promise<ShowBackupResponse> {
-    const nodeId = this.#pools.nodeFor(row.pool_id);
+    const nodeId = this.#deps.pools.nodeFor(row.pool_id);
     const file = { poolId: row.pool_id, filename: row.filename };
-    const shown = await this.#links.clients(nodeId).backups.show({ file, state }, { signal });
+    const shown = await this.#deps.links.clients(nodeId).backups.show({ file, state }, { signal });
     if (lacksTemplate(shown.warnings)) {
       const others = await this.#templateElsewhere(nodeId, { file, state }, signal);
       shown.warnings = withTemplateOf(shown.warnings, others);
     }
     if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
-      await this.#catalogue.seen(shown.file, () => true);
-    if (state === '') await this.#catalogue.informed(row.id, shown);
+      await this.#deps.catalogue.seen(shown.file, () => true);
+    if (state === '') await this.#deps.catalogue.informed(row.id, shown);
     return shown;
   }
 
@@ -136,11 +140,11 @@ export class LibraryService {
     request: { file: { poolId: string; filename: string }; state: string },
     signal: AbortSignal,
   ): Promise<TemplateAnswer[]> {
-    const others = this.#pools.othersWith(request.file.poolId, askedId);
+    const others = this.#deps.pools.othersWith(request.file.poolId, askedId);
     const limit = AbortSignal.any([signal, AbortSignal.timeout(ELSEWHERE_TIMEOUT_MS)]);
     return mapLimited(others, ASKED_AT_ONCE, async ({ id, name }) => {
       const shown = await Promise.resolve()
-        .then(() => this.#links.clients(id).backups.show(request, { signal: limit }))
+        .then(() => this.#deps.links.clients(id).backups.show(request, { signal: limit }))
         .catch(() => undefined);
       return { node: name, warnings: shown?.warnings };
     });
@@ -151,16 +155,16 @@ export class LibraryService {
    * @throws file_not_found, file_busy, file_not_backup.
    */
   async verify(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#catalogue.idle(id);
+    const row = await this.#deps.catalogue.idle(id);
     assertArchive(row, 'verify');
-    return this.#nodeTasks.start({
+    return this.#deps.nodeTasks.start({
       taskId,
       name: 'file_verify',
       verboseName: `Verify ${row.filename}`,
       user,
-      nodeId: this.#pools.nodeFor(row.pool_id),
+      nodeId: this.#deps.pools.nodeFor(row.pool_id),
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#catalogue.read(id),
+      prepare: () => this.#deps.catalogue.read(id),
       send: (clients, operationId, signal) =>
         clients.backups.verify({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -169,27 +173,21 @@ export class LibraryService {
   /**
    * Turns a plain archive into a compressed one or back, as a task; in place, or into another pool. What lies where nothing may be
    * written stays, and another pool is needed (specification 2.3, rule 7).
-   * @param options level: zstd, 1 to 9.
    * @throws file_not_found, file_busy, file_not_backup, compression_same, pool_not_found, pool_not_active,
    * pool_read_only, pool_outside.
    */
-  async recompress(
-    id: string,
-    compress: boolean,
-    options: { datapool?: string; level?: number; sign?: boolean; keep_source?: boolean },
-    user: Actor,
-    taskId: string,
-  ): Promise<TaskState> {
-    const row = await this.#catalogue.get(id);
+  async recompress(id: string, options: RecompressOptions, user: Actor, taskId: string): Promise<TaskState> {
+    const { compress } = options;
+    const row = await this.#deps.catalogue.get(id);
     assertArchive(row, compress ? 'compress' : 'unpack');
     if (compress === (row.compressed === 1)) {
       const format = compress ? 'compressed' : 'plain';
       throw new VirtkeepError('compression_same', { file: row.filename, format });
     }
-    const nodeId = this.#pools.nodeFor(row.pool_id, options.datapool);
-    this.#pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
-    const keepsSource = options.keep_source === true || !this.#pools.isWritable(row.pool_id, nodeId);
-    await (keepsSource ? this.#catalogue.idle(id) : this.#catalogue.unused(id));
+    const nodeId = this.#deps.pools.nodeFor(row.pool_id, options.datapool);
+    this.#deps.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
+    const keepsSource = options.keep_source === true || !this.#deps.pools.isWritable(row.pool_id, nodeId);
+    await (keepsSource ? this.#deps.catalogue.idle(id) : this.#deps.catalogue.unused(id));
     const request = {
       fileId: id,
       file: refOf(row),
@@ -199,14 +197,15 @@ export class LibraryService {
       sign: options.sign ?? false,
     };
     const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
-    return this.#nodeTasks.start({
+    return this.#deps.nodeTasks.start({
       taskId,
       name: `file_${compress ? 'compress' : 'unpack'}${keepsSource ? '_copy' : ''}`,
       verboseName: `${compress ? 'Compress' : 'Unpack'} ${row.filename}`,
       user,
       nodeId,
       entities: [{ id, class: 'file' }],
-      prepare: () => (keepsSource ? this.#catalogue.read(id) : this.#catalogue.begin(id, 'UPDATING', work)),
+      prepare: () =>
+        keepsSource ? this.#deps.catalogue.read(id) : this.#deps.catalogue.begin(id, 'UPDATING', work),
       send: (clients, operationId, signal) =>
         keepsSource
           ? clients.backups.recompressCopy({ operationId, ...request }, { signal })
@@ -219,21 +218,21 @@ export class LibraryService {
    * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
    */
   async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#catalogue.get(id);
+    const row = await this.#deps.catalogue.get(id);
     if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
     if (row.status === 'MISSING') return this.#forget(row, user, taskId);
-    await this.#catalogue.unused(id);
-    const nodeId = this.#pools.nodeFor(row.pool_id);
-    this.#pools.writable(row.pool_id, nodeId, 'file');
+    await this.#deps.catalogue.unused(id);
+    const nodeId = this.#deps.pools.nodeFor(row.pool_id);
+    this.#deps.pools.writable(row.pool_id, nodeId, 'file');
     const work = { operation: taskId, description: null, protected: null };
-    return this.#nodeTasks.start({
+    return this.#deps.nodeTasks.start({
       taskId,
       name: 'file_remove',
       verboseName: `Remove ${row.filename}`,
       user,
       nodeId,
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#catalogue.begin(id, 'DELETING', work),
+      prepare: () => this.#deps.catalogue.begin(id, 'DELETING', work),
       send: (clients, operationId, signal) =>
         clients.backups.delete({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -247,16 +246,16 @@ export class LibraryService {
       user,
       entities: [{ id: row.id, class: 'file' }],
     };
-    return this.#nodeTasks.runLocal(task, async () => {
-      await this.#catalogue.remove(row.id);
+    return this.#deps.nodeTasks.runLocal(task, async () => {
+      await this.#deps.catalogue.remove(row.id);
       return {};
     });
   }
 
   /** A file that lies on its pool and is not being made or removed. @throws file_not_found, file_busy. */
   async published(id: string): Promise<FileRow> {
-    const row = await this.#catalogue.get(id);
-    return row.status === 'UPDATING' ? row : this.#catalogue.idle(id);
+    const row = await this.#deps.catalogue.get(id);
+    return row.status === 'UPDATING' ? row : this.#deps.catalogue.idle(id);
   }
 }
 

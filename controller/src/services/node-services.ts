@@ -107,15 +107,15 @@ export function createNodeServices(
   inventory.setDomainWatcher(async (id, before, after) => {
     if (changesExtension(before, after)) await incrementals.judge(id);
   });
-  const nodeTasks = new NodeTasks(tasks, links, inventory, log, core.draining);
-  const pools = new PoolService(inventory, links, nodeTasks, catalogue, log);
+  const nodeTasks = new NodeTasks({ tasks, links, inventory, log, draining: core.draining });
+  const pools = new PoolService({ inventory, links, nodeTasks, catalogue, log });
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService(db, inventory, catalogue);
   const domains = new DomainService(inventory, links, nodeTasks, id => tags.borneBy(id));
-  const library = new LibraryService(catalogue, inventory, links, nodeTasks, pools);
+  const library = new LibraryService({ catalogue, inventory, links, nodeTasks, pools });
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
-  const downloads = new DownloadService(library, links, pools, catalogue, downloadPlaces);
+  const downloads = new DownloadService({ library, links, pools, catalogue, places: downloadPlaces });
   const snapshots = new SnapshotService(inventory, nodeTasks);
   const templates = new TemplateService(inventory, nodeTasks, pools);
   const vdisks = new VdiskService(inventory, links);
@@ -123,10 +123,10 @@ export function createNodeServices(
   const guestOperations = new GuestOperationService(inventory, nodeTasks);
   const { lendingRoundMs } = times;
   const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log, roundMs: lendingRoundMs });
-  const lending = new LendingService(inventory, links, nodeTasks, tasks, vdisks, lendingKeeper);
+  const lending = new LendingService({ inventory, links, nodeTasks, tasks, vdisks, keeper: lendingKeeper });
   const removedArchives = new RemovedArchives(db);
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
-  const backups = new BackupService(
+  const backups = new BackupService({
     inventory,
     catalogue,
     pools,
@@ -134,7 +134,7 @@ export function createNodeServices(
     nodeTasks,
     extensions,
     removedArchives,
-  );
+  });
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
   const nodes = new NodeService({
     db,
@@ -172,7 +172,7 @@ export function createNodeServices(
     if (kind === 'domain') return domains.find(id, viewer) ?? null;
     return kind === 'node' && inventory.nodes.has(id) ? nodes.get(id) : null;
   };
-  const renewer = new CertificateRenewer(ca, register, links, inventory, log);
+  const renewer = new CertificateRenewer({ ca, register, links, inventory, log });
   let renewal: NodeJS.Timeout | undefined;
 
   return {

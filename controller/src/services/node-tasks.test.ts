@@ -37,7 +37,7 @@ beforeEach(async () => {
   const row = { service_mode: 0, verbose_name: NODE };
   const inventory = { node: () => ({ row }), nodes: new Map([[NODE, { row }]]) } as unknown as Inventory;
   const log = createLogger('test', 'error');
-  nodeTasks = new NodeTasks(tasks, links, inventory, log, new AbortController().signal);
+  nodeTasks = new NodeTasks({ tasks, links, inventory, log, draining: new AbortController().signal });
 });
 afterEach(() => db.destroy());
 

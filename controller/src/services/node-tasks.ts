@@ -52,11 +52,16 @@ export interface OperationListener {
 
 const ASK_TIMEOUT_MS = 10_000;
 
+export interface NodeTasksDeps {
+  tasks: TaskService;
+  links: NodeLinks;
+  inventory: Inventory;
+  log: Logger;
+  draining: AbortSignal;
+}
+
 export class NodeTasks {
-  readonly #tasks: TaskService;
-  readonly #links: NodeLinks;
-  readonly #inventory: Inventory;
-  readonly #log: Logger;
+  readonly #deps: NodeTasksDeps;
   /** Tasks whose start call is under way; the node need not know them yet. */
   readonly #starting = new Set<string>();
   /** Tasks whose start call was given up while their node was away, and that node; until it is back. */
@@ -65,23 +70,12 @@ export class NodeTasks {
   readonly #following = new Set<string>();
   /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
   readonly #turns = new KeyedQueue();
-  readonly #draining: AbortSignal;
   #listener: OperationListener | undefined;
 
-  constructor(
-    tasks: TaskService,
-    links: NodeLinks,
-    inventory: Inventory,
-    log: Logger,
-    draining: AbortSignal,
-  ) {
-    this.#tasks = tasks;
-    this.#links = links;
-    this.#inventory = inventory;
-    this.#log = log;
-    this.#draining = draining;
-    tasks.setCanceller(task => this.#cancel(task));
-    tasks.setChecker(states => this.#checkAll(states));
+  constructor(deps: NodeTasksDeps) {
+    this.#deps = deps;
+    deps.tasks.setCanceller(task => this.#cancel(task));
+    deps.tasks.setChecker(states => this.#checkAll(states));
   }
 
   setListener(listener: OperationListener): void {
@@ -96,7 +90,7 @@ export class NodeTasks {
   async start(action: NodeAction): Promise<TaskState> {
     await this.#create(action);
     await this.#launch(action);
-    return this.#tasks.get(action.taskId);
+    return this.#deps.tasks.get(action.taskId);
   }
 
   /**
@@ -115,7 +109,7 @@ export class NodeTasks {
     const { taskId, nodeId, prepare: _prepare, send: _send, ...task } = action;
     this.#starting.add(taskId);
     try {
-      return await this.#tasks.create({ ...task, id: taskId, nodeId });
+      return await this.#deps.tasks.create({ ...task, id: taskId, nodeId });
     } catch (error) {
       this.#starting.delete(taskId);
       throw error;
@@ -133,22 +127,22 @@ export class NodeTasks {
 
   /** @throws node_not_found, node_unreachable, node_in_service, draining. */
   assertReady(nodeId: string): void {
-    if (this.#draining.aborted) throw new VirtkeepError('draining');
-    const { row } = this.#inventory.node(nodeId);
+    if (this.#deps.draining.aborted) throw new VirtkeepError('draining');
+    const { row } = this.#deps.inventory.node(nodeId);
     if (row.service_mode === 1) throw new VirtkeepError('node_in_service', { node: row.verbose_name });
-    this.#links.clients(nodeId);
+    this.#deps.links.clients(nodeId);
   }
 
   async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
     for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
       try {
         const limit = AbortSignal.timeout(START_TIMEOUT_MS);
-        const operation = await send(this.#links.clients(nodeId), taskId, limit);
+        const operation = await send(this.#deps.links.clients(nodeId), taskId, limit);
         await this.apply(nodeId, operation);
         return;
       } catch (error) {
         if (!isUncertain(error)) return this.#refused(taskId, error);
-        this.#log.warn('start call without an answer', { node: nodeId, task: taskId, attempt, error });
+        this.#deps.log.warn('start call without an answer', { node: nodeId, task: taskId, attempt, error });
         await sleep(START_PAUSE_MS);
       }
     }
@@ -159,21 +153,21 @@ export class NodeTasks {
     const failure = isVirtkeepError(error)
       ? error
       : new VirtkeepError('internal', { request_id: taskId }, { cause: error });
-    if (failure !== error) this.#log.error('start call failed', { task: taskId, error });
+    if (failure !== error) this.#deps.log.error('start call failed', { task: taskId, error });
     await this.#fail(taskId, failure);
     throw failure;
   }
 
   /** The answers of all start calls were lost: asks the node, when it is there; else its return decides. */
   async #settle(taskId: string, nodeId: string): Promise<void> {
-    if (!this.#links.isConnected(nodeId)) {
+    if (!this.#deps.links.isConnected(nodeId)) {
       this.#unsettled.set(taskId, nodeId);
       this.#starting.delete(taskId);
       return;
     }
-    const task = await this.#tasks.get(taskId);
-    await this.#check(task, this.#links.clients(nodeId)).catch(error =>
-      this.#log.warn('task left to the next check', { task: taskId, error }),
+    const task = await this.#deps.tasks.get(taskId);
+    await this.#check(task, this.#deps.links.clients(nodeId)).catch(error =>
+      this.#deps.log.warn('task left to the next check', { task: taskId, error }),
     );
   }
 
@@ -183,10 +177,10 @@ export class NodeTasks {
   }
 
   async #applyNow(nodeId: string, operation: Operation): Promise<void> {
-    const task = await this.#tasks.find(operation.id);
+    const task = await this.#deps.tasks.find(operation.id);
     // ids of operations can be read in names of files in shared pools
     if (task && task.row.node_id !== nodeId) {
-      this.#log.warn("a node tells of another node's task", { node: nodeId, task: operation.id });
+      this.#deps.log.warn("a node tells of another node's task", { node: nodeId, task: operation.id });
       return;
     }
     const ended = task !== undefined && isFinal(task.row.status);
@@ -210,7 +204,10 @@ export class NodeTasks {
   async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
     const told = parseResult(operation.resultJson);
     const made = await this.#listener?.succeeded(nodeId, operation, told).catch((error: unknown) => {
-      this.#log.error('could not take the result of an operation over', { operation: operation.id, error });
+      this.#deps.log.error('could not take the result of an operation over', {
+        operation: operation.id,
+        error,
+      });
       return undefined;
     });
     if (!task) return;
@@ -224,21 +221,21 @@ export class NodeTasks {
     const { id } = task.row;
     if (this.#following.has(id)) return;
     const rest = this.#listener?.followUp(task, outcome);
-    if (rest === undefined) return this.#tasks.finish(id, outcome);
+    if (rest === undefined) return this.#deps.tasks.finish(id, outcome);
     this.#following.add(id);
     void rest
       .catch((error: unknown) => {
-        this.#log.error('could not do all that follows an operation', { task: id, error });
+        this.#deps.log.error('could not do all that follows an operation', { task: id, error });
         return outcome;
       })
-      .then(last => this.#tasks.finish(id, last))
-      .catch((error: unknown) => this.#log.error('could not end a task', { task: id, error }))
+      .then(last => this.#deps.tasks.finish(id, last))
+      .catch((error: unknown) => this.#deps.log.error('could not end a task', { task: id, error }))
       .finally(() => this.#following.delete(id));
   }
 
   #fail(id: string, error: VirtkeepError): Promise<void> {
     return this.#turns.run(id, async () => {
-      const task = await this.#tasks.find(id);
+      const task = await this.#deps.tasks.find(id);
       if (task && !isFinal(task.row.status)) await this.#failNow(task, { status: 'FAILED', error });
     });
   }
@@ -247,18 +244,18 @@ export class NodeTasks {
     await this.#listener
       ?.failed(task.row.node_id ?? '', task)
       .catch((error: unknown) =>
-        this.#log.error('could not clear up after a task', { task: task.row.id, error }),
+        this.#deps.log.error('could not clear up after a task', { task: task.row.id, error }),
       );
     await this.#end(task, outcome);
   }
 
   async #progress(operation: Operation): Promise<void> {
-    await this.#tasks.update(operation.id, progressOf(operation));
+    await this.#deps.tasks.update(operation.id, progressOf(operation));
   }
 
   /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
   async reattach(nodeId: string, clients: AgentClients): Promise<void> {
-    for (const task of await this.#tasks.unfinished(nodeId)) {
+    for (const task of await this.#deps.tasks.unfinished(nodeId)) {
       if (!this.#starting.has(task.row.id)) await this.#check(task, clients);
     }
   }
@@ -268,15 +265,16 @@ export class NodeTasks {
     const left = new Set([...this.#unsettled].filter(([, id]) => id === nodeId).map(([taskId]) => taskId));
     if (left.size === 0) return;
     for (const taskId of left) this.#unsettled.delete(taskId);
-    const open = await this.#tasks.unfinished(nodeId);
+    const open = await this.#deps.tasks.unfinished(nodeId);
     await this.#checkAll(open.filter(({ row }) => left.has(row.id)));
   }
 
   async #checkAll(states: TaskState[]): Promise<void> {
     for (const task of states) {
       const nodeId = task.row.node_id;
-      if (nodeId === null || !this.#links.isConnected(nodeId) || this.#starting.has(task.row.id)) continue;
-      await this.#check(task, this.#links.clients(nodeId));
+      if (nodeId === null || !this.#deps.links.isConnected(nodeId) || this.#starting.has(task.row.id))
+        continue;
+      await this.#check(task, this.#deps.links.clients(nodeId));
     }
   }
 
@@ -288,7 +286,7 @@ export class NodeTasks {
       await this.apply(nodeId, await clients.operations.get({ id }, { signal }));
     } catch (error) {
       if (!hasKey(error, 'operation_not_found')) throw error;
-      const node = this.#inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
+      const node = this.#deps.inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
       await this.#fail(id, new VirtkeepError('operation_unknown', { node }));
     }
   }
@@ -298,7 +296,7 @@ export class NodeTasks {
     // it ends with its parts
     if (task.row.is_multitask === 1) return;
     if (nodeId === null) throw new VirtkeepError('not_cancellable', { id, status });
-    const clients = this.#links.clients(nodeId);
+    const clients = this.#deps.links.clients(nodeId);
     const operation = await clients.operations.cancel(
       { id },
       { signal: AbortSignal.timeout(ASK_TIMEOUT_MS) },
@@ -315,16 +313,16 @@ export class NodeTasks {
     work: (signal: AbortSignal) => Promise<unknown>,
   ): Promise<TaskState> {
     const { taskId, ...rest } = task;
-    const created = await this.#tasks.create({ ...rest, id: taskId, cancellable: false });
-    void outcomeOf(taskId, () => work(this.#draining), this.#log)
-      .then(outcome => this.#tasks.finish(taskId, outcome))
-      .catch((error: unknown) => this.#log.error('could not end a task', { task: taskId, error }));
+    const created = await this.#deps.tasks.create({ ...rest, id: taskId, cancellable: false });
+    void outcomeOf(taskId, () => work(this.#deps.draining), this.#deps.log)
+      .then(outcome => this.#deps.tasks.finish(taskId, outcome))
+      .catch((error: unknown) => this.#deps.log.error('could not end a task', { task: taskId, error }));
     return created;
   }
 
   /** After a restart: work of the controller itself that was under way is over. */
   async failInterrupted(): Promise<void> {
-    for (const task of await this.#tasks.unfinished()) {
+    for (const task of await this.#deps.tasks.unfinished()) {
       if (task.row.node_id !== null || task.row.is_multitask === 1) continue;
       await this.#fail(task.row.id, new VirtkeepError('interrupted'));
     }

@@ -29,29 +29,23 @@ export interface Actor {
 
 const CALL_TIMEOUT_MS = 30_000;
 
-export class PoolService {
-  readonly #inventory: Inventory;
-  readonly #links: NodeLinks;
-  readonly #nodeTasks: NodeTasks;
-  readonly #catalogue: Catalogue;
-  readonly #log: Logger;
+export interface PoolServiceDeps {
+  inventory: Inventory;
+  links: NodeLinks;
+  nodeTasks: NodeTasks;
+  catalogue: Catalogue;
+  log: Logger;
+}
 
-  constructor(
-    inventory: Inventory,
-    links: NodeLinks,
-    nodeTasks: NodeTasks,
-    catalogue: Catalogue,
-    log: Logger,
-  ) {
-    this.#inventory = inventory;
-    this.#links = links;
-    this.#nodeTasks = nodeTasks;
-    this.#catalogue = catalogue;
-    this.#log = log;
+export class PoolService {
+  readonly #deps: PoolServiceDeps;
+
+  constructor(deps: PoolServiceDeps) {
+    this.#deps = deps;
   }
 
   async list(filter: PoolFilter): Promise<PoolRecord[]> {
-    const entries = [...this.#inventory.pools.values()].filter(
+    const entries = [...this.#deps.inventory.pools.values()].filter(
       entry =>
         entry.views.size > 0 &&
         (filter.node === undefined || entry.views.has(filter.node)) &&
@@ -62,7 +56,7 @@ export class PoolService {
 
   /** @throws pool_not_found. */
   get(id: string): Promise<PoolRecord> {
-    return this.#record(this.#inventory.pool(id));
+    return this.#record(this.#deps.inventory.pool(id));
   }
 
   /**
@@ -70,21 +64,21 @@ export class PoolService {
    * @throws pool_not_found, and what a connected node answers.
    */
   async update(id: string, changes: PoolChanges): Promise<PoolRecord> {
-    const { views } = this.#inventory.pool(id);
-    await this.#inventory.updatePool(id, {
+    const { views } = this.#deps.inventory.pool(id);
+    await this.#deps.inventory.updatePool(id, {
       ...(changes.outside === undefined ? {} : { outside: Number(changes.outside) }),
       ...(changes.readonly === undefined ? {} : { readonly: Number(changes.readonly) }),
       ...(changes.description === undefined ? {} : { description: changes.description }),
     });
     for (const nodeId of views.keys()) {
-      if (this.#links.isConnected(nodeId)) await this.#push(nodeId, id, changes);
+      if (this.#deps.links.isConnected(nodeId)) await this.#push(nodeId, id, changes);
     }
     return this.get(id);
   }
 
   /** Gives a returned node the marks that were set while it was away. */
   async pushMarks(nodeId: string): Promise<void> {
-    for (const [id, { row, views }] of this.#inventory.pools) {
+    for (const [id, { row, views }] of this.#deps.inventory.pools) {
       const view = views.get(nodeId);
       if (!view) continue;
       const readonly = row.readonly === 1 && !view.readonly ? true : undefined;
@@ -95,16 +89,16 @@ export class PoolService {
 
   async #push(nodeId: string, id: string, changes: PoolChanges): Promise<void> {
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-    const pool = await this.#links.clients(nodeId).pools.update({ id, ...changes }, { signal });
-    await this.#inventory.poolChanged(nodeId, pool);
+    const pool = await this.#deps.links.clients(nodeId).pools.update({ id, ...changes }, { signal });
+    await this.#deps.inventory.poolChanged(nodeId, pool);
   }
 
   /** Reads a pool's backup files anew, as a task. @throws pool_not_found, pool_not_active, node_unreachable. */
   async scan(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const { row } = this.#inventory.pool(id);
+    const { row } = this.#deps.inventory.pool(id);
     const nodeId = this.nodeFor(id);
-    this.#catalogue.scanBegins(taskId);
-    return this.#nodeTasks.start({
+    this.#deps.catalogue.scanBegins(taskId);
+    return this.#deps.nodeTasks.start({
       taskId,
       name: 'scan_data_pool',
       verboseName: `Scan data pool ${row.verbose_name}`,
@@ -121,19 +115,19 @@ export class PoolService {
    * @throws pool_not_found; pool_not_active when the nodes that have it cannot use it; node_unreachable.
    */
   nodeFor(id: string, otherId?: string): string {
-    const { row, views } = this.#inventory.pool(id);
-    const connected = [...views].filter(([nodeId]) => this.#links.isConnected(nodeId));
+    const { row, views } = this.#deps.inventory.pool(id);
+    const connected = [...views].filter(([nodeId]) => this.#deps.links.isConnected(nodeId));
     const usable = connected.filter(([, pool]) => isUsable(pool)).map(([nodeId]) => nodeId);
-    const others = otherId === undefined ? undefined : this.#inventory.pools.get(otherId)?.views;
+    const others = otherId === undefined ? undefined : this.#deps.inventory.pools.get(otherId)?.views;
     const rank = (nodeId: string) => {
       const other = others?.get(nodeId);
-      const inService = this.#inventory.node(nodeId).row.service_mode === 1;
+      const inService = this.#deps.inventory.node(nodeId).row.service_mode === 1;
       return (other && isUsable(other) ? 0 : 2) + Number(inService);
     };
     const [found] = usable.sort((a, b) => rank(a) - rank(b));
     if (found !== undefined) return found;
     const [nodeId] = views.keys();
-    const node = this.#inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
+    const node = this.#deps.inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
     if (connected.length > 0) throw new VirtkeepError('pool_not_active', { pool: row.verbose_name, node });
     throw new VirtkeepError('node_unreachable', {
       node,
@@ -143,26 +137,26 @@ export class PoolService {
 
   /** The nodes besides this one that have the pool, be they reachable or not. */
   othersWith(poolId: string, nodeId: string): { id: string; name: string }[] {
-    const { views } = this.#inventory.pool(poolId);
+    const { views } = this.#deps.inventory.pool(poolId);
     return [...views.keys()]
       .filter(id => id !== nodeId)
-      .map(id => ({ id, name: this.#inventory.nodes.get(id)?.row.verbose_name ?? id }));
+      .map(id => ({ id, name: this.#deps.inventory.nodes.get(id)?.row.verbose_name ?? id }));
   }
 
   /** The pool as this node sees it, usable. @throws pool_not_found, pool_not_active. */
   onNode(poolId: string, nodeId: string, field: string): Pool {
-    const entry = this.#inventory.pools.get(poolId);
+    const entry = this.#deps.inventory.pools.get(poolId);
     if (!entry || entry.views.size === 0) throw new VirtkeepError('pool_not_found', { id: poolId, field });
     const pool = entry.views.get(nodeId);
     if (pool && isUsable(pool)) return pool;
-    const node = this.#inventory.node(nodeId).row.verbose_name;
+    const node = this.#deps.inventory.node(nodeId).row.verbose_name;
     throw new VirtkeepError('pool_not_active', { pool: entry.row.verbose_name, node, field });
   }
 
   /** As `onNode`, for a pool that will be written to (specification 2.3, rule 7). @throws also pool_read_only, pool_outside. */
   writable(poolId: string, nodeId: string, field: string): Pool {
     const pool = this.onNode(poolId, nodeId, field);
-    const { row } = this.#inventory.pool(poolId);
+    const { row } = this.#deps.inventory.pool(poolId);
     if (pool.readonly || row.readonly === 1)
       throw new VirtkeepError('pool_read_only', { pool: pool.name, field });
     if (pool.outside || row.outside === 1)
@@ -186,20 +180,22 @@ export class PoolService {
     for (const poolId of poolIds) {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
       const operationId = newId();
-      this.#catalogue.scanBegins(operationId);
-      await this.#links
+      this.#deps.catalogue.scanBegins(operationId);
+      await this.#deps.links
         .clients(nodeId)
         .pools.scan({ operationId, poolId }, { signal })
-        .catch((error: unknown) => this.#log.warn('pool not scanned', { node: nodeId, pool: poolId, error }));
+        .catch((error: unknown) =>
+          this.#deps.log.warn('pool not scanned', { node: nodeId, pool: poolId, error }),
+        );
     }
   }
 
   async #record(entry: PoolEntry): Promise<PoolRecord> {
     const nodes = [...entry.views.keys()].map(id => ({
       id,
-      verbose_name: this.#inventory.nodes.get(id)?.row.verbose_name ?? '',
-      connected: this.#links.isConnected(id),
+      verbose_name: this.#deps.inventory.nodes.get(id)?.row.verbose_name ?? '',
+      connected: this.#deps.links.isConnected(id),
     }));
-    return poolRecord(entry, nodes, await this.#catalogue.countOfPool(entry.row.id));
+    return poolRecord(entry, nodes, await this.#deps.catalogue.countOfPool(entry.row.id));
   }
 }

@@ -82,7 +82,12 @@ export class SnapshotService {
    * @param bandwidth most bytes per second that a merge may write; 0: no limit.
    * @throws domain_not_found, snapshot_not_found, node_unreachable, node_in_service, and what the node answers.
    */
-  remove(domainId: string, id: string, bandwidth: number, user: Actor, taskId: string): Promise<TaskState> {
+  remove(
+    domainId: string,
+    { id, bandwidth }: { id: string; bandwidth: number },
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
     const { domain, nodeId, state } = this.#find(domainId, id);
     const request = { domainId, snapshotId: id, bandwidth: BigInt(bandwidth) };
     return this.#nodeTasks.start({

@@ -13,7 +13,7 @@ afterEach(() => server.close());
 
 function tokensOfLife(lifetimeMs: number): TokenService {
   const { db, users, passwords } = server.services;
-  return new TokenService(db, users, new TokenSigner(Buffer.alloc(64, 1)), passwords, lifetimeMs);
+  return new TokenService({ db, users, signer: new TokenSigner(Buffer.alloc(64, 1)), passwords, lifetimeMs });
 }
 
 test('a logout lasts as long as any token of its login, also when logins lived longer before', async () => {

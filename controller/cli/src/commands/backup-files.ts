@@ -27,7 +27,7 @@ export function addFileActions(backups: Command): void {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
         const file = await resolveFile(client, word);
-        const task = await runAction(client, `/api/library/${file.id}/remove/`, {}, json);
+        const task = await runAction(client, `/api/library/${file.id}/remove/`, {}, { quiet: json });
         if (json) printJson(task);
         else print(`${file.filename}: removed`);
       });
@@ -39,7 +39,7 @@ export function addFileActions(backups: Command): void {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
         const pool = await resolve(client, 'data-pools', word);
-        const task = await runAction(client, `/api/data-pools/${pool.id}/scan/`, {}, json);
+        const task = await runAction(client, `/api/data-pools/${pool.id}/scan/`, {}, { quiet: json });
         if (json) printJson(task);
         else print(`${pool.verbose_name}: scanned`);
       });
@@ -54,7 +54,7 @@ function addVerify(backups: Command): void {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
         const file = await resolveFile(client, word);
-        const task = await runAction(client, `/api/library/${file.id}/verify/`, {}, json);
+        const task = await runAction(client, `/api/library/${file.id}/verify/`, {}, { quiet: json });
         const { response } = await client.get<{ response: Verified }>(`/api/tasks/${task.id}/response/`);
         if (json) printJson({ ...task, response });
         else if (response.ok) print(`${file.filename}: verified`);
@@ -94,7 +94,7 @@ function addConversions(backups: Command): void {
         ...(options.sign ? { sign: true } : {}),
         ...(options.keep ? { keep_source: true } : {}),
       };
-      const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, json);
+      const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, { quiet: json });
       const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
       if (json) printJson(response);
       else print(`${response.filename}  ${bytes(response.size)}  ${response.id}`);

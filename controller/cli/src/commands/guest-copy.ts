@@ -4,10 +4,9 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { Presets, SingleBar } from 'cli-progress';
 import type { Command } from 'commander';
-import type { Client } from '../client.ts';
 import { withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
-import { guestCommand } from '../guest-command.ts';
+import { type GuestOf, guestCommand } from '../guest-command.ts';
 import { bytes, note } from '../output.ts';
 import { resolve } from '../resolve.ts';
 
@@ -38,8 +37,8 @@ export function addCopy(vms: Command): void {
       const copied = await withClient(async client => {
         const { id } = await resolve(client, 'domains', vm);
         return source.vm === undefined
-          ? upload(client, id, source.path, target.path)
-          : download(client, id, source.path, target.path);
+          ? upload({ client, vmId: id }, source.path, target.path)
+          : download({ client, vmId: id }, source.path, target.path);
       });
       note(`${bytes(copied)} copied`);
     });
@@ -53,10 +52,10 @@ function placeOf(text: string): Place {
   return { vm, path };
 }
 
-async function upload(client: Client, vmId: string, from: string, to: string): Promise<number> {
+async function upload(guest: GuestOf, from: string, to: string): Promise<number> {
   const size = sizeOf(from);
   const path = /[/\\]$/.test(to) ? `${to}${basename(from)}` : to;
-  return withGuestFile(client, vmId, path, 'w', async (handle, check) => {
+  return withGuestFile(guest, { path, mode: 'w' }, async (handle, check) => {
     const progress = reporter(basename(from), size);
     let done = 0;
     try {
@@ -65,8 +64,7 @@ async function upload(client: Client, vmId: string, from: string, to: string): P
           check();
           const fargs = { handle, 'buf-b64': rest.toString('base64') };
           const { count } = await guestCommand<{ count: number }>(
-            client,
-            vmId,
+            guest,
             'guest-file-write',
             fargs,
             PIECE_TIMEOUT_S,
@@ -76,7 +74,7 @@ async function upload(client: Client, vmId: string, from: string, to: string): P
           done += count;
           progress.update(done);
         }
-      await guestCommand(client, vmId, 'guest-file-flush', { handle }, PIECE_TIMEOUT_S);
+      await guestCommand(guest, 'guest-file-flush', { handle }, PIECE_TIMEOUT_S);
       return done;
     } catch (error) {
       const exitCode = error instanceof CliError ? error.exitCode : ExitCode.failed;
@@ -87,14 +85,14 @@ async function upload(client: Client, vmId: string, from: string, to: string): P
   });
 }
 
-async function download(client: Client, vmId: string, from: string, to: string): Promise<number> {
+async function download(guest: GuestOf, from: string, to: string): Promise<number> {
   const name = from.split(/[/\\]/).at(-1) ?? '';
   const target = found(to)?.isDirectory() ? join(to, name) : to;
-  return withGuestFile(client, vmId, from, 'r', async (handle, check) => {
-    const size = await lengthOf(client, vmId, handle);
+  return withGuestFile(guest, { path: from, mode: 'r' }, async (handle, check) => {
+    const size = await lengthOf(guest, handle);
     const { file, keep, drop } = await openHere(target);
     try {
-      const done = await readAll(client, vmId, handle, file, reporter(name, size), check);
+      const done = await readAll({ guest, handle }, file, reporter(name, size), check);
       await file.close();
       keep();
       return done;
@@ -107,9 +105,7 @@ async function download(client: Client, vmId: string, from: string, to: string):
 }
 
 async function readAll(
-  client: Client,
-  vmId: string,
-  handle: number,
+  { guest, handle }: { guest: GuestOf; handle: number },
   file: FileHandle,
   progress: Progress,
   check: () => void,
@@ -120,8 +116,7 @@ async function readAll(
       check();
       const fargs = { handle, count: READ_BYTES };
       const piece = await guestCommand<{ count: number; 'buf-b64': string; eof: boolean }>(
-        client,
-        vmId,
+        guest,
         'guest-file-read',
         fargs,
         PIECE_TIMEOUT_S,
@@ -143,10 +138,8 @@ async function readAll(
  * @param work is to call `check` between two pieces: it throws once Ctrl-C was pressed. Pressed again that ends all at once.
  */
 async function withGuestFile<T>(
-  client: Client,
-  vmId: string,
-  path: string,
-  mode: 'r' | 'w',
+  guest: GuestOf,
+  { path, mode }: { path: string; mode: 'r' | 'w' },
   work: (handle: number, check: () => void) => Promise<T>,
 ): Promise<T> {
   let isInterrupted = false;
@@ -155,8 +148,8 @@ async function withGuestFile<T>(
   };
   for (const name of SIGNALS) process.once(name, interrupt);
   try {
-    const handle = await guestCommand<number>(client, vmId, 'guest-file-open', { path, mode });
-    const close = () => guestCommand(client, vmId, 'guest-file-close', { handle });
+    const handle = await guestCommand<number>(guest, 'guest-file-open', { path, mode });
+    const close = () => guestCommand(guest, 'guest-file-close', { handle });
     const check = () => {
       if (isInterrupted) throw new CliError('Interrupted.', ExitCode.interrupted);
     };
@@ -174,9 +167,9 @@ async function withGuestFile<T>(
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Undefined for what has none: a device, a file of /proc. */
-async function lengthOf(client: Client, vmId: string, handle: number): Promise<number | undefined> {
+async function lengthOf(guest: GuestOf, handle: number): Promise<number | undefined> {
   const seek = (offset: number, whence: 'set' | 'end') =>
-    guestCommand<{ position: number }>(client, vmId, 'guest-file-seek', { handle, offset, whence });
+    guestCommand<{ position: number }>(guest, 'guest-file-seek', { handle, offset, whence });
   try {
     const { position } = await seek(0, 'end');
     await seek(0, 'set');

@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
-import { guestCommand } from '../guest-command.ts';
+import { type GuestOf, guestCommand } from '../guest-command.ts';
 import { seconds } from '../options.ts';
 import { note, printJson } from '../output.ts';
 import { resolve } from '../resolve.ts';
@@ -46,32 +46,37 @@ export function addExec(vms: Command): void {
     .description('run a program in the guest: exec <vm> -- cmd args…')
     .option('--timeout <seconds>', 'stop waiting for its end; it is not ended in the guest', seconds)
     .option('--no-stdin', 'do not read stdin, also when it is no terminal')
-    .action(async (vm: string, path: string, arg: string[], options: ExecOptions, command: Command) => {
-      const { json } = command.optsWithGlobals<GlobalOptions>();
-      try {
-        process.exitCode = await withClient(client => exec(client, vm, { path, arg }, options, json));
-      } catch (error) {
-        note(`virtkeep: ${(error as Error).message}`);
-        process.exitCode = NOT_RUN;
-      }
-    });
+    .action(
+      async (...given: [vm: string, path: string, arg: string[], options: ExecOptions, command: Command]) => {
+        const [vm, path, arg, options, command] = given;
+        const { json } = command.optsWithGlobals<GlobalOptions>();
+        try {
+          process.exitCode = await withClient(client =>
+            exec(client, vm, { path, arg }, { ...options, json }),
+          );
+        } catch (error) {
+          note(`virtkeep: ${(error as Error).message}`);
+          process.exitCode = NOT_RUN;
+        }
+      },
+    );
 }
 
 async function exec(
   client: Client,
   vm: string,
   program: { path: string; arg: string[] },
-  { timeout, stdin }: ExecOptions,
-  json: boolean | undefined,
+  { timeout, stdin, json }: ExecOptions & { json: boolean | undefined },
 ): Promise<number> {
   const endMs = performance.now() + (timeout ?? Number.POSITIVE_INFINITY) * 1000;
   const input = stdin && !process.stdin.isTTY ? await readInput(endMs) : undefined;
   const domain = await resolve(client, 'domains', vm);
+  const guest = { client, vmId: domain.id };
   const fargs: Json = { ...program, 'capture-output': true };
   if (input?.length) fargs['input-data'] = input.toString('base64');
   const waitS = Math.max(1, Math.min(FIRST_WAIT_S, Math.ceil((endMs - performance.now()) / 1000)));
-  const first = await guestCommand<Reply>(client, domain.id, 'guest-exec', fargs, waitS);
-  const reply = await untilExited(client, domain.id, first, endMs);
+  const first = await guestCommand<Reply>(guest, 'guest-exec', fargs, waitS);
+  const reply = await untilExited(guest, first, endMs);
   if (json) printJson(reply);
   else if (reply.exited) tell(reply);
   if (reply.exited) return codeOf(reply);
@@ -80,14 +85,14 @@ async function exec(
 }
 
 /** @returns the last reply: of the end, or with the time over */
-async function untilExited(client: Client, vmId: string, first: Reply, endMs: number): Promise<Reply> {
+async function untilExited(guest: GuestOf, first: Reply, endMs: number): Promise<Reply> {
   const { pid } = first;
   let reply = first;
   let pauseMs = FIRST_PAUSE_MS;
   while (!reply.exited && performance.now() < endMs) {
     await sleep(Math.min(pauseMs, endMs - performance.now()));
     pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
-    reply = await guestCommand<Reply>(client, vmId, 'guest-exec-status', { pid }).catch((error: Error) => {
+    reply = await guestCommand<Reply>(guest, 'guest-exec-status', { pid }).catch((error: Error) => {
       throw new CliError(`${error.message}\nThe program goes on in the guest as process ${pid}.`);
     });
   }

@@ -25,19 +25,20 @@ export function addGuests(program: Command): void {
   addTools(vms);
 }
 
+interface GuestOperation {
+  path: string;
+  body: (client: Client, domain: Named) => Json | Promise<Json>;
+  /** Its result, for people. */
+  tell: (result: Json) => string;
+}
+
 /** Starts an operation in a guest, follows it, and prints its result. */
-async function operate(
-  command: Command,
-  vm: string,
-  path: string,
-  body: (client: Client, domain: Named) => Json | Promise<Json>,
-  tell: (result: Json) => string,
-): Promise<void> {
+async function operate(command: Command, vm: string, { path, body, tell }: GuestOperation): Promise<void> {
   const { json } = command.optsWithGlobals<GlobalOptions>();
   await withClient(async client => {
     const domain = await resolve(client, 'domains', vm);
     const asked = await body(client, domain);
-    const task = await runAction(client, `/api/domains/${domain.id}/${path}/`, asked, json);
+    const task = await runAction(client, `/api/domains/${domain.id}/${path}/`, asked, { quiet: json });
     if (json) return printJson(task);
     const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
     print(clean(`${domain.verbose_name}: ${tell(response)}`));
@@ -92,17 +93,15 @@ function addHostname(vms: Command): void {
     .description('set the host name of the guest; without one it is the name of the VM')
     .option('--no-restart', 'do not restart a Windows guest')
     .action((vm: string, hostname: string | undefined, options: HostnameOptions, command: Command) =>
-      operate(
-        command,
-        vm,
-        'set-hostname',
-        () => ({
+      operate(command, vm, {
+        path: 'set-hostname',
+        body: () => ({
           ...(hostname === undefined ? {} : { hostname }),
           restart: options.restart,
           ...layerFields(options),
         }),
-        result => `host name ${result.hostname}${restarted(result)}`,
-      ),
+        tell: result => `host name ${result.hostname}${restarted(result)}`,
+      }),
     );
 }
 
@@ -125,16 +124,18 @@ function addSshKeys(vms: Command): void {
   ] as const)
     withLayerOptions(keys.command(`${action} <vm> <user> <file>`))
       .description(`${action} the keys of a .pub file (- is stdin)`)
-      .action((vm: string, user: string, file: string, options: LayerOptions, command: Command) => {
-        const ssh_key = keysIn(file);
-        return operate(
-          command,
-          vm,
-          path,
-          () => ({ ssh_user: user, ssh_key, ...layerFields(options) }),
-          () => `${user} ${done} with ${ssh_key.length === 1 ? 'this key' : `these ${ssh_key.length} keys`}`,
-        );
-      });
+      .action(
+        (...given: [vm: string, user: string, file: string, options: LayerOptions, command: Command]) => {
+          const [vm, user, file, options, command] = given;
+          const ssh_key = keysIn(file);
+          return operate(command, vm, {
+            path,
+            body: () => ({ ssh_user: user, ssh_key, ...layerFields(options) }),
+            tell: () =>
+              `${user} ${done} with ${ssh_key.length === 1 ? 'this key' : `these ${ssh_key.length} keys`}`,
+          });
+        },
+      );
 }
 
 function keysIn(file: string): string[] {
@@ -176,11 +177,9 @@ function addDirectory(vms: Command): void {
     .option('--no-install', 'do not install packages that the guest lacks')
     .option('--no-restart', 'do not restart the guest')
     .action((vm: string, domainname: string, options: JoinOptions, command: Command) =>
-      operate(
-        command,
-        vm,
-        'add-to-ad',
-        async () => ({
+      operate(command, vm, {
+        path: 'add-to-ad',
+        body: async () => ({
           domainname,
           login: options.login,
           password: await directoryPassword(),
@@ -189,9 +188,9 @@ function addDirectory(vms: Command): void {
           ...(options.install ? {} : { install_packages: false }),
           restart: options.restart,
         }),
-        result =>
+        tell: result =>
           `joined ${result.domain} as ${result.computer_name}${restarted(result)}${installedText(result)}`,
-      ),
+      }),
     );
   vms
     .command('leave-domain <vm>')
@@ -200,18 +199,16 @@ function addDirectory(vms: Command): void {
     .option('--domain <domain>', 'Linux: the domain; else the one it is in')
     .option('--no-restart', 'do not restart the guest')
     .action((vm: string, options: DirectoryOptions, command: Command) =>
-      operate(
-        command,
-        vm,
-        'rm-from-ad',
-        async () => ({
+      operate(command, vm, {
+        path: 'rm-from-ad',
+        body: async () => ({
           login: options.login,
           password: await directoryPassword(),
           ...(options.domain === undefined ? {} : { domainname: options.domain }),
           restart: options.restart,
         }),
-        result => `left ${result.domain}${restarted(result)}`,
-      ),
+        tell: result => `left ${result.domain}${restarted(result)}`,
+      }),
     );
 }
 
@@ -243,19 +240,17 @@ function addPreparation(vms: Command): void {
     .option('--vm', 'with /mode:vm')
     .option('--unattend <file>', 'answer file')
     .action((vm: string, options: SysprepOptions, command: Command) =>
-      operate(
-        command,
-        vm,
-        'sysprep',
-        () => ({
+      operate(command, vm, {
+        path: 'sysprep',
+        body: () => ({
           ...(options.mode === undefined ? {} : { mode: options.mode }),
           ...(options.action === undefined ? {} : { action: options.action }),
           generalize: options.generalize,
           ...(options.vm ? { vm_mode: true } : {}),
           ...(options.unattend === undefined ? {} : { unattend: readText(options.unattend) }),
         }),
-        result => `Sysprep is done (${result.action})`,
-      ),
+        tell: result => `Sysprep is done (${result.action})`,
+      }),
     );
   vms
     .command('prepare-operations <vm>')
@@ -280,17 +275,15 @@ function addPreparation(vms: Command): void {
     .option('--disk <id>', 'the disk with the system; else the first')
     .option('--operations <list>', 'names of virt-sysprep operations, with commas')
     .action((vm: string, options: PrepareOptions, command: Command) =>
-      operate(
-        command,
-        vm,
-        'prepare',
-        () => ({
+      operate(command, vm, {
+        path: 'prepare',
+        body: () => ({
           ...(options.disk === undefined ? {} : { boot_disk: options.disk }),
           ...(options.operations === undefined ? {} : { operations: options.operations.split(',') }),
           ...layerFields(options),
         }),
-        result => `prepared: ${(result.operations as string[]).join(', ')}`,
-      ),
+        tell: result => `prepared: ${(result.operations as string[]).join(', ')}`,
+      }),
     );
 }
 
@@ -304,13 +297,11 @@ function addTools(vms: Command): void {
       .command(`${action} <vm>`)
       .description(`${action} the guest tools image`)
       .action((vm: string, _options, command: Command) =>
-        operate(
-          command,
-          vm,
-          `${action}-guest-tools-iso`,
-          () => ({}),
-          result => `guest tools ${done} ${result.target_dev}`,
-        ),
+        operate(command, vm, {
+          path: `${action}-guest-tools-iso`,
+          body: () => ({}),
+          tell: result => `guest tools ${done} ${result.target_dev}`,
+        }),
       );
 }
 

@@ -46,12 +46,9 @@ export function addSnapshots(program: Command): void {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
         const domain = await resolve(client, 'domains', word);
-        const task = await runAction(
-          client,
-          `/api/domains/${domain.id}/snapshots/`,
-          body(name, options),
-          json,
-        );
+        const task = await runAction(client, `/api/domains/${domain.id}/snapshots/`, body(name, options), {
+          quiet: json,
+        });
         if (json) printJson(task);
         else print(`${domain.verbose_name}: saved as ${name}`);
       });
@@ -100,7 +97,7 @@ async function change(
   const domain = await resolve(client, 'domains', vm);
   const state = await resolveSnapshot(client, domain.id, word);
   const path = `/api/domains/${domain.id}/snapshots/${state.id}/${action}/`;
-  const task = await runAction(client, path, options, json);
+  const task = await runAction(client, path, options, { quiet: json });
   if (json) printJson(task);
   else print(`${domain.verbose_name}: ${done} ${state.verbose_name}`);
 }

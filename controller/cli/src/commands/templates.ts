@@ -77,7 +77,7 @@ function addClone(templates: Command): void {
           ...(pool === undefined ? {} : { datapool: (await resolve(client, 'data-pools', pool)).id }),
           ...(description === undefined ? {} : { description }),
         };
-        const task = await runAction(client, `/api/domains/${domain.id}/clone/`, body, json);
+        const task = await runAction(client, `/api/domains/${domain.id}/clone/`, body, { quiet: json });
         if (json) return printJson(task);
         const made = await client.get<Named>(`/api/domains/${madeBy(task, 'domain')}/`);
         print(`${made.verbose_name}  ${made.id}`);
@@ -95,7 +95,12 @@ function addChange(templates: Command): void {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
         const clone = await resolve(client, 'domains', word);
-        const task = await runAction(client, `/api/domains/${clone.id}/change-template/`, {}, json);
+        const task = await runAction(
+          client,
+          `/api/domains/${clone.id}/change-template/`,
+          {},
+          { quiet: json },
+        );
         if (json) return printJson(task);
         const { response } = await client.get<{ response: { version: number; clones: string[] } }>(
           `/api/tasks/${task.id}/response/`,

@@ -75,7 +75,7 @@ function addLending(vdisks: Command): void {
     .description('attach a disk of another VM, read-only, as it is at this moment')
     .option('--thin-clone <vm>', 'the thin clone whose state is meant; without it its template is')
     .action(async (vm: string, word: string, options: LendOptions, command: Command) =>
-      lend('attach', vm, word, options, command, ({ attached, snapshot }) => {
+      lend(command, { action: 'attach', vm, word }, options, ({ attached, snapshot }) => {
         const instant = snapshot ? `, as of ${String(snapshot.created)}` : '';
         print(`${vm}: attached as ${String(attached?.target_dev)}${instant}`);
       }),
@@ -85,16 +85,14 @@ function addLending(vdisks: Command): void {
     .description('detach a disk of another VM, named by its original')
     .option('--thin-clone <vm>', 'the thin clone whose state was attached')
     .action(async (vm: string, word: string, options: LendOptions, command: Command) =>
-      lend('detach', vm, word, options, command, () => print(`${vm}: detached`)),
+      lend(command, { action: 'detach', vm, word }, options, () => print(`${vm}: detached`)),
     );
 }
 
 async function lend(
-  action: 'attach' | 'detach',
-  vm: string,
-  word: string,
-  { thinClone, allowNetworkLayers }: LendOptions,
   command: Command,
+  { action, vm, word }: { action: 'attach' | 'detach'; vm: string; word: string },
+  { thinClone, allowNetworkLayers }: LendOptions,
   tell: (response: { attached?: Json; snapshot?: Json | null }) => void,
 ): Promise<void> {
   const { json } = command.optsWithGlobals<GlobalOptions>();
@@ -105,7 +103,10 @@ async function lend(
     const disk = await resolveVdisk(client, word, likely);
     const body = { vdisk: disk.id, ...(clone ? { thin_clone: clone.id } : {}) };
     const query: Record<string, number> = allowNetworkLayers ? { allow_network_layers: 1 } : {};
-    const task = await runAction(client, `/api/domains/${domain.id}/${action}-vdisk/`, body, json, query);
+    const task = await runAction(client, `/api/domains/${domain.id}/${action}-vdisk/`, body, {
+      quiet: json,
+      query,
+    });
     if (json) return printJson(task);
     const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
     tell(response);

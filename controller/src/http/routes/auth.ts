@@ -69,11 +69,14 @@ export const authRoutes: RouteModule = (app, services) => {
 async function login(services: Services, request: FastifyRequest, username: string, password: string) {
   try {
     const issued = await services.tokens.login(username, password, request.ip);
-    await auditLogin(services, request, username, 200, null);
+    await auditLogin(services, request, username, { status: 200, errorKey: null });
     return issued;
   } catch (error) {
     if (hasKey(error, 'login_failed', 'too_many_logins')) {
-      await auditLogin(services, request, username, error.status, error.msgKey);
+      await auditLogin(services, request, username, {
+        status: error.status,
+        errorKey: error.msgKey,
+      });
     }
     throw error;
   }
@@ -84,8 +87,7 @@ async function auditLogin(
   services: Services,
   request: FastifyRequest,
   username: string,
-  status: number,
-  errorKey: string | null,
+  { status, errorKey }: { status: number; errorKey: string | null },
 ): Promise<void> {
   const name = username.toLowerCase();
   const user = await services.users.findByName(name);

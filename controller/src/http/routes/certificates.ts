@@ -25,8 +25,7 @@ export const certificateRoutes: RouteModule = (app, services) => {
         request,
         parsePage(request.query, CertificateSchema, ORDERINGS),
         await services.revocations.list(),
-        record => record,
-        record => record.subject,
+        { render: record => record, nameOf: record => record.subject },
       ),
   );
 

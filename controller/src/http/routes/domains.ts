@@ -121,7 +121,7 @@ function powerRoute(app: App, services: Services, action: PowerActionName): void
       const { force = false } = request.body as { force?: boolean };
       const user = principalOf(request);
       return runTask(services, request, reply, {
-        start: taskId => services.domains.power(id, action, force, user, taskId),
+        start: taskId => services.domains.power(id, { action, force }, user, taskId),
         result: async () => services.domains.find(id, user),
       });
     },

@@ -48,10 +48,10 @@ export const downloadRoutes: RouteModule = (app, services) => {
     206: { description: 'the range that was asked for', content: { [BINARY]: { schema: Bytes } } },
   };
   app.get(path, { config, exposeHeadRoute: false, schema: { ...schema, response } }, (request, reply) =>
-    answer(services, request, reply, request.params.id, request.query.member ?? ''),
+    answer(services, request, reply, { id: request.params.id, member: request.query.member ?? '' }),
   );
   app.head(path, { config, schema: { ...schema, hide: true } }, (request, reply) =>
-    answer(services, request, reply, request.params.id, request.query.member ?? ''),
+    answer(services, request, reply, { id: request.params.id, member: request.query.member ?? '' }),
   );
 };
 
@@ -59,8 +59,7 @@ async function answer(
   services: Services,
   request: FastifyRequest,
   reply: FastifyReply,
-  id: string,
-  member: string,
+  { id, member }: { id: string; member: string },
 ): Promise<unknown> {
   const hungUp = new AbortController();
   const leave = services.downloads.enter(principalOf(request).id);
@@ -71,7 +70,8 @@ async function answer(
   const download = await services.downloads.find(id, member);
   const release = await services.downloads.hold(download);
   whenClosed(reply.raw, release);
-  const wanted = rangeHeader(request, services.downloads.tagOf(download));
+  const tag = services.downloads.tagOf(download);
+  const wanted = rangeHeader(request, tag);
   const head = request.method === 'HEAD';
   const asked =
     head || wanted !== undefined ? await services.downloads.sizeOf(download, hungUp.signal) : undefined;
@@ -81,12 +81,12 @@ async function answer(
     throw new VirtkeepError('range_not_satisfiable', { range: wanted ?? '', size: asked ?? 0 });
   }
   if (head) {
-    describe(services, reply, download, asked, range);
+    describe(reply, download, tag, { size: asked, range });
     return reply.send();
   }
   const part = range ? { offset: range.first, length: range.last - range.first + 1 } : WHOLE;
   const { size, bytes } = await services.downloads.open(download, part, hungUp.signal);
-  describe(services, reply, download, size, range);
+  describe(reply, download, tag, { size, range });
   // what ends is gone on with by Range, with a new token or as another role
   whenClosed(
     reply.raw,
@@ -98,15 +98,14 @@ async function answer(
 
 /** Length and ranges, where the size is known; else the answer is chunked and cannot be resumed. */
 function describe(
-  services: Services,
   reply: FastifyReply,
-  download: Download,
-  size: number | undefined,
-  range: ByteRange | undefined,
+  { member, row }: Download,
+  tag: string,
+  { size, range }: { size: number | undefined; range: ByteRange | undefined },
 ): void {
-  const name = download.member || download.row.filename;
+  const name = member || row.filename;
   reply.headers(UNBUFFERED).type(BINARY).header('content-disposition', disposition(name));
-  reply.header('etag', services.downloads.tagOf(download));
+  reply.header('etag', tag);
   reply.header('accept-ranges', size === undefined ? 'none' : 'bytes');
   if (size === undefined) return;
   reply.header('content-length', range ? range.last - range.first + 1 : size);

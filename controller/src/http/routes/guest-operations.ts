@@ -108,13 +108,13 @@ export const guestOperationRoutes: RouteModule = (app, services) => {
     summary: 'Add SSH keys to a user of a Linux guest, running or off',
     fields: KEYS,
     answer: ChangedSshKeysSchema,
-    start: (...asked) => guestOperations.changeSshKeys('add', ...asked),
+    start: (id, body, ...by) => guestOperations.changeSshKeys(id, { ...body, change: 'add' }, ...by),
   });
   add('ssh-keys/remove', {
     summary: 'Remove SSH keys from a user of a Linux guest, running or off',
     fields: KEYS,
     answer: ChangedSshKeysSchema,
-    start: (...asked) => guestOperations.changeSshKeys('remove', ...asked),
+    start: (id, body, ...by) => guestOperations.changeSshKeys(id, { ...body, change: 'remove' }, ...by),
   });
   add('sysprep', {
     summary: 'Run Sysprep in a running Windows guest',

@@ -152,7 +152,8 @@ function conversion(app: App, services: Services, action: 'compress' | 'unpack')
       const user = principalOf(request);
       if (options.sign) requirePermission(user, 'backup.sign');
       return runTask(services, request, reply, {
-        start: taskId => services.library.recompress(id, action === 'compress', options, user, taskId),
+        start: taskId =>
+          services.library.recompress(id, { ...options, compress: action === 'compress' }, user, taskId),
       });
     },
   );

@@ -59,7 +59,7 @@ const power = (action: PowerActionName): Kind => ({
   permission: 'domain.power',
   takes: ['force'],
   begin: (services, id, { force = false }, user, taskId) =>
-    services.domains.power(id, action, force, user, taskId),
+    services.domains.power(id, { action, force }, user, taskId),
 });
 
 const remove: Kind = {

@@ -48,7 +48,7 @@ export const nodeRoutes: RouteModule = (app, services) => {
       const viewer = principalOf(request);
       const all = isWhole(request.query) ? services.nodes.list() : [];
       const nodes = all.filter(({ id }) => services.tags.has(id, request.query.tag));
-      return listFromArray(request, page, nodes, node => permitted('node', node, viewer));
+      return listFromArray(request, page, nodes, { render: node => permitted('node', node, viewer) });
     },
   );
 

@@ -57,7 +57,7 @@ export const poolRoutes: RouteModule = (app, services) => {
       const viewer = principalOf(request);
       const pools = isWhole(request.query) ? await services.pools.list({ node, type }) : [];
       const tagged = pools.filter(({ id }) => services.tags.has(id, request.query.tag));
-      return listFromArray(request, page, tagged, pool => shown(services, pool, viewer));
+      return listFromArray(request, page, tagged, { render: pool => shown(services, pool, viewer) });
     },
   );
 

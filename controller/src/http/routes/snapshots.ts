@@ -44,7 +44,9 @@ export const snapshotRoutes: RouteModule = (app, services) => {
       const { id } = request.params;
       const free = services.domains.get(id, principalOf(request)).permissions.includes('snapshot');
       const permissions = free ? ['remove', 'revert'] : [];
-      return listFromArray(request, page, services.snapshots.list(id), state => ({ ...state, permissions }));
+      return listFromArray(request, page, services.snapshots.list(id), {
+        render: state => ({ ...state, permissions }),
+      });
     },
   );
 
@@ -98,7 +100,8 @@ function removeRoute(app: App, services: Services): void {
       const { id, snapshot } = request.params;
       const { bandwidth = 0 } = request.body;
       return runTask(services, request, reply, {
-        start: taskId => services.snapshots.remove(id, snapshot, bandwidth, principalOf(request), taskId),
+        start: taskId =>
+          services.snapshots.remove(id, { id: snapshot, bandwidth }, principalOf(request), taskId),
       });
     },
   );

@@ -46,7 +46,9 @@ function readRoutes(app: App, services: Services): void {
     async request => {
       const page = parsePage(request.query, TagSchema, ORDERINGS);
       const viewer = principalOf(request);
-      return listFromArray(request, page, services.tags.list(), tag => permitted('tag', tag, viewer));
+      return listFromArray(request, page, services.tags.list(), {
+        render: tag => permitted('tag', tag, viewer),
+      });
     },
   );
 
@@ -158,7 +160,9 @@ function tagsOf(
       await find(id);
       const page = parsePage(request.query, TagSchema, ORDERINGS);
       const viewer = principalOf(request);
-      return listFromArray(request, page, services.tags.of(id), tag => permitted('tag', tag, viewer));
+      return listFromArray(request, page, services.tags.of(id), {
+        render: tag => permitted('tag', tag, viewer),
+      });
     },
   );
 }

@@ -27,13 +27,10 @@ export const tokenRoutes: RouteModule = (app, services) => {
       const page = parsePage(request.query, TokenSchema, ['-created', 'name', 'expires_on', 'last_used']);
       const viewer = principalOf(request);
       const tokens = await services.tokens.list(viewer);
-      return listFromArray(
-        request,
-        page,
-        tokens,
-        token => permitted('token', token, viewer),
-        token => token.name,
-      );
+      return listFromArray(request, page, tokens, {
+        render: token => permitted('token', token, viewer),
+        nameOf: token => token.name,
+      });
     },
   );
 

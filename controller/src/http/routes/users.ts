@@ -1,4 +1,5 @@
-import { type Principal, requirePermission } from '../../auth/principal.ts';
+import type { FastifyRequest } from 'fastify';
+import { requirePermission } from '../../auth/principal.ts';
 import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import type { UserPatch } from '../../services/users.ts';
@@ -28,13 +29,10 @@ export const userRoutes: RouteModule = (app, services) => {
       const page = parsePage(request.query, UserSchema, ['username', 'role', 'created', 'last_login']);
       const users = await services.users.list();
       const viewer = principalOf(request);
-      return listFromArray(
-        request,
-        page,
-        users,
-        user => permitted('user', user, viewer),
-        user => user.username,
-      );
+      return listFromArray(request, page, users, {
+        render: user => permitted('user', user, viewer),
+        nameOf: user => user.username,
+      });
     },
   );
 
@@ -83,22 +81,22 @@ export const userRoutes: RouteModule = (app, services) => {
         response: { 200: ref(UserSchema) },
       },
     },
-    async request => changeUser(services, principalOf(request), request.ip, request.params.id, request.body),
+    async request => changeUser(services, request, request.params.id, request.body),
   );
 };
 
 async function changeUser(
   services: Services,
-  viewer: Principal,
-  address: string,
+  request: FastifyRequest,
   id: number,
   body: UserPatch & { old_password?: string },
 ) {
+  const viewer = principalOf(request);
   const { old_password: oldPassword, ...patch } = body;
   const own = id === viewer.number;
   if (!own || !Object.keys(patch).every(field => OWN_FIELDS.has(field)))
     requirePermission(viewer, 'user.manage');
   if (own && patch.password !== undefined)
-    await services.passwords.confirm(viewer, oldPassword, 'old_password', address);
+    await services.passwords.confirm(viewer, oldPassword, 'old_password', request.ip);
   return permitted('user', await services.users.change(id, patch), viewer);
 }

@@ -71,7 +71,9 @@ function readRoutes(app: App, services: Services): void {
         .list({ another_domain, domain, datapool, node }, full)
         .filter(({ id }) => services.tags.has(id, tag));
       const viewer = principalOf(request);
-      return listFromArray(request, page, disks, disk => (full ? permitted('vdisk', disk, viewer) : disk));
+      return listFromArray(request, page, disks, {
+        render: disk => (full ? permitted('vdisk', disk, viewer) : disk),
+      });
     },
   );
 
