@@ -143,7 +143,7 @@ async function incrementRows(bench: Bench): Promise<BenchRow[]> {
     ...FORMS.map(mine),
   ]);
   return FORMS.flatMap(form => [
-    faster(`increment, ${form} faster than virtnbdbackup by`, times, form, 'virtnbdbackup', 4),
+    faster(`increment, ${form} faster than virtnbdbackup by`, times, [form, 'virtnbdbackup'], 4),
     {
       name: `increment, CPU of ${form} / virtnbdbackup`,
       value: median(bench.cpu.get(form)!) / median(bench.cpu.get('virtnbdbackup')!),
@@ -156,8 +156,7 @@ async function incrementRows(bench: Bench): Promise<BenchRow[]> {
 function faster(
   name: string,
   times: Map<string, number[]>,
-  mine: string,
-  theirs: string,
+  [mine, theirs]: [mine: string, theirs: string],
   target?: number,
 ): BenchRow {
   const [own, other] = [median(times.get(mine)!), median(times.get(theirs)!)];
@@ -233,20 +232,17 @@ async function restoreRows(bench: Bench): Promise<BenchRow[]> {
   ]);
   await prepare();
   return [
-    faster('full restore, .tar faster than virtnbdrestore by', times, 'restore .tar', 'virtnbdrestore', 3),
+    faster('full restore, .tar faster than virtnbdrestore by', times, ['restore .tar', 'virtnbdrestore'], 3),
     faster(
       'full restore, .tar.zst faster than virtnbdrestore by',
       times,
-      'restore .tar.zst',
-      'virtnbdrestore',
+      ['restore .tar.zst', 'virtnbdrestore'],
       3,
     ),
-    faster(
-      'instant restore, call to guest-ping sooner by',
-      times,
+    faster('instant restore, call to guest-ping sooner by', times, [
       'instant, to the ping',
       'full, to the ping',
-    ),
+    ]),
   ];
 }
 

@@ -461,7 +461,8 @@ describe('operations', () => {
       { target_dev: 'sda' },
       'guest tools unmounted from sda',
     ],
-  ])('%j', async (args, stdin, path, body, response, text) => {
+  ])('%j', async (...row) => {
+    const [args, stdin, path, body, response, text] = row;
     result = response;
     const out = await act(args, stdin);
     expect(posted).toEqual([{ path: `/api/domains/${VM}/${path}/?async=1`, body }]);

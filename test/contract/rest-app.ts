@@ -120,7 +120,7 @@ export async function makeRestApp(
     call: async (method, url, options = {}) => {
       // as a socket would; a row of requests without a turn of the event loop is taken for overload
       await setImmediate();
-      const answer = await send(app, tokens, method, url, options);
+      const answer = await send(app, tokens, { method, url }, options);
       check(method, url, answer);
       return answer;
     },
@@ -149,8 +149,7 @@ async function makeUsers(services: Services) {
 async function send(
   app: App,
   tokens: Record<Role, string>,
-  method: string,
-  url: string,
+  { method, url }: { method: string; url: string },
   { as = 'administrator', body, raw, headers = {} }: CallOptions,
 ): Promise<Answer> {
   const authorization = as === null ? undefined : typeof as === 'string' ? `jwt ${tokens[as]}` : as.header;

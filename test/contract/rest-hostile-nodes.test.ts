@@ -52,14 +52,13 @@ describe('a node that says it is the controller', () => {
   test('gets no certificate that a client of the controller takes', async () => {
     const id = newId();
     const { csrPem, privateKeyPem } = await nodeRequest(id);
-    const answer = await redeem(
-      rest,
-      await token({ verbose_name: 'liar' }),
-      id,
-      9,
+    const answer = await redeem(rest, {
+      token: await token({ verbose_name: 'liar' }),
+      nodeId: id,
+      port: 9,
       csrPem,
-      'controller.example',
-    );
+      hostname: 'controller.example',
+    });
     expect(answer.status).toBe(200);
     const verdict = await trustedAs('controller.example', answer.body.certificate_pem, privateKeyPem);
     expect(verdict).toBe('ERR_TLS_CERT_ALTNAME_INVALID');
@@ -70,7 +69,13 @@ const keyOf = (answer: Answer) => answer.body.errors[0].msg_key;
 
 /** Asks for a certificate as the node with this id. */
 async function enrolAs(nodeId: string, text: string, name = 'stranger.example'): Promise<Answer> {
-  return redeem(rest, text, nodeId, 9, (await nodeRequest(nodeId)).csrPem, name);
+  return redeem(rest, {
+    token: text,
+    nodeId,
+    port: 9,
+    csrPem: (await nodeRequest(nodeId)).csrPem,
+    hostname: name,
+  });
 }
 
 describe('an enrolment token', () => {
@@ -162,7 +167,9 @@ describe('a machine in the place of a node', () => {
     const request = await nodeRequest(agent.id);
     const text = await token({ replace: agent.id, verbose_name: 'replaced' });
     const port = Number(agent.address.split(':')[1]);
-    const { certificate_pem } = (await redeem(rest, text, agent.id, port, request.csrPem)).body;
+    const { certificate_pem } = (
+      await redeem(rest, { token: text, nodeId: agent.id, port, csrPem: request.csrPem })
+    ).body;
     await agent.stop();
     await agent.start(tls); // the answer was lost, or the agent not started anew
     await status(rest, agent.id, 'ACTIVE');

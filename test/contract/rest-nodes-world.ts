@@ -23,13 +23,17 @@ export async function nodeRequest(nodeId: string): Promise<{ csrPem: string; pri
   return { csrPem: request.toString('pem'), privateKeyPem: await exportPrivateKey(keys.privateKey) };
 }
 
+interface Redeemed {
+  token: string;
+  nodeId: string;
+  port: number;
+  csrPem: string;
+  hostname?: string;
+}
+
 export async function redeem(
   rest: RestApp,
-  token: string,
-  nodeId: string,
-  port: number,
-  csrPem: string,
-  hostname = 'node.example',
+  { token, nodeId, port, csrPem, hostname = 'node.example' }: Redeemed,
 ): Promise<Answer> {
   const body = { token, csr_pem: csrPem, node_id: nodeId, hostname, address: '127.0.0.1', port };
   return rest.call('POST', '/api/nodes/enroll/', { as: null, body });
@@ -49,7 +53,7 @@ export async function enrolled(rest: RestApp, name: string, agent = new FakeAgen
   const port = await freePort();
   const { csrPem, privateKeyPem } = await nodeRequest(agent.id);
   const ticket = await rest.call('POST', '/api/nodes/', { body: { verbose_name: name } });
-  const answer = await redeem(rest, ticket.body.token, agent.id, port, csrPem);
+  const answer = await redeem(rest, { token: ticket.body.token, nodeId: agent.id, port, csrPem });
   if (answer.status !== 200) throw new Error(`not enrolled: ${answer.text}`);
   const { certificate_pem, ca_pem } = answer.body;
   const tls = { caPem: ca_pem, certificatePem: certificate_pem + ca_pem, privateKeyPem };

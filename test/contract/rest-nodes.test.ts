@@ -48,10 +48,10 @@ describe('enrolment', () => {
   test('a token works once, and a bad request does not use it up', async () => {
     const made = await ticket({ verbose_name: 'n3' });
     const { csrPem } = await nodeRequest(nodeId);
-    const bad = await redeem(rest, made.token, nodeId, 1, 'no request');
+    const bad = await redeem(rest, { token: made.token, nodeId, port: 1, csrPem: 'no request' });
     expect(bad.body.errors[0]).toMatchObject({ msg_key: 'invalid_field', field: 'csr_pem' });
-    expect((await redeem(rest, made.token, nodeId, 1, csrPem)).status).toBe(200);
-    const again = await redeem(rest, made.token, nodeId, 1, csrPem);
+    expect((await redeem(rest, { token: made.token, nodeId, port: 1, csrPem })).status).toBe(200);
+    const again = await redeem(rest, { token: made.token, nodeId, port: 1, csrPem });
     expect(again.body.errors[0].msg_key).toBe('enrolment_token_invalid');
     await rest.call('POST', `/api/nodes/${nodeId}/remove/`, { body: {} });
   });
@@ -60,14 +60,14 @@ describe('enrolment', () => {
     const { csrPem } = await nodeRequest(nodeId);
     const made = await ticket({ verbose_name: 'n1' });
     const foreign = `${made.token.split('.')[0]}.${'0'.repeat(64)}`;
-    expect((await redeem(rest, foreign, nodeId, 1, csrPem)).status).toBe(400);
-    const taken = await redeem(rest, made.token, nodeId, 1, csrPem);
+    expect((await redeem(rest, { token: foreign, nodeId, port: 1, csrPem })).status).toBe(400);
+    const taken = await redeem(rest, { token: made.token, nodeId, port: 1, csrPem });
     expect(taken.body.errors[0].msg_key).toBe('name_taken');
     await rest.services.db
       .updateTable('node_enrolments')
       .set({ expires_on: '2020-01-01T00:00:00Z' })
       .execute();
-    const late = await redeem(rest, made.token, nodeId, 1, csrPem);
+    const late = await redeem(rest, { token: made.token, nodeId, port: 1, csrPem });
     expect(late.body.errors[0].msg_key).toBe('enrolment_token_invalid');
   });
 
@@ -82,7 +82,8 @@ describe('enrolment', () => {
     const other = await makeRestApp();
     const { csrPem } = await nodeRequest(nodeId);
     const answers = [];
-    for (let i = 0; i < 12; i += 1) answers.push(await redeem(other, 'a.b', nodeId, 1, csrPem));
+    for (let i = 0; i < 12; i += 1)
+      answers.push(await redeem(other, { token: 'a.b', nodeId, port: 1, csrPem }));
     expect(answers[0]!.status).toBe(400);
     expect(answers.map(answer => answer.status)).toContain(429);
     await other.close();

@@ -61,7 +61,7 @@ export class StateArchive {
     const pieces: Piece[] = [];
     const entries: Manifest['disks'] = [];
     for (const [target, path] of Object.entries(disks)) {
-      if (path.startsWith('/')) entries.push(await this.#disk(pieces, number, name, target, path));
+      if (path.startsWith('/')) entries.push(await this.#disk(pieces, { number, state: name }, target, path));
     }
     const memoryMember = memoryPath && this.#file(pieces, memberNames.memory(name), 'memory', memoryPath);
     const xmlMember = text(pieces, memberNames.domainXml(number, guest.name), 'domain_xml', xml);
@@ -136,8 +136,7 @@ export class StateArchive {
 
   async #disk(
     pieces: Piece[],
-    number: number,
-    state: string,
+    { number, state }: { number: number; state: string },
     target: string,
     path: string,
   ): Promise<Manifest['disks'][number]> {

@@ -70,7 +70,7 @@ export async function labUp(options: LabOptions): Promise<Lab> {
   const rest = await controller.admin();
   const agents: LabAgent[] = [];
   for (const [index, node] of nodes.entries())
-    agents.push(await ensureAgent(options, node, index, controller, rest));
+    agents.push(await ensureAgent(options, { node, index }, controller, rest));
   const guest = await ensureGuest(options, nodes[0]!);
   const uuid = await guest.uuid();
   const known = async () => (await rest.send('GET', `/api/domains/${uuid}/`)).status === 200;
@@ -111,8 +111,7 @@ async function ensureNode({ dir, nodes, say }: LabOptions, index: number): Promi
 
 async function ensureAgent(
   { dir, port, say }: LabOptions,
-  node: LabNode,
-  index: number,
+  { node, index }: { node: LabNode; index: number },
   controller: LabController,
   rest: Rest,
 ): Promise<LabAgent> {

@@ -23,7 +23,8 @@ test.each<
   ['none, when none ever ran', { a: 'off', b: 'off' }, undefined, null, ['a', null, unclear]],
   ['none, when both run', { a: 'on', b: 'on' }, 'b', 'b', ['b', 'b', twice]],
   ['none, when both are suspended', { a: 'paused', b: 'paused' }, undefined, null, ['a', 'a', twice]],
-])('the VM is %s', (_which, words, before, ranOn, [nodeId, ran, conflict]) => {
+])('the VM is %s', (...row) => {
+  const [, words, before, ranOn, [nodeId, ran, conflict]] = row;
   const known = before === undefined ? undefined : { nodeId: before, ranOn };
   expect(domainHome(reports(words), known)).toEqual({ nodeId, ranOn: ran, conflict });
 });

@@ -40,25 +40,24 @@ const Options = Type.Object(
 );
 type MultiOptions = Static<typeof Options>;
 
+interface Begun {
+  user: Actor;
+  taskId: string;
+}
+
 interface Kind {
   words: string;
   permission: Permission;
   takes: readonly (keyof MultiOptions)[];
   needs?: keyof MultiOptions;
-  begin: (
-    services: Services,
-    domain: string,
-    options: MultiOptions,
-    user: Actor,
-    taskId: string,
-  ) => Promise<unknown>;
+  begin: (services: Services, domain: string, options: MultiOptions, by: Begun) => Promise<unknown>;
 }
 
 const power = (action: PowerActionName): Kind => ({
   words: `${action} VMs`,
   permission: 'domain.power',
   takes: ['force'],
-  begin: (services, id, { force = false }, user, taskId) =>
+  begin: (services, id, { force = false }, { user, taskId }) =>
     services.domains.power(id, { action, force }, user, taskId),
 });
 
@@ -66,7 +65,7 @@ const remove: Kind = {
   words: 'remove VMs',
   permission: 'domain.manage',
   takes: ['full', 'force'],
-  begin: (services, id, { full = false, force = false }, user, taskId) =>
+  begin: (services, id, { full = false, force = false }, { user, taskId }) =>
     services.domains.remove(id, { full, force }, user, taskId),
 };
 
@@ -79,7 +78,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
     permission: 'snapshot.manage',
     takes: ['verbose_name', 'description', 'memory', 'require_consistency'],
     needs: 'verbose_name',
-    begin: (services, id, { verbose_name = '', ...options }, user, taskId) =>
+    begin: (services, id, { verbose_name = '', ...options }, { user, taskId }) =>
       services.snapshots.create(id, { verbose_name, ...options }, user, taskId),
   },
   backup: {
@@ -97,7 +96,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
       'description',
       'require_consistency',
     ],
-    begin: (services, domain, options, user, taskId) =>
+    begin: (services, domain, options, { user, taskId }) =>
       services.backups.backup({ ...options, domain }, user, taskId),
   },
 };
@@ -142,7 +141,8 @@ export const multiManagerRoutes: RouteModule = (app, services) => {
             user: { id, username },
             parts: [...new Set(ids)].map(domain => ({
               entity: { id: domain, class: 'domain' },
-              begin: (actor, partId) => kind.begin(services, domain, options, actor, partId),
+              begin: (actor, partId) =>
+                kind.begin(services, domain, options, { user: actor, taskId: partId }),
             })),
           }),
       });

@@ -24,11 +24,19 @@ export const tagRoutes: RouteModule = (app, services) => {
   readRoutes(app, services);
   changeRoutes(app, services);
   bearerRoutes(app, services);
-  tagsOf(app, services, 'domains', 'domain.read', id => services.domains.get(id, null));
-  tagsOf(app, services, 'nodes', 'node.read', id => services.nodes.get(id));
-  tagsOf(app, services, 'data-pools', 'pool.read', id => services.pools.get(id));
-  tagsOf(app, services, 'vdisks', 'vdisk.read', id => services.vdisks.get(id));
-  tagsOf(app, services, 'library', 'library.read', id => services.library.get(id));
+  tagsOf(app, services, {
+    resource: 'domains',
+    access: 'domain.read',
+    find: id => services.domains.get(id, null),
+  });
+  tagsOf(app, services, { resource: 'nodes', access: 'node.read', find: id => services.nodes.get(id) });
+  tagsOf(app, services, { resource: 'data-pools', access: 'pool.read', find: id => services.pools.get(id) });
+  tagsOf(app, services, { resource: 'vdisks', access: 'vdisk.read', find: id => services.vdisks.get(id) });
+  tagsOf(app, services, {
+    resource: 'library',
+    access: 'library.read',
+    find: id => services.library.get(id),
+  });
 };
 
 function readRoutes(app: App, services: Services): void {
@@ -135,14 +143,14 @@ function bearerRoutes(app: App, services: Services): void {
     );
 }
 
-/** @param find throws when there is no such thing */
-function tagsOf(
-  app: App,
-  services: Services,
-  resource: string,
-  access: Permission,
-  find: (id: string) => unknown,
-): void {
+interface Tagged {
+  resource: string;
+  access: Permission;
+  /** Throws when there is no such thing. */
+  find: (id: string) => unknown;
+}
+
+function tagsOf(app: App, services: Services, { resource, access, find }: Tagged): void {
   app.get(
     `/api/${resource}/:id/tags/`,
     {
