@@ -21,9 +21,9 @@ const MAX_STARTS = 2;
 const WORKERS = [
   new URL('./worker/call.worker.ts', import.meta.resolve('@virtkeep/node-libvirt')),
   new URL('./worker/event.worker.ts', import.meta.resolve('@virtkeep/node-libvirt')),
-  new URL('./archive/block.worker.ts', import.meta.url),
-  new URL('./archive/sequencer.worker.ts', import.meta.url),
-  new URL('./archive/stream.worker.ts', import.meta.url),
+  new URL('./archive/threads/block.worker.ts', import.meta.url),
+  new URL('./archive/threads/sequencer.worker.ts', import.meta.url),
+  new URL('./archive/read/stream.worker.ts', import.meta.url),
 ];
 
 /**

@@ -14,7 +14,6 @@ import { CertificateRenewal } from './enroll/renewal.ts';
 import { Revocations } from './enroll/revocations.ts';
 import { Guests } from './guest/index.ts';
 import { Inventory } from './inventory/index.ts';
-import { LendingKeeper } from './lending/keeper.ts';
 import { LibvirtLink } from './libvirt/link.ts';
 import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
@@ -22,13 +21,14 @@ import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
 import { type ArchiveSummary, Catalogue, knownPlaces, PathGate } from './pools/index.ts';
 import { QuestionChannel } from './question-channel.ts';
+import { LendingKeeper } from './reconcilers/loans.ts';
 import { AGENT_VERSION } from './version.ts';
-import { summaryOf } from './workflows/backup-file.ts';
+import { summaryOf } from './workflows/archives/backup-file.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
+import { refuseStaleCopies } from './workflows/domain/stale-copy.ts';
 import type { GuestOperations } from './workflows/guest/domain.ts';
-import { undoEffects } from './workflows/recover.ts';
-import { refuseStaleCopies } from './workflows/stale-copy.ts';
-import { undoWhenThere } from './workflows/world.ts';
+import { undoEffects } from './workflows/undo/recover.ts';
+import { undoWhenThere } from './workflows/undo/world.ts';
 
 export interface Parts {
   journal: Journal;

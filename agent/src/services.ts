@@ -22,7 +22,7 @@ import { type Service, service } from './grpc/server.ts';
 import { snapshotService } from './grpc/snapshot-service.ts';
 import { templateService } from './grpc/template-service.ts';
 import type { Parts } from './parts.ts';
-import { type FindUsesDependencies, findUses } from './workflows/find-uses.ts';
+import { type FindUsesDependencies, findUses } from './workflows/devices/find-uses.ts';
 
 export function agentServices(parts: Parts): Service[] {
   const { runner, workflows, inventory } = parts;

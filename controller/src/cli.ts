@@ -12,9 +12,9 @@ import { type ControllerConfig, configSchema, loadControllerConfig } from './con
 import { VERSION } from './http/openapi.ts';
 import { ensureCa, issueServiceCertificate } from './pki/index.ts';
 import { serve } from './serve.ts';
-import { certificateRow } from './services/certificate-register.ts';
-import { makeEnrolment } from './services/enrolment.ts';
-import { UserService } from './services/users.ts';
+import { UserService } from './services/accounts/users.ts';
+import { certificateRow } from './services/nodes/certificate-register.ts';
+import { makeEnrolment } from './services/nodes/enrolment.ts';
 import { actAsStateOwner } from './state-owner.ts';
 import { openDatabase } from './store/database.ts';
 import { loadNativePart } from './store/dialect.ts';

@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parentPort, workerData } from 'node:worker_threads';
-import { windowsAgent } from '../integration/windows-agent.ts';
+import { windowsAgent } from '../integration/guest/windows-agent.ts';
 import { type Answer, FakeAgent, type Handler } from '../lab/fake-agent.ts';
 import type { ScriptedGuests } from './guest-info-guests.ts';
 

@@ -18,7 +18,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { createChannel, createClientFactory, Status } from 'nice-grpc';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
-import { issue, newAuthority } from '../contract/pki.ts';
+import { issue, newAuthority } from '../contract/grpc/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';

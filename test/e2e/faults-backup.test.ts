@@ -2,7 +2,7 @@
 import { rmSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
+import { BACKUP_STEPS } from '../../agent/src/workflows/backup/backup.ts';
 import type { Guest } from '../lab/guest.ts';
 import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';
 

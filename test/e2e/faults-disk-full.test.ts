@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
-import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archive-tools.ts';
+import { checkFileSystem, fileInside, joinLayers, untar } from '../integration/archives/archive-tools.ts';
 import { makeDataDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
 import { definePool, type Pool } from '../lab/node.ts';

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { readLayers } from '../../agent/src/disks/index.ts';
-import { checkFileSystem, notesOf } from '../integration/archive-tools.ts';
+import { checkFileSystem, notesOf } from '../integration/archives/archive-tools.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone, fileOf } from './agent-alone.ts';

@@ -5,7 +5,7 @@ import { readFileSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
-import { INSTANT_STEPS } from '../../agent/src/workflows/instant-restore.ts';
+import { INSTANT_STEPS } from '../../agent/src/workflows/restore/instant/instant-restore.ts';
 import { Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';

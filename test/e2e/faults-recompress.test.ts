@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { openArchive } from '../../agent/src/archive/index.ts';
 import { appendState, noise, writeArchive } from '../../agent/src/archive/test-kit.ts';
-import { RECOMPRESS_STEPS } from '../../agent/src/workflows/recompress.ts';
+import { RECOMPRESS_STEPS } from '../../agent/src/workflows/files/recompress.ts';
 import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { waitFor } from '../lab/run.ts';

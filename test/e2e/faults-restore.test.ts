@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import { RESTORE_STEPS } from '../../agent/src/workflows/restore.ts';
+import { RESTORE_STEPS } from '../../agent/src/workflows/restore/restore.ts';
 import { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';

@@ -6,7 +6,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import { CHANGE_TEMPLATE_STEPS } from '../../agent/src/workflows/template/change.ts';
 import { CLONE_STEPS } from '../../agent/src/workflows/template/clone.ts';
-import { checkImages, diskPath, scribble, scribbled } from '../integration/template-lab.ts';
+import { checkImages, diskPath, scribble, scribbled } from '../integration/templates/lab.ts';
 import { Guest } from '../lab/guest.ts';
 import { AgentAlone, INTERRUPTED, lostAnswer, momentsOf, type Picture } from './agent-alone.ts';
 

@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
-import { BACKUP_STEPS } from '../../agent/src/workflows/backup.ts';
+import { BACKUP_STEPS } from '../../agent/src/workflows/backup/backup.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone } from './agent-alone.ts';
 import { LivingGuest, randomOf, type Trees, treeOfImage } from './long-history.ts';

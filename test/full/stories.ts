@@ -6,8 +6,8 @@ import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/ag
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import { fileOf, lostAnswer } from '../e2e/agent-alone.ts';
-import { notesOf } from '../integration/archive-tools.ts';
-import { checkImages, diskPath, scribble, scribbled } from '../integration/template-lab.ts';
+import { notesOf } from '../integration/archives/archive-tools.ts';
+import { checkImages, diskPath, scribble, scribbled } from '../integration/templates/lab.ts';
 import { makePlainDisk } from '../lab/disks.ts';
 import { defineGuest, defineTinyGuest, Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';

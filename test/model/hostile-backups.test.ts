@@ -12,15 +12,21 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import type { Element, Node } from '@xmldom/xmldom';
+import { manifestFault, parseManifest } from '../../agent/src/archive/format/manifest.ts';
 import type { ArchiveTrust, Manifest } from '../../agent/src/archive/index.ts';
-import { manifestFault, parseManifest } from '../../agent/src/archive/manifest.ts';
 import { judgedAs, manifestOf } from '../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import { children, parseXml, withoutSecrets } from '../../agent/src/domain-xml/index.ts';
 import { LIVE_XML, SNAPSHOT_XML } from '../../agent/src/domain-xml/sample-xml.ts';
 import { NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
 import { samplePool } from '../../agent/src/pools/sample-pool.ts';
+import type { OpenedBackup } from '../../agent/src/workflows/archives/source.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
+import {
+  backupConfiguration,
+  backupWarnings,
+  screenBackup,
+} from '../../agent/src/workflows/files/show-backup.ts';
 import { checkRestore, type RestorePlan } from '../../agent/src/workflows/restore/check.ts';
 import {
   movedPaths,
@@ -29,8 +35,6 @@ import {
   restoredState,
   topPaths,
 } from '../../agent/src/workflows/restore/definition.ts';
-import type { OpenedBackup } from '../../agent/src/workflows/restore/source.ts';
-import { backupConfiguration, backupWarnings, screenBackup } from '../../agent/src/workflows/show-backup.ts';
 import { refuse } from './scripted-machine.ts';
 import { type Random, randomOf } from './undo-model.ts';
 

@@ -11,7 +11,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { JournaledEffects } from '../../agent/src/operations/effects.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { withOverlays, withSources } from '../../agent/src/snapshots/state-xml.ts';
-import { undoEffects } from '../../agent/src/workflows/recover.ts';
+import { undoEffects } from '../../agent/src/workflows/undo/recover.ts';
 import { type Machine, refuse } from './scripted-machine.ts';
 import { makeState } from './stories/perform.ts';
 import { makeVm } from './stories/vm.ts';

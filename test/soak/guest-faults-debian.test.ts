@@ -9,7 +9,7 @@ import { connect } from '@virtkeep/node-libvirt';
 import type { OperationContext } from '../../agent/src/workflows/context.ts';
 import { openGuest } from '../../agent/src/workflows/guest/guest.ts';
 import { restartGuest } from '../../agent/src/workflows/guest/restart.ts';
-import { GuestRestLab } from '../integration/guest-rest-lab.ts';
+import { GuestRestLab } from '../integration/guest/rest-lab.ts';
 import { waitFor } from '../lab/run.ts';
 import { SerialShell } from '../lab/serial-shell.ts';
 

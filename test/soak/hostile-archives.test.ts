@@ -3,9 +3,9 @@
 // the agent open, make and remove meanwhile.
 import { basename, dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import { CORPUS, liveWatched, TOGETHER, TWO_FACED } from '../integration/hostile-corpus.ts';
-import { HostileLab, together } from '../integration/hostile-lab.ts';
-import { WorkflowLab } from '../integration/workflow-lab.ts';
+import { CORPUS, liveWatched, TOGETHER, TWO_FACED } from '../integration/archives/hostile-corpus.ts';
+import { HostileLab, together } from '../integration/archives/hostile-lab.ts';
+import { WorkflowLab } from '../integration/backup/lab.ts';
 
 let lab: WorkflowLab;
 let hostile: HostileLab;

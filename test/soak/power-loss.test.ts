@@ -1,6 +1,6 @@
 /** Power lost at every moment of a history, on each file system; see the lab. */
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { PowerLossLab } from '../integration/power-loss-lab.ts';
+import { PowerLossLab } from '../integration/backup/power-loss-lab.ts';
 
 /** Fewer than there are, spread over all, when it is set. */
 const MOMENTS = Number(process.env.VIRTKEEP_POWER_MOMENTS ?? Number.POSITIVE_INFINITY);

@@ -3,9 +3,9 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { isVirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
 import zstd from 'zstd-napi/binding.js';
+import type { ArchiveMember } from './format/types.ts';
 import { openArchive, verifyArchive } from './index.ts';
 import { noise, scratch, signal, tool, writeArchive } from './test-kit.ts';
-import type { ArchiveMember } from './types.ts';
 
 const dir = scratch();
 const archives = { tar: dir.at('a.tar'), hashed: dir.at('h.tar'), zst: dir.at('a.tar.zst') };

@@ -2,8 +2,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, expect, test } from '@jest/globals';
 import zstd from 'zstd-napi/binding.js';
+import { FrameList } from './format/seek-table.ts';
 import { verifyArchive } from './index.ts';
-import { FrameList } from './seek-table.ts';
 import { noise, scratch, signal, tool } from './test-kit.ts';
 
 const dir = scratch();

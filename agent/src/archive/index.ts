@@ -10,13 +10,8 @@
  * overwrites is saved first (tail.ts).
  */
 
-export { ArchiveAppender } from './append.ts';
-export type { GrowthLimits } from './bounds.ts';
-export { ArchiveConverter, type ConvertOptions } from './convert.ts';
-export { type FileLock, lockFile, whenLocksAreMissing } from './file-lock.ts';
-export { requireReadable, type TarSize, tarSizeOf, whyGrown, whyTooLarge } from './growth.ts';
-export type { Holding } from './inspect.ts';
-export { hasTailToPutBack, putTailsBack, removeTails } from './left-tails.ts';
+export type { GrowthLimits } from './format/bounds.ts';
+export { requireReadable, type TarSize, tarSizeOf, whyGrown, whyTooLarge } from './format/growth.ts';
 export {
   formatVersionOf,
   type Manifest,
@@ -25,15 +20,11 @@ export {
   type ManifestSavedState,
   type ManifestState,
   type MemberRecord,
-} from './manifest.ts';
-export { type MemberKind, memberNames, partialPathOf, partialPathsOf, sha256PathOf } from './names.ts';
-export { type Archive, openArchive, verifyArchive } from './reader.ts';
-export { removeArchive } from './remove.ts';
-export { freeName, ownsName, reserveName } from './reserve.ts';
-export type { Seal, SignManifest } from './seal.ts';
-export { ArchiveSigner, type SignerOptions, type SigningIdentity } from './signer.ts';
-export { undoAppend } from './tail.ts';
-export type { ArchiveTrust, JudgeArchive, Judgement } from './trust.ts';
+} from './format/manifest.ts';
+export { type MemberKind, memberNames, partialPathOf, partialPathsOf, sha256PathOf } from './format/names.ts';
+export type { Seal, SignManifest } from './format/seal.ts';
+export { ArchiveSigner, type SignerOptions, type SigningIdentity } from './format/signer.ts';
+export type { ArchiveTrust, JudgeArchive, Judgement } from './format/trust.ts';
 export type {
   AppenderOptions,
   ArchiveProblem,
@@ -41,5 +32,14 @@ export type {
   FinishOptions,
   Sealed,
   VerifyResult,
-} from './types.ts';
-export { ArchiveWriter } from './writer.ts';
+} from './format/types.ts';
+export type { Holding } from './read/inspect.ts';
+export { type Archive, openArchive, verifyArchive } from './read/reader.ts';
+export { type FileLock, lockFile, whenLocksAreMissing } from './system/file-lock.ts';
+export { ArchiveAppender } from './write/append.ts';
+export { ArchiveConverter, type ConvertOptions } from './write/convert.ts';
+export { hasTailToPutBack, putTailsBack, removeTails } from './write/left-tails.ts';
+export { removeArchive } from './write/remove.ts';
+export { freeName, ownsName, reserveName } from './write/reserve.ts';
+export { undoAppend } from './write/tail.ts';
+export { ArchiveWriter } from './write/writer.ts';

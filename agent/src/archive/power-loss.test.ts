@@ -7,9 +7,9 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { ArchiveAppender } from './append.ts';
 import { undoAppend, verifyArchive } from './index.ts';
 import { appendState, noise, scratch, signal, writeArchive } from './test-kit.ts';
+import { ArchiveAppender } from './write/append.ts';
 
 const SEED = Number(process.env.VIRTKEEP_POWER_SEED ?? 1);
 const TIMES = Number(process.env.VIRTKEEP_POWER_TIMES ?? 60);

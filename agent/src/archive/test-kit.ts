@@ -4,13 +4,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { ArchiveAppender } from './append.ts';
-import type { Manifest, MemberRecord } from './manifest.ts';
-import type { MemberKind } from './names.ts';
-import type { SignManifest } from './seal.ts';
-import type { ArchiveTrust, JudgeArchive } from './trust.ts';
-import type { AppenderOptions } from './types.ts';
-import { ArchiveWriter } from './writer.ts';
+import type { Manifest, MemberRecord } from './format/manifest.ts';
+import type { MemberKind } from './format/names.ts';
+import type { SignManifest } from './format/seal.ts';
+import type { ArchiveTrust, JudgeArchive } from './format/trust.ts';
+import type { AppenderOptions } from './format/types.ts';
+import { ArchiveAppender } from './write/append.ts';
+import { ArchiveWriter } from './write/writer.ts';
 
 /** Helpers of this folder's tests. */
 export const BACKUP_ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0001';

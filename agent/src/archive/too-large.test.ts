@@ -2,14 +2,14 @@
 import { existsSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { afterAll, expect, test } from '@jest/globals';
 import { MiB } from '@virtkeep/shared/units';
-import { ArchiveAppender } from './append.ts';
-import { MAX_DATA_FRAMES, MAX_FRAMES } from './bounds.ts';
-import { ArchiveConverter } from './convert.ts';
-import { framesOfTar, requireReadable } from './growth.ts';
+import { MAX_DATA_FRAMES, MAX_FRAMES } from './format/bounds.ts';
+import { framesOfTar, requireReadable } from './format/growth.ts';
+import { seekTableBytes } from './format/seek-table.ts';
 import { openArchive } from './index.ts';
-import { seekTableBytes } from './seek-table.ts';
 import { appendState, BACKUP_ID, noise, scratch, signal, writeArchive } from './test-kit.ts';
-import { ArchiveWriter } from './writer.ts';
+import { ArchiveAppender } from './write/append.ts';
+import { ArchiveConverter } from './write/convert.ts';
+import { ArchiveWriter } from './write/writer.ts';
 
 const dir = scratch();
 afterAll(() => dir.remove());

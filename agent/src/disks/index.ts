@@ -14,3 +14,4 @@ export { readImageHeader, SECTOR_BYTES } from './qcow2-header.ts';
 export { qemuImg } from './qemu-img.ts';
 export { assertSelfContained, dependenceOf } from './self-contained.ts';
 export { shareExtents } from './share-extents.ts';
+export { changedSource, markSources, refuseChangedSources, type SourceMark } from './source-guard.ts';

@@ -2,6 +2,8 @@
  * A domain's definition as data, and its changes as functions from text to text. Everything here is pure. The XML may
  * come from libvirt, from an archive, or from anybody: reading it throws `xml_invalid` and nothing else, in bounded time.
  */
+
+export { attachedIdOf, attachmentsOf } from './attachments.ts';
 export type * from './config.ts';
 export { attr, child, children, childrenAt, ensureChild, remove, text } from './dom.ts';
 export { diskElement } from './edit.ts';
@@ -33,6 +35,7 @@ export {
 } from './foreign/sanitize.ts';
 export { applyIdentity, type Identity, newMacs } from './identity.ts';
 export { isLent, type LentDisk, lentDiskIdOf, lentDiskXml, removeLentDisks } from './lent-disk.ts';
+export { describeLoans, isLending, type LoanNames, refuseWhileLent } from './lent-guard.ts';
 export { type Mentioned, mentionedIn } from './mentioned.ts';
 export {
   type Attachment,

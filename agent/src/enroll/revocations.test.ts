@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, expect, test } from '@jest/globals';
 import { createLogger } from '@virtkeep/shared/log';
 import { revocationBytes } from '@virtkeep/shared/revocations';
-import { testAuthority } from '../archive/signing-kit.ts';
+import { testAuthority } from '../archive/format/signing-kit.ts';
 import { Revocations } from './revocations.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'virtkeep-revocations-'));

@@ -11,23 +11,23 @@ import { withoutSecrets } from '../domain-xml/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { backupTargetRefusal } from '../pools/index.ts';
-import { backupWorkflow } from '../workflows/backup.ts';
-import { backupFileOf } from '../workflows/backup-file.ts';
+import { backupFileOf } from '../workflows/archives/backup-file.ts';
+import { findBackupFile, openBackup } from '../workflows/archives/source.ts';
+import { backupWorkflow } from '../workflows/backup/backup.ts';
+import { fallbackReason } from '../workflows/backup/base.ts';
 import type { Lock } from '../workflows/context.ts';
-import { deleteBackupWorkflow } from '../workflows/delete-backup.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
-import { downloadChunks } from '../workflows/download.ts';
-import { fallbackReason } from '../workflows/extend/base.ts';
-import { planRecompress, recompressWorkflow } from '../workflows/recompress.ts';
-import { findBackupFile, openBackup } from '../workflows/restore/source.ts';
+import { matchTemplate } from '../workflows/family/match.ts';
+import { deleteBackupWorkflow } from '../workflows/files/delete-backup.ts';
+import { downloadChunks } from '../workflows/files/download.ts';
+import { planRecompress, recompressWorkflow } from '../workflows/files/recompress.ts';
 import {
   backupConfiguration,
   backupWarnings,
   screenBackup,
   signatureWarnings,
-} from '../workflows/show-backup.ts';
-import { matchTemplate } from '../workflows/template/match.ts';
-import { verifyWorkflow } from '../workflows/verify.ts';
+} from '../workflows/files/show-backup.ts';
+import { verifyWorkflow } from '../workflows/files/verify.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
 

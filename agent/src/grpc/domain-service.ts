@@ -18,17 +18,22 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { isUuid } from '@virtkeep/shared/ids';
-import { type DomainMetadata, parseDomain, withoutSecrets } from '../domain-xml/index.ts';
+import {
+  type DomainMetadata,
+  type LoanNames,
+  parseDomain,
+  refuseWhileLent,
+  withoutSecrets,
+} from '../domain-xml/index.ts';
 import type { Inventory } from '../inventory/index.ts';
-import { type LoanNames, refuseWhileLent } from '../lending/guard.ts';
 import { fromDomain } from '../libvirt/domains.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { writeMetadata } from '../snapshots/index.ts';
 import type { Lock, Workflow } from '../workflows/context.ts';
-import { ruleOf, setPower } from '../workflows/power.ts';
-import { type RemoveDependencies, removeDomain } from '../workflows/remove-domain.ts';
-import { renameDomain } from '../workflows/rename-domain.ts';
-import { refuseWithClones } from '../workflows/template/family.ts';
+import { ruleOf, setPower } from '../workflows/domain/power.ts';
+import { type RemoveDependencies, removeDomain } from '../workflows/domain/remove-domain.ts';
+import { renameDomain } from '../workflows/domain/rename-domain.ts';
+import { refuseWithClones } from '../workflows/family/family.ts';
 import { requireDescription } from './fields.ts';
 import { maySeeSecrets } from './peer.ts';
 

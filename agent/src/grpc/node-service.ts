@@ -10,7 +10,7 @@ import type { Revocations } from '../enroll/revocations.ts';
 import type { NodeStatus } from '../node-status.ts';
 import type { Thing } from '../other-nodes.ts';
 import type { QuestionChannel } from '../question-channel.ts';
-import type { LocalAnswer } from '../workflows/find-uses.ts';
+import type { LocalAnswer } from '../workflows/devices/find-uses.ts';
 import { merge } from './merge.ts';
 import { answerOf, foundMessage, thingMessage, thingOf } from './question-messages.ts';
 

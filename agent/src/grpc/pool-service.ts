@@ -17,7 +17,7 @@ import {
   setChosenBase,
   setPoolMarks,
 } from '../pools/index.ts';
-import { scanPool } from '../workflows/scan-pool.ts';
+import { scanPool } from '../workflows/files/scan-pool.ts';
 import { requireDescription } from './fields.ts';
 
 export interface PoolServiceOptions {

@@ -4,13 +4,13 @@ import type {
   StartRestoreRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import type { OperationRunner } from '../operations/runner.ts';
+import { type FoundFile, findBackupFile, openBackup } from '../workflows/archives/source.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
-import { instantRestoreWorkflow } from '../workflows/instant-restore.ts';
-import { type FoundFile, findBackupFile, openBackup } from '../workflows/restore/source.ts';
+import { standingDisks } from '../workflows/family/match.ts';
+import { instantRestoreWorkflow } from '../workflows/restore/instant/instant-restore.ts';
+import { restoreWorkflow } from '../workflows/restore/restore.ts';
 import { requireVouched } from '../workflows/restore/vouch.ts';
-import { restoreWorkflow } from '../workflows/restore.ts';
-import { standingDisks } from '../workflows/template/match.ts';
 import { requireUuid } from './fields.ts';
 
 /** `RestoreService`; what its methods promise stands in the proto. */

@@ -2,9 +2,14 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
-import { asSavedState, zfsInstants } from '../lending/zfs-instants.ts';
 import type { OperationRunner, StartOptions } from '../operations/runner.ts';
-import { loadStates, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
+import {
+  asSavedState,
+  loadStates,
+  type StateFacts,
+  savedStateMessage,
+  zfsInstants,
+} from '../snapshots/index.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';

@@ -5,9 +5,9 @@ import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { relativeOf, thinClonesOf } from '../workflows/family/family.ts';
 import { changeTemplateWorkflow } from '../workflows/template/change.ts';
 import { cloneWorkflow } from '../workflows/template/clone.ts';
-import { relativeOf, thinClonesOf } from '../workflows/template/family.ts';
 import { requireDescription, requireUuid } from './fields.ts';
 
 /** `TemplateService`; what its methods promise stands in the proto. */

@@ -13,14 +13,14 @@ const ALLOWED: Record<string, string> = {
   'images/': 'the room itself',
   'archive/': 'archives, their tails and hash files',
   'enroll/': 'keys and certificates',
-  'workflows/delete-backup.ts': 'archives',
-  'workflows/extend/base.ts': 'tails of archives',
+  'workflows/files/delete-backup.ts': 'archives',
+  'workflows/backup/base.ts': 'tails of archives',
   'workflows/backup/destination.ts': 'tails of archives',
-  'workflows/backup/remains.ts': 'archives that were not finished',
-  'workflows/state-firmware.ts': 'UEFI variables and TPM state',
-  'workflows/tpm-state.ts': 'TPM state',
-  'workflows/forgotten-layers.ts': 'notes beside layers that are put back',
-  'workflows/own-undo.ts': 'directories that are an operation’s own',
+  'workflows/archives/remains.ts': 'archives that were not finished',
+  'workflows/firmware/state-firmware.ts': 'UEFI variables and TPM state',
+  'workflows/firmware/tpm-state.ts': 'TPM state',
+  'workflows/domain/forgotten-layers.ts': 'notes beside layers that are put back',
+  'workflows/undo/own-undo.ts': 'directories that are an operation’s own',
 };
 
 test('nobody else removes or renames files', () => {

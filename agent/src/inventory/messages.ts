@@ -8,8 +8,13 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { diskId, type Layer } from '../disks/index.ts';
-import { type AgentChannel, type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
-import { attachmentsOf } from '../lending/attachments.ts';
+import {
+  type AgentChannel,
+  attachmentsOf,
+  type DiskConfig,
+  type DomainConfig,
+  isLent,
+} from '../domain-xml/index.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../pools/index.ts';
 import { AUTOMATIC_PREFIX, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
 import { type DiskFacts, firstOwnLayer, pathOf } from './disk-facts.ts';

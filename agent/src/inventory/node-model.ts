@@ -8,7 +8,6 @@ import { reasonOf } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
-import { asSavedState, zfsInstants } from '../lending/zfs-instants.ts';
 import {
   type Catalogue,
   chosenBase,
@@ -23,6 +22,7 @@ import {
   type Settings,
 } from '../pools/index.ts';
 import type { StateFacts } from '../snapshots/index.ts';
+import { asSavedState, zfsInstants } from '../snapshots/index.ts';
 import { ZfsDriver } from '../zfs/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';

@@ -9,11 +9,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { MiB } from '@virtkeep/shared/units';
+import { encodeHeader } from '../archive/format/tar-format.ts';
 import { lockFile, openArchive } from '../archive/index.ts';
-import { encodeHeader } from '../archive/tar-format.ts';
 import { writeArchive } from '../archive/test-kit.ts';
 import { readImageHeader } from '../disks/index.ts';
-import { summaryOf } from '../workflows/backup-file.ts';
+import { summaryOf } from '../workflows/archives/backup-file.ts';
 import { listBackupPaths } from './backup-dir.ts';
 import { Catalogue } from './index.ts';
 

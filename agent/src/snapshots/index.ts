@@ -43,3 +43,15 @@ export { savedStateId } from './state-id.ts';
 export { diskStates, savedStateOf, withSources } from './state-xml.ts';
 export { writeMetadata } from './write-metadata.ts';
 export { writeState } from './write-state.ts';
+export {
+  asSavedState,
+  CLONE_KEYS,
+  type Instant,
+  instantProperties,
+  releaseZfs,
+  snapshotNameOf,
+  type ZfsHoldings,
+  type ZfsInstant,
+  zfsHoldings,
+  zfsInstants,
+} from './zfs-instants.ts';

@@ -5,7 +5,7 @@
  */
 import type { FileMark, OwnFile } from '../images/index.ts';
 import type { RevertToUndo } from '../snapshots/index.ts';
-import type { FormerFirmware } from './state-firmware.ts';
+import type { FormerFirmware } from './firmware/state-firmware.ts';
 
 /**
  * When an effect is undone: `always` at the operation's end, only on `failure` (error, cancel, crash before commit), or

@@ -18,7 +18,7 @@ import type { OperationContext } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import type { Effect } from './effect.ts';
 import { makeNewFile } from './new-file.ts';
-import { undoEffects } from './recover.ts';
+import { undoEffects } from './undo/recover.ts';
 
 let directory: string;
 

@@ -7,7 +7,7 @@ import { isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
-import type { TaskState } from '../services/tasks.ts';
+import type { TaskState } from '../services/tasks/tasks.ts';
 import { principalOf } from './app.ts';
 
 export interface LongAction {

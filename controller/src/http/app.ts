@@ -6,8 +6,8 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { RouteAccess } from '@virtkeep/shared/permissions';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest, RawServerDefault } from 'fastify';
 import type { Principal } from '../auth/principal.ts';
-import type { IdempotentRequest } from '../services/idempotency.ts';
 import type { Services } from '../services/services.ts';
+import type { IdempotentRequest } from '../services/tasks/idempotency.ts';
 
 export type App = FastifyInstance<
   RawServerDefault,

@@ -1,4 +1,4 @@
-/** Hooks that carry the idempotency key of a body through a request; see services/idempotency.ts for the rules. */
+/** Hooks that carry the idempotency key of a body through a request; see services/tasks/idempotency.ts for the rules. */
 import { parseExact } from '@virtkeep/shared/exact-json';
 import { isUuid } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';

@@ -6,7 +6,7 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Principal } from '../auth/principal.ts';
-import type { Change } from '../services/changes.ts';
+import type { Change } from '../services/journal/changes.ts';
 import type { Services } from '../services/services.ts';
 import { Shares } from '../services/shares.ts';
 import { watchRight } from './auth.ts';

@@ -2,15 +2,15 @@ import type { Logger } from '@virtkeep/shared/log';
 import type { TokenSigner } from '../auth/jwt.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { Database } from '../store/schema.ts';
-import { AuditService } from './audit.ts';
-import { ChangeFeed } from './changes.ts';
-import { EventService } from './events.ts';
-import { IdempotencyService } from './idempotency.ts';
-import { PasswordChecks } from './password-checks.ts';
+import { PasswordChecks } from './accounts/password-checks.ts';
+import { TokenService } from './accounts/tokens.ts';
+import { UserService } from './accounts/users.ts';
+import { AuditService } from './journal/audit.ts';
+import { ChangeFeed } from './journal/changes.ts';
+import { EventService } from './journal/events.ts';
 import type { CoreServices } from './services.ts';
-import { TaskService } from './tasks.ts';
-import { TokenService } from './tokens.ts';
-import { UserService } from './users.ts';
+import { IdempotencyService } from './tasks/idempotency.ts';
+import { TaskService } from './tasks/tasks.ts';
 
 export interface CoreDeps {
   config: ControllerConfig;

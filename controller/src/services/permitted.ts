@@ -4,13 +4,13 @@
  */
 import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../auth/principal.ts';
-import type { FileRecord } from './file-record.ts';
-import type { NodeRecord } from './nodes.ts';
-import type { PoolRecord } from './pool-record.ts';
+import type { TokenRecord } from './accounts/tokens.ts';
+import type { UserRecord } from './accounts/users.ts';
+import type { FileRecord } from './catalogue/record.ts';
+import type { VdiskRecord } from './disks/record.ts';
+import type { NodeRecord } from './nodes/nodes.ts';
+import type { PoolRecord } from './pools/record.ts';
 import type { TagRecord } from './tags.ts';
-import type { TokenRecord } from './tokens.ts';
-import type { UserRecord } from './users.ts';
-import type { VdiskRecord } from './vdisk-record.ts';
 
 /** Whether an action may be taken; `can` asks for the viewer's role. */
 type Rule<R> = (can: (permission: Permission) => boolean, record: R, viewer: Principal) => boolean;

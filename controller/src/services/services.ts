@@ -2,15 +2,15 @@
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import type { Database } from '../store/schema.ts';
-import type { AuditService } from './audit.ts';
-import type { ChangeFeed } from './changes.ts';
-import type { EventService } from './events.ts';
-import type { IdempotencyService } from './idempotency.ts';
+import type { PasswordChecks } from './accounts/password-checks.ts';
+import type { TokenService } from './accounts/tokens.ts';
+import type { UserService } from './accounts/users.ts';
+import type { AuditService } from './journal/audit.ts';
+import type { ChangeFeed } from './journal/changes.ts';
+import type { EventService } from './journal/events.ts';
 import type { NodeServices } from './node-services.ts';
-import type { PasswordChecks } from './password-checks.ts';
-import type { TaskService } from './tasks.ts';
-import type { TokenService } from './tokens.ts';
-import type { UserService } from './users.ts';
+import type { IdempotencyService } from './tasks/idempotency.ts';
+import type { TaskService } from './tasks/tasks.ts';
 
 export interface CoreServices {
   config: ControllerConfig;

@@ -6,8 +6,8 @@ import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Database, TagEntityRow, TagRow } from '../store/schema.ts';
-import type { Catalogue } from './catalogue.ts';
-import type { Inventory } from './inventory.ts';
+import type { Catalogue } from './catalogue/catalogue.ts';
+import type { Inventory } from './inventory/inventory.ts';
 
 export interface TagRecord {
   id: string;

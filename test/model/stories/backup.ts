@@ -7,7 +7,7 @@ import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backu
 import { newId } from '@virtkeep/shared/ids';
 import { NO_METADATA, parseDomain, parseSnapshot } from '../../../agent/src/domain-xml/index.ts';
 import { incrementTag, writeMetadata } from '../../../agent/src/snapshots/index.ts';
-import { backupWorkflow } from '../../../agent/src/workflows/backup.ts';
+import { backupWorkflow } from '../../../agent/src/workflows/backup/backup.ts';
 import type { Machine } from '../scripted-machine.ts';
 import type { BuildStory } from '../undo-model.ts';
 import type { World } from '../world.ts';

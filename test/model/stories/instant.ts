@@ -7,7 +7,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../../agent/src/domain-xml/index.ts';
 import type { Workflow } from '../../../agent/src/workflows/context.ts';
 import type { Effect, InstantDisk } from '../../../agent/src/workflows/effect.ts';
-import { instantRestoreWorkflow } from '../../../agent/src/workflows/instant-restore.ts';
+import { instantRestoreWorkflow } from '../../../agent/src/workflows/restore/instant/instant-restore.ts';
 import { run } from '../../lab/run.ts';
 import type { BuildStory } from '../undo-model.ts';
 import type { World } from '../world.ts';

@@ -6,10 +6,10 @@ import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v
 import { newId } from '@virtkeep/shared/ids';
 import { ActiveOperation } from '../../../agent/src/operations/active.ts';
 import { Journal } from '../../../agent/src/operations/journal.ts';
-import { backupWorkflow } from '../../../agent/src/workflows/backup.ts';
+import { backupWorkflow } from '../../../agent/src/workflows/backup/backup.ts';
 import type { Workflow } from '../../../agent/src/workflows/context.ts';
-import { undoEffects } from '../../../agent/src/workflows/recover.ts';
 import { createSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/create.ts';
+import { undoEffects } from '../../../agent/src/workflows/undo/recover.ts';
 import { silent, type World } from '../world.ts';
 
 /** Runs a workflow to its end. @returns its result */

@@ -1,6 +1,6 @@
 /** A VM that is given another name, which somebody may use before that is undone. */
 import { expect } from '@jest/globals';
-import { renameDomain } from '../../../agent/src/workflows/rename-domain.ts';
+import { renameDomain } from '../../../agent/src/workflows/domain/rename-domain.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { lives, makeVm } from './vm.ts';
 

@@ -3,7 +3,7 @@ import { rmSync } from 'node:fs';
 import { expect } from '@jest/globals';
 import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
-import { restoreWorkflow } from '../../../agent/src/workflows/restore.ts';
+import { restoreWorkflow } from '../../../agent/src/workflows/restore/restore.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { hashOfFile } from './backup.ts';
 import { makeBackup, makeState } from './perform.ts';

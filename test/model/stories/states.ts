@@ -4,10 +4,13 @@ import { join } from 'node:path';
 import { expect } from '@jest/globals';
 import { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { parseDomain } from '../../../agent/src/domain-xml/index.ts';
+import {
+  keepFirmwareOfState,
+  keptFirmwarePaths,
+} from '../../../agent/src/workflows/firmware/state-firmware.ts';
 import { createSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/revert.ts';
-import { keepFirmwareOfState, keptFirmwarePaths } from '../../../agent/src/workflows/state-firmware.ts';
 import { withChains } from '../scripted-machine.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { makeState, perform } from './perform.ts';

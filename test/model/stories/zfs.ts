@@ -1,6 +1,6 @@
 /** Disks on zfs, held at one instant: a snapshot, taken while the guest stands still. The program is a script. */
 import { expect } from '@jest/globals';
-import { zfsFreezer } from '../../../agent/src/lending/zfs-freezer.ts';
+import { zfsFreezer } from '../../../agent/src/workflows/lend/zfs-freezer.ts';
 import { ZfsDriver } from '../../../agent/src/zfs/index.ts';
 import { RunOfAgent } from '../run-of-agent.ts';
 import type { BuildStory } from '../undo-model.ts';

@@ -8,16 +8,21 @@ import {
   requireReadable,
   type TarSize,
 } from '../../archive/index.ts';
+import { refuseChangedSources, type SourceMark } from '../../disks/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 import { savedStateId } from '../../snapshots/index.ts';
+import { timeStamp } from '../archives/file-name.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { type Firmware, firmwarePartsOf, readFirmware, readKeptFirmware } from '../state-firmware.ts';
+import {
+  type Firmware,
+  firmwarePartsOf,
+  readFirmware,
+  readKeptFirmware,
+} from '../firmware/state-firmware.ts';
 import type { BackupFacts } from './facts.ts';
-import { timeStamp } from './file-name.ts';
 import { type FrozenInstant, spareDirectoryOf } from './freeze.ts';
 import type { BackupJob } from './job.ts';
 import { type ArchivePlan, type FileSize, planArchive } from './members.ts';
-import { refuseChangedSources, type SourceMark } from './source-guard.ts';
 
 /** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
 const COMPRESSED_SHARE = 0.5;

@@ -13,12 +13,12 @@ import {
   type SignManifest,
 } from '../../archive/index.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
+import { archiveStem } from '../archives/file-name.ts';
+import { declareArchive, type ReservedName, reserveArchiveName } from '../archives/reserved-name.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { type BaseArchive, tailPathOf } from '../extend/base.ts';
-import { archiveStem } from './file-name.ts';
+import { type BaseArchive, tailPathOf } from './base.ts';
 import type { BackupJob } from './job.ts';
-import { declareArchive, type ReservedName, reserveArchiveName } from './reserved-name.ts';
 
 const DEFAULT_LEVEL = 3;
 

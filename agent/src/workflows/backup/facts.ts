@@ -20,9 +20,9 @@ import {
 } from '../../snapshots/index.ts';
 import { ZfsDriver } from '../../zfs/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { kindOf, refuseUncopyable, requireLasting } from '../domain-kind.ts';
-import { refuseLent } from '../lend/refuse.ts';
-import { resolveVolumes } from '../volumes.ts';
+import { kindOf, refuseUncopyable, requireLasting } from '../domain/domain-kind.ts';
+import { refuseLent } from '../domain/refuse-lent.ts';
+import { resolveVolumes } from '../domain/volumes.ts';
 import type { OwnChain } from './members.ts';
 import { type ContentOptions, type ContentPlan, planContent } from './plan.ts';
 

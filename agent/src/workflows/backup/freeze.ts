@@ -15,11 +15,11 @@ import {
   type StateMode,
   type StatePlan,
 } from '../../snapshots/index.ts';
+import { timeStamp } from '../archives/file-name.ts';
 import type { OperationContext } from '../context.ts';
+import { withMarks } from '../domain/forgotten-layers.ts';
 import type { EffectHandle } from '../effect.ts';
-import { withMarks } from '../forgotten-layers.ts';
 import type { BackupFacts } from './facts.ts';
-import { timeStamp } from './file-name.ts';
 
 export interface FrozenInstant {
   consistency: Manifest['states'][number]['consistency'];

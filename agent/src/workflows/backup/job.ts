@@ -4,17 +4,17 @@ import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { Manifest } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
 import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
-import { checkLayerPlace } from '../away-layers.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { type BaseArchive, fallbackReason, notExtendable, readBase, refuseTooLarge } from '../extend/base.ts';
-import { completeMerges } from '../extend/hold.ts';
-import { type ContinuedDisk, proveExtension } from '../extend/proof.ts';
-import { relativeOf, thinClonesOf } from '../template/family.ts';
-import { noteFingerprints } from '../template/fingerprints.ts';
+import { checkLayerPlace } from '../domain/away-layers.ts';
+import { relativeOf, thinClonesOf } from '../family/family.ts';
+import { type BaseArchive, fallbackReason, notExtendable, readBase, refuseTooLarge } from './base.ts';
 import { sizeAhead } from './copy.ts';
 import { type BackupFacts, readFacts } from './facts.ts';
+import { noteFingerprints } from './fingerprints.ts';
 import { chooseMode, spareDirectoryOf } from './freeze.ts';
+import { completeMerges } from './hold.ts';
+import { type ContinuedDisk, proveExtension } from './proof.ts';
 
 export interface BackupJob {
   target: PoolRecord;

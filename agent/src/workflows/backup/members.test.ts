@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { roundUp } from '@virtkeep/shared/units';
-import { dataOffsetFor } from '../../archive/tar-format.ts';
+import { dataOffsetFor } from '../../archive/format/tar-format.ts';
 import {
   type BackupPicture,
   type BackupRecord,

@@ -13,10 +13,10 @@ import {
 } from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
 import { type Layer, parseIncrementTag, type SavedState } from '../../snapshots/index.ts';
-import { isRawLuks } from '../domain-kind.ts';
-import type { ContinuedDisk } from '../extend/proof.ts';
-import type { Firmware } from '../state-firmware.ts';
+import { isRawLuks } from '../domain/domain-kind.ts';
+import type { Firmware } from '../firmware/state-firmware.ts';
 import type { ContentPlan, DiskPlan, ImagePlan } from './plan.ts';
+import type { ContinuedDisk } from './proof.ts';
 
 /** Header, pax record and alignment before a member's data: at most. */
 const HEADER_BYTES = 8192;

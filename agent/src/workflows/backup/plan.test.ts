@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseDomain } from '../../domain-xml/index.ts';
-import { safeFileStem, timeStamp } from './file-name.ts';
+import { safeFileStem, timeStamp } from '../archives/file-name.ts';
 import { type ContentOptions, planContent } from './plan.ts';
 
 const ID = '11111111-1111-4111-8111-111111111111';

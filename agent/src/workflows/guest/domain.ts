@@ -4,13 +4,18 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { diskId, isEncrypted, readLayers } from '../../disks/index.ts';
-import { type DiskConfig, type DomainConfig, isLent, parseDomain } from '../../domain-xml/index.ts';
-import { refuseWhileLent } from '../../lending/guard.ts';
+import {
+  type DiskConfig,
+  type DomainConfig,
+  isLent,
+  parseDomain,
+  refuseWhileLent,
+} from '../../domain-xml/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
-import { refuseWithClones } from '../template/family.ts';
-import { resolveVolumes } from '../volumes.ts';
+import { resolveVolumes } from '../domain/volumes.ts';
+import { refuseWithClones } from '../family/family.ts';
 import { type Guest, type OpenGuest, openGuest } from './guest.ts';
 
 /** What the operations are given. */

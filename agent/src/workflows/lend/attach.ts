@@ -8,21 +8,21 @@ import { exists } from '@virtkeep/shared/files';
 import type { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { diskId as idOfFile } from '../../disks/index.ts';
 import type { Attachment, LentDisk } from '../../domain-xml/index.ts';
-import { attachedIdOf } from '../../lending/attachments.ts';
-import type { LentSource } from '../../lending/freezer.ts';
-import { attachmentsOfParty, type Party } from '../../lending/lender.ts';
-import { freeTarget } from '../../lending/target.ts';
-import type { Instant } from '../../lending/zfs-instants.ts';
+import { attachedIdOf } from '../../domain-xml/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
+import type { Instant } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { kindOf, refuseEncrypted, requireLasting } from '../domain-kind.ts';
+import { kindOf, refuseEncrypted, requireLasting } from '../domain/domain-kind.ts';
 import { plug } from './device.ts';
 import { lentImageRefusal } from './foreign-source.ts';
+import type { LentSource } from './freezer.ts';
 import { freezerOf } from './freezers.ts';
+import { attachmentsOfParty, type Party } from './lender.ts';
 import { noteAttachment, noteLoan } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
+import { freeTarget } from './target.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const ATTACH_DISK_STEPS = ['check', 'freeze', 'note', 'plug'] as const;

@@ -3,11 +3,11 @@
  * gone, and what it keeps is asked for again until it goes. The owner's state goes with its last loan.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { readParty } from '../../lending/lender.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { kindOf, requireLasting } from '../domain-kind.ts';
+import { kindOf, requireLasting } from '../domain/domain-kind.ts';
+import { readParty } from './lender.ts';
 import { type LoanKey, takeBack } from './loan.ts';
 import { requireParty } from './parties.ts';
 

@@ -3,9 +3,9 @@ import { Affect, type Domain, ErrorCode, isLibvirtError } from '@virtkeep/node-l
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { type DomainConfig, type LentDisk, lentDiskIdOf, lentDiskXml } from '../../domain-xml/index.ts';
-import { type Party, readParty } from '../../lending/lender.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { type Party, readParty } from './lender.ts';
 
 /**
  * Attaches the disk, to the running domain and to its definition.

@@ -1,7 +1,7 @@
-import type { DiskFreezer, FreezerOptions, Lender } from '../../lending/freezer.ts';
-import { zfsFreezer } from '../../lending/zfs-freezer.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import type { DiskFreezer, FreezerOptions, Lender } from './freezer.ts';
 import { stateFreezer } from './state-freezer.ts';
+import { zfsFreezer } from './zfs-freezer.ts';
 
 /** All kinds, in the order in which they are asked; the last one serves everything. */
 function freezers(dependencies: WorkflowDependencies): DiskFreezer[] {

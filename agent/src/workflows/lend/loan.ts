@@ -12,11 +12,11 @@ import {
   type Loan,
   lentDiskIdOf,
 } from '../../domain-xml/index.ts';
-import { attachmentsOfParty, type Party, readParty } from '../../lending/lender.ts';
 import { writeMetadata } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { unplug } from './device.ts';
 import { freezerOf } from './freezers.ts';
+import { attachmentsOfParty, type Party, readParty } from './lender.ts';
 import { readLender } from './parties.ts';
 
 /** Names a loan: the domain that lends, may be on another node; so may the borrower. */

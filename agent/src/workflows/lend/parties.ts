@@ -1,8 +1,8 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { Lender } from '../../lending/freezer.ts';
-import { lenderOf, type Party, readParty } from '../../lending/lender.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { resolveVolumes } from '../volumes.ts';
+import { resolveVolumes } from '../domain/volumes.ts';
+import type { Lender } from './freezer.ts';
+import { lenderOf, type Party, readParty } from './lender.ts';
 
 /** @throws VirtkeepError domain_not_found */
 export async function requireParty(dependencies: WorkflowDependencies, domainId: string): Promise<Party> {

@@ -2,8 +2,8 @@
  * Lending by a saved state (specification 3.1): one state of all disks, made with the first loan by the same means as any
  * state, merged with the last one. What is attached is the layer that it froze. A template lends its files themselves.
  */
-import type { DiskFreezer, FreezerOptions, Lender } from '../../lending/freezer.ts';
-import type { Instant } from '../../lending/zfs-instants.ts';
+
+import type { Instant } from '../../snapshots/index.ts';
 import {
   LENDING_STATE,
   loadStates,
@@ -14,6 +14,7 @@ import {
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { makeState, prepareState } from '../snapshot/create.ts';
+import type { DiskFreezer, FreezerOptions, Lender } from './freezer.ts';
 
 const DESCRIPTION = 'Disks of this VM are attached to other VMs as they were at this moment.';
 

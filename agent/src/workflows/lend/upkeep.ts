@@ -1,12 +1,12 @@
 /** Puts loans right that others have changed: what the keeper found, done under the locks of the domains. */
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
-import type { LoanAction } from '../../lending/upkeep.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { freezerOf } from './freezers.ts';
 import { endAtOwner, endLoan, noteLoan, takeBack } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
+import type { LoanAction } from './upkeep-plan.ts';
 
 /** The workflow. Result: `{"waiting":["disk id",…]}`, the disks that their guests still do not let go. */
 export function keepLoansWorkflow(

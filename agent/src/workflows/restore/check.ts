@@ -7,21 +7,21 @@ import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1
 import { newId } from '@virtkeep/shared/ids';
 import type { Manifest } from '../../archive/index.ts';
 import type { Claimant } from '../../claims.ts';
+import { markSources, type SourceMark } from '../../disks/index.ts';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
 import type { Thing } from '../../other-nodes.ts';
 import { fsFacts, type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
-import { markSources, type SourceMark } from '../backup/source-guard.ts';
+import type { FoundFile, OpenedBackup } from '../archives/source.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { matchTemplate, provenOnly, requireMatch } from '../template/match.ts';
-import { resolveVolumes } from '../volumes.ts';
+import { resolveVolumes } from '../domain/volumes.ts';
+import { matchTemplate, provenOnly, requireMatch } from '../family/match.ts';
 import { type DefinitionInput, emulatorOf } from './definition.ts';
 import { type AttachableDevices, attachableDevices, type ClaimScope } from './devices.ts';
 import { formerImages } from './former-image.ts';
 import { screenDefinition, sourcesOf } from './gate.ts';
 import { chooseIdentity } from './identity.ts';
 import { type DiskShape, filesOf, type Placement, restoredName } from './placement.ts';
-import type { FoundFile, OpenedBackup } from './source.ts';
 import { placeBySize } from './space.ts';
 import { type RestoredState, readStates } from './states.ts';
 

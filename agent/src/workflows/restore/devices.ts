@@ -12,7 +12,7 @@ import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
 import type { Answer, Thing } from '../../other-nodes.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { type DevicesHere, deviceNamesOf, devicesHere, mayName } from './devices-here.ts';
+import { type DevicesHere, deviceNamesOf, devicesHere, mayName } from '../devices/devices-here.ts';
 
 /** For how long something is claimed and looked at. */
 export interface ClaimScope {

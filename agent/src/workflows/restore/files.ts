@@ -18,18 +18,18 @@ import {
 import { type Identity, parseSnapshot, type Sanitized } from '../../domain-xml/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
+import type { OpenedBackup } from '../archives/source.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { EffectHandle } from '../effect.ts';
+import { keepFirmware, keptFirmwarePaths } from '../firmware/state-firmware.ts';
+import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../firmware/tpm-state.ts';
 import { makeNewFile } from '../new-file.ts';
-import { keepFirmware, keptFirmwarePaths } from '../state-firmware.ts';
-import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../tpm-state.ts';
 import type { RestorePlan } from './check.ts';
 import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
 import { MERGED_AT_ONCE } from './fold.ts';
 import { leftOutWarnings, stateSubject } from './gate.ts';
 import type { DiskShape, FilePlacement, LayerPlacement } from './placement.ts';
-import type { OpenedBackup } from './source.ts';
 import type { ResumeMemory } from './start.ts';
 import type { RestoredState } from './states.ts';
 

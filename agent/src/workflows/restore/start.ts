@@ -2,11 +2,11 @@
 import { type Domain, SaveRestore, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { changedSource } from '../../disks/index.ts';
 import { writeState } from '../../snapshots/index.ts';
-import { changedSource } from '../backup/source-guard.ts';
 import type { OperationContext } from '../context.ts';
-import { defineOwnDomain } from '../define-own.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { defineOwnDomain } from '../domain/define-own.ts';
 import type { RestorePlan } from './check.ts';
 import { movedPaths, restoredState } from './definition.ts';
 import { type ExtractedMemory, memoryPaths } from './files.ts';

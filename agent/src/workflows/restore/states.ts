@@ -8,8 +8,8 @@
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
 import { parseSnapshot } from '../../domain-xml/index.ts';
+import type { OpenedBackup } from '../archives/source.ts';
 import { fileStarts, MAX_RESTORED_FILES, withinReach } from './fold.ts';
-import type { OpenedBackup } from './source.ts';
 
 export interface RestoredState {
   record: ManifestSavedState;

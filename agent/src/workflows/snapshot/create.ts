@@ -21,15 +21,15 @@ import {
   type StatePlan,
   savedStateRecord,
 } from '../../snapshots/index.ts';
-import { checkLayerPlace } from '../away-layers.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { type DiskWithLayers, refuseEncrypted, requireLasting } from '../domain-kind.ts';
+import { checkLayerPlace } from '../domain/away-layers.ts';
+import { type DiskWithLayers, refuseEncrypted, requireLasting } from '../domain/domain-kind.ts';
+import { refuseLent } from '../domain/refuse-lent.ts';
+import { findTarget, refuseForClones, type Target } from '../domain/target.ts';
+import { resolveVolumes } from '../domain/volumes.ts';
 import type { EffectHandle } from '../effect.ts';
-import { refuseLent } from '../lend/refuse.ts';
-import { keepFirmwareOfState } from '../state-firmware.ts';
-import { resolveVolumes } from '../volumes.ts';
-import { findTarget, refuseForClones, type Target } from './target.ts';
+import { keepFirmwareOfState } from '../firmware/state-firmware.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;

@@ -2,16 +2,22 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RemoveSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { MiB } from '@virtkeep/shared/units';
-import { releaseZfs, type ZfsInstant, zfsInstants } from '../../lending/zfs-instants.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
-import { lookAt, mergeState, removalRefusal } from '../../snapshots/index.ts';
+import {
+  lookAt,
+  mergeState,
+  releaseZfs,
+  removalRefusal,
+  type ZfsInstant,
+  zfsInstants,
+} from '../../snapshots/index.ts';
 import { ZfsDriver } from '../../zfs/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { requireLasting } from '../domain-kind.ts';
-import { refuseLent } from '../lend/refuse.ts';
-import { pruneFirmware } from '../state-firmware.ts';
-import { findTarget, refuseForClones, stateById } from './target.ts';
+import { requireLasting } from '../domain/domain-kind.ts';
+import { refuseLent } from '../domain/refuse-lent.ts';
+import { findTarget, refuseForClones, stateById } from '../domain/target.ts';
+import { pruneFirmware } from '../firmware/state-firmware.ts';
 
 /** The workflow. Result: `{}`. */
 export function removeSnapshotWorkflow(

@@ -22,18 +22,18 @@ import {
   stopDomain,
   writeMetadata,
 } from '../../snapshots/index.ts';
-import { setResumedClock } from '../clock.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { requireLasting } from '../domain-kind.ts';
-import { refuseLent } from '../lend/refuse.ts';
+import { setResumedClock } from '../domain/clock.ts';
+import { requireLasting } from '../domain/domain-kind.ts';
+import { refuseLent } from '../domain/refuse-lent.ts';
+import { findTarget, refuseForClones, requireState, type Target } from '../domain/target.ts';
 import {
   definedFirmware,
   exchangeFirmware,
   type FormerFirmware,
   keptFirmwarePaths,
-} from '../state-firmware.ts';
-import { findTarget, refuseForClones, requireState, type Target } from './target.ts';
+} from '../firmware/state-firmware.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const REVERT_SNAPSHOT_STEPS = ['check', 'prepare', 'stop', 'define', 'start', 'clean'] as const;

@@ -6,9 +6,9 @@ import { readLayers } from '../../disks/index.ts';
 import { isLent } from '../../domain-xml/index.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import { foreignFiles, loadStates } from '../../snapshots/index.ts';
-import { resolveVolumes } from '../volumes.ts';
+import { resolveVolumes } from '../domain/volumes.ts';
+import { type Relative, relativeOf, thinClonesOf } from '../family/family.ts';
 import type { ChangeFacts, MemberDisk, MemberFacts } from './change-plan.ts';
-import { type Relative, relativeOf, thinClonesOf } from './family.ts';
 
 /**
  * @param cloneId the clone that holds the changes

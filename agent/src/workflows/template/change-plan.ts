@@ -5,7 +5,7 @@
 import { basename, dirname, join } from 'node:path';
 import type { Layer } from '../../disks/index.ts';
 import type { DomainMetadata } from '../../domain-xml/index.ts';
-import { describeLoans, isLending } from '../../lending/guard.ts';
+import { describeLoans, isLending } from '../../domain-xml/index.ts';
 
 /** The template or one of its thin clones. */
 export interface MemberFacts {

@@ -11,19 +11,24 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { CloneDomainRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { newId } from '@virtkeep/shared/ids';
-import { type Layer, readLayers } from '../../disks/index.ts';
+import {
+  type Layer,
+  markSources,
+  readLayers,
+  refuseChangedSources,
+  type SourceMark,
+} from '../../disks/index.ts';
 import { type DomainConfig, type Identity, newMacs, parseDomain } from '../../domain-xml/index.ts';
 import { fromLibvirt, isNoDomain } from '../../libvirt/errors.ts';
 import type { PoolRecord } from '../../pools/index.ts';
-import { markSources, refuseChangedSources, type SourceMark } from '../backup/source-guard.ts';
 import type { OperationContext, Workflow } from '../context.ts';
-import { defineOwnDomain } from '../define-own.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { defineOwnDomain } from '../domain/define-own.ts';
+import { resolveVolumes } from '../domain/volumes.ts';
+import { packTpmState } from '../firmware/tpm-state.ts';
 import { makeNewFile } from '../new-file.ts';
 import { makeFirmware } from '../restore/files.ts';
 import { requireFreeName, suffixedName } from '../restore/identity.ts';
-import { packTpmState } from '../tpm-state.ts';
-import { resolveVolumes } from '../volumes.ts';
 import { cloneDefinition } from './clone-definition.ts';
 import { type ClonedDisk, type ClonePlan, planClone } from './clone-plan.ts';
 import { bytesOf, copyImage, makeOverlay } from './images.ts';

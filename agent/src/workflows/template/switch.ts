@@ -8,7 +8,7 @@ import { patiently } from '../../libvirt/errors.ts';
 import { writeMetadata } from '../../snapshots/index.ts';
 import type { ProgressReporter } from '../context.ts';
 import type { TemplateChange } from '../effect.ts';
-import { type Relative, relativeOf } from './family.ts';
+import { type Relative, relativeOf } from '../family/family.ts';
 import { makeOverlay } from './images.ts';
 
 interface SwitchOptions {

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { requirePermission } from '../../auth/principal.ts';
-import { shownBackup } from '../../services/show-record.ts';
+import { shownBackup } from '../../services/backups/show-record.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';

@@ -1,6 +1,6 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import Type from 'typebox';
-import { POWER_ACTIONS, type PowerActionName } from '../../services/domains.ts';
+import { POWER_ACTIONS, type PowerActionName } from '../../services/domains/domains.ts';
 import type { Services } from '../../services/services.ts';
 import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';

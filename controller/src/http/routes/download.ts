@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Type from 'typebox';
-import type { Download } from '../../services/downloads.ts';
+import type { Download } from '../../services/backups/downloads.ts';
 import type { Services } from '../../services/services.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { EVENT_TYPES } from '../../services/events.ts';
+import { EVENT_TYPES } from '../../services/journal/events.ts';
 import { permitted } from '../../services/permitted.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';

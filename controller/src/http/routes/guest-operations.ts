@@ -2,7 +2,7 @@
 import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox';
 import type { Principal } from '../../auth/principal.ts';
 import type { Services } from '../../services/services.ts';
-import type { TaskState } from '../../services/tasks.ts';
+import type { TaskState } from '../../services/tasks/tasks.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';

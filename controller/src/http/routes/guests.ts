@@ -2,7 +2,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyReply } from 'fastify';
 import Type from 'typebox';
-import { DEFAULT_TIMEOUT_S } from '../../services/guests.ts';
+import { DEFAULT_TIMEOUT_S } from '../../services/guests/guests.ts';
 import type { Services } from '../../services/services.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';

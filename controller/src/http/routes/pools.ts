@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import type { Principal } from '../../auth/principal.ts';
 import { permitted } from '../../services/permitted.ts';
-import type { PoolRecord } from '../../services/pool-record.ts';
+import type { PoolRecord } from '../../services/pools/record.ts';
 import type { Services } from '../../services/services.ts';
 import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { TASK_STATUSES } from '../../services/task-record.ts';
+import { TASK_STATUSES } from '../../services/tasks/record.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { pageAnswer, parsePage } from '../paging.ts';

@@ -1,8 +1,8 @@
 import type { FastifyRequest } from 'fastify';
 import { requirePermission } from '../../auth/principal.ts';
+import type { UserPatch } from '../../services/accounts/users.ts';
 import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
-import type { UserPatch } from '../../services/users.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';

@@ -1,7 +1,7 @@
 /** Clusters and resource pools, of which there is one each. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import Type from 'typebox';
-import type { NodeRecord } from '../../services/nodes.ts';
+import type { NodeRecord } from '../../services/nodes/nodes.ts';
 import type { Services } from '../../services/services.ts';
 import { CLUSTER, clusterRecord, isWhole, RESOURCE_POOL, resourcePoolRecord } from '../../services/whole.ts';
 import type { App, RouteModule } from '../app.ts';

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { EVENT_TYPES } from '../../services/events.ts';
+import { EVENT_TYPES } from '../../services/journal/events.ts';
 import { nullable, oneOf, Permissions, record, Time, UserNumber, Uuid } from './common.ts';
 
 export const EventSchema = record('Event', {

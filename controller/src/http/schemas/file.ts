@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { FILE_STATUSES, FILE_TYPES } from '../../services/file-record.ts';
+import { FILE_STATUSES, FILE_TYPES } from '../../services/catalogue/record.ts';
 import { Bytes, nullable, oneOf, Permissions, record, ref, Time, Uuid } from './common.ts';
 import { BackupDiskSchema, BackupImageSchema, BackupSizesSchema } from './domain.ts';
 

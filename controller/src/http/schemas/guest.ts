@@ -1,6 +1,6 @@
 /** Commands of guest agents, what guests tell of themselves, and the results of operations inside of them. */
 import Type from 'typebox';
-import { DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S } from '../../services/guests.ts';
+import { DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S } from '../../services/guests/guests.ts';
 import { Bytes, nullable, oneOf, record, Time } from './common.ts';
 
 const closed = { additionalProperties: false } as const;

@@ -1,5 +1,5 @@
 import Type, { type TSchema } from 'typebox';
-import { TASK_STATUSES } from '../../services/task-record.ts';
+import { TASK_STATUSES } from '../../services/tasks/record.ts';
 import { Bytes, nullable, oneOf, Permissions, record, ref, Time, ToldUser, Uuid } from './common.ts';
 
 export const TaskRecordSchema = record('Task', {

@@ -1,0 +1,237 @@
+import type { FileHandle } from 'node:fs/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { openForeign } from '@virtkeep/shared/foreign-file';
+import { MAX_FRAMES, MAX_MANIFEST_BYTES } from '../format/bounds.ts';
+import { foreignMember } from '../format/foreign-member.ts';
+import { END_BYTES, roundUp, TAR_BLOCK } from '../format/layout.ts';
+import type { Manifest } from '../format/manifest.ts';
+import { isManifestName } from '../format/names.ts';
+import type { Seal } from '../format/seal.ts';
+import { readSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from '../format/seek-table.ts';
+import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from '../format/tar-format.ts';
+import { type ArchiveMember, listedMember } from '../format/types.ts';
+import { type FileLock, fileBusy, isBeingWritten, lockFile } from '../system/file-lock.ts';
+import { ManifestReader } from './manifest-reader.ts';
+import { type Salvaged, salvage } from './salvage.ts';
+import { scanStream } from './stream.ts';
+import { ArchiveFile, PlainSource, readerOf, SeekableSource, type TarSource } from './tar-source.ts';
+
+/** Most of the tail that is looked through for the manifest. */
+const MAX_TAIL_BYTES = MAX_MANIFEST_BYTES + 1024 * 1024;
+
+/** How the bytes of members are reached. */
+export type Access =
+  | { kind: 'plain'; source: TarSource }
+  | { kind: 'seekable'; source: TarSource; table: SeekTable }
+  /** A foreign zstd file without seek table: only from its beginning. `checked`: all its frames have checksums. */
+  | { kind: 'stream'; checked: boolean };
+
+export interface Inspection {
+  file: ArchiveFile;
+  access: Access;
+  manifest: Manifest | null;
+  /** Of that manifest. */
+  seal?: Seal;
+  /** Reads the other manifests; absent of a stream. */
+  manifests?: ManifestReader;
+  members: ArchiveMember[];
+  /** What is wrong with the archive as a whole; it is then not to be used but for a verification. */
+  fault?: VirtkeepError;
+  /** Set beside a fault when older states can still be read: manifest and members are those of the last of them. */
+  salvaged?: Salvaged;
+}
+
+/**
+ * How an archive is held while it is open: by a shared lock of its own until it is closed (`shared`), by a lock of the
+ * caller's, or not at all: only for a short look at what an extension leaves alone, which must be in nobody's way.
+ */
+export type Holding = 'shared' | 'none' | FileLock;
+
+/**
+ * Opens a file and finds its members: from the manifest at the end, else by walking the headers. Damage is returned
+ * as `fault` with what could be read; the caller closes the file.
+ * @throws VirtkeepError io_failed, canceled, archive_unsupported, not_a_file; file_busy when another node writes it
+ */
+export async function inspect(
+  path: string,
+  signal: AbortSignal,
+  holding: Holding = 'shared',
+): Promise<Inspection> {
+  throwIfAborted(signal);
+  const file = await openHeld(path, holding);
+  try {
+    const found = await inspectOpen(file, signal, holding === 'none');
+    // No manifest at the end: of somebody else, unless an older one of ours describes the beginning.
+    const whole = found.manifest !== null && found.fault === undefined;
+    if (!whole && holding === 'none' && (await isBeingWritten(file.handle))) throw fileBusy(path);
+    return whole ? found : ((await salvage(found, signal)) ?? found);
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
+
+async function openHeld(path: string, holding: Holding): Promise<ArchiveFile> {
+  const lock = holding === 'shared' ? await lockFile(path, 'shared') : undefined;
+  const handle = lock?.handle ?? (await opened(path));
+  const close = () => lock?.release() ?? handle.close();
+  try {
+    const status = await handle.stat();
+    return new ArchiveFile(handle, path, status.size, close);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function opened(path: string): Promise<FileHandle> {
+  try {
+    return await openForeign(path);
+  } catch (error) {
+    throw fromIoError(error, 'opening', path);
+  }
+}
+
+const unsupported = (path: string, reason: string) =>
+  new VirtkeepError('archive_unsupported', { path, reason });
+const damaged = (path: string, reason: string) => new VirtkeepError('archive_damaged', { path, reason });
+
+/** @param isGlance a foreign zstd file, of which a small one may hold terabytes, is not unpacked to list its members */
+async function inspectOpen(file: ArchiveFile, signal: AbortSignal, isGlance: boolean): Promise<Inspection> {
+  const { path } = file;
+  const base = { file, manifest: null, members: [] };
+  const access = await accessOf(file);
+  if (typeof access === 'string')
+    return { ...base, access: { kind: 'stream', checked: false }, fault: damaged(path, access) };
+  if (access.kind === 'stream' && isGlance) return { ...base, access };
+  if (access.kind === 'stream') {
+    const { members, checked, fault } = await scanStream(file.handle.fd, path, signal);
+    const read = { ...base, access: { ...access, checked }, members: members.map(foreignMember) };
+    return finished(read, path, fault);
+  }
+  const manifests = new ManifestReader(access.source, path);
+  const reachable = { ...base, access, manifests };
+  try {
+    const found = await findManifest(access.source, manifests);
+    if (found !== undefined) return { ...reachable, ...found, ...faultEntry(layoutFault(found, path)) };
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged')) throw error;
+    return { ...reachable, members: (await walk(access.source, signal)).members, fault: error };
+  }
+  const { members, fault } = await walk(access.source, signal);
+  return finished({ ...reachable, members }, path, fault);
+}
+
+const faultEntry = (fault: VirtkeepError | undefined) => (fault === undefined ? {} : { fault });
+
+/** A foreign archive as it was walked, with its fault if it has one. */
+function finished(inspection: Inspection, path: string, fault: string | undefined): Inspection {
+  if (fault !== undefined) return { ...inspection, fault: damaged(path, fault) };
+  try {
+    checkMemberNames(inspection.members, path);
+    return inspection;
+  } catch (error) {
+    return { ...inspection, fault: error as VirtkeepError };
+  }
+}
+
+/** Tells the format from the first and the last bytes; a string says what is wrong with the seek table. */
+async function accessOf(file: ArchiveFile): Promise<Access | string> {
+  const { path, sizeBytes } = file;
+  const start = await file.read(0, TAR_BLOCK);
+  const magic = start.length < 4 ? 0 : start.readUInt32LE(0);
+  const isZstd = magic === 0xfd2fb528 || (magic & 0xfffffff0) >>> 0 === 0x184d2a50;
+  if (!isZstd) {
+    const isTar =
+      start.length === TAR_BLOCK &&
+      (start.every(byte => byte === 0) || typeof decodeHeader(start) === 'object');
+    if (!isTar) throw unsupported(path, 'it is neither a tar nor zstd');
+    return { kind: 'plain', source: new PlainSource(file) };
+  }
+  const footerAt = Math.max(0, sizeBytes - SEEK_FOOTER_BYTES);
+  const tableBytes = seekTableBytes(await file.read(footerAt, SEEK_FOOTER_BYTES));
+  if (tableBytes === undefined) return { kind: 'stream', checked: false };
+  if (tableBytes > sizeBytes) return 'its seek table is larger than the file';
+  if (tableBytes > MAX_FRAMES * 12) throw unsupported(path, 'its seek table is too large');
+  const readAt = (offset: number, lengthBytes: number) => file.read(offset, lengthBytes);
+  const table = await readSeekTable(readAt, tableBytes, sizeBytes);
+  if (typeof table === 'string') return table;
+  return { kind: 'seekable', table, source: new SeekableSource(file, table) };
+}
+
+async function walk(
+  source: TarSource,
+  signal: AbortSignal,
+): Promise<{ members: ArchiveMember[]; fault?: string }> {
+  const walked: WalkedMember[] = [];
+  const end = await walkTar(readerOf(source, signal), walked).catch((error: unknown) => {
+    if (hasKey(error, 'archive_damaged')) return { endOffset: 0, fault: error.params.reason };
+    throw error;
+  });
+  const members = walked.map(foreignMember);
+  return end.fault === undefined ? { members } : { members, fault: end.fault };
+}
+
+interface Found {
+  manifest: Manifest;
+  seal: Seal;
+  members: ArchiveMember[];
+}
+
+/** Looks for the manifest, the last member, backwards from the end. Undefined for a tar that is not ours. */
+async function findManifest(source: TarSource, manifests: ManifestReader): Promise<Found | undefined> {
+  if (source.tarBytes % TAR_BLOCK !== 0) return undefined;
+  for (const start of source.tailStarts()) {
+    if (source.tarBytes - start > MAX_TAIL_BYTES) continue;
+    const tail = await source.read(start, source.tarBytes - start);
+    const at = manifestHeaderIn(tail);
+    if (at === undefined) continue;
+    const header = decodeHeader(tail.subarray(at, at + TAR_BLOCK));
+    if (typeof header === 'string') return undefined;
+    const { name, sizeBytes } = header;
+    const dataStart = at + TAR_BLOCK;
+    const bytes = tail.subarray(dataStart, dataStart + sizeBytes);
+    const { manifest, seal } = await manifests.newest(bytes, start + dataStart);
+    const own: ArchiveMember = {
+      name,
+      kind: 'manifest',
+      sizeBytes,
+      dataOffset: start + dataStart,
+      sha256: null,
+      formerPath: null,
+    };
+    return { manifest, seal, members: [...manifest.members.map(listedMember), own] };
+  }
+  return undefined;
+}
+
+/** Offset in the tail of a manifest's header whose data reaches exactly to the end-of-archive blocks. */
+function manifestHeaderIn(tail: Buffer): number | undefined {
+  const end = tail.length - END_BYTES;
+  if (end < 0 || tail.subarray(end).some(byte => byte !== 0)) return undefined;
+  for (let at = end - TAR_BLOCK; at >= 0; at -= TAR_BLOCK) {
+    if (tail.toString('latin1', at + 257, at + 262) !== 'ustar') continue;
+    const header = decodeHeader(tail.subarray(at, at + TAR_BLOCK));
+    if (typeof header === 'string' || !isManifestName(header.name)) continue;
+    if (at + TAR_BLOCK + roundUp(header.sizeBytes, TAR_BLOCK) === end) return at;
+  }
+  return undefined;
+}
+
+/** A manifest must describe places inside the file, one after another. */
+function layoutFault({ members }: Found, path: string): VirtkeepError | undefined {
+  try {
+    checkMemberNames(members, path);
+  } catch (error) {
+    return error as VirtkeepError;
+  }
+  let free = 0;
+  for (const { name, dataOffset, sizeBytes } of members) {
+    if (dataOffset % TAR_BLOCK !== 0 || dataOffset < free + TAR_BLOCK)
+      return damaged(path, `the manifest places "${name}" where it cannot be`);
+    free = dataOffset + roundUp(sizeBytes, TAR_BLOCK);
+    if (!Number.isSafeInteger(free)) return damaged(path, `the manifest gives "${name}" an impossible size`);
+  }
+  return undefined;
+}

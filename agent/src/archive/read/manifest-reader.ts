@@ -1,0 +1,146 @@
+import { createHash } from 'node:crypto';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { MAX_CHAIN_BYTES, MAX_CHAIN_MANIFESTS, MAX_MANIFEST_BYTES, MAX_MEMBERS } from '../format/bounds.ts';
+import {
+  digestOf,
+  type Manifest,
+  type ManifestPart,
+  type MemberRecord,
+  manifestFault,
+  parseManifest,
+} from '../format/manifest.ts';
+import { GROUP, type ManifestPlace, wholeOf } from '../format/manifest-chain.ts';
+import { isManifestName } from '../format/names.ts';
+import { type Seal, sealOf } from '../format/seal.ts';
+import type { TarSource } from './tar-source.ts';
+
+type Place = Pick<ManifestPlace, 'dataOffset' | 'sizeBytes'> &
+  Partial<Pick<MemberRecord, 'sha256' | 'digest'>>;
+
+/** A manifest out of the file, with what was read to make it whole. */
+export interface ReadManifest {
+  manifest: Manifest;
+  sha256: string;
+  seal: Seal;
+}
+
+/**
+ * Reads the manifests of one archive and makes each whole by those it continues (manifest-chain.ts). In place of one that
+ * is damaged one of its successors is taken, which says the same.
+ *
+ * The newest one lists all others. Once it is known, each is read by what it says of them and not by what they say of one
+ * another: those of before signatures list no digests, and a signature stands for what the newest one lists.
+ *
+ * A chain goes backwards in the file, each manifest in it is read once, and all of them together are bounded, so that a
+ * forged archive cannot keep the reader busy.
+ */
+export class ManifestReader {
+  readonly #source: TarSource;
+  readonly #path: string;
+  /** Manifests that others continue, by their offset. */
+  readonly #bases = new Map<number, Promise<ReadManifest>>();
+  #baseBytes = 0;
+  /** What the newest manifest lists, by offset. */
+  #listed: ReadonlyMap<number, Place> | undefined;
+
+  constructor(source: TarSource, path: string) {
+    this.#source = source;
+    this.#path = path;
+  }
+
+  /** @throws VirtkeepError archive_damaged, archive_unsupported, io_failed */
+  async read(place: Place): Promise<ReadManifest> {
+    const read = await this.#read(place);
+    this.#check(read.manifest);
+    return read;
+  }
+
+  /** The same of bytes that were read already, and where they stand. Errors as above. */
+  async newest(bytes: Buffer, dataOffset: number): Promise<ReadManifest> {
+    const read = await this.#parse(bytes, dataOffset);
+    this.#check(read.manifest);
+    this.goBy(read, { dataOffset, sizeBytes: bytes.length });
+    return read;
+  }
+
+  /** Takes this one for the newest from now on. */
+  goBy({ manifest, sha256 }: ReadManifest, { dataOffset, sizeBytes }: Place): void {
+    const own: Place = { dataOffset, sizeBytes, sha256 };
+    this.#listed = new Map([...manifest.members, own].map(place => [place.dataOffset, place]));
+    // read before it was known what they must be
+    this.#bases.clear();
+    this.#baseBytes = 0;
+  }
+
+  async #read(place: Place): Promise<ReadManifest> {
+    const { dataOffset, sizeBytes } = place;
+    if (sizeBytes > MAX_MANIFEST_BYTES || dataOffset + sizeBytes > this.#source.tarBytes)
+      throw this.#damaged('a manifest is too large, or behind its end');
+    const bytes = await this.#source.read(dataOffset, sizeBytes);
+    const listed = this.#listed?.get(dataOffset);
+    if (this.#listed && listed?.sizeBytes !== sizeBytes)
+      throw this.#damaged('a manifest is none that the newest one lists');
+    const recorded = digestOf(listed ?? {}) ?? digestOf(place);
+    const read = await this.#parse(bytes, dataOffset);
+    if (recorded !== null && recorded !== read.sha256)
+      throw this.#damaged('a manifest is not what a later one says');
+    return read;
+  }
+
+  async #parse(bytes: Buffer, dataOffset: number): Promise<ReadManifest> {
+    const part = parseManifest(bytes, this.#path);
+    const { manifest, isBound } =
+      part.continues === undefined
+        ? { manifest: part, isBound: true }
+        : await this.#continued(part, dataOffset);
+    if (manifest.members.length > MAX_MEMBERS || manifest.states.length > MAX_MEMBERS)
+      throw this.#damaged('its manifests list too much');
+    const sha256 = createHash('sha256').update(bytes).digest('hex');
+    return { manifest, sha256, seal: sealOf(bytes, isBound) };
+  }
+
+  #check(manifest: Manifest): void {
+    const fault = manifestFault(manifest);
+    if (fault !== undefined) throw this.#damaged(fault);
+  }
+
+  /** A manifest that others are going to continue. Errors as above. */
+  base(place: Place): Promise<ReadManifest> {
+    const known = this.#bases.get(place.dataOffset);
+    if (known) return known;
+    this.#baseBytes += place.sizeBytes;
+    const tooMany = this.#baseBytes > MAX_CHAIN_BYTES || this.#bases.size >= MAX_CHAIN_MANIFESTS;
+    const read = tooMany ? Promise.reject(this.#damaged('its manifests are too many')) : this.#read(place);
+    read.catch(() => {});
+    this.#bases.set(place.dataOffset, read);
+    return read;
+  }
+
+  async #continued(
+    part: ManifestPart,
+    dataOffset: number,
+  ): Promise<{ manifest: Manifest; isBound: boolean }> {
+    const { continues, members } = part;
+    // the record of the one that is continued is the first of the members that come after it
+    const successors = members.filter(({ name }) => isManifestName(name)).slice(1, GROUP);
+    let reason: VirtkeepError | undefined;
+    for (const place of [continues!, ...successors]) {
+      if (place.dataOffset + place.sizeBytes > dataOffset) break;
+      try {
+        const base = await this.base(place);
+        const whole = wholeOf(part, base.manifest);
+        const isBound = digestOf(place) === base.sha256 && base.seal.isBound;
+        if (typeof whole !== 'string') return { manifest: whole, isBound };
+        reason ??= this.#damaged(whole);
+      } catch (error) {
+        if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;
+        reason ??= error;
+      }
+    }
+    throw reason ?? this.#damaged('a manifest continues one that comes after it');
+  }
+
+  #damaged(reason: string): VirtkeepError {
+    return new VirtkeepError('archive_damaged', { path: this.#path, reason });
+  }
+}

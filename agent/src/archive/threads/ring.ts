@@ -1,0 +1,184 @@
+import { BLOCK_BYTES, COMPRESSED_ROOM, roundUp } from '../format/layout.ts';
+
+/** Most data ranges kept per block; more are merged. */
+export const MAX_RANGES = 64;
+
+/** The part of the WebAssembly interface used here; TypeScript has it in its browser library only. */
+declare const WebAssembly: {
+  Memory: new (options: { initial: number; maximum: number; shared: true }) => { buffer: SharedArrayBuffer };
+};
+const WASM_PAGE = 65_536;
+const HEADER_INTS = 4;
+const SLOT_INTS = 4 + 2 * MAX_RANGES;
+const CANCEL = 0;
+const NEXT = 1;
+const SLOTS = 2;
+/** How long a thread sleeps before it looks at the cancel flag again. */
+const WAKE_MS = 200;
+
+/** What the threads share. */
+export interface RingMemory {
+  /** Blocks with room for their compressed form. */
+  slots: number;
+  bytes: SharedArrayBuffer;
+  control: SharedArrayBuffer;
+}
+
+/**
+ * Room for `slots` blocks, one output buffer and one block of zeros. A WebAssembly memory is used because it is
+ * page-aligned, which O_DIRECT demands; it is reused for every block, because fresh pages are slow to fault.
+ */
+export function createRingMemory(slots: number): RingMemory {
+  const bytes = slots * (BLOCK_BYTES + COMPRESSED_ROOM) + 2 * BLOCK_BYTES;
+  const pages = roundUp(bytes, WASM_PAGE) / WASM_PAGE;
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  const control = new SharedArrayBuffer((HEADER_INTS + rawSlots(slots) * SLOT_INTS) * 4);
+  return { slots, bytes: memory.buffer, control };
+}
+
+/** Blocks that the memory holds when nothing is compressed: one more, which lies where compressed ones would. */
+export const rawSlots = (slots: number): number => slots + 1;
+
+/** Memories of ended engines, kept for the next: they live outside the heap, so nothing else would free them in time. */
+const spare: RingMemory[] = [];
+const MAX_SPARE = 2;
+
+/** As `createRingMemory`, but takes one that was given back when its size fits. */
+export function takeRingMemory(slots: number): RingMemory {
+  const fitting = spare.findIndex(memory => memory.slots === slots);
+  return fitting === -1 ? createRingMemory(slots) : spare.splice(fitting, 1)[0]!;
+}
+
+/** Gives a memory back; no thread may use it any more. */
+export function giveRingMemory(memory: RingMemory): void {
+  if (spare.length < MAX_SPARE) spare.push(memory);
+}
+
+export interface Range {
+  start: number;
+  end: number;
+}
+
+/** What a block worker hands to the sequencer beside the bytes in the slot. */
+export interface BlockResult {
+  /** All zeros: the slot's bytes are not set. */
+  zero: boolean;
+  /** Bytes in the compressed area; 0 when not compressing. */
+  compressedBytes: number;
+  /** Parts of the block that hold data, in order; the rest is zeros (and is set in the slot when hashing). */
+  ranges: Range[];
+}
+
+/**
+ * A ring of blocks between the workers that fill them, in any order, and the sequencer that takes them in order.
+ * Slot s serves blocks s, s + slots, …; its turn counter says whose it is: 2i = to be filled with block i,
+ * 2i + 1 = filled. Threads sleep on the counter, so no event loop takes part.
+ */
+export class Ring {
+  readonly zeros: Buffer;
+  readonly output: Buffer;
+  readonly #memory: RingMemory;
+  readonly #control: Int32Array;
+
+  constructor(memory: RingMemory) {
+    this.#memory = memory;
+    this.#control = new Int32Array(memory.control);
+    const end = memory.slots * (BLOCK_BYTES + COMPRESSED_ROOM);
+    this.output = Buffer.from(memory.bytes, end, BLOCK_BYTES);
+    this.zeros = Buffer.from(memory.bytes, end + BLOCK_BYTES, BLOCK_BYTES);
+  }
+
+  /** Slots of the present run. */
+  get slots(): number {
+    return this.#control[SLOTS]!;
+  }
+
+  /** Uncompressed bytes of a slot. */
+  raw(slot: number): Buffer {
+    return Buffer.from(this.#memory.bytes, slot * BLOCK_BYTES, BLOCK_BYTES);
+  }
+
+  /** Compressed bytes of a slot. */
+  compressed(slot: number): Buffer {
+    const start = this.#memory.slots * BLOCK_BYTES + slot * COMPRESSED_ROOM;
+    return Buffer.from(this.#memory.bytes, start, COMPRESSED_ROOM);
+  }
+
+  /** Makes the ring ready for a run, whose blocks have a compressed form or not; no thread may be in one. */
+  reset(compressed = true): void {
+    const { slots } = this.#memory;
+    this.#control[SLOTS] = compressed ? slots : rawSlots(slots);
+    Atomics.store(this.#control, CANCEL, 0);
+    Atomics.store(this.#control, NEXT, 0);
+    for (let slot = 0; slot < this.slots; slot++) Atomics.store(this.#control, this.#at(slot), 2 * slot);
+  }
+
+  cancel(): void {
+    Atomics.store(this.#control, CANCEL, 1);
+    for (let slot = 0; slot < this.slots; slot++) Atomics.notify(this.#control, this.#at(slot));
+  }
+
+  get cancelled(): boolean {
+    return Atomics.load(this.#control, CANCEL) !== 0;
+  }
+
+  /** Takes the next block number for the calling worker. */
+  claim(): number {
+    return Atomics.add(this.#control, NEXT, 1);
+  }
+
+  /** Waits until block `index` may be filled; false when cancelled. */
+  waitToFill(index: number): boolean {
+    return this.#wait(index % this.slots, 2 * index);
+  }
+
+  /** Waits until block `index` is filled; false when cancelled. */
+  waitFilled(index: number): boolean {
+    return this.#wait(index % this.slots, 2 * index + 1);
+  }
+
+  publish(index: number, result: BlockResult): void {
+    const at = this.#at(index % this.slots);
+    this.#control[at + 1] = result.zero ? 1 : 0;
+    this.#control[at + 2] = result.compressedBytes;
+    this.#control[at + 3] = result.ranges.length;
+    result.ranges.forEach(({ start, end }, number) => {
+      this.#control[at + 4 + 2 * number] = start;
+      this.#control[at + 5 + 2 * number] = end;
+    });
+    this.#turn(at, 2 * index + 1);
+  }
+
+  result(index: number): BlockResult {
+    const at = this.#at(index % this.slots);
+    const ranges = Array.from({ length: this.#control[at + 3]! }, (_, number) => ({
+      start: this.#control[at + 4 + 2 * number]!,
+      end: this.#control[at + 5 + 2 * number]!,
+    }));
+    return { zero: this.#control[at + 1] === 1, compressedBytes: this.#control[at + 2]!, ranges };
+  }
+
+  /** Gives the slot of block `index` back for the block that follows in it. */
+  release(index: number): void {
+    this.#turn(this.#at(index % this.slots), 2 * (index + this.slots));
+  }
+
+  #at(slot: number): number {
+    return HEADER_INTS + slot * SLOT_INTS;
+  }
+
+  #turn(at: number, value: number): void {
+    Atomics.store(this.#control, at, value);
+    Atomics.notify(this.#control, at);
+  }
+
+  #wait(slot: number, wanted: number): boolean {
+    const at = this.#at(slot);
+    for (;;) {
+      if (this.cancelled) return false;
+      const now = Atomics.load(this.#control, at);
+      if (now === wanted) return true;
+      Atomics.wait(this.#control, at, now, WAKE_MS);
+    }
+  }
+}

@@ -1,0 +1,296 @@
+import { createHash } from 'node:crypto';
+import { open, stat, truncate } from 'node:fs/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { lstat, nameOf, rm } from '@virtkeep/shared/beneath';
+import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { openFresh } from '@virtkeep/shared/foreign-file';
+import { MAX_MANIFEST_BYTES } from '../format/bounds.ts';
+import { requireReadable } from '../format/growth.ts';
+import { END_BYTES, roundUp, TAR_BLOCK } from '../format/layout.ts';
+import { checkManifest, encodeManifest, type Manifest, type MemberRecord } from '../format/manifest.ts';
+import { checkName, isContent, type MemberKind, memberNames } from '../format/names.ts';
+import { type SignManifest, withSignature } from '../format/seal.ts';
+import { dataOffsetFor, encodeHeader } from '../format/tar-format.ts';
+import type { FinishOptions, MemberOptions } from '../format/types.ts';
+import { sizeOfAside } from '../system/syscalls.ts';
+import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from '../threads/codec.ts';
+import type { Output } from './output.ts';
+import { PlainOutput } from './plain-output.ts';
+import { convertInto, copyAt, createQcow2 } from './raw.ts';
+
+/** Grain to which a qcow2 converted in place is rounded up. */
+const QCOW2_GRAIN = 65_536;
+
+/** What a writer of members needs to know. */
+export interface MemberTarget {
+  /** The file that is written. */
+  file: string;
+  /** A name beside it for a raw disk under conversion. */
+  spare: string;
+  /** SHA-256 of every member. */
+  hash: boolean;
+  /** Signs the manifest. */
+  sign?: SignManifest | undefined;
+  /** As in the manifest. */
+  sameSigner?: true | undefined;
+  signal: AbortSignal;
+  onProgress?: (bytesDone: number) => void;
+  /** Members that are in the file already, in order. */
+  members: MemberRecord[];
+  /** Bytes of the uncompressed tar so far; a multiple of 512. */
+  tarOffset: number;
+  /** Most frames, when it is compressed; default what readers take. */
+  maxFrames?: number | undefined;
+}
+
+/**
+ * Adds members to a new or an existing archive.
+ *
+ * Calls are made one after another. After any error what was added is lost: the subclass's abort() ends it.
+ */
+export abstract class MemberWriter {
+  readonly #target: MemberTarget;
+  readonly #created = new Date(Math.floor(Date.now() / 1000) * 1000);
+  #output: Output | undefined;
+  #sourceBytesDone = 0;
+
+  protected constructor(target: MemberTarget) {
+    this.#target = target;
+  }
+
+  /**
+   * Copies a file or block device as it is (a frozen layer, an image, a memory file). The source must not change.
+   * @throws VirtkeepError io_failed (unreadable, became shorter), disk_full, canceled
+   */
+  async addFile(
+    name: string,
+    kind: MemberKind,
+    srcPath: string,
+    options: MemberOptions = {},
+  ): Promise<MemberRecord> {
+    this.#admit(name);
+    const start = this.#sourceBytesDone;
+    const record = await this.#copy(
+      { name, kind, srcPath, formerPath: options.formerPath ?? null },
+      bytesDone => this.#report(start + bytesDone),
+    );
+    this.#report(start + record.sizeBytes);
+    return record;
+  }
+
+  /**
+   * Adds small content from memory, at most 16 MiB.
+   * @throws VirtkeepError disk_full, io_failed, canceled, bad_request when it is larger
+   */
+  async addBytes(
+    name: string,
+    kind: MemberKind,
+    bytes: Uint8Array,
+    options: MemberOptions = {},
+  ): Promise<MemberRecord> {
+    this.#admit(name);
+    if (bytes.length > MAX_MANIFEST_BYTES)
+      throw new VirtkeepError('bad_request', { reason: `the member ${name} is larger than 16 MiB` });
+    const sizeBytes = bytes.length;
+    const dataOffset = await this.#putHeader(name, kind, sizeBytes, false);
+    await this.output.bytes(Buffer.concat([bytes], roundUp(sizeBytes, TAR_BLOCK)));
+    this.#report(this.#sourceBytesDone + sizeBytes);
+    const digest = this.#isHashed(kind) ? createHash('sha256').update(bytes).digest('hex') : null;
+    const formerPath = options.formerPath ?? null;
+    return this.#record({ name, kind, sizeBytes, dataOffset, ...this.#digests(digest), formerPath });
+  }
+
+  /**
+   * Converts a raw file or block device to a qcow2 member of the same virtual size: straight into a plain tar,
+   * through a temporary file beside it when compressing.
+   * @throws VirtkeepError qemu_img_failed, and what addFile raises
+   */
+  async addRaw(
+    name: string,
+    srcPath: string,
+    virtualSizeBytes: number,
+    options: MemberOptions = {},
+  ): Promise<MemberRecord> {
+    this.#admit(name);
+    const formerPath = options.formerPath ?? srcPath;
+    const { signal, spare } = this.#target;
+    // what qemu-img writes goes into these very files, whatever their names mean meanwhile
+    const file = await openFresh(spare).catch((error: unknown) => {
+      throw fromIoError(error, 'creating', spare);
+    });
+    const empty = nameOf(file);
+    try {
+      await createQcow2(empty, virtualSizeBytes, signal);
+      if (this.output instanceof PlainOutput)
+        return await this.#convertInPlace(
+          name,
+          { srcPath, empty, virtualSizeBytes, formerPath },
+          this.output,
+        );
+      return await this.#convertAside(name, { srcPath, empty, virtualSizeBytes, formerPath });
+    } catch (error) {
+      throw hasKey(error, 'disk_full') ? new VirtkeepError('disk_full', { path: this.#target.file }) : error;
+    } finally {
+      await file.close();
+      await rm(spare, { force: true });
+    }
+  }
+
+  /** Gives the place to write to; before it nothing can be added. */
+  protected attach(output: Output): void {
+    this.#output = output;
+  }
+
+  protected get output(): Output {
+    if (this.#output === undefined) throw new Error('nothing was begun');
+    return this.#output;
+  }
+
+  /** All members of the file in order. */
+  protected get records(): readonly MemberRecord[] {
+    return this.#target.members;
+  }
+
+  /** The manifest as it is written. */
+  protected async encoded(manifest: Manifest): Promise<Buffer> {
+    return encodeManifest(manifest);
+  }
+
+  /** Writes the manifest and what follows the last member, makes all durable. */
+  protected async writeEnd(options: FinishOptions): Promise<{ manifest: Manifest; sizeBytes: number }> {
+    const { members } = this.#target;
+    const name = memberNames.manifest(options.stateNumber);
+    const { sign, sameSigner } = this.#target;
+    const { sameSigner: _, ...described } = options.manifest([...members]);
+    const manifest: Manifest = { ...described, ...(sign && sameSigner && { sameSigner }) };
+    checkManifest(manifest, members);
+    const bytes = await this.encoded(manifest);
+    await this.addBytes(name, 'manifest', sign ? withSignature(bytes, sign) : bytes);
+    await this.output.bytes(new Uint8Array(END_BYTES));
+    return { manifest, sizeBytes: await this.output.end() };
+  }
+
+  /** What defines the VM is always hashed in a signed archive; the bytes of its disks where that was asked for. */
+  #isHashed(kind: MemberKind): boolean {
+    return this.#target.hash || (this.#target.sign !== undefined && !isContent(kind));
+  }
+
+  #digests(sha256: string | null): Pick<MemberRecord, 'sha256' | 'digest'> {
+    if (this.#target.hash || sha256 === null) return { sha256 };
+    return { sha256: null, digest: sha256 };
+  }
+
+  #admit(name: string): void {
+    throwIfAborted(this.#target.signal);
+    checkName(name);
+    if (this.#target.members.some(member => member.name === name))
+      throw new VirtkeepError('invalid_name', {
+        value: name,
+        reason: 'the archive has a member of this name',
+      });
+  }
+
+  /** Writes a member's header. @returns where its data starts @throws VirtkeepError archive_too_large */
+  async #putHeader(name: string, kind: MemberKind, sizeBytes: number, aligned: boolean): Promise<number> {
+    const dataOffset = dataOffsetFor(this.#target.tarOffset, name, aligned);
+    const { file, members, maxFrames } = this.#target;
+    const size = { bytes: dataOffset + sizeBytes, members: members.length + 1 };
+    // room for manifests is kept beyond the bound
+    if (kind !== 'manifest' && !(this.output instanceof PlainOutput)) requireReadable(file, size, maxFrames);
+    await this.output.bytes(
+      encodeHeader(name, sizeBytes, this.#created, dataOffset - this.#target.tarOffset),
+    );
+    return dataOffset;
+  }
+
+  /** Header, data and record of a file. */
+  async #copy(
+    from: { name: string; kind: MemberKind; srcPath: string; formerPath: string | null },
+    onProgress: (bytesDone: number) => void,
+  ): Promise<MemberRecord> {
+    const { name, kind, srcPath, formerPath } = from;
+    const source = await open(srcPath, 'r').catch((error: unknown) => {
+      throw fromIoError(error, 'opening', srcPath);
+    });
+    try {
+      const sizeBytes = await sizeOfAside(source.fd);
+      const dataOffset = await this.#putHeader(name, kind, sizeBytes, true);
+      const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
+      const job = { source: blocks, srcPath, hash: this.#isHashed(kind), onProgress };
+      const { sha256, ...result } = await this.output.data(job);
+      const digests = this.#digests(sha256);
+      return this.#record({ name, kind, sizeBytes, dataOffset, ...result, ...digests, formerPath });
+    } finally {
+      await source.close();
+    }
+  }
+
+  /** Into a temporary file, which is then compressed; each counts as half of the disk's bytes. */
+  async #convertAside(name: string, raw: RawSource): Promise<MemberRecord> {
+    const { srcPath, empty, virtualSizeBytes, formerPath } = raw;
+    const start = this.#sourceBytesDone;
+    const half = virtualSizeBytes / 2;
+    await convertInto(srcPath, { path: empty, offset: 0 }, this.#target.signal, fraction =>
+      this.#report(start + fraction * half),
+    );
+    const { size } = await stat(empty);
+    const record = await this.#copy({ name, kind: 'disk', srcPath: empty, formerPath }, bytesDone =>
+      this.#report(start + half + (bytesDone / size) * half),
+    );
+    this.#report(start + virtualSizeBytes);
+    return record;
+  }
+
+  /** qemu-img writes at the member's data offset; then its size is known and the header is written before it. */
+  async #convertInPlace(name: string, raw: RawSource, output: PlainOutput): Promise<MemberRecord> {
+    const { signal, hash } = this.#target;
+    const { srcPath, virtualSizeBytes, formerPath } = raw;
+    const dataOffset = dataOffsetFor(this.#target.tarOffset, name, true);
+    await copyAt(raw.empty, output.name, dataOffset);
+    const start = this.#sourceBytesDone;
+    await convertInto(srcPath, { path: output.name, offset: dataOffset }, signal, fraction =>
+      this.#report(start + fraction * virtualSizeBytes),
+    );
+    const sizeBytes = roundUp((await stat(output.name)).size - dataOffset, QCOW2_GRAIN);
+    await truncate(output.name, dataOffset + sizeBytes);
+    await this.#putHeader(name, 'disk', sizeBytes, true);
+    const sha256 = hash ? await output.hashAhead(sizeBytes) : null;
+    output.skip(sizeBytes);
+    this.#report(start + virtualSizeBytes);
+    return this.#record({ name, kind: 'disk', sizeBytes, dataOffset, sha256, formerPath });
+  }
+
+  #record(member: Omit<MemberRecord, 'allocatedBytes'> & { allocatedBytes?: number }): MemberRecord {
+    const record = member as MemberRecord;
+    this.#target.members.push(record);
+    this.#target.tarOffset = record.dataOffset + roundUp(record.sizeBytes, TAR_BLOCK);
+    return structuredClone(record);
+  }
+
+  #report(sourceBytesDone: number): void {
+    this.#sourceBytesDone = Math.floor(sourceBytesDone);
+    this.#target.onProgress?.(this.#sourceBytesDone);
+  }
+}
+
+/** The level of a compressed archive. @throws VirtkeepError invalid_field */
+export function checkedLevel(level = DEFAULT_LEVEL): number {
+  if (Number.isInteger(level) && level >= MIN_LEVEL && level <= MAX_LEVEL) return level;
+  throw new VirtkeepError('invalid_field', { field: 'level', reason: `must be ${MIN_LEVEL}..${MAX_LEVEL}` });
+}
+
+/** Looks whether all that was written is in the file. @throws VirtkeepError io_failed */
+export async function checkSize(path: string, expected: number): Promise<void> {
+  const found = (await lstat(path)).size;
+  if (found === expected) return;
+  const reason = `the file has ${found} bytes, ${expected} were written`;
+  throw new VirtkeepError('io_failed', { operation: 'writing', path, reason });
+}
+
+interface RawSource {
+  srcPath: string;
+  /** A qcow2 of the right size without content. */
+  empty: string;
+  virtualSizeBytes: number;
+  formerPath: string;
+}

@@ -1,0 +1,188 @@
+import { read } from 'node:fs';
+import type { FileHandle } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { nameOf, open } from '@virtkeep/shared/beneath';
+import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { openForeign } from '@virtkeep/shared/foreign-file';
+import { roundUp, TAR_BLOCK } from '../format/layout.ts';
+import { openDirect } from '../system/direct-file.ts';
+import type { Codec } from '../threads/block.worker.ts';
+import type { BlockSource } from '../threads/block-source.ts';
+import { cloneWhole } from '../threads/clone.ts';
+import { Engine } from '../threads/engine.ts';
+import type { RunResult } from '../threads/sequencer.worker.ts';
+import type { FaultPaths } from '../threads/thread.ts';
+import { copyHere, HERE_BYTES } from './copy-here.ts';
+import type { DataJob, Output, OutputOptions } from './output.ts';
+
+const readAsync = promisify(read);
+
+/**
+ * Small content is written here by offset, data is reflinked, and only where that is impossible do threads start
+ * and copy: a reflinked archive costs milliseconds, less than a thread's start.
+ */
+export class PlainOutput implements Output {
+  readonly #options: OutputOptions;
+  readonly #file: FileHandle;
+  #engine: Engine | undefined;
+  /** A second descriptor of the file with O_DIRECT, once something had to be copied. */
+  #direct: FileHandle | undefined;
+  #position: number;
+
+  private constructor(options: OutputOptions, file: FileHandle, position: number) {
+    this.#options = options;
+    this.#file = file;
+    this.#position = position;
+  }
+
+  static async create(options: OutputOptions): Promise<PlainOutput> {
+    try {
+      return new PlainOutput(options, await open(options.path, 'wx+', 0o600), 0);
+    } catch (error) {
+      if (errnoOf(error) === 'EEXIST') throw new VirtkeepError('file_exists', { path: options.path });
+      throw fromIoError(error, 'creating', options.path);
+    }
+  }
+
+  /** Goes on in an existing tar where its end-of-archive blocks stand; they are zeros, so holes over them are right. */
+  static async append(options: OutputOptions, position: number): Promise<PlainOutput> {
+    try {
+      return new PlainOutput(options, await openForeign(options.path, 'update'), position);
+    } catch (error) {
+      throw fromIoError(error, 'opening', options.path);
+    }
+  }
+
+  async bytes(bytes: Uint8Array): Promise<void> {
+    throwIfAborted(this.#options.signal);
+    try {
+      for (let done = 0; done < bytes.length; ) {
+        const { bytesWritten } = await this.#file.write(
+          bytes,
+          done,
+          bytes.length - done,
+          this.#position + done,
+        );
+        done += bytesWritten;
+      }
+    } catch (error) {
+      throw fromIoError(error, 'writing', this.#options.path);
+    }
+    this.#position += bytes.length;
+  }
+
+  async data(job: DataJob): Promise<RunResult> {
+    const { source } = job;
+    const start = this.#position;
+    const paths = { source: job.srcPath, target: this.#options.path };
+    const cloned = job.frames === undefined ? await this.#cloned(job) : 0;
+    const result = cloned > 0 ? await this.#afterClone(job, cloned, paths) : await this.#copied(job, paths);
+    this.#position = start + roundUp(source.lengthBytes, TAR_BLOCK);
+    return result;
+  }
+
+  #cloned({ source, hash, onProgress }: DataJob): Promise<number> {
+    const to = { fd: this.#file.fd, offset: this.#position };
+    const { signal } = this.#options;
+    return cloneWhole(source, to, source.lengthBytes, {
+      signal,
+      onProgress: hash ? undefined : onProgress,
+    });
+  }
+
+  /** A path of the file for other programs, whatever its own name means by now. */
+  get name(): string {
+    return nameOf(this.#file);
+  }
+
+  /** For content that another program has written at the present end. */
+  skip(lengthBytes: number): void {
+    this.#position += lengthBytes;
+  }
+
+  /** SHA-256 of what was written at the present end by another program. */
+  async hashAhead(lengthBytes: number): Promise<string | null> {
+    const source = { fd: this.#file.fd, offset: this.#position, lengthBytes };
+    const paths = { source: this.#options.path, target: this.#options.path };
+    return (await this.#hashed(source, paths, () => {})).sha256;
+  }
+
+  async end(): Promise<number> {
+    throwIfAborted(this.#options.signal);
+    try {
+      await this.#file.truncate(this.#position);
+      await this.#file.datasync();
+    } catch (error) {
+      throw fromIoError(error, 'writing', this.#options.path);
+    }
+    return this.#position;
+  }
+
+  async close(): Promise<void> {
+    await this.#engine?.close();
+    await this.#direct?.close();
+    await this.#file.close();
+  }
+
+  /** Copies the last bytes that no whole 4096 held, and hashes the source when asked. */
+  async #afterClone(
+    { source, hash, onProgress }: DataJob,
+    cloned: number,
+    paths: FaultPaths,
+  ): Promise<RunResult> {
+    const rest = source.lengthBytes - cloned;
+    const start = this.#position;
+    if (rest > 0) await this.#tail(source, cloned, rest, paths.source);
+    this.#position = start;
+    const sha256 = hash ? (await this.#hashed(source, paths, onProgress)).sha256 : null;
+    return { sha256, allocatedBytes: source.lengthBytes };
+  }
+
+  async #tail(source: BlockSource, cloned: number, rest: number, srcPath: string): Promise<void> {
+    const tail = Buffer.alloc(rest);
+    const { bytesRead } = await readAsync(source.fd, tail, 0, rest, source.offset + cloned).catch(
+      (error: unknown) => {
+        throw fromIoError(error, 'reading', srcPath);
+      },
+    );
+    if (bytesRead < rest)
+      throw new VirtkeepError('io_failed', {
+        operation: 'reading',
+        path: srcPath,
+        reason: 'it ended before its length',
+      });
+    this.#position += cloned;
+    await this.bytes(tail);
+  }
+
+  async #copied({ source, frames, hash, onProgress }: DataJob, paths: FaultPaths): Promise<RunResult> {
+    const { path, signal } = this.#options;
+    this.#direct ??= await openDirect(path, { existing: true });
+    if (frames === undefined && !hash && source.lengthBytes <= HERE_BYTES && this.#engine === undefined) {
+      const to = { fd: this.#direct.fd, offset: this.#position };
+      const allocatedBytes = await copyHere(source, to, paths, { signal, onProgress });
+      return { sha256: null, allocatedBytes };
+    }
+    const engine = this.#threads();
+    await engine.order(
+      { op: 'open', fd: this.#direct.fd, position: this.#position, level: null },
+      paths,
+      signal,
+    );
+    const codec: Codec = frames === undefined ? { kind: 'store' } : { kind: 'decompress', frames };
+    const result = await engine.pump({ source, codec, hash, output: true, paths }, signal, onProgress);
+    await engine.order({ op: 'end', sync: false }, paths, signal);
+    return result;
+  }
+
+  #hashed(source: BlockSource, paths: FaultPaths, onProgress: (done: number) => void): Promise<RunResult> {
+    const job = { source, codec: { kind: 'store' }, hash: true, output: false, paths } as const;
+    return this.#threads().pump(job, this.#options.signal, onProgress);
+  }
+
+  #threads(): Engine {
+    this.#engine ??= new Engine(this.#options.workers);
+    return this.#engine;
+  }
+}

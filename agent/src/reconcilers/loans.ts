@@ -1,0 +1,214 @@
+/**
+ * Keeps loans in order whatever others do: a guest that did not let go is asked again when its agent appears or when it
+ * resets, a loan ends when its borrower is deleted, stops without the disk, or lost it otherwise. It looks at libvirt,
+ * never at what it remembers, so a stop of the agent costs nothing; what it does are operations like any other.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import { hasKey, reasonOf } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type { Logger } from '@virtkeep/shared/log';
+import type { OperationRunner } from '../operations/runner.ts';
+import { type ZfsHoldings, zfsHoldings } from '../snapshots/index.ts';
+import type { Lock } from '../workflows/context.ts';
+import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { keepLoansWorkflow } from '../workflows/lend/upkeep.ts';
+import {
+  type HeldRelease,
+  heldReleases,
+  type LoanAction,
+  planUpkeep,
+} from '../workflows/lend/upkeep-plan.ts';
+import { ZfsDriver } from '../zfs/index.ts';
+import { readViews } from './loan-views.ts';
+
+export interface KeeperOptions {
+  link: {
+    readonly connected: boolean;
+    get(): Libvirt;
+    onChange(listener: (connected: boolean) => void): () => void;
+  };
+  runner: OperationRunner;
+  workflows: WorkflowDependencies;
+  log: Logger;
+  /** Events within this time are one look, ms. */
+  settleMs?: number;
+  /** A look without an event, and another try of what was held by an operation, ms. */
+  retryMs?: number;
+}
+
+/** Kind of the keeper's operations. */
+export const KEEP_LOANS = 'keep_loans';
+
+const SETTLE_MS = 300;
+const RETRY_MS = 60_000;
+const LOOK_TIMEOUT_MS = 120_000;
+/** Another try of what an operation holds; doubles up to the time of a look without an event, ms. */
+const BUSY_RETRY_MS = 2_000;
+/** A guest that does not let go is asked by itself so often beside the events after which it may, ms. */
+const ASK_AGAIN_MS = 600_000;
+
+export class LendingKeeper {
+  readonly #options: KeeperOptions;
+  readonly #unsubscribe: (() => void)[] = [];
+  #subscribedTo: Libvirt | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #due = Number.POSITIVE_INFINITY;
+  #looking: Promise<void> | undefined;
+  #stopped = false;
+  /** Something happened since the last look, so that guests may let go. */
+  #isNews = false;
+  #lastAskMs = Number.NEGATIVE_INFINITY;
+  #busyMs = BUSY_RETRY_MS;
+  /** Owners whose instant stays for a domain that cannot be read. */
+  #held = new Set<string>();
+
+  constructor(options: KeeperOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    const { link } = this.#options;
+    this.#unsubscribe.push(link.onChange(connected => connected && this.#onConnected()));
+    if (link.connected) this.#onConnected();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    for (const end of this.#unsubscribe.splice(0)) end();
+    await this.#looking;
+  }
+
+  #onConnected(): void {
+    const libvirt = this.#options.link.get();
+    if (this.#subscribedTo !== libvirt) {
+      this.#subscribedTo = libvirt;
+      const { settleMs = SETTLE_MS } = this.#options;
+      const look = () => {
+        this.#isNews = true;
+        this.#lookIn(settleMs);
+      };
+      this.#unsubscribe.push(
+        libvirt.on('lifecycle', look),
+        libvirt.on('reboot', look),
+        libvirt.on('deviceRemoved', look),
+        libvirt.on('agentLifecycle', ({ state }) => state === 'connected' && look()),
+      );
+    }
+    this.#isNews = true;
+    this.#lookIn(0);
+  }
+
+  /** Looks then at the latest; an earlier look that is planned stays. */
+  #lookIn(delayMs: number): void {
+    const due = Date.now() + delayMs;
+    if (this.#stopped || due >= this.#due) return;
+    clearTimeout(this.#timer);
+    this.#due = due;
+    this.#timer = setTimeout(() => void this.#look(), delayMs);
+    this.#timer.unref();
+  }
+
+  async #look(): Promise<void> {
+    this.#due = Number.POSITIVE_INFINITY;
+    if (this.#looking) return this.#lookIn(this.#options.settleMs ?? SETTLE_MS);
+    this.#looking = this.#settle().then(
+      nextMs => {
+        this.#looking = undefined;
+        this.#lookIn(nextMs);
+      },
+      (error: unknown) => {
+        this.#looking = undefined;
+        if (!this.#stopped)
+          this.#options.log.warn('loans could not be looked at', { reason: reasonOf(error) });
+        this.#lookIn(this.#options.retryMs ?? RETRY_MS);
+      },
+    );
+    await this.#looking;
+  }
+
+  /** @returns when to look again, ms */
+  async #settle(): Promise<number> {
+    const { link, runner, workflows, retryMs = RETRY_MS } = this.#options;
+    if (!link.connected || runner.draining) return retryMs;
+    const isAsking = this.#isNews || performance.now() - this.#lastAskMs >= ASK_AGAIN_MS;
+    this.#isNews = false;
+    if (isAsking) this.#lastAskMs = performance.now();
+    const pools = () => workflows.pools(AbortSignal.timeout(LOOK_TIMEOUT_MS));
+    const { views, unread } = await readViews(link.get(), await this.#zfs(), pools);
+    this.#tellHeld(heldReleases(views, unread));
+    const due = planUpkeep(views, unread).filter(action => isAsking || action.do !== 'take_back');
+    let isBusy = false;
+    for (const actions of togetherOf(due)) {
+      const there = new Set(views.map(({ id }) => id));
+      if (!this.#begin(actions, there)) isBusy = true;
+    }
+    this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
+    if (isBusy) this.#isNews ||= isAsking;
+    return isBusy ? this.#busyMs : retryMs;
+  }
+
+  #tellHeld(held: readonly HeldRelease[]): void {
+    for (const { owner, unread } of held)
+      if (!this.#held.has(owner))
+        this.#options.log.warn('an instant stays: a VM that cannot be read may have a disk of it', {
+          owner,
+          unread,
+        });
+    this.#held = new Set(held.map(({ owner }) => owner));
+  }
+
+  /** zfs that does not answer is no reason to leave the other loans alone: nothing on it counts as gone then. */
+  #zfs(): Promise<ZfsHoldings> {
+    return zfsHoldings(new ZfsDriver(), AbortSignal.timeout(LOOK_TIMEOUT_MS)).catch((error: unknown) => {
+      this.#options.log.warn('zfs cannot be read', { reason: reasonOf(error) });
+      return { releasable: new Set(), hasClone: () => true };
+    });
+  }
+
+  /** @returns false when an operation holds one of the domains */
+  #begin(actions: LoanAction[], there: ReadonlySet<string>): boolean {
+    const { runner, workflows, log } = this.#options;
+    const ids = new Set(actions.flatMap(({ ownerId, borrowerId }) => [ownerId, borrowerId]));
+    const domains = [...ids].filter(id => there.has(id));
+    const locks = domains.map((id): Lock => ({ kind: 'domain', id, mode: 'exclusive' }));
+    try {
+      const id = randomUUID();
+      runner.start({
+        id,
+        kind: KEEP_LOANS,
+        request: { id },
+        entities: domains.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN })),
+        locks,
+        // It takes away what is over. Of a VM that moved nothing is merged: whoever merges asks the other nodes about a domain that is
+        // off here (`askElsewhere` in snapshots/merge), and QEMU's locks keep an image that is written to from being merged.
+        mayBeCopies: 'all',
+        cancellable: false,
+        heavy: false,
+        workflow: keepLoansWorkflow(workflows, actions),
+      });
+      log.info('loans are put right', { actions });
+      return true;
+    } catch (error) {
+      if (!hasKey(error, 'domain_busy', 'draining')) throw error;
+      return false;
+    }
+  }
+}
+
+/** Actions that share a domain, since one operation holds it. */
+function togetherOf(actions: readonly LoanAction[]): LoanAction[][] {
+  const groups: { ids: Set<string>; actions: LoanAction[] }[] = [];
+  for (const action of actions) {
+    const ids = new Set([action.ownerId, action.borrowerId].filter(id => id !== ''));
+    const met = groups.filter(group => [...ids].some(id => group.ids.has(id)));
+    const merged = {
+      ids: new Set([...ids, ...met.flatMap(group => [...group.ids])]),
+      actions: [...met.flatMap(group => group.actions), action],
+    };
+    for (const group of met) groups.splice(groups.indexOf(group), 1);
+    groups.push(merged);
+  }
+  return groups.map(group => group.actions);
+}

@@ -1,0 +1,75 @@
+/** What a manifest says about its file, in the words of the gRPC contract. */
+
+import { basename } from 'node:path';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { type FinishedArchive, type Manifest, whyGrown } from '../../archive/index.ts';
+import type { ArchiveSummary } from '../../pools/index.ts';
+import { isUserState } from '../../snapshots/index.ts';
+
+/** Above it a list of archives and the result of an increment do not carry the manifest, but only whoever shows it. */
+const LISTED_MEMBERS = 250;
+
+/** The catalogue's view of a manifest. */
+export function summaryOf(manifest: Manifest): ArchiveSummary {
+  return {
+    backupId: manifest.backupId,
+    domainId: manifest.vm.uuid,
+    domainName: manifest.vm.name,
+    created: new Date(manifest.created),
+    hashed: manifest.members.some(member => member.sha256 !== null),
+    states: manifest.states.map(state => ({
+      number: state.number,
+      name: state.name ?? String(state.number),
+      created: new Date(state.created),
+      memory: state.memoryMember !== null,
+      consistency: state.consistency,
+    })),
+    canBeIncremental: manifest.incremental,
+    requiredStates: requiredStates(manifest),
+    fallbackReason: manifest.fallbackReason ?? '',
+    templateId: manifest.template?.domainId ?? '',
+    isTemplate: manifest.isTemplate,
+    manifestJson: manifest.members.length > LISTED_MEMBERS ? '' : JSON.stringify(manifest),
+    grown: whyGrown(manifest) ?? '',
+  };
+}
+
+/**
+ * The saved states a VM must still have so that the archive can be extended: the archive's own last one first, then those
+ * that were on the VM when it was made (specification 3.2: any deletion ends it), without those of increments: they may go.
+ */
+function requiredStates(manifest: Manifest): string[] {
+  const own = manifest.states.at(-1)!.name;
+  if (!manifest.incremental || own === null) return [];
+  return [...new Set([own, ...manifest.snapshots.filter(isUserState).map(({ name }) => name)])];
+}
+
+/** The record of an archive: `filename` is its path inside the pool's `backups/`. */
+export function backupFileOf(
+  file: { poolId: string; filename: string; path: string; sizeBytes: number },
+  manifest: Manifest,
+): BackupFile {
+  const { backupId, ...summary } = summaryOf(manifest);
+  return {
+    id: backupId,
+    archiveId: backupId,
+    poolId: file.poolId,
+    filename: file.filename,
+    path: file.path,
+    size: BigInt(file.sizeBytes),
+    type: 'tar',
+    compressed: file.filename.endsWith('.zst'),
+    damage: '',
+    ...summary,
+  };
+}
+
+/** The same as JSON, for the result of an operation. `filename` is needed for a file in a folder of `backups/`. */
+export function backupFileRecord(
+  finished: FinishedArchive,
+  pool: { id: string },
+  filename = basename(finished.path),
+): unknown {
+  const { path, sizeBytes, manifest } = finished;
+  return BackupFile.toJSON(backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest));
+}

@@ -1,0 +1,196 @@
+/**
+ * Backup of a VM: a new archive on a data pool, or an increment appended to one (specification 2.1, 2.2, 3.2, 8).
+ *
+ * check → estimate → state → copy → publish → merge. The archive is in place and good before states are merged: a merge
+ * that has to be tried again does not make the backup fail. Whatever happens, the effects declared on the way are undone by
+ * the one undo code (recover.ts), by this agent or by the next. An increment differs in three things: what goes in
+ * (extend/proof.ts), where it is written (backup/destination.ts), and which states stay (extend/hold.ts).
+ */
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { FinishOptions } from '../../archive/index.ts';
+import { markSources } from '../../disks/index.ts';
+import { fromLibvirt } from '../../libvirt/errors.ts';
+import { backupFileRecord } from '../archives/backup-file.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { isForgotten, untilForgotten } from '../domain/forgotten-layers.ts';
+import { keepFirmwareOfState } from '../firmware/state-firmware.ts';
+import { estimate, planCopy, refuseChanged, writeMembers } from './copy.ts';
+import { type Destination, openDestination } from './destination.ts';
+import { type FrozenInstant, freeze, spareDirectoryOf } from './freeze.ts';
+import { mergeOldStates } from './hold.ts';
+import { type BackupJob, checkBackup } from './job.ts';
+import { manifestOf, stateNumberOf } from './members.ts';
+
+/** The steps in order, for the tests that kill the agent at each of them. */
+export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'merge'] as const;
+
+/** The merge happens after the point of no return; a cancel cannot reach it, and a stop of the agent ends it anyway. */
+const MERGE_TIMEOUT_MS = 24 * 3600 * 1000;
+
+/** The workflow: a new archive, or an increment of one. Result: the archive's file and what stands in its manifest. */
+export function backupWorkflow(dependencies: WorkflowDependencies, request: StartBackupRequest): Workflow {
+  return context =>
+    run(dependencies, request, context).catch(error => {
+      throwIfAborted(context.signal);
+      throw fromLibvirt(error, 'backup');
+    });
+}
+
+async function run(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+): Promise<void> {
+  const draft: { job: BackupJob | undefined } = { job: undefined };
+  try {
+    const job = await context.step('check', async () => {
+      draft.job = await checkBackup(dependencies, request, context);
+      return draft.job;
+    });
+    await backUp(dependencies, request, context, job);
+  } finally {
+    await draft.job?.base?.lock.release();
+  }
+}
+
+async function backUp(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  job: BackupJob,
+): Promise<void> {
+  const { target, facts, mode, base, backupId } = job;
+  await context.step('estimate', () => estimate(dependencies, job));
+  const number = stateNumberOf(base);
+  const spareDirectory = spareDirectoryOf(facts, target.path!);
+  const lasting = job.incremental ? { backupId, number } : null;
+  const { requireConsistency } = request;
+  const instant = await context.step('state', async () => {
+    const frozen = await freeze(context, facts, mode, { requireConsistency, spareDirectory, lasting });
+    const name = frozen.automatic?.name ?? null;
+    if (name !== null) await keepFirmwareOfState(dependencies, facts.domain, name);
+    return frozen;
+  });
+  const draft: { destination: Destination | undefined } = { destination: undefined };
+  const stop = watchStop(dependencies, job, instant, context);
+  try {
+    const copying = { ...context, signal: stop.signal };
+    const finish = await context.step('copy', async () => {
+      await stop.check();
+      draft.destination = await openDestination(dependencies, request, copying, { job, time: instant.time });
+      return copy(dependencies, request, copying, { job, instant, destination: draft.destination });
+    });
+    const finished = await context.step('publish', () => draft.destination!.archive.finish(finish));
+    context.commit({
+      file: backupFileRecord(finished, job.base ?? job.target, base?.filename),
+      state: number,
+    });
+  } catch (error) {
+    throwIfAborted(stop.signal);
+    throw error;
+  } finally {
+    stop.end();
+    await draft.destination?.close();
+    // an extension that was given up: whoever read the file meanwhile found it without its end
+    if (base) dependencies.filesChanged(target.id);
+  }
+  await draft.destination!.committed();
+  await job.base?.lock.release();
+  dependencies.filesChanged(target.id);
+  await mergeStates(dependencies, request, context, job, instant);
+}
+
+/**
+ * A transient VM that stops has its newest data in a layer that its manager does not know. That manager may start it again
+ * at once, so the copy ends and the layer is put back; every other VM may stop while it is copied.
+ */
+function watchStop(
+  { libvirt }: WorkflowDependencies,
+  { facts }: BackupJob,
+  { automatic }: FrozenInstant,
+  { signal }: OperationContext,
+): { signal: AbortSignal; check(): Promise<void>; end(): void } {
+  if (facts.persistent || !automatic) return { signal, check: async () => {}, end: () => {} };
+  const [stopped, ended] = [new AbortController(), new AbortController()];
+  const { uuid: domainId, name: domain } = facts.config;
+  const state = { domainId, name: automatic.stateName, overlays: [] };
+  const stop = (isGone: boolean) => {
+    if (isGone) stopped.abort(new VirtkeepError('domain_stopped', { domain }));
+  };
+  void untilForgotten(libvirt(), state, AbortSignal.any([signal, ended.signal])).then(stop);
+  const copying = AbortSignal.any([signal, stopped.signal]);
+  return {
+    signal: copying,
+    check: async () => {
+      stop(await isForgotten(libvirt(), state));
+      throwIfAborted(copying);
+    },
+    end: () => ended.abort(),
+  };
+}
+
+interface CopyScope {
+  job: BackupJob;
+  instant: FrozenInstant;
+  destination: Destination;
+}
+
+/** Writes all members. Only frozen files are read, never one that the guest writes to. */
+async function copy(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  { job, instant, destination }: CopyScope,
+): Promise<FinishOptions> {
+  const { facts, base, backupId } = job;
+  const plan = await planCopy(dependencies, job, instant);
+  const marks = await markSources(plan.sources);
+  context.progress.total(plan.totalBytes);
+  await writeMembers(destination.archive, plan);
+  await refuseChanged(facts, marks);
+  const record = {
+    backupId,
+    toolVersion: dependencies.version,
+    created: instant.time.toISOString(),
+    options: optionsOf(request, job),
+    warnings: facts.warnings,
+    incremental: instant.automatic?.name != null,
+    fallbackReason: job.fallbackReason,
+  };
+  return {
+    stateNumber: plan.manifest.state.number,
+    manifest: members => manifestOf(plan.manifest, members, record, base?.manifest ?? null),
+  };
+}
+
+/** Takes away the state of a backup that cannot be extended, or the old ones that no archive needs to be extended. */
+async function mergeStates(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  { incremental, backupId }: BackupJob,
+  { automatic }: FrozenInstant,
+): Promise<void> {
+  if (automatic && automatic.name === null)
+    await context.step('merge', () => automatic.handle.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
+  else if (incremental && !request.holdStates)
+    await context.step('merge', () => mergeOldStates(dependencies, context, request, backupId));
+}
+
+/** What was asked for the newest state; the form of the file is what it was made with. */
+function optionsOf(request: StartBackupRequest, job: BackupJob): Record<string, unknown> {
+  const former = job.base?.manifest.options;
+  return {
+    exclude_iso: request.excludeIso,
+    compress: job.compressed,
+    hash_sum: former?.hash_sum ?? request.hashSum,
+    exclude_vdisks: request.excludeVdisks,
+    require_consistency: request.requireConsistency,
+    description: request.description,
+    can_be_incremental: job.incremental,
+    hold_states: request.holdStates,
+  };
+}

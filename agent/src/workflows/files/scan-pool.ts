@@ -1,0 +1,25 @@
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Skipped } from '../../pools/index.ts';
+import type { Workflow } from '../context.ts';
+
+/** What a pool's `backups/` has: what was read, and what bears a backup's name and was not. */
+export interface Scanned {
+  files: BackupFile[];
+  skipped: readonly Skipped[];
+}
+
+/**
+ * Reads the backup files of a pool anew. Result: `{"files":[BackupFile as JSON,…]}`.
+ * @param scan reads everything
+ */
+export function scanPool(scan: (signal: AbortSignal) => Promise<Scanned>): Workflow {
+  return async context => {
+    const { files, skipped } = await context.step('scan', () => scan(context.signal));
+    for (const file of files.filter(found => found.damage !== '')) {
+      context.warn(`${file.filename}: ${file.damage}`);
+    }
+    for (const { filename, reason } of skipped)
+      context.warn(filename === '' ? reason : `${filename}: ${reason}`);
+    context.commit({ files: files.map(file => BackupFile.toJSON(file)) });
+  };
+}

@@ -1,0 +1,54 @@
+/** Reads a whole archive and compares what can be compared. */
+import {
+  type ArchiveProblem,
+  type Judgement,
+  type VerifyResult,
+  verifyArchive,
+} from '../../archive/index.ts';
+import type { Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+
+/**
+ * Damage is a result and not an error, also when the archive cannot be opened any more: the operation succeeds and tells
+ * what is wrong with which member, and which states can still be restored.
+ */
+export function verifyWorkflow(dependencies: Pick<WorkflowDependencies, 'judge'>, path: string): Workflow {
+  return async context => {
+    let judgement: Judgement | undefined;
+    const result = await context.step('verify', () =>
+      verifyArchive(path, {
+        signal: context.signal,
+        onOpened: archive => {
+          judgement = dependencies.judge(archive);
+        },
+        onTotal: bytes => context.progress.total(bytes),
+        onProgress: bytes => context.progress.done(bytes),
+      }),
+    );
+    if (result.unprovenMembers > 0 && result.problems.length === 0)
+      context.warn('The archive has no checksums for some members: their content could be read, not proved.');
+    context.commit({ ...verifyResult(result, new Date()), ...(judgement && { signature: told(judgement) }) });
+  };
+}
+
+const told = ({ trust, signer, reason, coversContent }: Judgement) => ({
+  trust,
+  signer,
+  reason,
+  covers_content: coversContent,
+});
+
+/** The result of a verification as JSON; `now` is its time. */
+export function verifyResult(result: VerifyResult, now: Date): object {
+  return {
+    ok: result.problems.length === 0,
+    problems: result.problems.map(problemOf),
+    verified_at: now.toISOString(),
+    hashed: result.hashed,
+    restorable_states: result.restorableStates,
+  };
+}
+
+function problemOf({ member, problem, text }: ArchiveProblem): { member: string; reason: string } {
+  return { member: member ?? '', reason: `${problem}: ${text}` };
+}

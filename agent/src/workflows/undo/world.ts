@@ -1,0 +1,137 @@
+/**
+ * Whether the world that an effect was made in is there: libvirt, and what holds the effect's files. Undoing waits for it: an
+ * attempt before fails with what is absent, the effect stays in the journal, and its operation's locks stay held.
+ */
+import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { parseDomain } from '../../domain-xml/index.ts';
+import { pathOf } from '../../inventory/disk-facts.ts';
+import { unlessGone } from '../../libvirt/domains.ts';
+import {
+  isThere,
+  type KnownPlace,
+  knownPlaces,
+  MARKER,
+  type PathGate,
+  type PoolRecord,
+  poolOfPath,
+  type Settings,
+} from '../../pools/index.ts';
+import type { Effect, UndoEffect } from '../effect.ts';
+import { needsOf } from './effect-needs.ts';
+
+export interface WorldDependencies {
+  /** Whether libvirt answers at present. */
+  connected(): boolean;
+  /** @throws VirtkeepError libvirt_unreachable before the first connection */
+  libvirt(): Libvirt;
+  /** The node's pools as they are now, outside ones included; what is there is remembered. */
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  settings: Settings;
+  gate: PathGate;
+}
+
+/** The undo, made to wait for the world that each effect needs: it throws clean_up_waits or libvirt_unreachable until then. */
+export function undoWhenThere(undo: UndoEffect, dependencies: WorldDependencies): UndoEffect {
+  return async (effect, signal, warn, amend) => {
+    const places = await placesOf(effect, dependencies, signal);
+    const pools = places.pools;
+    await requireThere(places.known, pools, dependencies);
+    await undo(effect, signal, warn, amend);
+    // a file system that went away meanwhile has shown nothing of what it holds
+    await requireThere(places.known, pools, dependencies);
+  };
+}
+
+interface Places {
+  /** Those that the effect needs. */
+  known: KnownPlace[];
+  /** Undefined while libvirt is away. */
+  pools: readonly PoolRecord[] | undefined;
+}
+
+async function placesOf(
+  effect: Effect,
+  dependencies: WorldDependencies,
+  signal: AbortSignal,
+): Promise<Places> {
+  const needs = needsOf(effect);
+  const { settings, connected } = dependencies;
+  // before pools were ever looked at, nobody knows where a path belongs
+  if (needs.libvirt || knownPlaces(settings) === undefined) requireLibvirt(dependencies);
+  // a frozen guest does not wait for a pool that does not answer
+  if (needs.domains.length === 0 && needs.paths.length === 0) return { known: [], pools: undefined };
+  const pools = connected() ? await dependencies.pools(signal) : undefined;
+  const definitions = await Promise.all(needs.domains.map(id => definitionsOf(dependencies.libvirt(), id)));
+  const known = knownPlaces(settings) ?? [];
+  for (const path of needs.paths) requireKnown(path, known, pools);
+  const paths = [...needs.paths, ...definitions.flat().flatMap(xml => imagesIn(xml, known))];
+  const needed = new Set(paths.flatMap(path => placeOfPath(path, known) ?? []));
+  return { known: [...needed], pools };
+}
+
+function requireLibvirt({ connected, libvirt }: WorldDependencies): void {
+  libvirt();
+  if (!connected())
+    throw new VirtkeepError('libvirt_unreachable', { uri: 'this node', reason: 'the connection is lost' });
+}
+
+/** The definitions of a domain, the running one's too; none when it is gone. */
+async function definitionsOf(libvirt: Libvirt, domainId: string): Promise<string[]> {
+  const domain = libvirt.domain(domainId);
+  const live = await unlessGone(() => domain.xml(), '');
+  const next = await unlessGone(() => domain.xml(DomainXml.INACTIVE), '');
+  return [live, next].filter(xml => xml !== '');
+}
+
+/**
+ * The files of a definition that undoing may change or look for: its disks with their layers, and what is noted as to be
+ * merged. What else it names (the image in a drive, a shared directory, a log) may be gone for good and changes nothing.
+ */
+function imagesIn(xml: string, known: readonly KnownPlace[]): string[] {
+  const { disks, metadata } = parseDomain(xml);
+  const own = disks.filter(({ device }) => device === 'disk' || device === 'lun');
+  return [
+    ...own.flatMap(disk => pathOf(disk, known) ?? []),
+    ...own.flatMap(({ backingChain = [] }) => backingChain.flatMap(({ path }) => path ?? [])),
+    ...(metadata.looseLayers ?? []).flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]),
+  ];
+}
+
+/** The deepest known place above a path. */
+function placeOfPath(path: string, known: readonly KnownPlace[]): KnownPlace | undefined {
+  const above = known.filter(place => path.startsWith(`${place.path}/`));
+  return above.sort((a, b) => b.path.length - a.path.length)[0];
+}
+
+/** Refuses a path of a pool that is defined, and was not there whenever it was looked at. */
+function requireKnown(path: string, known: readonly KnownPlace[], pools: Places['pools']): void {
+  const pool = poolOfPath(path, pools ?? []);
+  if (!pool?.path || pool.mounted || !pool.hasDirectory) return;
+  const place = placeOfPath(path, known);
+  if (place && place.path.length >= pool.path.length) return;
+  throw waits(pool.path, pool.name, 'it was never seen mounted');
+}
+
+async function requireThere(
+  places: readonly KnownPlace[],
+  pools: Places['pools'],
+  { gate }: WorldDependencies,
+): Promise<void> {
+  for (const place of places) {
+    const { path, name } = place;
+    const there = await gate.run(place.id, () => isThere(place));
+    if (there) continue;
+    if (there === undefined) throw waits(path, name, 'its file system does not answer');
+    const isGone = pools !== undefined && !pools.some(pool => pool.path === path);
+    const letGo = `if it never comes back, make the directory and an empty file ${MARKER} in it`;
+    throw waits(
+      path,
+      name,
+      isGone ? `it is no data pool of this node any more; ${letGo}` : 'it is not mounted',
+    );
+  }
+}
+
+const waits = (path: string, pool: string, reason: string) =>
+  new VirtkeepError('clean_up_waits', { path, pool, reason });

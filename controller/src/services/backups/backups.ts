@@ -1,0 +1,246 @@
+/** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import type { FileRow } from '../../store/schema.ts';
+import type { Catalogue } from '../catalogue/catalogue.ts';
+import { archiveIdOfRow } from '../catalogue/identity.ts';
+import type { RemovedArchives } from '../catalogue/removed-archives.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { Actor, PoolService } from '../pools/pools.ts';
+import type { NodeTasks } from '../tasks/node-tasks.ts';
+import type { TaskState } from '../tasks/tasks.ts';
+import type { Extension, ExtensionChooser } from './extension.ts';
+import { assertArchive, type LibraryService, refOf } from './library.ts';
+
+/** Specification 2.2, and the further options of the REST contract. */
+export interface BackupOptions {
+  domain: string;
+  exclude_iso?: boolean;
+  can_be_incremental?: boolean;
+  backup?: string;
+  increment?: boolean;
+  datapool?: string;
+  hash_sum?: boolean;
+  compress?: boolean;
+  hold_states?: boolean;
+  exclude_vdisks?: string[];
+  description?: string;
+  protected?: boolean;
+  require_consistency?: boolean;
+  allow_network_layers?: boolean;
+}
+
+export interface RestoreOptions {
+  file: string;
+  node: string;
+  datapool?: string;
+  state?: string;
+  verbose_name?: string;
+  keep_identity?: boolean;
+  start_on?: boolean;
+  flatten?: boolean;
+  instant?: boolean;
+  /** Bytes per second and disk, of an instant restore. */
+  bandwidth?: number;
+  /** Targets of LUNs and network disks to attach. */
+  luns?: string[];
+  /** Whoever asks may restore what nobody vouches for. */
+  allow_foreign?: boolean;
+}
+
+export interface BackupServiceDeps {
+  inventory: Inventory;
+  catalogue: Catalogue;
+  pools: PoolService;
+  library: LibraryService;
+  nodeTasks: NodeTasks;
+  extensions: ExtensionChooser;
+  removedArchives: RemovedArchives;
+}
+
+export class BackupService {
+  readonly #deps: BackupServiceDeps;
+
+  constructor(deps: BackupServiceDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * Starts a backup: a new archive, or an increment of one. Whether the domain's disks and state allow it is the node's
+   * decision. The file that is to be extended, or made, is the first of the task's entities.
+   * @throws domain_not_found, vdisk_not_found, pool_not_found, pool_not_active, pool_read_only, pool_outside, those of
+   * `ExtensionChooser.choose`, and what the node answers.
+   */
+  async backup(options: BackupOptions, user: Actor, taskId: string): Promise<TaskState> {
+    const { domain, nodeId } = this.#deps.inventory.oneDomain(options.domain);
+    const excluded = options.exclude_vdisks ?? [];
+    const unknown = excluded.find(id => !domain.disks.some(disk => disk.id === id));
+    if (unknown !== undefined)
+      throw new VirtkeepError('vdisk_not_found', { id: unknown, field: 'exclude_vdisks' });
+    const extension = await this.#deps.extensions.choose(options, domain, nodeId);
+    this.#deps.nodeTasks.assertReady(nodeId);
+    const { file } = extension;
+    const poolId = this.#poolOf(extension, nodeId);
+    const fileId = newId();
+    const request = {
+      domainId: domain.id,
+      fileId,
+      poolId,
+      excludeIso: options.exclude_iso ?? false,
+      compress: options.compress ?? false,
+      hashSum: options.hash_sum ?? false,
+      excludeVdisks: excluded,
+      requireConsistency: options.require_consistency ?? false,
+      allowNetworkLayers: options.allow_network_layers ?? false,
+      description: options.description ?? '',
+      canBeIncremental: file !== undefined || options.increment || options.can_be_incremental || false,
+      extend: file && refOf(file),
+      extendFileId: file?.id ?? '',
+      extendArchiveId: file ? archiveIdOfRow(file) : '',
+      fallbackFull: file !== undefined && extension.fallback,
+      fallbackReason: extension.fallbackReason,
+      holdStates: options.hold_states ?? false,
+      removedArchives: await this.#deps.removedArchives.of(domain),
+    };
+    const made = file?.id ?? fileId;
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: 'domain_backup',
+      verboseName: file ? `Extend ${file.filename} of ${domain.name}` : `Back up ${domain.name}`,
+      user,
+      nodeId,
+      entities: [
+        { id: made, class: 'file' },
+        { id: domain.id, class: 'domain' },
+      ],
+      prepare: () => this.#prepare(options, { domain, poolId, fileId, file, taskId }),
+      send: (clients, operationId, signal) => clients.backups.start({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /** What the user wants of the file holds for whichever comes of it: the extended one, or a new one instead. */
+  #prepare(
+    options: BackupOptions,
+    made: {
+      domain: { id: string; name: string };
+      poolId: string;
+      fileId: string;
+      file: FileRow | undefined;
+      taskId: string;
+    },
+  ): Promise<void> {
+    if (made.file) {
+      return this.#deps.catalogue.begin(made.file.id, 'UPDATING', {
+        operation: made.taskId,
+        description: options.description ?? null,
+        protected: options.protected ?? null,
+      });
+    }
+    return this.#deps.catalogue.creating({
+      id: made.fileId,
+      operation: made.taskId,
+      poolId: made.poolId,
+      domain: made.domain,
+      description: options.description ?? '',
+      protected: options.protected ?? false,
+      compressed: options.compress ?? false,
+    });
+  }
+
+  /** Where a new archive goes; also one that is made because the chosen one could not be extended after all. */
+  #poolOf({ file, fallback, datapool }: Extension, nodeId: string): string {
+    if (file && !fallback) return file.pool_id;
+    const base = this.#deps.inventory.basePool(nodeId);
+    if (file && datapool === undefined && (base === null || !this.#deps.pools.isWritable(base, nodeId)))
+      return file.pool_id;
+    const poolId = datapool ?? this.#basePool(nodeId);
+    this.#deps.pools.writable(poolId, nodeId, 'datapool');
+    return poolId;
+  }
+
+  #basePool(nodeId: string): string {
+    const poolId = this.#deps.inventory.basePool(nodeId);
+    if (poolId !== null) return poolId;
+    const node = this.#deps.inventory.node(nodeId).row.verbose_name;
+    const reason = `is required, because the node ${node} has no base data pool`;
+    throw new VirtkeepError('invalid_field', { field: 'datapool', reason });
+  }
+
+  /**
+   * Starts a restore; the new domain's id is chosen here and is the task's entity.
+   * @throws file_not_found, file_busy, file_not_backup, node_not_found, pool_not_active, pool_read_only, pool_outside,
+   * identity_in_use, instant_restore_unsupported, invalid_field, and what the node answers.
+   */
+  async restore(options: RestoreOptions, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#deps.library.published(options.file);
+    assertArchive(row, 'restore');
+    checkInstant(options, row);
+    this.#deps.inventory.node(options.node);
+    this.#deps.nodeTasks.assertReady(options.node);
+    this.#deps.pools.onNode(row.pool_id, options.node, 'node');
+    this.#checkTarget(options.datapool, row.pool_id, options.node);
+    const domainId = options.keep_identity ? this.#oldIdentity(row.domain_id, row.filename) : newId();
+    const request = {
+      file: refOf(row),
+      fileId: row.id,
+      state: options.state ?? '',
+      poolId: options.datapool ?? '',
+      domainId,
+      name: options.verbose_name ?? '',
+      keepIdentity: options.keep_identity ?? false,
+      startOn: options.start_on ?? false,
+      flatten: options.flatten ?? false,
+      instant: options.instant ?? false,
+      bandwidth: BigInt(options.bandwidth ?? 0),
+      luns: options.luns ?? [],
+      allowForeign: options.allow_foreign ?? false,
+    };
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: 'domain_restore',
+      verboseName: `Restore ${options.verbose_name ?? row.domain_name ?? row.filename}`,
+      user,
+      nodeId: options.node,
+      entities: [
+        { id: domainId, class: 'domain' },
+        { id: row.id, class: 'file' },
+      ],
+      prepare: () => this.#deps.catalogue.read(row.id),
+      send: (clients, operationId, signal) => clients.restores.start({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /**
+   * Specification 2.3, rule 7: a pool that is not written to cannot be chosen, and a backup lying on one needs another
+   * pool to be chosen, since it may be fallen back on.
+   */
+  #checkTarget(poolId: string | undefined, backupPoolId: string, nodeId: string): void {
+    this.#deps.pools.writable(poolId ?? backupPoolId, nodeId, 'datapool');
+  }
+
+  /** The original's uuid, when no node has it; one on a node that is away counts as there. */
+  #oldIdentity(domainId: string | null, filename: string): string {
+    if (domainId === null)
+      throw new VirtkeepError('archive_unsupported', { path: filename, reason: 'it names no original VM' });
+    const present = this.#deps.inventory.domains.get(domainId);
+    if (!present) return domainId;
+    const node = this.#deps.inventory.nodes.get(present.nodeId)?.row.verbose_name ?? present.nodeId;
+    throw new VirtkeepError('identity_in_use', {
+      domain: present.domain.name,
+      node,
+      field: 'keep_identity',
+    });
+  }
+}
+
+/** A disk image inside a compressed archive cannot be read as it lies. @throws instant_restore_unsupported, invalid_field. */
+function checkInstant(options: RestoreOptions, row: FileRow): void {
+  if (options.instant && row.compressed === 1) {
+    const reason = 'it is compressed; unpack it first';
+    throw new VirtkeepError('instant_restore_unsupported', { file: row.filename, reason, field: 'instant' });
+  }
+  if (options.bandwidth !== undefined && !options.instant) {
+    const reason = 'limits an instant restore only; leave it out, or set instant';
+    throw new VirtkeepError('invalid_field', { field: 'bandwidth', reason });
+  }
+}

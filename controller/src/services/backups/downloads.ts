@@ -1,0 +1,128 @@
+/** The bytes of an archive or of one member, streamed from a node that sees the file. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { DownloadBackupChunk } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { NodeLinks } from '../../agents/links.ts';
+import type { FileRow } from '../../store/schema.ts';
+import type { Catalogue } from '../catalogue/catalogue.ts';
+import { detailsOf } from '../catalogue/record.ts';
+import type { PoolService } from '../pools/pools.ts';
+import type { Shares } from '../shares.ts';
+import { assertArchive, type LibraryService, refOf } from './library.ts';
+
+/** Until the first chunk; what comes after may take as long as its reader does. */
+const FIRST_CHUNK_TIMEOUT_MS = 60_000;
+
+export interface Download {
+  row: FileRow;
+  /** Empty: the whole file as it is stored. */
+  member: string;
+  nodeId: string;
+}
+
+export interface Part {
+  /** Bytes to leave out at the beginning. */
+  offset: number;
+  /** 0: to the end. */
+  length: number;
+}
+
+export interface DownloadServiceDeps {
+  library: LibraryService;
+  links: NodeLinks;
+  pools: PoolService;
+  catalogue: Catalogue;
+  /** Each holds a connection, a file on its node, and for a member of a compressed archive some work there. */
+  places: Shares;
+}
+
+export class DownloadService {
+  readonly #deps: DownloadServiceDeps;
+
+  constructor(deps: DownloadServiceDeps) {
+    this.#deps = deps;
+  }
+
+  /** @throws file_not_found, file_busy, file_not_backup (a member of anything but an archive), pool_not_active, node_unreachable. */
+  async find(id: string, member: string): Promise<Download> {
+    const row = await this.#deps.library.published(id);
+    if (member !== '') assertArchive(row, 'download');
+    return { row, member, nodeId: this.#deps.pools.nodeFor(row.pool_id) };
+  }
+
+  /** Counts a download. @returns what ends it. @throws too_many_requests above the bounds. */
+  enter(userId: string): () => void {
+    return this.#deps.places.take(userId);
+  }
+
+  /** Nothing changes or removes the file from now on. @returns what ends it. @throws file_not_found, file_busy. */
+  hold({ row }: Download): Promise<() => void> {
+    return this.#deps.catalogue.download(row.id);
+  }
+
+  /** Changes whenever the bytes do. */
+  tagOf({ row }: Download): string {
+    return `"${row.id}-${row.size}-${row.compressed}-${detailsOf(row).states.length}"`;
+  }
+
+  /** Whole size in bytes; undefined when the node does not know it before the end. */
+  async sizeOf(download: Download, signal: AbortSignal): Promise<number | undefined> {
+    const stop = new AbortController();
+    try {
+      const both = AbortSignal.any([stop.signal, signal]);
+      return (await this.open(download, { offset: 0, length: 1 }, both)).size;
+    } finally {
+      stop.abort(new VirtkeepError('canceled'));
+    }
+  }
+
+  /**
+   * Begins to read. A reader that is slow slows the node down: nothing is read ahead but what gRPC's window holds.
+   * @param signal ends it; the bytes then end with an error.
+   * @throws what the node answers before the first chunk.
+   */
+  async open(
+    { row, member, nodeId }: Download,
+    part: Part,
+    signal: AbortSignal,
+  ): Promise<{ size: number | undefined; bytes: AsyncGenerator<Uint8Array> }> {
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), FIRST_CHUNK_TIMEOUT_MS);
+    const request = {
+      file: refOf(row),
+      member,
+      offset: BigInt(part.offset),
+      length: BigInt(part.length),
+    };
+    const chunks = this.#deps.links
+      .clients(nodeId)
+      .backups.download(request, { signal: AbortSignal.any([signal, late.signal]) })
+      [Symbol.asyncIterator]();
+    try {
+      const first = await chunks.next();
+      const chunk = first.done ? undefined : first.value;
+      const size = chunk && (chunk.size > 0n || chunk.data.length === 0) ? Number(chunk.size) : undefined;
+      return { size, bytes: rest(chunk, chunks) };
+    } catch (error) {
+      if (late.signal.aborted)
+        throw new VirtkeepError('timed_out', {
+          operation: 'reading',
+          seconds: FIRST_CHUNK_TIMEOUT_MS / 1000,
+        });
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+async function* rest(
+  first: DownloadBackupChunk | undefined,
+  chunks: AsyncIterator<DownloadBackupChunk>,
+): AsyncGenerator<Uint8Array> {
+  try {
+    if (first && first.data.length > 0) yield first.data;
+    for (let next = await chunks.next(); !next.done; next = await chunks.next()) yield next.value.data;
+  } finally {
+    await chunks.return?.();
+  }
+}

@@ -1,0 +1,101 @@
+/** The configuration of the VM that a backup would restore, as the REST contract tells it. Pure. */
+import type {
+  ArchiveSignature,
+  BackupConfiguration,
+  ShowBackupResponse,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type FileInformation, type FileRecord, informationOf } from '../catalogue/record.ts';
+
+export interface ShownConfiguration {
+  domain: string | null;
+  verbose_name: string;
+  description: string;
+  memory_count: number;
+  cpu_count: number;
+  template: boolean;
+  parent: string | null;
+  os_type: string;
+  machine: string;
+  nvram: boolean;
+  tpm: boolean;
+  disks: FileInformation['disks'];
+  images: FileInformation['images'];
+  sizes: FileInformation['sizes'];
+  luns: string[];
+  snapshots: string[];
+  macs: string[];
+}
+
+export interface ShownBackup {
+  file: FileRecord;
+  configuration: ShownConfiguration | null;
+  /** What the archive holds, by the names that a download takes; empty for other files and while no node sees it. */
+  members: { name: string; kind: string; size: number }[];
+  warnings: { key: string; text: string }[];
+  xml: string;
+  signature: ShownSignature;
+}
+
+/** Who vouches for an archive. */
+export interface ShownSignature {
+  trust: 'own' | 'fleet' | 'foreign';
+  /** Id of the node that signed it. */
+  signer: string | null;
+  /** Why it is foreign. */
+  reason: string | null;
+  /** It stands for the bytes of disks and images, too. */
+  covers_content: boolean;
+}
+
+/** @param told agents of the version before tell nothing */
+export function shownSignature(told: ArchiveSignature | undefined): ShownSignature {
+  if (told?.trust === 'own' || told?.trust === 'fleet')
+    return { trust: told.trust, signer: told.signer, reason: null, covers_content: told.coversContent };
+  const reason = told?.reason || 'its node does not tell who signed it';
+  return { trust: 'foreign', signer: told?.signer || null, reason, covers_content: false };
+}
+
+export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownBackup {
+  return {
+    file,
+    configuration: shown.configuration ? shownConfiguration(shown.configuration) : null,
+    members: membersOf(shown.file?.manifestJson ?? ''),
+    warnings: shown.warnings.map(({ key, text }) => ({ key, text })),
+    xml: shown.xml,
+    signature: shownSignature(shown.signature),
+  };
+}
+
+/** The newest manifest names every member but itself; it is a text of the node's, and may be of a later version. */
+function membersOf(manifestJson: string): ShownBackup['members'] {
+  if (manifestJson === '') return [];
+  const { members } = JSON.parse(manifestJson) as { members?: Record<string, unknown>[] };
+  return (members ?? []).map(({ name, kind, sizeBytes }) => ({
+    name: String(name),
+    kind: String(kind),
+    size: Number(sizeBytes),
+  }));
+}
+
+function shownConfiguration(configuration: BackupConfiguration): ShownConfiguration {
+  const { disks, images, sizes, memory_count, cpu_count } = informationOf(configuration);
+  return {
+    domain: configuration.domainId || null,
+    verbose_name: configuration.name,
+    description: configuration.description,
+    memory_count,
+    cpu_count,
+    template: configuration.template,
+    parent: configuration.templateId || null,
+    os_type: configuration.osType,
+    machine: configuration.machine,
+    nvram: configuration.nvram,
+    tpm: configuration.tpm,
+    disks,
+    images,
+    sizes,
+    luns: configuration.luns,
+    snapshots: configuration.snapshots,
+    macs: configuration.macs,
+  };
+}

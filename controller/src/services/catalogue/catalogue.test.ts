@@ -1,0 +1,335 @@
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { newId, uuidV5 } from '@virtkeep/shared/ids';
+import { openDatabase } from '../../store/database.ts';
+import type { Database } from '../../store/schema.ts';
+import { Catalogue } from './catalogue.ts';
+import { IncrementalFiles } from './extendable-files.ts';
+import { detailsOf } from './record.ts';
+
+const FILE = BackupFile.fromPartial({
+  id: 'f',
+  poolId: 'p',
+  path: '/p/backups/a.tar',
+  filename: 'a.tar',
+  size: 10n,
+  type: 'tar',
+  created: new Date('2026-01-02T03:04:05.000Z'),
+});
+const WORK = { operation: 'o', description: null, protected: null };
+const VERIFIED = { ok: true, problems: [], verifiedAt: '', hashed: true, restorableStates: null };
+/** More moments than any of the catalogue's changes has. */
+const MOMENTS = 60;
+const PAGE = { ordering: { field: 'created', descending: true }, limit: 10, offset: 0 } as const;
+let db: Database;
+let catalogue: Catalogue;
+
+beforeEach(async () => {
+  db = await openDatabase(':memory:');
+  catalogue = new Catalogue(
+    db,
+    () => {},
+    () => undefined,
+  );
+  await catalogue.seen(FILE, everywhere);
+});
+afterEach(() => db.destroy());
+
+const everywhere = () => true;
+const nowhere = () => false;
+
+/** A scan that found this; `meanwhile` happens between its beginning and its end. */
+async function scan(
+  pool: string,
+  files: BackupFile[],
+  {
+    sees = everywhere,
+    meanwhile = async () => {},
+  }: { sees?: () => boolean; meanwhile?: () => Promise<unknown> } = {},
+): Promise<void> {
+  const operation = newId();
+  catalogue.scanBegins(operation);
+  await meanwhile();
+  await catalogue.scanned(pool, files, operation, sees);
+}
+
+/** Does each of two at each moment of the other, and looks at what comes of both. */
+async function atEachMoment(
+  one: () => Promise<unknown>,
+  other: () => Promise<unknown>,
+  look: () => Promise<void>,
+): Promise<void> {
+  for (const [first, second] of [
+    [one, other],
+    [other, one],
+  ] as const)
+    for (let moment = 0; moment < MOMENTS; moment += 1) {
+      const begun = first();
+      for (let turn = 0; turn < moment; turn += 1) await Promise.resolve();
+      await Promise.all([begun, second()]);
+      await look();
+    }
+}
+
+describe('changes of a file at the same time', () => {
+  const begin = () => catalogue.begin('f', 'UPDATING', WORK);
+  const looks = {
+    'a scan sees it': () => scan('p', [FILE]),
+    'a scan does not see it': () => scan('p', []),
+    'its configuration was read': () => catalogue.seen(FILE, everywhere),
+    'a verification ends': () => catalogue.verified('f', VERIFIED),
+    'it gets a description': () => catalogue.update('f', { description: 'mine' }),
+  };
+
+  test.each(Object.entries(looks))(
+    'an operation that begins while %s has it in work',
+    async (_name, look) => {
+      await atEachMoment(look, begin, async () => {
+        const row = await catalogue.get('f');
+        expect(row.status).toBe('UPDATING');
+        expect(detailsOf(row).work).toEqual(WORK);
+        await catalogue.operationFailed('f', 'o');
+      });
+    },
+  );
+
+  test('what the user says of it while a scan sees it stays', async () => {
+    let words = 0;
+    const describeIt = () => catalogue.update('f', { description: `text ${words}`, protected: words % 2 });
+    await atEachMoment(
+      () => catalogue.seen({ ...FILE, size: BigInt(words) }, everywhere),
+      describeIt,
+      async () => {
+        expect(await catalogue.get('f')).toMatchObject({
+          description: `text ${words}`,
+          protected: words % 2,
+        });
+        words += 1;
+      },
+    );
+  });
+
+  test('of two operations that begin one is refused', async () => {
+    await atEachMoment(
+      () => begin().catch(() => {}),
+      () => catalogue.begin('f', 'DELETING', { ...WORK, operation: 'other' }).catch(() => {}),
+      async () => {
+        const row = await catalogue.get('f');
+        const { operation } = detailsOf(row).work!;
+        expect(operation).toBe({ UPDATING: 'o', DELETING: 'other' }[row.status]);
+        await catalogue.operationFailed('f', operation);
+      },
+    );
+  });
+});
+
+test('a verification that ends after an operation began leaves it in work, and what it found is kept', async () => {
+  await catalogue.begin('f', 'UPDATING', WORK);
+  const problems = [{ member: 'a', reason: 'hash' }];
+  await catalogue.verified('f', { ...VERIFIED, ok: false, problems });
+  expect((await catalogue.get('f')).status).toBe('UPDATING');
+  await catalogue.operationFailed('f', 'o');
+  expect((await catalogue.get('f')).status).toBe('DAMAGED');
+});
+
+describe('a scan', () => {
+  const statusOf = async (id: string) => (await catalogue.find(id))?.status;
+
+  test('misses what it did not find', async () => {
+    await scan('p', []);
+    expect(await statusOf('f')).toBe('MISSING');
+  });
+
+  test('misses nothing that was published after it began, however old it says to be', async () => {
+    const old = { ...FILE, id: 'g', archiveId: 'g', filename: 'g.tar', path: '/p/backups/g.tar' };
+    await scan('p', [FILE], { meanwhile: () => catalogue.made(old, 'o') });
+    expect(await statusOf('g')).toBe('ACTIVE');
+  });
+
+  test('does not take back what was told of since it began', async () => {
+    await scan('p', [FILE], { meanwhile: () => catalogue.made({ ...FILE, size: 20n }, 'o') });
+    expect(await catalogue.get('f')).toMatchObject({ size: 20 });
+  });
+
+  test('that somebody else started, or that was begun before a restart, misses nothing', async () => {
+    await catalogue.scanned('p', [], newId(), everywhere);
+    expect(await statusOf('f')).toBe('ACTIVE');
+  });
+});
+
+describe('an archive that a scan cannot read now', () => {
+  const POOL = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000a';
+  const ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000c';
+  const read: BackupFile = {
+    ...FILE,
+    id: ID,
+    archiveId: ID,
+    poolId: POOL,
+    domainId: 'd',
+    domainName: 'vm',
+    states: [{ number: 1 } as never],
+  };
+  /** As an agent tells of a file that it could not open. */
+  const unread = BackupFile.fromPartial({
+    id: uuidV5(POOL, FILE.filename),
+    poolId: POOL,
+    path: FILE.path,
+    filename: FILE.filename,
+    size: 15n,
+    type: 'tar',
+    damage: 'another node writes it',
+  });
+  beforeEach(async () => {
+    await scan(POOL, [read]);
+    await catalogue.update(ID, { description: 'mine', protected: 1 });
+  });
+
+  test('is left to the operation that writes it, which finds its record', async () => {
+    await catalogue.begin(ID, 'UPDATING', WORK);
+    await scan(POOL, [unread]);
+    expect(await catalogue.get(ID)).toMatchObject({ status: 'UPDATING', protected: 1 });
+    expect(await catalogue.made({ ...read, size: 20n }, 'o')).toBe(ID);
+    expect(await catalogue.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
+    expect((await catalogue.list({ ...PAGE, datapool: POOL })).count).toBe(1);
+  });
+
+  test('keeps its record, and what is known of it, until it can be read again', async () => {
+    const { created } = await catalogue.get(ID);
+    await scan(POOL, [unread]);
+    const row = await catalogue.get(ID);
+    expect(row).toMatchObject({ status: 'DAMAGED', protected: 1, description: 'mine', size: 15 });
+    expect(row).toMatchObject({ domain_id: 'd', domain_name: 'vm', created });
+    expect(detailsOf(row)).toMatchObject({
+      archive_id: ID,
+      damage: unread.damage,
+      states: [{ number: 1 }],
+    });
+    await scan(POOL, [read]);
+    expect(await catalogue.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
+    expect((await catalogue.list({ ...PAGE, datapool: POOL })).count).toBe(1);
+  });
+
+  test('gives its place to another archive that is read there', async () => {
+    await scan(POOL, [unread]);
+    const other = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000d';
+    await scan(POOL, [{ ...read, id: other, archiveId: other }]);
+    expect(await catalogue.find(ID)).toBeUndefined();
+    expect(await catalogue.get(other)).toMatchObject({ status: 'ACTIVE', protected: 0 });
+  });
+});
+
+describe('copies of one archive', () => {
+  const P = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000a';
+  const Q = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000b';
+  const ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000c';
+  const states = (count: number) =>
+    Array.from({ length: count }, (_, index) => ({ number: index + 1 }) as never);
+  const at = (poolId: string, filename: string, change: Partial<BackupFile> = {}): BackupFile => ({
+    ...FILE,
+    id: ID,
+    archiveId: ID,
+    poolId,
+    filename,
+    path: `/${poolId}/backups/${filename}`,
+    ...change,
+  });
+  const COPY = uuidV5(Q, 'a.tar');
+  const placeOf = async (id: string) => {
+    const row = await catalogue.find(id);
+    return row && `${row.pool_id} ${row.filename}`;
+  };
+  beforeEach(() => scan(P, [at(P, 'a.tar')]));
+
+  test('in pools of two nodes, each of which takes its own for the original, are two files', async () => {
+    for (let round = 0; round < 2; round += 1) {
+      await scan(Q, [at(Q, 'a.tar')], { sees: nowhere });
+      await scan(P, [at(P, 'a.tar')], { sees: nowhere });
+    }
+    expect([await placeOf(ID), await placeOf(COPY)]).toEqual([`${P} a.tar`, `${Q} a.tar`]);
+  });
+
+  test('keep their ids when the original goes', async () => {
+    await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
+    await catalogue.remove(ID);
+    await scan(Q, [at(Q, 'a.tar')]);
+    expect([await placeOf(ID), await placeOf(COPY)]).toEqual([undefined, `${Q} a.tar`]);
+  });
+
+  test('are extended each by itself', async () => {
+    await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
+    await catalogue.begin(COPY, 'UPDATING', WORK);
+    expect(await catalogue.made(at(Q, 'a.tar', { states: states(2) }), 'o')).toBe(COPY);
+    expect(detailsOf(await catalogue.get(COPY)).states).toHaveLength(2);
+    expect(detailsOf(await catalogue.get(ID)).states).toHaveLength(0);
+    expect([await placeOf(ID), (await catalogue.get(ID)).status]).toEqual([`${P} a.tar`, 'ACTIVE']);
+  });
+
+  test.each([WORK.operation, 'given up'])('are converted each by itself (work of %s)', async operation => {
+    await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
+    if (operation === WORK.operation) await catalogue.begin(COPY, 'UPDATING', WORK);
+    await catalogue.made(at(Q, 'a.tar.zst', { compressed: true }), 'o', { from: COPY });
+    expect([await placeOf(ID), await placeOf(COPY)]).toEqual([`${P} a.tar`, `${Q} a.tar.zst`]);
+    await scan(Q, [at(Q, 'a.tar.zst', { id: uuidV5(Q, 'a.tar.zst'), compressed: true })]);
+    expect((await catalogue.list({ ...PAGE, datapool: Q })).count).toBe(1);
+  });
+
+  test('an archive that was moved keeps its record', async () => {
+    await catalogue.update(ID, { description: 'mine' });
+    await scan(P, [at(P, 'b.tar')]);
+    await scan(Q, [at(Q, 'b.tar')]);
+    expect(await catalogue.get(ID)).toMatchObject({ pool_id: Q, description: 'mine' });
+    expect((await catalogue.list(PAGE)).count).toBe(2);
+  });
+
+  test('stay protected when the original is missed', async () => {
+    const known = { domainId: 'd' };
+    await scan(P, [at(P, 'a.tar', known)]);
+    await catalogue.update(ID, { protected: 1 });
+    await scan(Q, [at(Q, 'a.tar', { ...known, id: COPY })], { sees: nowhere });
+    await scan(P, [], { sees: nowhere });
+    expect(await catalogue.get(COPY)).toMatchObject({ protected: 1 });
+  });
+
+  test('that were known before copies were told apart keep their ids', async () => {
+    await scan(Q, [at(Q, 'a.tar', { id: COPY, archiveId: '' })]);
+    await scan(Q, [at(Q, 'a.tar')]);
+    expect(await placeOf(COPY)).toBe(`${Q} a.tar`);
+  });
+
+  test('only the one that was extended furthest is extended without being named', async () => {
+    const capable = { domainId: 'd', canBeIncremental: true };
+    await scan(P, [at(P, 'a.tar', { ...capable, states: states(2) })]);
+    await scan(Q, [at(Q, 'a.tar', { ...capable, id: COPY, states: states(3) })]);
+    const files = new IncrementalFiles(
+      db,
+      () => {},
+      undefined as never,
+      () => undefined,
+    );
+    expect((await files.archivesOf('d')).map(({ id }) => id)).toEqual([COPY]);
+    await scan(P, [at(P, 'a.tar', { ...capable, states: states(3) })]);
+    expect((await files.archivesOf('d')).map(({ id }) => id)).toEqual([ID, COPY]);
+  });
+});
+
+test('an archive that was put back to an earlier state is noticed once, and one that is extended is not', async () => {
+  const told: [string, number][] = [];
+  const watched = new Catalogue(
+    db,
+    () => {},
+    () => undefined,
+    async ({ filename }, states) => {
+      told.push([filename, states]);
+    },
+  );
+  const states = (count: number) =>
+    BackupFile.fromPartial({
+      ...FILE,
+      archiveId: 'f',
+      states: Array.from({ length: count }, (_, index) => ({ number: index + 1, name: `s${index + 1}` })),
+    });
+  for (const count of [1, 3, 2, 2]) await watched.seen(states(count), everywhere);
+  expect(told).toEqual([['a.tar', 2]]);
+  await watched.seen({ ...states(1), damage: 'torn' }, everywhere);
+  expect(told).toHaveLength(1);
+});

@@ -1,0 +1,483 @@
+/**
+ * The catalogue of backup files. It is a cache of what lies on the pools, rebuilt by scanning them, plus the few things
+ * that only the controller knows (protection, description, results of verifications). Losing it loses no backup.
+ *
+ * A file's life: CREATING → ACTIVE; ACTIVE → DELETING → gone; ACTIVE ⇄ MISSING as scans find it; ACTIVE ⇄ DAMAGED by
+ * scan or verification; UPDATING while it is extended or converted. When an operation fails, what it left is set right:
+ * a file that was being made never came to be, any other is what it was before. A file in work names its operation, so
+ * that another one, refused because of it, does not set it right too early. What changes or removes a file is refused while
+ * another reads it, and the other way round, on whichever nodes they run.
+ */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import type { Database, FileRow } from '../../store/schema.ts';
+import { FileUsers } from './file-users.ts';
+import { archiveIdOf, archiveIdOfRow, recordIdOf } from './identity.ts';
+import { type FileFilter, listFiles } from './list.ts';
+import {
+  detailsOf,
+  FILE_STATUSES,
+  type FileDetails,
+  type FileProblem,
+  type FileStatus,
+  type FileWork,
+  informationOf,
+  NO_DETAILS,
+  rememberedShow,
+  rowOfFile,
+  UNVERIFIED,
+  unpublishedPath,
+} from './record.ts';
+
+export interface NewFile {
+  id: string;
+  /** Id of the task that makes it. */
+  operation: string;
+  poolId: string;
+  domain: { id: string; name: string };
+  description: string;
+  protected: boolean;
+  compressed: boolean;
+}
+
+export interface Verification {
+  ok: boolean;
+  problems: FileProblem[];
+  verifiedAt: string;
+  hashed: boolean;
+  restorableStates: number[] | null;
+}
+
+const IN_WORK: readonly FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
+/** Scans whose results are still to come; one that is forgotten before misses nothing. */
+const MAX_SCANS = 1000;
+/** Statuses in which a scan may miss a file. */
+const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
+
+export type FileTold = (id: string, action: 'created' | 'changed' | 'removed') => void;
+
+export class Catalogue {
+  /** A file is read, and written with what that told, by one at a time: what comes between would be lost. */
+  readonly #turns = new KeyedQueue();
+  readonly #users: FileUsers;
+  /** Operations of scans that are under way, and the files that were told of since each began. */
+  readonly #scans = new Map<string, Set<string>>();
+  readonly #db: Database;
+  readonly #tell: FileTold;
+  readonly #domainOf: (id: string) => Domain | undefined;
+  readonly #fewerStates: (before: FileRow, states: number) => Promise<void>;
+
+  /**
+   * @param domainOf the VM of this id, while a known node has it
+   * @param fewerStates told of a file that has lost its newest states, and not by an operation: that it is signed tells nothing of those
+   */
+  constructor(
+    db: Database,
+    tell: FileTold,
+    domainOf: (id: string) => Domain | undefined,
+    fewerStates: (before: FileRow, states: number) => Promise<void> = async () => {},
+  ) {
+    this.#db = db;
+    this.#users = new FileUsers(db);
+    this.#tell = tell;
+    this.#domainOf = domainOf;
+    this.#fewerStates = fewerStates;
+  }
+
+  find(id: string): Promise<FileRow | undefined> {
+    return this.#db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst();
+  }
+
+  /** @throws file_not_found. */
+  async get(id: string): Promise<FileRow> {
+    const row = await this.find(id);
+    if (!row) throw new VirtkeepError('file_not_found', { id });
+    return row;
+  }
+
+  list(filter: FileFilter): Promise<{ count: number; rows: FileRow[] }> {
+    return listFiles(this.#db, filter);
+  }
+
+  /** Files of a pool, all of them, and how many are backups in use of the pool. */
+  async countOfPool(poolId: string): Promise<number> {
+    const row = await this.#db
+      .selectFrom('files')
+      .select(({ fn }) => fn.countAll<number>().as('number'))
+      .where('pool_id', '=', poolId)
+      .where('status', '!=', 'MISSING')
+      .executeTakeFirstOrThrow();
+    return Number(row.number);
+  }
+
+  /** A backup that is about to be made. Made before the start call, so that its description and protection hold. */
+  async creating(file: NewFile): Promise<void> {
+    const now = new Date().toISOString();
+    await this.#db
+      .insertInto('files')
+      .values({
+        id: file.id,
+        pool_id: file.poolId,
+        path: unpublishedPath(file.id),
+        filename: '',
+        verbose_name: file.domain.name,
+        description: file.description,
+        size: 0,
+        status: 'CREATING',
+        type: 'tar',
+        compressed: Number(file.compressed),
+        can_be_incremental: 0,
+        protected: Number(file.protected),
+        domain_id: file.domain.id,
+        domain_name: file.domain.name,
+        created: now,
+        record_json: JSON.stringify({
+          ...NO_DETAILS,
+          work: { operation: file.operation, description: null, protected: null },
+        }),
+        modified: now,
+      })
+      .execute();
+    this.#tell(file.id, 'created');
+  }
+
+  /**
+   * A file as it lies on its pool now; one in work is left to its operation.
+   * @param sees whether the node that tells of it sees this pool
+   * @returns the id of its record
+   */
+  async seen(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
+    const id = await this.#identify(file, sees);
+    await this.#turns.run(id, async () => {
+      const before = await this.find(id);
+      if (before && ['DELETING', 'UPDATING'].includes(before.status)) return;
+      if (before && hasFewerStates(before, file)) await this.#fewerStates(before, file.states.length);
+      await this.#put({ ...file, id }, before);
+    });
+    return id;
+  }
+
+  /**
+   * An operation has made or changed this file. The file that it had in work is what it was before, when it is another one;
+   * when `moved` says so (a conversion), it is this one now, or gone when this is no copy of it. One that another operation
+   * has in work by now, because this one was given up, is left to that.
+   * @returns the id of the file's record
+   */
+  async made(file: BackupFile, operation: string, moved?: { from: string }): Promise<string> {
+    const held = (await this.inWork()).find(row => detailsOf(row).work?.operation === operation);
+    const source = moved && (held ?? (await this.find(moved.from)));
+    const isSame = source && archiveIdOfRow(source) === archiveIdOf(file);
+    const id = isSame ? source.id : await this.#identify(file, () => true);
+    await this.#turns.run(id, async () => {
+      const before = await this.find(id);
+      if (!isInWorkOfOther(before, operation)) await this.#put({ ...file, id }, before);
+    });
+    if (!held) return id;
+    const { description, protected: keep } = detailsOf(held).work!;
+    if (held.id !== id && moved) await this.remove(held.id);
+    else if (held.id !== id) await this.operationFailed(held.id, operation);
+    await this.update(id, {
+      ...(description === null ? {} : { description }),
+      ...(keep === null ? {} : { protected: Number(keep) }),
+    });
+    return id;
+  }
+
+  async #identify(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
+    const atPlace = await this.#db
+      .selectFrom('files')
+      .selectAll()
+      .where('pool_id', '=', file.poolId)
+      .where('filename', '=', file.filename)
+      .executeTakeFirst();
+    return recordIdOf(file, { atPlace, ofBackup: await this.find(archiveIdOf(file)) }, sees);
+  }
+
+  /**
+   * Writes a file as it lies on its pool. A different file that the catalogue had at this place is gone; an archive that was
+   * removed and is here again counts as removed no more, whatever becomes of this file.
+   */
+  async #put(file: BackupFile, before: FileRow | undefined): Promise<void> {
+    const row = rowOfFile(
+      file,
+      before,
+      this.#domainOf(file.domainId || (before?.domain_id ?? '')),
+      new Date().toISOString(),
+    );
+    const { id, ...columns } = row;
+    await this.#db.transaction().execute(async trx => {
+      await trx
+        .deleteFrom('files')
+        .where('pool_id', '=', row.pool_id)
+        .where(eb => eb.or([eb('path', '=', row.path), eb('filename', '=', row.filename)]))
+        .where('id', '!=', id)
+        .execute();
+      await trx
+        .insertInto('files')
+        .values(row)
+        .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
+        .execute();
+      await trx.deleteFrom('removed_archives').where('archive_id', '=', archiveIdOfRow(row)).execute();
+    });
+    for (const told of this.#scans.values()) told.add(id);
+    if (!before || before.record_json !== row.record_json || before.status !== row.status)
+      this.#tell(id, before ? 'changed' : 'created');
+  }
+
+  /** A scan is about to be started: what is told of files from now on is newer than what it will find. */
+  scanBegins(operation: string): void {
+    this.#scans.set(operation, new Set());
+    const [oldest] = this.#scans.keys();
+    if (this.#scans.size > MAX_SCANS) this.#scans.delete(oldest!);
+  }
+
+  /**
+   * All that a scan found on a pool: what it did not find is MISSING, unless it was told of after the scan began; for a scan
+   * that somebody else started that is not known. Files in work are left to their operations.
+   */
+  async scanned(
+    poolId: string,
+    files: BackupFile[],
+    operation: string,
+    sees: (poolId: string) => boolean,
+  ): Promise<void> {
+    const newer = this.#scans.get(operation);
+    this.#scans.delete(operation);
+    const found = new Set<string>();
+    for (const file of files) {
+      const id = await this.#identify(file, sees);
+      found.add(newer?.has(id) ? id : await this.seen(file, sees));
+    }
+    if (!newer) return;
+    const rows = await this.#db
+      .selectFrom('files')
+      .selectAll()
+      .where('pool_id', '=', poolId)
+      .where('status', 'in', SETTLED)
+      .execute();
+    for (const row of rows) {
+      if (!found.has(row.id) && !newer.has(row.id)) await this.#missing(row.id, SETTLED);
+    }
+  }
+
+  /**
+   * An operation begins to change or remove the file.
+   * @throws file_busy when another one has it in work, or reads it.
+   */
+  begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
+    return this.#turns.run(id, async () => {
+      const row = await this.get(id);
+      if (isInWork(row)) throw busy(row);
+      await this.#assertUnread(row);
+      await this.#setDetails(row, status, { ...detailsOf(row), work });
+    });
+  }
+
+  /**
+   * A task, which is on disk already, begins to read the file; it does until its outcome stands.
+   * @throws file_not_found, file_busy when something that runs changes or removes the file. An operation whose node is lost
+   * does not count: a restore may be what its VM needs now, and the node that reads finds out what can be read.
+   */
+  read(id: string): Promise<void> {
+    return this.#turns.run(id, () => this.#assertReadable(id));
+  }
+
+  /** The same for a download. @returns what ends it. @throws as `read`. */
+  download(id: string): Promise<() => void> {
+    return this.#turns.run(id, async () => {
+      await this.#assertReadable(id);
+      return this.#users.download(id);
+    });
+  }
+
+  async #assertReadable(id: string): Promise<void> {
+    const row = await this.get(id);
+    if (!isInWork(row)) return;
+    const { work } = detailsOf(row);
+    if (row.status !== 'UPDATING' || work === null || (await this.#users.isRunning(work.operation)))
+      throw busy(row);
+  }
+
+  async #assertUnread(row: FileRow): Promise<void> {
+    const reader = await this.#users.readerOf(row.id);
+    if (reader) throw new VirtkeepError('file_busy', { file: row.verbose_name, ...reader });
+  }
+
+  /** The file, when nothing uses it at all. @throws file_not_found, file_busy. */
+  async unused(id: string): Promise<FileRow> {
+    const row = await this.idle(id);
+    await this.#assertUnread(row);
+    return row;
+  }
+
+  /**
+   * Lets go of what a task holds that was given up: the files it changes or removes are what they were before. One that it
+   * makes is in nobody's way, and stays until its node tells what became of it: it may come yet, and is to be protected
+   * then as it was asked for. What a task reads it holds only while it has no outcome. Idempotent.
+   */
+  async letGo(taskId: string): Promise<void> {
+    for (const row of await this.inWork())
+      if (row.status !== 'CREATING' && detailsOf(row).work?.operation === taskId)
+        await this.operationFailed(row.id, taskId);
+  }
+
+  /** The file, when nothing makes, changes or removes it. @throws file_not_found, file_busy. */
+  async idle(id: string): Promise<FileRow> {
+    const row = await this.get(id);
+    if (row.status === 'MISSING') throw new VirtkeepError('file_not_found', { id });
+    if (isInWork(row)) throw busy(row);
+    return row;
+  }
+
+  /** @param among the statuses in which a file can be missed: one that is in work meanwhile may not */
+  async #missing(id: string, among: readonly FileStatus[]): Promise<void> {
+    await this.#turns.run(id, async () => {
+      await this.#db
+        .updateTable('files')
+        .set({ status: 'MISSING', modified: new Date().toISOString() })
+        .where('id', '=', id)
+        .where('status', 'in', among)
+        .execute();
+    });
+    this.#tell(id, 'changed');
+    await this.#protectCopies(id);
+  }
+
+  /** It may have been moved, and its new place seen first: a protected backup stays so. */
+  async #protectCopies(id: string): Promise<void> {
+    const row = await this.find(id);
+    if (row?.protected !== 1 || row.domain_id === null) return;
+    const others = await this.#db
+      .selectFrom('files')
+      .selectAll()
+      .where('domain_id', '=', row.domain_id)
+      .where('protected', '=', 0)
+      .execute();
+    for (const other of others)
+      if (archiveIdOfRow(other) === archiveIdOfRow(row)) await this.update(other.id, { protected: 1 });
+  }
+
+  async update(id: string, columns: Partial<Pick<FileRow, 'description' | 'protected'>>): Promise<void> {
+    const modified = new Date().toISOString();
+    await this.#turns.run(id, async () => {
+      await this.#db
+        .updateTable('files')
+        .set({ ...columns, modified })
+        .where('id', '=', id)
+        .execute();
+    });
+    this.#tell(id, 'changed');
+  }
+
+  /** What a verification found. A file that an operation has in work meanwhile stays there. */
+  verified(id: string, found: Verification): Promise<void> {
+    return this.#change(id, async (row, details) => {
+      const problems = found.problems.map(problem => `${problem.member}: ${problem.reason}`).join('; ');
+      const settled = found.ok ? 'ACTIVE' : 'DAMAGED';
+      await this.#setDetails(row, isInWork(row) ? (row.status as FileStatus) : settled, {
+        ...details,
+        failed_verification: !found.ok,
+        damage: found.ok ? '' : problems || 'the verification failed',
+        hash_sum: {
+          ...UNVERIFIED,
+          ...details.hash_sum,
+          verified_at: found.verifiedAt,
+          ok: found.ok,
+          problems: found.problems,
+          restorable_states: found.restorableStates,
+        },
+      });
+    });
+  }
+
+  /** What was read of the configuration it would restore. */
+  async informed(id: string, shown: ShowBackupResponse): Promise<void> {
+    if (!shown.configuration) return;
+    const information = informationOf(shown.configuration);
+    await this.#change(id, async (row, details) => {
+      const informed = { ...details, information, shown: rememberedShow(shown) };
+      if (JSON.stringify(informed) !== row.record_json)
+        await this.#setDetails(row, row.status as FileStatus, informed);
+    });
+  }
+
+  remove(id: string): Promise<void> {
+    return this.#turns.run(id, () => this.#delete(id));
+  }
+
+  /** An operation on the file has failed: what was being made never came to be, anything else is what it was. */
+  operationFailed(id: string, operation: string): Promise<void> {
+    return this.#change(id, async (row, details) => {
+      if (row.status === 'CREATING') return this.#delete(id);
+      if (!isInWork(row)) return;
+      if (details.work !== null && details.work.operation !== operation) return;
+      await this.#setDetails(row, details.damage === '' ? 'ACTIVE' : 'DAMAGED', { ...details, work: null });
+    });
+  }
+
+  /** Files that an operation is making, changing or removing. */
+  inWork(): Promise<FileRow[]> {
+    return this.#db.selectFrom('files').selectAll().where('status', 'in', IN_WORK).execute();
+  }
+
+  /** No node has these pools any more. */
+  async poolsGone(poolIds: string[]): Promise<void> {
+    if (poolIds.length === 0) return;
+    const rows = await this.#db
+      .selectFrom('files')
+      .select('id')
+      .where('pool_id', 'in', poolIds)
+      .where('status', '!=', 'MISSING')
+      .execute();
+    for (const { id } of rows) await this.#missing(id, FILE_STATUSES);
+  }
+
+  /** Changes a file that is known, alone. */
+  #change(id: string, work: (row: FileRow, details: FileDetails) => Promise<void>): Promise<void> {
+    return this.#turns.run(id, async () => {
+      const row = await this.find(id);
+      if (row) await work(row, detailsOf(row));
+    });
+  }
+
+  async #setDetails(row: FileRow, status: FileStatus, details: FileDetails): Promise<void> {
+    const modified = new Date().toISOString();
+    await this.#db
+      .updateTable('files')
+      .set({ status, record_json: JSON.stringify(details), modified })
+      .where('id', '=', row.id)
+      .execute();
+    this.#tell(row.id, 'changed');
+  }
+
+  async #delete(id: string): Promise<void> {
+    await this.#db.deleteFrom('files').where('id', '=', id).execute();
+    this.#tell(id, 'removed');
+  }
+}
+
+function isInWork({ status }: FileRow): boolean {
+  return IN_WORK.includes(status as FileStatus);
+}
+
+function isInWorkOfOther(row: FileRow | undefined, operation: string): boolean {
+  if (row?.status !== 'UPDATING' && row?.status !== 'DELETING') return false;
+  const { work } = detailsOf(row);
+  return work !== null && work.operation !== operation;
+}
+
+/** What refuses a second operation on a file in work. */
+export function busy(row: FileRow): VirtkeepError {
+  const kind = { CREATING: 'backup', DELETING: 'delete_backup' }[row.status] ?? 'update';
+  const operation = detailsOf(row).work?.operation ?? row.id;
+  return new VirtkeepError('file_busy', { file: row.verbose_name, operation, kind });
+}
+
+/** The same archive, whole, at the end of an earlier state: an operation says so itself when it has put that back. */
+function hasFewerStates(before: FileRow, file: BackupFile): boolean {
+  const isSame = file.type === 'tar' && file.damage === '' && archiveIdOfRow(before) === archiveIdOf(file);
+  return isSame && before.status !== 'CREATING' && file.states.length < detailsOf(before).states.length;
+}

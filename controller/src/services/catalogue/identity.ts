@@ -1,0 +1,39 @@
+/**
+ * Which record a file on a pool belongs to. An archive bears the id of its backup, and so do its copies; a record is of one
+ * file: its place decides first, so that copies in two pools, or under two names, are two records for good. The record that
+ * has the backup's own id goes with an archive that was moved. A file that could not be read says nothing of which archive
+ * it is, and so stays the one that was known at its place. Pure.
+ */
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { uuidV5 } from '@virtkeep/shared/ids';
+import type { FileRow } from '../../store/schema.ts';
+import { detailsOf, isUnread } from './record.ts';
+
+/** What the catalogue has for a file that was seen. */
+export interface KnownRecords {
+  /** At its place: the same pool and name. */
+  atPlace: FileRow | undefined;
+  /** With its backup's id, wherever. */
+  ofBackup: FileRow | undefined;
+}
+
+/** The id in the archive's manifest, the same for all its copies. Agents of the version before tell it only as the file's id. */
+export const archiveIdOf = (file: Pick<BackupFile, 'id' | 'archiveId'>): string => file.archiveId || file.id;
+
+/** The same of a record; one that was written by the version before has it as its own id, or does not know it. */
+export const archiveIdOfRow = (row: FileRow): string => detailsOf(row).archive_id || row.id;
+
+/**
+ * @param sees whether the node that tells of the file sees this pool too: it takes the file for the original then only when
+ *   the one at the record's place is gone
+ */
+export function recordIdOf(file: BackupFile, known: KnownRecords, sees: (poolId: string) => boolean): string {
+  const { atPlace, ofBackup } = known;
+  if (atPlace && isUnread(file)) return atPlace.id;
+  const archiveId = archiveIdOf(file);
+  const copyId = uuidV5(file.poolId, file.filename);
+  if (atPlace && (archiveIdOfRow(atPlace) === archiveId || atPlace.id === copyId)) return atPlace.id;
+  if (!ofBackup || file.id !== archiveId) return file.id;
+  const wasMoved = ['MISSING', 'CREATING'].includes(ofBackup.status) || sees(ofBackup.pool_id);
+  return wasMoved ? archiveId : copyId;
+}

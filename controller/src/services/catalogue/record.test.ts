@@ -1,0 +1,76 @@
+import { describe, expect, test } from '@jest/globals';
+import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { FileRow } from '../../store/schema.ts';
+import { detailsOf, fileRecord, rememberedShow, rowOfFile, unpublishedPath } from './record.ts';
+
+const NOW = '2026-01-02T03:04:05.000Z';
+const file = (part: Partial<BackupFile> = {}) =>
+  BackupFile.fromPartial({
+    id: 'f',
+    poolId: 'p',
+    path: '/p/backups/a.tar',
+    filename: 'a.tar',
+    size: 10n,
+    type: 'tar',
+    created: new Date(NOW),
+    ...part,
+  });
+
+describe('a file seen on its pool', () => {
+  test('keeps what only the controller knows', () => {
+    const before = { ...rowOfFile(file(), undefined, undefined, NOW), protected: 1, description: 'mine' };
+    const after = rowOfFile(file({ size: 20n }), before, undefined, NOW);
+    expect(after).toMatchObject({ protected: 1, description: 'mine', size: 20, status: 'ACTIVE' });
+  });
+
+  test('keeps its information while it is the same archive, and holds all that it held', () => {
+    const states = (...names: string[]) => names.map((name, index) => ({ number: index + 1, name }));
+    const at = (part: Partial<BackupFile>, before?: FileRow) =>
+      rowOfFile(file({ archiveId: 'a', ...part }), before, undefined, NOW);
+    const first = at({ states: states('s1') } as never);
+    const information = { memory_count: 7 };
+    const details = { ...detailsOf(first), information, shown: { xml: 'x' } };
+    const before = { ...first, record_json: JSON.stringify(details) };
+    const kept = (part: object) => detailsOf(at({ size: 20n, ...part }, before)).information;
+    expect(kept({ states: states('s1', 's2') })).toEqual(information);
+    expect(kept({ states: states('s1'), path: '/p/backups/a.tar.zst' })).toEqual(information);
+    expect(kept({ damage: 'somebody writes it', archiveId: '' })).toEqual(information);
+    expect(kept({ states: states('other', 's2') })).toBeNull();
+    expect(kept({ states: [] })).toBeNull();
+    expect(kept({ archiveId: 'b', states: states('s1', 's2') })).toBeNull();
+  });
+
+  test('stays damaged after a failed verification until it changes', () => {
+    const fresh = rowOfFile(file({ hashed: true }), undefined, undefined, NOW);
+    const details = { ...detailsOf(fresh), failed_verification: true, damage: 'a: hash' };
+    const before = { ...fresh, status: 'DAMAGED', record_json: JSON.stringify(details) };
+    const same = rowOfFile(file({ hashed: true }), before, undefined, NOW);
+    expect(same.status).toBe('DAMAGED');
+    expect(detailsOf(same).damage).toBe('a: hash');
+    expect(rowOfFile(file({ hashed: true, size: 11n }), before, undefined, NOW).status).toBe('ACTIVE');
+  });
+
+  test('is damaged when it cannot be read, and knows no original when it has none', () => {
+    const row = rowOfFile(file({ damage: 'cut short' }), undefined, undefined, NOW);
+    expect(row).toMatchObject({ status: 'DAMAGED', domain_id: null });
+    expect(fileRecord(row, undefined, undefined)).toMatchObject({
+      domain: null,
+      additional_flags: { can_be_domained: false },
+      datapool: { id: 'p', verbose_name: '' },
+    });
+  });
+
+  test('shows no path before it is published', () => {
+    const row = { ...rowOfFile(file(), undefined, undefined, NOW), path: unpublishedPath('f') };
+    expect(fileRecord(row, undefined, undefined).path).toBe('');
+  });
+});
+
+test('a definition is remembered of an agent that leaves its secrets out, and not of one of before', () => {
+  const shown = ShowBackupResponse.fromPartial({ xml: '<domain/>', configuration: { name: 'vm' } });
+  const signature = { trust: 'foreign', signer: '', reason: 'it is not signed', coversContent: false };
+  expect(rememberedShow(shown)).not.toHaveProperty('xml');
+  expect(rememberedShow(shown)).toHaveProperty('configuration.name', 'vm');
+  expect(rememberedShow({ ...shown, signature })).toHaveProperty('xml', '<domain/>');
+});

@@ -1,0 +1,365 @@
+/** Backup files as the REST contract tells of them, and how a file seen on a pool becomes a row. Pure. */
+import { type BackupConfiguration, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { FileRow, PoolRow } from '../../store/schema.ts';
+import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
+
+export const FILE_STATUSES = [
+  'CREATING',
+  'ACTIVE',
+  'UPDATING',
+  'FAILED',
+  'DELETING',
+  'MISSING',
+  'DAMAGED',
+] as const;
+export type FileStatus = (typeof FILE_STATUSES)[number];
+export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF'] as const;
+export type FileType = (typeof FILE_TYPES)[number];
+
+/** Statuses in which a file can be extended; UPDATING only waits. */
+export const EXTENDABLE_STATUSES: readonly FileStatus[] = ['ACTIVE', 'UPDATING'];
+
+export interface FileState {
+  /** In the archive, from 1; restores name it. */
+  number: number;
+  name: string;
+  created: string | null;
+  memory: boolean;
+  consistency: string;
+}
+
+export interface HashSum {
+  algorithm: 'SHA-256';
+  /** Of the whole file, when it is known. */
+  value: string | null;
+  verified_at: string | null;
+  /** Null before the first verification. */
+  ok: boolean | null;
+  /** What the last verification found damaged, and the numbers of the states that can be restored all the same. */
+  problems: FileProblem[];
+  restorable_states: number[] | null;
+}
+
+export interface FileProblem {
+  member: string;
+  reason: string;
+}
+
+/** The operation that has a file in work (UPDATING, DELETING), and what its user wants of the file that comes of it. */
+export interface FileWork {
+  operation: string;
+  /** Null: as it is. */
+  description: string | null;
+  protected: boolean | null;
+}
+
+/** What `record_json` holds. */
+export interface FileDetails {
+  /** Id in the archive's manifest, which copies have too; empty for other kinds, and where it is the record's own. */
+  archive_id: string;
+  states: FileState[];
+  hash_sum: HashSum | null;
+  fallback_reason: string;
+  /** What is wrong with it, told by the scan or by the last verification. */
+  damage: string;
+  /** The last verification found it damaged; holds until a better one, or until the file changes. */
+  failed_verification: boolean;
+  template_id: string | null;
+  is_template: boolean;
+  /** Made with the capability to be extended, and the saved states its VM must still have for that. */
+  capable: boolean;
+  required_states: string[];
+  /** Why it is followed by a new one instead of being extended; empty while it may grow. */
+  grown: string;
+  work: FileWork | null;
+  information: FileInformation | null;
+  /** The last `ShowBackupResponse` of the newest state as JSON, without the file; for when no node sees the file. */
+  shown: object | null;
+}
+
+export interface FileInformation {
+  disks: {
+    id: string;
+    target_dev: string;
+    target_bus: string;
+    path: string;
+    virtual_size: number;
+    size: number;
+    excluded: boolean;
+  }[];
+  images: { target_dev: string; path: string; size: number; included: boolean }[];
+  /** Bytes of all disks in the archive, and as the guest sees them. */
+  sizes: { stored: number; virtual: number };
+  memory_count: number;
+  cpu_count: number;
+}
+
+export interface FileRecord {
+  id: string;
+  filename: string;
+  path: string;
+  size: number;
+  status: FileStatus;
+  assignment_type: 'backup';
+  type: FileType;
+  compressed: boolean;
+  can_be_incremental: boolean;
+  /** Saved states of the VM that its increments made, oldest first. */
+  states_on_vm: string[];
+  /** Why it cannot be extended; empty when it can. */
+  not_incremental_reason: string;
+  datapool: { id: string; verbose_name: string; type: string };
+  domain: { id: string; verbose_name: string } | null;
+  verbose_name: string;
+  created: string;
+  hash_sum: HashSum | null;
+  states: FileState[];
+  additional_flags: { can_be_domained: boolean; can_be_unpacked: boolean };
+  information: FileInformation | null;
+  protected: boolean;
+  description: string;
+  fallback_reason: string;
+}
+
+export const NO_DETAILS: FileDetails = {
+  archive_id: '',
+  states: [],
+  hash_sum: null,
+  fallback_reason: '',
+  damage: '',
+  failed_verification: false,
+  template_id: null,
+  is_template: false,
+  capable: false,
+  required_states: [],
+  grown: '',
+  work: null,
+  information: null,
+  shown: null,
+};
+
+export function detailsOf(row: FileRow): FileDetails {
+  return { ...NO_DETAILS, ...(JSON.parse(row.record_json) as Partial<FileDetails>) };
+}
+
+function extensionFacts(details: FileDetails): ExtensionFacts {
+  const lastState = details.states.at(-1)?.created ?? null;
+  return {
+    capable: details.capable,
+    lastState,
+    requiredStates: details.required_states,
+    grown: details.grown,
+  };
+}
+
+/** What the column `can_be_incremental` holds: whether the VM allows an extension, whatever the file's status. */
+export function extendable(row: FileRow, domain: Domain | undefined): boolean {
+  return whyNotExtendable(extensionFacts(detailsOf(row)), domain) === '';
+}
+
+/** Why the file cannot be extended; empty when it can. @param domain undefined: no node has it. */
+export function notIncrementalReason(row: FileRow, domain: Domain | undefined): string {
+  const reason = whyNotExtendable(extensionFacts(detailsOf(row)), domain);
+  if (reason !== '' || EXTENDABLE_STATUSES.includes(row.status as FileStatus)) return reason;
+  return row.status === 'MISSING' ? 'it is missing from its data pool' : `it is ${row.status.toLowerCase()}`;
+}
+
+/** Before its file is published a backup has no path; the column must be unique all the same. */
+export const unpublishedPath = (fileId: string): string => `unpublished:${fileId}`;
+
+/**
+ * The record of the REST contract.
+ * @param pool undefined when no row of it is left.
+ * @param domain the VM it is a backup of; undefined when no node has it.
+ */
+export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Domain | undefined): FileRecord {
+  const details = detailsOf(row);
+  const notIncremental = notIncrementalReason(row, domain);
+  return {
+    id: row.id,
+    filename: row.filename,
+    path: row.path.startsWith('unpublished:') ? '' : row.path,
+    size: row.size,
+    status: row.status as FileStatus,
+    assignment_type: 'backup',
+    type: row.type as FileType,
+    compressed: row.compressed === 1,
+    can_be_incremental: notIncremental === '',
+    states_on_vm: statesOnVm(details.archive_id || row.id, domain),
+    not_incremental_reason: notIncremental,
+    datapool: { id: row.pool_id, verbose_name: pool?.verbose_name ?? '', type: pool?.type ?? '' },
+    domain: row.domain_id === null ? null : { id: row.domain_id, verbose_name: row.domain_name ?? '' },
+    verbose_name: row.verbose_name,
+    created: row.created,
+    hash_sum: details.hash_sum,
+    states: details.states,
+    additional_flags: {
+      can_be_domained: row.status === 'ACTIVE' && row.type === 'tar',
+      can_be_unpacked: row.status === 'ACTIVE' && row.type === 'tar' && row.compressed === 1,
+    },
+    information: details.information,
+    protected: row.protected === 1,
+    description: row.description,
+    fallback_reason: details.fallback_reason,
+  };
+}
+
+function statesOnVm(archiveId: string, domain: Domain | undefined): string[] {
+  return (domain?.savedStates ?? []).filter(({ backupId }) => backupId === archiveId).map(({ name }) => name);
+}
+
+/** The node could read nothing of the file: somebody writes it, or reading failed, or it is of a later version. */
+export const isUnread = ({ damage, archiveId, states }: BackupFile): boolean =>
+  damage !== '' && archiveId === '' && states.length === 0;
+
+/** What an archive itself says, apart from its hashes. */
+type Content = Pick<FileRow, 'domain_id' | 'domain_name' | 'created'> & {
+  told: Pick<
+    FileDetails,
+    | 'archive_id'
+    | 'states'
+    | 'fallback_reason'
+    | 'template_id'
+    | 'is_template'
+    | 'capable'
+    | 'required_states'
+    | 'grown'
+  >;
+};
+
+function contentOf(file: BackupFile, created: string): Content {
+  const states = file.states.map((state, index) => ({
+    number: state.number || index + 1,
+    name: state.name,
+    created: state.created?.toISOString() ?? null,
+    memory: state.memory,
+    consistency: state.consistency,
+  }));
+  return {
+    domain_id: file.domainId || null,
+    domain_name: file.domainName || null,
+    created: file.created?.toISOString() ?? created,
+    told: {
+      archive_id: file.archiveId,
+      states,
+      fallback_reason: file.fallbackReason,
+      template_id: file.templateId || null,
+      is_template: file.isTemplate,
+      capable: file.canBeIncremental,
+      required_states: file.requiredStates,
+      grown: file.grown,
+    },
+  };
+}
+
+function knownContent(row: FileRow): Content {
+  const { domain_id, domain_name, created } = row;
+  return { domain_id, domain_name, created, told: detailsOf(row) };
+}
+
+/**
+ * The row of a file that was seen on a pool. What only the controller knows (protection, description, verification,
+ * information) is kept from the row it had, unless the file itself has changed since; information also of one that was
+ * extended or converted, until it is read anew; of a file that could not be read everything that was known.
+ */
+export function rowOfFile(
+  file: BackupFile,
+  before: FileRow | undefined,
+  domain: Domain | undefined,
+  now: string,
+): FileRow {
+  const kept = before && detailsOf(before);
+  const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
+  const unread = before !== undefined && isUnread(file);
+  const { told, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
+  const hashed = unread ? kept!.hash_sum !== null : file.hashed;
+  const failedVerification = same && (kept?.failed_verification ?? false);
+  const isKnown = same || unread || goesOn(before, file);
+  const details: FileDetails = {
+    ...told,
+    hash_sum: hashSum(hashed, same ? (kept?.hash_sum ?? null) : null),
+    damage: file.damage || (failedVerification ? (kept?.damage ?? '') : ''),
+    failed_verification: failedVerification,
+    work: null,
+    information: isKnown ? (kept?.information ?? null) : null,
+    shown: isKnown ? (kept?.shown ?? null) : null,
+  };
+  const row: FileRow = {
+    id: file.id,
+    pool_id: file.poolId,
+    path: file.path,
+    filename: file.filename,
+    verbose_name: file.filename,
+    description: before?.description ?? '',
+    size: Number(file.size),
+    status: file.damage !== '' || failedVerification ? 'DAMAGED' : 'ACTIVE',
+    type: file.type,
+    compressed: Number(file.compressed),
+    can_be_incremental: 0,
+    protected: before?.protected ?? 0,
+    ...columns,
+    record_json: JSON.stringify(details),
+    modified: now,
+  };
+  return { ...row, can_be_incremental: Number(extendable(row, domain)) };
+}
+
+/** It is the archive that it was, and holds all states that it held: it was extended or converted. */
+function goesOn(before: FileRow | undefined, file: BackupFile): boolean {
+  if (before === undefined) return false;
+  const { archive_id: archiveId, states } = detailsOf(before);
+  return (
+    states.length > 0 &&
+    (archiveId || before.id) === (file.archiveId || file.id) &&
+    states.every(({ name }, index) => name === file.states[index]?.name)
+  );
+}
+
+/** Hashes are recorded, and were not compared yet. */
+export const UNVERIFIED: HashSum = {
+  algorithm: 'SHA-256',
+  value: null,
+  verified_at: null,
+  ok: null,
+  problems: [],
+  restorable_states: null,
+};
+
+function hashSum(hashed: boolean, before: HashSum | null): HashSum | null {
+  if (!hashed) return before;
+  return before ?? UNVERIFIED;
+}
+
+/** An agent of the version before says nothing of signatures, and leaves the secrets in the definition: that is not kept. */
+export function rememberedShow(shown: ShowBackupResponse): object {
+  const xml = shown.signature ? shown.xml : '';
+  return ShowBackupResponse.toJSON({ ...shown, xml, file: undefined }) as object;
+}
+
+export function informationOf(configuration: BackupConfiguration): FileInformation {
+  const disks = configuration.disks.map(disk => ({
+    id: disk.id,
+    target_dev: disk.targetDev,
+    target_bus: disk.targetBus,
+    path: disk.path,
+    virtual_size: Number(disk.virtualSize),
+    size: Number(disk.size),
+    excluded: disk.excluded,
+  }));
+  const images = configuration.images.map(image => ({
+    target_dev: image.targetDev,
+    path: image.path,
+    size: Number(image.size),
+    included: image.included,
+  }));
+  const sum = (values: number[]) => values.reduce((total, value) => total + value, 0);
+  return {
+    disks,
+    images,
+    sizes: { stored: sum(disks.map(disk => disk.size)), virtual: sum(disks.map(disk => disk.virtual_size)) },
+    memory_count: Number(configuration.memoryCount),
+    cpu_count: configuration.cpuCount,
+  };
+}

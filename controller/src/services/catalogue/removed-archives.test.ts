@@ -1,0 +1,81 @@
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { openDatabase } from '../../store/database.ts';
+import type { Database } from '../../store/schema.ts';
+import { Catalogue } from './catalogue.ts';
+import { RemovedArchives } from './removed-archives.ts';
+
+const ARCHIVE = BackupFile.fromPartial({
+  id: 'a',
+  archiveId: 'a',
+  poolId: 'p',
+  path: '/p/backups/a.tar',
+  filename: 'a.tar',
+  size: 10n,
+  type: 'tar',
+  domainId: 'vm',
+  canBeIncremental: true,
+});
+const COPY = BackupFile.fromPartial({
+  ...ARCHIVE,
+  id: 'copy',
+  poolId: 'q',
+  path: '/q/backups/c.tar',
+  filename: 'c.tar',
+});
+const VM = { id: 'vm', savedStates: [SavedState.fromPartial({ backupId: 'a' })] };
+let db: Database;
+let catalogue: Catalogue;
+let archives: RemovedArchives;
+
+beforeEach(async () => {
+  db = await openDatabase(':memory:');
+  catalogue = new Catalogue(
+    db,
+    () => {},
+    () => undefined,
+  );
+  archives = new RemovedArchives(db);
+  await catalogue.seen(ARCHIVE, () => true);
+});
+afterEach(() => db.destroy());
+
+const see = (file: BackupFile) => catalogue.seen(file, () => true);
+async function remove(id: string): Promise<void> {
+  await archives.removed(await catalogue.get(id));
+  await catalogue.remove(id);
+}
+/** A file that is missed, and is forgotten then: nobody removed it. */
+const forget = (id: string) => catalogue.remove(id);
+
+test('an archive that was removed counts as removed, and no more as soon as a file of it is seen', async () => {
+  await remove('a');
+  expect(await archives.of(VM)).toEqual(['a']);
+  await see(ARCHIVE);
+  expect(await archives.of(VM)).toEqual([]);
+  await forget('a');
+  expect(await archives.of(VM)).toEqual([]);
+});
+
+test('one that came back as a copy is not removed when the copy is forgotten, but when it is removed', async () => {
+  await remove('a');
+  await see(COPY);
+  await forget('copy');
+  expect(await archives.of(VM)).toEqual([]);
+  await see(COPY);
+  await remove('copy');
+  expect(await archives.of(VM)).toEqual(['a']);
+});
+
+test('of two copies that are known the last decides', async () => {
+  await see(COPY);
+  await remove('a');
+  await forget('copy');
+  expect(await archives.of(VM)).toEqual([]);
+  await see(ARCHIVE);
+  await see(COPY);
+  await remove('a');
+  await remove('copy');
+  expect(await archives.of(VM)).toEqual(['a']);
+});

@@ -1,0 +1,253 @@
+/**
+ * Lending disks of one VM, read-only, to another (specification 4.1 and 4.2). One task for its user, whose operation is
+ * that of the borrower's node. When the owner is on another node, its node lends the disk before and takes it back
+ * afterwards, as parts of the same task: `Lend` → `Attach`, `Detach` → `Return`.
+ *
+ * Nothing of this is written here. After a restart of the controller the borrower's node says what became of the task's
+ * operation; what was lent and is not attached goes back, by the task when it fails, else by the keeper.
+ */
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { uuidV5 } from '@virtkeep/shared/ids';
+import type { NodeLinks } from '../../agents/links.ts';
+import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { Actor } from '../pools/pools.ts';
+import type { NodeAction, NodeTasks } from '../tasks/node-tasks.ts';
+import { runOperation } from '../tasks/operation.ts';
+import type { TaskEntity } from '../tasks/record.ts';
+import type { TaskOutcome, TaskService, TaskState } from '../tasks/tasks.ts';
+import {
+  type AttachedRecord,
+  type AttachResult,
+  attachedRecord,
+  type DetachedRecord,
+  type DetachResult,
+  detachedRecord,
+} from './attachment-record.ts';
+import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LendingKeeper } from './reconciler.ts';
+import type { OwnedDisk, VdiskService } from './vdisks.ts';
+import { LendableDisks, type LentDisk } from './which-disk.ts';
+
+const REFRESH_TIMEOUT_MS = 10_000;
+
+export interface LendingServiceDeps {
+  inventory: Inventory;
+  links: NodeLinks;
+  nodeTasks: NodeTasks;
+  tasks: TaskService;
+  vdisks: VdiskService;
+  keeper: LendingKeeper;
+}
+
+export class LendingService {
+  readonly #deps: LendingServiceDeps;
+  readonly #lendable: LendableDisks;
+
+  constructor(deps: LendingServiceDeps) {
+    this.#deps = deps;
+    this.#lendable = new LendableDisks(deps.inventory, deps.vdisks);
+  }
+
+  /**
+   * Attaches a disk of another VM. What the state of the two VMs refuses is their nodes' decision.
+   * @throws domain_not_found, domain_on_several_nodes, domain_runs_twice, vdisk_not_found, attached_object_given,
+   * invalid_thin_clone, vdisk_unreachable, node_unreachable, node_in_service, and what the borrower's node answers.
+   */
+  async attach(
+    borrowerId: string,
+    lent: LentDisk & { allowNetworkLayers: boolean },
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
+    const borrower = this.#deps.inventory.oneDomain(borrowerId);
+    const owner = this.#lendable.ownerOf(lent);
+    // a template's disks never change, wherever else it is defined
+    if (!owner.entry.domain.template) this.#deps.inventory.oneDomain(owner.entry.domain.id);
+    const thinCloneId = lent.thin_clone ?? '';
+    const { vdisk: diskId, allowNetworkLayers } = lent;
+    const request = { domainId: borrowerId, diskId, thinCloneId, allowNetworkLayers };
+    const action = {
+      taskId,
+      name: ATTACH_TASK,
+      verboseName: `Attach a disk of ${owner.entry.domain.name} to ${borrower.domain.name}`,
+      user,
+      nodeId: borrower.nodeId,
+      entities: entitiesOf(borrowerId, lent.vdisk, owner.entry.domain.id),
+    };
+    if (owner.entry.nodeId !== borrower.nodeId) return this.#attachFromAfar(action, request, owner, borrower);
+    return this.#deps.nodeTasks.start({
+      ...action,
+      send: (clients, operationId, signal) => clients.disks.attach({ operationId, ...request }, { signal }),
+    });
+  }
+
+  async #attachFromAfar(
+    action: Omit<NodeAction, 'send'>,
+    request: { domainId: string; diskId: string; thinCloneId: string; allowNetworkLayers: boolean },
+    owner: OwnedDisk,
+    borrower: DomainEntry,
+  ): Promise<TaskState> {
+    const ownerNode = owner.entry.nodeId;
+    this.#lendable.assertReachable(owner, borrower.nodeId);
+    this.#deps.nodeTasks.assertReady(ownerNode);
+    let source: DiskSource | undefined;
+    return this.#deps.nodeTasks.begin({
+      ...action,
+      prepare: async () => {
+        const { domainId: borrowerId, ...disk } = request;
+        const loan = { ...disk, borrowerId, borrowerNodeId: borrower.nodeId };
+        const clients = this.#deps.links.clients(ownerNode);
+        const lent = await runOperation(clients, partId(action.taskId, 'lend'), (operationId, signal) =>
+          clients.disks.lend({ operationId, ...loan }, { signal }),
+        );
+        source = DiskSource.fromJSON((lent as { source: unknown }).source);
+        await this.#refresh([owner.entry.domain.id]);
+      },
+      send: (clients, operationId, signal) =>
+        clients.disks.attach({ operationId, ...request, source }, { signal }),
+    });
+  }
+
+  /**
+   * Detaches a disk of another VM, by the id of the original.
+   * @throws domain_not_found, node_unreachable, node_in_service, and what the borrower's node answers.
+   */
+  async detach(borrowerId: string, lent: LentDisk, user: Actor, taskId: string): Promise<TaskState> {
+    const known = this.#deps.inventory.domains.get(borrowerId);
+    if (known === undefined) return this.#endStrayLoan(borrowerId, lent, user, taskId);
+    const { domain, nodeId } = known;
+    const { diskId, thinCloneId, ownerId } = this.#lendable.attachedAs(known, lent);
+    const owner = this.#deps.inventory.domains.get(ownerId)?.domain.name ?? 'another VM';
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: DETACH_TASK,
+      verboseName: `Detach a disk of ${owner} from ${domain.name}`,
+      user,
+      nodeId,
+      entities: entitiesOf(borrowerId, lent.vdisk, ownerId),
+      send: (clients, operationId, signal) =>
+        clients.disks.detach({ operationId, domainId: borrowerId, diskId, thinCloneId }, { signal }),
+    });
+  }
+
+  /** A loan to a VM of a node that was removed: nobody but the user can say that it is over. */
+  async #endStrayLoan(
+    borrowerId: string,
+    { vdisk }: LentDisk,
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
+    const found = this.#deps.keeper.loanOf(borrowerId, vdisk);
+    if (found === undefined || this.#deps.inventory.nodes.has(found.loan.borrowerNodeId))
+      throw new VirtkeepError('domain_not_found', { id: borrowerId });
+    const { domain, nodeId } = found.owner;
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: DETACH_TASK,
+      verboseName: `Take a disk of ${domain.name} back`,
+      user,
+      nodeId,
+      entities: entitiesOf(borrowerId, vdisk, domain.id),
+      send: (clients, operationId, signal) =>
+        clients.disks.return({ operationId, ownerId: domain.id, diskId: vdisk, borrowerId }, { signal }),
+    });
+  }
+
+  /** The task's record once the disk is attached. */
+  async attached(operation: Operation, result: unknown): Promise<AttachedRecord> {
+    const told = result as AttachResult;
+    const task = await this.#deps.tasks.find(operation.id);
+    await this.#refresh([told.owner_id, ...(task?.entities ?? []).map(entity => entity.id)]);
+    const warnings = told.warnings ?? operation.warnings;
+    return attachedRecord({ ...told, warnings }, this.#deps.inventory.domains.get(told.owner_id)?.domain);
+  }
+
+  /** The task's record once the disk is detached. */
+  async detached(result: unknown): Promise<DetachedRecord> {
+    const { vdisk, owner_id, domain_id } = result as DetachResult;
+    await this.#refresh([domain_id, owner_id]);
+    return detachedRecord(vdisk, domain_id, this.#deps.inventory.domains.get(owner_id)?.domain);
+  }
+
+  /** The record of a detaching that was no more than the end of a loan. */
+  async returned(operation: Operation): Promise<DetachedRecord | undefined> {
+    const task = await this.#deps.tasks.find(operation.id);
+    const [borrower, vdisk, owner] = task?.entities.map(entity => entity.id) ?? [];
+    if (!borrower || !vdisk || !owner) return undefined;
+    await this.#refresh([owner]);
+    return detachedRecord(vdisk, borrower, this.#deps.inventory.domains.get(owner)?.domain);
+  }
+
+  /**
+   * What the owner's node has still to do when the borrower's node has ended: after a detaching the disk goes back, and
+   * also when the attaching failed. That it cannot be done now fails nothing: the keeper goes on.
+   */
+  followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
+    const { name, node_id: nodeId } = task.row;
+    if (name === DETACH_TASK && outcome.status === 'SUCCESS') {
+      // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
+      const [borrowerId = ''] = task.entities.map(entity => entity.id);
+      const found = this.#deps.keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
+      if (found && found.owner.nodeId !== nodeId) return this.#giveBack(task, found, outcome);
+    }
+    if (name === ATTACH_TASK && outcome.status !== 'SUCCESS') {
+      const [borrowerId = '', , ownerId = ''] = task.entities.map(entity => entity.id);
+      const ownerNode = this.#deps.inventory.domains.get(ownerId)?.nodeId;
+      if (ownerNode !== undefined && ownerNode !== nodeId)
+        return this.#undo(task, borrowerId, ownerId, outcome);
+    }
+    return undefined;
+  }
+
+  async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskOutcome): Promise<TaskOutcome> {
+    const { owner, loan } = found;
+    const message = await this.#deps.keeper.giveBack(found, partId(task.row.id, 'return')).then(
+      () => undefined,
+      (error: unknown) =>
+        `The disk is detached. The node of ${owner.domain.name} is asked again later to end the loan: ${reasonOf(error)}`,
+    );
+    const now = this.#deps.inventory.domains.get(owner.domain.id)?.domain;
+    const result = detachedRecord(loan.diskId, loan.borrowerId, now);
+    return { ...outcome, result, ...(message === undefined ? {} : { message }) } as TaskOutcome;
+  }
+
+  async #undo(
+    task: TaskState,
+    borrowerId: string,
+    ownerId: string,
+    outcome: TaskOutcome,
+  ): Promise<TaskOutcome> {
+    await this.#refresh([borrowerId, ownerId]);
+    await this.#deps.keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
+    return outcome;
+  }
+
+  /**
+   * The inventory streams may come after the operation's end; whoever waited for the task must see the change. What cannot
+   * be asked now (a VM was removed meanwhile, its node went away) is heard of later.
+   */
+  async #refresh(ids: readonly string[]): Promise<void> {
+    for (const id of new Set(ids)) {
+      const nodeId = this.#deps.inventory.domains.get(id)?.nodeId;
+      if (nodeId === undefined || !this.#deps.links.isConnected(nodeId)) continue;
+      const signal = AbortSignal.timeout(REFRESH_TIMEOUT_MS);
+      const domain = await this.#deps.links
+        .clients(nodeId)
+        .domains.get({ id }, { signal })
+        .catch(() => undefined);
+      if (domain) await this.#deps.inventory.domainChanged(nodeId, domain);
+    }
+  }
+}
+
+/** The VM that changes comes first, then the disk and its owner. */
+function entitiesOf(borrowerId: string, vdisk: string, ownerId: string): TaskEntity[] {
+  const owner = ownerId === '' ? [] : [{ id: ownerId, class: 'domain' }];
+  return [{ id: borrowerId, class: 'domain' }, { id: vdisk, class: 'vdisk' }, ...owner];
+}
+
+/** Id of an operation that is a part of a task: the same whenever the task is gone on with. */
+function partId(taskId: string, part: 'lend' | 'return'): string {
+  return uuidV5(taskId, part);
+}

@@ -1,0 +1,49 @@
+import { expect, test } from '@jest/globals';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { createLogger } from '@virtkeep/shared/log';
+import { type KeeperDeps, LendingKeeper } from './reconciler.ts';
+
+const DISK = 'd';
+const OWNER = Domain.fromPartial({
+  id: 'owner',
+  loans: [{ diskId: DISK, borrowerId: 'borrower', borrowerNodeId: 'two' }],
+});
+const ATTACHED = [{ diskId: DISK, ownerId: 'owner' }];
+
+/** A keeper that sees this borrower on another node than the owner's, and the disks that it asked to be given back. */
+function keeperOf(borrower: Partial<Domain> | undefined) {
+  const returned: string[] = [];
+  const node = { info: { libvirtConnected: true }, row: { service_mode: 0 } };
+  const domains = new Map([['owner', { domain: OWNER, nodeId: 'one' }]]);
+  if (borrower)
+    domains.set('borrower', {
+      domain: Domain.fromPartial({ id: 'borrower', ...borrower }),
+      nodeId: 'two',
+    });
+  const back = async ({ diskId }: { diskId: string }) => {
+    returned.push(diskId);
+    throw new Error('tried again later');
+  };
+  const deps = {
+    inventory: { domains, nodes: new Map(['one', 'two'].map(id => [id, node])) },
+    links: { isConnected: () => true, clients: () => ({ disks: { return: back } }) },
+    tasks: { unfinished: async () => [] },
+    log: createLogger('test', 'error'),
+  };
+  return { keeper: new LendingKeeper(deps as unknown as KeeperDeps), returned };
+}
+
+test.each<[string, Partial<Domain> | undefined, boolean]>([
+  ['has the disk', { attachments: ATTACHED as Domain['attachments'] }, false],
+  ['has it no more', {}, true],
+  ['is gone', undefined, true],
+  ['cannot be read, and may have it still', { unreadable: true }, false],
+])('a loan whose borrower %s', async (_what, borrower, isEnded) => {
+  const { keeper, returned } = keeperOf(borrower);
+  await keeper.round();
+  expect(returned).toEqual([]);
+  await keeper.round();
+  expect(returned).toEqual(isEnded ? [DISK] : []);
+  await keeper.settle({ borrowerId: 'borrower', ownerId: 'owner', exceptTask: '' });
+  expect(returned).toEqual(isEnded ? [DISK, DISK] : []);
+});

@@ -1,0 +1,112 @@
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { openDatabase } from '../../store/database.ts';
+import type { Database } from '../../store/schema.ts';
+import { Inventory } from './inventory.ts';
+
+const NODE = 'node-1';
+const OTHER = 'node-2';
+const NOW = '2026-01-01T00:00:00.000Z';
+let db: Database;
+let inventory: Inventory;
+
+beforeEach(async () => {
+  db = await openDatabase(':memory:');
+  inventory = new Inventory(db, () => {});
+  for (const id of [NODE, OTHER])
+    await inventory.putNode({
+      id,
+      verbose_name: id,
+      description: '',
+      address: 'localhost:1',
+      certificate_fingerprint: '',
+      service_mode: 0,
+      base_datapool: null,
+      inventory_json: '',
+      operation_sequence: 0,
+      last_seen: null,
+      created: NOW,
+      modified: NOW,
+    });
+});
+afterEach(() => db.destroy());
+
+const domainOf = (id: string) => Domain.fromPartial({ id, name: id });
+const fullOf = (...ids: string[]): InventoryEvent => {
+  const node = NodeInfo.fromPartial({ id: NODE, libvirtConnected: true });
+  return { event: { $case: 'full', value: { node, domains: ids.map(domainOf), pools: [] } } };
+};
+
+test('others get their turn while all of a node is taken over', async () => {
+  let isDone = false;
+  let turns = 0;
+  const other = () => {
+    turns += 1;
+    if (!isDone) setImmediate(other);
+  };
+  setImmediate(other);
+  await inventory.apply(NODE, fullOf(...Array.from({ length: 2000 }, (_, index) => `vm-${index}`)));
+  isDone = true;
+  expect(inventory.domains.size).toBe(2000);
+  expect(turns).toBeGreaterThan(2);
+});
+
+test('what is heard of while all of a node is taken over is not taken away with what is gone', async () => {
+  await inventory.apply(NODE, fullOf('stays', 'goes'));
+  const taken = inventory.apply(NODE, fullOf('stays'));
+  await inventory.domainChanged(NODE, domainOf('new'));
+  await taken;
+  expect([...inventory.domains.keys()].sort()).toEqual(['new', 'stays']);
+});
+
+test('an older record does not take the place of a newer one that came another way', async () => {
+  const record = (name: string, revision: bigint) => Domain.fromPartial({ id: 'vm', name, revision });
+  const nameNow = () => inventory.domain('vm').domain.name;
+  await inventory.domainChanged(NODE, record('asked for', 8n));
+  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: record('told before', 7n) } });
+  expect(nameNow()).toBe('asked for');
+  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: record('told after', 9n) } });
+  expect(nameNow()).toBe('told after');
+  await inventory.apply(NODE, fullOf('vm'));
+  expect(nameNow()).toBe('vm');
+});
+
+test('a removed domain is not brought back by a change that its node told before', async () => {
+  await inventory.apply(NODE, fullOf('vm'));
+  const removed = inventory.domainGoes(NODE, 'vm');
+  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: domainOf('vm') } });
+  await inventory.apply(NODE, { event: { $case: 'domainRemoved', value: 'vm' } });
+  await removed;
+  expect(inventory.domains.has('vm')).toBe(false);
+  await inventory.domainGoes(NODE, 'vm');
+});
+
+test('of two records of a domain that come at once the newer one stays', async () => {
+  const told = (name: string, revision: bigint) =>
+    inventory.domainChanged(NODE, Domain.fromPartial({ id: 'vm', name, revision }));
+  await Promise.all([told('newer', 8n), told('older', 7n)]);
+  expect(inventory.domain('vm').domain.name).toBe('newer');
+});
+
+describe('a pool', () => {
+  const pool = Pool.fromPartial({ id: 'p', name: 'pool' });
+
+  test('that two nodes tell of at once is seen by both', async () => {
+    await Promise.all([inventory.poolChanged(NODE, pool), inventory.poolChanged(OTHER, pool)]);
+    expect([...inventory.pool('p').views.keys()].sort()).toEqual([NODE, OTHER]);
+  });
+
+  test('that a node tells of while it is marked keeps the mark', async () => {
+    await inventory.poolChanged(NODE, pool);
+    await Promise.all([
+      inventory.poolChanged(NODE, { ...pool, name: 'renamed' }),
+      inventory.updatePool('p', { readonly: 1 }),
+    ]);
+    expect(inventory.pool('p').row).toMatchObject({ readonly: 1, verbose_name: 'renamed' });
+    const again = new Inventory(db, () => {});
+    await again.load();
+    expect(again.pool('p').row).toMatchObject({ readonly: 1, verbose_name: 'renamed' });
+  });
+});

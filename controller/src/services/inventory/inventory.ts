@@ -1,0 +1,407 @@
+/**
+ * What exists on the nodes: taken over from their inventory streams, kept in memory for the lists and in the database
+ * across restarts. A node that is away keeps its things here, marked by its connection; only the node itself says that
+ * something is gone.
+ */
+
+import { isDeepStrictEqual } from 'node:util';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import {
+  type Inventory as FullInventory,
+  type InventoryEvent,
+  NodeInfo,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import { Turns } from '@virtkeep/shared/turns';
+import type { Database, NodeRow, PoolRow } from '../../store/schema.ts';
+import { domainDifference } from './difference.ts';
+import { type Conflict, domainHome } from './domain-home.ts';
+import { InventoryStore } from './store.ts';
+
+export interface NodeEntry {
+  row: NodeRow;
+  /** What the node last said of itself; null before its first word. */
+  info: NodeInfo | null;
+}
+
+export interface DomainEntry {
+  /** As the node tells it that has the VM. */
+  domain: Domain;
+  nodeId: string;
+  firstSeen: string;
+  modified: string;
+  /** The node on which it was last seen to run. */
+  ranOn: string | null;
+  /** Several nodes know it, and none of them can be said to have it. */
+  conflict: Conflict | null;
+}
+
+export interface PoolEntry {
+  row: PoolRow;
+  /** The pool as each node sees it. */
+  views: Map<string, Pool>;
+}
+
+export type InventoryChange = {
+  kind: 'node' | 'domain' | 'data_pool';
+  id: string;
+  action: 'created' | 'changed' | 'removed';
+};
+
+/** How long after a removal the node's stream may take to tell of it: it does at once, behind what it told before. */
+const REMOVAL_TOLD_MS = 5_000;
+
+/** Waited for before a change of a domain counts as taken over; `undefined`: it was not there, or is gone. */
+export type DomainWatcher = (
+  id: string,
+  before: Domain | undefined,
+  after: Domain | undefined,
+) => Promise<void>;
+
+export class Inventory {
+  readonly nodes = new Map<string, NodeEntry>();
+  readonly domains = new Map<string, DomainEntry>();
+  readonly pools = new Map<string, PoolEntry>();
+  /** What other nodes tell of a domain than the one that has it, by domain and node; most have none. */
+  readonly #copies = new Map<string, ReadonlyMap<string, Domain>>();
+  /** Nodes that are not there now: what they told last of a VM is no proof that it still runs. */
+  readonly #away = new Set<string>();
+  readonly #store: InventoryStore;
+  readonly #tell: (change: InventoryChange) => void;
+  /** The database answers at once, so a row of changes would keep everybody else from being answered. */
+  readonly #turns = new Turns();
+  /** One change of a domain or pool at a time: each builds on what the former one wrote. By id. */
+  readonly #oneByOne = new KeyedQueue();
+  /** What waits for the end of a domain, by its id. */
+  readonly #awaited = new Map<string, () => void>();
+  #watcher: DomainWatcher = async () => {};
+
+  constructor(db: Database, tell: (change: InventoryChange) => void) {
+    this.#store = new InventoryStore(db);
+    this.#tell = tell;
+  }
+
+  /** Set once at start. */
+  setDomainWatcher(watcher: DomainWatcher): void {
+    this.#watcher = watcher;
+  }
+
+  /** Reads what was known before the restart. */
+  async load(): Promise<void> {
+    for (const row of await this.#store.nodes()) {
+      this.nodes.set(row.id, { row, info: infoOf(row) });
+      this.#away.add(row.id);
+    }
+    for (const { domain_id: id, node_id: nodeId, record_json } of await this.#store.domainCopies()) {
+      const copies = new Map(this.#copies.get(id)).set(nodeId, Domain.fromJSON(JSON.parse(record_json)));
+      this.#copies.set(id, copies);
+    }
+    for (const row of await this.#store.domains()) {
+      const domain = Domain.fromJSON(JSON.parse(row.record_json));
+      const { id, node_id: nodeId, first_seen: firstSeen, modified, ran_on: ranOn } = row;
+      const { conflict } = this.#homeOf(new Map(this.#copies.get(id)).set(nodeId, domain), { nodeId, ranOn });
+      this.domains.set(id, { domain, nodeId, firstSeen, modified, ranOn, conflict });
+    }
+    for (const row of await this.#store.pools()) this.pools.set(row.id, { row, views: new Map() });
+    for (const view of await this.#store.poolViews()) {
+      this.pools.get(view.pool_id)?.views.set(view.node_id, Pool.fromJSON(JSON.parse(view.record_json)));
+    }
+  }
+
+  /** @throws node_not_found. */
+  node(id: string): NodeEntry {
+    const entry = this.nodes.get(id);
+    if (!entry) throw new VirtkeepError('node_not_found', { id });
+    return entry;
+  }
+
+  /** @throws domain_not_found. */
+  domain(id: string): DomainEntry {
+    const entry = this.domains.get(id);
+    if (!entry) throw new VirtkeepError('domain_not_found', { id });
+    return entry;
+  }
+
+  /**
+   * A domain that something is to be done with.
+   * @throws domain_not_found, domain_on_several_nodes, domain_runs_twice
+   */
+  oneDomain(id: string): DomainEntry {
+    const entry = this.domain(id);
+    if (entry.conflict === null) return entry;
+    const names = entry.conflict.nodeIds.map(nodeId => this.nodes.get(nodeId)?.row.verbose_name ?? nodeId);
+    const key = entry.conflict.kind === 'twice' ? 'domain_runs_twice' : 'domain_on_several_nodes';
+    throw new VirtkeepError(key, { domain: entry.domain.name, nodes: names.sort().join(', ') });
+  }
+
+  /** A pool that at least one node has. @throws pool_not_found. */
+  pool(id: string): PoolEntry {
+    const entry = this.pools.get(id);
+    if (!entry || entry.views.size === 0) throw new VirtkeepError('pool_not_found', { id });
+    return entry;
+  }
+
+  /** The base data pool of a node: the one its agent marks. */
+  basePool(nodeId: string): string | null {
+    for (const [id, { views }] of this.pools) if (views.get(nodeId)?.isBase) return id;
+    return null;
+  }
+
+  /** Takes an event of a node's stream over. */
+  async apply(nodeId: string, event: InventoryEvent): Promise<void> {
+    const change = event.event;
+    if (change?.$case !== 'full') await this.#turns.share();
+    switch (change?.$case) {
+      case 'full':
+        return this.#full(nodeId, change.value);
+      case 'domainChanged':
+        return this.domainChanged(nodeId, change.value);
+      case 'domainRemoved':
+        return this.domainRemoved(nodeId, change.value);
+      case 'poolChanged':
+        return this.poolChanged(nodeId, change.value);
+      case 'poolRemoved':
+        return this.#oneByOne.run(change.value, () => this.#dropPool(nodeId, change.value));
+      case 'nodeChanged':
+        return this.nodeChanged(nodeId, change.value);
+      case undefined:
+        return;
+    }
+  }
+
+  /**
+   * Everything the node has. While its hypervisor daemon cannot be reached the lists are empty without meaning so:
+   * then nothing is taken away.
+   */
+  async #full(nodeId: string, full: FullInventory): Promise<void> {
+    const domainIds = new Set(full.domains.map(domain => domain.id));
+    const poolIds = new Set(full.pools.map(pool => pool.id));
+    // seen at once: what is heard of while this is taken over is not among them
+    const goneDomains = [...this.domains.keys()]
+      .map(id => ({ id, told: this.#reports(id).get(nodeId) }))
+      .filter(({ id, told }) => told && !domainIds.has(id));
+    const gonePools = [...this.pools]
+      .map(([id, { views }]) => ({ id, views, view: views.get(nodeId) }))
+      .filter(({ id, view }) => view && !poolIds.has(id));
+    this.#away.delete(nodeId);
+    if (full.node) await this.nodeChanged(nodeId, full.node);
+    for (const pool of full.pools) {
+      await this.#turns.share();
+      await this.poolChanged(nodeId, pool);
+    }
+    for (const domain of full.domains) {
+      await this.#turns.share();
+      // whatever its revision: the node's clock, where these begin, may have been set back
+      await this.#oneByOne.run(domain.id, () => this.#takeDomain(nodeId, domain));
+    }
+    if (full.node?.libvirtConnected === false) return;
+    for (const { id, told } of goneDomains)
+      await this.#oneByOne.run(id, async () => {
+        if (this.#reports(id).get(nodeId) === told) await this.#dropDomain(nodeId, id);
+      });
+    for (const { id, views, view } of gonePools)
+      await this.#oneByOne.run(id, async () => {
+        if (views.get(nodeId) === view) await this.#dropPool(nodeId, id);
+      });
+  }
+
+  async nodeChanged(nodeId: string, info: NodeInfo): Promise<void> {
+    const entry = this.nodes.get(nodeId);
+    if (!entry) return;
+    const last_seen = new Date().toISOString();
+    const inventory_json = JSON.stringify(NodeInfo.toJSON(info));
+    const same = entry.row.inventory_json === inventory_json;
+    entry.info = info;
+    await this.updateNode(nodeId, { last_seen, inventory_json }, !same);
+  }
+
+  /** Writes columns of a node's row. */
+  async updateNode(nodeId: string, columns: Partial<Omit<NodeRow, 'id'>>, tell = true): Promise<void> {
+    const entry = this.node(nodeId);
+    entry.row = { ...entry.row, ...columns };
+    await this.#store.updateNode(nodeId, columns);
+    if (tell) this.#tell({ kind: 'node', id: nodeId, action: 'changed' });
+  }
+
+  /** A node that has just been enrolled, anew or for the first time. */
+  async putNode(row: NodeRow): Promise<void> {
+    const present = this.nodes.get(row.id);
+    await this.#store.putNode(row);
+    this.nodes.set(row.id, { row, info: infoOf(row) });
+    this.#tell({ kind: 'node', id: row.id, action: present ? 'changed' : 'created' });
+  }
+
+  /** The node was lost. A VM of it that runs on another node by now, because somebody took it there, is that one. */
+  async nodeAway(nodeId: string): Promise<void> {
+    this.#away.add(nodeId);
+    for (const id of [...this.#copies.keys()])
+      await this.#oneByOne.run(id, async () => {
+        const reports = this.#reports(id);
+        if (reports.has(nodeId)) await this.#settleDomain(id, reports);
+      });
+  }
+
+  /** Forgets a node, its domains and its view of the pools. @returns pools that no node has any more. */
+  async removeNode(nodeId: string): Promise<string[]> {
+    await this.#store.removeNode(nodeId);
+    for (const id of [...this.domains.keys()]) await this.domainRemoved(nodeId, id);
+    const orphaned: string[] = [];
+    for (const [id, entry] of this.pools) {
+      if (entry.views.delete(nodeId) && entry.views.size === 0) orphaned.push(id);
+    }
+    this.nodes.delete(nodeId);
+    this.#tell({ kind: 'node', id: nodeId, action: 'removed' });
+    return orphaned;
+  }
+
+  /** What the node's stream tells, and what it was asked for, pass each other: the older of two records is dropped. */
+  domainChanged(nodeId: string, domain: Domain): Promise<void> {
+    return this.#oneByOne.run(domain.id, async () => {
+      const told = this.#reports(domain.id).get(nodeId);
+      if (told && domain.revision < told.revision) return;
+      await this.#takeDomain(nodeId, domain);
+    });
+  }
+
+  #takeDomain(nodeId: string, domain: Domain): Promise<void> {
+    return this.#settleDomain(domain.id, this.#reports(domain.id).set(nodeId, domain));
+  }
+
+  /** What each node tells of a domain; a map of its own. */
+  #reports(id: string): Map<string, Domain> {
+    const entry = this.domains.get(id);
+    const reports = new Map(this.#copies.get(id));
+    return entry ? reports.set(entry.nodeId, entry.domain) : reports;
+  }
+
+  /** @param reports at least one */
+  async #settleDomain(id: string, reports: ReadonlyMap<string, Domain>): Promise<void> {
+    const present = this.domains.get(id);
+    const now = new Date().toISOString();
+    const { nodeId, ranOn, conflict } = this.#homeOf(reports, present);
+    await this.#keepCopies(id, new Map([...reports].filter(([reporter]) => reporter !== nodeId)));
+    const domain = reports.get(nodeId)!;
+    const isSame =
+      present?.nodeId === nodeId && present.ranOn === ranOn && isDeepStrictEqual(present.conflict, conflict);
+    const difference = isSame ? domainDifference(present.domain, domain) : 'domain';
+    if (difference === 'nothing') return;
+    const modified = difference === 'domain' || !present ? now : present.modified;
+    const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified, ranOn, conflict };
+    // not worth a row or a message: the next words of the node bring it anyway
+    if (difference === 'freshness') return void this.domains.set(id, entry);
+    await this.#store.putDomain(entry);
+    this.domains.set(id, entry);
+    await this.#watcher(id, present?.domain, domain);
+    this.#tell({ kind: 'domain', id, action: present ? 'changed' : 'created' });
+  }
+
+  #homeOf(reports: ReadonlyMap<string, Domain>, before: Pick<DomainEntry, 'nodeId' | 'ranOn'> | undefined) {
+    const states = [...reports].map(
+      ([nodeId, { powerState }]) =>
+        [nodeId, this.#away.has(nodeId) ? PowerState.UNSPECIFIED : powerState] as const,
+    );
+    return domainHome(new Map(states), before);
+  }
+
+  async #keepCopies(id: string, copies: ReadonlyMap<string, Domain>): Promise<void> {
+    const before = this.#copies.get(id);
+    if (copies.size > 0) this.#copies.set(id, copies);
+    else this.#copies.delete(id);
+    if (copies.size > 0 || before) await this.#store.putDomainCopies(id, copies);
+  }
+
+  /**
+   * The node has just removed the domain. Its stream may still hold changes from before, which would bring it back, so the
+   * stream's own word is waited for; a node that says nothing in time is believed all the same.
+   */
+  async domainGoes(nodeId: string, id: string): Promise<void> {
+    if (!this.#reports(id).has(nodeId)) return;
+    const told = Promise.withResolvers<void>();
+    this.#awaited.set(id, told.resolve);
+    const timer = setTimeout(told.resolve, REMOVAL_TOLD_MS);
+    await told.promise;
+    clearTimeout(timer);
+    this.#awaited.delete(id);
+    await this.domainRemoved(nodeId, id);
+  }
+
+  /** The node no longer has the domain; one that another node has by now stays. */
+  domainRemoved(nodeId: string, id: string): Promise<void> {
+    return this.#oneByOne.run(id, () => this.#dropDomain(nodeId, id));
+  }
+
+  async #dropDomain(nodeId: string, id: string): Promise<void> {
+    const present = this.domains.get(id);
+    const reports = this.#reports(id);
+    if (!present || !reports.delete(nodeId)) return;
+    if (reports.size > 0) {
+      await this.#settleDomain(id, reports);
+    } else {
+      await this.#store.removeDomain(id);
+      this.domains.delete(id);
+      await this.#watcher(id, present.domain, undefined);
+      this.#tell({ kind: 'domain', id, action: 'removed' });
+    }
+    this.#awaited.get(id)?.();
+  }
+
+  poolChanged(nodeId: string, pool: Pool): Promise<void> {
+    return this.#oneByOne.run(pool.id, () => this.#takePool(nodeId, pool));
+  }
+
+  async #takePool(nodeId: string, pool: Pool): Promise<void> {
+    const present = this.pools.get(pool.id);
+    const now = new Date().toISOString();
+    const row: PoolRow = present
+      ? { ...present.row, verbose_name: pool.name, type: pool.type }
+      : newPoolRow(pool, now);
+    await this.#store.putPool(row, nodeId, pool, now);
+    const views = present?.views ?? new Map<string, Pool>();
+    views.set(nodeId, pool);
+    this.pools.set(pool.id, { row, views });
+    this.#tell({ kind: 'data_pool', id: pool.id, action: present ? 'changed' : 'created' });
+  }
+
+  /** Writes what the controller itself knows of a pool. */
+  updatePool(
+    id: string,
+    columns: Partial<Pick<PoolRow, 'description' | 'outside' | 'readonly'>>,
+  ): Promise<void> {
+    return this.#oneByOne.run(id, async () => {
+      const entry = this.pool(id);
+      const changed = { ...columns, modified: new Date().toISOString() };
+      entry.row = { ...entry.row, ...changed };
+      await this.#store.updatePool(id, changed);
+      this.#tell({ kind: 'data_pool', id, action: 'changed' });
+    });
+  }
+
+  /** The row stays when the last node lets go: the catalogue's files and the user's marks still name it. */
+  async #dropPool(nodeId: string, id: string): Promise<void> {
+    const entry = this.pools.get(id);
+    if (!entry?.views.delete(nodeId)) return;
+    await this.#store.removePoolView(id, nodeId);
+    this.#tell({ kind: 'data_pool', id, action: entry.views.size === 0 ? 'removed' : 'changed' });
+  }
+}
+
+function infoOf(row: NodeRow): NodeInfo | null {
+  const json = JSON.parse(row.inventory_json || '{}') as object;
+  return Object.keys(json).length === 0 ? null : NodeInfo.fromJSON(json);
+}
+
+/** The marks in the row are those set here; those of the nodes are in their views. */
+function newPoolRow(pool: Pool, now: string): PoolRow {
+  return {
+    id: pool.id,
+    verbose_name: pool.name,
+    description: pool.description,
+    type: pool.type,
+    outside: 0,
+    readonly: 0,
+    created: now,
+    modified: now,
+  };
+}

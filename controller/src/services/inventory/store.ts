@@ -1,0 +1,139 @@
+/** The rows behind the inventory; decides nothing. */
+import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type {
+  Database,
+  DomainCopyRow,
+  DomainRow,
+  NodeRow,
+  PoolNodeRow,
+  PoolRow,
+} from '../../store/schema.ts';
+
+const POWER: Record<string, number> = {
+  [PowerState.OFF]: 1,
+  [PowerState.SUSPENDED]: 2,
+  [PowerState.RUNNING]: 3,
+};
+
+/** The power state's number of the REST contract: 0 undefined, 1 off, 2 suspended, 3 on. */
+export function powerNumber(state: PowerState): number {
+  return POWER[state] ?? 0;
+}
+
+export class InventoryStore {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  nodes(): Promise<NodeRow[]> {
+    return this.#db.selectFrom('nodes').selectAll().execute();
+  }
+
+  domains(): Promise<DomainRow[]> {
+    return this.#db.selectFrom('domains').selectAll().execute();
+  }
+
+  domainCopies(): Promise<DomainCopyRow[]> {
+    return this.#db.selectFrom('domain_copies').selectAll().execute();
+  }
+
+  pools(): Promise<PoolRow[]> {
+    return this.#db.selectFrom('pools').selectAll().execute();
+  }
+
+  poolViews(): Promise<PoolNodeRow[]> {
+    return this.#db.selectFrom('pool_nodes').selectAll().execute();
+  }
+
+  async putNode(row: NodeRow): Promise<void> {
+    const { id: _id, ...columns } = row;
+    await this.#db
+      .insertInto('nodes')
+      .values(row)
+      .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
+      .execute();
+  }
+
+  async updateNode(id: string, columns: Partial<NodeRow>): Promise<void> {
+    await this.#db.updateTable('nodes').set(columns).where('id', '=', id).execute();
+  }
+
+  /** Domains and pool views go with it. */
+  async removeNode(id: string): Promise<void> {
+    await this.#db.deleteFrom('nodes').where('id', '=', id).execute();
+  }
+
+  async putDomain(entry: {
+    domain: Domain;
+    nodeId: string;
+    firstSeen: string;
+    modified: string;
+    ranOn: string | null;
+  }): Promise<void> {
+    const { domain } = entry;
+    const columns = {
+      node_id: entry.nodeId,
+      verbose_name: domain.name,
+      power_state: powerNumber(domain.powerState),
+      template: Number(domain.template),
+      thin: Number(domain.parentId !== ''),
+      record_json: JSON.stringify(Domain.toJSON(domain)),
+      modified: entry.modified,
+      ran_on: entry.ranOn,
+    };
+    await this.#db
+      .insertInto('domains')
+      .values({ id: domain.id, first_seen: entry.firstSeen, ...columns })
+      .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
+      .execute();
+  }
+
+  async removeDomain(id: string): Promise<void> {
+    await this.#db.deleteFrom('domains').where('id', '=', id).execute();
+  }
+
+  /** What the other nodes tell of a domain, by node; what others told before is forgotten. */
+  async putDomainCopies(domainId: string, copies: ReadonlyMap<string, Domain>): Promise<void> {
+    const rows = [...copies].map(([node_id, domain]) => ({
+      domain_id: domainId,
+      node_id,
+      record_json: JSON.stringify(Domain.toJSON(domain)),
+    }));
+    await this.#db.transaction().execute(async trx => {
+      await trx.deleteFrom('domain_copies').where('domain_id', '=', domainId).execute();
+      if (rows.length > 0) await trx.insertInto('domain_copies').values(rows).execute();
+    });
+  }
+
+  async putPool(row: PoolRow, nodeId: string, pool: Pool, now: string): Promise<void> {
+    const { id: _id, created: _created, ...columns } = row;
+    const view = { record_json: JSON.stringify(Pool.toJSON(pool)), last_seen: now };
+    await this.#db.transaction().execute(async trx => {
+      await trx
+        .insertInto('pools')
+        .values(row)
+        .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
+        .execute();
+      await trx
+        .insertInto('pool_nodes')
+        .values({ pool_id: row.id, node_id: nodeId, ...view })
+        .onConflict(conflict => conflict.columns(['pool_id', 'node_id']).doUpdateSet(view))
+        .execute();
+    });
+  }
+
+  async updatePool(id: string, columns: Partial<PoolRow>): Promise<void> {
+    await this.#db.updateTable('pools').set(columns).where('id', '=', id).execute();
+  }
+
+  async removePoolView(poolId: string, nodeId: string): Promise<void> {
+    await this.#db
+      .deleteFrom('pool_nodes')
+      .where('pool_id', '=', poolId)
+      .where('node_id', '=', nodeId)
+      .execute();
+  }
+}

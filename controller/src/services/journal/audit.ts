@@ -1,0 +1,307 @@
+/** The audit log: each change and each guest command, who, from where, what, with what result; secrets removed. */
+
+import { isExact, parseExact } from '@virtkeep/shared/exact-json';
+import { newId } from '@virtkeep/shared/ids';
+import { redact } from '@virtkeep/shared/log';
+import { addressGroup } from '../../auth/address-group.ts';
+import { contains } from '../../store/dialect.ts';
+import type { AuditRow, Database } from '../../store/schema.ts';
+import { userNumbers } from '../accounts/user-numbers.ts';
+import { DailyRefusals } from './daily-refusals.ts';
+import { RepeatedRefusals } from './repeated-refusals.ts';
+import { withoutSecretArguments } from './secret-arguments.ts';
+import { nextSequence } from './sequence.ts';
+import { Strangers } from './strangers.ts';
+
+export interface AuditEntry {
+  userId: string | null;
+  username: string;
+  address: string;
+  method: string;
+  path: string;
+  action: string;
+  entityId: string | null;
+  status: number;
+  errorKey: string | null;
+  taskId: string | null;
+  requestId: string;
+  body: unknown;
+  /** Fields of the body that come first where not all of it can be kept. */
+  knownFields?: readonly string[];
+  /**
+   * Of a login only: whom somebody wanted to be, a hash of the name that was typed. It tells guesses at several names that
+   * nobody has apart, and is not kept: people type passwords there.
+   */
+  subject?: string;
+}
+
+export interface AuditRecord {
+  id: string;
+  created: string;
+  user: { id: number | null; username: string };
+  address: string;
+  method: string;
+  path: string;
+  action: string;
+  entity: string | null;
+  status: number;
+  error: string | null;
+  task: string | null;
+  request_id: string;
+  request: unknown;
+  /** How often this was refused, up to `last_time`. */
+  count: number;
+  last_time: string;
+}
+
+export interface AuditFilter {
+  user?: string;
+  entity?: string;
+  /** Part of the action. */
+  name?: string;
+  descending: boolean;
+  limit: number;
+  offset: number;
+}
+
+/** As it is kept. Whatever is sent, a record has at most 12 KiB. */
+const MAX_REQUEST_BYTES = 8192;
+/** Of every other text of a record. */
+const MAX_TEXT_BYTES = 512;
+const MAX_PATH_BYTES = 1024;
+/** Refusals that say nothing of the thing that was asked for. */
+const REFUSALS = new Set([400, 401, 403, 404, 405, 429]);
+const TOO_MANY = 429;
+/** Of the bound on records so much, divided by days, may be of strangers; and at least so many each day. */
+const STRANGERS_PART = 1 / 4;
+const STRANGERS_RECORDS_PER_DAY = 10;
+/** No user's name, and no address. */
+const SEVERAL = '(several)';
+const NOBODY = { subject: SEVERAL, userId: null, username: SEVERAL, entityId: null };
+const CUT_AFTER = 1000;
+/** What a guest is given to read may be a secret, whatever it is called. */
+const GUEST_CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys', 'unattend']);
+
+export class AuditService {
+  readonly #db: Database;
+  readonly #maxRecords: number;
+  readonly #refusals = new RepeatedRefusals();
+  readonly #daily = new DailyRefusals();
+  readonly #strangers: Strangers;
+  #sinceCut = 0;
+
+  /** @param keep the oldest records go when there are more, or when they are older */
+  constructor(db: Database, keep: { audit_records: number; audit_days: number }) {
+    this.#db = db;
+    this.#maxRecords = keep.audit_records;
+    const perDay = Math.floor((keep.audit_records * STRANGERS_PART) / keep.audit_days);
+    this.#strangers = new Strangers(Math.max(STRANGERS_RECORDS_PER_DAY, perDay));
+  }
+
+  /** Writes it down, or counts it where the same refusal stands already. */
+  async record(entry: AuditEntry): Promise<void> {
+    const now = new Date();
+    const id = newId();
+    if (entry.subject !== undefined && REFUSALS.has(entry.status))
+      return this.#recordStranger(entry, id, now);
+    const kind = refusalKind(entry);
+    if (kind !== undefined && this.#refusals.meet(kind, id, now)) return;
+    await this.#write(entry, id, now, kind);
+  }
+
+  /** Of refused strangers only as much as does not fill the log; for a user each guess is counted, told how exactly ever. */
+  async #recordStranger(asked: AuditEntry, id: string, now: Date): Promise<void> {
+    const subject = asked.status === TOO_MANY ? undefined : asked.subject;
+    const exactness = this.#strangers.meet(addressGroup(asked.address), subject, now);
+    const entry = exactness === 'named' ? asked : { ...asked, ...NOBODY };
+    const kind = refusalKind(entry)!;
+    const written = exactness === 'folded' ? 'not' : this.#roomFor(kind, id, now);
+    if (written === 'not') this.#countOfDay({ ...asked, ...NOBODY }, now);
+    if (asked.userId !== null && (written === 'not' || exactness === 'placed')) this.#countOfDay(asked, now);
+    if (written === 'now') await this.#write(entry, id, now, kind);
+  }
+
+  /** Whether a stranger's refusal is written now, was before and is counted there, or is not to be. */
+  #roomFor(kind: string, id: string, now: Date): 'now' | 'before' | 'not' {
+    if (this.#refusals.meet(kind, id, now)) return 'before';
+    if (this.#strangers.takeRecord(now)) return 'now';
+    this.#refusals.forget(kind);
+    return 'not';
+  }
+
+  #countOfDay(asked: AuditEntry, now: Date): void {
+    const entry = { ...asked, address: SEVERAL };
+    this.#daily.count(refusalKind(entry)!, now, () => rowOf(entry, newId(), now));
+  }
+
+  async #write(entry: AuditEntry, id: string, now: Date, kind: string | undefined): Promise<void> {
+    try {
+      await this.#db
+        .insertInto('audit')
+        .values(rowOf(entry, id, now))
+        .execute();
+    } catch (error) {
+      if (kind !== undefined) this.#refusals.forget(kind);
+      throw error;
+    }
+    this.#sinceCut += 1;
+    if (this.#sinceCut >= CUT_AFTER) await this.cut();
+  }
+
+  /** Writes down how often refusals were repeated since; at most a few seconds of counts are lost in a crash. */
+  async flush(): Promise<void> {
+    for (const { id, count, lastTime } of this.#refusals.takeGrown()) {
+      await this.#db.updateTable('audit').set({ count, last_time: lastTime }).where('id', '=', id).execute();
+    }
+    await this.#daily.writeGrown(async row => {
+      const { count, last_time } = row;
+      await this.#db
+        .insertInto('audit')
+        .values(row)
+        .onConflict(conflict => conflict.column('id').doUpdateSet({ count, last_time }))
+        .execute();
+    });
+  }
+
+  /** Deletes the oldest records above the bound. @returns how many. */
+  async cut(): Promise<number> {
+    this.#sinceCut = 0;
+    const result = await this.#db
+      .deleteFrom('audit')
+      .where('sequence', '<=', eb =>
+        eb
+          .selectFrom('audit')
+          .select('sequence')
+          .orderBy('sequence', 'desc')
+          .limit(1)
+          .offset(this.#maxRecords),
+      )
+      .executeTakeFirst();
+    return Number(result.numDeletedRows);
+  }
+
+  async list(filter: AuditFilter): Promise<{ count: number; records: AuditRecord[] }> {
+    await this.flush();
+    let query = this.#db.selectFrom('audit');
+    if (filter.user !== undefined) query = query.where('username', '=', filter.user);
+    if (filter.entity !== undefined) query = query.where('entity_id', '=', filter.entity);
+    if (filter.name !== undefined) query = query.where(contains('action', filter.name));
+    const total = await query
+      .select(({ fn }) => fn.countAll<number>().as('number'))
+      .executeTakeFirstOrThrow();
+    const rows = await query
+      .selectAll()
+      .orderBy('sequence', filter.descending ? 'desc' : 'asc')
+      .limit(filter.limit)
+      .offset(filter.offset)
+      .execute();
+    const numbers = await userNumbers(this.#db, rows);
+    const records = rows.map(row => auditRecord(row, numbers.get(row.user_id ?? '') ?? null));
+    return { count: Number(total.number), records };
+  }
+
+  async prune(before: Date): Promise<number> {
+    const result = await this.#db
+      .deleteFrom('audit')
+      .where('created', '<', before.toISOString())
+      .executeTakeFirst();
+    return Number(result.numDeletedRows);
+  }
+}
+
+function rowOf(entry: AuditEntry, id: string, now: Date): AuditRow {
+  return {
+    id,
+    sequence: nextSequence(),
+    created: now.toISOString(),
+    user_id: entry.userId,
+    username: bounded(entry.username),
+    address: bounded(entry.address),
+    method: entry.method,
+    path: bounded(entry.path, MAX_PATH_BYTES),
+    action: bounded(entry.action),
+    entity_id: entry.entityId === null ? null : bounded(entry.entityId),
+    status: entry.status,
+    error_key: entry.errorKey,
+    task_id: entry.taskId,
+    request_id: bounded(entry.requestId),
+    request_json: requestJson(entry.body, entry.knownFields),
+    count: 1,
+    last_time: null,
+  };
+}
+
+/** What the same refusal has in common; undefined for what is always written down. */
+function refusalKind(entry: AuditEntry): string | undefined {
+  if (!REFUSALS.has(entry.status)) return undefined;
+  const { subject, userId, address, action, status, errorKey } = entry;
+  return JSON.stringify([subject ?? userId, addressGroup(address), action, status, errorKey]);
+}
+
+/**
+ * The body with secrets removed, cut when it is long (then it is a text that says so).
+ * @param knownFields come first then, so that nobody hides what was asked for behind what is not known
+ */
+export function requestJson(body: unknown, knownFields: readonly string[] = []): string {
+  const kept = withoutGuestContent(redact(body));
+  const whole = JSON.stringify(kept) ?? 'null';
+  if (Buffer.byteLength(whole) <= MAX_REQUEST_BYTES) return whole;
+  return cutText(JSON.stringify(inOrder(kept, knownFields)));
+}
+
+/** A text as JSON, of which as much is kept as fits: signs that are escaped or outside of ASCII take more bytes than one. */
+function cutText(text: string): string {
+  const note = `… (cut: ${text.length} characters)`;
+  for (let kept = MAX_REQUEST_BYTES; ; kept = Math.floor(kept * 0.8)) {
+    const json = JSON.stringify(text.slice(0, kept) + note);
+    if (Buffer.byteLength(json) <= MAX_REQUEST_BYTES) return json;
+  }
+}
+
+function bounded(text: string, maxBytes = MAX_TEXT_BYTES): string {
+  const bytes = Buffer.from(text);
+  return bytes.length <= maxBytes ? text : `${bytes.toString('utf8', 0, maxBytes)}…`;
+}
+
+function inOrder(value: unknown, first: readonly string[]): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  const fields = Object.entries(value);
+  const known = (name: string) => first.includes(name);
+  return Object.fromEntries([
+    ...fields.filter(([name]) => known(name)),
+    ...fields.filter(([name]) => !known(name)),
+  ]);
+}
+
+function withoutGuestContent(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || isExact(value)) return value;
+  if (Array.isArray(value)) return value.map(withoutGuestContent);
+  return Object.fromEntries(
+    Object.entries(value).map(([name, item]) => [
+      name,
+      GUEST_CONTENT.has(name)
+        ? '[redacted]'
+        : withoutGuestContent(name === 'arg' ? withoutSecretArguments(item) : item),
+    ]),
+  );
+}
+
+function auditRecord(row: AuditRow, userNumber: number | null): AuditRecord {
+  return {
+    id: row.id,
+    created: row.created,
+    user: { id: userNumber, username: row.username },
+    address: row.address,
+    method: row.method,
+    path: row.path,
+    action: row.action,
+    entity: row.entity_id,
+    status: row.status,
+    error: row.error_key,
+    task: row.task_id,
+    request_id: row.request_id,
+    request: parseExact(row.request_json),
+    count: row.count,
+    last_time: row.last_time ?? row.created,
+  };
+}

@@ -1,0 +1,52 @@
+/**
+ * Refused logins that the audit tells no more exactly: one record a day for each user whom strangers wanted to be, and one
+ * for all names that nobody has. They are written with the counts, not when they happen: a name that exists must cost an
+ * answer no more than one that does not.
+ */
+import type { AuditRow } from '../../store/schema.ts';
+
+const DAY_MS = 86_400_000;
+
+interface Counted {
+  row: AuditRow;
+  written: number;
+}
+
+export class DailyRefusals {
+  readonly #ofToday = new Map<string, Counted>();
+  /** Of days before. */
+  readonly #left: Counted[] = [];
+  #day = 0;
+
+  /** @param first makes the record when the day has none of this kind yet; its count is 1 */
+  count(kind: string, now: Date, first: () => AuditRow): void {
+    const day = Math.floor(now.getTime() / DAY_MS);
+    if (day !== this.#day) {
+      this.#left.push(...this.#grown());
+      this.#ofToday.clear();
+      this.#day = day;
+    }
+    const known = this.#ofToday.get(kind);
+    if (known === undefined) {
+      this.#ofToday.set(kind, { row: first(), written: 0 });
+      return;
+    }
+    known.row.count += 1;
+    known.row.last_time = now.toISOString();
+  }
+
+  /** Writes each record that has grown, and only then takes it as written. */
+  async writeGrown(write: (row: AuditRow) => Promise<void>): Promise<void> {
+    for (const counted of [...this.#left, ...this.#grown()]) {
+      const row = { ...counted.row };
+      await write(row);
+      counted.written = row.count;
+    }
+    const open = this.#left.filter(({ row, written }) => row.count > written);
+    this.#left.splice(0, this.#left.length, ...open);
+  }
+
+  #grown(): Counted[] {
+    return [...this.#ofToday.values()].filter(({ row, written }) => row.count > written);
+  }
+}

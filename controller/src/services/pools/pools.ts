@@ -1,0 +1,201 @@
+/** The data pools: one record for each uuid, whatever the number of nodes that have it. */
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Logger } from '@virtkeep/shared/log';
+import type { NodeLinks } from '../../agents/links.ts';
+import type { Catalogue } from '../catalogue/catalogue.ts';
+import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
+import type { NodeTasks } from '../tasks/node-tasks.ts';
+import type { TaskState } from '../tasks/tasks.ts';
+import { isUsable, type PoolRecord, poolRecord } from './record.ts';
+
+export interface PoolChanges {
+  outside?: boolean;
+  readonly?: boolean;
+  description?: string;
+}
+
+export interface PoolFilter {
+  node?: string;
+  type?: string;
+}
+
+export interface Actor {
+  id: string;
+  username: string;
+  /** The task that what they begin is a part of. */
+  parent?: string;
+}
+
+const CALL_TIMEOUT_MS = 30_000;
+
+export interface PoolServiceDeps {
+  inventory: Inventory;
+  links: NodeLinks;
+  nodeTasks: NodeTasks;
+  catalogue: Catalogue;
+  log: Logger;
+}
+
+export class PoolService {
+  readonly #deps: PoolServiceDeps;
+
+  constructor(deps: PoolServiceDeps) {
+    this.#deps = deps;
+  }
+
+  async list(filter: PoolFilter): Promise<PoolRecord[]> {
+    const entries = [...this.#deps.inventory.pools.values()].filter(
+      entry =>
+        entry.views.size > 0 &&
+        (filter.node === undefined || entry.views.has(filter.node)) &&
+        (filter.type === undefined || entry.row.type === filter.type),
+    );
+    return Promise.all(entries.map(entry => this.#record(entry)));
+  }
+
+  /** @throws pool_not_found. */
+  get(id: string): Promise<PoolRecord> {
+    return this.#record(this.#deps.inventory.pool(id));
+  }
+
+  /**
+   * Marks a pool, here and on every node that has it; a node that is away gets the mark when it returns.
+   * @throws pool_not_found, and what a connected node answers.
+   */
+  async update(id: string, changes: PoolChanges): Promise<PoolRecord> {
+    const { views } = this.#deps.inventory.pool(id);
+    await this.#deps.inventory.updatePool(id, {
+      ...(changes.outside === undefined ? {} : { outside: Number(changes.outside) }),
+      ...(changes.readonly === undefined ? {} : { readonly: Number(changes.readonly) }),
+      ...(changes.description === undefined ? {} : { description: changes.description }),
+    });
+    for (const nodeId of views.keys()) {
+      if (this.#deps.links.isConnected(nodeId)) await this.#push(nodeId, id, changes);
+    }
+    return this.get(id);
+  }
+
+  /** Gives a returned node the marks that were set while it was away. */
+  async pushMarks(nodeId: string): Promise<void> {
+    for (const [id, { row, views }] of this.#deps.inventory.pools) {
+      const view = views.get(nodeId);
+      if (!view) continue;
+      const readonly = row.readonly === 1 && !view.readonly ? true : undefined;
+      const outside = row.outside === 1 && !view.outside ? true : undefined;
+      if (readonly ?? outside) await this.#push(nodeId, id, { readonly, outside });
+    }
+  }
+
+  async #push(nodeId: string, id: string, changes: PoolChanges): Promise<void> {
+    const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+    const pool = await this.#deps.links.clients(nodeId).pools.update({ id, ...changes }, { signal });
+    await this.#deps.inventory.poolChanged(nodeId, pool);
+  }
+
+  /** Reads a pool's backup files anew, as a task. @throws pool_not_found, pool_not_active, node_unreachable. */
+  async scan(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const { row } = this.#deps.inventory.pool(id);
+    const nodeId = this.nodeFor(id);
+    this.#deps.catalogue.scanBegins(taskId);
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: 'scan_data_pool',
+      verboseName: `Scan data pool ${row.verbose_name}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'data_pool' }],
+      send: (clients, operationId, signal) => clients.pools.scan({ operationId, poolId: id }, { signal }),
+    });
+  }
+
+  /**
+   * A connected node on which the pool can be used, preferring one that can use the other pool too, then one that is
+   * not in service mode.
+   * @throws pool_not_found; pool_not_active when the nodes that have it cannot use it; node_unreachable.
+   */
+  nodeFor(id: string, otherId?: string): string {
+    const { row, views } = this.#deps.inventory.pool(id);
+    const connected = [...views].filter(([nodeId]) => this.#deps.links.isConnected(nodeId));
+    const usable = connected.filter(([, pool]) => isUsable(pool)).map(([nodeId]) => nodeId);
+    const others = otherId === undefined ? undefined : this.#deps.inventory.pools.get(otherId)?.views;
+    const rank = (nodeId: string) => {
+      const other = others?.get(nodeId);
+      const inService = this.#deps.inventory.node(nodeId).row.service_mode === 1;
+      return (other && isUsable(other) ? 0 : 2) + Number(inService);
+    };
+    const [found] = usable.sort((a, b) => rank(a) - rank(b));
+    if (found !== undefined) return found;
+    const [nodeId] = views.keys();
+    const node = this.#deps.inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
+    if (connected.length > 0) throw new VirtkeepError('pool_not_active', { pool: row.verbose_name, node });
+    throw new VirtkeepError('node_unreachable', {
+      node,
+      reason: 'no node that has the data pool is connected',
+    });
+  }
+
+  /** The nodes besides this one that have the pool, be they reachable or not. */
+  othersWith(poolId: string, nodeId: string): { id: string; name: string }[] {
+    const { views } = this.#deps.inventory.pool(poolId);
+    return [...views.keys()]
+      .filter(id => id !== nodeId)
+      .map(id => ({ id, name: this.#deps.inventory.nodes.get(id)?.row.verbose_name ?? id }));
+  }
+
+  /** The pool as this node sees it, usable. @throws pool_not_found, pool_not_active. */
+  onNode(poolId: string, nodeId: string, field: string): Pool {
+    const entry = this.#deps.inventory.pools.get(poolId);
+    if (!entry || entry.views.size === 0) throw new VirtkeepError('pool_not_found', { id: poolId, field });
+    const pool = entry.views.get(nodeId);
+    if (pool && isUsable(pool)) return pool;
+    const node = this.#deps.inventory.node(nodeId).row.verbose_name;
+    throw new VirtkeepError('pool_not_active', { pool: entry.row.verbose_name, node, field });
+  }
+
+  /** As `onNode`, for a pool that will be written to (specification 2.3, rule 7). @throws also pool_read_only, pool_outside. */
+  writable(poolId: string, nodeId: string, field: string): Pool {
+    const pool = this.onNode(poolId, nodeId, field);
+    const { row } = this.#deps.inventory.pool(poolId);
+    if (pool.readonly || row.readonly === 1)
+      throw new VirtkeepError('pool_read_only', { pool: pool.name, field });
+    if (pool.outside || row.outside === 1)
+      throw new VirtkeepError('pool_outside', { pool: pool.name, field });
+    return pool;
+  }
+
+  /** True when `writable` would not refuse it. */
+  isWritable(poolId: string, nodeId: string): boolean {
+    try {
+      this.writable(poolId, nodeId, 'datapool');
+      return true;
+    } catch (error) {
+      if (hasKey(error)) return false;
+      throw error;
+    }
+  }
+
+  /** Starts scans of a returned node's pools; their results come as those of any operation, without a task. */
+  async scanQuietly(nodeId: string, poolIds: string[], newId: () => string): Promise<void> {
+    for (const poolId of poolIds) {
+      const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+      const operationId = newId();
+      this.#deps.catalogue.scanBegins(operationId);
+      await this.#deps.links
+        .clients(nodeId)
+        .pools.scan({ operationId, poolId }, { signal })
+        .catch((error: unknown) =>
+          this.#deps.log.warn('pool not scanned', { node: nodeId, pool: poolId, error }),
+        );
+    }
+  }
+
+  async #record(entry: PoolEntry): Promise<PoolRecord> {
+    const nodes = [...entry.views.keys()].map(id => ({
+      id,
+      verbose_name: this.#deps.inventory.nodes.get(id)?.row.verbose_name ?? '',
+      connected: this.#deps.links.isConnected(id),
+    }));
+    return poolRecord(entry, nodes, await this.#deps.catalogue.countOfPool(entry.row.id));
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * One task of many parts: each part is a task of its own, which carries the larger one as `parent`. The larger one ends when all parts
+ * have an outcome, also after a restart in between; what had not begun by then is told as interrupted.
+ */
+import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import { mapLimited } from '@virtkeep/shared/limit';
+import type { Logger } from '@virtkeep/shared/log';
+import type { Actor } from '../pools/pools.ts';
+import { isFinal, type TaskEntity, type TaskError, type TaskStatus } from './record.ts';
+import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
+
+export interface Part {
+  entity: TaskEntity;
+  /** Starts the task with this id as one of this user. */
+  begin: (user: Actor, taskId: string) => Promise<unknown>;
+}
+
+export interface MultiAction {
+  taskId: string;
+  name: string;
+  verboseName: string;
+  user: Actor;
+  parts: readonly Part[];
+}
+
+/** What became of one part. */
+export interface PartRecord {
+  entity: string;
+  /** Null when it was refused before it was a task. */
+  task: string | null;
+  status: TaskStatus;
+  error: TaskError | null;
+}
+
+const BEGUN_AT_ONCE = 4;
+
+export class MultiTasks {
+  readonly #tasks: TaskService;
+  readonly #log: Logger;
+  /** Why parts were not begun, by entity, of what is being begun by this run of the controller. */
+  readonly #refusals = new Map<string, Map<string, TaskError>>();
+  readonly #beginning = new Set<string>();
+
+  constructor(tasks: TaskService, log: Logger) {
+    this.#tasks = tasks;
+    this.#log = log;
+    tasks.setPartListener(parent => this.#lookSafely(parent));
+  }
+
+  /** The task is on disk when it returns; its parts begin after that. */
+  async start({ taskId, parts, ...action }: MultiAction): Promise<TaskState> {
+    this.#beginning.add(taskId);
+    this.#refusals.set(taskId, new Map());
+    const entities = parts.map(({ entity }) => entity);
+    const task = await this.#tasks.create({ ...action, id: taskId, entities, multitask: true });
+    void this.#begin(taskId, action.user, parts);
+    return task;
+  }
+
+  /** After a restart: what was under way may have ended meanwhile, and what had not begun never will. */
+  async resume(): Promise<void> {
+    for (const { row } of await this.#tasks.unfinished())
+      if (row.is_multitask === 1) await this.#lookSafely(row.id);
+  }
+
+  async #begin(taskId: string, user: Actor, parts: readonly Part[]): Promise<void> {
+    await mapLimited(parts, BEGUN_AT_ONCE, part => this.#beginPart(taskId, user, part));
+    this.#beginning.delete(taskId);
+    await this.#lookSafely(taskId);
+  }
+
+  async #beginPart(parent: string, user: Actor, { entity, begin }: Part): Promise<void> {
+    try {
+      const { row } = await this.#tasks.get(parent);
+      if (row.cancel_requested === 1) throw new VirtkeepError('canceled');
+      await begin({ id: user.id, username: user.username, parent }, newId());
+    } catch (error) {
+      const told = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: parent });
+      if (told !== error) this.#log.error('could not begin a part', { task: parent, error });
+      this.#refusals.get(parent)?.set(entity.id, taskError(told));
+    }
+  }
+
+  async #lookSafely(taskId: string): Promise<void> {
+    try {
+      await this.#look(taskId);
+    } catch (error) {
+      this.#log.error('could not look after a task of many parts', { task: taskId, error });
+    }
+  }
+
+  async #look(taskId: string): Promise<void> {
+    const task = await this.#tasks.find(taskId);
+    if (task === undefined || isFinal(task.row.status)) return;
+    const parts = await this.#tasks.parts(taskId);
+    const ended = parts.filter(({ row }) => isFinal(row.status)).length;
+    const progress = Math.trunc((100 * ended) / Math.max(1, task.entities.length));
+    if (this.#beginning.has(taskId) || ended < parts.length) return this.#tasks.update(taskId, { progress });
+    const refusals = this.#refusals.get(taskId) ?? new Map<string, TaskError>();
+    this.#refusals.delete(taskId);
+    const records = task.entities.map(({ id }) => partRecord(id, parts, refusals));
+    await this.#tasks.finish(taskId, outcomeOf(records, task.row.cancel_requested === 1));
+  }
+}
+
+function partRecord(
+  entity: string,
+  parts: readonly TaskState[],
+  refusals: ReadonlyMap<string, TaskError>,
+): PartRecord {
+  const part = parts.find(({ entities }) => entities.some(({ id }) => id === entity));
+  if (part !== undefined) {
+    const { row } = part;
+    const error = row.error_json === null ? null : (JSON.parse(row.error_json) as TaskError);
+    return { entity, task: row.id, status: row.status as TaskStatus, error };
+  }
+  const error = refusals.get(entity) ?? taskError(new VirtkeepError('interrupted'));
+  return { entity, task: null, status: error.msg_key === 'canceled' ? 'CANCELED' : 'FAILED', error };
+}
+
+function outcomeOf(parts: readonly PartRecord[], canceled: boolean): TaskOutcome {
+  const good = parts.filter(({ status }) => status === 'SUCCESS' || status === 'PARTIAL');
+  if (good.length > 0)
+    return { status: good.length === parts.length ? 'SUCCESS' : 'PARTIAL', result: { parts } };
+  if (canceled) return { status: 'CANCELED' };
+  const reason = parts.find(({ error }) => error !== null)?.error?.detail ?? '';
+  return { status: 'FAILED', error: new VirtkeepError('parts_failed', { count: parts.length, reason }) };
+}
+
+function taskError(error: VirtkeepError): TaskError {
+  return { code: error.code, detail: error.message, msg_key: error.msgKey };
+}

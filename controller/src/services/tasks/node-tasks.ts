@@ -1,0 +1,330 @@
+/**
+ * Tasks that run on nodes. A task's id is its operation id: the row is on disk before the start call leaves, the start
+ * call may be repeated, and what the node tells of the operation finds the task.
+ *
+ * A start call whose answer is lost is repeated a few times at once, because the user still waits for it. After that,
+ * and after a restart of the controller, it is never sent again on the controller's own account: the node is asked
+ * whether it knows the operation, and if not, the task fails with `operation_unknown` and the user decides.
+ */
+import { sleep } from '@virtkeep/shared/abort';
+import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import type { Logger } from '@virtkeep/shared/log';
+import type { AgentClients } from '../../agents/clients.ts';
+import type { NodeLinks } from '../../agents/links.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import {
+  failureOf,
+  isUncertain,
+  outcomeOf,
+  parseResult,
+  progressOf,
+  START_ATTEMPTS,
+  START_PAUSE_MS,
+  START_TIMEOUT_MS,
+} from './operation.ts';
+import { isFinal, type TaskEntity } from './record.ts';
+import type { NewTask, TaskOutcome, TaskService, TaskState } from './tasks.ts';
+
+export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
+  taskId: string;
+  nodeId: string;
+  entities: TaskEntity[];
+  /** What belongs to the task and must stand before the start call leaves; undone by the listener's `failed`. */
+  prepare?: () => Promise<void>;
+  /** The start call; may be sent more than once with the same operation id. */
+  send: (clients: AgentClients, operationId: string, signal: AbortSignal) => Promise<Operation>;
+}
+
+/** What the other services do when an operation ends; runs before the task's outcome is told. */
+export interface OperationListener {
+  /** It succeeded. @returns the task's result record; undefined leaves the node's own. */
+  succeeded(nodeId: string, operation: Operation, result: unknown): Promise<unknown>;
+  /** It failed, was cancelled, or is unknown to the node. */
+  failed(nodeId: string, task: TaskState): Promise<void>;
+  /**
+   * What still belongs to the task on another node when its own operation has ended; the task ends when this does, with
+   * the outcome that it tells. Must be repeatable: a restart in between begins it again. Undefined: nothing.
+   */
+  followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined;
+}
+
+const ASK_TIMEOUT_MS = 10_000;
+
+export interface NodeTasksDeps {
+  tasks: TaskService;
+  links: NodeLinks;
+  inventory: Inventory;
+  log: Logger;
+  draining: AbortSignal;
+}
+
+export class NodeTasks {
+  readonly #deps: NodeTasksDeps;
+  /** Tasks whose start call is under way; the node need not know them yet. */
+  readonly #starting = new Set<string>();
+  /** Tasks whose start call was given up while their node was away, and that node; until it is back. */
+  readonly #unsettled = new Map<string, string>();
+  /** Tasks whose operation has ended and that still have something to do on another node. */
+  readonly #following = new Set<string>();
+  /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
+  readonly #turns = new KeyedQueue();
+  #listener: OperationListener | undefined;
+
+  constructor(deps: NodeTasksDeps) {
+    this.#deps = deps;
+    deps.tasks.setCanceller(task => this.#cancel(task));
+    deps.tasks.setChecker(states => this.#checkAll(states));
+  }
+
+  setListener(listener: OperationListener): void {
+    this.#listener = listener;
+  }
+
+  /**
+   * Starts an action on a node as a task.
+   * @throws what the node answers to the start call (the task has failed with it then); before there is a task:
+   * node_not_found, node_unreachable, node_in_service, draining.
+   */
+  async start(action: NodeAction): Promise<TaskState> {
+    await this.#create(action);
+    await this.#launch(action);
+    return this.#deps.tasks.get(action.taskId);
+  }
+
+  /**
+   * As `start`, but answers as soon as the task is on disk, since `prepare` may take its time; what is refused then is
+   * the task's failure. It can be cancelled once its own operation runs.
+   */
+  async begin(action: NodeAction): Promise<TaskState> {
+    const task = await this.#create({ ...action, cancellable: false });
+    // A refusal stands in the task already.
+    void this.#launch(action).catch(() => {});
+    return task;
+  }
+
+  async #create(action: NodeAction): Promise<TaskState> {
+    this.assertReady(action.nodeId);
+    const { taskId, nodeId, prepare: _prepare, send: _send, ...task } = action;
+    this.#starting.add(taskId);
+    try {
+      return await this.#deps.tasks.create({ ...task, id: taskId, nodeId });
+    } catch (error) {
+      this.#starting.delete(taskId);
+      throw error;
+    }
+  }
+
+  async #launch({ taskId, nodeId, prepare, send }: NodeAction): Promise<void> {
+    try {
+      await prepare?.().catch(error => this.#refused(taskId, error));
+      await this.#send(taskId, nodeId, send);
+    } finally {
+      this.#starting.delete(taskId);
+    }
+  }
+
+  /** @throws node_not_found, node_unreachable, node_in_service, draining. */
+  assertReady(nodeId: string): void {
+    if (this.#deps.draining.aborted) throw new VirtkeepError('draining');
+    const { row } = this.#deps.inventory.node(nodeId);
+    if (row.service_mode === 1) throw new VirtkeepError('node_in_service', { node: row.verbose_name });
+    this.#deps.links.clients(nodeId);
+  }
+
+  async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
+    for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
+      try {
+        const limit = AbortSignal.timeout(START_TIMEOUT_MS);
+        const operation = await send(this.#deps.links.clients(nodeId), taskId, limit);
+        await this.apply(nodeId, operation);
+        return;
+      } catch (error) {
+        if (!isUncertain(error)) return this.#refused(taskId, error);
+        this.#deps.log.warn('start call without an answer', { node: nodeId, task: taskId, attempt, error });
+        await sleep(START_PAUSE_MS);
+      }
+    }
+    await this.#settle(taskId, nodeId);
+  }
+
+  async #refused(taskId: string, error: unknown): Promise<never> {
+    const failure = isVirtkeepError(error)
+      ? error
+      : new VirtkeepError('internal', { request_id: taskId }, { cause: error });
+    if (failure !== error) this.#deps.log.error('start call failed', { task: taskId, error });
+    await this.#fail(taskId, failure);
+    throw failure;
+  }
+
+  /** The answers of all start calls were lost: asks the node, when it is there; else its return decides. */
+  async #settle(taskId: string, nodeId: string): Promise<void> {
+    if (!this.#deps.links.isConnected(nodeId)) {
+      this.#unsettled.set(taskId, nodeId);
+      this.#starting.delete(taskId);
+      return;
+    }
+    const task = await this.#deps.tasks.get(taskId);
+    await this.#check(task, this.#deps.links.clients(nodeId)).catch(error =>
+      this.#deps.log.warn('task left to the next check', { task: taskId, error }),
+    );
+  }
+
+  /** Takes over what a node says of an operation; anything not begun here (other services') only has its effects. */
+  apply(nodeId: string, operation: Operation): Promise<void> {
+    return this.#turns.run(operation.id, () => this.#applyNow(nodeId, operation));
+  }
+
+  async #applyNow(nodeId: string, operation: Operation): Promise<void> {
+    const task = await this.#deps.tasks.find(operation.id);
+    // ids of operations can be read in names of files in shared pools
+    if (task && task.row.node_id !== nodeId) {
+      this.#deps.log.warn("a node tells of another node's task", { node: nodeId, task: operation.id });
+      return;
+    }
+    const ended = task !== undefined && isFinal(task.row.status);
+    // A task that was given up may still succeed on its node: what it made is there.
+    if (ended && (task.row.status === 'SUCCESS' || operation.state === OperationState.RUNNING)) return;
+    switch (operation.state) {
+      case OperationState.SUCCEEDED:
+        return this.#succeeded(nodeId, operation, task);
+      case OperationState.FAILED:
+      case OperationState.CANCELED:
+        if (task) await this.#failNow(task, failureOf(operation));
+        return;
+      case OperationState.RUNNING:
+        if (task) await this.#progress(operation);
+        return;
+      default:
+        return;
+    }
+  }
+
+  async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
+    const told = parseResult(operation.resultJson);
+    const made = await this.#listener?.succeeded(nodeId, operation, told).catch((error: unknown) => {
+      this.#deps.log.error('could not take the result of an operation over', {
+        operation: operation.id,
+        error,
+      });
+      return undefined;
+    });
+    if (!task) return;
+    if (operation.progress) await this.#progress(operation);
+    const message = operation.warnings.join(' ');
+    await this.#end(task, { status: 'SUCCESS', result: made ?? told, message });
+  }
+
+  /** Gives a task its outcome, or lets it go on with what follows its operation. */
+  async #end(task: TaskState, outcome: TaskOutcome): Promise<void> {
+    const { id } = task.row;
+    if (this.#following.has(id)) return;
+    const rest = this.#listener?.followUp(task, outcome);
+    if (rest === undefined) return this.#deps.tasks.finish(id, outcome);
+    this.#following.add(id);
+    void rest
+      .catch((error: unknown) => {
+        this.#deps.log.error('could not do all that follows an operation', { task: id, error });
+        return outcome;
+      })
+      .then(last => this.#deps.tasks.finish(id, last))
+      .catch((error: unknown) => this.#deps.log.error('could not end a task', { task: id, error }))
+      .finally(() => this.#following.delete(id));
+  }
+
+  #fail(id: string, error: VirtkeepError): Promise<void> {
+    return this.#turns.run(id, async () => {
+      const task = await this.#deps.tasks.find(id);
+      if (task && !isFinal(task.row.status)) await this.#failNow(task, { status: 'FAILED', error });
+    });
+  }
+
+  async #failNow(task: TaskState, outcome: TaskOutcome): Promise<void> {
+    await this.#listener
+      ?.failed(task.row.node_id ?? '', task)
+      .catch((error: unknown) =>
+        this.#deps.log.error('could not clear up after a task', { task: task.row.id, error }),
+      );
+    await this.#end(task, outcome);
+  }
+
+  async #progress(operation: Operation): Promise<void> {
+    await this.#deps.tasks.update(operation.id, progressOf(operation));
+  }
+
+  /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
+  async reattach(nodeId: string, clients: AgentClients): Promise<void> {
+    for (const task of await this.#deps.tasks.unfinished(nodeId)) {
+      if (!this.#starting.has(task.row.id)) await this.#check(task, clients);
+    }
+  }
+
+  /** The node is back. What was given up after `reattach` had left it to its start call is asked for now. */
+  async connected(nodeId: string): Promise<void> {
+    const left = new Set([...this.#unsettled].filter(([, id]) => id === nodeId).map(([taskId]) => taskId));
+    if (left.size === 0) return;
+    for (const taskId of left) this.#unsettled.delete(taskId);
+    const open = await this.#deps.tasks.unfinished(nodeId);
+    await this.#checkAll(open.filter(({ row }) => left.has(row.id)));
+  }
+
+  async #checkAll(states: TaskState[]): Promise<void> {
+    for (const task of states) {
+      const nodeId = task.row.node_id;
+      if (nodeId === null || !this.#deps.links.isConnected(nodeId) || this.#starting.has(task.row.id))
+        continue;
+      await this.#check(task, this.#deps.links.clients(nodeId));
+    }
+  }
+
+  async #check(task: TaskState, clients: AgentClients): Promise<void> {
+    const { id, node_id: nodeId } = task.row;
+    if (nodeId === null || task.row.is_multitask === 1) return;
+    try {
+      const signal = AbortSignal.timeout(ASK_TIMEOUT_MS);
+      await this.apply(nodeId, await clients.operations.get({ id }, { signal }));
+    } catch (error) {
+      if (!hasKey(error, 'operation_not_found')) throw error;
+      const node = this.#deps.inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
+      await this.#fail(id, new VirtkeepError('operation_unknown', { node }));
+    }
+  }
+
+  async #cancel(task: TaskState): Promise<void> {
+    const { id, node_id: nodeId, status } = task.row;
+    // it ends with its parts
+    if (task.row.is_multitask === 1) return;
+    if (nodeId === null) throw new VirtkeepError('not_cancellable', { id, status });
+    const clients = this.#deps.links.clients(nodeId);
+    const operation = await clients.operations.cancel(
+      { id },
+      { signal: AbortSignal.timeout(ASK_TIMEOUT_MS) },
+    );
+    await this.apply(nodeId, operation);
+  }
+
+  /**
+   * Runs work of the controller itself as a task (a short call to a node, say). It does not survive a restart: then it
+   * fails as interrupted.
+   */
+  async runLocal(
+    task: Omit<NewTask, 'nodeId' | 'id' | 'cancellable'> & { taskId: string },
+    work: (signal: AbortSignal) => Promise<unknown>,
+  ): Promise<TaskState> {
+    const { taskId, ...rest } = task;
+    const created = await this.#deps.tasks.create({ ...rest, id: taskId, cancellable: false });
+    void outcomeOf(taskId, () => work(this.#deps.draining), this.#deps.log)
+      .then(outcome => this.#deps.tasks.finish(taskId, outcome))
+      .catch((error: unknown) => this.#deps.log.error('could not end a task', { task: taskId, error }));
+    return created;
+  }
+
+  /** After a restart: work of the controller itself that was under way is over. */
+  async failInterrupted(): Promise<void> {
+    for (const task of await this.#deps.tasks.unfinished()) {
+      if (task.row.node_id !== null || task.row.is_multitask === 1) continue;
+      await this.#fail(task.row.id, new VirtkeepError('interrupted'));
+    }
+  }
+}

@@ -1,0 +1,66 @@
+/** What a task's end means for its row and for the people who read of it. Pure. */
+import { ERRORS, type VirtkeepError } from '@virtkeep/shared/errors';
+import type { TaskRow } from '../../store/schema.ts';
+import type { NewEvent } from '../journal/events.ts';
+import type { TaskDetail, TaskEntity, TaskError } from './record.ts';
+
+export type TaskOutcome =
+  | { status: 'SUCCESS' | 'PARTIAL'; result?: unknown; message?: string }
+  | { status: 'FAILED'; error: VirtkeepError }
+  | { status: 'CANCELED' };
+
+/** The row of a task that has this outcome now. */
+export function finishedRow(row: TaskRow, outcome: TaskOutcome): TaskRow {
+  const detail = JSON.parse(row.detail_json) as TaskDetail;
+  const succeeded = outcome.status === 'SUCCESS' || outcome.status === 'PARTIAL';
+  const error = outcomeError(outcome);
+  return {
+    ...row,
+    status: outcome.status,
+    progress: succeeded ? 100 : row.progress,
+    finished_time: new Date().toISOString(),
+    is_cancellable: 0,
+    error_json: error === null ? null : JSON.stringify(error),
+    result_json: succeeded && outcome.result !== undefined ? JSON.stringify(outcome.result) : null,
+    detail_json: JSON.stringify({
+      ...detail,
+      rate: 0,
+      message: (succeeded ? outcome.message : undefined) ?? detail.message,
+    }),
+  };
+}
+
+function outcomeError(outcome: TaskOutcome): TaskError | null {
+  switch (outcome.status) {
+    case 'FAILED':
+      return { code: outcome.error.code, detail: outcome.error.message, msg_key: outcome.error.msgKey };
+    case 'CANCELED':
+      return { code: ERRORS.canceled.code, detail: ERRORS.canceled.text, msg_key: 'canceled' };
+    default:
+      return null;
+  }
+}
+
+/** The event that tells of an outcome. */
+export function taskEvent(row: TaskRow, entities: TaskEntity[]): NewEvent {
+  const error = row.error_json === null ? null : (JSON.parse(row.error_json) as TaskError);
+  const words = {
+    SUCCESS: 'succeeded',
+    PARTIAL: 'succeeded in part',
+    FAILED: 'failed',
+    CANCELED: 'was cancelled',
+  };
+  return {
+    type:
+      row.status === 'FAILED'
+        ? ('error' as const)
+        : row.status === 'SUCCESS'
+          ? ('info' as const)
+          : ('warning' as const),
+    message: `${row.verbose_name} ${words[row.status as keyof typeof words]}`,
+    detailMessage: row.status === 'FAILED' ? (error?.detail ?? '') : '',
+    user: row.username,
+    taskId: row.id,
+    entities,
+  };
+}

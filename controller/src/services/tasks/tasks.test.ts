@@ -1,0 +1,131 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import type { Principal } from '../../auth/principal.ts';
+import { openDatabase } from '../../store/database.ts';
+import type { Database } from '../../store/schema.ts';
+import { ChangeFeed } from '../journal/changes.ts';
+import { EventService } from '../journal/events.ts';
+import { TaskService } from './tasks.ts';
+
+let directory: string;
+let db: Database;
+let tasks: TaskService;
+
+async function open(): Promise<void> {
+  db = await openDatabase(join(directory, 'controller.db'));
+  const changes = new ChangeFeed();
+  tasks = new TaskService(db, changes, new EventService(db, changes));
+}
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'virtkeep-tasks-'));
+  await open();
+});
+
+afterEach(async () => {
+  await db.destroy();
+  rmSync(directory, { recursive: true });
+});
+
+const user = { id: newId(), username: 'someone' };
+const create = (values: object = {}) =>
+  tasks.create({ name: 'act', verboseName: 'Act', user, entities: [], nodeId: newId(), ...values });
+
+describe('waiting', () => {
+  test('ends with the task', async () => {
+    const { row } = await create();
+    const waiting = tasks.waitFor(row.id, 60_000);
+    await tasks.finish(row.id, { status: 'SUCCESS', result: 7 });
+    expect(await waiting).toMatchObject({ row: { status: 'SUCCESS' }, result: 7 });
+    expect((await tasks.waitFor(row.id, 60_000)).row.status).toBe('SUCCESS');
+  });
+
+  test('ends with its time, its signal, or the loss of the node', async () => {
+    const { row } = await create();
+    expect((await tasks.waitFor(row.id, 5)).row.status).toBe('IN_PROGRESS');
+    expect((await tasks.waitFor(row.id, 60_000, AbortSignal.abort())).row.status).toBe('IN_PROGRESS');
+    const waiting = tasks.waitFor(row.id, 60_000);
+    await tasks.markLost(row.node_id!);
+    expect((await waiting).row.status).toBe('LOST');
+  });
+
+  test('for nothing is refused', async () => {
+    await expect(tasks.waitFor(newId(), 1000)).rejects.toMatchObject({ msgKey: 'task_not_found' });
+  });
+});
+
+const operator: Principal = {
+  id: 'o',
+  number: 1,
+  username: 'o',
+  role: 'operator',
+  jti: 'j',
+  kind: 'session',
+  family: 'j',
+  expiresOn: new Date(),
+  familyEndsOn: new Date(),
+};
+
+test('a task survives the process', async () => {
+  const { row } = await create({ entities: [{ id: newId(), class: 'file' }] });
+  await db.destroy();
+  await open();
+  const [found] = await tasks.unfinished(row.node_id!);
+  expect(found?.row).toEqual(row);
+  expect(found?.entities).toHaveLength(1);
+});
+
+test('a lost task that is heard of goes on', async () => {
+  const { row } = await create();
+  await tasks.markLost(row.node_id!);
+  await tasks.update(row.id, { progress: 10 });
+  expect((await tasks.get(row.id)).row).toMatchObject({ status: 'IN_PROGRESS', progress: 10 });
+});
+
+test('a parent is cancelled with its parts', async () => {
+  const parent = await create({ multitask: true });
+  const parts = [await create({ parent: parent.row.id }), await create({ parent: parent.row.id })];
+  const asked: string[] = [];
+  tasks.setCanceller(async task => {
+    asked.push(task.row.id);
+  });
+  await tasks.cancel(parent.row.id, operator);
+  expect(asked.sort()).toEqual([parent.row.id, ...parts.map(part => part.row.id)].sort());
+});
+
+test('what cannot be stopped is not asked to', async () => {
+  const { row } = await create({ cancellable: false });
+  await expect(tasks.cancel(row.id, operator)).rejects.toMatchObject({ msgKey: 'not_cancellable' });
+});
+
+test('old outcomes are forgotten, running tasks never', async () => {
+  const done = await create();
+  const running = await create();
+  const error = new VirtkeepError('timed_out', { operation: 'x', seconds: 1 });
+  await tasks.finish(done.row.id, { status: 'FAILED', error });
+  expect(await tasks.prune(new Date(Date.now() + 1000))).toBe(1);
+  expect(await tasks.find(done.row.id)).toBeUndefined();
+  expect(await tasks.find(running.row.id)).toBeDefined();
+});
+
+test.each([true, false])(
+  'an outcome is final whenever the last progress comes (told first: %s)',
+  async first => {
+    for (let moment = 0; moment < 40; moment += 1) {
+      const { row } = await create();
+      const calls = [
+        () => tasks.update(row.id, { progress: 10 }),
+        () => tasks.finish(row.id, { status: 'SUCCESS', result: 7 }),
+      ];
+      const [before, after] = first ? calls : calls.reverse();
+      const begun = before!();
+      for (let turn = 0; turn < moment; turn += 1) await Promise.resolve();
+      await Promise.all([begun, after!()]);
+      expect((await tasks.get(row.id)).row.status).toBe('SUCCESS');
+    }
+  },
+);

@@ -1,0 +1,327 @@
+/**
+ * Tasks: every long action, as its user sees it. A task's id is the operation id on its node, so a start call can be
+ * repeated and an event of the node finds its task. A row is on disk (synchronous commit) before the start call leaves.
+ *
+ * States: IN_PROGRESS → SUCCESS | FAILED | CANCELED | PARTIAL, which stand for ever; IN_PROGRESS ⇄ LOST while the node
+ * is gone. Everything that arrives for a task whose outcome stands is ignored, so late or repeated events do no harm.
+ */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import { type Principal, requirePermission } from '../../auth/principal.ts';
+import type { Database, TaskRow } from '../../store/schema.ts';
+import type { ChangeFeed } from '../journal/changes.ts';
+import type { EventService } from '../journal/events.ts';
+import type { TaskFilter } from './list.ts';
+import { finishedRow, type TaskOutcome, taskEvent } from './outcome.ts';
+import {
+  isFinal,
+  mayStop,
+  NO_DETAIL,
+  type TaskDetail,
+  type TaskEntity,
+  type TaskRecord,
+  taskRecord,
+} from './record.ts';
+import { parseResult, type TaskState, TaskStore } from './store.ts';
+
+export type { TaskOutcome, TaskState };
+
+export interface NewTask {
+  /** The operation id; chosen here when absent. */
+  id?: string;
+  /** Kind of action, e.g. "domain_backup". */
+  name: string;
+  /** For people, e.g. "Back up web-1". */
+  verboseName: string;
+  user: { id: string; username: string; parent?: string };
+  /** The thing made or changed comes first. */
+  entities: TaskEntity[];
+  nodeId?: string | null;
+  parent?: string | null;
+  cancellable?: boolean;
+  multitask?: boolean;
+}
+
+export interface TaskPatch {
+  /** 0–100; never goes back. */
+  progress?: number;
+  detail?: Partial<TaskDetail>;
+  verboseName?: string;
+  cancellable?: boolean;
+  /** Replaces the entities. */
+  entities?: TaskEntity[];
+  nodeId?: string;
+}
+
+/** Asks the node to stop the work; the outcome comes as an event of the node. */
+export type Canceller = (task: TaskState) => Promise<void>;
+/** Lets go of what a task holds that is given up; idempotent. */
+export type Releaser = (taskId: string) => Promise<void>;
+/** Hears that a part of this task has an outcome. */
+export type PartListener = (parent: string) => Promise<void>;
+/** Asks the nodes of these tasks what became of them and calls `update` or `finish`. */
+export type Checker = (tasks: TaskState[]) => Promise<void>;
+
+const MAX_CHECKED = 1000;
+
+export class TaskService {
+  readonly #store: TaskStore;
+  readonly #changes: ChangeFeed;
+  readonly #events: EventService;
+  /** A task is read and written by one at a time: late progress must not take an outcome back. */
+  readonly #turns = new KeyedQueue();
+  readonly #waiters = new Map<string, Set<() => void>>();
+  #canceller: Canceller = async task => {
+    throw new VirtkeepError('not_cancellable', { id: task.row.id, status: task.row.status });
+  };
+  #checker: Checker = async () => {};
+  #releaser: Releaser = async () => {};
+  #partListener: PartListener = async () => {};
+
+  constructor(db: Database, changes: ChangeFeed, events: EventService) {
+    this.#store = new TaskStore(db);
+    this.#changes = changes;
+    this.#events = events;
+  }
+
+  /** Set once at start by what talks to the nodes. */
+  setCanceller(canceller: Canceller): void {
+    this.#canceller = canceller;
+  }
+
+  /** Set once at start by what knows of the files that tasks have in work. */
+  setReleaser(releaser: Releaser): void {
+    this.#releaser = releaser;
+  }
+
+  /** Set once at start by what looks after tasks of many parts; hears of each part that has ended. */
+  setPartListener(listener: PartListener): void {
+    this.#partListener = listener;
+  }
+
+  setChecker(checker: Checker): void {
+    this.#checker = checker;
+  }
+
+  /** Writes the task, durably, before it returns. */
+  async create(task: NewTask): Promise<TaskState> {
+    const row: TaskRow = {
+      id: task.id ?? newId(),
+      name: task.name,
+      verbose_name: task.verboseName,
+      status: 'IN_PROGRESS',
+      progress: 0,
+      created: new Date().toISOString(),
+      finished_time: null,
+      error_json: null,
+      is_cancellable: task.cancellable === false ? 0 : 1,
+      is_multitask: task.multitask === true ? 1 : 0,
+      parent: task.parent ?? task.user.parent ?? null,
+      node_id: task.nodeId ?? null,
+      user_id: task.user.id,
+      username: task.user.username,
+      detail_json: JSON.stringify(NO_DETAIL),
+      result_json: null,
+      cancel_requested: 0,
+      locks_released: 0,
+    };
+    await this.#store.insert(row, task.entities);
+    const userNumber = await this.#store.userNumber(row);
+    const state = { row, userNumber, entities: task.entities, events: [], result: null };
+    this.#publish(state, 'created');
+    return state;
+  }
+
+  /** Progress and what became known later. A LOST task that is heard of is IN_PROGRESS again. */
+  update(id: string, patch: TaskPatch): Promise<void> {
+    return this.#turns.run(id, () => this.#update(id, patch));
+  }
+
+  async #update(id: string, patch: TaskPatch): Promise<void> {
+    const state = await this.find(id);
+    if (state === undefined || isFinal(state.row.status)) return;
+    const detail = { ...(JSON.parse(state.row.detail_json) as TaskDetail), ...patch.detail };
+    const row: TaskRow = {
+      ...state.row,
+      status: 'IN_PROGRESS',
+      progress: Math.max(state.row.progress, clampProgress(patch.progress ?? 0)),
+      detail_json: JSON.stringify(detail),
+      verbose_name: patch.verboseName ?? state.row.verbose_name,
+      is_cancellable: patch.cancellable === undefined ? state.row.is_cancellable : Number(patch.cancellable),
+      node_id: patch.nodeId ?? state.row.node_id,
+    };
+    await this.#store.write(row, patch.entities);
+    this.#publish({ ...state, row, entities: patch.entities ?? state.entities }, 'changed');
+  }
+
+  /** Gives a task its outcome; a second outcome is ignored. Also writes the event that tells of it. */
+  finish(id: string, outcome: TaskOutcome): Promise<void> {
+    return this.#turns.run(id, () => this.#finish(id, outcome));
+  }
+
+  async #finish(id: string, outcome: TaskOutcome): Promise<void> {
+    const state = await this.find(id);
+    if (state === undefined || isFinal(state.row.status)) return;
+    const row = finishedRow(state.row, outcome);
+    await this.#store.write(row);
+    await this.#events.record(taskEvent(row, state.entities));
+    this.#publish({ ...state, row, result: parseResult(row) }, 'changed');
+    this.#wake(id);
+    if (row.parent !== null) await this.#partListener(row.parent);
+  }
+
+  /** The node is gone: its running tasks' outcome is unknown until it returns. */
+  async markLost(nodeId: string): Promise<string[]> {
+    const ids = await this.#store.lose(nodeId);
+    for (const id of ids) {
+      const state = await this.find(id);
+      if (state !== undefined) this.#publish(state, 'changed');
+      this.#wake(id);
+    }
+    return ids;
+  }
+
+  find(id: string): Promise<TaskState | undefined> {
+    return this.#store.find(id);
+  }
+
+  /** @throws task_not_found. */
+  async get(id: string): Promise<TaskState> {
+    const state = await this.find(id);
+    if (state === undefined) throw new VirtkeepError('task_not_found', { id });
+    return state;
+  }
+
+  /** Those of a task of many parts. */
+  parts(parent: string): Promise<TaskState[]> {
+    return this.#store.parts(parent);
+  }
+
+  record(state: TaskState, viewer: Principal | null): TaskRecord {
+    return taskRecord(state, viewer);
+  }
+
+  list(filter: TaskFilter): Promise<{ count: number; tasks: TaskState[] }> {
+    return this.#store.list(filter);
+  }
+
+  /** All tasks without an outcome (of one node, when given), oldest first: what to re-attach after a start. */
+  unfinished(nodeId?: string): Promise<TaskState[]> {
+    return this.#store.unfinished(nodeId);
+  }
+
+  /** Number of tasks by status. */
+  counts(): Promise<Record<string, number>> {
+    return this.#store.counts();
+  }
+
+  /**
+   * Waits for an outcome; also ends when the task is LOST, the time is over or the signal fires.
+   * @returns the task as it is then; look at its status.
+   */
+  async waitFor(id: string, timeoutMs: number, signal?: AbortSignal): Promise<TaskState> {
+    const state = await this.#waitOnce(id, timeoutMs, signal);
+    return state ?? this.get(id);
+  }
+
+  /**
+   * Asks for the end of a task.
+   * @throws task_not_found; permission_denied for a task of others; not_cancellable when it has ended or cannot be stopped.
+   */
+  async cancel(id: string, viewer: Principal): Promise<TaskState> {
+    const state = await this.get(id);
+    if (!mayStop(state.row, viewer)) requirePermission(viewer, 'task.cancel_any');
+    return this.#cancel(state);
+  }
+
+  async #cancel(state: TaskState): Promise<TaskState> {
+    const { id } = state.row;
+    if (state.row.status !== 'IN_PROGRESS' || state.row.is_cancellable === 0) {
+      throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
+    }
+    await this.#store.set(id, { cancel_requested: 1 });
+    if (state.row.is_multitask === 1) await this.#cancelParts(id);
+    await this.#canceller(state);
+    return this.get(id);
+  }
+
+  /**
+   * Gives up a LOST task: it fails as `outcome_unknown` and what it had locked is free.
+   * @throws not_cancellable for any other state: a node that answers keeps its locks itself.
+   */
+  async releaseLocks(id: string): Promise<TaskState> {
+    const state = await this.get(id);
+    if (state.row.status !== 'LOST')
+      throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
+    await this.#releaser(id);
+    await this.#store.set(id, { locks_released: 1 });
+    await this.finish(id, {
+      status: 'FAILED',
+      error: new VirtkeepError('outcome_unknown', { node: state.row.node_id ?? '' }),
+    });
+    return this.get(id);
+  }
+
+  /** Asks the nodes about everything unfinished. @returns how many were asked about and how many changed. */
+  async check(): Promise<{ checked: number; changed: number }> {
+    const before = (await this.unfinished()).slice(0, MAX_CHECKED);
+    await this.#checker(before);
+    let changed = 0;
+    for (const { row } of before) {
+      const now = await this.find(row.id);
+      if (now?.row.status !== row.status) changed += 1;
+    }
+    return { checked: before.length, changed };
+  }
+
+  /** Deletes finished tasks older than this. @returns how many. */
+  prune(before: Date): Promise<number> {
+    return this.#store.prune(before);
+  }
+
+  async #cancelParts(parent: string): Promise<void> {
+    for (const id of await this.#store.cancellableParts(parent)) {
+      // A part may end between the query and the call; its parent is cancelled all the same.
+      await this.get(id)
+        .then(part => this.#cancel(part))
+        .catch(() => {});
+    }
+  }
+
+  async #waitOnce(id: string, timeoutMs: number, signal?: AbortSignal): Promise<TaskState | undefined> {
+    const woken = Promise.withResolvers<void>();
+    const timer = setTimeout(woken.resolve, timeoutMs);
+    const waiters = this.#waiters.get(id) ?? new Set();
+    this.#waiters.set(id, waiters.add(woken.resolve));
+    signal?.addEventListener('abort', () => woken.resolve(), { once: true });
+    try {
+      // Read after registering, so that an end in between is not missed.
+      const state = await this.get(id);
+      if (state.row.status !== 'IN_PROGRESS' || signal?.aborted) return state;
+      await woken.promise;
+      return undefined;
+    } finally {
+      clearTimeout(timer);
+      waiters.delete(woken.resolve);
+      if (waiters.size === 0) this.#waiters.delete(id);
+    }
+  }
+
+  #wake(id: string): void {
+    for (const wake of this.#waiters.get(id) ?? []) wake();
+  }
+
+  #publish(state: TaskState, action: 'created' | 'changed'): void {
+    this.#changes.publish({
+      kind: 'task',
+      entityId: state.row.id,
+      action,
+      render: viewer => this.record(state, viewer),
+    });
+  }
+}
+
+function clampProgress(value: number): number {
+  return Math.min(100, Math.max(0, Math.trunc(value)));
+}

@@ -1,0 +1,251 @@
+/** A controller's REST server on an empty database in memory, with one user of each role; no socket, no node. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import { createLogger, type Logger } from '@virtkeep/shared/log';
+import { ROLES, type Role } from '@virtkeep/shared/permissions';
+import { TokenSigner } from '../../../controller/src/auth/jwt.ts';
+import { type ControllerConfig, configSchema } from '../../../controller/src/config.ts';
+import type { App } from '../../../controller/src/http/app.ts';
+import { ROUTES } from '../../../controller/src/http/routes/index.ts';
+import { buildServer } from '../../../controller/src/http/server.ts';
+import { type CertificateAuthority, ensureCa } from '../../../controller/src/pki/index.ts';
+import { createCoreServices } from '../../../controller/src/services/core.ts';
+import { createNodeServices } from '../../../controller/src/services/node-services.ts';
+import type { Services } from '../../../controller/src/services/services.ts';
+import { openDatabase } from '../../../controller/src/store/database.ts';
+import type { Database } from '../../../controller/src/store/schema.ts';
+
+/** What these tests need of ajv, which is a dependency of a dependency. */
+interface Validator {
+  addSchema(schema: object, key: string): void;
+  compile(schema: object): { (data: unknown): boolean; errors?: unknown };
+}
+
+export const PASSWORD = 'correct horse battery';
+
+export interface Answer {
+  status: number;
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into JSON of any shape
+  body: any;
+  text: string;
+  headers: Record<string, unknown>;
+}
+
+export interface CallOptions {
+  /** Role whose integration token is sent, or a header's text as it stands; null sends none. Default administrator. */
+  as?: Role | { header: string } | null;
+  body?: unknown;
+  /** Sent as it stands instead of `body`. */
+  raw?: string | Buffer;
+  headers?: Record<string, string>;
+}
+
+export interface RestApp {
+  app: App;
+  services: Services;
+  signer: TokenSigner;
+  ca: CertificateAuthority;
+  tokens: Record<Role, string>;
+  userIds: Record<Role, string>;
+  /** By which clients know them. */
+  userNumbers: Record<Role, number>;
+  draining: AbortController;
+  /** Logs in as the user of this role; its header. */
+  session: (role: Role) => Promise<{ header: string }>;
+  /** Sends a request and holds its answer against the API document. */
+  call: (method: string, url: string, options?: CallOptions) => Promise<Answer>;
+  close: () => Promise<void>;
+}
+
+/** Nodes that vanish are tried again quickly, so that tests need not wait; loans are looked after when a test says so. */
+export const NODE_TIMES = {
+  firstRetryMs: 20,
+  maxRetryMs: 100,
+  connectTimeoutMs: 120_000,
+  lendingRoundMs: 3_600_000,
+};
+
+/** Where a test wants to look itself. */
+export interface RestAppOptions {
+  /** File of the database; in memory when absent. */
+  database?: string;
+  log?: Logger;
+}
+
+/** @param seed writes rows before the services read them. */
+export async function makeRestApp(
+  config: object = {},
+  seed: (db: Database) => Promise<void> = async () => {},
+  { database = ':memory:', log = createLogger('test', 'error') }: RestAppOptions = {},
+): Promise<RestApp> {
+  const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-rest-'));
+  const settings: ControllerConfig = configSchema.parse({
+    state_dir: stateDir,
+    limits: { requests_per_minute: 1_000_000 },
+    ...config,
+  });
+  const db = await openDatabase(database);
+  const signer = new TokenSigner(Buffer.alloc(64, 7));
+  const draining = new AbortController();
+  const core = createCoreServices({
+    config: settings,
+    log,
+    db,
+    signer,
+    draining: draining.signal,
+  });
+  const ca = await ensureCa(stateDir);
+  const services: Services = { ...core, ...createNodeServices(core, ca, NODE_TIMES) };
+  await seed(db);
+  await services.startNodes();
+  const { tokens, userIds, userNumbers } = await makeUsers(services);
+  const app = await buildServer({ services, routes: ROUTES });
+  const check = documentCheck(app.swagger() as unknown as ApiDocument);
+  return {
+    app,
+    services,
+    signer,
+    ca,
+    tokens,
+    userIds,
+    userNumbers,
+    draining,
+    session: async role => {
+      const { token } = await services.tokens.login(`the-${role}`, PASSWORD, '127.0.0.1');
+      return { header: `jwt ${token}` };
+    },
+    call: async (method, url, options = {}) => {
+      // as a socket would; a row of requests without a turn of the event loop is taken for overload
+      await setImmediate();
+      const answer = await send(app, tokens, { method, url }, options);
+      check(method, url, answer);
+      return answer;
+    },
+    close: async () => {
+      await app.close();
+      await services.stopNodes();
+      await db.destroy();
+      rmSync(stateDir, { recursive: true });
+    },
+  };
+}
+
+async function makeUsers(services: Services) {
+  const tokens = {} as Record<Role, string>;
+  const userIds = {} as Record<Role, string>;
+  const userNumbers = {} as Record<Role, number>;
+  for (const role of ROLES) {
+    const user = await services.users.create({ username: `the-${role}`, password: PASSWORD, role });
+    userIds[role] = (await services.users.row(user.id)).id;
+    userNumbers[role] = user.id;
+    tokens[role] = (await services.tokens.create(user.id, 'test', 1)).token;
+  }
+  return { tokens, userIds, userNumbers };
+}
+
+async function send(
+  app: App,
+  tokens: Record<Role, string>,
+  { method, url }: { method: string; url: string },
+  { as = 'administrator', body, raw, headers = {} }: CallOptions,
+): Promise<Answer> {
+  const authorization = as === null ? undefined : typeof as === 'string' ? `jwt ${tokens[as]}` : as.header;
+  const payload = raw ?? (body === undefined ? undefined : JSON.stringify(body));
+  const response = await app.inject({
+    method: method as 'GET',
+    url,
+    headers: {
+      ...(authorization === undefined ? {} : { authorization }),
+      ...(payload === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(payload === undefined ? {} : { payload }),
+  });
+  const json = String(response.headers['content-type']).startsWith('application/json');
+  return {
+    status: response.statusCode,
+    body: json ? JSON.parse(response.body) : undefined,
+    text: response.body,
+    headers: response.headers,
+  };
+}
+
+export interface ApiOperation {
+  parameters?: { name: string; in: string; schema: JsonSchema; required?: boolean }[];
+  requestBody?: { required?: boolean; content: Record<string, { schema?: JsonSchema }> };
+  responses: Record<string, { content?: Record<string, { schema: object }> }>;
+  security?: object[];
+}
+
+export interface JsonSchema {
+  type?: string;
+  properties?: Record<string, JsonSchema>;
+  required?: string[];
+  enum?: string[];
+  pattern?: string;
+}
+
+export interface ApiDocument {
+  paths: Record<string, Record<string, ApiOperation>>;
+  components: { schemas: Record<string, object> };
+}
+
+const ajvRequire = createRequire(createRequire(import.meta.url).resolve('@fastify/ajv-compiler'));
+
+/** Holds answers against the document: known status, right schema, the error envelope for every failure. */
+export function documentCheck(document: ApiDocument) {
+  const { default: Ajv } = ajvRequire('ajv/dist/2020.js') as {
+    default: new (options: object) => Validator;
+  };
+  const ajv = new Ajv({ strict: false, validateFormats: false, allErrors: true });
+  ajv.addSchema({ ...document, $id: 'api' }, 'api');
+  const compiled = new Map<string, ReturnType<Validator['compile']>>();
+  const validate = (pointer: string, value: unknown, place: string) => {
+    const check = compiled.get(pointer) ?? ajv.compile({ $ref: `api#${pointer}` });
+    compiled.set(pointer, check);
+    if (!check(value)) throw new Error(`${place} does not fit the document: ${JSON.stringify(check.errors)}`);
+  };
+  const checkSuccess = (method: string, path: string, answer: Answer, place: string): void => {
+    const key = String(answer.status);
+    const response = document.paths[path]?.[method.toLowerCase()]?.responses[key];
+    if (response === undefined) throw new Error(`${place} is not in the document`);
+    if (response.content?.['application/json'] === undefined || answer.body === undefined) return;
+    const parts = [
+      'paths',
+      path,
+      method.toLowerCase(),
+      'responses',
+      key,
+      'content',
+      'application/json',
+      'schema',
+    ];
+    validate(`/${parts.map(escapePointer).join('/')}`, answer.body, place);
+  };
+  return (method: string, url: string, answer: Answer): void => {
+    const place = `${method} ${url} → ${answer.status}`;
+    const path = templateOf(document, url);
+    if (answer.status >= 400) validate('/components/schemas/Error', answer.body, place);
+    else if (path !== undefined) checkSuccess(method, path, answer, place);
+  };
+}
+
+function escapePointer(part: string): string {
+  return encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'));
+}
+
+/** The document's path for a URL; fixed segments win over parameters. */
+function templateOf(document: ApiDocument, url: string): string | undefined {
+  const path = url.split('?')[0]!.replace(/\/?$/, '');
+  const matching = Object.keys(document.paths).filter(template => {
+    const text = template
+      .replace(/\/$/, '')
+      .replace(/[.*+?^$()|[\]\\]/g, '\\$&')
+      .replace(/\{[^}]+\}/g, '[^/]+');
+    return new RegExp(`^${text}$`).test(path);
+  });
+  return matching.sort((a, b) => a.split('{').length - b.split('{').length)[0];
+}

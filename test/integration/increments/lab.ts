@@ -1,0 +1,105 @@
+/** What the tests of increments share: a guest that tells the hash of its files, and the states of an archive rebuilt by hand. */
+import { join } from 'node:path';
+import { expect } from '@jest/globals';
+import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Manifest } from '../../../agent/src/archive/index.ts';
+import type { Guest } from '../../lab/guest.ts';
+import { run } from '../../lab/run.ts';
+import { fileInside, joinLayers, untar } from '../archives/archive-tools.ts';
+import type { WorkflowLab } from '../backup/lab.ts';
+
+export type Made = Awaited<ReturnType<WorkflowLab['backup']>>;
+
+/** A new backup that can be extended. */
+export function firstBackup(lab: WorkflowLab, guest: Guest, request: Partial<StartBackupRequest> = {}) {
+  return lab.backup(guest, { canBeIncremental: true, ...request });
+}
+
+/** Extends an archive. */
+export function increment(
+  lab: WorkflowLab,
+  guest: Guest,
+  base: Pick<Made, 'file'>,
+  request: Partial<StartBackupRequest> = {},
+): Promise<Made> {
+  const { filename, id } = base.file;
+  const extend = { poolId: lab.world.node.pool(1).uuid, filename };
+  return lab.backup(guest, { extend, extendFileId: id, ...request });
+}
+
+/** Writes a file inside the guest, durably. */
+export async function write(guest: Guest, path: string, text: string): Promise<void> {
+  await guest.sh(`echo '${text}' > ${path} && sync`);
+}
+
+/** Unpacks an archive by GNU tar. @returns the directory and the manifest of each state, by its number */
+export async function unpack(
+  lab: WorkflowLab,
+  path: string,
+): Promise<{ directory: string; manifests: Map<number, Manifest> }> {
+  const directory = await untar(path, join(lab.world.dir, 'unpacked'));
+  const { stdout } = await run(['sh', '-c', 'cd "$1" && ls *_manifest.json', 'sh', directory]);
+  const manifests = new Map<number, Manifest>();
+  for (const name of stdout.trim().split('\n')) {
+    const text = await run(['cat', join(directory, name)]);
+    manifests.set(Number(name.slice(0, 4)), JSON.parse(text.stdout) as Manifest);
+  }
+  return { directory, manifests };
+}
+
+/** Puts the layers of a disk of a state together; each is checked. @returns the top */
+export async function diskOf(directory: string, manifest: Manifest, target = 'vda'): Promise<string> {
+  const disk = manifest.disks.find(candidate => candidate.target === target)!;
+  const raw = disk.layers.map(({ member }) => member);
+  return joinLayers(directory, raw);
+}
+
+/** The first line of a file on a disk of a state; its file system is checked. */
+export async function contentOf(
+  directory: string,
+  manifest: Manifest,
+  path: string,
+  target = 'vda',
+): Promise<string> {
+  const image = await diskOf(directory, manifest, target);
+  return (await fileInside(image, path)).trim();
+}
+
+/** Per disk the hash of what a guest sees on it, or saw when its last state was made. The guest is off, or just backed up. */
+export async function diskHashes(lab: WorkflowLab, guest: Guest): Promise<Record<string, string>> {
+  const running = (await guest.state()) !== 'shut off';
+  const hashes: Record<string, string> = {};
+  for (const [target, path] of Object.entries(await guest.disks())) {
+    if (!path?.startsWith('/') || path.endsWith('.iso')) continue;
+    const info = ['qemu-img', 'info', '-U', '--output=json', path] as const;
+    type Info = { 'full-backing-filename'?: string };
+    const { 'full-backing-filename': below } = JSON.parse((await run(info)).stdout) as Info;
+    hashes[target] = await imageHash(lab, running ? below! : path);
+  }
+  return hashes;
+}
+
+/** Hash of what an image shows, whatever its format and layers. */
+export async function imageHash(lab: WorkflowLab, image: string): Promise<string> {
+  const raw = join(lab.world.dir, 'hashed.raw');
+  await run(['qemu-img', 'convert', '-U', '-O', 'raw', image, raw]);
+  return (await run(['sha256sum', raw])).stdout.slice(0, 64);
+}
+
+/** Compares all disks of all states with what they were. */
+export async function compareStates(
+  lab: WorkflowLab,
+  path: string,
+  wanted: Record<string, string>[],
+): Promise<void> {
+  const { directory, manifests } = await unpack(lab, path);
+  const found: Record<string, string>[] = [];
+  for (let number = 1; number <= manifests.size; number += 1) {
+    const manifest = manifests.get(number)!;
+    const hashes: Record<string, string> = {};
+    for (const { target } of manifest.disks)
+      hashes[target] = await imageHash(lab, await diskOf(directory, manifest, target));
+    found.push(hashes);
+  }
+  expect(found).toEqual(wanted);
+}

@@ -1,0 +1,128 @@
+/** The lab of lending: inventory, runner and the services that matter for it, and the keeper when a test wants it. */
+
+import type { DiskServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { newId } from '@virtkeep/shared/ids';
+import { diskService } from '../../../agent/src/grpc/disk-service.ts';
+import { snapshotService } from '../../../agent/src/grpc/snapshot-service.ts';
+import { KEEP_LOANS, LendingKeeper } from '../../../agent/src/reconcilers/loans.ts';
+import { LENDING_STATE } from '../../../agent/src/snapshots/index.ts';
+import type { Guest } from '../../lab/guest.ts';
+import { run, waitFor } from '../../lab/run.ts';
+import { CALL, InventoryLab } from '../inventory/lab.ts';
+
+export interface Attached {
+  vdisk: string;
+  owner_id: string;
+  attached: { id: string; target_dev: string; path: string };
+  snapshot: { id: string; name: string } | null;
+  warnings: string[];
+}
+
+export class LendLab {
+  readonly base: InventoryLab;
+  readonly disks: DiskServiceImplementation;
+  readonly snapshots: SnapshotServiceImplementation;
+  #keeper: LendingKeeper | undefined;
+
+  private constructor(base: InventoryLab) {
+    this.base = base;
+    const { inventory, runner, workflows } = base;
+    this.disks = diskService({ inventory, runner, workflows });
+    this.snapshots = snapshotService(runner, workflows);
+  }
+
+  static async start(): Promise<LendLab> {
+    return new LendLab(await InventoryLab.start());
+  }
+
+  async stop(): Promise<void> {
+    await this.#keeper?.stop();
+    await this.base.stop();
+  }
+
+  /** What a running agent has beside: it looks at loans by events. */
+  keep(): void {
+    const { link, runner, workflows } = this.base;
+    const { log } = workflows;
+    this.#keeper = new LendingKeeper({ link, runner, workflows, log, settleMs: 50, retryMs: 2_000 });
+    this.#keeper.start();
+  }
+
+  async unkeep(): Promise<void> {
+    await this.#keeper?.stop();
+    this.#keeper = undefined;
+  }
+
+  /** Known to the inventory. */
+  async known(guest: Guest): Promise<Domain> {
+    const id = await guest.uuid();
+    await this.base.inventory.refreshDomain(id);
+    return this.base.inventory.domain(id);
+  }
+
+  /** Ids of the guest's own disks. */
+  async diskIds(guest: Guest): Promise<string[]> {
+    return (await this.known(guest)).disks.map(disk => disk.id);
+  }
+
+  async attach(borrower: Guest, diskId: string, thinCloneId = ''): Promise<Attached> {
+    const request = { operationId: newId(), domainId: await borrower.uuid(), diskId, thinCloneId };
+    const result = await this.#patiently(async () =>
+      this.disks.attach({ ...request, source: undefined, allowNetworkLayers: false }, CALL),
+    );
+    return result as unknown as Attached;
+  }
+
+  async detach(borrower: Guest, diskId: string, thinCloneId = ''): Promise<Record<string, unknown>> {
+    const request = { operationId: newId(), domainId: await borrower.uuid(), diskId, thinCloneId };
+    return this.#patiently(async () => this.disks.detach(request, CALL));
+  }
+
+  /** Tries again when it was refused because the keeper was at work just then, as people do. */
+  #patiently(start: () => Promise<unknown>): Promise<Record<string, unknown>> {
+    return waitFor(
+      'the end of the keeper',
+      () =>
+        this.base.ended(start()).catch(error => {
+          if (error.params?.kind === KEEP_LOANS) return undefined;
+          throw error;
+        }),
+      60_000,
+    );
+  }
+
+  /** The invariant of one owner: the state is there exactly when something is lent, and every chain is sound. */
+  async isSound(owner: Guest): Promise<{ lends: number; hasState: boolean }> {
+    const { loans } = await this.known(owner);
+    const hasState = (await owner.snapshots()).includes(LENDING_STATE);
+    for (const path of Object.values(await owner.disks()))
+      if (path.startsWith('/')) await run(['qemu-img', 'check', '-q', '-U', '-f', 'qcow2', path]);
+    return { lends: loans.length, hasState };
+  }
+
+  async nothingLent(owner: Guest): Promise<void> {
+    await waitFor(
+      `the end of all loans of ${owner.name}`,
+      async () => {
+        const { lends, hasState } = await this.isSound(owner).catch(() => ({ lends: 1, hasState: true }));
+        return lends === 0 && !hasState && (await this.known(owner)).lockedBy === '';
+      },
+      180_000,
+      200,
+    );
+  }
+}
+
+/** The device of a lent disk inside its guest, by its serial. */
+export function deviceOf(diskId: string): string {
+  const serial = diskId.replaceAll('-', '').slice(0, 20);
+  return `$(grep -l ${serial} /sys/block/*/serial | cut -d/ -f4)`;
+}
+
+/** Mounts a lent disk read-only in the guest and runs a line with it as \$M; unmounts it afterwards. */
+export function onLent(diskId: string, line: string): string {
+  const wait = `for i in $(seq 1 1000); do grep -q ${diskId.replaceAll('-', '').slice(0, 20)} /sys/block/*/serial && break; sleep 0.1; done`;
+  return `${wait}; M=/tmp/lent; mkdir -p $M; mount -t ext4 -o ro,noload /dev/${deviceOf(diskId)} $M && { ${line}; R=$?; umount $M; exit $R; }`;
+}

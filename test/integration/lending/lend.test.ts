@@ -1,0 +1,427 @@
+// Lending of disks on a real libvirt with real guests: the table of the specification's 3.1 and the rules of 4.1 to 4.3.
+import { readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { newId } from '@virtkeep/shared/ids';
+import { LENDING_STATE } from '../../../agent/src/snapshots/index.ts';
+import { makeTwoFaced } from '../../lab/disks.ts';
+import type { Guest } from '../../lab/guest.ts';
+import { openFilesOf } from '../../lab/processes.ts';
+import { run, waitFor } from '../../lab/run.ts';
+import { CALL } from '../inventory/lab.ts';
+import { deviceOf, LendLab, onLent } from './lab.ts';
+
+const failure = (msgKey: string) => expect.objectContaining({ msgKey });
+let lab: LendLab;
+let owner: Guest;
+let reader: Guest;
+let other: Guest;
+let disks: string[];
+
+beforeAll(async () => {
+  lab = await LendLab.start();
+  owner = await lab.base.world.defineTiny({ name: 'owner', dataDisks: [{ sizeMiB: 64 }, { sizeMiB: 32 }] });
+  reader = await lab.base.world.defineTiny({ name: 'reader', dataDisks: [] });
+  other = await lab.base.world.defineTiny({ name: 'other', dataDisks: [] });
+  for (const guest of [owner, reader]) await guest.start();
+  for (const guest of [owner, reader]) await guest.waitForAgent();
+  disks = await lab.diskIds(owner);
+  lab.keep();
+});
+afterAll(() => lab?.stop());
+
+const poolFiles = () => readdirSync(lab.base.world.node.pool(0).path).sort();
+const write = (disk: 'vda' | 'vdb', text: string) => owner.sh(`echo ${text} > /mnt/${disk}/mark; sync`);
+const read = (guest: Guest, diskId: string) =>
+  guest.sh(onLent(diskId, 'cat $M/mark')).then(text => text.trim());
+
+test('the first attach makes the state; the borrower reads its instant while the owner writes on; the last detach removes it', async () => {
+  const before = poolFiles();
+  await write('vda', 'one');
+  const result = await lab.attach(reader, disks[0]!);
+  expect(result).toMatchObject({
+    vdisk: disks[0],
+    owner_id: await owner.uuid(),
+    attached: { target_dev: 'vda' },
+    snapshot: { name: LENDING_STATE },
+    warnings: [],
+  });
+  expect(result.attached.id).not.toBe(disks[0]);
+  expect(await owner.snapshots()).toEqual([LENDING_STATE]);
+  await write('vda', 'two');
+  expect(await read(reader, disks[0]!)).toBe('one');
+  expect(await owner.sh('cat /mnt/vda/mark')).toBe('two\n');
+
+  // read-only, virtio, cache none, whatever was asked; and in the definition of the next start too
+  for (const inactive of [false, true]) {
+    const xml = await reader.xml(inactive);
+    expect(xml).toContain("cache='none'");
+    expect(xml).toContain('<readonly/>');
+    expect(xml).toContain(`<alias name='ua-virtkeep-${disks[0]!.replaceAll('-', '')}'/>`);
+  }
+  await expect(
+    reader.sh(`dd if=/dev/zero of=/dev/${deviceOf(disks[0]!)} count=1 conv=fsync`),
+  ).rejects.toThrow();
+  expect(await read(reader, disks[0]!)).toBe('one');
+
+  const { attachments, disks: own } = await lab.known(reader);
+  expect(own).toEqual([]);
+  expect(attachments).toMatchObject([
+    { diskId: disks[0], ownerId: await owner.uuid(), attachedId: result.attached.id, detaching: false },
+  ]);
+  expect((await lab.known(owner)).loans).toEqual([
+    { diskId: disks[0], borrowerId: await reader.uuid(), borrowerNodeId: '' },
+  ]);
+
+  expect(await lab.detach(reader, disks[0]!)).toEqual({
+    vdisk: disks[0],
+    owner_id: await owner.uuid(),
+    domain_id: await reader.uuid(),
+    owner_is_here: true,
+  });
+  expect(await owner.snapshots()).toEqual([]);
+  expect(poolFiles()).toEqual(before);
+  expect(await owner.sh('cat /mnt/vda/mark')).toBe('two\n');
+  expect((await lab.known(reader)).attachments).toEqual([]);
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+  expect(await reader.xml(true)).not.toContain('virtkeep');
+});
+
+test('further disks share the instant of the first; one disk goes to several VMs, off ones too', async () => {
+  await write('vda', 'a1');
+  await write('vdb', 'b1');
+  await lab.attach(reader, disks[0]!);
+  await write('vda', 'a2');
+  await write('vdb', 'b2');
+  await lab.attach(reader, disks[1]!);
+  await lab.attach(other, disks[1]!);
+  expect(await owner.snapshots()).toEqual([LENDING_STATE]);
+  expect([await read(reader, disks[0]!), await read(reader, disks[1]!)]).toEqual(['a1', 'b1']);
+  await (await other.start()).waitForAgent();
+  expect(await read(other, disks[1]!)).toBe('b1');
+  await expect(lab.attach(reader, disks[1]!)).rejects.toEqual(failure('vdisk_attached_already'));
+
+  await lab.detach(reader, disks[0]!);
+  await lab.detach(reader, disks[1]!);
+  expect(await owner.snapshots()).toEqual([LENDING_STATE]);
+  await lab.base.power(await other.uuid(), PowerAction.SHUTDOWN, { force: true });
+  expect(await owner.snapshots()).toEqual([LENDING_STATE]);
+  await lab.detach(other, disks[1]!);
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+  expect(await owner.sh('cat /mnt/vda/mark /mnt/vdb/mark')).toBe('a2\nb2\n');
+});
+
+test('requests that mean nothing are refused, and leave nothing', async () => {
+  const before = poolFiles();
+  await expect(lab.attach(reader, newId())).rejects.toEqual(failure('vdisk_not_found'));
+  await expect(lab.attach(owner, disks[0]!)).rejects.toEqual(failure('invalid_field'));
+  await expect(lab.attach(reader, disks[0]!, await owner.uuid())).rejects.toEqual(failure('not_thin_clone'));
+  await expect(lab.detach(reader, disks[0]!)).rejects.toEqual(failure('vdisk_not_attached'));
+  const { attached } = await lab.attach(reader, disks[0]!);
+  await expect(lab.detach(reader, attached.id)).rejects.toEqual(failure('attached_object_given'));
+  await expect(lab.detach(reader, disks[1]!)).rejects.toEqual(failure('vdisk_not_attached'));
+  await lab.detach(reader, disks[0]!);
+  expect(poolFiles()).toEqual(before);
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+});
+
+test('while something is lent, the owner gets no state, loses none, is not reverted, marked or removed', async () => {
+  await lab.attach(reader, disks[0]!);
+  const domainId = await owner.uuid();
+  const [state] = (await lab.known(owner)).savedStates;
+  const refused = failure('vdisk_attached_elsewhere');
+  const make = lab.snapshots.create(
+    {
+      operationId: newId(),
+      domainId,
+      name: 's',
+      description: '',
+      memory: false,
+      requireConsistency: false,
+      allowNetworkLayers: false,
+    },
+    CALL,
+  );
+  await expect(lab.base.ended(Promise.resolve(make))).rejects.toEqual(refused);
+  const drop = { operationId: newId(), domainId, snapshotId: state!.id, bandwidth: 0n };
+  await expect(lab.base.ended(Promise.resolve(lab.snapshots.remove(drop, CALL)))).rejects.toEqual(refused);
+  const revert = { operationId: newId(), domainId, snapshotId: state!.id };
+  await expect(lab.base.ended(Promise.resolve(lab.snapshots.revert(revert, CALL)))).rejects.toEqual(refused);
+  for (const full of [false, true])
+    await expect(lab.base.remove(domainId, { full, force: true })).rejects.toMatchObject({
+      msgKey: 'vdisk_attached_elsewhere',
+      message: expect.stringContaining('reader'),
+    });
+  await lab.base.power(domainId, PowerAction.SHUTDOWN, { force: true });
+  await expect(async () => lab.base.domains.update({ domainId, template: true }, CALL)).rejects.toEqual(
+    refused,
+  );
+  const reserved = { operationId: newId(), domainId, name: LENDING_STATE, description: '', memory: false };
+  await expect(async () =>
+    lab.snapshots.create({ ...reserved, requireConsistency: false, allowNetworkLayers: false }, CALL),
+  ).rejects.toEqual(failure('invalid_field'));
+  // the owner is off now: the state goes all the same
+  await lab.detach(reader, disks[0]!);
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+});
+
+test('an owner that is off lends too; one that has lent starts and stops as it likes', async () => {
+  expect(await owner.state()).toBe('shut off');
+  await lab.attach(reader, disks[0]!);
+  expect(await read(reader, disks[0]!)).toBe('a2');
+  await (await owner.start()).waitForAgent();
+  await write('vda', 'a3');
+  expect(await read(reader, disks[0]!)).toBe('a2');
+  await lab.detach(reader, disks[0]!);
+  expect(await owner.sh('cat /mnt/vda/mark')).toBe('a3\n');
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+});
+
+test('saved states that were there before stay what they were', async () => {
+  const domainId = await owner.uuid();
+  const make = (name: string) =>
+    lab.base.ended(
+      Promise.resolve(
+        lab.snapshots.create(
+          {
+            operationId: newId(),
+            domainId,
+            name,
+            description: '',
+            memory: false,
+            requireConsistency: false,
+            allowNetworkLayers: false,
+          },
+          CALL,
+        ),
+      ),
+    );
+  await make('mine');
+  await write('vda', 'a4');
+  await lab.attach(reader, disks[0]!);
+  await write('vda', 'a5');
+  expect(await read(reader, disks[0]!)).toBe('a4');
+  await lab.detach(reader, disks[0]!);
+  expect(await owner.snapshots()).toEqual(['mine']);
+  const { savedStates, statesDeleted } = await lab.known(owner);
+  expect(statesDeleted).toBeUndefined();
+  const snapshotId = savedStates[0]!.id;
+  await lab.base.ended(
+    Promise.resolve(
+      lab.snapshots.remove({ operationId: newId(), domainId, snapshotId, bandwidth: 0n }, CALL),
+    ),
+  );
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+});
+
+describe('a borrower that goes', () => {
+  const borrow = async (name: string): Promise<Guest> => {
+    const guest = await lab.base.world.defineTiny({ name, dataDisks: [] });
+    await lab.known(guest);
+    await lab.attach(guest, disks[0]!);
+    expect((await lab.isSound(owner)).hasState).toBe(true);
+    return guest;
+  };
+
+  test('removed by us', async () => {
+    const before = poolFiles();
+    const guest = await borrow('removed');
+    await lab.base.remove(await guest.uuid(), { full: true });
+    await lab.nothingLent(owner);
+    expect(poolFiles()).toEqual(before);
+  });
+
+  test('undefined behind our back', async () => {
+    const guest = await borrow('undefined');
+    await lab.base.world.node.virsh('undefine', guest.name);
+    await lab.nothingLent(owner);
+  });
+
+  test('whose disk was taken away behind our back', async () => {
+    const guest = await borrow('plucked');
+    await lab.base.world.node.virsh('detach-disk', guest.name, 'vda', '--config');
+    await lab.nothingLent(owner);
+    await waitFor(
+      'the note of the borrower',
+      async () => !(await guest.xml()).includes('urn:virtkeep'),
+      120_000,
+    );
+  });
+});
+
+describe('a guest that does not let go', () => {
+  test('a paused one keeps the disk, and it goes when it resumes', async () => {
+    await lab.attach(reader, disks[0]!);
+    await lab.base.world.node.virsh('suspend', reader.name);
+    await expect(lab.detach(reader, disks[0]!)).rejects.toMatchObject({
+      msgKey: 'device_did_not_detach',
+      message: expect.stringContaining(`Domain ${await reader.uuid()} device did not detach`),
+    });
+    expect((await lab.known(reader)).attachments).toMatchObject([{ diskId: disks[0], detaching: true }]);
+    expect((await lab.isSound(owner)).hasState).toBe(true);
+    await lab.base.world.node.virsh('resume', reader.name);
+    await lab.nothingLent(owner);
+    expect((await lab.known(reader)).attachments).toEqual([]);
+    await reader.waitForAgent();
+  });
+
+  test('one without an operating system lets go when it stops, and nothing comes back', async () => {
+    const idle = await lab.base.world.defineTiny({
+      name: 'idle',
+      dataDisks: [],
+      agent: false,
+      cmdline: 'break=halt',
+    });
+    await idle.start();
+    await lab.base.world.node.virsh('suspend', idle.name);
+    await lab.known(idle);
+    await lab.attach(idle, disks[0]!);
+    await expect(lab.detach(idle, disks[0]!)).rejects.toEqual(failure('device_did_not_detach'));
+    // again, on request: still the same answer, nothing lost
+    await expect(lab.detach(idle, disks[0]!)).rejects.toEqual(failure('device_did_not_detach'));
+    expect((await lab.isSound(owner)).lends).toBe(1);
+    await idle.destroy();
+    await lab.nothingLent(owner);
+    expect(await idle.xml(true)).not.toContain('virtkeep');
+  });
+
+  test('what was asked for is asked for again after a restart of the agent', async () => {
+    await lab.attach(reader, disks[0]!);
+    await lab.unkeep();
+    await lab.base.world.node.virsh('suspend', reader.name);
+    await expect(lab.detach(reader, disks[0]!)).rejects.toEqual(failure('device_did_not_detach'));
+    await lab.base.world.node.virsh('resume', reader.name);
+    lab.keep();
+    await lab.nothingLent(owner);
+    await reader.waitForAgent();
+  });
+});
+
+describe('what is lost is found again', () => {
+  test('the metadata of both domains', async () => {
+    await lab.attach(reader, disks[0]!);
+    await lab.unkeep();
+    for (const guest of [owner, reader])
+      await lab.base.world.node.virsh(
+        'metadata',
+        guest.name,
+        '--uri',
+        'urn:virtkeep:domain:1',
+        '--remove',
+        '--live',
+        '--config',
+      );
+    // the loan is forgotten first: as long as the owner is known with it, it tells whose disk the reader has
+    expect((await lab.known(owner)).loans).toEqual([]);
+    const [attachment] = (await lab.known(reader)).attachments;
+    expect(attachment).toMatchObject({ diskId: disks[0], ownerId: '' });
+    await lab.detach(reader, disks[0]!);
+    expect((await lab.known(reader)).attachments).toEqual([]);
+    lab.keep();
+    await lab.nothingLent(owner);
+  });
+
+  test("the owner's metadata alone", async () => {
+    await lab.attach(reader, disks[0]!);
+    await lab.base.world.node.virsh(
+      'metadata',
+      owner.name,
+      '--uri',
+      'urn:virtkeep:domain:1',
+      '--remove',
+      '--live',
+      '--config',
+    );
+    await lab.unkeep();
+    lab.keep();
+    await waitFor('the loan', async () => (await lab.known(owner)).loans.length === 1, 120_000);
+    await lab.detach(reader, disks[0]!);
+    expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+  });
+});
+
+test('24 disks of another VM fit into one that is off, which starts with them, and into a running one', async () => {
+  const { path } = lab.base.world.node.pool(0);
+  const specs = [];
+  for (let index = 0; index < 24; index += 1) {
+    const file = join(path, `${newId()}.qcow2`);
+    await run(['qemu-img', 'create', '-q', '-f', 'qcow2', file, '1M']);
+    specs.push({ path: file, format: 'qcow2' as const });
+  }
+  const rich = await lab.base.world.defineTiny({
+    name: 'rich',
+    disks: specs.map((spec, index) => ({
+      ...spec,
+      target: `sd${String.fromCharCode(97 + index)}`,
+      bus: 'scsi' as const,
+    })),
+  });
+  const poor = await lab.base.world.defineTiny({ name: 'poor', dataDisks: [{ sizeMiB: 8 }] });
+  await lab.known(poor);
+  const ids = await lab.diskIds(rich);
+  expect(new Set(ids).size).toBe(24);
+  for (const id of ids) await lab.attach(poor, id);
+  expect((await lab.known(poor)).attachments).toHaveLength(24);
+  await (await poor.start()).waitForAgent();
+  expect((await poor.sh('ls /sys/block | grep -c vd')).trim()).toBe('25');
+  // and into a running one that has ports for them
+  const devices = "<controller type='pci' model='pcie-root-port'/>".repeat(24);
+  const wide = await lab.base.world.defineTiny({ name: 'wide', dataDisks: [], devices });
+  await lab.known(wide);
+  await (await wide.start()).waitForAgent();
+  for (const id of ids) await lab.attach(wide, id);
+  expect((await lab.known(wide)).attachments).toHaveLength(24);
+  await waitFor(
+    'the disks',
+    async () => (await wide.sh('ls /sys/block | grep -c vd')).trim() === '24',
+    120_000,
+  );
+  expect((await lab.isSound(rich)).lends).toBe(48);
+  await wide.destroy();
+  await lab.base.world.node.virsh('undefine', wide.name);
+  await lab.base.power(await poor.uuid(), PowerAction.SHUTDOWN, { force: true });
+  await lab.base.world.node.virsh('undefine', poor.name);
+  await lab.nothingLent(rich);
+});
+
+test('a running guest without a free slot is told so, and one with slots gets disks until they are used up', async () => {
+  await lab.unkeep();
+  let attached = 0;
+  for (;;) {
+    const target = disks[0]!;
+    expect(target).toBeDefined();
+    const more = await lab.base.world.defineTiny({ name: `more${attached}`, dataDisks: [{ sizeMiB: 8 }] });
+    const [id] = await lab.diskIds(more);
+    const outcome = await lab.attach(reader, id!).then(
+      () => 'attached',
+      (error: { msgKey: string }) => error.msgKey,
+    );
+    if (outcome !== 'attached') {
+      expect(outcome).toBe('no_free_slot');
+      expect(await lab.isSound(more)).toEqual({ lends: 0, hasState: false });
+      break;
+    }
+    attached += 1;
+  }
+  expect(attached).toBeGreaterThan(0);
+  for (const { diskId } of (await lab.known(reader)).attachments) await lab.detach(reader, diskId);
+  expect((await lab.known(reader)).attachments).toEqual([]);
+});
+
+test('a raw disk stays raw when it is lent, although its guest wrote the header of an image on a file of the host', async () => {
+  const { world } = lab.base;
+  const secret = join(world.dir, 'secret');
+  writeFileSync(secret, 'of the node'.repeat(6000));
+  const raw = makeTwoFaced(join(world.node.pool(0).path, 'two-faced.img'), secret);
+  const liar = await world.defineTiny({ name: 'liar', disks: [{ path: raw, format: 'raw' }] });
+  const curious = await world.defineTiny({ name: 'curious', dataDisks: [] });
+  const [disk] = await lab.diskIds(liar);
+  await lab.attach(curious, disk!);
+  await world.node.virsh('start', 'curious', '--paused');
+  const open = openFilesOf(await curious.uuid());
+  expect(open).toContain(raw);
+  expect(open).not.toContain(secret);
+  await curious.destroy();
+  await lab.detach(curious, disk!);
+});

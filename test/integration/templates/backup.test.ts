@@ -1,0 +1,230 @@
+// Backups of thin clones and of their templates: what is in them, what they are told of their template, and the way back
+// after a template was changed.
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeEach, describe, expect, test } from '@jest/globals';
+import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { newId } from '@virtkeep/shared/ids';
+import type { CallContext } from 'nice-grpc-common';
+import { backupService } from '../../../agent/src/grpc/backup-service.ts';
+import { removeDomain } from '../../../agent/src/workflows/domain/remove-domain.ts';
+import type { Guest } from '../../lab/guest.ts';
+import { run } from '../../lab/run.ts';
+import { fileInside } from '../archives/archive-tools.ts';
+import { imageHash, increment, type Made } from '../increments/lab.ts';
+import { chainOf, checkImages, diskPath, scribble, scribbled, TemplateLab } from './lab.ts';
+
+let templates: TemplateLab;
+let template: Guest;
+let clone: Guest;
+
+beforeEach(async () => {
+  await templates?.stop();
+  templates = await TemplateLab.start();
+  template = await templates.lab.world.defineTiny({
+    name: 'golden',
+    dataDisks: [{ files: { hello: 'template' } }, { sizeMiB: 16 }],
+  });
+  await scribble(await diskPath(template, 'vdb'), 'golden');
+  await templates.mark(template, 4);
+  ({ guest: clone } = await templates.clone(template, { thin: true, name: 'clone' }));
+  await scribble(await diskPath(clone, 'vdb'), 'cl');
+});
+afterAll(() => templates?.stop());
+
+const poolId = () => templates.lab.world.node.pool(1).uuid;
+
+async function warnings(made: Made): Promise<string[]> {
+  const service = backupService(templates.lab.runner, templates.lab.dependencies);
+  const context = { signal: new AbortController().signal } as CallContext;
+  const request = { file: { poolId: poolId(), filename: made.file.filename }, state: '' };
+  const shown = (await service.show(request, context)) as ShowBackupResponse;
+  return shown.warnings.map(({ key }) => key);
+}
+
+async function remove(guest: Guest, options: { full?: boolean; force?: boolean } = {}): Promise<void> {
+  const { full = true, force = false } = options;
+  const domainId = await guest.uuid();
+  await templates.lab.run(
+    'remove_domain',
+    removeDomain(templates.lab.dependencies, { domainId, full, force }),
+    [domainId],
+  );
+}
+
+const restoreInPlace = (made: Made) => templates.lab.restore(made.file, { keepIdentity: true });
+const seen = async (guest: Guest) => scribbled(await diskPath(guest, 'vdb'), 6);
+
+/** Somebody writes to the template's file. */
+async function spoil(): Promise<void> {
+  await scribble(await diskPath(template, 'vdb'), 'SPOILT', 1024 * 1024);
+}
+
+test("a backup of a thin clone holds its own layers only, and its template's version and content", async () => {
+  const made = await templates.lab.backup(clone);
+  expect(made.manifest.template).toEqual({ domainId: await template.uuid(), name: 'golden', version: '4' });
+  expect(made.manifest.members.filter(({ kind }: { kind: string }) => kind === 'disk')).toEqual([]);
+  expect(made.manifest.disks.map(({ base }: { base: object }) => base)).toEqual([
+    expect.objectContaining({
+      path: await diskPath(template, 'vda'),
+      fingerprint: expect.stringMatching(/^sha256:/),
+    }),
+    expect.objectContaining({
+      path: await diskPath(template, 'vdb'),
+      fingerprint: expect.stringMatching(/^sha256:/),
+    }),
+  ]);
+  expect(await warnings(made)).toEqual([]);
+  const { result } = await templates.lab.restore(made.file, { name: 'again' });
+  const again = templates.guest(result.name);
+  expect(await seen(again)).toBe('cllden');
+  expect((await templates.metadata(again)).parent).toEqual({ id: await template.uuid(), version: 4 });
+  expect(await chainOf(await diskPath(again))).toEqual([await diskPath(again), await diskPath(template)]);
+  await (await again.start()).waitForAgent();
+  expect(await again.sh('cat /mnt/vda/hello')).toBe('template');
+  await again.destroy();
+});
+
+describe('the template is not what it was', () => {
+  test('absent: warned, and refused', async () => {
+    const made = await templates.lab.backup(clone);
+    await remove(clone);
+    await remove(template);
+    expect(await warnings(made)).toEqual(['template_missing']);
+    await expect(restoreInPlace(made)).rejects.toMatchObject({ msgKey: 'template_missing' });
+  });
+
+  test('changed by a clone: another version, and other content', async () => {
+    const made = await templates.lab.backup(clone);
+    await templates.change(clone);
+    expect(await warnings(made)).toEqual(
+      expect.arrayContaining(['template_incompatible', 'template_disk_mismatch']),
+    );
+    await expect(templates.lab.restore(made.file)).rejects.toMatchObject({ msgKey: 'template_mismatch' });
+    await checkImages(await diskPath(clone), await diskPath(clone, 'vdb'));
+  });
+
+  test('changed by hand, its date put back: other content', async () => {
+    const made = await templates.lab.backup(clone);
+    const path = await diskPath(template, 'vdb');
+    await run(['touch', '-r', path, `${path}.date`]);
+    await spoil();
+    await run(['touch', '-r', `${path}.date`, path]);
+    await run(['rm', `${path}.date`]);
+    expect(await warnings(made)).toEqual(['template_disk_mismatch']);
+    await expect(templates.lab.restore(made.file)).rejects.toMatchObject({ msgKey: 'template_mismatch' });
+    expect(
+      (await templates.lab.world.node.virsh('list', '--all', '--name')).trim().split('\n').sort(),
+    ).toEqual(['clone', 'golden']);
+  });
+
+  test('the way back: remove the template with its disks, restore it, restore the clones', async () => {
+    const { guest: second } = await templates.clone(template, { thin: true, name: 'second' });
+    await scribble(await diskPath(second, 'vdb'), '2');
+    const hashesNow = async () => {
+      const hashes = [];
+      for (const guest of [template, clone, second])
+        hashes.push(await imageHash(templates.lab, await diskPath(guest, 'vdb')));
+      return hashes;
+    };
+    const hashes = await hashesNow();
+    const made = [];
+    for (const guest of [template, clone, second]) made.push(await templates.lab.backup(guest));
+    const [golden, one, two] = made as [Made, Made, Made];
+    await spoil();
+    expect(await warnings(one)).toEqual(['template_disk_mismatch']);
+    await remove(clone);
+    await remove(second);
+    await remove(template);
+    await restoreInPlace(golden);
+    expect(await templates.metadata(template)).toMatchObject({ template: true, templateVersion: 4 });
+    expect(await warnings(one)).toEqual([]);
+    await restoreInPlace(one);
+    await restoreInPlace(two);
+    expect(await hashesNow()).toEqual(hashes);
+    expect((await templates.metadata(second)).parent).toEqual({ id: await template.uuid(), version: 4 });
+    await (await second.start()).waitForAgent();
+    expect(await second.sh('cat /mnt/vda/hello')).toBe('template');
+    await second.destroy();
+    // and it is a template in every respect
+    await templates.change(clone);
+    expect(await seen(second)).toBe('cllden');
+  });
+
+  test('restored under another identity and in another pool: found by version and content', async () => {
+    const golden = await templates.lab.backup(template);
+    const made = await templates.lab.backup(clone);
+    await remove(clone);
+    await remove(template);
+    const { result } = await templates.lab.restore(golden.file, { domainId: newId(), poolId: poolId() });
+    const renewed = templates.guest(result.name);
+    expect(await renewed.uuid()).not.toBe(made.manifest.template.domainId);
+    await restoreInPlace(made);
+    expect((await templates.metadata(clone)).parent).toEqual({ id: await renewed.uuid(), version: 4 });
+    expect((await chainOf(await diskPath(clone, 'vdb')))[1]).toBe(await diskPath(renewed, 'vdb'));
+    expect(await seen(clone)).toBe('cllden');
+  });
+
+  test('a raw one comes back as qcow2: told by its version, with a note', async () => {
+    const raw = await templates.lab.world.defineTiny({
+      name: 'rawgold',
+      dataDisks: [{ files: { hello: 'raw' }, format: 'raw' }],
+    });
+    await templates.mark(raw);
+    const { guest: thin } = await templates.clone(raw, { thin: true, name: 'rawclone' });
+    const golden = await templates.lab.backup(raw);
+    const made = await templates.lab.backup(thin);
+    await remove(thin);
+    await remove(raw);
+    await restoreInPlace(golden);
+    expect(await warnings(made)).toEqual(['template_disk_unchecked']);
+    await restoreInPlace(made);
+    await (await thin.start()).waitForAgent();
+    expect(await thin.sh('cat /mnt/vda/hello')).toBe('raw');
+    await thin.destroy();
+  });
+});
+
+describe('increments of a thin clone', () => {
+  test('extend its backup, every state comes back, flattened too, and the template stays as it is', async () => {
+    const bytes = readFileSync(await diskPath(template));
+    await (await clone.start()).waitForAgent();
+    const write = (text: string) => clone.sh(`echo ${text} > /mnt/vda/state; sync`);
+    await write('one');
+    const first = await templates.lab.backup(clone, { canBeIncremental: true });
+    for (const text of ['two', 'three', 'four']) {
+      await write(text);
+      const made = await increment(templates.lab, clone, first);
+      expect(made.file.filename).toBe(first.file.filename);
+      expect(made.manifest.disks[0].base.fingerprint).toBe(first.manifest.disks[0].base.fingerprint);
+    }
+    await clone.destroy();
+    expect(readFileSync(await diskPath(template)).equals(bytes)).toBe(true);
+    for (const [index, text] of ['one', 'two', 'three', 'four'].entries()) {
+      for (const flatten of [false, true]) {
+        const { result } = await templates.lab.restore(first.file, { state: String(index + 1), flatten });
+        const again = templates.guest(result.name);
+        const chain = await chainOf(await diskPath(again));
+        expect(chain.at(-1)).toBe(await diskPath(template));
+        if (flatten) expect(chain).toHaveLength(2);
+        expect(await fileInside(chain[0]!, 'state')).toBe(`${text}\n`);
+        expect(await fileInside(chain[0]!, 'hello')).toBe('template');
+        await remove(again);
+      }
+    }
+    expect(readFileSync(await diskPath(template)).equals(bytes)).toBe(true);
+  });
+
+  test('a template with thin clones gets no state: its backup is a full one, and says so', async () => {
+    const made = await templates.lab.backup(template, { canBeIncremental: true });
+    expect(made.manifest.incremental).toBe(false);
+    expect(made.operation.warnings.join()).toContain('template with thin clones');
+    expect(await template.snapshots()).toEqual([]);
+  });
+});
+
+test('a template with thin clones is removed only by force, and its files stay', async () => {
+  await expect(remove(template)).rejects.toMatchObject({ msgKey: 'template_has_clones' });
+  const path = await diskPath(template);
+  await remove(template, { force: true });
+  expect((await chainOf(await diskPath(clone)))[1]).toBe(path);
+});
