@@ -19,7 +19,7 @@ export function isBelow(place: string, unit: string): boolean {
 }
 
 /** The directory refuses the login, in the words of adcli, realmd, Samba and Kerberos. */
-export const LOGIN_FAILED =
+const LOGIN_FAILED =
   /Preauthentication failed|not found in Kerberos database|Couldn't authenticate|Invalid credentials|LOGON_FAILURE|incorrect password|wrong password|Password incorrect|credentials have been revoked|CLIENT_REVOKED|password has expired/i;
 const NOT_FOUND =
   /No such realm|Couldn't (discover|find usable domain)|Cannot (contact any|find) KDC|Cannot resolve|DOMAIN_NOT_FOUND|No logon servers/i;
@@ -37,4 +37,23 @@ export function directoryFailure(
   if (NOT_FOUND.test(said))
     return new VirtkeepError('directory_not_found', { domain: guest.name, directory, reason });
   return operationFailed(guest, operation, reason);
+}
+
+/** adcli: the guest's account is gone already, which leaving does not need. */
+const NO_ACCOUNT = /\bNo (?:\w+ )?account for .+ exists|\baccount for .+ does not exist/;
+
+/**
+ * Why a guest is not to be taken out of its directory: what leaving would delete there must be reached by that login, or the guest
+ * would be out and its account stay. Undefined: it can leave.
+ */
+export function leaveRefused(
+  guest: Pick<Guest, 'name'>,
+  operation: string,
+  who: { directory: string; login: string; password: string },
+  checked: ProgramResult,
+): VirtkeepError | undefined {
+  if (checked.exitCode === 0) return undefined;
+  const isLogin = LOGIN_FAILED.test(checked.err + checked.out);
+  if (!isLogin && NO_ACCOUNT.test(checked.err + checked.out)) return undefined;
+  return directoryFailure(guest, operation, who, checked);
 }

@@ -206,6 +206,26 @@ describe('a guest of a family', () => {
     expect([bare.result, has(bare.lines, 'apt-get')]).toEqual([['guest_packages_missing', 'adcli'], false]);
   });
 
+  test.each([
+    [
+      "adcli: couldn't connect to lab.test domain: Couldn't resolve host name: dc1.lab.test",
+      'guest_operation_failed',
+    ],
+    ["adcli: couldn't find usable domain controller to connect to", 'directory_not_found'],
+    ["! Couldn't authenticate as: admin@LAB.TEST: Preauthentication failed", 'directory_login_failed'],
+  ])('one whose account cannot be reached stays in: %s', async (said, key) => {
+    const script: Script = {
+      'dpkg-query': DPKG('adcli', 'realmd', 'polkitd'),
+      'realm list': 'lab.test\n',
+      'uname -n': 'web1\n',
+      'show-computer': failed(said),
+    };
+    const { result, lines } = await inGuest('debian', script, 'leave');
+    expect([(result as string[])[0], has(lines, 'realm leave')]).toEqual([key, false]);
+    const gone = { ...script, 'show-computer': failed('adcli: No computer account for WEB1$ exists') };
+    expect(has((await inGuest('debian', gone, 'leave')).lines, 'realm leave')).toBe(true);
+  });
+
   test('nothing is installed in one that is joined already, or has no name that a directory takes', async () => {
     const script: Script = {
       'dpkg-query': DPKG('realmd'),

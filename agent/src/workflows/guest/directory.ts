@@ -6,7 +6,7 @@ import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
-import { directoryFailure, isBelow, LOGIN_FAILED, placeIn } from './directory-answers.ts';
+import { directoryFailure, isBelow, leaveRefused, placeIn } from './directory-answers.ts';
 import { type GuestOperations, inDomain, requireRunning } from './domain.ts';
 import { type Family, requireFamily, unitText } from './families.ts';
 import { failureText, type Guest, operationFailed } from './guest.ts';
@@ -210,10 +210,10 @@ async function leaveLinux(context: OperationContext, guest: Guest, request: Leav
   const computer = (await linuxName(guest)).split('.')[0]!;
   await context.step('leave', async () => {
     const who = { directory, login, password };
-    const known = family.loginCheck && (await guest.run(family.loginCheck(who, computer)));
-    // a wrong password must not take the guest out while its account stays
-    if (known && known.exitCode !== 0 && LOGIN_FAILED.test(known.err + known.out))
-      throw new VirtkeepError('directory_login_failed', { directory, login });
+    const refused =
+      family.loginCheck &&
+      leaveRefused(guest, LEAVING, who, await guest.run(family.loginCheck(who, computer)));
+    if (refused) throw refused;
     const result = await guest.run(family.leave(who));
     if (result.exitCode !== 0) throw directoryFailure(guest, LEAVING, who, result);
   });
@@ -225,7 +225,7 @@ async function leaveLinux(context: OperationContext, guest: Guest, request: Leav
 }
 
 /** The agent of a guest answers before its network is up and the services of the join run. */
-const PROOF_PATIENCE_MS = 120_000;
+const PROOF_PATIENCE_MS = 300_000;
 const PROOF_RETRY_MS = 2_000;
 
 /**
