@@ -254,6 +254,7 @@ test.each([
     new VirtkeepError('guest_packages_missing', { domain: 'vm', operation: 'joining', missing: 'realmd' }),
     409,
   ],
+  [new VirtkeepError('guest_install_failed', { domain: 'vm', missing: 'realmd', reason: 'no' }), 502],
   [new VirtkeepError('guest_operation_failed', { operation: 'Joining', domain: 'vm', reason: 'no' }), 502],
 ])('the failure of an operation is the answer, and the task keeps it (%#)', async (error, status) => {
   agent.whenStarted = call => agent.fail(call.request.operationId, error);
@@ -264,6 +265,15 @@ test.each([
   ]);
   const task = await rest.call('GET', `/api/tasks/${agent.calls[0]!.request.operationId}/`);
   expect(task.body.error).toEqual({ code: error.code, msg_key: error.msgKey, detail: error.message });
+});
+
+test('a task that failed tells what is left in the guest', async () => {
+  const error = new VirtkeepError('directory_login_failed', { directory: 'ad', login: 'me' });
+  const left = ['What was installed in the guest of web stays: realmd.', 'The guest keeps the name web-2.'];
+  agent.whenStarted = call => agent.fail(call.request.operationId, error, left);
+  await post('add-to-ad/', JOIN);
+  const task = await rest.call('GET', `/api/tasks/${agent.calls[0]!.request.operationId}/`);
+  expect([task.body.status, task.body.detail.message]).toEqual(['FAILED', left.join(' ')]);
 });
 
 test('an idempotency key starts an operation once', async () => {

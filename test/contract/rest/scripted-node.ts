@@ -307,13 +307,14 @@ export class FakeAgent {
     });
   }
 
-  fail(id: string, error: VirtkeepError): void {
+  fail(id: string, error: VirtkeepError, warnings: string[] = []): void {
     const { msgKey, code, message: detail, params } = error;
     this.update(id, {
       state: OperationState.FAILED,
       finished: new Date(),
       error: { msgKey, code, detail, params },
       cancellable: false,
+      warnings,
     });
   }
 

@@ -40,6 +40,7 @@ export function addTasks(program: Command): void {
         ['created', task.created],
         ['finished', task.finished_time ?? ''],
         ['error', task.error ? `${task.error.detail} (${task.error.code})` : ''],
+        ['message', task.detail.message],
       ]);
     });
   tasks

@@ -90,10 +90,11 @@ export function parseResult(json: string): unknown {
   }
 }
 
-/** The end of a task whose operation failed or was cancelled. */
+/** The end of a task whose operation failed or was cancelled, with what it left, as its warnings tell. */
 export function failureOf(operation: Operation): TaskOutcome {
-  if (operation.state === OperationState.CANCELED) return { status: 'CANCELED' };
-  return { status: 'FAILED', error: errorOf(operation) };
+  const left = operation.warnings.length > 0 ? { message: operation.warnings.join(' ') } : {};
+  if (operation.state === OperationState.CANCELED) return { status: 'CANCELED', ...left };
+  return { status: 'FAILED', error: errorOf(operation), ...left };
 }
 
 /** What a task tells of its running operation. */

@@ -6,8 +6,8 @@ import type { TaskDetail, TaskEntity, TaskError } from './record.ts';
 
 export type TaskOutcome =
   | { status: 'SUCCESS' | 'PARTIAL'; result?: unknown; message?: string }
-  | { status: 'FAILED'; error: VirtkeepError }
-  | { status: 'CANCELED' };
+  | { status: 'FAILED'; error: VirtkeepError; message?: string }
+  | { status: 'CANCELED'; message?: string };
 
 /** The row of a task that has this outcome now. */
 export function finishedRow(row: TaskRow, outcome: TaskOutcome): TaskRow {
@@ -25,7 +25,7 @@ export function finishedRow(row: TaskRow, outcome: TaskOutcome): TaskRow {
     detail_json: JSON.stringify({
       ...detail,
       rate: 0,
-      message: (succeeded ? outcome.message : undefined) ?? detail.message,
+      message: outcome.message ?? detail.message,
     }),
   };
 }
