@@ -1,4 +1,4 @@
-// Typed lint only: biome does the rest. A floating promise in a backup tool is a lost error.
+// Typed lint, and how deep blocks may nest: biome does the rest. A floating promise in a backup tool is a lost error.
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
@@ -18,6 +18,7 @@ export default tseslint.config(
         'error',
         { considerDefaultExhaustiveForUnions: true },
       ],
+      'max-depth': ['error', 4],
     },
   },
 );

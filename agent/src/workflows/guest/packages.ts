@@ -75,9 +75,7 @@ export async function installPackages(
   });
   context.progress.message(`Installing ${wantedText(missing)} in the guest.`);
   return context.step('install packages', async () => {
-    const { result, installed } = await declared(context, guest, manager, names, () =>
-      run(manager.install(names)),
-    );
+    const { result, installed } = await declared(context, installation, names, run);
     if (result.exitCode !== 0) throw installFailed(installation, failureText(result));
     const left = await missingPackages(guest, manager, missing);
     if (left.length > 0)
@@ -111,15 +109,14 @@ async function fetched(
 /** Runs an installation with what it does declared: first what was asked for, then what became of it. */
 async function declared(
   context: OperationContext,
-  guest: Guest,
-  manager: PackageManager,
+  { guest, manager }: Installation,
   names: readonly string[],
-  install: () => Promise<ProgramResult>,
+  run: (program: Program) => Promise<ProgramResult>,
 ): Promise<{ result: ProgramResult; installed: string[] }> {
   const before = await guest.run(manager.listing);
   const effect = { type: 'guest_packages', domain: guest.name } as const;
   const asked = context.effects.begin({ ...effect, packages: names, installed: false }, 'failure');
-  const result = await install();
+  const result = await run(manager.install(names));
   const installed = newlyInstalled(before, await guest.run(manager.listing));
   if (installed.length > 0)
     context.effects.begin({ ...effect, packages: installed, installed: true }, 'failure');
