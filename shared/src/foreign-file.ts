@@ -5,8 +5,9 @@
  */
 import { constants } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
-import { open, rm } from './beneath.ts';
+import { open, rename, rm } from './beneath.ts';
 import { errnoOf, VirtkeepError } from './errors.ts';
+import { syncDirectoryOf } from './files.ts';
 
 /**
  * Opening never waits for anybody (a pipe's other end, a tape), never follows a link as the last part of the path, and makes no
@@ -110,4 +111,20 @@ export async function writeFresh(path: string, bytes: string | Buffer): Promise<
   } finally {
     await file.close();
   }
+}
+
+/**
+ * Puts a small file in the place of what bears its name, durably: whoever looks, also after a power cut, finds one of the two whole.
+ * `durable-file.ts` does so for names that nobody else can write beside.
+ * @param unfinished its name until then, beside it; known to whoever is to remove what a crash leaves. Errors as above
+ */
+export async function replaceWhole(path: string, bytes: string | Buffer, unfinished: string): Promise<void> {
+  try {
+    await writeFresh(unfinished, bytes);
+    await rename(unfinished, path);
+  } catch (error) {
+    await rm(unfinished, { force: true }).catch(() => {});
+    throw error;
+  }
+  await syncDirectoryOf(path);
 }

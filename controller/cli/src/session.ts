@@ -1,6 +1,7 @@
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
+import { writeDurably } from '@virtkeep/shared/durable-file';
 import { CliError, ExitCode } from './exit-codes.ts';
 
 /** Where the controller is and who we are. */
@@ -45,11 +46,9 @@ export function savedSession(): Session | undefined {
 }
 
 /** Stores the session readable by the user alone. */
-export function saveSession(session: Session): string {
+export async function saveSession(session: Session): Promise<string> {
   const path = sessionPath();
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  writeFileSync(`${path}.new`, `${JSON.stringify(session, null, 2)}\n`, { mode: 0o600 });
-  renameSync(`${path}.new`, path);
+  await writeDurably(path, `${JSON.stringify(session, null, 2)}\n`, 0o600);
   return path;
 }
 

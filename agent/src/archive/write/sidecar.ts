@@ -1,7 +1,5 @@
-import { rename } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
-import { syncDirectoryOf } from '@virtkeep/shared/files';
-import { writeFresh } from '@virtkeep/shared/foreign-file';
+import { replaceWhole, writeFresh } from '@virtkeep/shared/foreign-file';
 import type { MemberRecord } from '../format/manifest.ts';
 import { sha256PathOf } from '../format/names.ts';
 
@@ -29,9 +27,7 @@ export async function replaceHashes(
 ): Promise<string> {
   const path = sha256PathOf(archivePath);
   try {
-    await writeFresh(temporary, linesOf(members));
-    await rename(temporary, path);
-    await syncDirectoryOf(path);
+    await replaceWhole(path, linesOf(members), temporary);
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }

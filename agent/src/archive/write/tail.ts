@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { lstat, rename, rm } from '@virtkeep/shared/beneath';
+import { lstat, rm } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
-import { openForeign, readForeign, writeFresh } from '@virtkeep/shared/foreign-file';
+import { openForeign, readForeign, replaceWhole } from '@virtkeep/shared/foreign-file';
 import { z } from 'zod';
 import { MAX_SIDECAR_BYTES, MAX_TAIL_FILE_BYTES } from '../format/bounds.ts';
 import { sha256PathOf } from '../format/names.ts';
@@ -96,10 +96,7 @@ export async function markDurable(tailPath: string): Promise<void> {
 }
 
 async function writeTail(tailPath: string, saved: SavedTail): Promise<void> {
-  const unfinished = tailNames.unfinished(tailPath);
-  await writeFresh(unfinished, encode(saved));
-  await rename(unfinished, tailPath);
-  await syncDirectoryOf(tailPath);
+  await replaceWhole(tailPath, encode(saved), tailNames.unfinished(tailPath));
 }
 
 /**
@@ -232,7 +229,5 @@ async function putSidecarBack(path: string, tailPath: string, sidecar: Buffer | 
     return;
   }
   if (now?.equals(sidecar)) return;
-  const unfinished = tailNames.sidecar(tailPath);
-  await writeFresh(unfinished, sidecar);
-  await rename(unfinished, name);
+  await replaceWhole(name, sidecar, tailNames.sidecar(tailPath));
 }

@@ -12,9 +12,10 @@
  *
  * That a merge has begun stands in a file beside the layer, with what an administrator has to know.
  */
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { type Domain, ErrorCode, JobType, type Libvirt } from '@virtkeep/node-libvirt';
-import { exists, removePath, syncDirectoryOf } from '@virtkeep/shared/files';
+import { exists, removePath } from '@virtkeep/shared/files';
+import { replaceWhole } from '@virtkeep/shared/foreign-file';
 import { qemuImg, readLayers } from '../../disks/index.ts';
 import { type ImageDependencies, imagesInUse, type LeftImage, removeImages } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
@@ -151,6 +152,7 @@ async function putBack(
 }
 
 const noteOf = (path: string) => `${path}.merging`;
+const unfinishedNoteOf = (path: string) => `${noteOf(path)}.new`;
 
 /** Durably says so beside each layer. */
 export async function noteMerging(layers: readonly FrozenLayer[], merging: Merging): Promise<void> {
@@ -159,14 +161,17 @@ export async function noteMerging(layers: readonly FrozenLayer[], merging: Mergi
     const text =
       `${merging}\n\n${path} is on its way into ${below.path}. Neither alone is the disk until this file is gone.\n` +
       `To complete it by hand, with the VM off on all nodes: qemu-img commit -f qcow2 ${path}\n`;
-    await writeFile(noteOf(path), text, { mode: 0o600, flush: true });
-    await syncDirectoryOf(path);
+    await replaceWhole(noteOf(path), text, unfinishedNoteOf(path));
   }
 }
 
 /** Removes what was noted about layers that are gone. */
 export async function forgetMerging(layers: readonly FrozenLayer[]): Promise<void> {
-  for (const { path, below } of layers) if (below && !(await exists(path))) await removePath(noteOf(path));
+  for (const { path, below } of layers) {
+    if (!below || (await exists(path))) continue;
+    await removePath(unfinishedNoteOf(path));
+    await removePath(noteOf(path));
+  }
 }
 
 async function mergingOf(path: string): Promise<Merging | null> {

@@ -8,11 +8,12 @@
  * there was nothing yet (the VM had never been started); none at all, that nobody looked.
  */
 import { constants } from 'node:fs';
-import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
+import { replaceWhole } from '@virtkeep/shared/foreign-file';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
 import { loadStates, savedStateId } from '../../snapshots/index.ts';
@@ -119,14 +120,10 @@ export async function keepFirmware(
 export const unfinishedCopyOf = (path: string): string => `${path}.new`;
 
 async function writeWhole(path: string, bytes: Buffer): Promise<void> {
-  const unfinished = unfinishedCopyOf(path);
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o711 });
-    await writeFile(unfinished, bytes, { flush: true, mode: 0o600 });
-    await rename(unfinished, path);
-    await syncDirectoryOf(path);
+    await replaceWhole(path, bytes, unfinishedCopyOf(path));
   } catch (error) {
-    await rm(unfinished, { force: true });
     throw fromIoError(error, 'writing', path);
   }
 }

@@ -34,7 +34,7 @@ export function addLogin(program: Command): void {
           username,
           password,
         });
-        const path = saveSession({ ...session, token });
+        const path = await saveSession({ ...session, token });
         note(`Logged in to ${url} as ${username} until ${expires_on}; the session is in ${path}.`);
       } finally {
         client.close();
