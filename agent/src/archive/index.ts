@@ -14,6 +14,7 @@ export type { GrowthLimits } from './format/bounds.ts';
 export { requireReadable, type TarSize, tarSizeOf, whyGrown, whyTooLarge } from './format/growth.ts';
 export {
   formatVersionOf,
+  isHashed,
   type Manifest,
   type ManifestDisk,
   type ManifestLayer,
@@ -34,6 +35,7 @@ export type {
   VerifyResult,
 } from './format/types.ts';
 export type { Holding } from './read/inspect.ts';
+export { missingHashes, unhashedBytes } from './read/missing-hashes.ts';
 export { type Archive, openArchive, verifyArchive } from './read/reader.ts';
 export { type FileLock, lockFile, whenLocksAreMissing } from './system/file-lock.ts';
 export { ArchiveAppender } from './write/append.ts';
@@ -42,4 +44,4 @@ export { hasTailToPutBack, putTailsBack, removeTails } from './write/left-tails.
 export { removeArchive } from './write/remove.ts';
 export { freeName, ownsName, reserveName } from './write/reserve.ts';
 export { undoAppend } from './write/tail.ts';
-export { ArchiveWriter } from './write/writer.ts';
+export { ArchiveWriter, publishWithHashes } from './write/writer.ts';

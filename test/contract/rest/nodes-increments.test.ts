@@ -208,6 +208,49 @@ describe('extending a chosen backup', () => {
     expect((await fileOf(id)).status).toBe('ACTIVE');
   });
 
+  test('in another form, or with hashes, is what is asked for and nothing else; what is not given stays as it is', async () => {
+    const id = await archive();
+    const asked = async (options: object) => {
+      const started = await start({ backup: id, ...options });
+      await finish(started, id);
+      const { extendCompressed, extendHashed } = started.request;
+      return [extendCompressed, extendHashed];
+    };
+    expect(await asked({})).toEqual([undefined, undefined]);
+    expect(await asked({ compress: true, hash_sum: true })).toEqual([true, true]);
+    expect(await asked({ compress: false, hash_sum: false })).toEqual([false, false]);
+    const fresh = await start({ datapool: pool.id, compress: true });
+    expect(fresh.request).toMatchObject({ compress: true, extendCompressed: undefined });
+    await finish(fresh, fresh.entity);
+  });
+
+  test.each([
+    ['', false],
+    [' although its task was given up meanwhile', true],
+  ])('converted on the way it stays the file that it is, under its new name%s', async (_, givenUp) => {
+    const id = await archive({ description: 'monday' });
+    const started = await start({ backup: id, compress: true, protected: true });
+    if (givenUp) {
+      await agent.stop();
+      await until(
+        async () => (await rest.call('GET', `/api/tasks/${started.taskId}/`)).body.status === 'LOST',
+      );
+      await rest.call('PUT', `/api/tasks/${started.taskId}/release-locks/`, { body: {} });
+    }
+    const filename = `${id}.tar.zst`;
+    const converted = { filename, path: `/p/backups/${filename}`, compressed: true, hashed: true };
+    await (givenUp
+      ? finish(started, id, converted).catch(() => agent.start(node.tls))
+      : finish(started, id, converted));
+    await until(async () => (await fileOf(id)).states.length === 2);
+    expect(await fileOf(id)).toMatchObject({
+      ...{ filename, compressed: true, status: 'ACTIVE', description: 'monday' },
+      ...{ hash_sum: { algorithm: 'SHA-256' }, protected: !givenUp, can_be_incremental: true },
+    });
+    expect(await extendableOf(domain.id)).toEqual([id]);
+    await status(rest, agent.id, 'ACTIVE');
+  });
+
   test("a node's refusal is the answer, and the file is free again", async () => {
     const id = await archive();
     agent.beforeStart = () => {

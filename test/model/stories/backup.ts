@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { expect } from '@jest/globals';
 import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
+import { openArchive, verifyArchive } from '../../../agent/src/archive/index.ts';
 import { NO_METADATA, parseDomain, parseSnapshot } from '../../../agent/src/domain-xml/index.ts';
 import { incrementTag, writeMetadata } from '../../../agent/src/snapshots/index.ts';
 import { backupWorkflow } from '../../../agent/src/workflows/backup/backup.ts';
@@ -148,3 +149,74 @@ export const increment: BuildStory = async (world, random) => {
     },
   };
 };
+
+/** An increment of an archive that is to have another form, or hashes, or both: all of it, or the archive of before. */
+export const extendOtherwise: BuildStory = async (world, random) => {
+  const vm = await makeVm(world, { running: random(3) > 0, agent: true });
+  const { machine } = vm;
+  await vm.write(0, 1);
+  const compress = random(2) === 1;
+  const hashSum = random(3) === 0;
+  const base = await makeBackup(world, machine.uuid, { canBeIncremental: true, compress, hashSum });
+  const extendCompressed = random(3) > 0 ? !compress : undefined;
+  const extendHashed = extendCompressed === undefined || random(2) === 1 ? true : undefined;
+  const former = hashOfFile(base.path);
+  await vm.write(1, 3);
+  const then = await vm.view();
+  let now = then;
+  const files = world.files();
+  const tops = vm.tops();
+  return {
+    kind: 'backup',
+    points: 260,
+    workflow: operationId =>
+      backupWorkflow(
+        world.dependencies,
+        StartBackupRequest.fromPartial({
+          ...{ operationId, domainId: machine.uuid, fileId: newId(), canBeIncremental: true },
+          ...{ extend: base.ref, extendFileId: base.id, extendCompressed, extendHashed },
+        }),
+      ),
+    async undone(effect, committed) {
+      await isUndone(world, effect);
+      if (effect.type === 'appended_archive' && !committed) expect(hashOfFile(base.path)).toBe(former);
+    },
+    async safe(committed) {
+      expect(await vm.view()).toEqual(now);
+      const hasTail = readdirSync(world.backups).some(name => name.endsWith('.tail'));
+      const converted = archivesOf(world).filter(path => path !== base.path);
+      if (committed) expect(await world.archived(converted[0] ?? base.path)).toEqual(then);
+      else if (extendCompressed !== undefined) expect(hashOfFile(base.path)).toBe(former);
+      else if (!hasTail) await world.archived(base.path);
+    },
+    async settled(committed) {
+      expect(machine.frozen).toBe(false);
+      if (!committed) {
+        expect(hashOfFile(base.path)).toBe(former);
+        expect([world.files(), vm.tops()]).toEqual([files, tops]);
+        return;
+      }
+      const [path, ...others] = archivesOf(world);
+      expect([path!.endsWith('.zst'), others]).toEqual([extendCompressed ?? compress, []]);
+      const added = (hashSum || !extendHashed ? 0 : 1) + 2;
+      expect(withoutMemory(world, machine)).toHaveLength(files.length + added);
+      if (hashSum || extendHashed) await expectHashed(path!);
+    },
+    async life() {
+      await lives(vm, world, random);
+      now = await vm.view();
+    },
+  };
+};
+
+/** Each member has its SHA-256, in the manifest and in the hash file; they are those of what it holds. */
+async function expectHashed(path: string): Promise<void> {
+  const signal = AbortSignal.timeout(60_000);
+  const { problems, hashed } = await verifyArchive(path, { signal });
+  expect({ problems, hashed }).toEqual({ problems: [], hashed: true });
+  const archive = await openArchive(path, signal);
+  await archive.close();
+  const names = archive.members.map(({ name }) => name);
+  const lines = readFileSync(`${path}.sha256`, 'utf8').trim().split('\n');
+  expect(lines.map(line => line.slice(66))).toEqual(names);
+}

@@ -4,7 +4,7 @@
  */
 import type { Effect } from '../../../agent/src/workflows/effect.ts';
 import type { BuildStory } from '../undo-model.ts';
-import { fullBackup, increment } from './backup.ts';
+import { extendOtherwise, fullBackup, increment } from './backup.ts';
 import { recompress, removal } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { join } from './join.ts';
@@ -18,6 +18,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
+  ...{ extendOtherwise },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename },
   ...{ attach, detach, lendAway, keepLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -34,7 +35,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   changeSshKeysOffline: ['offline'],
   prepare: ['offline'],
   joinDirectory: ['join'],
-  backupWorkflow: ['fullBackup', 'increment'],
+  backupWorkflow: ['fullBackup', 'increment', 'extendOtherwise'],
   recompressWorkflow: ['recompress'],
   restoreWorkflow: ['restoreNew', 'restoreInPlace'],
   instantRestoreWorkflow: ['instantRestore'],
@@ -61,18 +62,43 @@ export const WITHOUT_EFFECTS: readonly string[] = [
 
 /** By each kind of effect the stories that declare it. */
 export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>> = {
-  frozen_guest: ['createState', 'fullBackup', 'increment', 'attach', 'lendAway', 'zfsInstant'],
+  frozen_guest: [
+    'createState',
+    'fullBackup',
+    'increment',
+    'attach',
+    'lendAway',
+    'zfsInstant',
+    'extendOtherwise',
+  ],
   paused_guest: ['zfsInstant'],
-  automatic_state: ['createState', 'offline', 'fullBackup', 'increment', 'attach', 'lendAway'],
+  automatic_state: [
+    'createState',
+    'offline',
+    'fullBackup',
+    'increment',
+    'attach',
+    'lendAway',
+    'extendOtherwise',
+  ],
   loan: ['attach', 'detach', 'lendAway', 'keepLoans'],
   removed_state: ['removeState', 'fullBackup', 'increment'],
   revert: ['revert'],
   unused_layers: ['revert'],
-  appended_archive: ['increment'],
-  archive: ['fullBackup', 'recompress'],
-  reserved_name: ['fullBackup', 'recompress'],
-  replaced_archive: ['recompress'],
-  file: ['revert', 'increment', 'restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'changeTemplate'],
+  appended_archive: ['increment', 'extendOtherwise'],
+  archive: ['fullBackup', 'recompress', 'extendOtherwise'],
+  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise'],
+  replaced_archive: ['recompress', 'extendOtherwise'],
+  file: [
+    'revert',
+    'increment',
+    'restoreNew',
+    'restoreInPlace',
+    'instantRestore',
+    'clone',
+    'changeTemplate',
+    'extendOtherwise',
+  ],
   directory: ['offline'],
   domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone'],
   instant_pull: ['instantRestore'],

@@ -37,6 +37,8 @@ const member = z.looseObject({
     .string()
     .regex(/^[0-9a-f]{64}$/)
     .optional(),
+  /** Its SHA-256 was asked for by a later increment, which read it then: it says nothing of changes before. */
+  hashedLater: z.literal(true).optional(),
   formerPath: text.nullable().default(null),
 });
 
@@ -194,6 +196,10 @@ export const digestOf = ({
   sha256,
   digest,
 }: Partial<Pick<MemberRecord, 'sha256' | 'digest'>>): string | null => sha256 ?? digest ?? null;
+
+/** Whether an archive was asked for with hashes, or has got them since: all of its members have theirs. */
+export const isHashed = ({ members }: Pick<Manifest, 'members'>): boolean =>
+  members.length > 0 && members.every(({ sha256 }) => sha256 !== null);
 
 /** The lowest format version whose readers understand this manifest. */
 export function formatVersionOf({ continues, disks }: Pick<ManifestPart, 'continues' | 'disks'>): number {

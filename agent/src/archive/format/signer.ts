@@ -57,7 +57,10 @@ export class ArchiveSigner {
     if (this.#options.isRevoked(serial)) return foreign('the certificate that signed it was revoked', signer);
     const loose = seal.isBound ? looseMember(manifest) : 'a manifest that it continues';
     if (loose !== undefined) return foreign(`its signature does not stand for ${loose}`, signer);
-    const coversContent = manifest.members.every(member => digestOf(member) !== null);
+    // of what was hashed later nobody knows whether it was changed before
+    const coversContent = manifest.members.every(
+      member => digestOf(member) !== null && member.hashedLater !== true,
+    );
     return {
       trust: signer === nodeId && isOnesOwn(manifest) ? 'own' : 'fleet',
       signer,

@@ -33,6 +33,8 @@ export interface AppenderOptions {
   lock?: FileLock;
   /** SHA-256 of the new members; default: when those of the archive have one. */
   hash?: boolean;
+  /** With `hash`: what was found of members that have none ({@link missingHashes}); they have theirs from then on. */
+  hashes?: ReadonlyMap<string, string> | undefined;
   /** Decides for the archive as it was before whether the new manifest is signed. */
   signer?: ((archive: Sealed) => Signing | undefined) | undefined;
   /** Of a .tar.zst: 1..9, default 3. */
@@ -143,6 +145,6 @@ export interface VerifyResult {
   unprovenMembers: number;
   /** Numbers of the states that can still be restored, oldest first; none of an archive that is not ours. */
   restorableStates: number[];
-  /** Some member has a recorded SHA-256. */
+  /** Every member has a recorded SHA-256. */
   hashed: boolean;
 }

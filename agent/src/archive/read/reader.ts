@@ -209,6 +209,26 @@ export class Archive {
   }
 
   /**
+   * The SHA-256 of a member as it is now, whatever is recorded.
+   * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported (a foreign zstd file without seek table), io_failed,
+   *   canceled
+   */
+  async sha256Of(
+    name: string,
+    signal: AbortSignal,
+    onProgress: (bytesDone: number) => void,
+  ): Promise<string> {
+    const member = this.#member(name);
+    return this.#exclusive(signal, async () => {
+      await this.#checkHeader(member);
+      const sha256 = await this.#hashed(member, { hash: true, signal, onProgress });
+      return (
+        sha256 ?? this.#unsupported('it has no seek table, so that its members cannot be read one by one')
+      );
+    });
+  }
+
+  /**
    * Writes a member to a new file: reflinked where possible, sparse where it has zeros, durable on return. The file
    * is removed again on failure. @throws VirtkeepError file_exists, member_not_found, archive_damaged,
    * hash_mismatch (with checkHash), disk_full, io_failed, canceled
@@ -372,21 +392,30 @@ export class Archive {
     signal: AbortSignal,
     onProgress: (bytesDone: number) => void,
   ): Promise<ArchiveProblem | undefined> {
-    const pump = this.#pumpOf(member);
     const expected = digestOf(member);
-    const hash = expected !== null;
-    const paths = { source: this.path, target: this.path };
-    const job = pump && { ...pump, hash, output: false, paths };
-    const sha256 =
-      job === undefined
-        ? await this.#readThrough(member, signal, onProgress)
-        : (await this.#threads().pump(job, signal, onProgress)).sha256;
+    const sha256 = await this.#hashed(member, { hash: expected !== null, signal, onProgress });
     if (expected === null || sha256 === expected) return undefined;
     return {
       member: member.name,
       problem: 'hash_mismatch',
       text: 'its content does not have the recorded SHA-256',
     };
+  }
+
+  /** Reads a member's data. @returns its SHA-256, null when none is wanted */
+  async #hashed(
+    member: ArchiveMember,
+    {
+      hash,
+      signal,
+      onProgress,
+    }: { hash: boolean; signal: AbortSignal; onProgress: (bytesDone: number) => void },
+  ): Promise<string | null> {
+    const pump = this.#pumpOf(member);
+    if (pump === undefined) return this.#readThrough(member, signal, onProgress);
+    const paths = { source: this.path, target: this.path };
+    const job = { ...pump, hash, output: false, paths };
+    return (await this.#threads().pump(job, signal, onProgress)).sha256;
   }
 
   /** Reads a member whose frames are not cut as ours are. @returns its SHA-256 */

@@ -1,6 +1,6 @@
 import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
 import { END_BYTES } from '../format/layout.ts';
-import { digestOf } from '../format/manifest.ts';
+import { digestOf, isHashed } from '../format/manifest.ts';
 import { isManifestName } from '../format/names.ts';
 import { needsOf, restorableStates, type StateNeeds } from '../format/restorable.ts';
 import { FRAME_START_BYTES, frameAt, hasChecksum, type SeekTable } from '../format/seek-table.ts';
@@ -65,7 +65,7 @@ export async function verifyInspected(
     provenMembers: proven,
     unprovenMembers: unproven,
     restorableStates: restorableStates(needs, problems),
-    hashed: members.some(({ sha256 }) => sha256 !== null),
+    hashed: inspection.manifest !== null && isHashed(inspection.manifest),
   };
 }
 

@@ -15,11 +15,12 @@ import type {
   FinishOptions,
 } from '../format/types.ts';
 import { type Access, type Inspection, inspect } from '../read/inspect.ts';
+import { hashedMember } from '../read/missing-hashes.ts';
 import { borrowedLock, type FileLock, lockFile } from '../system/file-lock.ts';
 import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
-import { replaceHashes } from './sidecar.ts';
+import { replaceHashes, writeHashes } from './sidecar.ts';
 import { markDurable, saveTail, tailNames, undoAppend } from './tail.ts';
 
 /** A manifest that would be larger continues a nearer one: that of a VM of very many disks. */
@@ -120,21 +121,22 @@ export class ArchiveAppender extends MemberWriter {
 
   /**
    * Saves the old end and the hash file to `tailPath`, durably, before a byte is overwritten. Call it once, after the
-   * effect was declared and before anything is added.
+   * effect was declared and before anything is added. Null: of a file that is nobody's yet and goes when this fails.
    * @throws VirtkeepError archive_damaged when the file was changed since, and what writing can raise
    */
-  async begin(tailPath: string): Promise<void> {
+  async begin(tailPath: string | null): Promise<void> {
     throwIfAborted(this.#options.signal);
     if (this.#state !== 'open') throw new Error('an extension begins once');
     const { offset, sizeBytes } = this.#end;
     const { handle } = this.#inspection.file;
-    this.#tailPath = tailPath;
+    this.#tailPath = tailPath ?? undefined;
     this.#state = 'begun';
     // The threads start meanwhile; they write nothing before something is added.
     const output = this.#output();
     output.catch(() => {});
     try {
-      await saveTail(handle, this.path, { offset: floorAlign(offset), sizeBytes }, tailPath);
+      if (tailPath !== null)
+        await saveTail(handle, this.path, { offset: floorAlign(offset), sizeBytes }, tailPath);
     } catch (error) {
       await output.then(opened => opened.close()).catch(() => {});
       throw error;
@@ -155,13 +157,17 @@ export class ArchiveAppender extends MemberWriter {
     await this.#lock.confirm();
     await checkSize(this.path, sizeBytes);
     throwIfAborted(this.#options.signal);
-    const hashed = this.records.some(({ sha256 }) => sha256 !== null);
-    const temporary = tailNames.sidecar(this.#tailPath!);
-    const sha256Path = hashed ? await replaceHashes(this.path, this.records, temporary) : null;
-    await markDurable(this.#tailPath!);
+    const sha256Path = await this.#writeHashes();
+    if (this.#tailPath !== undefined) await markDurable(this.#tailPath);
     this.#state = 'finished';
     await this.#lock.release();
     return { path: this.path, sizeBytes, sha256Path, manifest };
+  }
+
+  async #writeHashes(): Promise<string | null> {
+    if (!this.records.some(({ sha256 }) => sha256 !== null)) return null;
+    if (this.#tailPath === undefined) return writeHashes(this.path, this.records);
+    return replaceHashes(this.path, this.records, tailNames.sidecar(this.#tailPath));
   }
 
   /**
@@ -172,7 +178,7 @@ export class ArchiveAppender extends MemberWriter {
     await this.#stop();
     const begun = this.#state === 'begun';
     try {
-      if (begun) await undoAppend(this.path, this.#tailPath!, this.#lock);
+      if (begun && this.#tailPath !== undefined) await undoAppend(this.path, this.#tailPath, this.#lock);
     } finally {
       await this.#lock.release();
     }
@@ -259,7 +265,10 @@ async function knownOf(
   const digest = createHash('sha256').update(bytes).digest('hex');
   const digests = hash ? { sha256: digest } : { sha256: null, ...(signing && { digest }) };
   const own: MemberRecord = { name, kind: 'manifest', sizeBytes, dataOffset, ...digests, formerPath: null };
-  return { manifest, end, members: [...manifest.members, own], tarOffset, hash, signing };
+  const known = options.hashes
+    ? manifest.members.map(member => hashedMember(member, options.hashes!))
+    : manifest.members;
+  return { manifest, end, members: [...known, own], tarOffset, hash, signing };
 }
 
 async function endOf(

@@ -34,6 +34,8 @@ export interface ConvertOptions
   path: string;
   /** Decides for the old one whether the new one's newest manifest is written anew and signed; else it stays what it is. */
   sign?: ((archive: Sealed) => SignManifest | undefined) | undefined;
+  /** SHA-256 of members that have none, too ({@link ArchiveConverter.hashes}); what is written says nothing of them. */
+  hash?: boolean;
   /** Bytes of the members done. */
   onProgress?: (bytesDone: number) => void;
 }
@@ -61,7 +63,7 @@ export class ArchiveConverter {
   readonly #sign: SignManifest | undefined;
   #output: Output | undefined;
   #writtenBytes = 0;
-  /** Of members that had none, by name, when the new archive is signed. */
+  /** Of members that had none, by name, when the new archive is signed or they are asked for. */
   readonly #digests = new Map<string, string>();
   #signed: { manifest: Manifest; sha256: string } | undefined;
 
@@ -181,9 +183,15 @@ export class ArchiveConverter {
     this.#signed = { manifest, sha256: createHash('sha256').update(bytes).digest('hex') };
   }
 
+  /** Found while writing, of members that had none, by name. */
+  get hashes(): ReadonlyMap<string, string> {
+    return this.#digests;
+  }
+
   /** What a signature stands for has a digest. */
   #lacksDigest(member: ArchiveMember): boolean {
-    return this.#sign !== undefined && digestOf(member) === null && needsDigest(member);
+    const isWanted = this.#options.hash === true || (this.#sign !== undefined && needsDigest(member));
+    return isWanted && digestOf(member) === null;
   }
 
   #needsDigest(member: ArchiveMember): boolean {

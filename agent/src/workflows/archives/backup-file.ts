@@ -2,7 +2,7 @@
 
 import { basename } from 'node:path';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { type FinishedArchive, type Manifest, whyGrown } from '../../archive/index.ts';
+import { type FinishedArchive, isHashed, type Manifest, whyGrown } from '../../archive/index.ts';
 import type { ArchiveSummary } from '../../pools/index.ts';
 import { isUserState } from '../../snapshots/index.ts';
 
@@ -16,7 +16,7 @@ export function summaryOf(manifest: Manifest): ArchiveSummary {
     domainId: manifest.vm.uuid,
     domainName: manifest.vm.name,
     created: new Date(manifest.created),
-    hashed: manifest.members.some(member => member.sha256 !== null),
+    hashed: isHashed(manifest),
     states: manifest.states.map(state => ({
       number: state.number,
       name: state.name ?? String(state.number),

@@ -3,9 +3,11 @@
  *
  * check → estimate → state → copy → publish → merge. The archive is in place and good before states are merged: a merge
  * that has to be tried again does not make the backup fail. Whatever happens, the effects declared on the way are undone by
- * the one undo code (recover.ts), by this agent or by the next. An increment differs in three things: what goes in
- * (extend/proof.ts), where it is written (backup/destination.ts), and which states stay (extend/hold.ts).
+ * the one undo code (recover.ts), by this agent or by the next. An increment differs in four things: what the archive gets before
+ * (extend/prepare.ts), what goes in (extend/proof.ts), where it is written (backup/destination.ts), and which states stay
+ * (extend/hold.ts).
  */
+import { basename, dirname, join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
@@ -13,6 +15,12 @@ import type { FinishOptions } from '../../archive/index.ts';
 import { markSources } from '../../disks/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import { backupFileRecord } from '../archives/backup-file.ts';
+import {
+  closeConversion,
+  declareRemoval,
+  type Removal,
+  refuseChanged as refuseChangedArchive,
+} from '../archives/conversion.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { isForgotten, untilForgotten } from '../domain/forgotten-layers.ts';
@@ -21,8 +29,9 @@ import { estimate, planCopy, refuseChanged, writeMembers } from './copy.ts';
 import { type Destination, openDestination } from './destination.ts';
 import { type FrozenInstant, freeze, spareDirectoryOf } from './freeze.ts';
 import { mergeOldStates } from './hold.ts';
-import { type BackupJob, checkBackup } from './job.ts';
+import { type BackupJob, checkBackup, type ExtendedArchive } from './job.ts';
 import { manifestOf, stateNumberOf } from './members.ts';
+import { type OtherForm, type PreparedBase, prepareBase, tellGivenUp } from './prepare.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'merge'] as const;
@@ -44,15 +53,46 @@ async function run(
   request: StartBackupRequest,
   context: OperationContext,
 ): Promise<void> {
-  const draft: { job: BackupJob | undefined } = { job: undefined };
+  const draft: { checked?: BackupJob } = {};
   try {
-    const job = await context.step('check', async () => {
-      draft.job = await checkBackup(dependencies, request, context);
-      return draft.job;
+    const checked = await context.step('check', async () => {
+      draft.checked = await checkBackup(dependencies, request, context);
+      return draft.checked;
     });
-    await backUp(dependencies, request, context, job);
+    await context.step('estimate', () => estimate(dependencies, checked));
+    const { job, base } = await prepareBase(dependencies, request, context, checked);
+    await (base.form ? extendOtherForm : backUp)(dependencies, request, context, { job, prepared: base });
   } finally {
-    await draft.job?.base?.lock.release();
+    await draft.checked?.base?.lock.release();
+  }
+}
+
+/** What is to be backed up, and what the archive that it extends got for it. */
+interface Scope {
+  job: BackupJob;
+  prepared: PreparedBase;
+}
+
+/** The archive's other form takes its place, or nothing has happened to it. */
+async function extendOtherForm(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  scope: Scope,
+): Promise<void> {
+  const form = scope.prepared.form!;
+  let isCommitted = false;
+  const commit = (result: unknown) => {
+    context.commit(result);
+    isCommitted = true;
+  };
+  try {
+    await backUp(dependencies, request, { ...context, commit }, scope);
+  } catch (error) {
+    if (!isCommitted) tellGivenUp(context, scope.job.base!);
+    throw error;
+  } finally {
+    await closeConversion(form);
   }
 }
 
@@ -60,10 +100,9 @@ async function backUp(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  job: BackupJob,
+  { job, prepared }: Scope,
 ): Promise<void> {
   const { target, facts, mode, base, backupId } = job;
-  await context.step('estimate', () => estimate(dependencies, job));
   const number = stateNumberOf(base);
   const spareDirectory = spareDirectoryOf(facts, target.path!);
   const lasting = job.incremental ? { backupId, number } : null;
@@ -74,18 +113,24 @@ async function backUp(
     if (name !== null) await keepFirmwareOfState(dependencies, facts.domain, name);
     return frozen;
   });
-  const draft: { destination: Destination | undefined } = { destination: undefined };
+  const draft: { destination?: Destination; removal?: Removal } = {};
   const stop = watchStop(dependencies, job, instant, context);
   try {
     const copying = { ...context, signal: stop.signal };
     const finish = await context.step('copy', async () => {
       await stop.check();
-      draft.destination = await openDestination(dependencies, request, copying, { job, time: instant.time });
+      draft.destination = await openDestination(dependencies, request, copying, {
+        job,
+        time: instant.time,
+        prepared,
+      });
       return copy(dependencies, request, copying, { job, instant, destination: draft.destination });
     });
-    const finished = await context.step('publish', () => draft.destination!.archive.finish(finish));
+    const finished = await context.step('publish', () => draft.destination!.finish(finish));
+    if (prepared.form) draft.removal = await replaces(context, base!, prepared.form);
+    const filename = base && join(dirname(base.filename), basename(finished.path));
     context.commit({
-      file: backupFileRecord(finished, job.base ?? job.target, base?.filename),
+      file: backupFileRecord(finished, job.base ?? job.target, filename ?? undefined),
       state: number,
     });
   } catch (error) {
@@ -94,13 +139,28 @@ async function backUp(
   } finally {
     stop.end();
     await draft.destination?.close();
+    if (prepared.form) await closeConversion(prepared.form);
     // an extension that was given up: whoever read the file meanwhile found it without its end
     if (base) dependencies.filesChanged(target.id);
   }
   await draft.destination!.committed();
+  const { removal } = draft;
+  if (removal) await context.step('remove', () => removal.remove(context, base!.lock));
   await job.base?.lock.release();
   dependencies.filesChanged(target.id);
   await mergeStates(dependencies, request, context, job, instant);
+}
+
+/** The other form of an archive has its name: from the commit on the former one goes. */
+async function replaces(
+  context: OperationContext,
+  { path, filename, lock }: ExtendedArchive,
+  { converter, mark, sizeBytes }: OtherForm,
+): Promise<Removal> {
+  await refuseChangedArchive(lock, mark);
+  const removal = await declareRemoval(context, { path, sizeBytes, converter }, converter.path);
+  context.warn(`The archive ${filename} was converted: it is ${basename(converter.path)} now.`);
+  return removal;
 }
 
 /**
@@ -186,7 +246,7 @@ function optionsOf(request: StartBackupRequest, job: BackupJob): Record<string, 
   return {
     exclude_iso: request.excludeIso,
     compress: job.compressed,
-    hash_sum: former?.hash_sum ?? request.hashSum,
+    hash_sum: (former && request.extendHashed === true) || (former?.hash_sum ?? request.hashSum),
     exclude_vdisks: request.excludeVdisks,
     require_consistency: request.requireConsistency,
     description: request.description,

@@ -114,6 +114,7 @@ export function fallbackReason(error: unknown): string | null {
     'path_outside_pool',
     'archive_damaged',
     'archive_unsupported',
+    'hash_mismatch',
   );
   return isOfFile ? error.message : null;
 }

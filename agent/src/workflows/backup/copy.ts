@@ -11,6 +11,7 @@ import {
 import { refuseChangedSources, type SourceMark } from '../../disks/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 import { savedStateId } from '../../snapshots/index.ts';
+import { COMPRESSED_SHARE } from '../archives/conversion.ts';
 import { timeStamp } from '../archives/file-name.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import {
@@ -24,8 +25,12 @@ import { type FrozenInstant, spareDirectoryOf } from './freeze.ts';
 import type { BackupJob } from './job.ts';
 import { type ArchivePlan, type FileSize, planArchive } from './members.ts';
 
-/** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
-const COMPRESSED_SHARE = 0.5;
+/** All of an archive that is converted is written anew, beside it. */
+const convertedBytes = ({ base }: BackupJob): number =>
+  (base?.toConvert ? base.manifest.members : []).reduce(
+    (sum, member) => sum + (member.allocatedBytes ?? member.sizeBytes),
+    0,
+  );
 
 /**
  * Asks for the space, and whether a compressed archive of so much can be read, before anything is touched. What is not known yet
@@ -41,7 +46,7 @@ export async function estimate(dependencies: WorkflowDependencies, job: BackupJo
     requireReadable(archive, withMemory(plan.tarSize, memoryBytes), dependencies.mostFrames);
   }
   const share = job.compressed ? COMPRESSED_SHARE : 1;
-  await requireSpace(target, (plan.neededBytes + memoryBytes) * share);
+  await requireSpace(target, (plan.neededBytes + memoryBytes + convertedBytes(job)) * share);
   const spare = spareDirectoryOf(facts, target.path!);
   if (memoryBytes > 0) await requireSpace({ name: spare, path: spare }, memoryBytes);
 }

@@ -1,4 +1,4 @@
-/** Where the members go: a new archive under a partial name, or the end of one that is extended. */
+/** Where the members go: a new archive under a partial name, or the end of one that is extended, or of its other form. */
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { mkdir, rm } from '@virtkeep/shared/beneath';
@@ -8,7 +8,10 @@ import {
   type AppenderOptions,
   ArchiveAppender,
   ArchiveWriter,
+  type FinishedArchive,
+  type FinishOptions,
   type JudgeArchive,
+  publishWithHashes,
   removeTails,
   type SignManifest,
 } from '../../archive/index.ts';
@@ -19,11 +22,14 @@ import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type BaseArchive, tailPathOf } from './base.ts';
 import type { BackupJob } from './job.ts';
+import type { OtherForm, PreparedBase } from './prepare.ts';
 
 const DEFAULT_LEVEL = 3;
 
 export interface Destination {
   archive: ArchiveWriter | ArchiveAppender;
+  /** Writes the end and gives the archive its name, when it has none yet. @throws VirtkeepError what writing can raise, file_exists */
+  finish(options: FinishOptions): Promise<FinishedArchive>;
   /** To be called after the commit: what would undo the work goes. */
   committed(): Promise<void>;
   /** Stops what runs, undoes what was not finished, and lets go of the file or its name; harmless when repeated. */
@@ -38,7 +44,7 @@ export async function openDestination(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  { job, time }: { job: BackupJob; time: Date },
+  { job, time, prepared }: { job: BackupJob; time: Date; prepared: PreparedBase },
 ): Promise<Destination> {
   const level = request.compressionLevel || DEFAULT_LEVEL;
   const common = {
@@ -47,12 +53,16 @@ export async function openDestination(
     ...(dependencies.compressionWorkers && { workers: dependencies.compressionWorkers }),
   };
   const { sign } = dependencies;
-  if (job.base)
-    return extended(context, job.base, {
+  if (job.base) {
+    const { hashes, form } = prepared;
+    const options = {
       ...common,
+      ...(hashes && { hash: true, hashes }),
       level,
       ...(sign && { signer: goOnSigning(dependencies.judge, sign, context, job.base) }),
-    });
+    };
+    return form ? extendedOtherForm(form, options) : extended(context, job.base, options);
+  }
   const name = await reservedPath(job, context, time, request.compress);
   const { path } = name;
   const { backupId } = job;
@@ -67,7 +77,7 @@ export async function openDestination(
       sign,
     });
     const close = () => archive.abort().finally(() => name.close());
-    return { archive, committed: () => name.free(), close };
+    return { archive, finish: options => archive.finish(options), committed: () => name.free(), close };
   } catch (error) {
     await name.close();
     throw error;
@@ -111,7 +121,28 @@ async function extended(
     throw error;
   }
   // at once, and not only with the operation's end, which may have states to merge first
-  return { archive, committed: () => rm(tailPath, { force: true }), close: () => archive.abort() };
+  const committed = () => rm(tailPath, { force: true });
+  return { archive, finish: finish => archive.finish(finish), committed, close: () => archive.abort() };
+}
+
+/** Nobody knows the file yet, and it goes when this fails: there is no old end to be kept. */
+async function extendedOtherForm(
+  { converter, name }: OtherForm,
+  options: Omit<AppenderOptions, 'path' | 'lock'>,
+): Promise<Destination> {
+  const archive = await ArchiveAppender.open({ ...options, path: converter.partialPath });
+  try {
+    await archive.begin(null);
+  } catch (error) {
+    await archive.abort();
+    throw error;
+  }
+  const finish = async (last: FinishOptions) => {
+    const finished = await archive.finish(last);
+    const sha256Path = await publishWithHashes(finished.path, name.path, finished.sha256Path !== null);
+    return { ...finished, path: name.path, sha256Path };
+  };
+  return { archive, finish, committed: () => name.free(), close: () => archive.abort() };
 }
 
 async function reservedPath(

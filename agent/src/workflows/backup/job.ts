@@ -1,7 +1,7 @@
 /** What a request comes to, decided before anything is touched: a new archive, or an increment of one. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import type { Manifest } from '../../archive/index.ts';
+import { isHashed, type Manifest } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
 import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
@@ -29,6 +29,7 @@ export interface BackupJob {
   incremental: boolean;
   /** Why it is a new archive although an increment was wanted. */
   fallbackReason: string | null;
+  /** The form of what is made, or of what comes of the extended one. */
   compressed: boolean;
 }
 
@@ -36,6 +37,10 @@ export interface ExtendedArchive extends BaseArchive {
   id: string;
   manifest: Manifest;
   disks: Map<string, ContinuedDisk>;
+  /** It has another form than it is to have. */
+  toConvert: boolean;
+  /** Members of it have no SHA-256 and are to get theirs. */
+  toHash: boolean;
 }
 
 /**
@@ -50,15 +55,54 @@ export async function checkBackup(
 ): Promise<BackupJob> {
   await removeLeftovers(dependencies, request.domainId, context.signal);
   await completeMerges(dependencies, context, request.domainId);
-  const pools = await dependencies.pools(context.signal);
-  const job = request.extend
-    ? await extensionOr(dependencies, request, context, pools)
-    : await fullBackup(dependencies, request, context, pools, request.fallbackReason || null);
-  for (const warning of job.facts.warnings) context.warn(warning);
+  const at = await checking(dependencies, request, context);
+  const job = request.extend ? await extensionOr(at) : await fullBackup(at, request.fallbackReason || null);
   if (job.mode) await checkPlace(job, request.allowNetworkLayers, context);
-  if (job.fallbackReason !== null)
-    context.warn(`A full backup is made instead of an increment: ${job.fallbackReason}.`);
+  tell(job, request, context);
   return job;
+}
+
+/**
+ * The same again for an archive that took long to be made ready to be extended: its VM may be another one by now. The
+ * lock of the archive stays held, unless a full backup stands in.
+ * @throws VirtkeepError as {@link checkBackup}
+ */
+export async function checkAgain(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  former: BackupJob,
+): Promise<BackupJob> {
+  const job = await extensionOr(await checking(dependencies, request, context), former.base!);
+  tell(job, request, context, former.facts.warnings);
+  return job;
+}
+
+/** A full backup in place of an increment for which the archive turned out to be no good. @throws as {@link checkBackup} */
+export async function fullInstead(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  { former, reason }: { former: BackupJob; reason: string },
+): Promise<BackupJob> {
+  await former.base?.lock.release();
+  const job = await fullBackup(await checking(dependencies, request, context), reason);
+  tell(job, request, context, former.facts.warnings);
+  return job;
+}
+
+function tell(
+  { facts, base, fallbackReason }: BackupJob,
+  request: StartBackupRequest,
+  { warn }: OperationContext,
+  told?: readonly string[],
+): void {
+  for (const warning of facts.warnings) if (!told?.includes(warning)) warn(warning);
+  if (fallbackReason !== null) warn(`A full backup is made instead of an increment: ${fallbackReason}.`);
+  const keepsHashes =
+    request.extendHashed === false && base?.manifest.members.some(({ sha256 }) => sha256 !== null);
+  if (keepsHashes && told === undefined)
+    warn(`The archive ${base!.filename} has hashes, so that the increment has them, too.`);
 }
 
 async function checkPlace(
@@ -76,45 +120,52 @@ async function checkPlace(
   await checkLayerPlace(place, warn);
 }
 
-async function extensionOr(
+/** What each step of a check needs. */
+interface Checking {
+  dependencies: WorkflowDependencies;
+  request: StartBackupRequest;
+  context: OperationContext;
+  pools: PoolRecord[];
+}
+
+async function checking(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  pools: PoolRecord[],
-): Promise<BackupJob> {
+): Promise<Checking> {
+  return { dependencies, request, context, pools: await dependencies.pools(context.signal) };
+}
+
+async function extensionOr(at: Checking, held?: BaseArchive): Promise<BackupJob> {
   try {
-    return await extension(dependencies, request, context, pools);
+    return await extension(at, held);
   } catch (error) {
-    const reason = fallbackReason(error);
-    if (!request.fallbackFull || reason === null) throw error;
-    return fullBackup(dependencies, request, context, pools, reason.replace(/\.$/, ''));
+    const reason = reasonForFull(at.request, error);
+    if (reason === null) throw error;
+    return fullBackup(at, reason);
   }
 }
 
-async function extension(
-  dependencies: WorkflowDependencies,
-  request: StartBackupRequest,
-  context: OperationContext,
-  pools: PoolRecord[],
-): Promise<BackupJob> {
-  const base = await readBase(request, pools, dependencies, context.signal);
+/** Why a full backup stands in for an increment that failed so; null: none may. */
+export function reasonForFull({ fallbackFull }: StartBackupRequest, error: unknown): string | null {
+  return fallbackFull ? (fallbackReason(error)?.replace(/\.$/, '') ?? null) : null;
+}
+
+async function extension(at: Checking, held: BaseArchive | undefined): Promise<BackupJob> {
+  const { dependencies, request, context, pools } = at;
+  const base = held ?? (await readBase(request, pools, dependencies, context.signal));
   try {
-    return await extensionOf(dependencies, request, context, pools, base);
+    return await extensionOf(at, base);
   } catch (error) {
     await base.lock.release();
     throw error;
   }
 }
 
-async function extensionOf(
-  dependencies: WorkflowDependencies,
-  request: StartBackupRequest,
-  context: OperationContext,
-  pools: PoolRecord[],
-  base: BaseArchive,
-): Promise<BackupJob> {
+async function extensionOf(at: Checking, base: BaseArchive): Promise<BackupJob> {
+  const { dependencies, request } = at;
   if (await carriesClones(dependencies, request.domainId)) throw notExtendable(base.filename, NO_STATE);
-  const facts = await factsOf(dependencies, request, context, pools, true);
+  const facts = await factsOf(at, true);
   const { config, states, chains, template } = facts;
   const { statesDeleted } = config.metadata;
   const proof = proveExtension(base.manifest, {
@@ -129,8 +180,11 @@ async function extensionOf(
   const { requireConsistency } = request;
   const mode = await chooseMode(facts, { requireConsistency, lasting: true });
   if (mode === null) throw notExtendable(base.filename, 'the VM has no disk left that it writes to');
-  const extended = { ...base, id: base.pool.id, disks: proof.disks };
-  const compressed = base.path.endsWith('.zst');
+  const isCompressed = base.path.endsWith('.zst');
+  const compressed = request.extendCompressed ?? isCompressed;
+  const toHash = request.extendHashed === true && !isHashed(base.manifest);
+  const ready = { toConvert: compressed !== isCompressed, toHash };
+  const extended = { ...base, id: base.pool.id, disks: proof.disks, ...ready };
   if (compressed) {
     const size = await sizeAhead(dependencies, { facts, base: extended, mode });
     refuseTooLarge(base, request, size, dependencies);
@@ -147,17 +201,12 @@ async function extensionOf(
   };
 }
 
-async function fullBackup(
-  dependencies: WorkflowDependencies,
-  request: StartBackupRequest,
-  context: OperationContext,
-  pools: PoolRecord[],
-  reason: string | null,
-): Promise<BackupJob> {
+async function fullBackup(at: Checking, reason: string | null): Promise<BackupJob> {
+  const { dependencies, request, pools } = at;
   const target = targetPool(pools, request.poolId, dependencies.nodeName);
   const asked = request.canBeIncremental || request.extend !== undefined;
   const wanted = asked && !(await carriesClones(dependencies, request.domainId));
-  const facts = await factsOf(dependencies, request, context, pools, wanted);
+  const facts = await factsOf(at, wanted);
   if (asked && !wanted) facts.warnings.push(`The backup cannot be extended: ${NO_STATE}.`);
   const { requireConsistency } = request;
   const mode = await chooseMode(facts, { requireConsistency, lasting: wanted });
@@ -169,12 +218,10 @@ async function fullBackup(
 }
 
 async function factsOf(
-  dependencies: WorkflowDependencies,
-  { domainId, excludeIso, excludeVdisks }: StartBackupRequest,
-  context: OperationContext,
-  pools: PoolRecord[],
+  { dependencies, request, context, pools }: Checking,
   incremental: boolean,
 ): Promise<BackupFacts> {
+  const { domainId, excludeIso, excludeVdisks } = request;
   const facts = await readFacts(dependencies, domainId, { excludeIso, excludeVdisks, incremental }, pools);
   await noteFingerprints(dependencies, facts.chains, context);
   return facts;

@@ -5,39 +5,38 @@
  * checksums before it gets its name; the old one goes only when the operation is committed, or stays as it is. Whatever stops it
  * before that leaves the old file alone and no other; whatever stops it later is finished by the next agent.
  */
-import { basename, dirname, join } from 'node:path';
-import { mkdir } from '@virtkeep/shared/beneath';
-import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { dirname, join } from 'node:path';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import {
-  ArchiveConverter,
   type ConvertOptions,
   type FileLock,
   type FinishedArchive,
   hasTailToPutBack,
   lockFile,
   putTailsBack,
-  sha256PathOf,
 } from '../../archive/index.ts';
-import { changedSource, markSources, type SourceMark } from '../../disks/index.ts';
-import { fileMarkAt } from '../../images/index.ts';
+import { markSources } from '../../disks/index.ts';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../../pools/index.ts';
 import { backupFileOf } from '../archives/backup-file.ts';
-import { removeReplaced } from '../archives/remains.ts';
-import { declareArchive, type ReservedName, reserveArchiveName } from '../archives/reserved-name.ts';
+import {
+  COMPRESSED_SHARE,
+  type Conversion,
+  closeConversion,
+  declareRemoval,
+  openConversion,
+  type Removal,
+  refuseChanged,
+  writeConversion,
+} from '../archives/conversion.ts';
 import type { FoundFile } from '../archives/source.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import type { Effect, EffectHandle } from '../effect.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const RECOMPRESS_STEPS = ['check', 'copy', 'publish', 'remove'] as const;
-
-/** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
-const COMPRESSED_SHARE = 0.5;
-const ENDING = /\.tar(\.zst)?$/i;
 
 export interface RecompressPlan {
   source: FoundFile;
@@ -93,11 +92,6 @@ export function recompressWorkflow(
   };
 }
 
-interface Conversion {
-  converter: ArchiveConverter;
-  name: ReservedName;
-}
-
 /** Nobody else has the old file until it is gone. */
 type LockedPlan = RecompressPlan & { lock: FileLock };
 
@@ -120,44 +114,21 @@ async function recompress(
       draft.work = await check(dependencies, request, plan, context);
       return draft.work;
     });
-    await context.step('copy', () => copy(converter, context));
+    await context.step('copy', () => writeConversion(context, converter, converter.states));
     const finished = await context.step('publish', () => converter.publish());
     await refuseChanged(lock, mark);
-    if (!keepsSource)
-      removal = await declareRemoval(context, source.path, finished.path, converter, sizeBytes);
+    const former = { path: source.path, sizeBytes, converter };
+    if (!keepsSource) removal = await declareRemoval(context, former, finished.path);
     context.commit({ file: recordOf(finished, target, keepsSource) });
   } finally {
-    // a name that is still held cannot be given free
-    await draft.work?.converter.abort().finally(() => draft.work?.name.close());
+    if (draft.work) await closeConversion(draft.work);
   }
   await draft.work!.name.free();
   dependencies.filesChanged(target.id);
   if (removal === undefined) return;
-  const { replaced, handle } = removal;
-  await context.step('remove', async () => {
-    const { signal } = context;
-    await removeReplaced(replaced, { signal, lock, warn: text => context.warn(text) });
-    handle.keep();
-  });
+  const { remove } = removal;
+  await context.step('remove', () => remove(context, lock));
   dependencies.filesChanged(source.pool.id);
-}
-
-interface Removal {
-  replaced: Extract<Effect, { type: 'replaced_archive' }>;
-  handle: EffectHandle;
-}
-
-async function declareRemoval(
-  context: OperationContext,
-  path: string,
-  by: string,
-  { backupId, states }: ArchiveConverter,
-  sizeBytes: number,
-): Promise<Removal> {
-  const hashFile = await fileMarkAt(sha256PathOf(path));
-  const was = { backupId, states, sizeBytes, ...(hashFile && { hashFile }) };
-  const replaced = { type: 'replaced_archive', path, by, was } as const;
-  return { replaced, handle: context.effects.begin(replaced, 'success') };
 }
 
 /** What stays as it is cannot be put right first. @throws VirtkeepError archive_damaged */
@@ -168,16 +139,6 @@ async function refuseHalfExtended(path: string, lock: FileLock, signal: AbortSig
   throw new VirtkeepError('archive_damaged', { path, reason });
 }
 
-/** A lock that was lost is taken anew: who had it meanwhile may have extended the archive, or put another in its place. */
-async function refuseChanged(lock: FileLock, mark: SourceMark[]): Promise<void> {
-  await lock.confirm();
-  const path = await changedSource(mark);
-  if (path !== undefined) {
-    const reason = 'somebody else wrote to it while it was converted';
-    throw new VirtkeepError('archive_damaged', { path, reason });
-  }
-}
-
 /** Opens the old file, reserves the new one's name and asks for the space. */
 async function check(
   dependencies: WorkflowDependencies,
@@ -185,30 +146,14 @@ async function check(
   { source, target, directory, lock }: LockedPlan,
   context: OperationContext,
 ): Promise<Conversion> {
-  const { compress, compressionLevel, sign } = request;
-  const stem = basename(source.path).replace(ENDING, '');
-  const ending = compress ? '.tar.zst' : '.tar';
-  const name = await reserveArchiveName(context, await made(directory), stem, ending);
+  const { compress, compressionLevel: level, sign } = request;
+  const form = { compress, level, sign: sign ? adopting(dependencies) : undefined };
+  const work = await openConversion(dependencies, context, { path: source.path, lock, directory, ...form });
   try {
-    const converter = await ArchiveConverter.open({
-      from: source.path,
-      lock,
-      path: name.path,
-      compression: compress ? (compressionLevel === 0 ? {} : { level: compressionLevel }) : null,
-      sign: sign ? adopting(dependencies) : undefined,
-      signal: context.signal,
-      onProgress: bytes => context.progress.done(bytes),
-      ...(dependencies.compressionWorkers !== undefined && { workers: dependencies.compressionWorkers }),
-    });
-    await requireSpace(target, converter.allocatedBytes * (compress ? COMPRESSED_SHARE : 1)).catch(
-      async error => {
-        await converter.abort();
-        throw error;
-      },
-    );
-    return { converter, name };
+    await requireSpace(target, work.converter.allocatedBytes * (compress ? COMPRESSED_SHARE : 1));
+    return work;
   } catch (error) {
-    await name.close();
+    await closeConversion(work);
     throw error;
   }
 }
@@ -216,22 +161,6 @@ async function check(
 /** An archive that somebody vouches for stays what it is. */
 function adopting({ judge, sign }: WorkflowDependencies): ConvertOptions['sign'] {
   return archive => (judge(archive).trust === 'foreign' ? sign : undefined);
-}
-
-async function made(directory: string): Promise<string> {
-  try {
-    await mkdir(directory, { recursive: true, mode: 0o755 });
-    return directory;
-  } catch (error) {
-    throw fromIoError(error, 'making', directory);
-  }
-}
-
-async function copy(converter: ArchiveConverter, context: OperationContext): Promise<void> {
-  const { backupId, path, states } = converter;
-  declareArchive(context, path, { backupId, states });
-  context.progress.total(converter.sizeBytes);
-  await converter.write();
 }
 
 function recordOf(

@@ -32,8 +32,9 @@ export function addBackup(program: Command): void {
     .option('--extend <backup>', 'extend this backup with what has changed since')
     .option('--increment', 'extend the newest backup that can be extended, else make a new one')
     .option('--hold', 'keep all saved states of increments on the VM, not the latest only')
-    .option('--compress', 'compress with zstd')
-    .option('--hash', 'record a SHA-256 of every member')
+    .option('--compress', 'compress with zstd; a plain backup that is extended is converted first')
+    .option('--no-compress', 'a compressed backup that is extended is unpacked first')
+    .option('--hash', 'record a SHA-256 of every member, also of those that an extended backup has already')
     .option('--no-iso', 'leave the mounted ISO images out')
     .option('--exclude-disk <id...>', 'leave these disks out')
     .option('--require-consistency', 'fail when the guest agent cannot freeze the file systems')
@@ -73,7 +74,7 @@ function backupBody(domain: string, options: BackupOptions): Json {
     ...(options.incremental ? { can_be_incremental: true } : {}),
     ...(options.increment ? { increment: true } : {}),
     ...(options.hold ? { hold_states: true } : {}),
-    ...(options.compress ? { compress: true } : {}),
+    ...(options.compress === undefined ? {} : { compress: options.compress }),
     ...(options.hash ? { hash_sum: true } : {}),
     ...(options.iso ? {} : { exclude_iso: true }),
     ...(options.excludeDisk ? { exclude_vdisks: options.excludeDisk } : {}),

@@ -30,7 +30,7 @@ const BackupBody = body({
   backup: Type.Optional(
     Type.String({
       ...GivenUuid,
-      description: 'backup file to extend, in its pool and format; it is refused when that is not possible',
+      description: 'backup file to extend, in its pool; it is refused when that is not possible',
     }),
   ),
   increment: flag(
@@ -42,8 +42,14 @@ const BackupBody = body({
       description: "default: the node's base data pool; with increment: of any pool",
     }),
   ),
-  hash_sum: flag('record a SHA-256 of every member'),
-  compress: flag('zstd'),
+  hash_sum: flag(
+    'record a SHA-256 of every member; of an extended file also of those that have none yet, which takes reading them. Absent: an ' +
+      'extended file has hashes when it had them',
+  ),
+  compress: flag(
+    'zstd. An extended file that has the other form is converted first, in the same task: true compresses, false unpacks it, and a ' +
+      'failure leaves it as it was. Absent: a new file is plain, an extended one stays as it is',
+  ),
   hold_states: flag(
     'with can_be_incremental, increment or backup: keep all states that increments made on the VM, not the latest only',
   ),

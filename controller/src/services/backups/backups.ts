@@ -97,6 +97,9 @@ export class BackupService {
       extend: file && refOf(file),
       extendFileId: file?.id ?? '',
       extendArchiveId: file ? archiveIdOfRow(file) : '',
+      // given or not: what is not asked for stays as it is
+      extendCompressed: file && options.compress,
+      extendHashed: file && options.hash_sum,
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
       holdStates: options.hold_states ?? false,

@@ -186,6 +186,18 @@ export class Catalogue {
     return id;
   }
 
+  /**
+   * A backup has made a file, or extended one, maybe in another form: then that one lies elsewhere now. A full backup in an
+   * increment's place is another file.
+   * @param about the file that it was to make or to extend
+   * @returns the id of the file's record
+   */
+  async backedUp(file: BackupFile, operation: string, about: string): Promise<string> {
+    const row = await this.find(about);
+    const goesOn = row !== undefined && archiveIdOfRow(row) === archiveIdOf(file);
+    return this.made(file, operation, goesOn ? { from: about } : undefined);
+  }
+
   async #identify(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
     const atPlace = await this.#db
       .selectFrom('files')

@@ -311,7 +311,7 @@ export class NodeObserver implements LinkObserver, OperationListener {
     await this.#refreshDomain(nodeId, file.domainId).catch((error: unknown) =>
       log.warn('the VM was not looked at after its backup', { operation: operation.id, error }),
     );
-    const id = await catalogue.made(file, operation.id);
+    const id = await catalogue.backedUp(file, operation.id, await this.#fileOf(nodeId, operation));
     const task = await tasks.find(operation.id);
     if (task && task.entities[0]?.id !== id) {
       const others = task.entities.filter(entity => entity.id !== id);

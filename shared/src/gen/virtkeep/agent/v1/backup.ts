@@ -36,7 +36,10 @@ export interface StartBackupRequest {
    * keeps the capability whatever this says.
    */
   canBeIncremental: boolean;
-  /** The archive to extend; unset: a new archive. Its pool, compression and hashes are those it was made with. */
+  /**
+   * The archive to extend; unset: a new archive. Its pool is the one where it is, its form and hashes those that it has, unless
+   * extend_compressed and extend_hashed say otherwise; compress and hash_sum are those of a new one.
+   */
   extend:
     | BackupFileRef
     | undefined;
@@ -57,6 +60,19 @@ export interface StartBackupRequest {
   allowNetworkLayers: boolean;
   /** Archives of the domain that are removed for good: unless states are held, an increment merges what they left on it. */
   removedArchives: string[];
+  /**
+   * The form that the archive to extend is to have; absent: the one it has. Where it has another it is converted first, as part of
+   * the operation: what is extended is the new file, and the old one goes when the operation is committed. Whatever fails or is
+   * cancelled before leaves the old file as it was, and no new one.
+   */
+  extendCompressed?:
+    | boolean
+    | undefined;
+  /**
+   * True: members of the archive to extend that have no SHA-256 get theirs, which its next manifest and its hash file list. False: an
+   * archive that has hashes keeps them all the same, with a warning. Absent: as the archive is.
+   */
+  extendHashed?: boolean | undefined;
 }
 
 /** A backup file is named by its pool and path inside the pool's `backups/`. */
@@ -215,6 +231,8 @@ function createBaseStartBackupRequest(): StartBackupRequest {
     extendArchiveId: "",
     allowNetworkLayers: false,
     removedArchives: [],
+    extendCompressed: undefined,
+    extendHashed: undefined,
   };
 }
 
@@ -279,6 +297,12 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     }
     for (const v of message.removedArchives) {
       writer.uint32(162).string(v!);
+    }
+    if (message.extendCompressed !== undefined) {
+      writer.uint32(168).bool(message.extendCompressed);
+    }
+    if (message.extendHashed !== undefined) {
+      writer.uint32(176).bool(message.extendHashed);
     }
     return writer;
   },
@@ -456,6 +480,22 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
             message.removedArchives.push(reader.string());
             continue;
           }
+          case 21: {
+            if (tag !== 168) {
+              break;
+            }
+
+            message.extendCompressed = reader.bool();
+            continue;
+          }
+          case 22: {
+            if (tag !== 176) {
+              break;
+            }
+
+            message.extendHashed = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -558,6 +598,16 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
         : globalThis.Array.isArray(object?.removed_archives)
         ? object.removed_archives.map((e: any) => globalThis.String(e))
         : [],
+      extendCompressed: isSet(object.extendCompressed)
+        ? globalThis.Boolean(object.extendCompressed)
+        : isSet(object.extend_compressed)
+        ? globalThis.Boolean(object.extend_compressed)
+        : undefined,
+      extendHashed: isSet(object.extendHashed)
+        ? globalThis.Boolean(object.extendHashed)
+        : isSet(object.extend_hashed)
+        ? globalThis.Boolean(object.extend_hashed)
+        : undefined,
     };
   },
 
@@ -623,6 +673,12 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     if (message.removedArchives?.length) {
       obj.removedArchives = message.removedArchives;
     }
+    if (message.extendCompressed !== undefined) {
+      obj.extendCompressed = message.extendCompressed;
+    }
+    if (message.extendHashed !== undefined) {
+      obj.extendHashed = message.extendHashed;
+    }
     return obj;
   },
 
@@ -653,6 +709,8 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     message.extendArchiveId = object.extendArchiveId ?? "";
     message.allowNetworkLayers = object.allowNetworkLayers ?? false;
     message.removedArchives = object.removedArchives?.map((e) => e) || [];
+    message.extendCompressed = object.extendCompressed ?? undefined;
+    message.extendHashed = object.extendHashed ?? undefined;
     return message;
   },
 };
