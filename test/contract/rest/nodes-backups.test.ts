@@ -499,6 +499,9 @@ describe('a conversion that keeps the file', () => {
     const compress = `/api/library/${file}/compress/`;
     expect(await keyOf('POST', compress, {})).toBe('pool_read_only');
     expect(await keyOf('POST', compress, { datapool: pool.id })).toBe('pool_read_only');
+    // said to go, where it cannot: no copy is made instead
+    const going = { datapool: target.id, keep_source: false };
+    expect(await keyOf('POST', compress, going)).toBe('pool_read_only');
     const { record } = await copied(file, { datapool: target.id });
     expect(record.datapool.id).toBe(target.id);
     expect(await fileOf(file)).toMatchObject({ status: 'ACTIVE', datapool: { id: pool.id } });

@@ -106,7 +106,11 @@ const Target = Type.Optional(
   }),
 );
 const KeepSource = Type.Optional(
-  Type.Boolean({ default: false, description: 'the old file stays; the new one is a file of its own' }),
+  Type.Boolean({
+    description:
+      'true: the old file stays; the new one is a file of its own. false: it goes, and the request is refused where it cannot. Absent: it ' +
+      'goes, unless it lies on a read-only or outside pool',
+  }),
 );
 const Level = Type.Optional(Type.Integer({ minimum: 1, maximum: 9, description: 'of zstd; default 3' }));
 const Sign = Type.Optional(

@@ -186,7 +186,9 @@ export class LibraryService {
     }
     const nodeId = this.#deps.pools.nodeFor(row.pool_id, options.datapool);
     this.#deps.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
-    const keepsSource = options.keep_source === true || !this.#deps.pools.isWritable(row.pool_id, nodeId);
+    // who says that the source is to go is not given a copy instead
+    if (options.keep_source === false) this.#deps.pools.writable(row.pool_id, nodeId, 'keep_source');
+    const keepsSource = options.keep_source ?? !this.#deps.pools.isWritable(row.pool_id, nodeId);
     await (keepsSource ? this.#deps.catalogue.idle(id) : this.#deps.catalogue.unused(id));
     const request = {
       fileId: id,
