@@ -1,6 +1,6 @@
 // kill -9 and other blows at each step of an increment: archive and VM are afterwards as before, and the next one works.
 import { createHash } from 'node:crypto';
-import { readFileSync, rmSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
@@ -63,7 +63,8 @@ class Archive {
   /** Archive and hash file as they are. */
   bytes(): string {
     const hash = createHash('sha256');
-    for (const path of [this.path, `${this.path}.sha256`]) hash.update(readFileSync(path));
+    for (const path of [this.path, `${this.path}.sha256`])
+      if (existsSync(path)) hash.update(readFileSync(path));
     return hash.digest('hex');
   }
 
@@ -143,6 +144,49 @@ describe.each([
     await archive.extend();
     await archive.check();
     expect(await guest.snapshots()).toHaveLength(compress ? 6 : 3);
+    expect(alone.files(1).filter(name => name.startsWith('.'))).toEqual([]);
+  });
+});
+
+describe('a plain one without hashes that is to be compressed and to have them', () => {
+  let archive: Archive;
+  const other = () => archive.start({ extendCompressed: true, extendHashed: true });
+  beforeAll(async () => {
+    archive = await new Archive().make({ compress: false, hashSum: false });
+  });
+  afterAll(() => remove(archive));
+
+  async function expectUntouched(before: Picture, bytes: string): Promise<void> {
+    await expectAsBefore(before);
+    expect(archive.bytes()).toBe(bytes);
+    expect(alone.files(1).filter(name => name.startsWith('.'))).toEqual([]);
+  }
+
+  // between the conversion and the increment, and with both made and not committed
+  test.each(['recheck.before', 'publish.after'])('kill -9 of the agent at %s', async moment => {
+    const [before, bytes] = [await alone.picture(guest), archive.bytes()];
+    const operation = await alone.killedAt(`backup.${moment}`, other);
+    expect(operation).toMatchObject(INTERRUPTED);
+    await expectUntouched(before, bytes);
+  });
+
+  test('cancel in the middle of the conversion', async () => {
+    const [before, bytes] = [await alone.picture(guest), archive.bytes()];
+    const operation = await alone.canceledAt('backup.convert.mid', other);
+    expect(operation.state).toBe(OperationState.CANCELED);
+    await expectUntouched(before, bytes);
+  });
+
+  test('kill -9 when it is committed: the former file goes, and every state is whole in the other', async () => {
+    await archive.write();
+    const former = archive.path;
+    const operation = await alone.killedAt('backup.remove.before', other);
+    expect(operation.state).toBe(OperationState.SUCCEEDED);
+    Object.assign(archive, fileOf(operation));
+    expect([existsSync(former), archive.path]).toEqual([false, `${former}.zst`]);
+    await alone.arm('');
+    await archive.extend();
+    await archive.check();
     expect(alone.files(1).filter(name => name.startsWith('.'))).toEqual([]);
   });
 });

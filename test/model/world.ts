@@ -164,15 +164,16 @@ export class World {
     return backingOf(readFileSync(path));
   }
 
-  /** What the disks of an archive's newest state read as, in their order. */
-  async archived(path: string): Promise<string[]> {
+  /** What the disks of a state of an archive read as, in their order. @param state default: the newest */
+  async archived(path: string, state?: number): Promise<string[]> {
     const archive = await openArchive(path, AbortSignal.timeout(60_000));
+    const manifest = state === undefined ? archive.manifest : await archive.manifestOfState(state);
     await archive.close();
     const tar = path.endsWith('.zst')
       ? execFileSync('zstd', ['-dcq', path], { maxBuffer: 2 ** 28 })
       : readFileSync(path);
     const places = new Map(archive.members.map(member => [member.name, member]));
-    return archive.manifest!.disks.map(({ layers }) => {
+    return manifest!.disks.map(({ layers }) => {
       const blank: Buffer = Buffer.alloc(DISK_BYTES);
       return hashOf(
         layers.reduce((below, { member }) => layerBytes(bytesOf(tar, places.get(member)!), below), blank),

@@ -84,6 +84,30 @@ describe('a running guest with an agent', () => {
     await guest.destroy();
   });
 
+  test('made plain without hashes, it is compressed and has them when an increment asks for that, and is unpacked again', async () => {
+    const guest = await lab.world.defineTiny({ dataDisks: [{}] });
+    await (await guest.start()).waitForAgent();
+    await write(guest, '/mnt/vda/note', 'one');
+    const first = await firstBackup(lab, guest);
+    await write(guest, '/mnt/vda/note', 'two');
+    const other = await increment(lab, guest, first, { extendCompressed: true, extendHashed: true });
+    expect(other.path).toBe(`${first.path}.zst`);
+    expect(other.operation.warnings).toEqual([expect.stringContaining('was converted')]);
+    await expectStates(other.path, ['one', 'two']);
+    const { directory } = await unpack(lab, other.path);
+    await run(['sha256sum', '--quiet', '--strict', '-c', `${other.path}.sha256`], { cwd: directory });
+    await write(guest, '/mnt/vda/note', 'three');
+    const back = await increment(lab, guest, other, { extendCompressed: false });
+    expect(back.path).toBe(first.path);
+    await expectStates(back.path, ['one', 'two', 'three']);
+    const names = readdirSync(join(lab.world.node.pool(1).path, 'backups'));
+    expect(names.filter(name => name.includes(guest.name) || /tail|partial/.test(name)).toSorted()).toEqual([
+      back.file.filename,
+      `${back.file.filename}.sha256`,
+    ]);
+    await guest.destroy();
+  });
+
   test('disks added, grown and removed while it runs, powered off and on between', async () => {
     const guest = await lab.world.defineTiny();
     await (await guest.start()).waitForAgent();
