@@ -80,7 +80,13 @@ describe('a directory', () => {
   test('is joined in a unit with a new name, restarted, and left', async () => {
     const unit = 'OU=Серверы,DC=lab,DC=test';
     const { result } = await joining({ computerName: 'WEB3', organizationalUnit: unit, restart: true });
-    expect(result).toEqual({ domain: 'lab.test', computer_name: 'WEB3', restarted: true, warnings: [] });
+    expect(result).toEqual({
+      domain: 'lab.test',
+      computer_name: 'WEB3',
+      restarted: true,
+      warnings: [],
+      installed: [],
+    });
     expect(windows.given.find(given => given.unit)).toMatchObject({ unit, name: 'WEB3', password: SECRET });
     expect(windows.activeName).toBe('WEB3');
     expect(await refusal(joining())).toBe('guest_operation_failed');
