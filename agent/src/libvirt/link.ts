@@ -1,5 +1,6 @@
 import { connect, type Libvirt } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
+import { Backoff } from '@virtkeep/shared/backoff';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 
@@ -68,14 +69,15 @@ export class LibvirtLink {
   async #open(): Promise<void> {
     const { uri, keepAlive, log, retryMs = { min: 500, max: 10_000 } } = this.#options;
     const { signal } = this.#closing;
-    for (let delayMs = retryMs.min; !signal.aborted; delayMs = Math.min(delayMs * 2, retryMs.max)) {
+    const backoff = Backoff.steady(retryMs.min, retryMs.max);
+    while (!signal.aborted) {
       try {
         this.#use(await connect(uri, { keepAlive, signal }));
         return;
       } catch (error) {
         this.#lastReason = reasonOf(error);
         if (!signal.aborted) log.warn('libvirt is not reachable', { uri, reason: this.#lastReason });
-        await sleep(delayMs, signal).catch(() => {});
+        await sleep(backoff.next(), signal).catch(() => {});
       }
     }
   }

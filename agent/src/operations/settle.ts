@@ -1,4 +1,5 @@
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
+import { Backoff } from '@virtkeep/shared/backoff';
 import { reasonOf, type VirtkeepError } from '@virtkeep/shared/errors';
 import type { ActiveOperation } from './active.ts';
 import type { UndoFailure } from './effects.ts';
@@ -44,32 +45,35 @@ export class Settler {
   /** Undoes what is to be undone, trying again for up to `patienceMs`; answers what is left then. */
   async undo(operation: ActiveOperation): Promise<UndoFailure[]> {
     const deadlineMs = performance.now() + this.#times.patienceMs;
-    for (let delayMs = this.#times.minDelayMs; ; delayMs = this.#longer(delayMs)) {
+    const backoff = this.#backoff();
+    for (;;) {
       const failures = await this.#tryOnce(operation);
       const leftMs = deadlineMs - performance.now();
       if (failures.length === 0 || leftMs <= 0) return failures;
       operation.progress.message(`${failures[0]!.what}: ${failures[0]!.reason}`);
-      await this.#pause(Math.min(delayMs, leftMs));
+      await this.#pause(Math.min(backoff.next(), leftMs));
     }
   }
 
   /** Tries until nothing is left. */
   async undoForever(operation: ActiveOperation): Promise<void> {
-    for (let delayMs = this.#times.minDelayMs; ; delayMs = this.#longer(delayMs)) {
-      await this.#pause(delayMs);
+    const backoff = this.#backoff();
+    for (;;) {
+      await this.#pause(backoff.next());
       if ((await this.#tryOnce(operation)).length === 0) return;
     }
   }
 
   /** Writes the final state, again and again while the journal cannot be written. */
   async end(operation: ActiveOperation, outcome: VirtkeepError | undefined): Promise<void> {
-    for (let delayMs = this.#times.minDelayMs; ; delayMs = this.#longer(delayMs)) {
+    const backoff = this.#backoff();
+    for (;;) {
       try {
         throwIfAborted(this.#closing);
         return operation.end(outcome);
       } catch (error) {
         operation.log.error('the end of the operation cannot be written', { reason: reasonOf(error) });
-        await this.#pause(delayMs);
+        await this.#pause(backoff.next());
       }
     }
   }
@@ -89,7 +93,7 @@ export class Settler {
     if (this.#closing.aborted) throw abortReason(this.#closing);
   }
 
-  #longer(delayMs: number): number {
-    return Math.min(delayMs * 2, this.#times.maxDelayMs);
+  #backoff(): Backoff {
+    return Backoff.steady(this.#times.minDelayMs, this.#times.maxDelayMs);
   }
 }

@@ -4,6 +4,7 @@
  * until one of them ends. Dropping a session cancels nothing on the node.
  */
 import { orAborted, sleep, throwIfAborted } from '@virtkeep/shared/abort';
+import { Backoff } from '@virtkeep/shared/backoff';
 import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type {
   InventoryEvent,
@@ -15,7 +16,6 @@ import type { OperationEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/oper
 import { isUnimplemented } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
 import { onceAt } from '@virtkeep/shared/once-at';
-import { Backoff } from './backoff.ts';
 import {
   type AgentChannel,
   type AgentClients,

@@ -1,5 +1,6 @@
 /** `vm exec`: a program in a guest as if it ran here: its streams, its exit code. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Backoff } from '@virtkeep/shared/backoff';
 import type { Command } from 'commander';
 import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
@@ -88,10 +89,9 @@ async function exec(
 async function untilExited(guest: GuestOf, first: Reply, endMs: number): Promise<Reply> {
   const { pid } = first;
   let reply = first;
-  let pauseMs = FIRST_PAUSE_MS;
+  const backoff = Backoff.steady(FIRST_PAUSE_MS, MAX_PAUSE_MS);
   while (!reply.exited && performance.now() < endMs) {
-    await sleep(Math.min(pauseMs, endMs - performance.now()));
-    pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
+    await sleep(Math.min(backoff.next(), endMs - performance.now()));
     reply = await guestCommand<Reply>(guest, 'guest-exec-status', { pid }).catch((error: Error) => {
       throw new CliError(`${error.message}\nThe program goes on in the guest as process ${pid}.`);
     });

@@ -1,4 +1,4 @@
-/** Waiting times between attempts: doubling, bounded, with jitter so that many nodes do not come in step. */
+/** Waiting times between attempts: doubling, bounded; with jitter where many would come in step otherwise. */
 export class Backoff {
   readonly #firstMs: number;
   readonly #maxMs: number;
@@ -10,6 +10,11 @@ export class Backoff {
     this.#maxMs = maxMs;
     this.#random = random;
     this.#nextMs = firstMs;
+  }
+
+  /** Without jitter: for what nobody else waits for. */
+  static steady(firstMs: number, maxMs: number): Backoff {
+    return new Backoff(firstMs, maxMs, () => 0.5);
   }
 
   /** The next delay in ms: between 75 % and 125 % of the doubling series, at most 125 % of the bound. */
