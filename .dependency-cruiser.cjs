@@ -43,7 +43,7 @@ module.exports = {
       comment: 'the public side of these folders is their index.ts',
       from: { path: '^agent/src/([^/]+)', pathNot: '\\.test\\.ts$' },
       to: {
-        path: '^agent/src/(archive|disks|domain-xml|guest|images|pools|snapshots|zfs)/',
+        path: '^agent/src/(archive|disks|domain-xml|guest|images|iso|pools|snapshots|zfs)/',
         pathNot: '^agent/src/($1/|[^/]+/index\\.ts$)',
       },
     },

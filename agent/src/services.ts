@@ -2,6 +2,7 @@
 import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { GuestServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
+import { ImageServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
@@ -14,6 +15,7 @@ import { domainService } from './grpc/domain-service.ts';
 import { LeanDomainService } from './grpc/encoded-list.ts';
 import { guestOperations } from './grpc/guest-operations.ts';
 import { guestService } from './grpc/guest-service.ts';
+import { imageService } from './grpc/image-service.ts';
 import { nodeService } from './grpc/node-service.ts';
 import { operationService } from './grpc/operation-service.ts';
 import { poolService } from './grpc/pool-service.ts';
@@ -39,6 +41,7 @@ export function agentServices(parts: Parts): Service[] {
     service(DiskServiceDefinition, diskService(parts)),
     service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),
     service(BackupServiceDefinition, backupService(runner, workflows)),
+    service(ImageServiceDefinition, imageService(runner, workflows)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),
     service(TemplateServiceDefinition, templateService(runner, workflows)),
     service(GuestServiceDefinition, {

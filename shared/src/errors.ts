@@ -110,6 +110,10 @@ export const ERRORS = {
     '40418',
     'There is no domain, node, data pool, disk or backup file {id}. Only these can be tagged.',
   ),
+  iso_not_found: fixed(
+    '40419',
+    'There is no ISO image {id} in a data pool that can be reached. It ends with .iso and lies in the pool itself.',
+  ),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
   // 409: the state of the thing refuses it

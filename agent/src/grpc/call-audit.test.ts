@@ -9,7 +9,8 @@ const methods = Object.entries(NEEDS).flatMap(([service, names]) =>
 /** By hand: what may be called without a line in the log. */
 const BY_HAND = `
   DomainService/Get DomainService/List GuestService/GetInfo GuestService/ListCommands Health/Check Health/Watch
-  NodeService/AnswerQuestion NodeService/FindUses NodeService/GetInfo NodeService/WatchInventory NodeService/WatchQuestions
+  ImageService/List NodeService/AnswerQuestion NodeService/FindUses NodeService/GetInfo NodeService/WatchInventory
+  NodeService/WatchQuestions
   OperationService/Get OperationService/List OperationService/Watch PoolService/Get PoolService/List PoolService/ListFiles
   ServerReflection/ServerReflectionInfo SnapshotService/List
 `;

@@ -23,6 +23,7 @@ export const UNTOLD: Record<string, true | ((request: never) => boolean)> = {
   'PoolService/List': true,
   'PoolService/Get': true,
   'PoolService/ListFiles': true,
+  'ImageService/List': true,
   'GuestService/ListCommands': true,
   'GuestService/GetInfo': ({ refresh }: { refresh: boolean }) => !refresh,
   'Health/Check': true,

@@ -3,6 +3,7 @@ import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { GuestServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
+import { ImageServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
@@ -16,6 +17,7 @@ const SERVICES = [
   DiskServiceDefinition,
   DomainServiceDefinition,
   GuestServiceDefinition,
+  ImageServiceDefinition,
   NodeServiceDefinition,
   OperationServiceDefinition,
   PoolServiceDefinition,
@@ -62,6 +64,9 @@ const MATRIX = `
   GuestService.RunCommand {"command":"guest-shutdown"}     operator controller
   GuestService.SetHostname                                 operator controller
   GuestService.Sysprep                                     operator controller
+  ImageService.Download                                    operator controller
+  ImageService.List                                 reader operator controller
+  ImageService.Upload                                               controller
   NodeService.AnswerQuestion                                        controller
   NodeService.FindUses                                              controller
   NodeService.GetInfo                               reader operator controller

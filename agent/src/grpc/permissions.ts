@@ -77,6 +77,11 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     RecompressCopy: 'controller',
     Download: 'library.download',
   },
+  'virtkeep.agent.v1.ImageService': {
+    List: 'library.read',
+    Download: 'library.download',
+    Upload: 'library.upload',
+  },
   'virtkeep.agent.v1.RestoreService': {
     Start: forRestore,
   },

@@ -7,6 +7,7 @@ import type { BuildStory } from '../undo-model.ts';
 import { extendOtherwise, fullBackup, increment } from './backup.ts';
 import { recompress, removal } from './files.ts';
 import { instantRestore } from './instant.ts';
+import { newIso } from './iso.ts';
 import { join } from './join.ts';
 import { attach, detach, keepLoans, lendAway } from './lending.ts';
 import { offline, offlineOfBefore } from './offline.ts';
@@ -19,7 +20,7 @@ import { zfsInstant } from './zfs.ts';
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
   ...{ extendOtherwise },
-  ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename },
+  ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, keepLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
 
@@ -43,6 +44,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
   renameDomain: ['rename'],
+  uploadIso: ['newIso'],
   attachDiskWorkflow: ['attach'],
   detachDiskWorkflow: ['detach'],
   lendDiskWorkflow: ['lendAway'],
@@ -98,6 +100,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'clone',
     'changeTemplate',
     'extendOtherwise',
+    'newIso',
   ],
   directory: ['offline'],
   domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone'],

@@ -1,0 +1,99 @@
+import { orAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type {
+  Image,
+  ImageServiceImplementation,
+  NewImage,
+  UploadImageRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
+import { isoIdOf } from '@virtkeep/shared/iso';
+import { findIso, type IsoImage, isoChunks, listIsoImages, newIsoPlace, readablePool } from '../iso/index.ts';
+import type { OperationRunner } from '../operations/runner.ts';
+import { PathGate } from '../pools/index.ts';
+import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { uploadIso } from '../workflows/files/upload-iso.ts';
+import { requireUuid } from './fields.ts';
+
+/** `ImageService`; what its methods promise stands in the proto. */
+export function imageService(
+  runner: OperationRunner,
+  dependencies: Pick<WorkflowDependencies, 'pools' | 'nodeName'>,
+): ImageServiceImplementation {
+  const { pools, nodeName } = dependencies;
+  const gate = new PathGate();
+  return {
+    async list({ poolId }, { signal }) {
+      const pool = readablePool(await pools(signal), poolId, nodeName);
+      const images = await gate.run(poolId, () => listIsoImages(pool.path));
+      if (images === undefined) throw hung(pool.path);
+      return { images: images.map(image => imageMessage(poolId, image)) };
+    },
+
+    async *download({ poolId, filename, offset, length }, { signal }) {
+      const { path } = await findIso(await pools(signal), { poolId, filename }, nodeName);
+      yield* isoChunks(path, { offset: Number(offset), length: Number(length) }, signal);
+    },
+
+    async upload(requests, { signal }) {
+      const stream = requests[Symbol.asyncIterator]();
+      const first = await orAborted(stream.next(), signal);
+      const asked = first.done ? undefined : first.value.image;
+      if (!asked) throw new VirtkeepError('missing_field', { field: 'image' });
+      requireUuid('operation_id', asked.operationId);
+      const place = await newIsoPlace(await pools(signal), asked, nodeName);
+      const operation = runner.start({
+        id: asked.operationId,
+        kind: 'upload_iso',
+        request: asked,
+        entities: [{ id: asked.poolId, entityClass: EntityClass.DATA_POOL }],
+        locks: [{ kind: 'file', id: place.path, mode: 'exclusive' }],
+        cancellable: true,
+        heavy: false,
+        workflow: uploadIso({ place, sizeBytes: Number(asked.size), bytes: dataOf(stream, signal) }),
+      });
+      return ended(runner, operation, asked);
+    },
+  };
+}
+
+const hung = (path: string) =>
+  new VirtkeepError('io_failed', { operation: 'reading', path, reason: 'its file system does not answer' });
+
+/** What comes after the first message; when its caller goes away, that is an error and no end. */
+async function* dataOf(
+  stream: AsyncIterator<UploadImageRequest>,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array, undefined> {
+  for (;;) {
+    const next = await orAborted(stream.next(), signal);
+    if (next.done) return undefined;
+    yield next.value.data;
+  }
+}
+
+async function ended(runner: OperationRunner, { id }: Operation, { poolId }: NewImage): Promise<Image> {
+  for await (const { operation } of runner.watch(0, id, new AbortController().signal)) {
+    if (!operation || operation.state === OperationState.RUNNING) continue;
+    if (operation.error) throw fromErrorMessage(operation.error);
+    if (operation.state !== OperationState.SUCCEEDED) throw new VirtkeepError('canceled');
+    const { filename, path, size } = JSON.parse(operation.resultJson) as {
+      filename: string;
+      path: string;
+      size: number;
+    };
+    return imageMessage(poolId, {
+      filename,
+      path,
+      sizeBytes: size,
+      modified: operation.finished ?? new Date(),
+    });
+  }
+  throw new VirtkeepError('draining');
+}
+
+function imageMessage(poolId: string, { filename, path, sizeBytes, modified }: IsoImage): Image {
+  return { id: isoIdOf(poolId, filename), poolId, filename, path, size: BigInt(sizeBytes), modified };
+}
