@@ -49,7 +49,9 @@ const limitsSchema = z.strictObject({
   event_streams_per_user: z.number().int().min(1).max(10_000).default(50),
   downloads: z.number().int().min(1).max(1000).default(32),
   downloads_per_user: z.number().int().min(1).max(1000).default(16),
-  /** In which a reader must take a MiB. */
+  uploads: z.number().int().min(1).max(1000).default(8),
+  uploads_per_user: z.number().int().min(1).max(1000).default(4),
+  /** In which a reader must take a MiB, and the sender of an upload send one. */
   download_idle_s: seconds(60, 3600),
   idempotency_keys_per_user: z.number().int().min(1).max(10_000_000).default(20_000),
   /** In which a whole request must have arrived. */

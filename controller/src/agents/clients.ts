@@ -16,6 +16,10 @@ import {
   type GuestServiceClient,
   GuestServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
+import {
+  type ImageServiceClient,
+  ImageServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
 import { type NodeServiceClient, NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
   type OperationServiceClient,
@@ -46,6 +50,7 @@ export interface AgentClients {
   domains: DomainServiceClient;
   pools: PoolServiceClient;
   backups: BackupServiceClient;
+  images: ImageServiceClient;
   restores: RestoreServiceClient;
   snapshots: SnapshotServiceClient;
   disks: DiskServiceClient;
@@ -144,6 +149,7 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
       domains: factory.create(DomainServiceDefinition, channel),
       pools: factory.create(PoolServiceDefinition, channel),
       backups: factory.create(BackupServiceDefinition, channel),
+      images: factory.create(ImageServiceDefinition, channel),
       restores: factory.create(RestoreServiceDefinition, channel),
       snapshots: factory.create(SnapshotServiceDefinition, channel),
       disks: factory.create(DiskServiceDefinition, channel),

@@ -5,20 +5,39 @@ import { KiB } from '@virtkeep/shared/units';
 import { addressGroup } from '../auth/address-group.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { App } from './app.ts';
+import { isUpload } from './body-stream.ts';
 import { whenClosed } from './closed.ts';
+import { answerClientError } from './errors.ts';
 
 const LONGEST_CHECK_MS = 30_000;
 /** Slower than this nobody has to be served. */
 const SLOWEST_BYTES_PER_S = 64 * KiB;
 
-/** Options of Node's server: a request whose head or body does not arrive in time ends, and its connection with it. */
+/** Options of Node's server: a head that does not arrive in time ends, and its connection with it. For bodies see `limitBodyTimes`. */
 export function timeLimits({ limits }: ControllerConfig) {
-  const requestTimeout = limits.request_timeout_s * 1000;
+  const headersTimeout = limits.request_timeout_s * 1000;
   return {
-    requestTimeout,
-    headersTimeout: requestTimeout,
-    connectionsCheckingInterval: Math.min(LONGEST_CHECK_MS, requestTimeout / 2),
+    requestTimeout: 0,
+    headersTimeout,
+    connectionsCheckingInterval: Math.min(LONGEST_CHECK_MS, headersTimeout / 2),
   };
+}
+
+/** A body must arrive in as much time again, but for uploads, which look after themselves: Node knows one limit for all. */
+export function limitBodyTimes(server: Server, { limits }: ControllerConfig): void {
+  server.on('request', (request, response) => {
+    if (isUpload(request)) return;
+    const timer = setTimeout(() => {
+      if (!request.complete) endLate(request.socket, response.headersSent);
+    }, limits.request_timeout_s * 1000);
+    timer.unref();
+    request.once('close', () => clearTimeout(timer));
+  });
+}
+
+function endLate(socket: Socket, isAnswered: boolean): void {
+  if (isAnswered) socket.destroy();
+  else answerClientError(Object.assign(new Error('late'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }), socket);
 }
 
 /** Bounds the connections of all and of each address. Behind trusted proxies only of all: those hold everybody's. */

@@ -11,7 +11,13 @@ import type { Services } from '../services/services.ts';
 import type { App, RouteModule } from './app.ts';
 import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
-import { endUnreadRequests, endUntakenAnswers, limitConnections, timeLimits } from './connections.ts';
+import {
+  endUnreadRequests,
+  endUntakenAnswers,
+  limitBodyTimes,
+  limitConnections,
+  timeLimits,
+} from './connections.ts';
 import { answerClientError, errorHandler, fromValidation, refuseUnrouted } from './errors.ts';
 import { readIds } from './given-ids.ts';
 import { registerIdempotency } from './idempotent.ts';
@@ -62,6 +68,7 @@ export async function buildServer({ services, routes, tls }: ServerDeps): Promis
   }
   await app.ready();
   limitConnections(app.server, services.config);
+  limitBodyTimes(app.server, services.config);
   return app;
 }
 
@@ -102,7 +109,7 @@ function createApp(services: Services, tls: ServerDeps['tls']): App {
       ? Fastify({ ...options, http: times })
       : Fastify({
           ...options,
-          https: { ...tls, ...times, handshakeTimeout: times.requestTimeout, minVersion: 'TLSv1.2' },
+          https: { ...tls, ...times, handshakeTimeout: times.headersTimeout, minVersion: 'TLSv1.2' },
         });
   return app as unknown as App;
 }

@@ -31,6 +31,7 @@ import { NodeObserver } from './nodes/observer.ts';
 import { OtherNodes } from './nodes/other-nodes.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { RevocationService } from './nodes/revocations.ts';
+import { IsoService } from './pools/isos.ts';
 import { PoolService } from './pools/pools.ts';
 import type { CoreServices } from './services.ts';
 import { Shares } from './shares.ts';
@@ -45,6 +46,7 @@ export interface NodeServices {
   domains: DomainService;
   library: LibraryService;
   downloads: DownloadService;
+  isos: IsoService;
   snapshots: SnapshotService;
   backups: BackupService;
   vdisks: VdiskService;
@@ -116,6 +118,8 @@ export function createNodeServices(
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
   const downloads = new DownloadService({ library, links, pools, catalogue, places: downloadPlaces });
+  const uploads = new Shares(() => ({ all: limits.uploads, perUser: limits.uploads_per_user }));
+  const isos = new IsoService({ inventory, links, nodeTasks, pools, uploads, log });
   const snapshots = new SnapshotService(inventory, nodeTasks);
   const templates = new TemplateService(inventory, nodeTasks, pools);
   const vdisks = new VdiskService(inventory, links);
@@ -182,6 +186,7 @@ export function createNodeServices(
     domains,
     library,
     downloads,
+    isos,
     snapshots,
     backups,
     vdisks,

@@ -9,6 +9,7 @@ import type { UserRecord } from './accounts/users.ts';
 import type { FileRecord } from './catalogue/record.ts';
 import type { VdiskRecord } from './disks/record.ts';
 import type { NodeRecord } from './nodes/nodes.ts';
+import type { IsoRecord } from './pools/isos.ts';
 import type { PoolRecord } from './pools/record.ts';
 import type { TagRecord } from './tags.ts';
 
@@ -45,6 +46,11 @@ const file: Rules<FileRecord> = {
   download: (can, record) => can('library.download') && isSettled(record) && record.status !== 'MISSING',
 };
 
+const iso: Rules<IsoRecord> = {
+  download: (can, { status }) => can('library.download') && status === 'ACTIVE',
+  upload: (can, { status }) => can('library.upload') && status === 'CREATING',
+};
+
 /** Logins and users are changed by who gave a password, never with an integration token. */
 const user: Rules<UserRecord> = {
   update: (can, { id }, viewer) => viewer.kind === 'session' && (id === viewer.number || can('user.manage')),
@@ -63,7 +69,7 @@ const tag: Rules<TagRecord> = {
 /** What happened stays as it is. */
 const event: Rules<object> = {};
 
-const RULES = { node, pool, vdisk, file, user, token, tag, event };
+const RULES = { node, pool, vdisk, file, iso, user, token, tag, event };
 
 type RecordOf<K extends keyof typeof RULES> = (typeof RULES)[K] extends Rules<infer R> ? R : never;
 

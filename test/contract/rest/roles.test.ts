@@ -102,6 +102,15 @@ const TABLE: Record<string, string> = {
   'GET /api/data-pools/{id}/tags/': USERS,
   'GET /api/vdisks/{id}/tags/': USERS,
   'GET /api/library/{id}/tags/': USERS,
+  // ISO images
+  'GET /api/iso/': USERS,
+  'PUT /api/iso/': 'A',
+  'GET /api/iso/{id}/': USERS,
+  'GET /api/iso/{id}/download/': 'AO',
+  'PUT /api/iso/{id}/download/': 'AO',
+  'GET /api/iso/download/{ticket}/': EVERYBODY,
+  'POST /api/iso/upload/': 'A',
+  'POST /api/iso/{id}/upload/': 'A',
   // disks of others
   'GET /api/vdisks/': USERS,
   'GET /api/vdisks/{id}/': USERS,

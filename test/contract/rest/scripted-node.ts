@@ -34,6 +34,10 @@ import {
   type RunGuestCommandRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import {
+  ImageServiceDefinition,
+  type ImageServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
+import {
   type FoundUse,
   type InventoryEvent,
   NodeInfo,
@@ -118,6 +122,8 @@ export class FakeAgent {
   show: ShowBackupResponse | undefined;
   /** The bytes of files, by file name; of members, by `<file name>#<member>`. */
   readonly contents = new Map<string, Buffer>();
+  /** ISO images; undefined: an agent of the version before, which has none. */
+  images: ImageServiceImplementation | undefined;
   /** A node that does not know the size of what it sends before its end. */
   sizesUnknown = false;
   /** Bytes in a chunk, and how many have left so far. */
@@ -174,6 +180,7 @@ export class FakeAgent {
     server.add(DomainServiceDefinition, this.#domainService());
     server.add(PoolServiceDefinition, this.#poolService());
     server.add(BackupServiceDefinition, this.#backupService());
+    if (this.images) server.add(ImageServiceDefinition, this.images);
     server.add(SnapshotServiceDefinition, this.#snapshotService());
     server.add(RestoreServiceDefinition, this.#restoreService());
     server.add(DiskServiceDefinition, this.#diskService());

@@ -9,6 +9,7 @@ import { downloadRoutes } from './download.ts';
 import { eventRoutes } from './events.ts';
 import { guestOperationRoutes } from './guest-operations.ts';
 import { guestRoutes } from './guests.ts';
+import { isoRoutes } from './iso.ts';
 import { libraryRoutes } from './library.ts';
 import { multiManagerRoutes } from './multi-manager.ts';
 import { nodeRoutes } from './nodes.ts';
@@ -45,5 +46,6 @@ export const ROUTES: readonly RouteModule[] = [
   backupRoutes,
   libraryRoutes,
   downloadRoutes,
+  isoRoutes,
   tagRoutes,
 ];

@@ -20,6 +20,7 @@ import {
   SshKeysSchema,
   SysprepRunSchema,
 } from './guest.ts';
+import { IsoSchema } from './iso.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from './node.ts';
 import { PoolSchema } from './pool.ts';
 import { SnapshotSchema } from './snapshot.ts';
@@ -70,6 +71,7 @@ const SCHEMAS: readonly TSchema[] = [
   PreparationsSchema,
   GuestToolsSchema,
   TagSchema,
+  IsoSchema,
 ];
 
 export function registerSchemas(app: App): void {

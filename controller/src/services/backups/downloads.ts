@@ -1,29 +1,19 @@
 /** The bytes of an archive or of one member, streamed from a node that sees the file. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { DownloadBackupChunk } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { FileRow } from '../../store/schema.ts';
+import { beginBytes, type Part } from '../byte-stream.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
 import { detailsOf } from '../catalogue/record.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { Shares } from '../shares.ts';
 import { assertArchive, type LibraryService, refOf } from './library.ts';
 
-/** Until the first chunk; what comes after may take as long as its reader does. */
-const FIRST_CHUNK_TIMEOUT_MS = 60_000;
-
 export interface Download {
   row: FileRow;
   /** Empty: the whole file as it is stored. */
   member: string;
   nodeId: string;
-}
-
-export interface Part {
-  /** Bytes to leave out at the beginning. */
-  offset: number;
-  /** 0: to the end. */
-  length: number;
 }
 
 export interface DownloadServiceDeps {
@@ -75,54 +65,15 @@ export class DownloadService {
     }
   }
 
-  /**
-   * Begins to read. A reader that is slow slows the node down: nothing is read ahead but what gRPC's window holds.
-   * @param signal ends it; the bytes then end with an error.
-   * @throws what the node answers before the first chunk.
-   */
-  async open(
-    { row, member, nodeId }: Download,
-    part: Part,
-    signal: AbortSignal,
-  ): Promise<{ size: number | undefined; bytes: AsyncGenerator<Uint8Array> }> {
-    const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), FIRST_CHUNK_TIMEOUT_MS);
+  /** As `beginBytes`. */
+  open({ row, member, nodeId }: Download, part: Part, signal: AbortSignal) {
     const request = {
       file: refOf(row),
       member,
       offset: BigInt(part.offset),
       length: BigInt(part.length),
     };
-    const chunks = this.#deps.links
-      .clients(nodeId)
-      .backups.download(request, { signal: AbortSignal.any([signal, late.signal]) })
-      [Symbol.asyncIterator]();
-    try {
-      const first = await chunks.next();
-      const chunk = first.done ? undefined : first.value;
-      const size = chunk && (chunk.size > 0n || chunk.data.length === 0) ? Number(chunk.size) : undefined;
-      return { size, bytes: rest(chunk, chunks) };
-    } catch (error) {
-      if (late.signal.aborted)
-        throw new VirtkeepError('timed_out', {
-          operation: 'reading',
-          seconds: FIRST_CHUNK_TIMEOUT_MS / 1000,
-        });
-      throw error;
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-}
-
-async function* rest(
-  first: DownloadBackupChunk | undefined,
-  chunks: AsyncIterator<DownloadBackupChunk>,
-): AsyncGenerator<Uint8Array> {
-  try {
-    if (first && first.data.length > 0) yield first.data;
-    for (let next = await chunks.next(); !next.done; next = await chunks.next()) yield next.value.data;
-  } finally {
-    await chunks.return?.();
+    const { backups } = this.#deps.links.clients(nodeId);
+    return beginBytes(until => backups.download(request, { signal: until }), signal);
   }
 }

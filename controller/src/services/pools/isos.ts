@@ -1,0 +1,214 @@
+/** The ISO images of all data pools, asked of the nodes each time: the controller keeps none of what it tells of them. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Image, UploadImageRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
+import { newId } from '@virtkeep/shared/ids';
+import { isoIdOf } from '@virtkeep/shared/iso';
+import { mapLimited } from '@virtkeep/shared/limit';
+import type { Logger } from '@virtkeep/shared/log';
+import type { NodeLinks } from '../../agents/links.ts';
+import { beginBytes, type Part } from '../byte-stream.ts';
+import type { Named } from '../disks/record.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { Shares } from '../shares.ts';
+import type { NodeTasks } from '../tasks/node-tasks.ts';
+import type { PoolService } from './pools.ts';
+import { isUsable } from './record.ts';
+
+export interface IsoFilter {
+  datapool?: string;
+  node?: string;
+  domain?: string;
+}
+
+export interface IsoRecord {
+  id: string;
+  filename: string;
+  verbose_name: string;
+  description: string;
+  entity_type: 'iso';
+  /** CREATING: it is known by name alone, and is to be uploaded. */
+  status: 'ACTIVE' | 'CREATING';
+  size: number;
+  path: string;
+  datapool: Named & { type: string };
+  /** The VMs that have it in a drive. */
+  domains: Named[];
+  created: string;
+  modified: string;
+  locked_by: null;
+}
+
+export interface NewIso {
+  datapool: string;
+  filename: string;
+}
+
+/** Pools that are asked at once. */
+const WIDTH = 8;
+const LIST_TIMEOUT_MS = 30_000;
+/** Images that were announced and not yet uploaded, and how long they are remembered. */
+const MAX_ANNOUNCED = 1000;
+const ANNOUNCED_MS = 3_600_000;
+
+export interface IsoServiceDeps {
+  inventory: Inventory;
+  links: NodeLinks;
+  nodeTasks: NodeTasks;
+  pools: PoolService;
+  /** Each holds a connection and room on a pool. */
+  uploads: Shares;
+  log: Logger;
+}
+
+export class IsoService {
+  readonly #deps: IsoServiceDeps;
+  /** By id, the oldest first. */
+  readonly #announced = new Map<string, NewIso & { at: number }>();
+
+  constructor(deps: IsoServiceDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * The images of all pools that a connected node can use. What cannot be read is left out, unless that pool was asked for.
+   * @throws pool_not_found, pool_not_active, node_unreachable, and what the node answers, for one that was asked for
+   */
+  async list({ datapool, node, domain }: IsoFilter): Promise<IsoRecord[]> {
+    if (datapool !== undefined) this.#deps.inventory.pool(datapool);
+    const asked = [...this.#deps.inventory.pools.values()].filter(
+      ({ row, views }) =>
+        (datapool === undefined || row.id === datapool) &&
+        [...views].some(
+          ([nodeId, pool]) => (node === undefined || nodeId === node) && isUsable(pool) && pool.path !== '',
+        ),
+    );
+    const lists = await mapLimited(asked, WIDTH, ({ row }) =>
+      this.#imagesOf(row.id, node).catch((error: unknown) => {
+        if (datapool !== undefined) throw error;
+        this.#deps.log.warn('the images of a data pool cannot be listed', { pool: row.verbose_name, error });
+        return [];
+      }),
+    );
+    const images = lists.flat().map(image => this.#record(image));
+    return domain === undefined
+      ? images
+      : images.filter(({ domains }) => domains.some(({ id }) => id === domain));
+  }
+
+  /** @throws iso_not_found; also for one that lies where nobody can look now. */
+  async get(id: string): Promise<IsoRecord> {
+    const found = (await this.list({})).find(image => image.id === id);
+    if (found) return found;
+    const announced = this.#announcedNow(id);
+    if (announced) return this.#emptyRecord(id, announced);
+    throw new VirtkeepError('iso_not_found', { id });
+  }
+
+  /** An image that is to be uploaded under this id. @throws as `requireNew`. */
+  async announce(image: NewIso): Promise<IsoRecord> {
+    await this.#requireNew(image);
+    const id = isoIdOf(image.datapool, image.filename);
+    this.#announced.delete(id);
+    const [oldest] = this.#announced.keys();
+    if (this.#announced.size >= MAX_ANNOUNCED) this.#announced.delete(oldest!);
+    this.#announced.set(id, { ...image, at: Date.now() });
+    return this.#emptyRecord(id, image);
+  }
+
+  /** What was announced under the id. @throws iso_not_found. */
+  announced(id: string): NewIso {
+    const found = this.#announcedNow(id);
+    if (!found) throw new VirtkeepError('iso_not_found', { id });
+    return found;
+  }
+
+  /**
+   * Sends an image to a node that has the pool; it is there when this resolves, and nothing of it is when it throws.
+   * @param sizeBytes 0: not known
+   * @throws as `requireNew`; what the node answers; what the bytes throw
+   */
+  async upload(
+    image: NewIso,
+    sent: { userId: string; sizeBytes: number; bytes: AsyncIterable<Uint8Array> },
+    signal: AbortSignal,
+  ): Promise<IsoRecord> {
+    const nodeId = await this.#requireNew(image);
+    const leave = this.#deps.uploads.take(sent.userId);
+    try {
+      const { images } = this.#deps.links.clients(nodeId);
+      const made = await images.upload(messages(image, sent), { signal });
+      this.#announced.delete(made.id);
+      return this.#record(made);
+    } finally {
+      leave();
+    }
+  }
+
+  /** As `beginBytes`. */
+  open({ datapool, filename }: IsoRecord, { offset, length }: Part, signal: AbortSignal) {
+    const request = { poolId: datapool.id, filename, offset: BigInt(offset), length: BigInt(length) };
+    const { images } = this.#deps.links.clients(this.#deps.pools.nodeFor(datapool.id));
+    return beginBytes(until => images.download(request, { signal: until }), signal);
+  }
+
+  /**
+   * @returns the node that it is sent to
+   * @throws pool_not_found, pool_read_only, pool_outside, pool_not_active, node_unreachable, node_in_service, file_exists
+   */
+  async #requireNew({ datapool, filename }: NewIso): Promise<string> {
+    const nodeId = this.#deps.pools.nodeFor(datapool);
+    this.#deps.pools.writable(datapool, nodeId, 'datapool');
+    this.#deps.nodeTasks.assertReady(nodeId);
+    const there = (await this.#imagesOf(datapool)).find(image => image.filename === filename);
+    if (there) throw new VirtkeepError('file_exists', { path: there.path, field: 'filename' });
+    return nodeId;
+  }
+
+  async #imagesOf(poolId: string, node?: string): Promise<Image[]> {
+    const nodeId = node ?? this.#deps.pools.nodeFor(poolId);
+    const signal = AbortSignal.timeout(LIST_TIMEOUT_MS);
+    return (await this.#deps.links.clients(nodeId).images.list({ poolId }, { signal })).images;
+  }
+
+  #announcedNow(id: string): NewIso | undefined {
+    const found = this.#announced.get(id);
+    return found && Date.now() - found.at < ANNOUNCED_MS ? found : undefined;
+  }
+
+  #record({ id, poolId, filename, path, size, modified }: Image): IsoRecord {
+    const time = (modified ?? new Date(0)).toISOString();
+    const domains = [...this.#deps.inventory.domains.values()]
+      .filter(({ domain }) => domain.cdroms.some(drive => drive.path === path && drive.poolId === poolId))
+      .map(({ domain }) => ({ id: domain.id, verbose_name: domain.name }));
+    const told = { path, size: Number(size), created: time, modified: time, domains };
+    return { ...this.#emptyRecord(id, { datapool: poolId, filename }), ...told, status: 'ACTIVE' };
+  }
+
+  #emptyRecord(id: string, { datapool, filename }: NewIso): IsoRecord {
+    const row = this.#deps.inventory.pools.get(datapool)?.row;
+    const now = new Date().toISOString();
+    return {
+      id,
+      filename,
+      verbose_name: filename,
+      description: '',
+      entity_type: 'iso',
+      status: 'CREATING',
+      size: 0,
+      path: '',
+      datapool: { id: datapool, verbose_name: row?.verbose_name ?? '', type: row?.type ?? '' },
+      domains: [],
+      created: now,
+      modified: now,
+      locked_by: null,
+    };
+  }
+}
+
+async function* messages(
+  { datapool: poolId, filename }: NewIso,
+  { sizeBytes, bytes }: { sizeBytes: number; bytes: AsyncIterable<Uint8Array> },
+): AsyncGenerator<Partial<UploadImageRequest>> {
+  yield { image: { operationId: newId(), poolId, filename, size: BigInt(sizeBytes) } };
+  for await (const data of bytes) yield { data: Buffer.from(data.buffer, data.byteOffset, data.length) };
+}
