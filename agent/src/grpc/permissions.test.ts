@@ -44,6 +44,7 @@ const MATRIX = `
   DomainService.GetXml                              reader operator controller
   DomainService.List                                reader operator controller
   DomainService.Remove                                              controller
+  DomainService.Rename                                              controller
   DomainService.SetPower                                   operator controller
   DomainService.Update                                              controller
   GuestService.AddSshKeys                                  operator controller
