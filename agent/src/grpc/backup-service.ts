@@ -52,7 +52,7 @@ async function startRecompress(
   const pools = await dependencies.pools(signal);
   const file = await findBackupFile(pools, request.file);
   const keepsSource = kind === 'recompress_copy';
-  const plan = planRecompress(request, file, pools, dependencies.nodeName, keepsSource);
+  const plan = planRecompress(request, { source: file, keepsSource }, pools, dependencies.nodeName);
   return runner.start({
     id: request.operationId,
     kind,

@@ -29,7 +29,7 @@ export const recompress: BuildStory = async (world, random) => {
     workflow: operationId => {
       const request = RecompressBackupRequest.fromPartial({ operationId, file: ref, fileId: id, compress });
       const source = { pool: world.poolRecord, path, filename: ref.filename };
-      const plan = planRecompress(request, source, [world.poolRecord], 'node');
+      const plan = planRecompress(request, { source }, [world.poolRecord], 'node');
       return recompressWorkflow(world.dependencies, request, plan);
     },
     undone: effect => isUndone(world, effect),

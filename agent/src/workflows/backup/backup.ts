@@ -148,7 +148,7 @@ async function backUp(
   if (removal) await context.step('remove', () => removal.remove(context, base!.lock));
   await job.base?.lock.release();
   dependencies.filesChanged(target.id);
-  await mergeStates(dependencies, request, context, job, instant);
+  await mergeStates(dependencies, request, context, { job, instant });
 }
 
 /** The other form of an archive has its name: from the commit on the former one goes. */
@@ -231,8 +231,7 @@ async function mergeStates(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  { incremental, backupId }: BackupJob,
-  { automatic }: FrozenInstant,
+  { job: { incremental, backupId }, instant: { automatic } }: { job: BackupJob; instant: FrozenInstant },
 ): Promise<void> {
   if (automatic && automatic.name === null)
     await context.step('merge', () => automatic.handle.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));

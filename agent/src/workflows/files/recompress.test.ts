@@ -159,7 +159,12 @@ describe('a conversion that keeps its source', () => {
     const target = pool({ id: 't' });
     const request = RecompressBackupRequest.fromPartial({ compress: true, poolId: 't' });
     const plan = (from: PoolRecord, to: PoolRecord, keeps: boolean) =>
-      planRecompress(request, { pool: from, path, filename: 'a.tar' }, [from, to], 'n', keeps);
+      planRecompress(
+        request,
+        { source: { pool: from, path, filename: 'a.tar' }, keepsSource: keeps },
+        [from, to],
+        'n',
+      );
     for (const mark of [{ readonly: true }, { outside: true, kind: 'outside' as const }]) {
       expect(plan(pool(mark), target, true)).toMatchObject({ keepsSource: true, target: { id: 't' } });
       expect(() => plan(pool(mark), target, false)).toThrow();

@@ -54,10 +54,9 @@ export interface RecompressPlan {
  */
 export function planRecompress(
   request: RecompressBackupRequest,
-  source: FoundFile,
+  { source, keepsSource = false }: { source: FoundFile; keepsSource?: boolean },
   pools: PoolRecord[],
   nodeName: string,
-  keepsSource = false,
 ): RecompressPlan {
   const compressed = source.filename.toLowerCase().endsWith('.zst');
   if (compressed === request.compress) {
