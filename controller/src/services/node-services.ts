@@ -9,6 +9,7 @@ import { type CertificateAuthority, ensureControllerCertificate } from '../pki/i
 import { BackupService } from './backups/backups.ts';
 import { DownloadService } from './backups/downloads.ts';
 import { ExtensionChooser } from './backups/extension.ts';
+import { FileActionService } from './backups/file-actions.ts';
 import { LibraryService } from './backups/library.ts';
 import { Catalogue, type FileTold } from './catalogue/catalogue.ts';
 import { changesExtension } from './catalogue/extendable.ts';
@@ -23,6 +24,7 @@ import { SnapshotService } from './domains/snapshots.ts';
 import { TemplateService } from './domains/templates.ts';
 import { GuestService } from './guests/guests.ts';
 import { GuestOperationService } from './guests/operations.ts';
+import { CurrentDomains } from './inventory/current-domains.ts';
 import { Inventory } from './inventory/inventory.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
 import { CertificateRenewer } from './nodes/certificates.ts';
@@ -45,6 +47,7 @@ export interface NodeServices {
   pools: PoolService;
   domains: DomainService;
   library: LibraryService;
+  fileActions: FileActionService;
   downloads: DownloadService;
   isos: IsoService;
   snapshots: SnapshotService;
@@ -113,21 +116,30 @@ export function createNodeServices(
   const pools = new PoolService({ inventory, links, nodeTasks, catalogue, log });
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService(db, inventory, catalogue);
-  const domains = new DomainService(inventory, links, nodeTasks, id => tags.borneBy(id));
-  const library = new LibraryService({ catalogue, inventory, links, nodeTasks, pools });
+  const currentDomains = new CurrentDomains(inventory);
+  const tagsOf = (id: string) => tags.borneBy(id);
+  const domains = new DomainService({ inventory, links, nodeTasks, currentDomains, tagsOf });
+  const library = new LibraryService({ catalogue, inventory, links, pools });
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
   const downloads = new DownloadService({ library, links, pools, catalogue, places: downloadPlaces });
   const uploads = new Shares(() => ({ all: limits.uploads, perUser: limits.uploads_per_user }));
   const isos = new IsoService({ inventory, links, nodeTasks, pools, uploads, log });
-  const snapshots = new SnapshotService(inventory, nodeTasks);
-  const templates = new TemplateService(inventory, nodeTasks, pools);
+  const snapshots = new SnapshotService({ inventory, nodeTasks, currentDomains, domains });
+  const templates = new TemplateService({ inventory, nodeTasks, pools, currentDomains, domains });
   const vdisks = new VdiskService(inventory, links);
   const guests = new GuestService(inventory, links, core.draining);
   const guestOperations = new GuestOperationService(inventory, nodeTasks);
   const { lendingRoundMs } = times;
   const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log, roundMs: lendingRoundMs });
-  const lending = new LendingService({ inventory, links, nodeTasks, tasks, vdisks, keeper: lendingKeeper });
+  const lending = new LendingService({
+    inventory,
+    links,
+    nodeTasks,
+    currentDomains,
+    vdisks,
+    keeper: lendingKeeper,
+  });
   const removedArchives = new RemovedArchives(db);
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
   const backups = new BackupService({
@@ -138,6 +150,17 @@ export function createNodeServices(
     nodeTasks,
     extensions,
     removedArchives,
+    domains,
+    currentDomains,
+    log,
+  });
+  const fileActions = new FileActionService({
+    inventory,
+    catalogue,
+    removedArchives,
+    pools,
+    library,
+    nodeTasks,
   });
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
   const nodes = new NodeService({
@@ -155,17 +178,13 @@ export function createNodeServices(
   const graceMs = config.agents.lost_after_s * 1000;
   observer.attach({
     inventory,
+    currentDomains,
     register,
     revocations,
     catalogue,
-    removedArchives,
     tasks,
     nodeTasks,
-    domains,
     pools,
-    library,
-    snapshots,
-    lending,
     otherNodes: new OtherNodes(inventory, links),
     events,
     log,
@@ -185,6 +204,7 @@ export function createNodeServices(
     pools,
     domains,
     library,
+    fileActions,
     downloads,
     isos,
     snapshots,

@@ -157,7 +157,7 @@ function conversion(app: App, services: Services, action: 'compress' | 'unpack')
       if (options.sign) requirePermission(user, 'backup.sign');
       return runTask(services, request, reply, {
         start: taskId =>
-          services.library.recompress(id, { ...options, compress: action === 'compress' }, user, taskId),
+          services.fileActions.recompress(id, { ...options, compress: action === 'compress' }, user, taskId),
       });
     },
   );
@@ -185,7 +185,7 @@ function fileTask(
     (request, reply) => {
       const { id } = request.params as { id: string };
       return runTask(services, request, reply, {
-        start: taskId => services.library[action](id, principalOf(request), taskId),
+        start: taskId => services.fileActions[action](id, principalOf(request), taskId),
       });
     },
   );

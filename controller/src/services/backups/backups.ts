@@ -1,15 +1,21 @@
 /** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { Logger } from '@virtkeep/shared/log';
 import type { FileRow } from '../../store/schema.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
 import { archiveIdOfRow } from '../catalogue/identity.ts';
 import type { RemovedArchives } from '../catalogue/removed-archives.ts';
+import type { DomainService } from '../domains/domains.ts';
+import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { Actor, PoolService } from '../pools/pools.ts';
+import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
+import { fileOf, madeFile } from './ended-file.ts';
 import type { Extension, ExtensionChooser } from './extension.ts';
+
 import { assertArchive, type LibraryService, refOf } from './library.ts';
 
 /** Specification 2.2, and the further options of the REST contract. */
@@ -56,6 +62,9 @@ export interface BackupServiceDeps {
   nodeTasks: NodeTasks;
   extensions: ExtensionChooser;
   removedArchives: RemovedArchives;
+  domains: DomainService;
+  currentDomains: CurrentDomains;
+  log: Logger;
 }
 
 export class BackupService {
@@ -63,6 +72,10 @@ export class BackupService {
 
   constructor(deps: BackupServiceDeps) {
     this.#deps = deps;
+    deps.nodeTasks.ends.succeeded({
+      backup: ended => this.#backedUp(ended),
+      restore: ended => deps.domains.changed(ended),
+    });
   }
 
   /**
@@ -119,6 +132,29 @@ export class BackupService {
       prepare: () => this.#prepare(options, { domain, poolId, fileId, file, taskId }),
       send: (clients, operationId, signal) => clients.backups.start({ operationId, ...request }, { signal }),
     });
+  }
+
+  /**
+   * The file that the result names: a new archive, the extended one, or a new one because that could not be extended;
+   * then it takes the first place among the task's entities. The VM's new saved state is heard of first, since it is
+   * what the archive can be extended from.
+   */
+  async #backedUp(ended: EndedOperation): Promise<unknown> {
+    const { catalogue, library, currentDomains, log } = this.#deps;
+    const { nodeId, operation, task } = ended;
+    const file = madeFile(ended);
+    await currentDomains
+      .ask(nodeId, file.domainId)
+      .catch((error: unknown) =>
+        log.warn('the VM was not looked at after its backup', { operation: operation.id, error }),
+      );
+    const id = await catalogue.backedUp(file, operation.id, await fileOf(ended, this.#deps));
+    if (task && task.entities[0]?.id !== id)
+      await ended.nameEntities([{ id, class: 'file' }, ...task.entities.filter(entity => entity.id !== id)]);
+    await library
+      .reread(id)
+      .catch((error: unknown) => log.warn('a backup was not read anew', { file: id, error }));
+    return library.get(id);
   }
 
   /** What the user wants of the file holds for whichever comes of it: the extended one, or a new one instead. */

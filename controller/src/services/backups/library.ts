@@ -1,4 +1,4 @@
-/** The library: backup files as users see them, and what may be done with one. */
+/** The library: backup files as users see them. What is done with one stands in `file-actions.ts`. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { mapLimited } from '@virtkeep/shared/limit';
@@ -9,13 +9,11 @@ import { archiveIdOf, archiveIdOfRow } from '../catalogue/identity.ts';
 import type { FileFilter } from '../catalogue/list.ts';
 import { detailsOf, type FileRecord, fileRecord } from '../catalogue/record.ts';
 import type { Inventory } from '../inventory/inventory.ts';
-import type { Actor, PoolService } from '../pools/pools.ts';
-import type { NodeTasks } from '../tasks/node-tasks.ts';
-import type { TaskState } from '../tasks/tasks.ts';
+import type { PoolService } from '../pools/pools.ts';
 import { lacksTemplate, type TemplateAnswer, withTemplateOf } from './template-answers.ts';
 
 /** Reading a whole compressed archive of another make can take long. */
-const SHOW_TIMEOUT_MS = 600_000;
+export const SHOW_TIMEOUT_MS = 600_000;
 
 /** Whoever waits for a backup waits for this, too; what was read before stays when it takes longer. */
 const REREAD_TIMEOUT_MS = 10_000;
@@ -27,18 +25,7 @@ export interface LibraryServiceDeps {
   catalogue: Catalogue;
   inventory: Inventory;
   links: NodeLinks;
-  nodeTasks: NodeTasks;
   pools: PoolService;
-}
-
-export interface RecompressOptions {
-  /** Else it is unpacked. */
-  compress: boolean;
-  datapool?: string;
-  /** Of zstd, 1 to 9. */
-  level?: number;
-  sign?: boolean;
-  keep_source?: boolean;
 }
 
 export class LibraryService {
@@ -85,7 +72,7 @@ export class LibraryService {
   ): Promise<{ file: FileRecord; shown: ShowBackupResponse }> {
     const row = await this.published(id);
     try {
-      const shown = await this.#read(row, state ?? '', AbortSignal.timeout(SHOW_TIMEOUT_MS));
+      const shown = await this.read(row, state ?? '', AbortSignal.timeout(SHOW_TIMEOUT_MS));
       return { file: await this.get(id), shown };
     } catch (error) {
       const remembered = state === undefined ? detailsOf(row).shown : null;
@@ -99,28 +86,11 @@ export class LibraryService {
   /** Reads the information of a file that has changed, when it was known before. @throws what the node answers */
   async reread(id: string): Promise<void> {
     const row = await this.#deps.catalogue.get(id);
-    if (detailsOf(row).information !== null)
-      await this.#read(row, '', AbortSignal.timeout(REREAD_TIMEOUT_MS));
+    if (detailsOf(row).information !== null) await this.read(row, '', AbortSignal.timeout(REREAD_TIMEOUT_MS));
   }
 
-  /** Reads the file's information anew, as a task. */
-  async refresh(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.published(id);
-    this.#deps.nodeTasks.assertReady(this.#deps.pools.nodeFor(row.pool_id));
-    const task = {
-      taskId,
-      name: 'file_refresh',
-      verboseName: `Read ${row.filename}`,
-      user,
-      entities: [{ id, class: 'file' }],
-    };
-    return this.#deps.nodeTasks.runLocal(task, async signal => {
-      await this.#read(row, '', AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]));
-      return this.get(id);
-    });
-  }
-
-  async #read(row: FileRow, state: string, signal: AbortSignal): Promise<ShowBackupResponse> {
+  /** @param state number or name; empty: the newest, which is remembered. @throws as `show` */
+  async read(row: FileRow, state: string, signal: AbortSignal): Promise<ShowBackupResponse> {
     const nodeId = this.#deps.pools.nodeFor(row.pool_id);
     const file = { poolId: row.pool_id, filename: row.filename };
     const shown = await this.#deps.links.clients(nodeId).backups.show({ file, state }, { signal });
@@ -147,110 +117,6 @@ export class LibraryService {
         .then(() => this.#deps.links.clients(id).backups.show(request, { signal: limit }))
         .catch(() => undefined);
       return { node: name, warnings: shown?.warnings };
-    });
-  }
-
-  /**
-   * Compares the whole archive with its checksums and hashes, as a task.
-   * @throws file_not_found, file_busy, file_not_backup.
-   */
-  async verify(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#deps.catalogue.idle(id);
-    assertArchive(row, 'verify');
-    return this.#deps.nodeTasks.start({
-      taskId,
-      name: 'file_verify',
-      verboseName: `Verify ${row.filename}`,
-      user,
-      nodeId: this.#deps.pools.nodeFor(row.pool_id),
-      entities: [{ id, class: 'file' }],
-      prepare: () => this.#deps.catalogue.read(id),
-      send: (clients, operationId, signal) =>
-        clients.backups.verify({ operationId, fileId: id, file: refOf(row) }, { signal }),
-    });
-  }
-
-  /**
-   * Turns a plain archive into a compressed one or back, as a task; in place, or into another pool. What lies where nothing may be
-   * written stays, and another pool is needed (specification 2.3, rule 7).
-   * @throws file_not_found, file_busy, file_not_backup, compression_same, pool_not_found, pool_not_active,
-   * pool_read_only, pool_outside.
-   */
-  async recompress(id: string, options: RecompressOptions, user: Actor, taskId: string): Promise<TaskState> {
-    const { compress } = options;
-    const row = await this.#deps.catalogue.get(id);
-    assertArchive(row, compress ? 'compress' : 'unpack');
-    if (compress === (row.compressed === 1)) {
-      const format = compress ? 'compressed' : 'plain';
-      throw new VirtkeepError('compression_same', { file: row.filename, format });
-    }
-    const nodeId = this.#deps.pools.nodeFor(row.pool_id, options.datapool);
-    this.#deps.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
-    // who says that the source is to go is not given a copy instead
-    if (options.keep_source === false) this.#deps.pools.writable(row.pool_id, nodeId, 'keep_source');
-    const keepsSource = options.keep_source ?? !this.#deps.pools.isWritable(row.pool_id, nodeId);
-    await (keepsSource ? this.#deps.catalogue.idle(id) : this.#deps.catalogue.unused(id));
-    const request = {
-      fileId: id,
-      file: refOf(row),
-      compress,
-      compressionLevel: options.level ?? 0,
-      poolId: options.datapool ?? '',
-      sign: options.sign ?? false,
-    };
-    const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
-    return this.#deps.nodeTasks.start({
-      taskId,
-      name: `file_${compress ? 'compress' : 'unpack'}${keepsSource ? '_copy' : ''}`,
-      verboseName: `${compress ? 'Compress' : 'Unpack'} ${row.filename}`,
-      user,
-      nodeId,
-      entities: [{ id, class: 'file' }],
-      prepare: () =>
-        keepsSource ? this.#deps.catalogue.read(id) : this.#deps.catalogue.begin(id, 'UPDATING', work),
-      send: (clients, operationId, signal) =>
-        keepsSource
-          ? clients.backups.recompressCopy({ operationId, ...request }, { signal })
-          : clients.backups.recompress({ operationId, ...request }, { signal }),
-    });
-  }
-
-  /**
-   * Removes a file, as a task. One that is missing is only forgotten.
-   * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
-   */
-  async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#deps.catalogue.get(id);
-    if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
-    if (row.status === 'MISSING') return this.#forget(row, user, taskId);
-    await this.#deps.catalogue.unused(id);
-    const nodeId = this.#deps.pools.nodeFor(row.pool_id);
-    this.#deps.pools.writable(row.pool_id, nodeId, 'file');
-    const work = { operation: taskId, description: null, protected: null };
-    return this.#deps.nodeTasks.start({
-      taskId,
-      name: 'file_remove',
-      verboseName: `Remove ${row.filename}`,
-      user,
-      nodeId,
-      entities: [{ id, class: 'file' }],
-      prepare: () => this.#deps.catalogue.begin(id, 'DELETING', work),
-      send: (clients, operationId, signal) =>
-        clients.backups.delete({ operationId, fileId: id, file: refOf(row) }, { signal }),
-    });
-  }
-
-  #forget(row: FileRow, user: Actor, taskId: string): Promise<TaskState> {
-    const task = {
-      taskId,
-      name: 'file_remove',
-      verboseName: `Forget ${row.filename}`,
-      user,
-      entities: [{ id: row.id, class: 'file' }],
-    };
-    return this.#deps.nodeTasks.runLocal(task, async () => {
-      await this.#deps.catalogue.remove(row.id);
-      return {};
     });
   }
 

@@ -8,15 +8,16 @@
  */
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
-import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import type { NodeLinks } from '../../agents/links.ts';
+import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
 import type { Actor } from '../pools/pools.ts';
+import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeAction, NodeTasks } from '../tasks/node-tasks.ts';
 import { runOperation } from '../tasks/operation.ts';
 import type { TaskEntity } from '../tasks/record.ts';
-import type { TaskOutcome, TaskService, TaskState } from '../tasks/tasks.ts';
+import type { TaskOutcome, TaskState } from '../tasks/tasks.ts';
 import {
   type AttachedRecord,
   type AttachResult,
@@ -29,13 +30,11 @@ import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LendingKeeper } from './
 import type { OwnedDisk, VdiskService } from './vdisks.ts';
 import { LendableDisks, type LentDisk } from './which-disk.ts';
 
-const REFRESH_TIMEOUT_MS = 10_000;
-
 export interface LendingServiceDeps {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
-  tasks: TaskService;
+  currentDomains: CurrentDomains;
   vdisks: VdiskService;
   keeper: LendingKeeper;
 }
@@ -47,6 +46,16 @@ export class LendingService {
   constructor(deps: LendingServiceDeps) {
     this.#deps = deps;
     this.#lendable = new LendableDisks(deps.inventory, deps.vdisks);
+    const { ends } = deps.nodeTasks;
+    ends.succeeded({
+      attach_disk: ended => this.#attached(ended),
+      detach_disk: ended => this.#detached(ended),
+      return_disk: ended => this.#returned(ended),
+    });
+    ends.followUp({
+      [ATTACH_TASK]: (task, outcome) => this.#afterAttach(task, outcome),
+      [DETACH_TASK]: (task, outcome) => this.#afterDetach(task, outcome),
+    });
   }
 
   /**
@@ -102,7 +111,7 @@ export class LendingService {
           clients.disks.lend({ operationId, ...loan }, { signal }),
         );
         source = DiskSource.fromJSON((lent as { source: unknown }).source);
-        await this.#refresh([owner.entry.domain.id]);
+        await this.#deps.currentDomains.askEach([owner.entry.domain.id]);
       },
       send: (clients, operationId, signal) =>
         clients.disks.attach({ operationId, ...request, source }, { signal }),
@@ -155,49 +164,47 @@ export class LendingService {
   }
 
   /** The task's record once the disk is attached. */
-  async attached(operation: Operation, result: unknown): Promise<AttachedRecord> {
+  async #attached({ operation, result, task }: EndedOperation): Promise<AttachedRecord> {
     const told = result as AttachResult;
-    const task = await this.#deps.tasks.find(operation.id);
-    await this.#refresh([told.owner_id, ...(task?.entities ?? []).map(entity => entity.id)]);
+    await this.#deps.currentDomains.askEach([told.owner_id, ...idsOf(task)]);
     const warnings = told.warnings ?? operation.warnings;
     return attachedRecord({ ...told, warnings }, this.#deps.inventory.domains.get(told.owner_id)?.domain);
   }
 
   /** The task's record once the disk is detached. */
-  async detached(result: unknown): Promise<DetachedRecord> {
+  async #detached({ result }: EndedOperation): Promise<DetachedRecord> {
     const { vdisk, owner_id, domain_id } = result as DetachResult;
-    await this.#refresh([domain_id, owner_id]);
+    await this.#deps.currentDomains.askEach([domain_id, owner_id]);
     return detachedRecord(vdisk, domain_id, this.#deps.inventory.domains.get(owner_id)?.domain);
   }
 
   /** The record of a detaching that was no more than the end of a loan. */
-  async returned(operation: Operation): Promise<DetachedRecord | undefined> {
-    const task = await this.#deps.tasks.find(operation.id);
-    const [borrower, vdisk, owner] = task?.entities.map(entity => entity.id) ?? [];
+  async #returned({ task }: EndedOperation): Promise<DetachedRecord | undefined> {
+    const [borrower, vdisk, owner] = idsOf(task);
     if (!borrower || !vdisk || !owner) return undefined;
-    await this.#refresh([owner]);
+    await this.#deps.currentDomains.askEach([owner]);
     return detachedRecord(vdisk, borrower, this.#deps.inventory.domains.get(owner)?.domain);
   }
 
   /**
-   * What the owner's node has still to do when the borrower's node has ended: after a detaching the disk goes back, and
-   * also when the attaching failed. That it cannot be done now fails nothing: the keeper goes on.
+   * After a detaching the disk goes back on the owner's node. That it cannot be done now fails nothing: the keeper goes on.
    */
-  followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
-    const { name, node_id: nodeId } = task.row;
-    if (name === DETACH_TASK && outcome.status === 'SUCCESS') {
-      // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
-      const [borrowerId = ''] = task.entities.map(entity => entity.id);
-      const found = this.#deps.keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
-      if (found && found.owner.nodeId !== nodeId) return this.#giveBack(task, found, outcome);
-    }
-    if (name === ATTACH_TASK && outcome.status !== 'SUCCESS') {
-      const [borrowerId = '', , ownerId = ''] = task.entities.map(entity => entity.id);
-      const ownerNode = this.#deps.inventory.domains.get(ownerId)?.nodeId;
-      if (ownerNode !== undefined && ownerNode !== nodeId)
-        return this.#undo(task, borrowerId, ownerId, outcome);
-    }
-    return undefined;
+  #afterDetach(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
+    if (outcome.status !== 'SUCCESS') return undefined;
+    // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
+    const [borrowerId = ''] = idsOf(task);
+    const found = this.#deps.keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
+    const isElsewhere = found && found.owner.nodeId !== task.row.node_id;
+    return isElsewhere ? this.#giveBack(task, found, outcome) : undefined;
+  }
+
+  /** What was lent on the owner's node for an attaching that failed goes back there. */
+  #afterAttach(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
+    if (outcome.status === 'SUCCESS') return undefined;
+    const [borrowerId = '', , ownerId = ''] = idsOf(task);
+    const ownerNode = this.#deps.inventory.domains.get(ownerId)?.nodeId;
+    const isElsewhere = ownerNode !== undefined && ownerNode !== task.row.node_id;
+    return isElsewhere ? this.#undo(task, borrowerId, ownerId, outcome) : undefined;
   }
 
   async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskOutcome): Promise<TaskOutcome> {
@@ -218,26 +225,9 @@ export class LendingService {
     ownerId: string,
     outcome: TaskOutcome,
   ): Promise<TaskOutcome> {
-    await this.#refresh([borrowerId, ownerId]);
+    await this.#deps.currentDomains.askEach([borrowerId, ownerId]);
     await this.#deps.keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
     return outcome;
-  }
-
-  /**
-   * The inventory streams may come after the operation's end; whoever waited for the task must see the change. What cannot
-   * be asked now (a VM was removed meanwhile, its node went away) is heard of later.
-   */
-  async #refresh(ids: readonly string[]): Promise<void> {
-    for (const id of new Set(ids)) {
-      const nodeId = this.#deps.inventory.domains.get(id)?.nodeId;
-      if (nodeId === undefined || !this.#deps.links.isConnected(nodeId)) continue;
-      const signal = AbortSignal.timeout(REFRESH_TIMEOUT_MS);
-      const domain = await this.#deps.links
-        .clients(nodeId)
-        .domains.get({ id }, { signal })
-        .catch(() => undefined);
-      if (domain) await this.#deps.inventory.domainChanged(nodeId, domain);
-    }
   }
 }
 
@@ -250,4 +240,8 @@ function entitiesOf(borrowerId: string, vdisk: string, ownerId: string): TaskEnt
 /** Id of an operation that is a part of a task: the same whenever the task is gone on with. */
 function partId(taskId: string, part: 'lend' | 'return'): string {
   return uuidV5(taskId, part);
+}
+
+function idsOf(task: TaskState | undefined): string[] {
+  return (task?.entities ?? []).map(({ id }) => id);
 }

@@ -1,11 +1,14 @@
 /** The domains of all nodes, and what may be done with them besides backups. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Principal } from '../../auth/principal.ts';
+import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
 import type { Actor } from '../pools/pools.ts';
 import type { BorneTag } from '../tags.ts';
+import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import { type DomainContext, type DomainRecord, domainRecord, shortDomainRecord } from './record.ts';
@@ -43,23 +46,33 @@ const WORDS: Record<PowerActionName, string> = {
 
 const CALL_TIMEOUT_MS = 30_000;
 
+export interface DomainServiceDeps {
+  inventory: Inventory;
+  links: NodeLinks;
+  nodeTasks: NodeTasks;
+  currentDomains: CurrentDomains;
+  /** The tags that a domain bears. */
+  tagsOf: (id: string) => BorneTag[];
+}
+
 export class DomainService {
   readonly #inventory: Inventory;
   readonly #links: NodeLinks;
   readonly #nodeTasks: NodeTasks;
+  readonly #currentDomains: CurrentDomains;
   readonly #tagsOf: (id: string) => BorneTag[];
 
-  /** @param tagsOf the tags that a domain bears */
-  constructor(
-    inventory: Inventory,
-    links: NodeLinks,
-    nodeTasks: NodeTasks,
-    tagsOf: (id: string) => BorneTag[],
-  ) {
+  constructor({ inventory, links, nodeTasks, currentDomains, tagsOf }: DomainServiceDeps) {
     this.#inventory = inventory;
     this.#links = links;
     this.#nodeTasks = nodeTasks;
+    this.#currentDomains = currentDomains;
     this.#tagsOf = tagsOf;
+    nodeTasks.ends.succeeded({
+      power: ended => this.changed(ended),
+      rename_domain: ended => this.changed(ended),
+      remove_domain: ended => this.#removed(ended),
+    });
   }
 
   /** The records of those that match, on all nodes, also those that are away; short unless `full`. */
@@ -180,6 +193,20 @@ export class DomainService {
       send: (clients, operationId, signal) =>
         clients.domains.remove({ operationId, domainId: id, ...options }, { signal }),
     });
+  }
+
+  /** The end of what changed a VM: its record as it is now. */
+  async changed(
+    { nodeId, operation }: EndedOperation,
+    id = entityOf(operation, EntityClass.DOMAIN),
+  ): Promise<DomainRecord> {
+    await this.#currentDomains.ask(nodeId, id);
+    return this.get(id, null);
+  }
+
+  async #removed({ nodeId, operation, result }: EndedOperation): Promise<unknown> {
+    await this.#inventory.domainGoes(nodeId, entityOf(operation, EntityClass.DOMAIN));
+    return result;
   }
 
   /** Marks or unmarks a template; kept in the domain's own metadata. */

@@ -1,10 +1,14 @@
 /** The saved states of a VM: told from the inventory, changed on the node. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { Domain, SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { type Domain, SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { Actor } from '../pools/pools.ts';
+import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
+import type { DomainService } from './domains.ts';
 
 export interface SnapshotRecord {
   id: string;
@@ -30,13 +34,27 @@ export interface NewSnapshot {
   allow_network_layers?: boolean;
 }
 
+export interface SnapshotServiceDeps {
+  inventory: Inventory;
+  nodeTasks: NodeTasks;
+  currentDomains: CurrentDomains;
+  domains: DomainService;
+}
+
 export class SnapshotService {
   readonly #inventory: Inventory;
   readonly #nodeTasks: NodeTasks;
+  readonly #currentDomains: CurrentDomains;
 
-  constructor(inventory: Inventory, nodeTasks: NodeTasks) {
+  constructor({ inventory, nodeTasks, currentDomains, domains }: SnapshotServiceDeps) {
     this.#inventory = inventory;
     this.#nodeTasks = nodeTasks;
+    this.#currentDomains = currentDomains;
+    nodeTasks.ends.succeeded({
+      create_snapshot: ended => this.#created(ended),
+      remove_snapshot: ended => this.#removed(ended),
+      revert_snapshot: ended => domains.changed(ended),
+    });
   }
 
   /** As the node told last, parents before children. @throws domain_not_found. */
@@ -121,6 +139,23 @@ export class SnapshotService {
       send: (clients, operationId, signal) =>
         clients.snapshots.revert({ operationId, domainId, snapshotId: id }, { signal }),
     });
+  }
+
+  /** The state's id is known only now; it is what the task made. */
+  async #created(ended: EndedOperation): Promise<SnapshotRecord> {
+    const domainId = entityOf(ended.operation, EntityClass.DOMAIN);
+    const { id } = SavedState.fromJSON((ended.result as { snapshot: unknown }).snapshot);
+    await this.#currentDomains.ask(ended.nodeId, domainId);
+    await ended.nameEntities([
+      { id, class: 'snapshot' },
+      { id: domainId, class: 'domain' },
+    ]);
+    return this.get(domainId, id);
+  }
+
+  async #removed({ nodeId, operation, result }: EndedOperation): Promise<unknown> {
+    await this.#currentDomains.ask(nodeId, entityOf(operation, EntityClass.DOMAIN));
+    return result;
   }
 
   #find(domainId: string, id: string): { domain: Domain; nodeId: string; state: SavedState } {

@@ -1,10 +1,13 @@
 /** Templates: their clones, and their change by one of these. Marking one is DomainService's. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { Actor, PoolService } from '../pools/pools.ts';
+import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
+import type { DomainService } from './domains.ts';
 
 export interface NewClone {
   /** Of the new VM; the old one's with a suffix when absent. */
@@ -16,15 +19,29 @@ export interface NewClone {
   description?: string;
 }
 
+export interface TemplateServiceDeps {
+  inventory: Inventory;
+  nodeTasks: NodeTasks;
+  pools: PoolService;
+  currentDomains: CurrentDomains;
+  domains: DomainService;
+}
+
 export class TemplateService {
   readonly #inventory: Inventory;
   readonly #nodeTasks: NodeTasks;
   readonly #pools: PoolService;
+  readonly #currentDomains: CurrentDomains;
 
-  constructor(inventory: Inventory, nodeTasks: NodeTasks, pools: PoolService) {
+  constructor({ inventory, nodeTasks, pools, currentDomains, domains }: TemplateServiceDeps) {
     this.#inventory = inventory;
     this.#nodeTasks = nodeTasks;
     this.#pools = pools;
+    this.#currentDomains = currentDomains;
+    nodeTasks.ends.succeeded({
+      clone_domain: ended => domains.changed(ended, (ended.result as { domain_id: string }).domain_id),
+      change_template: ended => this.#changed(ended),
+    });
   }
 
   /**
@@ -74,5 +91,11 @@ export class TemplateService {
       send: (clients, operationId, signal) =>
         clients.templates.change({ operationId, domainId: id }, { signal }),
     });
+  }
+
+  async #changed({ nodeId, result }: EndedOperation): Promise<unknown> {
+    const { template_id: id, clones = [] } = result as { template_id: string; clones?: string[] };
+    for (const changed of [id, ...clones]) await this.#currentDomains.ask(nodeId, changed);
+    return result;
   }
 }

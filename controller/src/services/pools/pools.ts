@@ -1,10 +1,12 @@
 /** The data pools: one record for each uuid, whatever the number of nodes that have it. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { BackupFile, type Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
 import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
+import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import { isUsable, type PoolRecord, poolRecord } from './record.ts';
@@ -42,6 +44,7 @@ export class PoolService {
 
   constructor(deps: PoolServiceDeps) {
     this.#deps = deps;
+    deps.nodeTasks.ends.succeeded({ scan_pool: ended => this.#scanned(ended) });
   }
 
   async list(filter: PoolFilter): Promise<PoolRecord[]> {
@@ -107,6 +110,17 @@ export class PoolService {
       entities: [{ id, class: 'data_pool' }],
       send: (clients, operationId, signal) => clients.pools.scan({ operationId, poolId: id }, { signal }),
     });
+  }
+
+  async #scanned({ nodeId, operation, result }: EndedOperation): Promise<PoolRecord> {
+    const id = entityOf(operation, EntityClass.DATA_POOL);
+    const { files } = result as { files: unknown[] };
+    const sees = (poolId: string) => {
+      const view = this.#deps.inventory.pools.get(poolId)?.views.get(nodeId);
+      return view !== undefined && isUsable(view);
+    };
+    await this.#deps.catalogue.scanned(id, files.map(BackupFile.fromJSON), operation.id, sees);
+    return this.get(id);
   }
 
   /**

@@ -14,6 +14,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Inventory } from '../inventory/inventory.ts';
+import { OperationEnds } from './ends.ts';
 import {
   failureOf,
   isUncertain,
@@ -31,23 +32,10 @@ export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
   taskId: string;
   nodeId: string;
   entities: TaskEntity[];
-  /** What belongs to the task and must stand before the start call leaves; undone by the listener's `failed`. */
+  /** What belongs to the task and must stand before the start call leaves; undone by what its service does when it has `failed`. */
   prepare?: () => Promise<void>;
   /** The start call; may be sent more than once with the same operation id. */
   send: (clients: AgentClients, operationId: string, signal: AbortSignal) => Promise<Operation>;
-}
-
-/** What the other services do when an operation ends; runs before the task's outcome is told. */
-export interface OperationListener {
-  /** It succeeded. @returns the task's result record; undefined leaves the node's own. */
-  succeeded(nodeId: string, operation: Operation, result: unknown): Promise<unknown>;
-  /** It failed, was cancelled, or is unknown to the node. */
-  failed(nodeId: string, task: TaskState): Promise<void>;
-  /**
-   * What still belongs to the task on another node when its own operation has ended; the task ends when this does, with
-   * the outcome that it tells. Must be repeatable: a restart in between begins it again. Undefined: nothing.
-   */
-  followUp(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined;
 }
 
 const ASK_TIMEOUT_MS = 10_000;
@@ -70,16 +58,13 @@ export class NodeTasks {
   readonly #following = new Set<string>();
   /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
   readonly #turns = new KeyedQueue();
-  #listener: OperationListener | undefined;
+  /** What the services do when an operation ends; before the task's outcome is told. */
+  readonly ends = new OperationEnds();
 
   constructor(deps: NodeTasksDeps) {
     this.#deps = deps;
     deps.tasks.setCanceller(task => this.#cancel(task));
     deps.tasks.setChecker(states => this.#checkAll(states));
-  }
-
-  setListener(listener: OperationListener): void {
-    this.#listener = listener;
   }
 
   /**
@@ -203,7 +188,11 @@ export class NodeTasks {
 
   async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
     const told = parseResult(operation.resultJson);
-    const made = await this.#listener?.succeeded(nodeId, operation, told).catch((error: unknown) => {
+    const nameEntities = async (entities: TaskEntity[]) => {
+      if (task) await this.#deps.tasks.update(operation.id, { entities });
+    };
+    const ended = { nodeId, operation, result: told, task, nameEntities };
+    const made = await this.ends.takeResult(ended).catch((error: unknown) => {
       this.#deps.log.error('could not take the result of an operation over', {
         operation: operation.id,
         error,
@@ -220,7 +209,7 @@ export class NodeTasks {
   async #end(task: TaskState, outcome: TaskOutcome): Promise<void> {
     const { id } = task.row;
     if (this.#following.has(id)) return;
-    const rest = this.#listener?.followUp(task, outcome);
+    const rest = this.ends.restOf(task, outcome);
     if (rest === undefined) return this.#deps.tasks.finish(id, outcome);
     this.#following.add(id);
     void rest
@@ -241,8 +230,8 @@ export class NodeTasks {
   }
 
   async #failNow(task: TaskState, outcome: TaskOutcome): Promise<void> {
-    await this.#listener
-      ?.failed(task.row.node_id ?? '', task)
+    await this.ends
+      .clearUp(task)
       .catch((error: unknown) =>
         this.#deps.log.error('could not clear up after a task', { task: task.row.id, error }),
       );

@@ -1,0 +1,28 @@
+/** Which backup file the end of an operation is about. A node is believed only about its own tasks, and the files of its pools. */
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Catalogue } from '../catalogue/catalogue.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import { type EndedOperation, entityOf } from '../tasks/ends.ts';
+
+/** The archive that a result tells of. */
+export function madeFile({ result }: EndedOperation): BackupFile {
+  return BackupFile.fromJSON((result as { file: unknown }).file);
+}
+
+/**
+ * The file that an operation was about: the one that the task is about, and without a task one in a pool that the node has.
+ * @throws Error the node tells of another one
+ */
+export async function fileOf(
+  { nodeId, operation, task }: EndedOperation,
+  { catalogue, inventory }: { catalogue: Catalogue; inventory: Inventory },
+): Promise<string> {
+  const id = entityOf(operation, EntityClass.FILE);
+  const row = await catalogue.find(id);
+  const isIts = task
+    ? task.entities.some(entity => entity.id === id)
+    : !row || inventory.pools.get(row.pool_id)?.views.has(nodeId) !== false;
+  if (!isIts) throw new Error(`the node tells of the file ${id}, which the operation cannot be about`);
+  return id;
+}

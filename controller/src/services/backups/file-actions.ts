@@ -1,0 +1,227 @@
+/** What may be done with a backup file, and what the nodes' answers to it mean. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { ArchiveSignature } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { FileRow } from '../../store/schema.ts';
+import type { Catalogue } from '../catalogue/catalogue.ts';
+import type { RemovedArchives } from '../catalogue/removed-archives.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { Actor, PoolService } from '../pools/pools.ts';
+import type { EndedOperation } from '../tasks/ends.ts';
+import type { NodeTasks } from '../tasks/node-tasks.ts';
+import type { TaskState } from '../tasks/tasks.ts';
+import { fileOf, madeFile } from './ended-file.ts';
+import { assertArchive, type LibraryService, refOf, SHOW_TIMEOUT_MS } from './library.ts';
+import { shownSignature } from './show-record.ts';
+
+export interface RecompressOptions {
+  /** Else it is unpacked. */
+  compress: boolean;
+  datapool?: string;
+  /** Of zstd, 1 to 9. */
+  level?: number;
+  sign?: boolean;
+  keep_source?: boolean;
+}
+
+export interface FileActionDeps {
+  inventory: Inventory;
+  catalogue: Catalogue;
+  removedArchives: RemovedArchives;
+  pools: PoolService;
+  library: LibraryService;
+  nodeTasks: NodeTasks;
+}
+
+interface VerifyResult {
+  ok: boolean;
+  problems: { member: string; reason: string }[];
+  verified_at: string;
+  hashed: boolean;
+  /** Agents of the version before this do not tell. */
+  restorable_states?: number[];
+  /** An `ArchiveSignature`. */
+  signature?: object;
+}
+
+export class FileActionService {
+  readonly #deps: FileActionDeps;
+
+  constructor(deps: FileActionDeps) {
+    this.#deps = deps;
+    const { ends } = deps.nodeTasks;
+    ends.succeeded({
+      verify: ended => this.#verified(ended),
+      recompress: ended => this.#recompressed(ended),
+      recompress_copy: ended => this.#copied(ended),
+      delete_backup: ended => this.#removed(ended),
+    });
+    ends.failed(task => this.#failed(task));
+  }
+
+  /** Reads the file's information anew, as a task. */
+  async refresh(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#deps.library.published(id);
+    this.#deps.nodeTasks.assertReady(this.#deps.pools.nodeFor(row.pool_id));
+    const task = {
+      taskId,
+      name: 'file_refresh',
+      verboseName: `Read ${row.filename}`,
+      user,
+      entities: [{ id, class: 'file' }],
+    };
+    return this.#deps.nodeTasks.runLocal(task, async signal => {
+      await this.#deps.library.read(row, '', AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]));
+      return this.#deps.library.get(id);
+    });
+  }
+
+  /**
+   * Compares the whole archive with its checksums and hashes, as a task.
+   * @throws file_not_found, file_busy, file_not_backup.
+   */
+  async verify(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#deps.catalogue.idle(id);
+    assertArchive(row, 'verify');
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: 'file_verify',
+      verboseName: `Verify ${row.filename}`,
+      user,
+      nodeId: this.#deps.pools.nodeFor(row.pool_id),
+      entities: [{ id, class: 'file' }],
+      prepare: () => this.#deps.catalogue.read(id),
+      send: (clients, operationId, signal) =>
+        clients.backups.verify({ operationId, fileId: id, file: refOf(row) }, { signal }),
+    });
+  }
+
+  /**
+   * Turns a plain archive into a compressed one or back, as a task; in place, or into another pool. What lies where nothing may be
+   * written stays, and another pool is needed (specification 2.3, rule 7).
+   * @throws file_not_found, file_busy, file_not_backup, compression_same, pool_not_found, pool_not_active,
+   * pool_read_only, pool_outside.
+   */
+  async recompress(id: string, options: RecompressOptions, user: Actor, taskId: string): Promise<TaskState> {
+    const { compress } = options;
+    const row = await this.#deps.catalogue.get(id);
+    assertArchive(row, compress ? 'compress' : 'unpack');
+    if (compress === (row.compressed === 1)) {
+      const format = compress ? 'compressed' : 'plain';
+      throw new VirtkeepError('compression_same', { file: row.filename, format });
+    }
+    const nodeId = this.#deps.pools.nodeFor(row.pool_id, options.datapool);
+    this.#deps.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
+    // who says that the source is to go is not given a copy instead
+    if (options.keep_source === false) this.#deps.pools.writable(row.pool_id, nodeId, 'keep_source');
+    const keepsSource = options.keep_source ?? !this.#deps.pools.isWritable(row.pool_id, nodeId);
+    await (keepsSource ? this.#deps.catalogue.idle(id) : this.#deps.catalogue.unused(id));
+    const request = {
+      fileId: id,
+      file: refOf(row),
+      compress,
+      compressionLevel: options.level ?? 0,
+      poolId: options.datapool ?? '',
+      sign: options.sign ?? false,
+    };
+    const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: `file_${compress ? 'compress' : 'unpack'}${keepsSource ? '_copy' : ''}`,
+      verboseName: `${compress ? 'Compress' : 'Unpack'} ${row.filename}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'file' }],
+      prepare: () =>
+        keepsSource ? this.#deps.catalogue.read(id) : this.#deps.catalogue.begin(id, 'UPDATING', work),
+      send: (clients, operationId, signal) =>
+        keepsSource
+          ? clients.backups.recompressCopy({ operationId, ...request }, { signal })
+          : clients.backups.recompress({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /**
+   * Removes a file, as a task. One that is missing is only forgotten.
+   * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
+   */
+  async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#deps.catalogue.get(id);
+    if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
+    if (row.status === 'MISSING') return this.#forget(row, user, taskId);
+    await this.#deps.catalogue.unused(id);
+    const nodeId = this.#deps.pools.nodeFor(row.pool_id);
+    this.#deps.pools.writable(row.pool_id, nodeId, 'file');
+    const work = { operation: taskId, description: null, protected: null };
+    return this.#deps.nodeTasks.start({
+      taskId,
+      name: 'file_remove',
+      verboseName: `Remove ${row.filename}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'file' }],
+      prepare: () => this.#deps.catalogue.begin(id, 'DELETING', work),
+      send: (clients, operationId, signal) =>
+        clients.backups.delete({ operationId, fileId: id, file: refOf(row) }, { signal }),
+    });
+  }
+
+  #forget(row: FileRow, user: Actor, taskId: string): Promise<TaskState> {
+    const task = {
+      taskId,
+      name: 'file_remove',
+      verboseName: `Forget ${row.filename}`,
+      user,
+      entities: [{ id: row.id, class: 'file' }],
+    };
+    return this.#deps.nodeTasks.runLocal(task, async () => {
+      await this.#deps.catalogue.remove(row.id);
+      return {};
+    });
+  }
+
+  async #verified(ended: EndedOperation): Promise<unknown> {
+    const { catalogue, library } = this.#deps;
+    const id = await fileOf(ended, this.#deps);
+    const { verified_at, restorable_states = null, signature, ...found } = ended.result as VerifyResult;
+    await catalogue.verified(id, { ...found, verifiedAt: verified_at, restorableStates: restorable_states });
+    return {
+      ...(await library.get(id)),
+      ...found,
+      verified_at,
+      restorable_states,
+      signature: shownSignature(signature && ArchiveSignature.fromJSON(signature)),
+    };
+  }
+
+  async #recompressed(ended: EndedOperation): Promise<unknown> {
+    const { catalogue, library } = this.#deps;
+    const from = await fileOf(ended, this.#deps);
+    return library.get(await catalogue.made(madeFile(ended), ended.operation.id, { from }));
+  }
+
+  /** The copy is what the task made; it is described and protected as its original is. */
+  async #copied(ended: EndedOperation): Promise<unknown> {
+    const { catalogue, library } = this.#deps;
+    const original = await fileOf(ended, this.#deps);
+    const id = await catalogue.made(madeFile(ended), ended.operation.id);
+    const row = await catalogue.find(original);
+    if (row) await catalogue.update(id, { description: row.description, protected: row.protected });
+    await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
+    return library.get(id);
+  }
+
+  async #removed(ended: EndedOperation): Promise<unknown> {
+    const { catalogue, removedArchives } = this.#deps;
+    const id = await fileOf(ended, this.#deps);
+    const row = await catalogue.find(id);
+    if (row) await removedArchives.removed(row);
+    await catalogue.remove(id);
+    return {};
+  }
+
+  /** Sets the file right that the task was making or changing: its first entity. */
+  async #failed(task: TaskState): Promise<void> {
+    const [made] = task.entities;
+    if (made?.class === 'file') await this.#deps.catalogue.operationFailed(made.id, task.row.id);
+  }
+}
