@@ -53,6 +53,7 @@ describe('permissions', () => {
     expect(allowed({ powerState: PowerState.OFF })).toEqual([
       'start',
       'update',
+      'rename',
       'template',
       'clone',
       'remove',
@@ -94,7 +95,7 @@ describe('permissions', () => {
   test('a template with thin clones stays as it is; a thin clone can change its template', () => {
     const template = { powerState: PowerState.OFF, template: true };
     const withClones = { ...context(), hasClones: true };
-    expect(allowed(template, withClones)).toEqual(['update', 'clone', 'backup', 'attach_vdisk']);
+    expect(allowed(template, withClones)).toEqual(['update', 'rename', 'clone', 'backup', 'attach_vdisk']);
     expect(allowed(template)).toContain('remove');
     expect(allowed({ powerState: PowerState.OFF, parentId: 't' })).toContain('change_template');
     expect(allowed({ parentId: 't' })).not.toContain('change_template');
