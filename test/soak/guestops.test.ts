@@ -18,7 +18,8 @@ import { guestfsMissing } from '../lab/guestfs.ts';
 import { run, succeeds, waitFor } from '../lab/run.ts';
 import { startWorld, type World } from '../lab/world.ts';
 import { defineDebian, withoutKvm } from './debian.ts';
-import { GuestByRest } from './guest-by-rest.ts';
+import { GuestByRest, type Json } from './guest-by-rest.ts';
+import { hold, isHeld, makeSource, release, removeSource, statusOf } from './package-source.ts';
 import { filesWith, ProcessWatch, patternOf, secretsSeen, watchGuest } from './secrets.ts';
 
 // several starts of an emulated machine in one test: it ends what hangs on slow machines too
@@ -248,6 +249,7 @@ suite('operations in a Debian guest', () => {
           computer_name: 'VKWEB1',
           restarted: true,
           warnings: [],
+          installed: [],
         });
         expect(JSON.stringify(task)).not.toContain(DIRECTORY.password);
         expect(await dc.computers()).toContain(`CN=VKWEB1,${DIRECTORY.unit}`);
@@ -270,7 +272,7 @@ suite('operations in a Debian guest', () => {
         );
         const args = ['vm', 'leave-domain', 'debian', '--login', DIRECTORY.login, '--no-restart'];
         const wrong = await by.cli(args, `${WRONG}\n`);
-        expect([wrong.code === 0, wrong.err.includes(DIRECTORY.login)]).toEqual([false, true]);
+        expect([wrong.code === 0, wrong.err]).toEqual([false, expect.stringContaining(DIRECTORY.login)]);
         const { code, out } = await by.cli(args, `${DIRECTORY.password}\n`);
         expect([code, out]).toEqual([0, `debian: left ${DIRECTORY.name}\n`]);
         expect(await dc.computers()).toHaveLength(1);
@@ -278,13 +280,27 @@ suite('operations in a Debian guest', () => {
         expect(await by.keyOf('rm-from-ad', LEAVE)).toBe('guest_operation_failed');
       });
 
-      test('is joined by the command', async () => {
+      test('is joined by the command, which installs a package that is missing', async () => {
+        await guest.sh('dpkg --force-depends -r sssd-tools');
+        await makeSource(guest, 'sssd-tools');
         const args = ['vm', 'join-domain', 'debian', DIRECTORY.name, '--login', DIRECTORY.login];
         const more = ['--name', 'vkweb2', '--ou', DIRECTORY.unit, '--no-restart'];
         const wrong = await by.cli([...args, ...more], WRONG);
-        expect([wrong.code === 0, wrong.err.includes(DIRECTORY.login)]).toEqual([false, true]);
+        expect([wrong.code === 0, wrong.err]).toEqual([false, expect.stringContaining(DIRECTORY.login)]);
+        // it stays although the join failed, which the task says
+        expect(await statusOf(guest, 'sssd-tools')).toBe('installed');
+        const failed = (await world.rest.list<Json>('/api/tasks/')).find(
+          task => task.name === 'guest_add_to_ad',
+        );
+        expect(JSON.stringify(failed)).toContain(
+          'What was installed in the guest of debian stays: sssd-tools.',
+        );
+        await guest.sh('dpkg --force-depends -r sssd-tools');
         const { code, out } = await by.cli([...args, ...more], DIRECTORY.password);
-        expect([code, out]).toEqual([0, `debian: joined ${DIRECTORY.name} as vkweb2\n`]);
+        expect([code, out]).toEqual([
+          0,
+          `debian: joined ${DIRECTORY.name} as vkweb2, installed sssd-tools\n`,
+        ]);
         expect((await dc.computers()).map(name => name.toLowerCase())).toContain(
           `CN=vkweb2,${DIRECTORY.unit}`.toLowerCase(),
         );
@@ -297,10 +313,42 @@ suite('operations in a Debian guest', () => {
         expect(await dc.computers()).toHaveLength(1);
       });
 
-      test('is not joined with a part of the packages', async () => {
+      test('is not joined with a part of the packages, when they are not to be installed', async () => {
         await guest.sh('dpkg --force-depends -r sssd-tools');
-        const { key, detail } = await by.refusal('add-to-ad', JOIN);
+        const { key, detail } = await by.refusal('add-to-ad', { ...JOIN, install_packages: false });
         expect([key, detail]).toEqual(['guest_packages_missing', expect.stringContaining('sssd-tools')]);
+        expect(await statusOf(guest, 'sssd-tools')).not.toBe('installed');
+      });
+
+      test('is not joined when the agent of the node is killed while they are, and it is told which', async () => {
+        await hold(guest);
+        const { body } = await world.rest.send<Json>(
+          'POST',
+          `/api/domains/${by.id}/add-to-ad/?async=1`,
+          JOIN,
+        );
+        await waitFor('the installation', () => isHeld(guest), 900_000, 1000);
+        await world.agent.daemon.kill();
+        await world.agent.daemon.start();
+        await world.connected();
+        const task = await world.rest.waitTask(body._task.id, 600_000);
+        expect([task.status, task.error?.msg_key]).toEqual(['FAILED', 'interrupted']);
+        expect(JSON.stringify(task)).toContain('was installing sssd-tools. It goes on with that');
+        await release(guest);
+        const isInstalled = async () => (await statusOf(guest, 'sssd-tools')) === 'installed';
+        await waitFor('the package', isInstalled, 600_000, 1000);
+        expect((await guest.sh('realm list --name-only')).trim()).toBe('');
+      });
+
+      test('is not joined where the package manager has no source that has them', async () => {
+        await guest.sh('dpkg --force-depends -r sssd-tools');
+        await removeSource(guest);
+        expect(await by.keyOf('add-to-ad', JOIN)).toBe('guest_packages_missing');
+        const wanted = await by.refusal('add-to-ad', { ...JOIN, install_packages: true });
+        expect(wanted).toMatchObject({
+          key: 'guest_install_failed',
+          detail: expect.stringContaining('sssd-tools'),
+        });
       });
     });
 
