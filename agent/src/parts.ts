@@ -3,9 +3,8 @@
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { guardBackups } from '@virtkeep/shared/beneath';
-import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { ArchiveSigner, openArchive, whenLocksAreMissing } from './archive/index.ts';
+import { ArchiveSigner, whenLocksAreMissing } from './archive/index.ts';
 import { Claims } from './claims.ts';
 import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
@@ -19,11 +18,11 @@ import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
-import { type ArchiveSummary, Catalogue, knownPlaces, PathGate } from './pools/index.ts';
+import { Catalogue, knownPlaces, PathGate } from './pools/index.ts';
 import { QuestionChannel } from './question-channel.ts';
 import { LendingKeeper } from './reconcilers/loans.ts';
 import { AGENT_VERSION } from './version.ts';
-import { summaryOf } from './workflows/archives/backup-file.ts';
+import { readArchive } from './workflows/archives/read-archive.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
 import { refuseStaleCopies } from './workflows/domain/stale-copy.ts';
 import type { GuestOperations } from './workflows/guest/domain.ts';
@@ -176,18 +175,4 @@ function openLink(config: AgentConfig, log: Logger): LibvirtLink {
     keepAlive: { intervalSec: keepalive_interval_seconds, count: keepalive_count },
     log,
   });
-}
-
-const damageOf = (damage: string | null) =>
-  damage === null ? {} : { damage, canBeIncremental: false, requiredStates: [] };
-
-async function readArchive(path: string, signal: AbortSignal): Promise<ArchiveSummary> {
-  // Older states of a damaged one can still be restored: it is shown with them and with its damage.
-  const archive = await openArchive(path, signal, { salvage: true, holding: 'none' });
-  try {
-    if (archive.manifest) return { ...summaryOf(archive.manifest), ...damageOf(archive.damage) };
-    throw new VirtkeepError('archive_unsupported', { path, reason: 'it was not written by this service' });
-  } finally {
-    await archive.close();
-  }
 }

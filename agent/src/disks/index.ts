@@ -10,7 +10,7 @@ export {
   isEmptyOverlay,
   rebaseUnsafe,
 } from './image.ts';
-export { readImageHeader, SECTOR_BYTES } from './qcow2-header.ts';
+export { imageHeaderOf, readImageHeader, SECTOR_BYTES } from './qcow2-header.ts';
 export { qemuImg } from './qemu-img.ts';
 export { assertSelfContained, dependenceOf } from './self-contained.ts';
 export { shareExtents } from './share-extents.ts';

@@ -68,6 +68,15 @@ export async function readImageHeader(path: string, offset = 0): Promise<ImageHe
   }
 }
 
+/**
+ * The header of an image that is not a file yet: a member of an archive. A relative name of what it stands on is told as one below `/`.
+ * @param head the first 64 KiB, or all of a smaller one
+ */
+export function imageHeaderOf(head: Buffer, sizeBytes: number): Omit<ImageHeader, 'allocatedSize'> {
+  const isQcow2 = head.length >= 72 && head.readUInt32BE(0) === MAGIC;
+  return { ...(isQcow2 ? parseQcow2(head, '/image') : rawOf(sizeBytes)), fileSize: sizeBytes };
+}
+
 function requireImage(path: string, found: Stats): void {
   const what = found.isBlockDevice() ? undefined : specialKindOf(found);
   if (what !== undefined) throw notAFile(path, what);

@@ -7,12 +7,18 @@ import type {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { withoutSecrets } from '../domain-xml/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { backupTargetRefusal } from '../pools/index.ts';
-import { backupFileOf } from '../workflows/archives/backup-file.ts';
-import { findBackupFile, openBackup } from '../workflows/archives/source.ts';
+import { backupFileOf, foreignFileOf } from '../workflows/archives/backup-file.ts';
+import {
+  type FoundFile,
+  findBackupFile,
+  lookIntoBackup,
+  type OpenedBackup,
+} from '../workflows/archives/source.ts';
 import { backupWorkflow } from '../workflows/backup/backup.ts';
 import { fallbackReason } from '../workflows/backup/base.ts';
 import type { Lock } from '../workflows/context.ts';
@@ -90,27 +96,21 @@ export function backupService(
     async show(request, { signal }) {
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
-      const backup = await openBackup(file.path, request.state, signal, 'none');
+      const backup = await lookIntoBackup(file.path, request.state, signal);
       const { archive, manifest, state, xml } = backup;
-      const { sizeBytes, manifest: newest } = archive;
       const signature = dependencies.judge(archive);
       const screened = await screenBackup(backup, signature.trust, signal).finally(() => archive.close());
       const template = await matchTemplate(dependencies, manifest, signal).catch(error => {
         throw fromLibvirt(error, 'show_backup');
       });
       const response: ShowBackupResponse = {
-        file: {
-          ...backupFileOf(
-            { poolId: file.pool.id, filename: file.filename, path: file.path, sizeBytes },
-            newest!,
-          ),
-          manifestJson: JSON.stringify(newest),
-        },
+        file: { ...shownFile(file, backup), manifestJson: JSON.stringify(backup.newest) },
         xml: withoutSecrets(xml),
         configuration: backupConfiguration(manifest, state, xml),
         warnings: [
           ...backupWarnings(manifest, state),
           ...signatureWarnings(signature),
+          ...backup.unknown.map(text => ({ key: 'not_recorded', text })),
           ...screened,
           ...template.faults,
         ],
@@ -167,6 +167,12 @@ export function backupService(
       });
     },
   };
+}
+
+/** The archive's own record, as the catalogue has it. */
+function shownFile({ pool, filename, path }: FoundFile, { archive, newest }: OpenedBackup): BackupFile {
+  const place = { poolId: pool.id, filename, path, sizeBytes: archive.sizeBytes };
+  return archive.manifest === null ? foreignFileOf(place, newest) : backupFileOf(place, newest);
 }
 
 /**

@@ -35,10 +35,15 @@ export interface ArchiveSummary {
 }
 
 /**
- * Reads an archive's manifest. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage`;
+ * Reads an archive's manifest, or what an archive of others has in its place; `isThorough`: also one that must be decompressed for that.
+ * What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage`;
  * file_busy: the file is what it was when it was last read
  */
-export type ReadArchive = (path: string, signal: AbortSignal) => Promise<ArchiveSummary>;
+export type ReadArchive = (
+  path: string,
+  signal: AbortSignal,
+  isThorough: boolean,
+) => Promise<Partial<ArchiveSummary>>;
 
 type Place = { id: string; path: string };
 
@@ -136,7 +141,7 @@ export class Catalogue {
     if (old?.poolId === pool.id && isSame(old, facts) && !fresh) return false;
     const kind = fileKind(filename)!;
     const bare = { ...emptyFile(pool.id, filename, path, kind), size: facts.size, created: facts.mtime };
-    const { ownId, isBusy, ...read } = await this.#read(path, kind, signal);
+    const { ownId, isBusy, ...read } = await this.#read(path, kind, fresh, signal);
     // What it was before its writer began it is again when that fails; else it has changed.
     if (isBusy && old?.poolId === pool.id) return false;
     const now = await factsOf(path);
@@ -155,10 +160,10 @@ export class Catalogue {
     return true;
   }
 
-  async #read(path: string, kind: FileKind, signal: AbortSignal): Promise<ReadFile> {
+  async #read(path: string, kind: FileKind, fresh: boolean, signal: AbortSignal): Promise<ReadFile> {
     try {
       if (kind.type === 'tar') {
-        const { backupId, ...summary } = await this.#readArchive(path, signal);
+        const { backupId = '', ...summary } = await this.#readArchive(path, signal, fresh);
         return { ...summary, ownId: backupId };
       }
       if (kind.type === 'xml') {

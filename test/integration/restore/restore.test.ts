@@ -1,9 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { ArchiveWriter, type Manifest, openArchive } from '../../../agent/src/archive/index.ts';
+import { judgedAs } from '../../../agent/src/archive/test-kit.ts';
 import { deviceDifferences } from '../../../agent/src/domain-xml/compare.ts';
 import { type Answer, NOBODY_ASKED } from '../../../agent/src/other-nodes.ts';
 import { RESTORE_STEPS } from '../../../agent/src/workflows/restore/restore.ts';
@@ -116,6 +117,37 @@ describe('as a new VM', () => {
     expect(await copy.sh('cat /mnt/vda/one /mnt/vdb/three')).toBe('one\nthree\n');
     await copy.destroy();
     await guest.destroy();
+  });
+
+  test.each([
+    ['packed again', 'true', 'tar'],
+    ['without its manifest', 'rm ./*_manifest.json', 'tar'],
+    ['without its manifest, as one stream of zstd', 'rm ./*_manifest.json', 'tar.zst'],
+  ])('out of its backup %s by tar', async (what, change, ending) => {
+    const guest = await lab.world.defineTiny({ dataDisks: [{ files: { hello: 'world' } }] });
+    await virsh('snapshot-create-as', guest.name, 's1', '--disk-only');
+    const { file } = await lab.backup(guest);
+    const [home, filename] = [join(lab.world.dir, what), `${guest.name}-again.${ending}`];
+    mkdirSync(home);
+    const pack = `tar -xf ${file.path}; ${change}; tar -a -cf ${dirname(file.path)}/${filename} .`;
+    await run(['bash', '-euc', `cd '${home}'; ${pack}`]);
+    const judge = lab.dependencies.judge;
+    lab.dependencies.judge = judgedAs('foreign');
+    try {
+      const again = { filename };
+      await expect(lab.restore(again)).rejects.toMatchObject({ msgKey: 'archive_foreign' });
+      const { result, operation } = await lab.restore(again, { allowForeign: true });
+      expect(operation.warnings).toContainEqual(
+        expect.stringMatching(ending === 'tar' && change === 'true' ? /packed again/ : /has no manifest/),
+      );
+      const copy = restored(result.name);
+      expect(await virsh('snapshot-list', copy.name, '--name')).toContain('s1');
+      const [before, after] = [(await guest.disks()).vda!, (await copy.disks()).vda!];
+      expect(await sameContent(after, before)).toBe(true);
+      expect(await fileInside(after, 'hello')).toBe('world');
+    } finally {
+      lab.dependencies.judge = judge;
+    }
   });
 
   test('with a state inside the image, which can be reverted to', async () => {

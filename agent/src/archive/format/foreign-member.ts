@@ -12,8 +12,12 @@ export function foreignMember(walked: WalkedMember): ArchiveMember {
     dataOffset,
     sha256: null,
     formerPath: null,
+    ...(isFile ? {} : { isSpecial: true as const }),
   };
 }
+
+/** What is said of a member that is wanted and is none whose bytes stand in the tar as they are. */
+export const NO_PLAIN_FILE = 'is no plain file in the tar: a link, or one that was packed with --sparse';
 
 const KIND_BY_ENDING: [RegExp, MemberKind][] = [
   [/^\d{4,6}_manifest\.json$/, 'manifest'],

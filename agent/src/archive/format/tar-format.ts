@@ -108,6 +108,8 @@ export async function walkTar(readAt: ReadAt, members: WalkedMember[]): Promise<
 
 interface Extension {
   path?: string;
+  /** What a sparse member is called: its `path` is then a made-up one. */
+  sparsePath?: string;
   sizeBytes?: number;
   sparse?: boolean;
 }
@@ -136,7 +138,8 @@ export function decodeHeader(block: Buffer, extension: Extension = {}): DecodedH
     return 'a header has an impossible size';
   const hasNoData = '123456'.includes(type);
   const isFile = '0\u00007'.includes(type) && extension.sparse !== true;
-  const name = (extension.path ?? header.path ?? '').replace(/^(\.\/)+/, '');
+  const path = extension.sparsePath ?? extension.path ?? header.path ?? '';
+  const name = path.replace(/^(\.\/)+/, '');
   return { name, sizeBytes: hasNoData ? 0 : sizeBytes, type, extension: isExtension, isFile };
 }
 
@@ -145,12 +148,26 @@ function readExtension(type: string, body: Buffer, extension: Extension): string
   if (type !== 'x') return undefined;
   const text = body.toString('utf8');
   if (text.includes(' GNU.sparse.')) extension.sparse = true;
+  const sparsePath = / GNU\.sparse\.name=([^\n]+)\n/.exec(text)?.[1];
+  if (sparsePath !== undefined) extension.sparsePath = sparsePath;
   const pax = Pax.parse(text);
   if (pax.path !== undefined) extension.path = pax.path;
   if (pax.size === undefined) return undefined;
   if (!Number.isSafeInteger(pax.size) || pax.size < 0) return 'a pax header has an impossible size';
   extension.sizeBytes = pax.size;
   return undefined;
+}
+
+/**
+ * The members of a tar that was packed one directory up: the name that all of theirs begin with is taken off. All other names stay, to
+ * be refused or not.
+ */
+export function flattened<T extends { name: string }>(members: readonly T[]): T[] {
+  const directory = /^([^/]+)\/[^/]/.exec(members[0]?.name ?? '')?.[1];
+  if (directory === undefined || directory === '..') return [...members];
+  const start = `${directory}/`;
+  if (!members.every(({ name }) => name.startsWith(start))) return [...members];
+  return members.map(member => ({ ...member, name: member.name.slice(start.length) }));
 }
 
 const ZERO_BLOCK = Buffer.alloc(TAR_BLOCK);

@@ -79,6 +79,8 @@ export interface ArchiveMember {
   /** As in the manifest. */
   digest?: string | undefined;
   formerPath: string | null;
+  /** A link, a sparse file or another that is listed and never extracted. */
+  isSpecial?: true;
 }
 
 /** A member as its manifest records it, or a header of the tar tells. */

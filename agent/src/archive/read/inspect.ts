@@ -9,13 +9,28 @@ import type { Manifest } from '../format/manifest.ts';
 import { isManifestName } from '../format/names.ts';
 import type { Seal } from '../format/seal.ts';
 import { readSeekTable, SEEK_FOOTER_BYTES, type SeekTable, seekTableBytes } from '../format/seek-table.ts';
-import { checkMemberNames, decodeHeader, type WalkedMember, walkTar } from '../format/tar-format.ts';
+import {
+  checkMemberNames,
+  dataOffsetFor,
+  decodeHeader,
+  flattened,
+  type WalkedMember,
+  walkTar,
+} from '../format/tar-format.ts';
 import { type ArchiveMember, listedMember } from '../format/types.ts';
 import { type FileLock, fileBusy, isBeingWritten, lockFile } from '../system/file-lock.ts';
 import { ManifestReader } from './manifest-reader.ts';
+import { type FoundAgain, findPackedAgain, type PackedAgain } from './packed-again.ts';
 import { type Salvaged, salvage } from './salvage.ts';
 import { scanStream } from './stream.ts';
-import { ArchiveFile, PlainSource, readerOf, SeekableSource, type TarSource } from './tar-source.ts';
+import {
+  ArchiveFile,
+  HeadSource,
+  PlainSource,
+  readerOf,
+  SeekableSource,
+  type TarSource,
+} from './tar-source.ts';
 
 /** Most of the tail that is looked through for the manifest. */
 const MAX_TAIL_BYTES = MAX_MANIFEST_BYTES + 1024 * 1024;
@@ -24,8 +39,11 @@ const MAX_TAIL_BYTES = MAX_MANIFEST_BYTES + 1024 * 1024;
 export type Access =
   | { kind: 'plain'; source: TarSource }
   | { kind: 'seekable'; source: TarSource; table: SeekTable }
-  /** A foreign zstd file without seek table: only from its beginning. `checked`: all its frames have checksums. */
-  | { kind: 'stream'; checked: boolean };
+  /**
+   * A foreign zstd file without seek table: only from its beginning. `checked`: all its frames have checksums. `heads`: the beginnings
+   * of its members; absent where it was not read.
+   */
+  | { kind: 'stream'; checked: boolean; heads?: TarSource };
 
 export interface Inspection {
   file: ArchiveFile;
@@ -36,6 +54,8 @@ export interface Inspection {
   /** Reads the other manifests; absent of a stream. */
   manifests?: ManifestReader;
   members: ArchiveMember[];
+  /** One of ours that was unpacked and packed again; `manifest` is null then. */
+  again?: PackedAgain;
   /** What is wrong with the archive as a whole; it is then not to be used but for a verification. */
   fault?: VirtkeepError;
   /** Set beside a fault when older states can still be read: manifest and members are those of the last of them. */
@@ -62,10 +82,12 @@ export async function inspect(
   const file = await openHeld(path, holding);
   try {
     const found = await inspectOpen(file, signal, holding === 'none');
-    // No manifest at the end: of somebody else, unless an older one of ours describes the beginning.
-    const whole = found.manifest !== null && found.fault === undefined;
-    if (!whole && holding === 'none' && (await isBeingWritten(file.handle))) throw fileBusy(path);
-    return whole ? found : ((await salvage(found, signal)) ?? found);
+    const isReadable = found.manifest !== null && found.fault === undefined;
+    if (isReadable && standsAtEnd(found.members)) return found;
+    if (holding === 'none' && (await isBeingWritten(file.handle))) throw fileBusy(path);
+    // No manifest at the end: of somebody else, unless an older one of ours describes the beginning, or all where they stood before.
+    const salvaged = isReadable ? undefined : await salvage(found, signal);
+    return salvaged ?? (await asPackedAgain(found, signal)) ?? found;
   } catch (error) {
     await file.close();
     throw error;
@@ -106,8 +128,9 @@ async function inspectOpen(file: ArchiveFile, signal: AbortSignal, isGlance: boo
     return { ...base, access: { kind: 'stream', checked: false }, fault: damaged(path, access) };
   if (access.kind === 'stream' && isGlance) return { ...base, access };
   if (access.kind === 'stream') {
-    const { members, checked, fault } = await scanStream(file.handle.fd, path, signal);
-    const read = { ...base, access: { ...access, checked }, members: members.map(foreignMember) };
+    const { members, heads: kept, checked, fault } = await scanStream(file.handle.fd, path, signal);
+    const heads = new HeadSource(kept, path);
+    const read = { ...base, access: { ...access, checked, heads }, members: foreignMembers(members) };
     return finished(read, path, fault);
   }
   const manifests = new ManifestReader(access.source, path);
@@ -136,6 +159,49 @@ function finished(inspection: Inspection, path: string, fault: string | undefine
   }
 }
 
+/**
+ * The same as one of ours that was packed again. Undefined when it is none; one whose manifest lists what is not there has a fault, or
+ * is what it was when the manifest stands at its end.
+ */
+async function asPackedAgain(found: Inspection, signal: AbortSignal): Promise<Inspection | undefined> {
+  const { access, file, manifest } = found;
+  const source = access.kind === 'stream' ? access.heads : access.source;
+  if (source === undefined || (manifest === null && found.fault !== undefined)) return undefined;
+  try {
+    const walked = manifest === null ? found : await walkedAnew(found, source, signal);
+    const again = await findPackedAgain(source, file.path, walked.members);
+    return again && withAgain(walked, again);
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged', 'archive_unsupported')) throw error;
+    return manifest === null ? { ...found, fault: error } : undefined;
+  }
+}
+
+/** By its headers, as if the manifest at its end were not there. @throws VirtkeepError archive_damaged, archive_unsupported */
+async function walkedAnew(
+  { file, access }: Inspection,
+  source: TarSource,
+  signal: AbortSignal,
+): Promise<Inspection> {
+  const { members, fault } = await walk(source, signal);
+  if (fault !== undefined) throw damaged(file.path, fault);
+  checkMemberNames(members, file.path);
+  return { file, access, manifest: null, members };
+}
+
+/** Members as their manifest knows them, in the order in which they stand now. */
+function withAgain(inspection: Inspection, { again, lost }: FoundAgain): Inspection {
+  const listed = new Map(again.manifest.members.map(member => [member.name, member]));
+  const members = inspection.members.map(member => {
+    const known = listed.get(member.name);
+    return known === undefined ? member : listedMember(known);
+  });
+  if (lost === null) return { ...inspection, members, again };
+  const fault = damaged(inspection.file.path, lost);
+  const salvaged = { lost: members.filter(({ name }) => !listed.has(name)), unreadable: null, cut: null };
+  return { ...inspection, members, again, fault, salvaged };
+}
+
 /** Tells the format from the first and the last bytes; a string says what is wrong with the seek table. */
 async function accessOf(file: ArchiveFile): Promise<Access | string> {
   const { path, sizeBytes } = file;
@@ -160,6 +226,9 @@ async function accessOf(file: ArchiveFile): Promise<Access | string> {
   return { kind: 'seekable', table, source: new SeekableSource(file, table) };
 }
 
+const foreignMembers = (walked: readonly WalkedMember[]): ArchiveMember[] =>
+  flattened(walked).map(foreignMember);
+
 async function walk(
   source: TarSource,
   signal: AbortSignal,
@@ -169,7 +238,7 @@ async function walk(
     if (hasKey(error, 'archive_damaged')) return { endOffset: 0, fault: error.params.reason };
     throw error;
   });
-  const members = walked.map(foreignMember);
+  const members = foreignMembers(walked);
   return end.fault === undefined ? { members } : { members, fault: end.fault };
 }
 
@@ -217,6 +286,17 @@ function manifestHeaderIn(tail: Buffer): number | undefined {
     if (at + TAR_BLOCK + roundUp(header.sizeBytes, TAR_BLOCK) === end) return at;
   }
   return undefined;
+}
+
+/**
+ * Whether a manifest stands right behind the members that it lists, as in every archive that is ours as it was written. Elsewhere it
+ * came to the end by the order in which somebody packed.
+ */
+function standsAtEnd(members: readonly ArchiveMember[]): boolean {
+  const own = members.at(-1)!;
+  const last = members.at(-2);
+  const free = last === undefined ? 0 : roundUp(last.dataOffset + last.sizeBytes, TAR_BLOCK);
+  return dataOffsetFor(free, own.name, false) === own.dataOffset;
 }
 
 /** A manifest must describe places inside the file, one after another. */

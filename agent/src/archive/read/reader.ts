@@ -3,6 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { abortReason, throwIfAborted } from '@virtkeep/shared/abort';
 import { nameOf, rm } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { NO_PLAIN_FILE } from '../format/foreign-member.ts';
 import { TAR_BLOCK } from '../format/layout.ts';
 import { digestOf, type Manifest } from '../format/manifest.ts';
 import { memberNames } from '../format/names.ts';
@@ -29,6 +30,8 @@ import { mostWritten } from './written-bytes.ts';
 
 /** Read at a time when a member is only looked through. */
 const READ_THROUGH_BYTES = 4 * 1024 * 1024;
+/** What an image's header can take. */
+const HEAD_BYTES = 64 * 1024;
 /** Largest member that readMember returns. */
 const MAX_READ_BYTES = 16 * 1024 * 1024;
 
@@ -81,6 +84,13 @@ export class Archive {
   readonly manifest: Manifest | null;
   /** In file order, the manifests included. */
   readonly members: readonly ArchiveMember[];
+  /**
+   * Of one of ours that was unpacked and packed again: what it describes is true of the members, and nobody vouches for it. It is
+   * read by it, and nothing else: such an archive is neither extended nor converted.
+   */
+  readonly again: Manifest | null;
+  /** A foreign zstd file that was only glanced at: nothing is known of what it holds. */
+  readonly isUnread: boolean;
   /** What is wrong with a salvaged archive; null for a whole one. */
   readonly damage: string | null;
   /** Of the newest manifest; null of an archive that is not ours. */
@@ -99,6 +109,8 @@ export class Archive {
     this.format = inspection.access.kind === 'plain' ? 'tar' : 'tar.zst';
     this.sizeBytes = inspection.file.sizeBytes;
     this.manifest = inspection.manifest;
+    this.again = inspection.again?.manifest ?? null;
+    this.isUnread = inspection.access.kind === 'stream' && inspection.access.heads === undefined;
     this.members = inspection.members;
     this.seal = inspection.seal ?? null;
     this.damage = inspection.fault?.params.reason ?? null;
@@ -111,17 +123,14 @@ export class Archive {
   async readMember(name: string, signal: AbortSignal, maxBytes = MAX_READ_BYTES): Promise<Buffer> {
     throwIfAborted(signal);
     const member = this.#member(name);
-    const { dataOffset, sizeBytes } = member;
+    const { sizeBytes } = member;
     if (sizeBytes > Math.min(maxBytes, MAX_READ_BYTES))
       throw new VirtkeepError('archive_unsupported', {
         path: this.path,
         reason: `the member "${name}" of ${sizeBytes} bytes is too large to be read into memory`,
       });
     await this.#checkHeader(member);
-    const bytes =
-      this.#access.kind === 'stream'
-        ? await readStream({ fd: this.#file.handle.fd, offset: dataOffset }, sizeBytes, this.path, signal)
-        : await this.#access.source.read(dataOffset, sizeBytes);
+    const bytes = await this.#bytes(member, signal);
     if (bytes.length !== sizeBytes) throw this.#damaged(`it ends inside the member "${name}"`);
     const expected = digestOf(member);
     if (expected !== null && createHash('sha256').update(bytes).digest('hex') !== expected)
@@ -130,11 +139,40 @@ export class Archive {
   }
 
   /**
+   * The beginning of a member: what the header of an image can take.
+   * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported, io_failed
+   */
+  async readHead(name: string): Promise<Buffer> {
+    const member = this.#member(name);
+    if (member.isSpecial) this.#unsupported(`the member "${name}" ${NO_PLAIN_FILE}`);
+    await this.#checkHeader(member);
+    const { dataOffset, sizeBytes } = member;
+    const access = this.#access;
+    if (access.kind === 'stream' && access.heads === undefined) this.#unsupported('it was not read yet');
+    const source = access.kind === 'stream' ? access.heads! : access.source;
+    const length = Math.min(sizeBytes, HEAD_BYTES);
+    const head = await source.read(dataOffset, length);
+    if (head.length !== length) throw this.#damaged(`it ends inside the member "${name}"`);
+    return head;
+  }
+
+  /** Of a stream what was kept while it was read, where that is all; else it is read anew. */
+  async #bytes({ dataOffset, sizeBytes }: ArchiveMember, signal: AbortSignal): Promise<Buffer> {
+    const access = this.#access;
+    if (access.kind !== 'stream') return await access.source.read(dataOffset, sizeBytes);
+    const kept = await access.heads?.read(dataOffset, sizeBytes).catch(() => undefined);
+    if (kept?.length === sizeBytes) return kept;
+    return await readStream({ fd: this.#file.handle.fd, offset: dataOffset }, sizeBytes, this.path, signal);
+  }
+
+  /**
    * The manifest that a state was written with, listing the members that the file has now: the newest one describes the
    * file, each earlier one the VM at its time.
    * @throws VirtkeepError member_not_found, archive_damaged also when it does not agree with the newest one, io_failed
    */
   async manifestOfState(stateNumber: number): Promise<Manifest> {
+    const { again } = this.#inspection;
+    if (again !== undefined) return await again.manifestOfState(stateNumber, this.path);
     const newest = this.manifest;
     const manifests = this.#inspection.manifests;
     const name = memberNames.manifest(stateNumber);
@@ -311,6 +349,7 @@ export class Archive {
     const paths = { source: this.path, target: destPath };
     const { signal, onProgress } = options;
     const { dataOffset, sizeBytes } = member;
+    const hash = options.checkHash === true && digestOf(member) !== null;
     const pump = this.#pumpOf(member);
     if (pump === undefined) {
       const order = {
@@ -320,9 +359,8 @@ export class Archive {
         targetFd: target.fd,
       };
       await extractStream(order, paths, signal, onProgress);
-      return digestOf(member);
+      return hash ? await this.#hashCopy(target, member, paths, signal) : null;
     }
-    const hash = options.checkHash === true && digestOf(member) !== null;
     if (this.#access.kind === 'plain' && (await this.#cloneInto(target, member, destPath, signal))) {
       if (!hash) return null;
       return await this.#hashCopy(target, member, paths, signal);

@@ -137,7 +137,7 @@ test('a compressed archive without its seek table is read by its frames', async 
   expect(restorableStates).toEqual([1]);
 });
 
-test('a tar that was packed again is a foreign one, not a torn one', async () => {
+test('a tar that was packed again is not a torn one, and nobody vouches for it', async () => {
   const path = dir.at('ours.tar');
   await writeArchive(path, [{ name: 'd.qcow2', from: noise(5000) }]);
   const { tool } = await import('../test-kit.ts');
@@ -148,6 +148,6 @@ test('a tar that was packed again is a foreign one, not a torn one', async () =>
   );
   const archive = await openArchive(dir.at('again.tar'), signal);
   expect([archive.manifest, archive.damage]).toEqual([null, null]);
-  expect((await archive.verify({ signal })).restorableStates).toEqual([]);
+  expect((await archive.verify({ signal })).restorableStates).toEqual([1]);
   await archive.close();
 });

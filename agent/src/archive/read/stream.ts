@@ -6,6 +6,8 @@ import type { StreamAnswer, StreamOrder } from './stream.worker.ts';
 
 export interface StreamScan {
   members: WalkedMember[];
+  /** By their data's offsets the beginnings of members: texts whole, of the others what an image's header takes; as many as there is room for. */
+  heads: ReadonlyMap<number, Uint8Array>;
   /** Every frame has a checksum of its content. */
   checked: boolean;
   /** Undefined when the archive ends as it must. */

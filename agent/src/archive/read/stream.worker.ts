@@ -19,6 +19,10 @@ export interface StreamAnswer {
 }
 
 const PIECE_BYTES = 1024 * 1024;
+/** Kept of a scan: of one image, of one text, and of all together. */
+const IMAGE_HEAD_BYTES = 64 * 1024;
+const MAX_HEAD_TEXT_BYTES = 16 * 1024 * 1024;
+const MAX_HEADS_BYTES = 64 * 1024 * 1024;
 const PROGRESS_MS = 100;
 
 /** Forward-only bytes of a zstd file of any number of frames. Memory: two pieces and the window (at most 128 MiB). */
@@ -109,19 +113,41 @@ function readAt(stream: ZstdStream, offset: number, lengthBytes: number): Buffer
   return Buffer.concat(pieces);
 }
 
+/** How much of a member's beginning is kept of a scan: of text all, of images what their header can take. */
+const wantedHead = ({ name, sizeBytes, isFile }: WalkedMember): number => {
+  if (!isFile) return 0;
+  const isText = /\.(xml|json)$/i.test(name) && sizeBytes <= MAX_HEAD_TEXT_BYTES;
+  return isText ? sizeBytes : Math.min(sizeBytes, IMAGE_HEAD_BYTES);
+};
+
 /** Damage ends the scan with what was seen before it. */
 async function scan(fd: number): Promise<StreamScan> {
   const stream = new ZstdStream(fd, cancelled);
   const members: WalkedMember[] = [];
+  const heads = new Map<number, Uint8Array>();
+  let roomBytes = MAX_HEADS_BYTES;
+  // once the walk goes on, the stream is still where the data of the last member begin
+  const keepHead = () => {
+    const last = members.at(-1);
+    if (last === undefined || stream.position !== last.dataOffset) return;
+    const wanted = wantedHead(last);
+    if (wanted === 0 || wanted > roomBytes) return;
+    heads.set(last.dataOffset, readAt(stream, last.dataOffset, wanted));
+    roomBytes -= wanted;
+  };
+  const read = async (offset: number, length: number) => {
+    keepHead();
+    return readAt(stream, offset, length);
+  };
   try {
-    const { fault } = await walkTar(async (offset, length) => readAt(stream, offset, length), members);
+    const { fault } = await walkTar(read, members);
     stream.skipTo(Number.POSITIVE_INFINITY);
     const { checked } = stream;
-    return fault === undefined ? { members, checked } : { members, checked, fault };
+    return fault === undefined ? { members, heads, checked } : { members, heads, checked, fault };
   } catch (error) {
     const fault = faultOf(error);
     if (fault.kind !== 'corrupt') throw error;
-    return { members, checked: false, fault: fault.reason };
+    return { members, heads, checked: false, fault: fault.reason };
   }
 }
 

@@ -150,3 +150,29 @@ export class SeekableSource implements TarSource {
     return bytes;
   }
 }
+
+/** What was kept of a stream while it was read once: the beginnings of its members, by their data's offsets. */
+export class HeadSource implements TarSource {
+  readonly tarBytes = Number.MAX_SAFE_INTEGER;
+  readonly #heads: ReadonlyMap<number, Uint8Array>;
+  readonly #path: string;
+
+  constructor(heads: ReadonlyMap<number, Uint8Array>, path: string) {
+    this.#heads = heads;
+    this.#path = path;
+  }
+
+  async read(offset: number, lengthBytes: number): Promise<Buffer> {
+    if (lengthBytes === 0) return Buffer.alloc(0);
+    const head = this.#heads.get(offset);
+    if (head === undefined) {
+      const reason = 'it holds too much to be read without a seek table: pack it anew, uncompressed';
+      throw new VirtkeepError('archive_unsupported', { path: this.#path, reason });
+    }
+    return Buffer.from(head.subarray(0, lengthBytes));
+  }
+
+  tailStarts(): number[] {
+    return [];
+  }
+}

@@ -1,12 +1,13 @@
 import { hasKey, type VirtkeepError } from '@virtkeep/shared/errors';
 import { END_BYTES } from '../format/layout.ts';
 import { digestOf, isHashed } from '../format/manifest.ts';
-import { isManifestName } from '../format/names.ts';
+import { isManifestName, memberNames } from '../format/names.ts';
 import { needsOf, restorableStates, type StateNeeds } from '../format/restorable.ts';
 import { FRAME_START_BYTES, frameAt, hasChecksum, type SeekTable } from '../format/seek-table.ts';
-import { type WalkedMember, walkTar } from '../format/tar-format.ts';
+import { flattened, type WalkedMember, walkTar } from '../format/tar-format.ts';
 import type { ArchiveMember, ArchiveProblem, VerifyOptions, VerifyResult } from '../format/types.ts';
 import type { Inspection } from './inspect.ts';
+import type { PackedAgain } from './packed-again.ts';
 import { readManifest, type Salvaged } from './salvage.ts';
 import { readerOf, type TarSource } from './tar-source.ts';
 
@@ -32,7 +33,9 @@ export async function verifyInspected(
     // Decompressing it all, with those checksums that it has, was part of opening it.
     const read = fault === undefined ? members.length : 0;
     const [provenMembers, unprovenMembers] = access.checked ? [read, 0] : [0, read];
-    return { problems, provenMembers, unprovenMembers, restorableStates: [], hashed: false };
+    const states = await readableStates(inspection, problems);
+    const restorable = fault === undefined || inspection.salvaged ? restorableStates(states, problems) : [];
+    return { problems, provenMembers, unprovenMembers, restorableStates: restorable, hashed: false };
   }
   options.onTotal?.(members.reduce((sum, member) => sum + member.sizeBytes, 0));
   problems.push(...(await structureProblems(access.source, inspection, options.signal)));
@@ -71,9 +74,10 @@ export async function verifyInspected(
 
 /** What the states need whose manifests can be read; one that cannot be is a problem. */
 async function readableStates(
-  { manifest, manifests: reader, members }: Inspection,
+  { manifest, manifests: reader, members, again, file }: Inspection,
   problems: ArchiveProblem[],
 ): Promise<StateNeeds[]> {
+  if (again !== undefined) return await needsAgain(again, file.path, problems);
   if (manifest === null || reader === undefined) return [];
   const needs: StateNeeds[] = [];
   for (const member of members) {
@@ -81,6 +85,25 @@ async function readableStates(
     const read = await readManifest(reader, member);
     if (read !== undefined) needs.push(needsOf(read.manifest));
     else problems.push({ member: member.name, problem: 'damaged', text: 'it cannot be read as a manifest' });
+  }
+  return needs;
+}
+
+/** The same of an archive that was packed again. */
+async function needsAgain(
+  again: PackedAgain,
+  path: string,
+  problems: ArchiveProblem[],
+): Promise<StateNeeds[]> {
+  const needs: StateNeeds[] = [];
+  for (const { number } of again.manifest.states) {
+    try {
+      needs.push(needsOf(await again.manifestOfState(number, path)));
+    } catch (error) {
+      if (!hasKey(error, 'archive_damaged', 'archive_unsupported', 'member_not_found')) throw error;
+      const member = memberNames.manifest(number);
+      problems.push({ member, problem: 'damaged', text: error.params.reason ?? error.message });
+    }
   }
   return needs;
 }
@@ -179,7 +202,8 @@ async function structureProblems(
     problems.push(placed(offset, error.params.reason ?? error.message, inspection));
   }
   if (inspection.fault !== undefined && inspection.manifest === null) return [];
-  return [...problems, ...orderProblems(walked, inspection.members, problems.length > 0)];
+  const flat = inspection.manifest === null ? flattened(walked) : walked;
+  return [...problems, ...orderProblems(flat, inspection.members, problems.length > 0)];
 }
 
 /** Tars may be padded with zeros, by the usual tools to less than a MiB. */

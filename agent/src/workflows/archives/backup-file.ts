@@ -2,6 +2,7 @@
 
 import { basename } from 'node:path';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { uuidV5 } from '@virtkeep/shared/ids';
 import { type FinishedArchive, isHashed, type Manifest, whyGrown } from '../../archive/index.ts';
 import type { ArchiveSummary } from '../../pools/index.ts';
 import { isUserState } from '../../snapshots/index.ts';
@@ -62,6 +63,27 @@ export function backupFileOf(
     damage: '',
     ...summary,
   };
+}
+
+/**
+ * The catalogue's view of an archive that is read without a manifest of its own: it is a backup like others, but no copy of any, and
+ * is not extended.
+ */
+export const foreignSummaryOf = (manifest: Manifest): ArchiveSummary => ({
+  ...summaryOf(manifest),
+  backupId: '',
+  canBeIncremental: false,
+  requiredStates: [],
+});
+
+/** As `backupFileOf`, of such an archive. */
+export function foreignFileOf(
+  file: { poolId: string; filename: string; path: string; sizeBytes: number },
+  manifest: Manifest,
+): BackupFile {
+  const { backupId: archiveId, ...summary } = foreignSummaryOf(manifest);
+  const id = uuidV5(file.poolId, file.filename);
+  return { ...backupFileOf(file, manifest), ...summary, id, archiveId };
 }
 
 /** The same as JSON, for the result of an operation. `filename` is needed for a file in a folder of `backups/`. */

@@ -10,6 +10,7 @@ import {
   openArchive,
 } from '../../archive/index.ts';
 import { type PoolRecord, resolveBackup } from '../../pools/index.ts';
+import { describeForeign } from '../foreign-archive/describe.ts';
 
 /** A backup file of a pool, found and judged; its path leads nowhere outside of the pool's `backups/`. */
 export interface FoundFile {
@@ -46,10 +47,14 @@ export interface OpenedBackup {
   state: ManifestState;
   /** Domain XML of the state. */
   xml: string;
+  /** Of the whole file: its own newest manifest, or what is known of an archive that has none which can be used. */
+  newest: Manifest;
+  /** What is not known of such an archive; empty for one of ours. */
+  unknown: string[];
 }
 
 /**
- * Opens an archive of this product and reads the state's own manifest and XML; close `archive` when done.
+ * Opens an archive, of this product or one that holds what the specification says (2.1), and reads the state's own manifest and XML; close `archive` when done.
  * @param wanted number or name of the state; empty: the newest
  * @param holding `none` for a look at it that is over at once
  * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found, file_busy
@@ -67,19 +72,51 @@ export async function openBackup(
       const reason = `${archive.damage}; older states may be restored by naming one`;
       throw new VirtkeepError('archive_damaged', { path, reason });
     }
-    const newest = archive.manifest;
-    if (!newest)
-      throw new VirtkeepError('archive_unsupported', { path, reason: 'it has no manifest of this service' });
+    const { newest, unknown } = await newestOf(archive, signal);
     const found = newest.states.findLast(
       candidate => wanted === '' || candidate.name === wanted || String(candidate.number) === wanted,
     );
     if (!found) throw new VirtkeepError('state_not_found', { file: path, state: wanted });
-    const manifest = await archive.manifestOfState(found.number);
+    const isDescribed = archive.manifest === null && archive.again === null;
+    const manifest = isDescribed ? newest : await archive.manifestOfState(found.number);
     const state = manifest.states.find(candidate => candidate.number === found.number)!;
     const xml = (await archive.readMember(state.xmlMember, signal)).toString('utf8');
-    return { archive, manifest, state, xml };
+    return { archive, manifest, state, xml, newest, unknown };
   } catch (error) {
     await archive.close();
     throw error;
   }
+}
+
+/** @throws VirtkeepError archive_unsupported, archive_damaged, xml_invalid, io_failed, canceled */
+async function newestOf(
+  archive: Archive,
+  signal: AbortSignal,
+): Promise<Pick<OpenedBackup, 'newest' | 'unknown'>> {
+  if (archive.manifest !== null) return { newest: archive.manifest, unknown: [] };
+  if (archive.isUnread) throw unread(archive.path);
+  const { mtime } = await lstat(archive.path);
+  const { manifest, warnings } = await describeForeign(archive, mtime, signal);
+  return { newest: manifest, unknown: warnings };
+}
+
+/** One stream of zstd tells what it holds only to who decompresses all of it. */
+function unread(path: string): VirtkeepError {
+  const reason =
+    'it is one stream of zstd without seek table, which is read as a whole when it is shown or restored; unpack it first to do this';
+  return new VirtkeepError('archive_unsupported', { path, reason });
+}
+
+/**
+ * As `openBackup`, for who only looks and gives the archive time: nothing is held, but while one stream of zstd is decompressed to see
+ * what it holds. Errors as there.
+ */
+export async function lookIntoBackup(
+  path: string,
+  wanted: string,
+  signal: AbortSignal,
+): Promise<OpenedBackup> {
+  const archive = await openArchive(path, signal, { salvage: true, holding: 'none' });
+  await archive.close();
+  return await openBackup(path, wanted, signal, archive.isUnread ? 'shared' : 'none');
 }

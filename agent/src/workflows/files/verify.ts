@@ -1,11 +1,15 @@
 /** Reads a whole archive and compares what can be compared. */
+import { hasKey } from '@virtkeep/shared/errors';
 import {
   type ArchiveProblem,
   type Judgement,
+  needsOf,
+  restorableStates,
   type VerifyResult,
   verifyArchive,
 } from '../../archive/index.ts';
-import type { Workflow } from '../context.ts';
+import { openBackup } from '../archives/source.ts';
+import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 
 /**
@@ -27,8 +31,26 @@ export function verifyWorkflow(dependencies: Pick<WorkflowDependencies, 'judge'>
     );
     if (result.unprovenMembers > 0 && result.problems.length === 0)
       context.warn('The archive has no checksums for some members: their content could be read, not proved.');
+    if (result.restorableStates.length === 0)
+      result.restorableStates = await restorable(path, result, context);
     context.commit({ ...verifyResult(result, new Date()), ...(judgement && { signature: told(judgement) }) });
   };
+}
+
+/** Of an archive without manifest: its one state, when nothing that it needs is damaged. */
+async function restorable(
+  path: string,
+  { problems }: VerifyResult,
+  { signal }: Pick<OperationContext, 'signal'>,
+): Promise<number[]> {
+  try {
+    const { archive, manifest } = await openBackup(path, '', signal);
+    await archive.close();
+    return archive.manifest === null ? restorableStates([needsOf(manifest)], problems) : [];
+  } catch (error) {
+    if (hasKey(error, 'archive_damaged', 'archive_unsupported', 'xml_invalid')) return [];
+    throw error;
+  }
 }
 
 const told = ({ trust, signer, reason, coversContent }: Judgement) => ({

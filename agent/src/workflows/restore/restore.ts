@@ -90,6 +90,7 @@ export function admit(
   const filename = file?.filename ?? '';
   const warning = requireVouched(dependencies.judge(backup.archive), { filename, allowForeign });
   if (warning !== null) context.warn(warning);
+  for (const text of backup.unknown) context.warn(text);
 }
 
 async function join(

@@ -197,7 +197,8 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
     states: details.states,
     additional_flags: {
       can_be_domained: row.status === 'ACTIVE' && row.type === 'tar',
-      can_be_unpacked: row.status === 'ACTIVE' && row.type === 'tar' && row.compressed === 1,
+      can_be_unpacked:
+        row.status === 'ACTIVE' && row.type === 'tar' && row.compressed === 1 && isOfService(row, details),
     },
     information: details.information,
     protected: row.protected === 1,
@@ -206,13 +207,26 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
   };
 }
 
+/**
+ * It has a manifest that describes it: what others made, and what was packed again, is restored and not converted. Its id is that of
+ * its name then, as it is of a copy; agents of the version before tell the manifest's id as the file's.
+ */
+const isOfService = ({ id }: FileRow, { archive_id: archiveId }: FileDetails): boolean =>
+  archiveId !== '' || id.charAt(UUID_VERSION_AT) !== '5';
+
+/** Where a UUID has the digit of its version: 5 is one that was made of a name. */
+const UUID_VERSION_AT = 14;
+
 function statesOnVm(archiveId: string, domain: Domain | undefined): string[] {
   return (domain?.savedStates ?? []).filter(({ backupId }) => backupId === archiveId).map(({ name }) => name);
 }
 
-/** The node could read nothing of the file: somebody writes it, or reading failed, or it is of a later version. */
-export const isUnread = ({ damage, archiveId, states }: BackupFile): boolean =>
-  damage !== '' && archiveId === '' && states.length === 0;
+/**
+ * The node could read nothing of the file: somebody writes it, or reading failed, or it is of a later version; or one stream of zstd,
+ * which it does not decompress before it is asked to.
+ */
+export const isUnread = ({ damage, archiveId, states, type, compressed }: BackupFile): boolean =>
+  archiveId === '' && states.length === 0 && (damage !== '' || (type === 'tar' && compressed));
 
 /** What an archive itself says, apart from its hashes. */
 type Content = Pick<FileRow, 'domain_id' | 'domain_name' | 'created'> & {

@@ -1,0 +1,37 @@
+/** What the catalogue knows of an archive. */
+import { lstat } from 'node:fs/promises';
+import { type Archive, openArchive } from '../../archive/index.ts';
+import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';
+import { describeForeign } from '../foreign-archive/describe.ts';
+import { foreignSummaryOf, summaryOf } from './backup-file.ts';
+
+/**
+ * By its manifest, or by what stands in the place of one. Of one stream of zstd nothing is known before it is asked for: a small one may
+ * hold terabytes.
+ */
+export const readArchive: ReadArchive = async (path, signal, isThorough) => {
+  // Older states of a damaged one can still be restored: it is shown with them and with its damage.
+  const glance = await openArchive(path, signal, { salvage: true, holding: 'none' });
+  try {
+    if (glance.manifest) return { ...summaryOf(glance.manifest), ...damageOf(glance.damage) };
+    if (!glance.isUnread) return await readForeign(glance, signal);
+  } finally {
+    await glance.close();
+  }
+  if (!isThorough) return {};
+  const archive = await openArchive(path, signal, { salvage: true });
+  try {
+    return await readForeign(archive, signal);
+  } finally {
+    await archive.close();
+  }
+};
+
+const damageOf = (damage: string | null) =>
+  damage === null ? {} : { damage, canBeIncremental: false, requiredStates: [] };
+
+async function readForeign(archive: Archive, signal: AbortSignal): Promise<ArchiveSummary> {
+  const { mtime } = await lstat(archive.path);
+  const { manifest } = await describeForeign(archive, mtime, signal);
+  return { ...foreignSummaryOf(manifest), ...damageOf(archive.damage) };
+}
