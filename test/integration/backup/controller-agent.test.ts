@@ -1,6 +1,9 @@
 /** Controller and real agent on a real libvirtd: what the scripted agents of the contract tests only pretend. */
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { readFile, rename, writeFile } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Guest } from '../../lab/guest.ts';
@@ -61,6 +64,43 @@ test('a pool of the same uuid on both nodes is one', async () => {
     'ACTIVE',
   ]);
 });
+
+test('an ISO image is uploaded, shown with the VM that has it, and read', async () => {
+  const bytes = Buffer.alloc(2_500_000, 'iso');
+  const announced = await rest.ok<Json>('PUT', '/api/iso/?async=1', { datapool: bulk, filename: 'new.iso' });
+  const sent = await raw('POST', String(announced.upload_url), bytes);
+  expect(JSON.parse(sent.toString())).toMatchObject({
+    id: announced.id,
+    status: 'ACTIVE',
+    size: bytes.length,
+  });
+  const path = join(world.node.pool(1).path, 'new.iso');
+  expect(bytes.equals(await readFile(path))).toBe(true);
+  const drive = await world.defineTiny({ name: 'drive', disks: [{ path, device: 'cdrom' }] });
+  const driveId = await world.known(drive);
+  await drive.start();
+  const [image] = await rest.list<Json>(`/api/iso/?domain=${driveId}&async=1`);
+  expect(image).toMatchObject({ id: announced.id, domains: [{ id: driveId, verbose_name: 'drive' }] });
+  const { download_url } = await rest.ok<Json>('PUT', `/api/iso/${announced.id}/download/`, {});
+  expect(bytes.equals(await raw('GET', String(download_url)))).toBe(true);
+  await drive.destroy();
+  const isOff = async () => (await rest.get<Json>(`/api/domains/${driveId}/`)).user_power_state === 1;
+  await waitFor('the end of the VM', isOff, 60_000);
+  const renamed = await rest.ok<Json>('PUT', `/api/domains/${driveId}/`, { verbose_name: 'driven' });
+  expect(renamed.verbose_name).toBe('driven');
+  expect((await world.node.virsh('domname', driveId)).trim()).toBe('driven');
+});
+
+async function raw(method: string, path: string, body?: Buffer): Promise<Buffer> {
+  const sent = request(new URL(path, rest.url), {
+    method,
+    rejectUnauthorized: false,
+    headers: { authorization: `jwt ${rest.token}`, 'content-type': 'application/octet-stream' },
+  });
+  sent.end(body);
+  const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+  return Buffer.concat(await answer.toArray());
+}
 
 test('a backup on the shared pool is restored on the other node, in place of the lost VM', async () => {
   const lost = await world.defineTiny({ name: 'lost' });
