@@ -491,7 +491,7 @@ export class VirtkeepError extends Error {
 
   /** The HTTP status of this error. */
   get status(): number {
-    return httpStatus(this.msgKey);
+    return httpStatusOf(this.msgKey);
   }
 
   /** The request field the error is about, when there is one. */
@@ -501,7 +501,7 @@ export class VirtkeepError extends Error {
 }
 
 /** HTTP status of an error key: the first three digits of its code; a cancelled operation answers 409. */
-function httpStatus(key: ErrorKey): number {
+export function httpStatusOf(key: ErrorKey): number {
   const status = Number(ERRORS[key].code.slice(0, 3));
   return status === 499 ? 409 : status;
 }

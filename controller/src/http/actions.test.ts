@@ -17,7 +17,7 @@ const actionRoutes: RouteModule = (app, services) => {
     '/api/action/',
     {
       config: { access: 'backup.create', ...LONG_ACTION },
-      schema: { querystring: AsyncQuery, body: body({}), response: taskAnswers() },
+      schema: { querystring: AsyncQuery, body: body({}, {}), response: taskAnswers() },
     },
     (request, reply) =>
       runTask(services, request, reply, {

@@ -2,7 +2,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { type ErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RouteAccess } from '@virtkeep/shared/permissions';
 import type { FastifyBaseLogger, FastifyInstance, FastifyRequest, RawServerDefault } from 'fastify';
 import type { Principal } from '../auth/principal.ts';
@@ -21,7 +21,13 @@ export type App = FastifyInstance<
 export type RouteModule = (app: App, services: Services) => void;
 
 declare module 'fastify' {
+  interface FastifySchema {
+    /** Of `errorKeysOf`, on its way into the document. */
+    'x-error-keys'?: readonly ErrorKey[];
+  }
   interface FastifyContextConfig {
+    /** What its handler and the work behind it may be refused for, beside what follows from the rest of its declaration. */
+    errors?: readonly ErrorKey[];
     /** Who may call it. A route without it stops the server from being built. */
     access?: RouteAccess;
     /** Only for who logged in with a password, not for integration tokens. */

@@ -5,6 +5,7 @@ import { requirePermission } from '../auth/principal.ts';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
 import { tokenOf } from './auth.ts';
+import { LOGIN_ERRORS } from './document/error-keys.ts';
 
 const DURATION_BUCKETS_S = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300];
 const LOOPBACK = /^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$/;
@@ -18,12 +19,18 @@ export function registerMetrics(app: App, services: Services): void {
   app.get(
     '/metrics',
     {
-      config: { access: 'public' },
+      config: { access: 'public', errors: [...LOGIN_ERRORS, 'permission_denied'] },
       schema: {
         tags: ['system'],
         summary: 'Prometheus metrics, for the loopback address or with a token',
         produces: ['text/plain'],
-        response: { 200: { type: 'string', description: 'Prometheus text' } },
+        response: {
+          200: {
+            type: 'string',
+            description: 'Prometheus text',
+            examples: ['virtkeep_tasks{status="SUCCESS"} 11\n'],
+          },
+        },
       },
     },
     async (request, reply) => {

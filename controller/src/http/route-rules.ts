@@ -2,8 +2,9 @@
 import type { RouteOptions } from 'fastify';
 import type { TProperties } from 'typebox';
 import Type from 'typebox';
+import { errorKeysOf } from './document/error-keys.ts';
 import { closeQuery } from './query.ts';
-import { ErrorBody, GivenUuid, ref } from './schemas/common.ts';
+import { body, described, GivenUuid } from './schemas/common.ts';
 
 export interface BodySchema {
   type?: string;
@@ -13,6 +14,11 @@ export interface BodySchema {
 
 /** Of a body that ignores what it does not know (specification 4.1), and before a login: a key that is none is ignored, too. */
 const IgnoredKey = Type.Unsafe<unknown>({ description: 'a UUID; anything else is ignored' });
+
+const IdempotencyKey = described(
+  GivenUuid,
+  'a UUID of your own: the same request with the same key is carried out once, and answers the same',
+);
 
 const DOCS_PATH = '/api/docs';
 const SESSION_NEEDED =
@@ -39,7 +45,7 @@ export function applyRouteRules(route: RouteOptions): void {
 function closeBody(route: RouteOptions): void {
   const changes = [route.method].flat().some(method => method === 'POST' || method === 'PUT');
   if (!changes || route.schema?.body !== undefined || route.schema?.consumes !== undefined) return;
-  route.schema!.body = { type: 'object', properties: {}, additionalProperties: false };
+  route.schema!.body = body({}, {});
 }
 
 function addIdempotencyKey(route: RouteOptions): void {
@@ -51,7 +57,7 @@ function addIdempotencyKey(route: RouteOptions): void {
     ...schema,
     properties: {
       ...schema.properties,
-      idempotency_key: Type.Optional(isIgnored ? IgnoredKey : GivenUuid),
+      idempotency_key: Type.Optional(isIgnored ? IgnoredKey : IdempotencyKey),
     },
   };
 }
@@ -68,11 +74,6 @@ export function isOpen({ additionalProperties }: BodySchema): boolean {
 }
 
 function documentErrors(route: RouteOptions): void {
-  const response = (route.schema?.response ?? {}) as Record<string, unknown>;
-  route.schema!.response = {
-    ...response,
-    '4xx': { description: 'Refused; errors.md lists the keys.', ...ref(ErrorBody) },
-    '5xx': { description: 'Failed; errors.md lists the keys.', ...ref(ErrorBody) },
-  };
+  route.schema!['x-error-keys'] = errorKeysOf(route);
   if (route.config?.access !== 'public') route.schema!.security = [{ token: [] }];
 }

@@ -17,6 +17,7 @@ import { createNodeServices } from '../../../controller/src/services/node-servic
 import type { Services } from '../../../controller/src/services/services.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
 import type { Database } from '../../../controller/src/store/schema.ts';
+import { type ApiDocument, type ApiOperation, declaredKeys } from './api-document.ts';
 
 /** What these tests need of ajv, which is a dependency of a dependency. */
 interface Validator {
@@ -173,26 +174,6 @@ async function send(
   };
 }
 
-export interface ApiOperation {
-  parameters?: { name: string; in: string; schema: JsonSchema; required?: boolean }[];
-  requestBody?: { required?: boolean; content: Record<string, { schema?: JsonSchema }> };
-  responses: Record<string, { content?: Record<string, { schema: object }> }>;
-  security?: object[];
-}
-
-export interface JsonSchema {
-  type?: string;
-  properties?: Record<string, JsonSchema>;
-  required?: string[];
-  enum?: string[];
-  pattern?: string;
-}
-
-export interface ApiDocument {
-  paths: Record<string, Record<string, ApiOperation>>;
-  components: { schemas: Record<string, object> };
-}
-
 const ajvRequire = createRequire(createRequire(import.meta.url).resolve('@fastify/ajv-compiler'));
 
 /** Holds answers against the document: known status, right schema, the error envelope for every failure. */
@@ -228,9 +209,20 @@ export function documentCheck(document: ApiDocument) {
   return (method: string, url: string, answer: Answer): void => {
     const place = `${method} ${url} → ${answer.status}`;
     const path = templateOf(document, url);
-    if (answer.status >= 400) validate('/components/schemas/Error', answer.body, place);
-    else if (path !== undefined) checkSuccess(method, path, answer, place);
+    if (answer.status >= 400) {
+      validate('/components/schemas/Error', answer.body, place);
+      checkErrors(document.paths[path ?? '']?.[method.toLowerCase()], answer, place);
+    } else if (path !== undefined) checkSuccess(method, path, answer, place);
   };
+}
+
+/** An operation answers no other errors than it says. */
+function checkErrors(operation: ApiOperation | undefined, { status, body }: Answer, place: string): void {
+  if (operation === undefined) return;
+  const { errors } = body as { errors: { msg_key: string }[] };
+  const declared = declaredKeys(operation, status);
+  const others = errors.map(({ msg_key: key }) => key).filter(key => !declared.includes(key));
+  if (others.length > 0) throw new Error(`${place} answers ${others}, which the document does not say`);
 }
 
 function escapePointer(part: string): string {

@@ -6,22 +6,9 @@ import { createHmac } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { TokenSigner } from '../../../controller/src/auth/jwt.ts';
-import {
-  type Answer,
-  type ApiDocument,
-  type ApiOperation,
-  type JsonSchema,
-  makeRestApp,
-  PASSWORD,
-  type RestApp,
-} from './app.ts';
+import { type ApiDocument, type JsonSchema, type Operation, operationsOf } from './api-document.ts';
+import { type Answer, makeRestApp, PASSWORD, type RestApp } from './app.ts';
 import { SEED, seedNode } from './seed.ts';
-
-interface Operation {
-  method: string;
-  path: string;
-  spec: ApiOperation;
-}
 
 const LONG = 'x'.repeat(300);
 const NOTHING = newId();
@@ -55,12 +42,6 @@ beforeAll(async () => {
 });
 
 afterAll(() => rest.close());
-
-function operationsOf(document: ApiDocument): Operation[] {
-  return Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, spec]) => ({ method: method.toUpperCase(), path, spec })),
-  );
-}
 
 /** The path with ids of things that exist, by what the path is about. */
 function pathFor(operation: Operation, id?: string): string {
@@ -126,7 +107,7 @@ async function each(
   for (const operation of chosen) await work(operation);
 }
 
-const isOpen = ({ spec }: Operation) => spec.security === undefined;
+const isOpen = ({ spec }: Operation) => spec.security?.length === 0;
 const ends = ({ path }: Operation) => !ENDLESS.has(path);
 const hasBody = (operation: Operation) => bodySchema(operation) !== undefined && !isOpen(operation);
 

@@ -6,7 +6,8 @@ import { setImmediate } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import type { Role } from '@virtkeep/shared/permissions';
-import { type ApiDocument, makeRestApp, PASSWORD, type RestApp } from './app.ts';
+import type { ApiDocument } from './api-document.ts';
+import { makeRestApp, PASSWORD, type RestApp } from './app.ts';
 
 // administrator, operator, aUditor, backup_service, Nobody who is known
 const EVERYBODY = 'AOUBN';

@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import type { RouteModule } from '../app.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { GivenUuid, listOf, listQuery } from '../schemas/common.ts';
+import { filterById, listOf, listQuery } from '../schemas/common.ts';
 import { AuditSchema } from '../schemas/event.ts';
 
 export const auditRoutes: RouteModule = (app, services) => {
@@ -14,7 +14,7 @@ export const auditRoutes: RouteModule = (app, services) => {
         summary: 'Who changed what, newest first; `name` looks into the action',
         querystring: listQuery({
           user: Type.Optional(Type.String({ maxLength: 255, description: 'user name' })),
-          entity: Type.Optional(GivenUuid),
+          entity: filterById('about this thing'),
         }),
         response: { 200: listOf(AuditSchema) },
       },

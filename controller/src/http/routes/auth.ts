@@ -7,8 +7,9 @@ import Type from 'typebox';
 import type { Services } from '../../services/services.ts';
 import type { RouteModule } from '../app.ts';
 import { tokenOf } from '../auth.ts';
+import { LOGIN_ERRORS } from '../document/error-keys.ts';
 import { IssuedTokenSchema, Password } from '../schemas/account.ts';
-import { ref } from '../schemas/common.ts';
+import { body, ref } from '../schemas/common.ts';
 
 const tags = ['auth'];
 /** No user's name: it has characters that those have not. */
@@ -16,14 +17,14 @@ const UNKNOWN_USER = '(unknown)';
 /** Beside the slowing of failures: hashing is work, whoever asks for it. */
 const LOGINS_PER_MINUTE = 300;
 
-const LoginBody = Type.Object(
-  { username: Type.String({ maxLength: 255 }), password: Password },
-  { additionalProperties: false },
+const LoginBody = body(
+  { username: Type.String({ maxLength: 255, description: 'in any case' }), password: Password },
+  { username: 'alice', password: 'correct horse battery' },
 );
 
-const RefreshBody = Type.Object(
-  { token: Type.Optional(Type.String({ maxLength: 4096 })) },
-  { additionalProperties: false },
+const RefreshBody = body(
+  { token: Type.Optional(Type.String({ maxLength: 4096, description: 'when it is not in the header' })) },
+  {},
 );
 
 export const authRoutes: RouteModule = (app, services) => {
@@ -35,6 +36,7 @@ export const authRoutes: RouteModule = (app, services) => {
         access: 'public',
         secretAnswer: true,
         rateLimit: { max: LOGINS_PER_MINUTE, timeWindow: 60_000 },
+        errors: ['login_failed', 'too_many_logins'],
       },
       schema: {
         tags,
@@ -53,7 +55,11 @@ export const authRoutes: RouteModule = (app, services) => {
   app.post(
     '/auth/refresh/',
     {
-      config: { access: 'public', secretAnswer: true },
+      config: {
+        access: 'public',
+        secretAnswer: true,
+        errors: LOGIN_ERRORS,
+      },
       schema: {
         tags,
         summary: 'A new token for a login token that is still valid',

@@ -4,11 +4,22 @@ import { shownBackup } from '../../services/backups/show-record.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { STORY } from '../document/story.ts';
+import {
+  ARCHIVE_READ,
+  DISK_WORK,
+  DOMAIN_WORK,
+  NODE_ASKED,
+  POOL_READ,
+  POOL_WRITE,
+  STATE_WORK,
+} from '../node-errors.ts';
 import {
   AllowNetworkLayers,
   AsyncQuery,
   Bandwidth,
   body,
+  described,
   GivenUuid,
   Name,
   ref,
@@ -23,44 +34,47 @@ const MAX_LUNS = 256;
 const MAX_EXCLUDED = 256;
 const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
 
-const BackupBody = body({
-  domain: GivenUuid,
-  exclude_iso: flag('leave ISO images out'),
-  can_be_incremental: flag('it can be extended later: its saved state stays on the VM'),
-  backup: Type.Optional(
-    Type.String({
-      ...GivenUuid,
-      description: 'backup file to extend, in its pool; it is refused when that is not possible',
-    }),
-  ),
-  increment: flag(
-    'extend the newest backup that can be extended, else make a new one that can, with a fallback_reason',
-  ),
-  datapool: Type.Optional(
-    Type.String({
-      ...GivenUuid,
-      description: "default: the node's base data pool; with increment: of any pool",
-    }),
-  ),
-  hash_sum: flag(
-    'record a SHA-256 of every member; of an extended file also of those that have none yet, which takes reading them. Absent: an ' +
-      'extended file has hashes when it had them',
-  ),
-  compress: flag(
-    'zstd. An extended file that has the other form is converted first, in the same task: true compresses, false unpacks it, and a ' +
-      'failure leaves it as it was. Absent: a new file is plain, an extended one stays as it is',
-  ),
-  hold_states: flag(
-    'with can_be_incremental, increment or backup: keep all states that increments made on the VM, not the latest only',
-  ),
-  exclude_vdisks: Type.Optional(
-    Type.Array(GivenUuid, { maxItems: MAX_EXCLUDED, description: 'disks to leave out' }),
-  ),
-  description: Type.Optional(Text),
-  protected: flag('it cannot be removed until unprotected'),
-  require_consistency: flag('fail rather than back up a running guest that was not quiesced'),
-  allow_network_layers: Type.Optional(AllowNetworkLayers),
-});
+const BackupBody = body(
+  {
+    domain: described(GivenUuid, 'the VM'),
+    exclude_iso: flag('leave ISO images out'),
+    can_be_incremental: flag('it can be extended later: its saved state stays on the VM'),
+    backup: Type.Optional(
+      Type.String({
+        ...GivenUuid,
+        description: 'backup file to extend, in its pool; it is refused when that is not possible',
+      }),
+    ),
+    increment: flag(
+      'extend the newest backup that can be extended, else make a new one that can, with a fallback_reason',
+    ),
+    datapool: Type.Optional(
+      Type.String({
+        ...GivenUuid,
+        description: "default: the node's base data pool; with increment: of any pool",
+      }),
+    ),
+    hash_sum: flag(
+      'record a SHA-256 of every member; of an extended file also of those that have none yet, which takes reading them. Absent: an ' +
+        'extended file has hashes when it had them',
+    ),
+    compress: flag(
+      'zstd. An extended file that has the other form is converted first, in the same task: true compresses, false unpacks it, and a ' +
+        'failure leaves it as it was. Absent: a new file is plain, an extended one stays as it is',
+    ),
+    hold_states: flag(
+      'with can_be_incremental, increment or backup: keep all states that increments made on the VM, not the latest only',
+    ),
+    exclude_vdisks: Type.Optional(
+      Type.Array(GivenUuid, { maxItems: MAX_EXCLUDED, description: 'disks to leave out' }),
+    ),
+    description: described(Type.Optional(Text), 'free text, shown with the file'),
+    protected: flag('it cannot be removed until unprotected'),
+    require_consistency: flag('fail rather than back up a running guest that was not quiesced'),
+    allow_network_layers: Type.Optional(AllowNetworkLayers),
+  },
+  { domain: STORY.domain, datapool: STORY.pool, can_be_incremental: true },
+);
 
 const State = Type.String({
   minLength: 1,
@@ -68,42 +82,92 @@ const State = Type.String({
   description: 'number or name; default: the newest',
 });
 
-const RestoreBody = body({
-  file: GivenUuid,
-  node: GivenUuid,
-  datapool: Type.Optional(Type.String({ ...GivenUuid, description: 'default: the former paths' })),
-  state: Type.Optional(State),
-  verbose_name: Type.Optional(Name),
-  keep_identity: flag('in place of a lost VM: its name, uuid and MACs'),
-  start_on: flag('start it when it is restored'),
-  flatten: flag("without the VM's saved states: every disk becomes one image"),
-  instant: flag(
-    'start it at once from a plain archive and bring the data over while it runs; implies start_on and flatten. ' +
-      'The task ends when all data are there: with async=1 its phase "pull" tells early that the VM runs',
-  ),
-  bandwidth: Type.Optional(
-    Type.Integer({ ...Bandwidth, description: 'most bytes per second and disk of an instant restore' }),
-  ),
-  allow_foreign: flag(
-    'the archive may be one that nobody vouches for (show-backup: signature); what its definition could do to the node is ' +
-      'left out. Needs the permission backup.restore_foreign',
-  ),
-  luns: Type.Optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: 64, description: 'target, as sdb' }), {
-      maxItems: MAX_LUNS,
-      uniqueItems: true,
-      description:
-        'LUNs and network disks to attach; refused unless they are there and no VM of any node uses them. Without, a VM ' +
-        'in place of a lost one gets those that are certainly unused, and a new one gets none',
-    }),
-  ),
-});
+const RestoreBody = body(
+  {
+    file: described(GivenUuid, 'the backup file'),
+    node: described(GivenUuid, 'the node to restore to'),
+    datapool: Type.Optional(Type.String({ ...GivenUuid, description: 'default: the former paths' })),
+    state: Type.Optional(State),
+    verbose_name: described(Type.Optional(Name), 'name of the new VM'),
+    keep_identity: flag('in place of a lost VM: its name, uuid and MACs'),
+    start_on: flag('start it when it is restored'),
+    flatten: flag("without the VM's saved states: every disk becomes one image"),
+    instant: flag(
+      'start it at once from a plain archive and bring the data over while it runs; implies start_on and flatten. ' +
+        'The task ends when all data are there: with async=1 its phase "pull" tells early that the VM runs',
+    ),
+    bandwidth: Type.Optional(
+      Type.Integer({ ...Bandwidth, description: 'most bytes per second and disk of an instant restore' }),
+    ),
+    allow_foreign: flag(
+      'the archive may be one that nobody vouches for (show-backup: signature); what its definition could do to the node is ' +
+        'left out. Needs the permission backup.restore_foreign',
+    ),
+    luns: Type.Optional(
+      Type.Array(Type.String({ minLength: 1, maxLength: 64, description: 'target, as sdb' }), {
+        maxItems: MAX_LUNS,
+        uniqueItems: true,
+        description:
+          'LUNs and network disks to attach; refused unless they are there and no VM of any node uses them. Without, a VM ' +
+          'in place of a lost one gets those that are certainly unused, and a new one gets none',
+      }),
+    ),
+  },
+  { file: STORY.file, node: STORY.node, datapool: STORY.pool, verbose_name: 'web-1-restored' },
+);
+
+const BACKUP_ERRORS = [
+  ...DOMAIN_WORK,
+  ...DISK_WORK,
+  ...STATE_WORK,
+  ...POOL_WRITE,
+  ...ARCHIVE_READ,
+  'vdisk_not_found',
+  'state_not_found',
+  'not_extendable',
+  'conflicting_fields',
+  'archive_too_large',
+  'zfs_with_states',
+  'zfs_incremental',
+] as const;
+
+const SHOW_ERRORS = [
+  ...NODE_ASKED,
+  ...POOL_READ,
+  ...ARCHIVE_READ,
+  'state_not_found',
+  'pool_no_space',
+  'disk_path_in_use',
+] as const;
+
+const RESTORE_ERRORS = [
+  ...POOL_WRITE,
+  ...ARCHIVE_READ,
+  ...DISK_WORK,
+  'domain_not_found',
+  'domain_busy',
+  'domain_running',
+  'invalid_name',
+  'archive_foreign',
+  'state_not_found',
+  'template_missing',
+  'template_mismatch',
+  'template_not_startable',
+  'identity_in_use',
+  'name_in_use',
+  'disk_path_in_use',
+  'instant_restore_unsupported',
+  'lun_unavailable',
+  'permission_denied',
+  'power_state_conflict',
+  'xml_invalid',
+] as const;
 
 export const backupRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/domains/backup/',
     {
-      config: { access: 'backup.create', ...LONG_ACTION },
+      config: { access: 'backup.create', ...LONG_ACTION, errors: BACKUP_ERRORS },
       schema: {
         tags,
         summary: 'Back up a VM without stopping it: a new file, or an increment of one',
@@ -121,12 +185,15 @@ export const backupRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/domains/show-backup/',
     {
-      config: { access: 'library.read' },
+      config: { access: 'library.read', errors: SHOW_ERRORS },
       schema: {
         tags,
         summary: 'The configuration of the VM that a backup would restore, with warnings',
         querystring: AsyncQuery,
-        body: body({ file: GivenUuid, state: Type.Optional(State) }),
+        body: body(
+          { file: described(GivenUuid, 'the backup file'), state: Type.Optional(State) },
+          { file: STORY.file },
+        ),
         response: { 200: ref(ShownBackupSchema) },
       },
     },
@@ -139,7 +206,7 @@ export const backupRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/domains/automated-restore/',
     {
-      config: { access: 'backup.restore', ...LONG_ACTION },
+      config: { access: 'backup.restore', ...LONG_ACTION, errors: RESTORE_ERRORS },
       schema: {
         tags,
         summary: 'Restore a VM from a backup, as a new one or in place of a lost one',

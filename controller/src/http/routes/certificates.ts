@@ -32,24 +32,30 @@ export const certificateRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/certificates/revoke/',
     {
-      config: { access: 'certificate.manage' },
+      config: {
+        access: 'certificate.manage',
+        errors: ['certificate_not_found', 'certificate_in_use'],
+      },
       schema: {
         tags,
         summary: 'Let a certificate count no more, for good; the answer says whose it is',
-        body: body({
-          serial: Serial,
-          compromised: Type.Optional(
-            Type.Boolean({
-              description: 'others may have its key: what it signed counts as signed by nobody',
-            }),
-          ),
-          unknown: Type.Optional(
-            Type.Boolean({
-              description:
-                'take also a serial that is not known here: of a certificate that an earlier version issued, or one issued since the database was put back',
-            }),
-          ),
-        }),
+        body: body(
+          {
+            serial: Serial,
+            compromised: Type.Optional(
+              Type.Boolean({
+                description: 'others may have its key: what it signed counts as signed by nobody',
+              }),
+            ),
+            unknown: Type.Optional(
+              Type.Boolean({
+                description:
+                  'take also a serial that is not known here: of a certificate that an earlier version issued, or one issued since the database was put back',
+              }),
+            ),
+          },
+          { serial: '5f3ed66a8870ba2e', compromised: true },
+        ),
         response: { 200: ref(RevokedCertificateSchema) },
       },
     },

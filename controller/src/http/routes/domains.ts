@@ -6,12 +6,14 @@ import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { DISK_WORK, DOMAIN_WORK, NODE_WORK, POOL_READ } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import {
   AsyncQuery,
-  BoolText,
   body,
-  GivenUuid,
+  boolText,
+  described,
+  filterById,
   IdParams,
   isTrue,
   listOf,
@@ -20,6 +22,7 @@ import {
   ref,
   Text,
   tagFilter,
+  truth,
   wholeFilters,
 } from '../schemas/common.ts';
 import { DEVICE_FIELDS, DomainSchema } from '../schemas/domain.ts';
@@ -34,6 +37,51 @@ const ORDERINGS = [
   'user_power_state',
   'memory_count',
   'cpu_count',
+] as const;
+
+const POWER_ERRORS = [
+  ...DOMAIN_WORK,
+  'domain_memory_saved',
+  'domain_transient',
+  'template_not_startable',
+  'lun_unavailable',
+  'guest_agent_failed',
+] as const;
+const TEMPLATE_ERRORS = [
+  ...DOMAIN_WORK,
+  ...DISK_WORK,
+  'domain_has_states',
+  'domain_running',
+  'not_template',
+] as const;
+const REMOVE_ERRORS = [
+  ...DOMAIN_WORK,
+  ...DISK_WORK,
+  ...POOL_READ,
+  'domain_has_states',
+  'domain_running',
+  'snapshot_in_use',
+  'snapshot_remove_failed',
+  'archive_damaged',
+  'file_exists',
+] as const;
+
+/** Of a change that another name makes a task. */
+const UPDATE_ERRORS = [
+  ...NODE_WORK,
+  ...DOMAIN_WORK,
+  'conflicting_fields',
+  'invalid_name',
+  'name_in_use',
+  'rename_with_states',
+  'identity_in_use',
+  'vdisk_encrypted',
+  'domain_transient',
+  'domain_memory_saved',
+  'vdisk_attached_elsewhere',
+  'template_has_clones',
+  'tag_not_found',
+  'too_many_tags',
 ] as const;
 
 const SUMMARY: Record<PowerActionName, string> = {
@@ -60,13 +108,15 @@ function readRoutes(app: App, services: Services): void {
         tags,
         summary: 'List VMs of all nodes, in their short form unless all_content=1',
         querystring: listQuery({
-          node: Type.Optional(GivenUuid),
-          datapool: Type.Optional(GivenUuid),
-          template: Type.Optional(BoolText),
-          thin: Type.Optional(BoolText),
-          parent: Type.Optional(GivenUuid),
-          with_vdisks: Type.Optional(BoolText),
-          user_power_state: Type.Optional(Type.Integer({ minimum: 0, maximum: 3 })),
+          node: filterById('of this node'),
+          datapool: filterById('with a disk in this data pool'),
+          template: boolText('templates, or all others'),
+          thin: boolText('thin clones, or all others'),
+          parent: filterById('thin clones of this template'),
+          with_vdisks: boolText('with disks of their own, or without'),
+          user_power_state: Type.Optional(
+            Type.Integer({ minimum: 0, maximum: 3, description: '0 undefined, 1 off, 2 suspended, 3 on' }),
+          ),
           ...wholeFilters,
           ...tagFilter,
         }),
@@ -106,13 +156,13 @@ function powerRoute(app: App, services: Services, action: PowerActionName): void
   app.post(
     `/api/domains/:id/${action}/`,
     {
-      config: { access: 'domain.power', ...LONG_ACTION },
+      config: { access: 'domain.power', ...LONG_ACTION, errors: POWER_ERRORS },
       schema: {
         tags,
         summary: SUMMARY[action],
         params: IdParams,
         querystring: AsyncQuery,
-        body: body({ force: Type.Optional(Type.Boolean()) }),
+        body: body({ force: Type.Optional(truth('do not ask the guest')) }, {}),
         response: taskAnswers(ref(DomainSchema)),
       },
     },
@@ -132,7 +182,7 @@ function changeRoutes(app: App, services: Services): void {
   app.put(
     '/api/domains/:id/',
     {
-      config: { access: 'domain.manage' },
+      config: { access: 'domain.manage', errors: UPDATE_ERRORS },
       schema: {
         tags,
         summary: 'Change the name, the description or the tags of a VM',
@@ -140,17 +190,20 @@ function changeRoutes(app: App, services: Services): void {
           'Another name is given by a task, to a VM that is off and has no saved states: with async=1 the answer is 202 then, and always 200 without a name.',
         params: IdParams,
         querystring: AsyncQuery,
-        body: body({
-          verbose_name: Type.Optional(Name),
-          name: Type.Optional(Type.String({ ...Name, description: 'as verbose_name' })),
-          description: Type.Optional(Text),
-          tags: Type.Optional(
-            Type.Array(Name, {
-              maxItems: 100,
-              description: 'ids or names of its tags from now on; a name that no tag has makes one',
-            }),
-          ),
-        }),
+        body: body(
+          {
+            verbose_name: described(Type.Optional(Name), 'which no other VM of the node has'),
+            name: described(Type.Optional(Name), 'as verbose_name'),
+            description: described(Type.Optional(Text), 'free text'),
+            tags: Type.Optional(
+              Type.Array(Name, {
+                maxItems: 100,
+                description: 'ids or names of its tags from now on; a name that no tag has makes one',
+              }),
+            ),
+          },
+          { description: 'web server', tags: ['nightly'] },
+        ),
         response: taskAnswers(ref(DomainSchema)),
       },
     },
@@ -175,13 +228,13 @@ function changeRoutes(app: App, services: Services): void {
   app.put(
     '/api/domains/:id/template/',
     {
-      config: { access: 'domain.manage', ...LONG_ACTION },
+      config: { access: 'domain.manage', ...LONG_ACTION, errors: TEMPLATE_ERRORS },
       schema: {
         tags,
         summary: 'Make a template of a VM, or a VM of a template',
         params: IdParams,
         querystring: AsyncQuery,
-        body: body({ template: Type.Boolean() }),
+        body: body({ template: truth('true: a template') }, { template: true }),
         response: taskAnswers(ref(DomainSchema)),
       },
     },
@@ -198,16 +251,19 @@ function changeRoutes(app: App, services: Services): void {
   app.post(
     '/api/domains/:id/remove/',
     {
-      config: { access: 'domain.manage', ...LONG_ACTION },
+      config: { access: 'domain.manage', ...LONG_ACTION, errors: REMOVE_ERRORS },
       schema: {
         tags,
         summary: 'Remove a VM with its saved states; full: with its disks',
         params: IdParams,
         querystring: AsyncQuery,
-        body: body({
-          full: Type.Optional(Type.Boolean({ description: 'also its disks inside data pools' })),
-          force: Type.Optional(Type.Boolean({ description: 'also when it runs' })),
-        }),
+        body: body(
+          {
+            full: Type.Optional(Type.Boolean({ description: 'also its disks inside data pools' })),
+            force: Type.Optional(Type.Boolean({ description: 'also when it runs' })),
+          },
+          { full: true },
+        ),
         response: taskAnswers(),
       },
     },

@@ -5,7 +5,10 @@ import type { Services } from '../../services/services.ts';
 import type { RouteModule } from '../app.ts';
 import { answerBytes, BYTE_ANSWERS, type ByteSource } from '../byte-answer.ts';
 import { whenClosed } from '../closed.ts';
+import { ARCHIVE_READ, NODE_ASKED, POOL_READ } from '../node-errors.ts';
 import { IdParams } from '../schemas/common.ts';
+
+const DOWNLOAD_ERRORS = [...NODE_ASKED, ...POOL_READ, ...ARCHIVE_READ, 'range_not_satisfiable'] as const;
 
 const Query = Type.Object(
   {
@@ -22,7 +25,7 @@ const Query = Type.Object(
 
 export const downloadRoutes: RouteModule = (app, services) => {
   const path = '/api/library/:id/download/';
-  const config = { access: 'library.download', paced: true } as const;
+  const config = { access: 'library.download', paced: true, errors: DOWNLOAD_ERRORS } as const;
   const schema = {
     tags: ['library'],
     summary: 'The bytes of a backup file; with Range, one range of them',

@@ -3,8 +3,9 @@ import { EVENT_TYPES } from '../../services/journal/events.ts';
 import { permitted } from '../../services/permitted.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { STORY } from '../document/story.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { GivenUuid, IdParams, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
+import { filterById, IdParams, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
 import { EventSchema } from '../schemas/event.ts';
 import { EventStreams } from '../sse.ts';
 
@@ -14,6 +15,8 @@ const STREAM_TEXT = `Server-Sent Events. \`event:\` is the kind of thing (task, 
 \`data:\` is \`{"id","action","record"}\` with action created, changed or removed. \`id:\` may be sent back as
 \`Last-Event-ID\`; when that is no longer known the first event is \`reset\`: load the lists again. A client that reads too
 slowly is cut off and may resume. Comment lines keep the connection alive.`;
+
+const STREAM_EXAMPLE = `id: 7.42\nevent: task\ndata: {"id":"${STORY.task}","action":"changed","record":{}}\n\n`;
 
 export const eventRoutes: RouteModule = (app, services) => {
   const streams = new EventStreams(services);
@@ -26,9 +29,9 @@ export const eventRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'List events, newest first',
         querystring: listQuery({
-          type: Type.Optional(oneOf(EVENT_TYPES)),
-          user: Type.Optional(Type.String({ maxLength: 255 })),
-          entity: Type.Optional(GivenUuid),
+          type: Type.Optional(oneOf(EVENT_TYPES, { description: 'of this kind' })),
+          user: Type.Optional(Type.String({ maxLength: 255, description: 'name of who caused them' })),
+          entity: filterById('about this thing'),
         }),
         response: { 200: listOf(EventSchema) },
       },
@@ -66,7 +69,7 @@ export const eventRoutes: RouteModule = (app, services) => {
         summary: 'What changes, as it happens',
         description: STREAM_TEXT,
         produces: ['text/event-stream'],
-        response: { 200: { type: 'string', description: 'text/event-stream' } },
+        response: { 200: { type: 'string', description: 'text/event-stream', examples: [STREAM_EXAMPLE] } },
       },
     },
     (request, reply) => {

@@ -6,6 +6,7 @@ import { DEFAULT_TIMEOUT_S } from '../../services/guests/guests.ts';
 import type { Services } from '../../services/services.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { DOMAIN_PLACE, GUEST_ASKED, NODE_ASKED } from '../node-errors.ts';
 import { AsyncQuery, IdParams, oneOf, ref } from '../schemas/common.ts';
 import {
   AvailableCommandsSchema,
@@ -23,6 +24,13 @@ const COMMAND_NAME = new RegExp(COMMAND_PATTERN);
 /** `?refresh` alone says yes. */
 const Flag = oneOf(['', 'true', 'false', '1', '0'] as const, { description: 'ask the guest now' });
 
+const COMMAND_ERRORS = [
+  ...GUEST_ASKED,
+  'guest_argument_invalid',
+  'guest_process_unknown',
+  'guest_thaw_failed',
+] as const;
+
 export const guestRoutes: RouteModule = (app, services) => {
   commandRoutes(app, services);
   readRoutes(app, services);
@@ -33,7 +41,7 @@ function commandRoutes(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/available-guest-cmds/',
     {
-      config: { access: 'guest.read', auditedRead: () => true },
+      config: { access: 'guest.read', auditedRead: () => true, errors: GUEST_ASKED },
       schema: {
         tags,
         summary: 'The commands that the agent of this guest offers and has enabled',
@@ -53,7 +61,15 @@ function commandRoutes(app: App, services: Services): void {
     '/api/domains/:id/guest-command/',
     {
       // the class of the command is checked with the body; an answer may hold what a file or a program does
-      config: { access: 'guest.read', secretAnswer: true, auditDetail: commandAsked, exactIntegers: true },
+      config: {
+        access: 'guest.read',
+        secretAnswer: true,
+        auditDetail: commandAsked,
+        exactIntegers: true,
+        errors: COMMAND_ERRORS,
+      },
+      // before validation: emu_cmd is required, and either name will do
+      preValidation: async ({ body }) => nameCommand(body),
       schema: {
         tags,
         summary: 'Run a command of the guest agent and answer its result under its name',
@@ -80,7 +96,11 @@ function readRoutes(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/guest-info/',
     {
-      config: { access: 'domain.read', auditedRead: isRefresh },
+      config: {
+        access: 'domain.read',
+        auditedRead: isRefresh,
+        errors: [...GUEST_ASKED, 'permission_denied'],
+      },
       schema: {
         tags,
         summary: 'What the guest told of itself last; refresh: it is asked now',
@@ -101,7 +121,7 @@ function readRoutes(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/ssh-keys/',
     {
-      config: { access: 'guest.execute', auditedRead: () => true },
+      config: { access: 'guest.execute', auditedRead: () => true, errors: GUEST_ASKED },
       schema: {
         tags,
         summary: 'The SSH keys that may log in as a user of the guest',
@@ -124,7 +144,7 @@ function preparationsRoute(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/prepare-operations/',
     {
-      config: { access: 'guest.execute' },
+      config: { access: 'guest.execute', errors: [...NODE_ASKED, ...DOMAIN_PLACE, 'guestfs_failed'] },
       schema: {
         tags,
         summary: 'The operations that the offline preparation of a Linux guest can do',
@@ -143,15 +163,18 @@ function isRefresh({ refresh }: { refresh?: unknown }): boolean {
   return refresh !== undefined && refresh !== '0' && refresh !== 'false';
 }
 
-/** The command, under either of its names. @throws missing_field, invalid_field */
-function commandOf({ emu_cmd, qemu_cmd }: { emu_cmd?: string; qemu_cmd?: string }): string {
-  if (emu_cmd !== undefined && qemu_cmd !== undefined && emu_cmd !== qemu_cmd) {
-    const reason = 'names another command than emu_cmd; send one of them';
-    throw new VirtkeepError('invalid_field', { field: 'qemu_cmd', reason });
-  }
-  const command = emu_cmd ?? qemu_cmd;
-  if (command === undefined) throw new VirtkeepError('missing_field', { field: 'emu_cmd' });
-  return command;
+/** Puts a command that was given as `qemu_cmd` where it belongs. */
+function nameCommand(given: unknown): void {
+  if (typeof given !== 'object' || given === null) return;
+  const body = given as { emu_cmd?: unknown; qemu_cmd?: unknown };
+  if (body.emu_cmd === undefined && body.qemu_cmd !== undefined) body.emu_cmd = body.qemu_cmd;
+}
+
+/** @throws invalid_field */
+function commandOf({ emu_cmd, qemu_cmd }: { emu_cmd: string; qemu_cmd?: string }): string {
+  if (qemu_cmd === undefined || qemu_cmd === emu_cmd) return emu_cmd;
+  const reason = 'names another command than emu_cmd; send one of them';
+  throw new VirtkeepError('invalid_field', { field: 'qemu_cmd', reason });
 }
 
 /** For the audit, of whatever was sent. */

@@ -12,9 +12,21 @@ import { tokenOf, watchRight } from '../auth.ts';
 import { bodyOf } from '../body-stream.ts';
 import { answerBytes, BYTE_ANSWERS, type ByteSource } from '../byte-answer.ts';
 import { whenClosed } from '../closed.ts';
+import { LOGIN_ERRORS } from '../document/error-keys.ts';
+import { STORY } from '../document/story.ts';
 import { boundaryOf, fileOf } from '../multipart.ts';
+import { NODE_ASKED, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { body, GivenUuid, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
+import {
+  body,
+  described,
+  filterById,
+  GivenUuid,
+  IdParams,
+  listOf,
+  listQuery,
+  ref,
+} from '../schemas/common.ts';
 import { IsoSchema } from '../schemas/iso.ts';
 import { Tickets } from '../tickets.ts';
 
@@ -26,11 +38,28 @@ const NewName = Type.String({
   maxLength: 200,
   description: 'a name in the data pool itself, with .iso at its end',
 });
-const newImage = { datapool: GivenUuid, filename: NewName };
+const newImage = { datapool: described(GivenUuid, 'where it lies'), filename: NewName };
 const TicketParams = Type.Object(
-  { ticket: Type.String({ minLength: 1, maxLength: 100 }) },
+  { ticket: Type.String({ minLength: 1, maxLength: 100, description: 'of the address' }) },
   { additionalProperties: false },
 );
+
+const READ_ERRORS = [...NODE_ASKED, ...POOL_READ, 'iso_not_found'] as const;
+const BYTES_ERRORS = [...READ_ERRORS, 'range_not_satisfiable'] as const;
+const UPLOAD_ERRORS = [
+  ...NODE_ASKED,
+  ...POOL_WRITE,
+  'iso_not_found',
+  'node_in_service',
+  'disk_full',
+  'invalid_field',
+  'invalid_name',
+  'missing_field',
+  'unknown_field',
+  'invalid_uuid',
+  'body_too_large',
+  'unsupported_media_type',
+] as const;
 
 export const isoRoutes: RouteModule = (app, services) => {
   readRoutes(app, services);
@@ -43,16 +72,16 @@ function readRoutes(app: App, services: Services): void {
   app.get(
     '/api/iso/',
     {
-      config: { access: 'library.read' },
+      config: { access: 'library.read', errors: READ_ERRORS },
       schema: {
         tags,
         summary: 'List the ISO images of the data pools',
         description:
           'Of pools that no connected node can use nothing is listed, unless datapool names one: then it is an error.',
         querystring: listQuery({
-          datapool: Type.Optional(GivenUuid),
-          node: Type.Optional(GivenUuid),
-          domain: Type.Optional(Type.String({ ...GivenUuid, description: 'a VM that has it in a drive' })),
+          datapool: filterById('in this data pool'),
+          node: filterById('on this node'),
+          domain: filterById('a VM that has it in a drive'),
         }),
         response: { 200: listOf(IsoSchema) },
       },
@@ -70,7 +99,7 @@ function readRoutes(app: App, services: Services): void {
   app.get(
     '/api/iso/:id/',
     {
-      config: { access: 'library.read' },
+      config: { access: 'library.read', errors: READ_ERRORS },
       schema: { tags, summary: 'One ISO image', params: IdParams, response: { 200: ref(IsoSchema) } },
     },
     async request => permitted('iso', await services.isos.get(request.params.id), principalOf(request)),
@@ -80,7 +109,7 @@ function readRoutes(app: App, services: Services): void {
 function downloadRoutes(app: App, services: Services): void {
   const tickets = new Tickets();
   const summary = 'The bytes of an ISO image; with Range, one range of them';
-  const config = { access: 'library.download', paced: true } as const;
+  const config = { access: 'library.download', paced: true, errors: BYTES_ERRORS } as const;
   const path = '/api/iso/:id/download/';
   const schema = { tags, summary, params: IdParams };
   const answer = (request: FastifyRequest, reply: FastifyReply, id: string) =>
@@ -97,7 +126,7 @@ function downloadRoutes(app: App, services: Services): void {
   app.put(
     path,
     {
-      config: { access: 'library.download', unaudited: true },
+      config: { access: 'library.download', unaudited: true, errors: READ_ERRORS },
       schema: {
         tags,
         summary: 'An address that gives the bytes of an ISO image without a login, for a minute',
@@ -116,7 +145,11 @@ function downloadRoutes(app: App, services: Services): void {
   app.get(
     '/api/iso/download/:ticket/',
     {
-      config: { access: 'public', paced: true },
+      config: {
+        access: 'public',
+        paced: true,
+        errors: [...BYTES_ERRORS, ...LOGIN_ERRORS, 'permission_denied', 'not_found', 'iso_not_found'],
+      },
       schema: {
         tags,
         summary: 'The bytes of an ISO image, by the address that was asked for',
@@ -148,11 +181,11 @@ function announceRoute(app: App, services: Services): void {
   app.put(
     '/api/iso/',
     {
-      config: { access: 'library.upload' },
+      config: { access: 'library.upload', errors: UPLOAD_ERRORS },
       schema: {
         tags,
         summary: 'Announce an ISO image: the answer says where to send it',
-        body: body(newImage),
+        body: body(newImage, { datapool: STORY.pool, filename: 'debian-12.iso' }),
         response: { 200: ref(IsoSchema) },
       },
     },
@@ -168,9 +201,9 @@ function announceRoute(app: App, services: Services): void {
 function uploadRoutes(app: App, services: Services): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
-  const config = { access: 'library.upload' } as const;
+  const config = { access: 'library.upload', errors: UPLOAD_ERRORS } as const;
   const consumes = ['application/octet-stream', 'multipart/form-data'];
-  const described = {
+  const shared = {
     tags,
     description:
       'The body is the image, or a form with it as its one file. There is nothing under its name before all of it has come, and of an upload that breaks off nothing stays.',
@@ -182,7 +215,7 @@ function uploadRoutes(app: App, services: Services): void {
     {
       config,
       schema: {
-        ...described,
+        ...shared,
         summary: 'Upload an ISO image into a data pool',
         querystring: Type.Object(newImage, { additionalProperties: false }),
       },
@@ -191,7 +224,7 @@ function uploadRoutes(app: App, services: Services): void {
   );
   app.post(
     '/api/iso/:id/upload/',
-    { config, schema: { ...described, summary: 'Upload an ISO image that was announced', params: IdParams } },
+    { config, schema: { ...shared, summary: 'Upload an ISO image that was announced', params: IdParams } },
     (request, reply) => upload(services, request, reply, services.isos.announced(request.params.id)),
   );
 }

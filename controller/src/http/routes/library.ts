@@ -6,11 +6,14 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { ARCHIVE_READ, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
 import {
   AsyncQuery,
-  BoolText,
   body,
+  boolText,
+  described,
+  filterById,
   GivenUuid,
   IdParams,
   isTrue,
@@ -20,6 +23,7 @@ import {
   ref,
   Text,
   tagFilter,
+  truth,
 } from '../schemas/common.ts';
 import { FileSchema, VerifiedFileSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
@@ -36,11 +40,11 @@ export const libraryRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'List backup files, newest first',
         querystring: listQuery({
-          domain: Type.Optional(GivenUuid),
-          datapool: Type.Optional(GivenUuid),
-          type: Type.Optional(oneOf(FILE_TYPES)),
-          can_be_incremental: Type.Optional(BoolText),
-          status: Type.Optional(oneOf(FILE_STATUSES)),
+          domain: filterById('of this VM'),
+          datapool: filterById('in this data pool'),
+          type: Type.Optional(oneOf(FILE_TYPES, { description: 'of this kind' })),
+          can_be_incremental: boolText('that can be extended now, or cannot'),
+          status: Type.Optional(oneOf(FILE_STATUSES, { description: 'with this status' })),
           ...tagFilter,
         }),
         response: { 200: listOf(FileSchema) },
@@ -79,10 +83,13 @@ export const libraryRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'Change the description or the protection of a backup file',
         params: IdParams,
-        body: body({
-          description: Type.Optional(Text),
-          protected: Type.Optional(Type.Boolean({ description: 'true: it cannot be removed' })),
-        }),
+        body: body(
+          {
+            description: described(Type.Optional(Text), 'free text'),
+            protected: Type.Optional(truth('true: it cannot be removed')),
+          },
+          { protected: true },
+        ),
         response: { 200: ref(FileSchema) },
       },
     },
@@ -123,20 +130,34 @@ const Sign = Type.Optional(
 const CONVERSIONS = {
   compress: {
     summary: 'Compress a plain backup with zstd',
-    body: body({ datapool: Target, keep_source: KeepSource, level: Level, sign: Sign }),
+    body: body({ datapool: Target, keep_source: KeepSource, level: Level, sign: Sign }, { level: 9 }),
   },
   unpack: {
     summary: 'Make a plain backup of a compressed one',
-    body: body({ datapool: Target, keep_source: KeepSource, sign: Sign }),
+    body: body({ datapool: Target, keep_source: KeepSource, sign: Sign }, { keep_source: true }),
   },
 };
+const CONVERSION_ERRORS = [
+  ...POOL_WRITE,
+  ...ARCHIVE_READ,
+  'compression_same',
+  'power_state_conflict',
+  'archive_too_large',
+  'permission_denied',
+] as const;
+const READ_ERRORS = [...POOL_READ, ...ARCHIVE_READ] as const;
+const TASK_ERRORS = {
+  refresh: READ_ERRORS,
+  verify: READ_ERRORS,
+  remove: [...READ_ERRORS, 'file_protected', 'pool_read_only', 'pool_outside'],
+} as const;
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
 
 function conversion(app: App, services: Services, action: 'compress' | 'unpack'): void {
   app.post(
     `/api/library/:id/${action}/`,
     {
-      config: { access: 'library.manage', ...LONG_ACTION },
+      config: { access: 'library.manage', ...LONG_ACTION, errors: CONVERSION_ERRORS },
       schema: {
         tags,
         ...CONVERSIONS[action],
@@ -172,13 +193,13 @@ function fileTask(
   app.post(
     `/api/library/:id/${action}/`,
     {
-      config: { access: 'library.manage', ...LONG_ACTION },
+      config: { access: 'library.manage', ...LONG_ACTION, errors: TASK_ERRORS[action] },
       schema: {
         tags,
         summary,
         params: IdParams,
         querystring: AsyncQuery,
-        body: body({}),
+        body: body({}, {}),
         response: taskAnswers(ANSWERS[action]),
       },
     },

@@ -8,28 +8,29 @@ import type { Actor } from '../../services/pools/pools.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import { principalOf, type RouteModule } from '../app.ts';
-import { AsyncQuery, body, GivenUuid, Name, oneOf, ref, Text } from '../schemas/common.ts';
+import { STORY } from '../document/story.ts';
+import { AsyncQuery, body, described, GivenUuid, Name, oneOf, ref, Text, truth } from '../schemas/common.ts';
 import { MultiResultSchema, taskAnswers } from '../schemas/task.ts';
 
 const MAX_DOMAINS = 200;
-const flag = Type.Optional(Type.Boolean());
+const flag = (description: string) => Type.Optional(truth(description));
 
 const Options = Type.Object(
   {
-    force: flag,
-    full: flag,
-    verbose_name: Type.Optional(Name),
-    description: Type.Optional(Text),
-    memory: flag,
-    require_consistency: flag,
-    exclude_iso: flag,
-    can_be_incremental: flag,
-    increment: flag,
-    datapool: Type.Optional(GivenUuid),
-    hash_sum: flag,
-    compress: flag,
-    hold_states: flag,
-    protected: flag,
+    force: flag('do not ask the guest; remove VMs that run'),
+    full: flag('also disks inside data pools'),
+    verbose_name: described(Type.Optional(Name), 'name of the saved states'),
+    description: described(Type.Optional(Text), 'free text'),
+    memory: flag('with the memory of running VMs'),
+    require_consistency: flag('fail rather than save a running guest that was not quiesced'),
+    exclude_iso: flag('leave ISO images out'),
+    can_be_incremental: flag('they can be extended later'),
+    increment: flag('extend the newest backup of each VM that can be extended'),
+    datapool: described(Type.Optional(GivenUuid), 'where backups go'),
+    hash_sum: flag('record a SHA-256 of every member'),
+    compress: flag('zstd'),
+    hold_states: flag('keep all states that increments made on the VM'),
+    protected: flag('they cannot be removed until unprotected'),
   },
   {
     additionalProperties: false,
@@ -101,19 +102,22 @@ const KINDS: Readonly<Record<string, Kind>> = {
   },
 };
 
-const Body = body({
-  action: oneOf(Object.keys(KINDS)),
-  entity_ids: Type.Array(GivenUuid, { minItems: 1, maxItems: MAX_DOMAINS, description: 'the VMs' }),
-  options: Type.Optional(Options),
-  full: Type.Optional(Type.Boolean({ description: 'as in options; ignored where the action takes none' })),
-  force: Type.Optional(Type.Boolean({ description: 'as in options; ignored where the action takes none' })),
-});
+const Body = body(
+  {
+    action: oneOf(Object.keys(KINDS), { description: 'what is done with each' }),
+    entity_ids: Type.Array(GivenUuid, { minItems: 1, maxItems: MAX_DOMAINS, description: 'the VMs' }),
+    options: Type.Optional(Options),
+    full: flag('as in options; ignored where the action takes none'),
+    force: flag('as in options; ignored where the action takes none'),
+  },
+  { action: 'shutdown', entity_ids: [STORY.domain, STORY.borrower] },
+);
 
 export const multiManagerRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/domains/multi-manager/',
     {
-      config: { access: 'domain.read', ...LONG_ACTION },
+      config: { access: 'domain.read', ...LONG_ACTION, errors: ['permission_denied', 'parts_failed'] },
       schema: {
         tags: ['domains'],
         summary: 'Do the same with many VMs, as one task with a part for each',

@@ -3,17 +3,22 @@ import { permitted } from '../../services/permitted.ts';
 import { isWhole } from '../../services/whole.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { STORY } from '../document/story.ts';
+import { POOL_MARKED } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import {
   body,
+  described,
   GivenUuid,
   IdParams,
   listOf,
   listQuery,
   Name,
+  Nothing,
   ref,
   Text,
   tagFilter,
+  truth,
   wholeFilters,
 } from '../schemas/common.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from '../schemas/node.ts';
@@ -78,28 +83,31 @@ export const nodeRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/nodes/',
     {
-      config: { access: 'node.manage', secretAnswer: true },
+      config: { access: 'node.manage', secretAnswer: true, errors: ['name_taken'] },
       schema: {
         tags,
         summary: 'Make a one-time enrolment token for a new node, or for one that is enrolled',
-        body: body({
-          verbose_name: Type.Optional(Name),
-          description: Type.Optional(Text),
-          address: Type.Optional(
-            Type.String({
-              minLength: 1,
-              maxLength: 260,
-              description: 'host or host:port; else what the node tells',
-            }),
-          ),
-          replace: Type.Optional(
-            Type.String({
-              ...GivenUuid,
-              description:
-                'the enrolled node whose place may be taken anew; without it the token is for a new node only',
-            }),
-          ),
-        }),
+        body: body(
+          {
+            verbose_name: described(Type.Optional(Name), 'its name; else its host name'),
+            description: described(Type.Optional(Text), 'free text'),
+            address: Type.Optional(
+              Type.String({
+                minLength: 1,
+                maxLength: 260,
+                description: 'host or host:port; else what the node tells',
+              }),
+            ),
+            replace: Type.Optional(
+              Type.String({
+                ...GivenUuid,
+                description:
+                  'the enrolled node whose place may be taken anew; without it the token is for a new node only',
+              }),
+            ),
+          },
+          { verbose_name: 'n2', address: 'n2.example.org' },
+        ),
         response: { 200: ref(EnrolmentSchema) },
       },
     },
@@ -109,18 +117,37 @@ export const nodeRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/nodes/enroll/',
     {
-      config: { access: 'public', rateLimit: { max: ENROLMENTS_PER_MINUTE, timeWindow: 60_000 } },
+      config: {
+        access: 'public',
+        rateLimit: { max: ENROLMENTS_PER_MINUTE, timeWindow: 60_000 },
+        errors: ['enrolment_token_invalid', 'enrolment_for_other_node', 'node_known', 'name_taken'],
+      },
       schema: {
         tags,
         summary: 'Exchange an enrolment token for a certificate (sent by virtkeep-agent enroll)',
-        body: body({
-          token: Type.String({ minLength: 1, maxLength: 256 }),
-          csr_pem: Type.String({ minLength: 1, maxLength: MAX_PEM }),
-          node_id: GivenUuid,
-          hostname: Type.String({ minLength: 1, maxLength: 253, pattern: '^[^\\u0000-\\u001f\\u007f]+$' }),
-          address: Type.String({ minLength: 1, maxLength: 253 }),
-          port: Type.Integer({ minimum: 1, maximum: 65_535 }),
-        }),
+        body: body(
+          {
+            token: Type.String({ minLength: 1, maxLength: 256, description: 'the enrolment token' }),
+            csr_pem: Type.String({ minLength: 1, maxLength: MAX_PEM, description: 'PKCS #10 request' }),
+            node_id: described(GivenUuid, 'id that the node has given itself'),
+            hostname: Type.String({
+              minLength: 1,
+              maxLength: 253,
+              pattern: '^[^\\u0000-\\u001f\\u007f]+$',
+              description: 'its host name',
+            }),
+            address: Type.String({ minLength: 1, maxLength: 253, description: 'where its agent is reached' }),
+            port: Type.Integer({ minimum: 1, maximum: 65_535, description: 'of its agent' }),
+          },
+          {
+            token: 'Zk3…',
+            csr_pem: '-----BEGIN CERTIFICATE REQUEST-----\n…\n-----END CERTIFICATE REQUEST-----\n',
+            node_id: STORY.node,
+            hostname: 'n1',
+            address: '192.0.2.21',
+            port: 8444,
+          },
+        ),
         response: { 200: ref(NodeCertificateSchema) },
       },
     },
@@ -130,16 +157,19 @@ export const nodeRoutes: RouteModule = (app, services) => {
   app.put(
     '/api/nodes/:id/',
     {
-      config: { access: 'node.manage' },
+      config: { access: 'node.manage', errors: POOL_MARKED },
       schema: {
         tags,
         summary: 'Change a node: description, base data pool, service mode',
         params: IdParams,
-        body: body({
-          description: Type.Optional(Text),
-          base_datapool: Type.Optional(GivenUuid),
-          service_mode: Type.Optional(Type.Boolean({ description: 'true: it takes no new operations' })),
-        }),
+        body: body(
+          {
+            description: described(Type.Optional(Text), 'free text'),
+            base_datapool: described(Type.Optional(GivenUuid), 'where backups go that name no data pool'),
+            service_mode: Type.Optional(truth('true: it takes no new operations')),
+          },
+          { service_mode: true },
+        ),
         response: { 200: ref(NodeSchema) },
       },
     },
@@ -150,20 +180,23 @@ export const nodeRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/nodes/:id/remove/',
     {
-      config: { access: 'node.manage' },
+      config: { access: 'node.manage', errors: ['node_has_tasks', 'outcome_unknown'] },
       schema: {
         tags,
         summary: 'Forget a node and revoke its certificates; its agent and its VMs are left as they are',
         params: IdParams,
-        body: body({
-          compromised: Type.Optional(
-            Type.Boolean({
-              description:
-                'others may have had its key: the archives that it signed count as signed by nobody',
-            }),
-          ),
-        }),
-        response: { 200: body({}) },
+        body: body(
+          {
+            compromised: Type.Optional(
+              Type.Boolean({
+                description:
+                  'others may have had its key: the archives that it signed count as signed by nobody',
+              }),
+            ),
+          },
+          {},
+        ),
+        response: { 200: Nothing },
       },
     },
     async request => {

@@ -7,17 +7,20 @@ import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { POOL_MARKED, POOL_READ } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import {
   AsyncQuery,
   body,
-  GivenUuid,
+  described,
+  filterById,
   IdParams,
   listOf,
   listQuery,
   ref,
   Text,
   tagFilter,
+  truth,
   wholeFilters,
 } from '../schemas/common.ts';
 import { PoolSchema } from '../schemas/pool.ts';
@@ -43,8 +46,8 @@ export const poolRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'List data pools; one that several nodes have appears once',
         querystring: listQuery({
-          node: Type.Optional(GivenUuid),
-          type: Type.Optional(Type.String({ maxLength: 64 })),
+          node: filterById('that this node has'),
+          type: Type.Optional(Type.String({ maxLength: 64, description: 'of this kind' })),
           ...wholeFilters,
           ...tagFilter,
         }),
@@ -73,16 +76,19 @@ export const poolRoutes: RouteModule = (app, services) => {
   app.put(
     '/api/data-pools/:id/',
     {
-      config: { access: 'pool.manage' },
+      config: { access: 'pool.manage', errors: POOL_MARKED },
       schema: {
         tags,
         summary: 'Mark a data pool, on all nodes that have it',
         params: IdParams,
-        body: body({
-          outside: Type.Optional(Type.Boolean({ description: 'true: nothing is written to it' })),
-          readonly: Type.Optional(Type.Boolean()),
-          description: Type.Optional(Text),
-        }),
+        body: body(
+          {
+            outside: Type.Optional(truth('true: it belongs to others, nothing is written to it')),
+            readonly: Type.Optional(truth('true: nothing is changed in it')),
+            description: described(Type.Optional(Text), 'free text'),
+          },
+          { readonly: true },
+        ),
         response: { 200: ref(PoolSchema) },
       },
     },
@@ -93,13 +99,13 @@ export const poolRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/data-pools/:id/scan/',
     {
-      config: { access: 'pool.scan', ...LONG_ACTION },
+      config: { access: 'pool.scan', ...LONG_ACTION, errors: POOL_READ },
       schema: {
         tags,
         summary: 'Find the backup, OVA, OVF and XML files of a data pool',
         params: IdParams,
         querystring: AsyncQuery,
-        body: body({}),
+        body: body({}, {}),
         response: taskAnswers(ref(PoolSchema)),
       },
     },

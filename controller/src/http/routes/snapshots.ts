@@ -3,17 +3,20 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { DISK_WORK, DOMAIN_WORK, POOL_WRITE, STATE_WORK } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import {
   AllowNetworkLayers,
   AsyncQuery,
   Bandwidth,
   body,
+  described,
   GivenUuid,
   IdParams,
   listOf,
   listQuery,
   Name,
+  part,
   ref,
   Text,
 } from '../schemas/common.ts';
@@ -23,8 +26,23 @@ import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['snapshots'];
 const ORDERINGS = ['created', 'verbose_name'] as const;
-const StateParams = Type.Object({ id: GivenUuid, snapshot: GivenUuid }, { additionalProperties: false });
-const access = { access: 'snapshot.manage', ...LONG_ACTION } as const;
+const StateParams = part({
+  id: described(GivenUuid, 'id of the VM'),
+  snapshot: described(GivenUuid, 'id of the saved state'),
+});
+const access = {
+  access: 'snapshot.manage',
+  ...LONG_ACTION,
+  errors: [
+    ...DOMAIN_WORK,
+    ...DISK_WORK,
+    ...STATE_WORK,
+    ...POOL_WRITE,
+    'snapshot_name_taken',
+    'snapshot_not_found',
+    'revert_failed',
+  ],
+} as const;
 
 export const snapshotRoutes: RouteModule = (app, services) => {
   app.get(
@@ -59,15 +77,18 @@ export const snapshotRoutes: RouteModule = (app, services) => {
         summary: 'Save the state of a VM: all disks at one instant, with memory or quiesced',
         params: IdParams,
         querystring: AsyncQuery,
-        body: body({
-          verbose_name: Name,
-          memory: Type.Optional(Type.Boolean({ description: 'with the memory of the running VM' })),
-          description: Type.Optional(Text),
-          require_consistency: Type.Optional(
-            Type.Boolean({ description: 'fail rather than save a running guest that was not quiesced' }),
-          ),
-          allow_network_layers: Type.Optional(AllowNetworkLayers),
-        }),
+        body: body(
+          {
+            verbose_name: described(Name, 'which no other state of the VM has'),
+            memory: Type.Optional(Type.Boolean({ description: 'with the memory of the running VM' })),
+            description: described(Type.Optional(Text), 'free text'),
+            require_consistency: Type.Optional(
+              Type.Boolean({ description: 'fail rather than save a running guest that was not quiesced' }),
+            ),
+            allow_network_layers: Type.Optional(AllowNetworkLayers),
+          },
+          { verbose_name: 'before the upgrade' },
+        ),
         response: taskAnswers(ref(SnapshotSchema)),
       },
     },
@@ -92,7 +113,7 @@ function removeRoute(app: App, services: Services): void {
         summary: 'Delete a saved state; all backups of the VM stop being incremental',
         params: StateParams,
         querystring: AsyncQuery,
-        body: body({ bandwidth: Type.Optional(Bandwidth) }),
+        body: body({ bandwidth: Type.Optional(Bandwidth) }, {}),
         response: taskAnswers(),
       },
     },
@@ -117,7 +138,7 @@ function revertRoute(app: App, services: Services): void {
         summary: 'Bring a VM back to a saved state; what came after on its disks is lost',
         params: StateParams,
         querystring: AsyncQuery,
-        body: body({}),
+        body: body({}, {}),
         response: taskAnswers(ref(DomainSchema)),
       },
     },

@@ -2,20 +2,24 @@
 
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { sql } from 'kysely';
-import Type from 'typebox';
 import type { RouteModule } from '../app.ts';
+import { STORY } from '../document/story.ts';
 import { VERSION } from '../openapi.ts';
-import { Time } from '../schemas/common.ts';
+import { body, described, Time, text } from '../schemas/common.ts';
 
 const tags = ['system'];
-const Status = Type.Object({ status: Type.String() }, { additionalProperties: false });
+const Status = body({ status: text('ok') }, { status: 'ok' });
 
 export const systemRoutes: RouteModule = (app, services) => {
   app.get(
     '/api/openapi.json',
     {
       config: { access: 'public' },
-      schema: { tags, summary: 'This document', response: { 200: { type: 'object' } } },
+      schema: {
+        tags,
+        summary: 'This document',
+        response: { 200: { type: 'object', description: 'OpenAPI 3.1', examples: [{ openapi: '3.1.0' }] } },
+      },
     },
     async () => app.swagger(),
   );
@@ -36,7 +40,7 @@ export const systemRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary: 'Version of the controller',
-        response: { 200: Type.Object({ version: Type.String() }, { additionalProperties: false }) },
+        response: { 200: body({ version: text('of the controller') }, { version: '0.1.0' }) },
       },
     },
     async () => ({ version: VERSION }),
@@ -50,9 +54,17 @@ export const systemRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'Time and time zone of the controller',
         response: {
-          200: Type.Object(
-            { time_zone: Type.String(), local_time: Type.String(), utc_time: Time },
-            { additionalProperties: false },
+          200: body(
+            {
+              time_zone: text('by its IANA name'),
+              local_time: text('RFC 3339 with its offset'),
+              utc_time: described(Time, 'the same in UTC'),
+            },
+            {
+              time_zone: 'Europe/Berlin',
+              local_time: '2026-03-01T03:00:00.000+01:00',
+              utc_time: STORY.made,
+            },
           ),
         },
       },
@@ -72,7 +84,7 @@ export const systemRoutes: RouteModule = (app, services) => {
   app.get(
     '/readyz',
     {
-      config: { access: 'public', rateLimit: false },
+      config: { access: 'public', rateLimit: false, errors: ['draining'] },
       schema: { tags, summary: 'The controller takes work', response: { 200: Status } },
     },
     async () => {

@@ -5,8 +5,21 @@ import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { STORY } from '../document/story.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { body, GivenUuid, IdParams, listOf, listQuery, Name, ref, Text } from '../schemas/common.ts';
+import {
+  body,
+  described,
+  GivenUuid,
+  IdParams,
+  listOf,
+  listQuery,
+  Name,
+  Nothing,
+  part,
+  ref,
+  Text,
+} from '../schemas/common.ts';
 import { TagSchema } from '../schemas/tag.ts';
 
 const tags = ['tags'];
@@ -14,11 +27,17 @@ const ORDERINGS = ['verbose_name', 'created', 'modified', 'entities_count'] as c
 const MAX_ENTITIES = 1000;
 
 const Colour = Type.Optional(Type.String({ maxLength: 32, description: 'as people see it, #1e90ff' }));
+const TagName = described(Name, 'which no other tag has');
 const Class = Type.Optional(
   Type.String({ maxLength: 64, description: 'not needed: what the id names is known' }),
 );
-const Entity = Type.Object({ entity_uuid: GivenUuid, entity_class: Class }, { additionalProperties: false });
-const Entities = body({ entities: Type.Array(Entity, { maxItems: MAX_ENTITIES }) });
+const entity = { entity_uuid: described(GivenUuid, 'id of the thing'), entity_class: Class };
+const exampleEntity = { entity_uuid: STORY.domain, entity_class: 'domain' };
+const Entity = body(entity, exampleEntity);
+const Entities = body(
+  { entities: Type.Array(part(entity), { maxItems: MAX_ENTITIES, description: 'the things' }) },
+  { entities: [exampleEntity] },
+);
 
 export const tagRoutes: RouteModule = (app, services) => {
   readRoutes(app, services);
@@ -74,11 +93,14 @@ function changeRoutes(app: App, services: Services): void {
   app.post(
     '/api/tags/',
     {
-      config: { access: 'tag.manage' },
+      config: { access: 'tag.manage', errors: ['name_taken', 'too_many_tags'] },
       schema: {
         tags,
         summary: 'Make a tag',
-        body: body({ verbose_name: Name, description: Type.Optional(Text), colour: Colour }),
+        body: body(
+          { verbose_name: TagName, description: described(Type.Optional(Text), 'free text'), colour: Colour },
+          { verbose_name: 'nightly', colour: '#1e90ff' },
+        ),
         response: { 200: ref(TagSchema) },
       },
     },
@@ -88,12 +110,19 @@ function changeRoutes(app: App, services: Services): void {
   app.put(
     '/api/tags/:id/',
     {
-      config: { access: 'tag.manage' },
+      config: { access: 'tag.manage', errors: ['name_taken'] },
       schema: {
         tags,
         summary: 'Change the name, the description or the colour of a tag',
         params: IdParams,
-        body: body({ verbose_name: Type.Optional(Name), description: Type.Optional(Text), colour: Colour }),
+        body: body(
+          {
+            verbose_name: Type.Optional(TagName),
+            description: described(Type.Optional(Text), 'free text'),
+            colour: Colour,
+          },
+          { description: 'backed up every night' },
+        ),
         response: { 200: ref(TagSchema) },
       },
     },
@@ -109,7 +138,7 @@ function changeRoutes(app: App, services: Services): void {
         tags,
         summary: 'Remove a tag, from all that bears it',
         params: IdParams,
-        response: { 200: body({}) },
+        response: { 200: Nothing },
       },
     },
     async request => {
@@ -132,7 +161,7 @@ function bearerRoutes(app: App, services: Services): void {
     app.post(
       `/api/tags/:id/${path}/`,
       {
-        config: { access: 'tag.manage' },
+        config: { access: 'tag.manage', errors: ['too_many_tags'] },
         schema: { tags, summary, params: IdParams, body: schema, response: { 200: ref(TagSchema) } },
       },
       async request => {

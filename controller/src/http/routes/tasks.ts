@@ -2,8 +2,9 @@ import Type from 'typebox';
 import { TASK_STATUSES } from '../../services/tasks/record.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { NODE_ASKED } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { GivenUuid, IdParams, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
+import { body, filterById, IdParams, integer, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
 import { TaskRecordSchema, TaskResponse } from '../schemas/task.ts';
 
 const ORDERINGS = ['-created', 'finished_time', 'status', 'name', 'verbose_name', 'progress'] as const;
@@ -19,10 +20,10 @@ export const taskRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'List tasks, newest first',
         querystring: listQuery({
-          parent: Type.Optional(GivenUuid),
-          status: Type.Optional(oneOf(TASK_STATUSES)),
-          entity: Type.Optional(GivenUuid),
-          node: Type.Optional(GivenUuid),
+          parent: filterById('parts of this task'),
+          status: Type.Optional(oneOf(TASK_STATUSES, { description: 'with this status' })),
+          entity: filterById('about this thing'),
+          node: filterById('on this node'),
         }),
         response: { 200: listOf(TaskRecordSchema) },
       },
@@ -49,7 +50,13 @@ export const taskRoutes: RouteModule = (app, services) => {
         tags,
         summary: 'Number of tasks, by status',
         response: {
-          200: Type.Object({ count: Type.Integer(), statuses: Type.Record(Type.String(), Type.Integer()) }),
+          200: body(
+            {
+              count: integer('of all tasks'),
+              statuses: Type.Record(Type.String(), Type.Integer(), { description: 'number by status' }),
+            },
+            { count: 12, statuses: { SUCCESS: 11, IN_PROGRESS: 1 } },
+          ),
         },
       },
     },
@@ -66,7 +73,15 @@ export const taskRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary: 'Ask the nodes what became of the tasks without an outcome',
-        response: { 200: Type.Object({ checked: Type.Integer(), changed: Type.Integer() }) },
+        response: {
+          200: body(
+            {
+              checked: integer('tasks that were asked for'),
+              changed: integer('of which have an outcome now'),
+            },
+            { checked: 1, changed: 1 },
+          ),
+        },
       },
     },
     async () => services.tasks.check(),
@@ -102,7 +117,10 @@ export const taskRoutes: RouteModule = (app, services) => {
   app.put(
     '/api/tasks/:id/cancel/',
     {
-      config: { access: 'task.cancel' },
+      config: {
+        access: 'task.cancel',
+        errors: [...NODE_ASKED, 'not_cancellable', 'permission_denied', 'outcome_unknown'],
+      },
       schema: {
         tags,
         summary: 'Ask a task to stop and undo what it did',
@@ -120,7 +138,7 @@ export const taskRoutes: RouteModule = (app, services) => {
   app.put(
     '/api/tasks/:id/release-locks/',
     {
-      config: { access: 'task.release_locks' },
+      config: { access: 'task.release_locks', errors: ['not_cancellable'] },
       schema: {
         tags,
         summary: 'Give up a lost task: it fails, and what it had locked is free',

@@ -4,7 +4,7 @@ import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import { NewTokenSchema, TokenSchema, tokenBody } from '../schemas/account.ts';
-import { body, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
+import { IdParams, listOf, listQuery, Nothing, ref } from '../schemas/common.ts';
 
 const tags = ['auth'];
 const DEFAULT_DAYS = 90;
@@ -37,7 +37,12 @@ export const tokenRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/tokens/',
     {
-      config: { access: 'account.own', session: true, secretAnswer: true },
+      config: {
+        access: 'account.own',
+        session: true,
+        secretAnswer: true,
+        errors: ['permission_denied', 'too_many_logins', 'name_taken'],
+      },
       schema: {
         tags,
         summary: 'Issue a long-lived integration token; its text is shown this once',
@@ -67,7 +72,7 @@ export const tokenRoutes: RouteModule = (app, services) => {
         summary:
           'Revoke a token; with the id (jti) of your own login it is a logout, of all tokens refreshed from that login',
         params: IdParams,
-        response: { 200: body({}) },
+        response: { 200: Nothing },
       },
     },
     async request => {

@@ -39,7 +39,7 @@ export const userRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/users/',
     {
-      config: { access: 'user.manage', session: true },
+      config: { access: 'user.manage', session: true, errors: ['name_taken'] },
       schema: { tags, summary: 'Add a user', body: UserBody, response: { 200: ref(UserSchema) } },
     },
     async request => {
@@ -50,7 +50,7 @@ export const userRoutes: RouteModule = (app, services) => {
   app.get(
     '/api/users/:id/',
     {
-      config: { access: 'account.own' },
+      config: { access: 'account.own', errors: ['permission_denied'] },
       schema: {
         tags,
         summary: 'One user; everybody may see themselves',
@@ -68,7 +68,11 @@ export const userRoutes: RouteModule = (app, services) => {
   app.put(
     '/api/users/:id/',
     {
-      config: { access: 'account.own', session: true },
+      config: {
+        access: 'account.own',
+        session: true,
+        errors: ['permission_denied', 'missing_field', 'too_many_logins', 'last_administrator'],
+      },
       schema: {
         tags,
         summary: 'Change a user',

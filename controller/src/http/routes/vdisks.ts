@@ -5,10 +5,13 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { STORY } from '../document/story.ts';
+import { DISK_WORK, DOMAIN_WORK, POOL_READ, STATE_WORK } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import {
   AsyncQuery,
   AttachQuery,
+  filterById,
   GivenUuid,
   IdParams,
   listOf,
@@ -36,8 +39,27 @@ const LentDiskBody = Type.Object(
       ),
     ),
   },
-  { additionalProperties: true },
+  { additionalProperties: true, examples: [{ vdisk: STORY.disk }] },
 );
+
+const LENDING_ERRORS = [
+  ...DOMAIN_WORK,
+  ...DISK_WORK,
+  ...STATE_WORK,
+  ...POOL_READ,
+  'attached_object_given',
+  'invalid_thin_clone',
+  'vdisk_not_attached',
+] as const;
+const ATTACH_ERRORS = [
+  ...LENDING_ERRORS,
+  'pool_kind_unsupported',
+  'vdisk_attached_already',
+  'vdisk_unreachable',
+  'no_free_slot',
+  'not_thin_clone',
+] as const;
+const DETACH_ERRORS = [...LENDING_ERRORS, 'device_did_not_detach', 'no_free_slot', 'not_thin_clone'] as const;
 
 export const vdiskRoutes: RouteModule = (app, services) => {
   readRoutes(app, services);
@@ -54,10 +76,10 @@ function readRoutes(app: App, services: Services): void {
         tags,
         summary: 'List disks; another_domain: the originals of the disks that this VM has from other VMs',
         querystring: listQuery({
-          another_domain: Type.Optional(GivenUuid),
-          domain: Type.Optional(GivenUuid),
-          datapool: Type.Optional(GivenUuid),
-          node: Type.Optional(GivenUuid),
+          another_domain: filterById('originals of what this VM has from other VMs'),
+          domain: filterById('of this VM'),
+          datapool: filterById('in this data pool'),
+          node: filterById('of VMs of this node'),
           ...tagFilter,
         }),
         response: { 200: listOf(VdiskSchema) },
@@ -91,7 +113,7 @@ function attachRoute(app: App, services: Services): void {
   app.post(
     '/api/domains/:id/attach-vdisk/',
     {
-      config: { access: 'vdisk.attach', ...LONG_ACTION },
+      config: { access: 'vdisk.attach', ...LONG_ACTION, errors: ATTACH_ERRORS },
       schema: {
         tags,
         summary:
@@ -119,7 +141,7 @@ function detachRoute(app: App, services: Services): void {
   app.post(
     '/api/domains/:id/detach-vdisk/',
     {
-      config: { access: 'vdisk.attach', ...LONG_ACTION },
+      config: { access: 'vdisk.attach', ...LONG_ACTION, errors: DETACH_ERRORS },
       schema: {
         tags,
         summary: 'Detach a disk of another VM by the UUID of the original; other parameters are ignored',

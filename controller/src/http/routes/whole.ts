@@ -1,12 +1,11 @@
 /** Clusters and resource pools, of which there is one each. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import Type from 'typebox';
 import type { NodeRecord } from '../../services/nodes/nodes.ts';
 import type { Services } from '../../services/services.ts';
 import { CLUSTER, clusterRecord, isWhole, RESOURCE_POOL, resourcePoolRecord } from '../../services/whole.ts';
 import type { App, RouteModule } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
-import { GivenUuid, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
+import { filterById, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';
 import { ClusterSchema, ResourcePoolSchema } from '../schemas/whole.ts';
 
 interface Whole {
@@ -44,7 +43,7 @@ function wholeOf(app: App, services: Services, { path, word, id, schema, record 
       schema: {
         tags,
         summary: `List ${word}s: there is one, which has everything`,
-        querystring: listQuery({ cluster: Type.Optional(GivenUuid) }),
+        querystring: listQuery({ cluster: filterById('of this cluster; there is one') }),
         response: { 200: listOf(schema) },
       },
     },

@@ -3,7 +3,10 @@
 import { ROLES } from '@virtkeep/shared/permissions';
 import Type from 'typebox';
 import { MAX_PASSWORD_LENGTH } from '../../auth/passwords.ts';
+import { STORY } from '../document/story.ts';
 import {
+  body,
+  described,
   Name,
   nullable,
   oneOf,
@@ -12,76 +15,128 @@ import {
   Text,
   Time,
   ToldUser,
+  text,
+  truth,
   UserNumber,
   Uuid,
 } from './common.ts';
 
 /** Lower case, so that no two users differ by case only. */
-export const Username = Type.String({ pattern: '^[a-z0-9][a-z0-9._@-]{0,63}$' });
-/** Length limits of hashing only; the rules for new passwords are in auth/passwords.ts. */
-export const Password = Type.String({ maxLength: MAX_PASSWORD_LENGTH });
-
-export const IssuedTokenSchema = record('IssuedToken', { token: Type.String(), expires_on: Time });
-
-export const UserSchema = record('User', {
-  id: UserNumber,
-  username: Type.String(),
-  role: oneOf(ROLES),
-  enabled: Type.Boolean(),
-  description: Type.String(),
-  created: Time,
-  modified: Time,
-  last_login: nullable(Time),
-  permissions: Permissions,
+export const Username = Type.String({
+  pattern: '^[a-z0-9][a-z0-9._@-]{0,63}$',
+  description: 'lower case letters, digits and . _ @ -',
 });
+/** Length limits of hashing only; the rules for new passwords are in auth/passwords.ts. */
+export const Password = Type.String({
+  maxLength: MAX_PASSWORD_LENGTH,
+  description: 'never stored as it is, never logged',
+});
+const Role = oneOf(ROLES, { description: 'what they may do' });
+const EXAMPLE_TOKEN = 'eyJhbGciOiJIUzUxMiJ9.…';
+
+export const IssuedTokenSchema = record(
+  'IssuedToken',
+  { description: 'A login', example: { token: EXAMPLE_TOKEN, expires_on: STORY.changed } },
+  {
+    token: text('to be sent as `Authorization: jwt <token>`'),
+    expires_on: described(Time, 'until then it counts, or can be refreshed'),
+  },
+);
+
+export const UserSchema = record(
+  'User',
+  {
+    description: 'Who may log in',
+    example: {
+      id: 2,
+      username: 'alice',
+      role: 'operator',
+      enabled: true,
+      description: '',
+      created: STORY.made,
+      modified: STORY.made,
+      last_login: STORY.changed,
+      permissions: ['update'],
+    },
+  },
+  {
+    id: UserNumber,
+    username: text('by which they log in'),
+    role: Role,
+    enabled: truth('false: no login'),
+    description: text('what people said of them'),
+    created: described(Time, 'when they were added'),
+    modified: described(Time, 'when they were changed last'),
+    last_login: nullable(described(Time, 'null: never')),
+    permissions: Permissions,
+  },
+);
 
 const token = {
-  id: Uuid,
-  name: Type.String(),
+  id: described(Uuid, 'its jti'),
+  name: text('what it is for'),
   user: ToldUser,
-  created: Time,
-  expires_on: Time,
-  last_used: nullable(Time),
+  created: described(Time, 'when it was issued'),
+  expires_on: described(Time, 'until then it counts'),
+  last_used: nullable(described(Time, 'null: never')),
   permissions: Permissions,
 };
 
-export const TokenSchema = record('Token', token);
-export const NewTokenSchema = record('NewToken', {
-  ...token,
-  token: Type.String({ description: 'shown this once' }),
-});
+const exampleToken = {
+  id: STORY.token,
+  name: 'nightly script',
+  user: { id: 2, username: 'alice' },
+  created: STORY.made,
+  expires_on: STORY.until,
+  last_used: null,
+  permissions: ['remove'],
+};
 
-export const UserBody = Type.Object(
+export const TokenSchema = record(
+  'Token',
+  { description: 'A long-lived integration token', example: exampleToken },
+  token,
+);
+export const NewTokenSchema = record(
+  'NewToken',
+  {
+    description: 'An integration token, as it is issued',
+    example: { ...exampleToken, token: EXAMPLE_TOKEN },
+  },
+  { ...token, token: text('shown this once') },
+);
+
+export const UserBody = body(
   {
     username: Username,
     password: Password,
-    role: oneOf(ROLES),
-    description: Type.Optional(Text),
+    role: Role,
+    description: described(Type.Optional(Text), 'free text'),
   },
-  { additionalProperties: false },
+  { username: 'alice', password: 'correct horse battery', role: 'operator' },
 );
 
-export const UserPatchBody = Type.Object(
+export const UserPatchBody = body(
   {
-    role: Type.Optional(oneOf(ROLES)),
-    enabled: Type.Optional(Type.Boolean()),
-    description: Type.Optional(Text),
-    password: Type.Optional(Password),
-    old_password: Type.Optional(Password),
-    end_sessions: Type.Optional(Type.Boolean({ description: 'true: ends all logins of before' })),
-    end_tokens: Type.Optional(Type.Boolean({ description: 'true: ends all integration tokens, too' })),
+    role: Type.Optional(Role),
+    enabled: Type.Optional(truth('false: no login')),
+    description: described(Type.Optional(Text), 'free text'),
+    password: described(Type.Optional(Password), 'the new one'),
+    old_password: described(Type.Optional(Password), 'your present one; needed for your own new one'),
+    end_sessions: Type.Optional(truth('true: ends all logins of before')),
+    end_tokens: Type.Optional(truth('true: ends all integration tokens, too')),
   },
-  { additionalProperties: false },
+  { role: 'auditor', end_sessions: true },
 );
 
 export function tokenBody(maxDays: number) {
-  return Type.Object(
+  return body(
     {
-      name: Name,
-      password: Type.String({ maxLength: MAX_PASSWORD_LENGTH, description: 'your own, given again' }),
+      name: described(Name, 'what it is for'),
+      password: described(Password, 'your own, given again'),
       days: Type.Optional(Type.Integer({ minimum: 1, maximum: maxDays, description: 'lifetime' })),
-      user: Type.Optional(UserNumber),
+      user: described(Type.Optional(UserNumber), 'whose it is; without it your own'),
     },
-    { additionalProperties: false },
+    { name: 'nightly script', password: 'correct horse battery' },
   );
 }

@@ -1,5 +1,6 @@
 import Type from 'typebox';
-import { nullable, oneOf, record, Time } from './common.ts';
+import { STORY } from '../document/story.ts';
+import { described, nullable, oneOf, record, Time, text } from './common.ts';
 
 export const Serial = Type.String({
   minLength: 1,
@@ -9,17 +10,37 @@ export const Serial = Type.String({
 
 const whose = {
   id: Serial,
-  kind: oneOf(['node', 'service', 'unknown'] as const),
-  subject: Type.String({ description: 'id of the node, name of the service' }),
+  kind: oneOf(['node', 'service', 'unknown'] as const, { description: 'what it was issued to' }),
+  subject: text('id of the node, name of the service'),
 };
 
-export const RevokedCertificateSchema = record('RevokedCertificate', whose);
+const node = { id: '5f3ed66a8870ba2e', kind: 'node', subject: STORY.node } as const;
 
-export const CertificateSchema = record('Certificate', {
-  ...whose,
-  role: Type.String({ description: 'of the service' }),
-  issued: Time,
-  expires_on: Time,
-  revoked_on: nullable(Time),
-  reason: nullable(Type.String({ description: 'removed or compromised' })),
-});
+export const RevokedCertificateSchema = record(
+  'RevokedCertificate',
+  { description: 'A certificate that counts no more', example: node },
+  whose,
+);
+
+export const CertificateSchema = record(
+  'Certificate',
+  {
+    description: 'A certificate that was issued here',
+    example: {
+      ...node,
+      role: '',
+      issued: STORY.made,
+      expires_on: STORY.until,
+      revoked_on: null,
+      reason: null,
+    },
+  },
+  {
+    ...whose,
+    role: text('of the service; empty for a node'),
+    issued: described(Time, 'when it was issued'),
+    expires_on: described(Time, 'when its life ends'),
+    revoked_on: nullable(described(Time, 'when it was revoked; null: it counts')),
+    reason: nullable(text('removed or compromised; null: it counts')),
+  },
+);

@@ -1,5 +1,6 @@
 /** Schema pieces that every resource uses. */
 import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox';
+import { STORY } from '../document/story.ts';
 import type { ListAnswer } from '../paging.ts';
 
 export const UUID_PATTERN = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
@@ -7,31 +8,48 @@ export const UUID_PATTERN = '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0
 /** Of requests: capitals mean the same id (`given-ids.ts`). */
 export const GIVEN_UUID_PATTERN = UUID_PATTERN.replaceAll('a-f', 'a-fA-F');
 
-export const Uuid = Type.String({ pattern: UUID_PATTERN, description: 'UUID, lower case' });
-/** An id in a request. An optional one that is empty counts as absent. */
-export const GivenUuid = Type.String({
-  pattern: GIVEN_UUID_PATTERN,
-  description: 'UUID, in capitals too; empty counts as absent where it is optional',
-});
-export const Time = Type.String({ format: 'date-time', description: 'RFC 3339, UTC' });
-export const Bytes = Type.Integer({ minimum: 0, description: 'bytes' });
+export const Uuid = Type.String({ pattern: UUID_PATTERN });
+/** An id in a request: a UUID, in capitals too. An optional one that is empty counts as absent. */
+export const GivenUuid = Type.String({ pattern: GIVEN_UUID_PATTERN });
+/** RFC 3339, UTC. */
+export const Time = Type.String({ format: 'date-time' });
+export const Bytes = Type.Integer({ minimum: 0 });
 /** Free text of people. */
 export const Text = Type.String({ maxLength: 4096 });
 /** A name people give; no control characters. */
 export const Name = Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\u0000-\\u001f\\u007f]*$' });
 
-export function nullable<T extends TSchema>(schema: T) {
-  return Type.Union([schema, Type.Null()]);
+/** The same kind of value, and what this one is. */
+export function described<T extends TSchema>(schema: T, description: string): T {
+  const same: object = Object.defineProperties({}, Object.getOwnPropertyDescriptors(schema));
+  return Object.assign(same, { description }) as unknown as T;
+}
+
+/** A text without limits, in an answer. */
+export const text = (description: string) => Type.String({ description });
+/** A whole number in an answer. */
+export const integer = (description: string) => Type.Integer({ description });
+export const truth = (description: string) => Type.Boolean({ description });
+export const texts = (description: string) => Type.Array(Type.String(), { description });
+
+/** Or null: what it is then also stands in the schema's own description. */
+export function nullable<T extends TSchema>(schema: T, description = descriptionOf(schema)) {
+  return Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
+}
+
+function descriptionOf(schema: TSchema): string | undefined {
+  return (schema as { description?: string }).description;
 }
 
 export function oneOf<const T extends readonly string[]>(values: T, options: { description?: string } = {}) {
   return Type.Unsafe<T[number]>({ type: 'string', enum: [...values], ...options });
 }
 
-/** A boolean in a query string. */
-export const BoolText = oneOf(['true', 'false', '1', '0'] as const);
+/** A filter of a list that is true or false. */
+export const boolText = (description: string) =>
+  Type.Optional(oneOf(['true', 'false', '1', '0'] as const, { description }));
 
-/** Reads a `BoolText`; undefined when the parameter was not given. */
+/** Reads a `boolText`; undefined when the parameter was not given. */
 export function isTrue(text: string | undefined): boolean | undefined {
   return text === undefined ? undefined : text === 'true' || text === '1';
 }
@@ -41,32 +59,60 @@ export function ref<T extends TSchema & { $id?: string }>(schema: T) {
   return Type.Unsafe<Static<T>>({ $ref: `${schema.$id}#` });
 }
 
-/** A record of the API: named in the document, and closed, so that tests see a field that is not documented. */
-export function record<P extends TProperties>($id: string, properties: P) {
-  return Type.Object(properties, { $id, additionalProperties: false });
+interface RecordTexts<P extends TProperties> {
+  description: string;
+  example: Static<TObject<P>>;
 }
 
-/** A request body: closed. `idempotency_key` is added to every body by the server. */
-export function body<P extends TProperties>(properties: P) {
-  return Type.Object(properties, { additionalProperties: false });
+/** A record of the API: named in the document, and closed, so that tests see a field that is not documented. */
+export function record<P extends TProperties>(
+  $id: string,
+  { description, example }: RecordTexts<NoInfer<P>>,
+  properties: P,
+) {
+  return Type.Object(properties, { $id, description, examples: [example], additionalProperties: false });
+}
+
+/** A request body: closed, with a call as it may be made. `idempotency_key` is added to every body by the server. */
+export function body<P extends TProperties>(properties: P, example: Static<TObject<NoInfer<P>>>) {
+  return Type.Object(properties, { examples: [example], additionalProperties: false });
+}
+
+/** An object within a record. */
+export function part<P extends TProperties>(properties: P, description?: string) {
+  const closed = { additionalProperties: false } as const;
+  return Type.Object(properties, description === undefined ? closed : { ...closed, description });
+}
+
+/** A thing by its id and its name. */
+export function named(description: string) {
+  return part({ id: described(Uuid, 'its id'), verbose_name: text('its name') }, description);
+}
+
+/** The answer of what has nothing to tell. */
+export const Nothing = part({}, 'done');
+
+/** The example of a record, for those of others. */
+export function exampleOf<T extends TSchema>(schema: T): Static<T> {
+  return (schema as unknown as { examples: [Static<T>] }).examples[0];
 }
 
 /** Path parameters with one id. */
-export const IdParams = Type.Object({ id: GivenUuid }, { additionalProperties: false });
+export const IdParams = part({ id: described(GivenUuid, 'id of the thing that the path names') });
 
 /** A user, for clients. */
 export const UserNumber = Type.Integer({ minimum: 1, maximum: 2 ** 31 - 1, description: 'number of a user' });
 /** As `UserNumber`, and 0 for one who is not known. */
-export const ToldUser = Type.Object(
+export const ToldUser = part(
   {
     id: Type.Integer({ minimum: 0, description: 'number of the user; 0: unknown' }),
-    username: Type.String(),
+    username: text('the name at that time'),
   },
-  { additionalProperties: false },
+  'whose it is',
 );
 
 /** Path parameters with the number of a user. */
-export const UserParams = Type.Object({ id: UserNumber }, { additionalProperties: false });
+export const UserParams = part({ id: UserNumber });
 
 /** A limit of speed in a body; leaving it out is no limit. */
 export const Bandwidth = Type.Integer({ minimum: 1, maximum: 1e12, description: 'bytes per second' });
@@ -98,8 +144,12 @@ export const AttachQuery = Type.Object(
 export function listQuery<P extends TProperties>(filters: P) {
   return Type.Object(
     {
-      limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000, default: 100 })),
-      offset: Type.Optional(Type.Integer({ minimum: 0, maximum: 1_000_000_000, default: 0 })),
+      limit: Type.Optional(
+        Type.Integer({ minimum: 1, maximum: 1000, default: 100, description: 'most records in a page' }),
+      ),
+      offset: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: 1_000_000_000, default: 0, description: 'records to leave out' }),
+      ),
       ordering: Type.Optional(Type.String({ maxLength: 64, description: 'field, or -field for descending' })),
       name: Type.Optional(Type.String({ maxLength: 255, description: 'part of verbose_name' })),
       fields: Type.Optional(Type.String({ maxLength: 2048, description: 'comma-separated field names' })),
@@ -117,52 +167,74 @@ export const Permissions = Type.Array(Type.String(), {
   description: 'the actions that you may take with it now',
 });
 
+/** A filter of a list by what it has to do with. */
+export function filterById(description: string) {
+  return Type.Optional(described(GivenUuid, description));
+}
+
 /** The tags that a thing bears. */
 export const BorneTags = Type.Array(
-  Type.Object(
-    { id: Uuid, verbose_name: Type.String(), colour: Type.String({ description: 'empty: none was given' }) },
-    { additionalProperties: false },
-  ),
+  part({
+    id: described(Uuid, 'id of the tag'),
+    verbose_name: text('its name'),
+    colour: text('empty: none was given'),
+  }),
   { description: 'by name' },
 );
 
 /** Filters of lists whose things are all in the one cluster and the one resource pool. */
 export const wholeFilters = {
-  cluster: Type.Optional(GivenUuid),
-  resource_pool: Type.Optional(GivenUuid),
+  cluster: filterById('of this cluster; there is one'),
+  resource_pool: filterById('of this resource pool; there is one'),
 };
 
 /** Filter of lists of what can be tagged. */
-export const tagFilter = { tag: Type.Optional(GivenUuid) };
+export const tagFilter = { tag: filterById('that bear this tag') };
 
 /** A page of records. With `fields` only the named fields are there, so nothing is required in an item. */
 export function listOf(schema: TObject) {
   return Type.Unsafe<ListAnswer>(
     Type.Object(
       {
-        count: Type.Integer({ minimum: 0 }),
-        next: nullable(Type.String()),
-        previous: nullable(Type.String()),
-        results: Type.Array(Type.Partial(schema, { additionalProperties: false })),
+        count: Type.Integer({ minimum: 0, description: 'of all pages' }),
+        next: nullable(text('URL of the next page; null: there is none')),
+        previous: nullable(text('URL of the page before; null: there is none')),
+        results: Type.Array(Type.Partial(schema, { additionalProperties: false }), {
+          description: 'the records; with `fields` only the fields that were asked for',
+        }),
       },
-      { additionalProperties: false },
+      {
+        additionalProperties: false,
+        examples: [{ count: 1, next: null, previous: null, results: [exampleOf(schema)] }],
+      },
     ),
   );
 }
 
-export const ErrorBody = record('Error', {
-  errors: Type.Array(
-    Type.Object(
-      {
-        code: Type.String({ pattern: '^[0-9]{5}$' }),
-        detail: Type.String(),
-        msg_key: Type.String(),
-        field: Type.Optional(Type.String()),
-      },
-      { additionalProperties: false },
+export const ErrorBody = record(
+  'Error',
+  {
+    description: 'Why a request was refused or failed',
+    example: {
+      errors: [{ code: '40401', detail: `There is no domain ${STORY.domain}.`, msg_key: 'domain_not_found' }],
+      detail: `There is no domain ${STORY.domain}.`,
+      request_id: STORY.request,
+    },
+  },
+  {
+    errors: Type.Array(
+      part({
+        code: Type.String({
+          pattern: '^[0-9]{5}$',
+          description: 'its first three digits are the HTTP status',
+        }),
+        detail: text('what was wrong, and what to do'),
+        msg_key: text('its stable name'),
+        field: Type.Optional(text('the field of the request that it is about')),
+      }),
+      { minItems: 1, description: 'everything that was wrong' },
     ),
-    { minItems: 1 },
-  ),
-  detail: Type.String(),
-  request_id: Type.String(),
-});
+    detail: text('the texts of all of them'),
+    request_id: text('to be found in the logs by'),
+  },
+);

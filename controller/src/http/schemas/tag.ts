@@ -1,17 +1,38 @@
 import Type from 'typebox';
-import { Permissions, record, Time, Uuid } from './common.ts';
+import { STORY } from '../document/story.ts';
+import { described, integer, Permissions, part, record, Time, text, Uuid } from './common.ts';
 
-export const TagSchema = record('Tag', {
-  id: Uuid,
-  verbose_name: Type.String(),
-  description: Type.String(),
-  colour: Type.String({ description: 'empty: none was given' }),
-  created: Time,
-  modified: Time,
-  entities: Type.Array(
-    Type.Object({ entity_uuid: Uuid, entity_class: Type.String() }, { additionalProperties: false }),
-    { description: 'what bears it: domain, node, data_pool, vdisk, file' },
-  ),
-  entities_count: Type.Integer(),
-  permissions: Permissions,
-});
+export const TagSchema = record(
+  'Tag',
+  {
+    description: 'A name that things bear to be found by',
+    example: {
+      id: STORY.tag,
+      verbose_name: 'nightly',
+      description: 'backed up every night',
+      colour: '#1e90ff',
+      created: STORY.made,
+      modified: STORY.made,
+      entities: [{ entity_uuid: STORY.domain, entity_class: 'domain' }],
+      entities_count: 1,
+      permissions: ['update', 'remove'],
+    },
+  },
+  {
+    id: described(Uuid, 'id of the tag'),
+    verbose_name: text('its name, which no other tag has'),
+    description: text('what it is for'),
+    colour: text('empty: none was given'),
+    created: described(Time, 'when it was made'),
+    modified: described(Time, 'when its name or description changed last'),
+    entities: Type.Array(
+      part({
+        entity_uuid: described(Uuid, 'id of the thing'),
+        entity_class: text('domain, node, data_pool, vdisk or file'),
+      }),
+      { description: 'what bears it' },
+    ),
+    entities_count: integer('how many things bear it'),
+    permissions: Permissions,
+  },
+);

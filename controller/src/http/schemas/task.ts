@@ -1,73 +1,158 @@
 import Type, { type TSchema } from 'typebox';
 import { TASK_STATUSES } from '../../services/tasks/record.ts';
-import { Bytes, nullable, oneOf, Permissions, record, ref, Time, ToldUser, Uuid } from './common.ts';
+import { STORY } from '../document/story.ts';
+import {
+  Bytes,
+  described,
+  exampleOf,
+  nullable,
+  oneOf,
+  Permissions,
+  part,
+  record,
+  ref,
+  Time,
+  ToldUser,
+  text,
+  truth,
+  Uuid,
+} from './common.ts';
 
-export const TaskRecordSchema = record('Task', {
-  id: Uuid,
-  verbose_name: Type.String(),
-  name: Type.String(),
-  status: oneOf(TASK_STATUSES),
-  progress: Type.Integer({ minimum: 0, maximum: 100 }),
-  created: Time,
-  executed: Type.String({ description: 'seconds' }),
-  finished_time: nullable(Time),
-  error_message: Type.String(),
-  error: nullable(
-    Type.Object(
-      { code: Type.String(), detail: Type.String(), msg_key: Type.String() },
-      { additionalProperties: false },
-    ),
-  ),
-  is_cancellable: Type.Boolean(),
-  is_multitask: Type.Boolean(),
-  parent: nullable(Uuid),
-  entities: Type.Record(Type.String(), Type.String(), {
-    description: 'class of each entity by its uuid; the thing made or changed comes first',
-  }),
-  nodes_list: Type.Array(Uuid),
-  nodes_user_responses: Type.Array(Type.Unknown()),
-  events: Type.Array(Uuid),
-  user: ToldUser,
-  permissions: Permissions,
-  detail: Type.Object(
-    {
-      phase: Type.String(),
-      bytes_done: Bytes,
-      bytes_total: Bytes,
-      rate: Type.Integer({ minimum: 0, description: 'bytes per second' }),
-      message: Type.String(),
-    },
-    { additionalProperties: false },
-  ),
+const Status = oneOf(TASK_STATUSES, {
+  description:
+    'PARTIAL: some of its parts did not succeed; LOST: its node is gone, and the outcome not known until it returns',
 });
+const Failure = nullable(
+  part({
+    code: text('its first three digits are the HTTP status'),
+    detail: text('what was wrong, and what to do'),
+    msg_key: text('its stable name: one that the call which began the task may answer'),
+  }),
+  'why it failed; null otherwise',
+);
+
+export const TaskRecordSchema = record(
+  'Task',
+  {
+    description: 'A long action',
+    example: {
+      id: STORY.task,
+      verbose_name: 'Back up web-1',
+      name: 'backup',
+      status: 'IN_PROGRESS',
+      progress: 42,
+      created: STORY.changed,
+      executed: '12.5',
+      finished_time: null,
+      error_message: '',
+      error: null,
+      is_cancellable: true,
+      is_multitask: false,
+      parent: null,
+      entities: { [STORY.file]: 'file', [STORY.domain]: 'domain' },
+      nodes_list: [STORY.node],
+      nodes_user_responses: [],
+      events: [],
+      user: { id: 2, username: 'alice' },
+      permissions: ['cancel'],
+      detail: {
+        phase: 'copy',
+        bytes_done: 4_509_715_660,
+        bytes_total: 10_737_418_240,
+        rate: 209_715_200,
+        message: '',
+      },
+    },
+  },
+  {
+    id: described(Uuid, 'id of the task'),
+    verbose_name: text('what it does, in words'),
+    name: text('the kind of action'),
+    status: Status,
+    progress: Type.Integer({ minimum: 0, maximum: 100, description: 'percent' }),
+    created: described(Time, 'when it was asked for'),
+    executed: text('seconds'),
+    finished_time: nullable(described(Time, 'null: it goes on')),
+    error_message: text('the text of the error; empty without one'),
+    error: Failure,
+    is_cancellable: truth('it can be asked to stop'),
+    is_multitask: truth('it has parts, which are tasks'),
+    parent: nullable(described(Uuid, 'the task that it is a part of')),
+    entities: Type.Record(Type.String(), Type.String(), {
+      description: 'class of each entity by its uuid; the thing made or changed comes first',
+    }),
+    nodes_list: Type.Array(Uuid, { description: 'ids of the nodes that work on it' }),
+    nodes_user_responses: Type.Array(Type.Unknown(), { description: 'always empty' }),
+    events: Type.Array(Uuid, { description: 'ids of its events' }),
+    user: ToldUser,
+    permissions: Permissions,
+    detail: part(
+      {
+        phase: text('the step it is at'),
+        bytes_done: described(Bytes, 'bytes that are done in this step'),
+        bytes_total: described(Bytes, 'of so many bytes; 0: not known'),
+        rate: Type.Integer({ minimum: 0, description: 'bytes per second' }),
+        message: text('what else there is to say'),
+      },
+      'how far it is',
+    ),
+  },
+);
 
 /** The answer of an action that goes on. */
-export const TaskAccepted = record('TaskAccepted', { entity: Uuid, _task: ref(TaskRecordSchema) });
+export const TaskAccepted = record(
+  'TaskAccepted',
+  {
+    description: 'The task goes on; ask for it, or wait for its event',
+    example: { entity: STORY.file, _task: exampleOf(TaskRecordSchema) },
+  },
+  { entity: described(Uuid, 'id of the thing that is made or changed'), _task: ref(TaskRecordSchema) },
+);
+
+const Result = Type.Object({}, { description: 'the result of the task', additionalProperties: true });
 
 /** Answers of a long action: the result record (given, or any object) and the 202. */
 export function taskAnswers(result?: TSchema) {
   return {
-    200: Type.Unsafe<unknown>(result ?? { type: 'object', description: 'the result of the task' }),
+    200: Type.Unsafe<unknown>(result ?? Result),
     202: Type.Unsafe<unknown>({ $ref: 'TaskAccepted#', description: 'the task goes on' }),
   };
 }
 
-export const MultiResultSchema = record('MultiResult', {
-  parts: Type.Array(
-    Type.Object(
-      {
-        entity: Uuid,
-        task: nullable(Type.String({ ...Uuid, description: 'null: refused before it was a task' })),
-        status: oneOf(TASK_STATUSES),
-        error: TaskRecordSchema.properties.error,
-      },
-      { additionalProperties: false },
+export const MultiResultSchema = record(
+  'MultiResult',
+  {
+    description: 'What became of each VM',
+    example: {
+      parts: [{ entity: STORY.domain, task: STORY.part, status: 'SUCCESS', error: null }],
+    },
+  },
+  {
+    parts: Type.Array(
+      part({
+        entity: described(Uuid, 'id of the VM'),
+        task: nullable(described(Uuid, 'null: refused before it was a task')),
+        status: Status,
+        error: Failure,
+      }),
+      { description: 'one for each VM' },
     ),
-  ),
-});
+  },
+);
 
-export const TaskResponse = record('TaskResponse', {
-  status: oneOf(TASK_STATUSES),
-  response: Type.Unknown({ description: 'the result record; null before the end' }),
-  error: TaskRecordSchema.properties.error,
-});
+export const TaskResponse = record(
+  'TaskResponse',
+  {
+    description: 'The result of a task',
+    example: {
+      status: 'SUCCESS',
+      response: { domain: STORY.domain, restarted: false },
+      error: null,
+    },
+  },
+  {
+    status: Status,
+    response: Type.Unknown({ description: 'the result record; null before the end' }),
+    error: Failure,
+  },
+);
