@@ -1,4 +1,6 @@
 /** The main job by a client whose types are strict: every answer is held against them. */
+
+import type { Job } from './honest-agent.ts';
 import {
   byKey,
   integer,
@@ -90,13 +92,6 @@ const tag = object({
 });
 const event = object({ id: uuid, type: text, message: text, user: text, created: time, permissions });
 const whole = object({ id: uuid, verbose_name: text, nodes_count: integer, built_in: truth, permissions });
-
-export interface Job {
-  domain: string;
-  borrower: string;
-  vdisk: string;
-  datapool: string;
-}
 
 const POLL_MS = 20;
 

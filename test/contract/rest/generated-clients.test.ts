@@ -1,0 +1,66 @@
+/** Clients that generators make of the API document compile, and run the main job. */
+import { execFile } from 'node:child_process';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { type ClientWorld, clientWorld, type Job } from '../clients/honest-agent.ts';
+import { PASSWORD } from './app.ts';
+import { stopAll } from './nodes-world.ts';
+
+const run = promisify(execFile);
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
+const clientFile = (name: string) => fileURLToPath(new URL(`../clients/${name}`, import.meta.url));
+
+let world: ClientWorld;
+let job: Job;
+let directory: string;
+let document: string;
+
+beforeAll(async () => {
+  world = await clientWorld();
+  // below the repository, where a client finds its packages
+  mkdirSync(join(ROOT, '.cache'), { recursive: true });
+  directory = mkdtempSync(join(ROOT, '.cache', 'generated-client-'));
+  document = join(directory, 'openapi.json');
+  writeFileSync(document, (await world.rest.call('GET', '/api/openapi.json')).text);
+});
+beforeEach(async () => {
+  job = await world.job();
+});
+afterAll(async () => {
+  rmSync(directory, { recursive: true });
+  await stopAll(world.rest);
+});
+
+/** A program of node_modules, by the Node of this process. */
+function program(path: string, ...parameters: string[]) {
+  return run(process.execPath, [join(ROOT, 'node_modules', path), ...parameters], { cwd: directory });
+}
+
+async function expectDone(told: string): Promise<void> {
+  const made = JSON.parse(told) as { file: string; extended: string; restored: string };
+  expect(made).toMatchObject({ extended: made.file, states: 2, refused: 'domain_not_found' });
+  expect((await world.rest.call('GET', `/api/library/${made.file}/`)).body.states).toHaveLength(2);
+  expect((await world.rest.call('GET', `/api/domains/${made.restored}/`)).status).toBe(200);
+}
+
+test('one with the types of openapi-typescript', async () => {
+  await program('openapi-typescript/bin/cli.js', document, '--output', join(directory, 'api.d.ts'));
+  copyFileSync(clientFile('generated-main-job.ts'), join(directory, 'main-job.ts'));
+  const tsconfig = {
+    extends: join(ROOT, 'tsconfig.json'),
+    compilerOptions: { skipLibCheck: false, exactOptionalPropertyTypes: true },
+    include: ['main-job.ts', 'api.d.ts'],
+    exclude: [],
+  };
+  writeFileSync(join(directory, 'tsconfig.json'), JSON.stringify(tsconfig));
+  await program('typescript/bin/tsc', '-p', join(directory, 'tsconfig.json')).catch(({ stdout }) => {
+    throw new Error(stdout);
+  });
+  const { url } = world;
+  const parameters = [url, 'the-administrator', PASSWORD, job.domain, job.datapool];
+  const { stdout } = await run(process.execPath, [join(directory, 'main-job.ts'), ...parameters]);
+  await expectDone(stdout);
+});
