@@ -102,7 +102,7 @@ function complete({ paths, components }: Document): void {
   for (const [path, methods] of Object.entries(paths)) {
     for (const [method, operation] of Object.entries(methods)) {
       const isList = operation.parameters?.some(({ name }) => name === 'limit') ?? false;
-      operation.operationId = operationId({ method, path, isList, isReadable: methods.get !== undefined });
+      operation.operationId ??= operationId({ method, path, isList, isReadable: methods.get !== undefined });
       // nobody needs a token where none is asked for
       operation.security ??= [];
       relaxBody(operation);

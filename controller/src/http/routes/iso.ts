@@ -152,6 +152,7 @@ function downloadRoutes(app: App, services: Services): void {
       },
       schema: {
         tags,
+        operationId: 'iso_download_by_ticket',
         summary: 'The bytes of an ISO image, by the address that was asked for',
         params: TicketParams,
         response: BYTE_ANSWERS,
@@ -216,6 +217,7 @@ function uploadRoutes(app: App, services: Services): void {
       config,
       schema: {
         ...shared,
+        operationId: 'iso_upload_new',
         summary: 'Upload an ISO image into a data pool',
         querystring: Type.Object(newImage, { additionalProperties: false }),
       },
