@@ -148,7 +148,7 @@ const CONVERSION_ERRORS = [
 const READ_ERRORS = [...POOL_READ, ...ARCHIVE_READ] as const;
 const TASK_ERRORS = {
   refresh: READ_ERRORS,
-  verify: READ_ERRORS,
+  verify: [...READ_ERRORS, 'missing_field', 'state_not_found'],
   remove: [...READ_ERRORS, 'file_protected', 'pool_read_only', 'pool_outside'],
 } as const;
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
