@@ -3,6 +3,7 @@ import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { fromDomain } from '../libvirt/domains.ts';
 import type { FurtherLocks } from '../operations/runner.ts';
 import type { Lock } from '../workflows/context.ts';
+import { domainLocks } from './start-operation.ts';
 
 /**
  * @param call what is named when the failure does not name it itself
@@ -26,12 +27,6 @@ export function isDomainActive(libvirt: () => Libvirt, id: string): Promise<bool
   return askDomain(libvirt, id, 'virDomainIsActive', domain => domain.isActive());
 }
 
-/** The domain's disks and definition; with `power`, nobody may start or stop it meanwhile. */
-export function domainLocks(id: string, power: boolean): Lock[] {
-  const disks: Lock = { kind: 'domain', id, mode: 'exclusive' };
-  return power ? [disks, { ...disks, kind: 'power' }] : [disks];
-}
-
 /**
  * For work on the layers of a domain: a running one may be shut down meanwhile, one that is off must not start under it.
  * Whether it runs is asked when the work begins: while it waits for its turn, the domain may be started and stopped.
@@ -42,6 +37,6 @@ export async function layerLocks(
   id: string,
 ): Promise<{ locks: Lock[]; further: FurtherLocks }> {
   const again = async (): Promise<Lock[]> =>
-    (await isDomainActive(libvirt, id)) ? [] : [{ kind: 'power', id, mode: 'exclusive' }];
-  return { locks: domainLocks(id, false), further: { now: await again(), again } };
+    (await isDomainActive(libvirt, id)) ? [] : domainLocks(id, ['power']);
+  return { locks: domainLocks(id, ['domain']), further: { now: await again(), again } };
 }

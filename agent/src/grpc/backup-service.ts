@@ -5,8 +5,6 @@ import type {
   ShowBackupResponse,
   StartBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { withoutSecrets } from '../domain-xml/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
@@ -36,6 +34,13 @@ import {
 import { verifyWorkflow } from '../workflows/files/verify.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
+import {
+  domainEntities,
+  fileEntities,
+  fileLock,
+  type OperationPlan,
+  startOperation,
+} from './start-operation.ts';
 
 /** Above it zstd takes many times as long for a few percent. */
 const MAX_COMPRESSION_LEVEL = 9;
@@ -47,27 +52,21 @@ interface AskedConversion {
   signal: AbortSignal;
 }
 
-async function startRecompress(
-  runner: OperationRunner,
+async function planConversion(
   dependencies: WorkflowDependencies,
   { request, kind, signal }: AskedConversion,
-): Promise<Operation> {
-  const known = runner.replay(request.operationId, kind, request);
-  if (known) return known;
+): Promise<OperationPlan> {
   checkLevel(request.compressionLevel);
   const pools = await dependencies.pools(signal);
   const file = await findBackupFile(pools, request.file);
   const keepsSource = kind === 'recompress_copy';
   const plan = planRecompress(request, { source: file, keepsSource }, pools, dependencies.nodeName);
-  return runner.start({
-    id: request.operationId,
-    kind,
-    request,
-    entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
-    locks: [{ kind: 'file', id: file.path, mode: keepsSource ? 'shared' : 'exclusive' }],
+  return {
+    entities: fileEntities(request.fileId),
+    locks: [fileLock(file.path, keepsSource ? 'shared' : 'exclusive')],
     cancellable: true,
     workflow: recompressWorkflow(dependencies, request, plan),
-  });
+  };
 }
 
 /** `BackupService`; what its methods promise stands in the proto. */
@@ -76,22 +75,18 @@ export function backupService(
   dependencies: WorkflowDependencies,
 ): BackupServiceImplementation {
   return {
-    async start(request, { signal }) {
-      const known = runner.replay(request.operationId, 'backup', request);
-      if (known) return known;
-      checkStart(request);
-      const { locks, further } = await layerLocks(dependencies.libvirt, request.domainId);
-      return runner.start({
-        id: request.operationId,
-        kind: 'backup',
-        request,
-        entities: [...entitiesOf(request), { id: request.domainId, entityClass: EntityClass.DOMAIN }],
-        locks: [...locks, ...(await fileLocksOf(dependencies, request, signal))],
-        further,
-        cancellable: true,
-        workflow: backupWorkflow(dependencies, request),
-      });
-    },
+    start: (request, { signal }) =>
+      startOperation(runner, { kind: 'backup', request }, async () => {
+        checkStart(request);
+        const { locks, further } = await layerLocks(dependencies.libvirt, request.domainId);
+        return {
+          entities: [...filesOf(request), ...domainEntities(request.domainId)],
+          locks: [...locks, ...(await fileLocksOf(dependencies, request, signal))],
+          further,
+          cancellable: true,
+          workflow: backupWorkflow(dependencies, request),
+        };
+      }),
 
     async show(request, { signal }) {
       const pools = await dependencies.pools(signal);
@@ -119,29 +114,23 @@ export function backupService(
       return response;
     },
 
-    async verify(request, { signal }) {
-      const known = runner.replay(request.operationId, 'verify', request);
-      if (known) return known;
-      const file = await findBackupFile(await dependencies.pools(signal), request.file);
-      return runner.start({
-        id: request.operationId,
-        kind: 'verify',
-        request,
-        entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
-        locks: [{ kind: 'file', id: file.path, mode: 'shared' }],
-        cancellable: true,
-        workflow: verifyWorkflow(dependencies, file.path),
-      });
-    },
+    verify: (request, { signal }) =>
+      startOperation(runner, { kind: 'verify', request }, async () => {
+        const file = await findBackupFile(await dependencies.pools(signal), request.file);
+        return {
+          entities: fileEntities(request.fileId),
+          locks: [fileLock(file.path, 'shared')],
+          cancellable: true,
+          workflow: verifyWorkflow(dependencies, file.path),
+        };
+      }),
 
-    recompress: (request, { signal }) =>
-      startRecompress(runner, dependencies, { request, kind: 'recompress', signal }),
-    recompressCopy: (request, { signal }) =>
-      startRecompress(runner, dependencies, { request, kind: 'recompress_copy', signal }),
+    recompress: (request, { signal }) => convert({ request, kind: 'recompress', signal }),
+    recompressCopy: (request, { signal }) => convert({ request, kind: 'recompress_copy', signal }),
 
     async *download(request, { signal }) {
       const file = await findBackupFile(await dependencies.pools(signal), request.file);
-      const release = runner.hold('download', [{ kind: 'file', id: file.path, mode: 'shared' }]);
+      const release = runner.hold('download', [fileLock(file.path, 'shared')]);
       try {
         yield* downloadChunks(file.path, request, signal);
       } finally {
@@ -149,24 +138,24 @@ export function backupService(
       }
     },
 
-    async delete(request, { signal }) {
-      const known = runner.replay(request.operationId, 'delete_backup', request);
-      if (known) return known;
-      const { path, pool } = await findBackupFile(await dependencies.pools(signal), request.file);
-      const refusal = backupTargetRefusal(pool, dependencies.nodeName);
-      if (refusal) throw refusal;
-      return runner.start({
-        id: request.operationId,
-        kind: 'delete_backup',
-        request,
-        entities: [{ id: request.fileId, entityClass: EntityClass.FILE }],
-        locks: [{ kind: 'file', id: path, mode: 'exclusive' }],
-        cancellable: false,
-        heavy: false,
-        workflow: deleteBackupWorkflow(path, () => dependencies.filesChanged(pool.id)),
-      });
-    },
+    delete: (request, { signal }) =>
+      startOperation(runner, { kind: 'delete_backup', request }, async () => {
+        const { path, pool } = await findBackupFile(await dependencies.pools(signal), request.file);
+        const refusal = backupTargetRefusal(pool, dependencies.nodeName);
+        if (refusal) throw refusal;
+        return {
+          entities: fileEntities(request.fileId),
+          locks: [fileLock(path, 'exclusive')],
+          cancellable: false,
+          heavy: false,
+          workflow: deleteBackupWorkflow(path, () => dependencies.filesChanged(pool.id)),
+        };
+      }),
   };
+
+  function convert(asked: AskedConversion) {
+    return startOperation(runner, asked, () => planConversion(dependencies, asked));
+  }
 }
 
 /** The archive's own record, as the catalogue has it. */
@@ -187,7 +176,7 @@ async function fileLocksOf(
   if (!request.extend) return [];
   try {
     const { path } = await findBackupFile(await dependencies.pools(signal), request.extend);
-    return [{ kind: 'file', id: path, mode: 'exclusive' }];
+    return [fileLock(path, 'exclusive')];
   } catch (error) {
     if (request.fallbackFull && fallbackReason(error) !== null) return [];
     throw error;
@@ -195,9 +184,9 @@ async function fileLocksOf(
 }
 
 /** The file that is extended, and the one that is made when that cannot be. */
-function entitiesOf({ extend, extendFileId, fileId }: StartBackupRequest) {
+function filesOf({ extend, extendFileId, fileId }: StartBackupRequest) {
   const ids = extend && extendFileId !== '' ? [extendFileId, fileId] : [fileId];
-  return ids.filter(id => id !== '').map(id => ({ id, entityClass: EntityClass.FILE }));
+  return fileEntities(...ids.filter(id => id !== ''));
 }
 
 /** @throws VirtkeepError invalid_uuid, invalid_field */

@@ -1,5 +1,4 @@
 import { sleep } from '@virtkeep/shared/abort';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
   AttachDiskRequest,
   DetachDiskRequest,
@@ -8,10 +7,9 @@ import type {
   ReturnDiskRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { Inventory } from '../inventory/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
-import type { OperationRunner, StartOptions } from '../operations/runner.ts';
+import type { OperationRunner } from '../operations/runner.ts';
 import { KEEP_LOANS } from '../reconcilers/loans.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
@@ -21,8 +19,9 @@ import { lendDiskWorkflow, returnDiskWorkflow } from '../workflows/lend/lend.ts'
 import { attachmentsOfParty, readParty } from '../workflows/lend/lender.ts';
 import { whichAttachment, whichDisk } from '../workflows/lend/which-disk.ts';
 import { ZfsDriver } from '../zfs/index.ts';
-import { domainLocks, isDomainActive } from './ask-domain.ts';
+import { isDomainActive } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
+import { domainEntities, domainLocks, type OperationPlan, startOperation } from './start-operation.ts';
 
 export interface DiskServiceOptions {
   inventory: Inventory;
@@ -38,18 +37,20 @@ const UNASKED_POLL_MS = 50;
 
 /** `DiskService`; what its methods promise stands in the proto. */
 export function diskService(options: DiskServiceOptions): DiskServiceImplementation {
+  const { runner } = options;
   return {
-    attach: async request => attach(options, request),
-    detach: async request => detach(options, request),
-    lend: async request => lend(options, request),
-    return: async request => giveBack(options, request),
+    attach: request =>
+      startOperation(runner, { kind: 'attach_disk', request }, () => attach(options, request)),
+    detach: request =>
+      startOperation(runner, { kind: 'detach_disk', request }, () => detach(options, request)),
+    lend: request => startOperation(runner, { kind: 'lend_disk', request }, () => lend(options, request)),
+    return: request =>
+      startOperation(runner, { kind: RETURN_DISK, request }, () => giveBack(options, request)),
   };
 }
 
-async function attach(options: DiskServiceOptions, request: AttachDiskRequest): Promise<Operation> {
-  const { runner, workflows } = options;
-  const known = runner.replay(request.operationId, 'attach_disk', request);
-  if (known) return known;
+async function attach(options: DiskServiceOptions, request: AttachDiskRequest): Promise<OperationPlan> {
+  const { workflows } = options;
   const { domainId: borrowerId, source, allowNetworkLayers } = request;
   requireIds(request);
   await freshDomain(options, borrowerId);
@@ -70,18 +71,16 @@ async function attach(options: DiskServiceOptions, request: AttachDiskRequest): 
   });
   const ids = [borrowerId, disk.ownerId];
   const locks = async () => [
-    ...domainLocks(borrowerId, false),
+    ...domainLocks(borrowerId, ['domain']),
     ...(chosen ? await ownerLocks(options, chosen.owner) : []),
   ];
   // a template's disks never change, wherever else it is defined
   const mayBeCopies = chosen?.owner.template ? [chosen.owner.id] : [];
-  return start(options, 'attach_disk', request, { ids, locks, workflow, mayBeCopies, cancellable: true });
+  return planOf(options, { ids, locks, workflow, mayBeCopies, cancellable: true });
 }
 
-async function detach(options: DiskServiceOptions, request: DetachDiskRequest): Promise<Operation> {
-  const { inventory, runner, workflows } = options;
-  const known = runner.replay(request.operationId, 'detach_disk', request);
-  if (known) return known;
+async function detach(options: DiskServiceOptions, request: DetachDiskRequest): Promise<OperationPlan> {
+  const { inventory, workflows } = options;
   const { domainId: borrowerId } = request;
   requireIds(request);
   const borrower = await freshDomain(options, borrowerId);
@@ -96,17 +95,15 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
   const owner = inventory.domains().find(({ id }) => id === ownerId);
   const workflow = detachDiskWorkflow(workflows, { borrowerId, ...chosen });
   const locks = async () => [
-    ...domainLocks(borrowerId, false),
+    ...domainLocks(borrowerId, ['domain']),
     ...(owner ? await ownerLocks(options, owner) : []),
   ];
   const ids = [borrowerId, ownerId].filter(id => id !== '');
-  return start(options, 'detach_disk', request, { ids, locks, workflow, ...ENDING });
+  return planOf(options, { ids, locks, workflow, ...ENDING });
 }
 
-async function lend(options: DiskServiceOptions, request: LendDiskRequest): Promise<Operation> {
-  const { runner, workflows } = options;
-  const known = runner.replay(request.operationId, 'lend_disk', request);
-  if (known) return known;
+async function lend(options: DiskServiceOptions, request: LendDiskRequest): Promise<OperationPlan> {
+  const { workflows } = options;
   const { borrowerId, borrowerNodeId, allowNetworkLayers } = request;
   requireIds(request);
   requireUuid('borrower_id', borrowerId);
@@ -125,13 +122,11 @@ async function lend(options: DiskServiceOptions, request: LendDiskRequest): Prom
   const workflow = lendDiskWorkflow(workflows, loan);
   const ids = [owner.id];
   const mayBeCopies = owner.template ? ids : [];
-  return start(options, 'lend_disk', request, { ids, locks, workflow, mayBeCopies, cancellable: true });
+  return planOf(options, { ids, locks, workflow, mayBeCopies, cancellable: true });
 }
 
-async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest): Promise<Operation> {
-  const { runner, workflows } = options;
-  const known = runner.replay(request.operationId, RETURN_DISK, request);
-  if (known) return known;
+async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest): Promise<OperationPlan> {
+  const { workflows } = options;
   const { ownerId, diskId, borrowerId } = request;
   requireUuid('owner_id', ownerId);
   requireUuid('disk_id', diskId);
@@ -139,7 +134,7 @@ async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest)
   const owner = await freshDomain(options, ownerId);
   const workflow = returnDiskWorkflow(workflows, { ownerId, diskId, borrowerId });
   const locks = () => ownerLocks(options, owner);
-  return start(options, RETURN_DISK, request, { ids: [ownerId], locks, workflow, ...ENDING });
+  return planOf(options, { ids: [ownerId], locks, workflow, ...ENDING });
 }
 
 function requireIds(request: { diskId: string; thinCloneId: string; domainId?: string }): void {
@@ -169,30 +164,24 @@ async function freshDomain({ inventory }: DiskServiceOptions, id: string): Promi
 /** A running owner may be shut down meanwhile; one that is off must not start while its state is made or merged. */
 async function ownerLocks({ workflows }: DiskServiceOptions, owner: Domain): Promise<Lock[]> {
   const isActive = await isDomainActive(workflows.libvirt, owner.id);
-  return domainLocks(owner.id, !isActive && !owner.template);
+  return domainLocks(owner.id, isActive || owner.template ? ['domain'] : ['domain', 'power']);
 }
 
 /** Ends a loan, which takes nothing away that a VM uses. */
 const ENDING = { mayBeCopies: 'all', cancellable: false } as const;
 
-interface DiskStart extends Required<Pick<StartOptions, 'mayBeCopies' | 'workflow' | 'cancellable'>> {
+interface DiskPlan extends Pick<OperationPlan, 'mayBeCopies' | 'workflow' | 'cancellable'> {
   ids: string[];
   locks: () => Promise<Lock[]>;
 }
 
-async function start(
+async function planOf(
   { runner }: DiskServiceOptions,
-  kind: string,
-  request: { operationId: string },
-  { ids, locks, workflow, mayBeCopies, cancellable }: DiskStart,
-): Promise<Operation> {
-  const entities = ids.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN }));
-  const { operationId: id } = request;
+  { ids, locks, ...plan }: DiskPlan,
+): Promise<OperationPlan> {
   await letUnaskedEnd(runner, await locks());
   // asked again: the wait may have been long enough for the owner to stop or start
-  const held = await locks();
-  const how = { locks: held, mayBeCopies, cancellable, heavy: false };
-  return runner.start({ id, kind, request, entities, ...how, workflow });
+  return { ...plan, entities: domainEntities(...ids), locks: await locks(), heavy: false };
 }
 
 /** Whoever asks for something is not told that domains are busy which are held for a moment, unasked: it waits. */

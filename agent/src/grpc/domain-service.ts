@@ -6,7 +6,6 @@ import {
   MetadataType,
 } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import {
   type Domain,
   type DomainServiceImplementation,
@@ -29,13 +28,14 @@ import type { Inventory } from '../inventory/index.ts';
 import { fromDomain } from '../libvirt/domains.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { writeMetadata } from '../snapshots/index.ts';
-import type { Lock, Workflow } from '../workflows/context.ts';
+import type { Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/domain/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/domain/remove-domain.ts';
 import { renameDomain } from '../workflows/domain/rename-domain.ts';
 import { refuseWithClones } from '../workflows/family/family.ts';
 import { requireDescription } from './fields.ts';
 import { maySeeSecrets } from './peer.ts';
+import { domainEntities, domainLocks, startOperation } from './start-operation.ts';
 
 export interface DomainServiceOptions {
   inventory: Inventory;
@@ -76,14 +76,14 @@ async function startPower(options: DomainServiceOptions, request: SetPowerReques
   const workflow = setPower(options.workflows, { domainId, action, force, timeoutMs: seconds * 1000 });
   // one that runs twice may be switched off
   const mayBeCopy = action === PowerAction.SHUTDOWN;
-  const holds: Lock['kind'][] = ['power'];
+  const holds: DomainPlan['holds'] = ['power'];
   return startOn(options, 'power', request, { holds, workflow, cancellable: true, mayBeCopy });
 }
 
 async function startRemove(options: DomainServiceOptions, request: RemoveDomainRequest): Promise<Operation> {
   // it takes a moment, and half of it is nothing to stop at
   const cancellable = false;
-  const holds: Lock['kind'][] = ['domain', 'power'];
+  const holds: DomainPlan['holds'] = ['domain', 'power'];
   const workflow = removeDomain(options.workflows, request);
   // without its disks, a stale copy may go: nothing else is left to be done with it
   return startOn(options, 'remove_domain', request, {
@@ -96,7 +96,7 @@ async function startRemove(options: DomainServiceOptions, request: RemoveDomainR
 
 async function startRename(options: DomainServiceOptions, request: RenameDomainRequest): Promise<Operation> {
   const workflow = renameDomain(options.workflows, request);
-  const holds: Lock['kind'][] = ['domain', 'power'];
+  const holds: DomainPlan['holds'] = ['domain', 'power'];
   return startOn(options, 'rename_domain', request, {
     holds,
     workflow,
@@ -105,37 +105,32 @@ async function startRename(options: DomainServiceOptions, request: RenameDomainR
   });
 }
 
-interface DomainStart {
-  holds: Lock['kind'][];
+interface DomainPlan {
+  holds: ('domain' | 'power')[];
   workflow: Workflow;
   cancellable: boolean;
   /** It may be a stale copy of another node's VM. */
   mayBeCopy: boolean;
 }
 
-/** Starts an operation that holds one domain. The domain is looked up only when the call is not a repeated one. */
-async function startOn(
+/** Starts an operation that holds one domain. */
+function startOn(
   { inventory, runner }: DomainServiceOptions,
   kind: string,
   request: { operationId: string; domainId: string },
-  { holds, workflow, cancellable, mayBeCopy }: DomainStart,
+  { holds, workflow, cancellable, mayBeCopy }: DomainPlan,
 ): Promise<Operation> {
-  const { operationId, domainId } = request;
-  const known = runner.replay(operationId, kind, request);
-  if (known) return known;
-  await knownDomain(inventory, domainId);
-  const locks = holds.map((held): Lock => ({ kind: held, id: domainId, mode: 'exclusive' }));
-  const entities = [{ id: domainId, entityClass: EntityClass.DOMAIN }];
-  return runner.start({
-    id: operationId,
-    kind,
-    request,
-    entities,
-    locks,
-    mayBeCopies: mayBeCopy ? 'all' : [],
-    cancellable,
-    heavy: false,
-    workflow,
+  return startOperation(runner, { kind, request }, async () => {
+    const { domainId } = request;
+    await knownDomain(inventory, domainId);
+    return {
+      entities: domainEntities(domainId),
+      locks: domainLocks(domainId, holds),
+      mayBeCopies: mayBeCopy ? 'all' : [],
+      cancellable,
+      heavy: false,
+      workflow,
+    };
   });
 }
 

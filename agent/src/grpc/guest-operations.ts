@@ -1,13 +1,12 @@
 /** The operations inside of guests: what starts them, what they hold, and that their secrets are kept nowhere. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
   ChangeSshKeysRequest,
   GuestServiceImplementation,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { OperationRunner } from '../operations/runner.ts';
-import type { Lock, Workflow } from '../workflows/context.ts';
+import type { Workflow } from '../workflows/context.ts';
 import { joinDirectory, leaveDirectory } from '../workflows/guest/directory.ts';
 import type { GuestOperations } from '../workflows/guest/domain.ts';
 import { setHostname, setHostnameOffline } from '../workflows/guest/hostname.ts';
@@ -31,6 +30,7 @@ import { MAX_UNATTEND_BYTES, SYSPREP_ACTIONS, SYSPREP_MODES, sysprep } from '../
 import { attachTools, detachTools } from '../workflows/guest/tools.ts';
 import { isDomainActive } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
+import { domainEntities, domainLocks, startOperation } from './start-operation.ts';
 
 export type GuestOperationMethods = Pick<
   GuestServiceImplementation,
@@ -113,7 +113,7 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
 /** What an operation does, and what it holds. */
 interface Plan {
   workflow: Workflow;
-  holds: Lock['kind'][];
+  holds: ('domain' | 'power')[];
   heavy: boolean;
 }
 
@@ -129,10 +129,6 @@ interface Service {
 
 interface Asked {
   request: { operationId: string; domainId: string };
-  /**
-   * Only a hash of it is kept, and a repeated call is known by that, so it is the request without its secrets: a hash of a
-   * password beside all else that was asked could be guessed.
-   */
   remembered?: object;
 }
 
@@ -140,26 +136,23 @@ interface Asked {
  * Starts an operation on one domain.
  * @param planOf chooses the way by whether the domain runs
  */
-async function start(
+function start(
   { runner, operations }: Service,
   kind: string,
-  { request, remembered = request }: Asked,
+  asked: Asked,
   planOf: (isRunning: boolean) => Plan,
 ): Promise<Operation> {
-  const { operationId, domainId } = request;
-  const known = runner.replay(operationId, kind, remembered);
-  if (known) return known;
-  requireUuid('domain_id', domainId);
-  const { workflow, holds, heavy } = planOf(await isDomainActive(operations.libvirt, domainId));
-  return runner.start({
-    id: operationId,
-    kind,
-    request: remembered,
-    entities: [{ id: domainId, entityClass: EntityClass.DOMAIN }],
-    locks: holds.map(lock => ({ kind: lock, id: domainId, mode: 'exclusive' })),
-    cancellable: true,
-    heavy,
-    workflow,
+  return startOperation(runner, { kind, ...asked }, async () => {
+    const { domainId } = asked.request;
+    requireUuid('domain_id', domainId);
+    const { workflow, holds, heavy } = planOf(await isDomainActive(operations.libvirt, domainId));
+    return {
+      entities: domainEntities(domainId),
+      locks: domainLocks(domainId, holds),
+      cancellable: true,
+      heavy,
+      workflow,
+    };
   });
 }
 

@@ -1,6 +1,4 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type {
   Pool,
   PoolServiceImplementation,
@@ -19,6 +17,7 @@ import {
 } from '../pools/index.ts';
 import { scanPool } from '../workflows/files/scan-pool.ts';
 import { requireDescription } from './fields.ts';
+import { poolEntities, startOperation } from './start-operation.ts';
 
 export interface PoolServiceOptions {
   inventory: Inventory;
@@ -64,24 +63,20 @@ function update({ inventory, settings }: PoolServiceOptions, request: UpdatePool
 }
 
 /** The pool is held together with other readers: a scan disturbs nobody. */
-function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: ScanPoolRequest): Operation {
-  const { operationId, poolId } = request;
-  const kind = 'scan_pool';
-  const replay = runner.replay(operationId, kind, request);
-  if (replay) return replay;
-  known(inventory, poolId);
-  return runner.start({
-    id: operationId,
-    kind,
-    request,
-    entities: [{ id: poolId, entityClass: EntityClass.DATA_POOL }],
-    locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
-    cancellable: true,
-    heavy: false,
-    workflow: scanPool(async signal => {
-      await inventory.refreshFiles(poolId, { signal, fresh: true });
-      return { files: catalogue.files(poolId), skipped: catalogue.skipped(poolId) };
-    }),
+function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: ScanPoolRequest) {
+  return startOperation(runner, { kind: 'scan_pool', request }, () => {
+    const { poolId } = request;
+    known(inventory, poolId);
+    return {
+      entities: poolEntities(poolId),
+      locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
+      cancellable: true,
+      heavy: false,
+      workflow: scanPool(async signal => {
+        await inventory.refreshFiles(poolId, { signal, fresh: true });
+        return { files: catalogue.files(poolId), skipped: catalogue.skipped(poolId) };
+      }),
+    };
   });
 }
 

@@ -1,17 +1,16 @@
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
   RestoreServiceImplementation,
   StartRestoreRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import type { OperationRunner } from '../operations/runner.ts';
 import { type FoundFile, findBackupFile, openBackup } from '../workflows/archives/source.ts';
-import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { standingDisks } from '../workflows/family/match.ts';
 import { instantRestoreWorkflow } from '../workflows/restore/instant/instant-restore.ts';
 import { restoreWorkflow } from '../workflows/restore/restore.ts';
 import { requireVouched } from '../workflows/restore/vouch.ts';
 import { requireUuid } from './fields.ts';
+import { domainEntities, domainLocks, fileEntities, fileLock, startOperation } from './start-operation.ts';
 
 /** `RestoreService`; what its methods promise stands in the proto. */
 export function restoreService(
@@ -19,42 +18,29 @@ export function restoreService(
   dependencies: WorkflowDependencies,
 ): RestoreServiceImplementation {
   return {
-    async start(request, { signal }) {
-      const known = runner.replay(request.operationId, 'restore', request);
-      if (known) return known;
-      if (request.poolId !== '') requireUuid('pool_id', request.poolId);
-      const file = await findBackupFile(await dependencies.pools(signal), request.file);
-      const { domainId, templateId } = await lookAt(dependencies, request, file, signal);
-      return runner.start({
-        id: request.operationId,
-        kind: 'restore',
-        request,
-        entities: [
-          { id: domainId, entityClass: EntityClass.DOMAIN },
-          { id: request.fileId, entityClass: EntityClass.FILE },
-        ],
-        // what it makes is no copy of a VM: an identity that another node has is refused by the work itself
-        mayBeCopies: 'all',
-        locks: [...locksOf(domainId, file.path, request.instant), ...templateLocks(templateId)],
-        cancellable: true,
-        workflow: request.instant
-          ? instantRestoreWorkflow(dependencies, request)
-          : restoreWorkflow(dependencies, request),
-      });
-    },
+    start: (request, { signal }) =>
+      startOperation(runner, { kind: 'restore', request }, async () => {
+        if (request.poolId !== '') requireUuid('pool_id', request.poolId);
+        const file = await findBackupFile(await dependencies.pools(signal), request.file);
+        const { domainId, templateId } = await lookAt(dependencies, request, file, signal);
+        return {
+          entities: [...domainEntities(domainId), ...fileEntities(request.fileId)],
+          // what it makes is no copy of a VM: an identity that another node has is refused by the work itself
+          mayBeCopies: 'all',
+          locks: [
+            // one that is restored instantly is used while its data are pulled in: it may be switched off and on
+            ...domainLocks(domainId, request.instant ? ['domain'] : ['domain', 'power']),
+            fileLock(file.path, 'shared'),
+            // what a thin clone is to stand on must not be changed or removed meanwhile
+            ...(templateId === null ? [] : domainLocks(templateId, ['domain'], 'shared')),
+          ],
+          cancellable: true,
+          workflow: request.instant
+            ? instantRestoreWorkflow(dependencies, request)
+            : restoreWorkflow(dependencies, request),
+        };
+      }),
   };
-}
-
-/** A VM that is restored instantly is used while its data are pulled in: it may be switched off and on. */
-function locksOf(domainId: string, path: string, instant: boolean): Lock[] {
-  const disks: Lock = { kind: 'domain', id: domainId, mode: 'exclusive' };
-  const file: Lock = { kind: 'file', id: path, mode: 'shared' };
-  return instant ? [disks, file] : [disks, { ...disks, kind: 'power' }, file];
-}
-
-/** What a thin clone is to stand on must not be changed or removed meanwhile. */
-function templateLocks(templateId: string | null): Lock[] {
-  return templateId === null ? [] : [{ kind: 'domain', id: templateId, mode: 'shared' }];
 }
 
 /**

@@ -1,8 +1,6 @@
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
-import type { OperationRunner, StartOptions } from '../operations/runner.ts';
+import type { OperationRunner } from '../operations/runner.ts';
 import {
   asSavedState,
   loadStates,
@@ -15,8 +13,9 @@ import { createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../workflows/snapshot/revert.ts';
 import { ZfsDriver } from '../zfs/index.ts';
-import { askDomain, domainLocks, layerLocks } from './ask-domain.ts';
+import { askDomain, layerLocks } from './ask-domain.ts';
 import { requireDescription, requireUuid } from './fields.ts';
+import { domainEntities, domainLocks, startOperation } from './start-operation.ts';
 
 /** More would be a mistake of units. */
 const MAX_BANDWIDTH = 2n ** 40n;
@@ -40,67 +39,47 @@ export function snapshotService(
       return { snapshots: states.map(state => savedStateMessage(domainId, state)) };
     },
 
-    async create(request) {
-      const known = runner.replay(request.operationId, 'create_snapshot', request);
-      if (known) return known;
-      requireDescription(request.description);
-      const workflow = createSnapshotWorkflow(dependencies, request);
-      const held = await locksOf(dependencies, request.domainId, 'always');
-      return start(runner, 'create_snapshot', request, { ...held, workflow });
-    },
+    create: request =>
+      startOperation(runner, { kind: 'create_snapshot', request }, async () => {
+        requireDescription(request.description);
+        const workflow = createSnapshotWorkflow(dependencies, request);
+        return { ...(await still(request)), workflow };
+      }),
 
-    async remove(request) {
-      const known = runner.replay(request.operationId, 'remove_snapshot', request);
-      if (known) return known;
-      requireUuid('snapshot_id', request.snapshotId);
-      if (request.bandwidth > MAX_BANDWIDTH)
-        throw new VirtkeepError('invalid_field', {
-          field: 'bandwidth',
-          reason: `is more than ${MAX_BANDWIDTH}`,
-        });
-      const workflow = removeSnapshotWorkflow(dependencies, request);
-      // a running guest may be shut down while its layers are merged; one that is off must not start under qemu-img
-      const held = await locksOf(dependencies, request.domainId, 'when_off');
-      return start(runner, 'remove_snapshot', request, { ...held, workflow });
-    },
+    remove: request =>
+      startOperation(runner, { kind: 'remove_snapshot', request }, async () => {
+        requireUuid('snapshot_id', request.snapshotId);
+        if (request.bandwidth > MAX_BANDWIDTH)
+          throw new VirtkeepError('invalid_field', {
+            field: 'bandwidth',
+            reason: `is more than ${MAX_BANDWIDTH}`,
+          });
+        const workflow = removeSnapshotWorkflow(dependencies, request);
+        return { ...(await merging(request)), workflow };
+      }),
 
-    async revert(request) {
-      const known = runner.replay(request.operationId, 'revert_snapshot', request);
-      if (known) return known;
-      requireUuid('snapshot_id', request.snapshotId);
-      const workflow = revertSnapshotWorkflow(dependencies, request);
-      const held = await locksOf(dependencies, request.domainId, 'always');
-      return start(runner, 'revert_snapshot', request, { ...held, workflow });
-    },
+    revert: request =>
+      startOperation(runner, { kind: 'revert_snapshot', request }, async () => {
+        requireUuid('snapshot_id', request.snapshotId);
+        const workflow = revertSnapshotWorkflow(dependencies, request);
+        return { ...(await still(request)), workflow };
+      }),
   };
+
+  /** A running guest may be shut down meanwhile; one that is off must not start under qemu-img. */
+  async function merging({ domainId }: OfDomain) {
+    requireUuid('domain_id', domainId);
+    const locks = await layerLocks(dependencies.libvirt, domainId);
+    return { ...locks, entities: domainEntities(domainId), cancellable: true };
+  }
+
+  /** Nobody starts or stops the domain meanwhile. @throws VirtkeepError domain_not_found */
+  async function still(request: OfDomain) {
+    const { entities, cancellable } = await merging(request);
+    return { entities, cancellable, locks: domainLocks(request.domainId, ['domain', 'power']) };
+  }
 }
 
-type Held = Pick<StartOptions, 'locks' | 'further'>;
-
-/** @param power whether nobody may start or stop the domain meanwhile */
-async function locksOf(
-  { libvirt }: WorkflowDependencies,
-  domainId: string,
-  power: 'always' | 'when_off',
-): Promise<Held> {
-  requireUuid('domain_id', domainId);
-  const layers = await layerLocks(libvirt, domainId);
-  return power === 'always' ? { locks: domainLocks(domainId, true) } : layers;
-}
-
-function start(
-  runner: OperationRunner,
-  kind: string,
-  request: { operationId: string; domainId: string },
-  what: Held & Pick<StartOptions, 'workflow'>,
-): Operation {
-  const { domainId } = request;
-  return runner.start({
-    id: request.operationId,
-    kind,
-    request,
-    entities: [{ id: domainId, entityClass: EntityClass.DOMAIN }],
-    ...what,
-    cancellable: true,
-  });
+interface OfDomain {
+  domainId: string;
 }

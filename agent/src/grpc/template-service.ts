@@ -1,14 +1,13 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { TemplateServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { relativeOf, thinClonesOf } from '../workflows/family/family.ts';
 import { changeTemplateWorkflow } from '../workflows/template/change.ts';
 import { cloneWorkflow } from '../workflows/template/clone.ts';
 import { requireDescription, requireUuid } from './fields.ts';
+import { domainEntities, domainLocks, startOperation } from './start-operation.ts';
 
 /** `TemplateService`; what its methods promise stands in the proto. */
 export function templateService(
@@ -16,54 +15,39 @@ export function templateService(
   dependencies: WorkflowDependencies,
 ): TemplateServiceImplementation {
   return {
-    async clone(request) {
-      const known = runner.replay(request.operationId, 'clone_domain', request);
-      if (known) return known;
-      requireUuid('domain_id', request.domainId);
-      requireUuid('new_domain_id', request.newDomainId);
-      if (request.poolId !== '') requireUuid('pool_id', request.poolId);
-      requireDescription(request.description);
-      return runner.start({
-        id: request.operationId,
-        kind: 'clone_domain',
-        request,
-        entities: [request.newDomainId, request.domainId].map(id => ({
-          id,
-          entityClass: EntityClass.DOMAIN,
-        })),
-        // several clones of one domain may be made at a time
-        locks: [...wholly(request.domainId, 'shared'), ...wholly(request.newDomainId, 'exclusive')],
-        cancellable: true,
-        heavy: !request.thin,
-        workflow: cloneWorkflow(dependencies, request),
-      });
-    },
+    clone: request =>
+      startOperation(runner, { kind: 'clone_domain', request }, () => {
+        const { domainId, newDomainId, poolId, description, thin } = request;
+        requireUuid('domain_id', domainId);
+        requireUuid('new_domain_id', newDomainId);
+        if (poolId !== '') requireUuid('pool_id', poolId);
+        requireDescription(description);
+        return {
+          entities: domainEntities(newDomainId, domainId),
+          // several clones of one domain may be made at a time
+          locks: [...domainLocks(domainId, WHOLLY, 'shared'), ...domainLocks(newDomainId, WHOLLY)],
+          cancellable: true,
+          heavy: !thin,
+          workflow: cloneWorkflow(dependencies, request),
+        };
+      }),
 
-    async change(request) {
-      const known = runner.replay(request.operationId, 'change_template', request);
-      if (known) return known;
-      requireUuid('domain_id', request.domainId);
-      const ids = await familyOf(dependencies, request.domainId);
-      return runner.start({
-        id: request.operationId,
-        kind: 'change_template',
-        request,
-        entities: ids.map(id => ({ id, entityClass: EntityClass.DOMAIN })),
-        locks: ids.flatMap(id => wholly(id, 'exclusive')),
-        cancellable: true,
-        workflow: changeTemplateWorkflow(dependencies, request, ids),
-      });
-    },
+    change: request =>
+      startOperation(runner, { kind: 'change_template', request }, async () => {
+        requireUuid('domain_id', request.domainId);
+        const ids = await familyOf(dependencies, request.domainId);
+        return {
+          entities: domainEntities(...ids),
+          locks: ids.flatMap(id => domainLocks(id, WHOLLY)),
+          cancellable: true,
+          workflow: changeTemplateWorkflow(dependencies, request, ids),
+        };
+      }),
   };
 }
 
 /** Disks and definition of a domain, and whether it runs. */
-function wholly(id: string, mode: Lock['mode']): Lock[] {
-  return [
-    { kind: 'domain', id, mode },
-    { kind: 'power', id, mode },
-  ];
-}
+const WHOLLY = ['domain', 'power'] as const;
 
 /**
  * The template of a thin clone first, then all its thin clones.
