@@ -1,6 +1,6 @@
 /**
- * Import directions. Agent: main → grpc → operations → workflows → {snapshots, guest, disks, pools, inventory} →
- * {archive, domain-xml} → libvirt → node-libvirt, shared. Controller: main → http → services → {agents, store, auth, pki} → shared.
+ * Import directions. Agent: main → grpc → reconcilers → operations → workflows → {inventory, snapshots, images, iso, guest, disks, pools,
+ * zfs, archive} → {domain-xml, libvirt, node-libvirt, shared}. Controller: main → http → services → {agents, store, auth, pki} → shared.
  * Agent and controller meet only in shared and protos.
  */
 const forbid = (name, from, to, comment) => ({
@@ -108,6 +108,14 @@ module.exports = {
       '^agent/src/(operations|grpc|main|config)',
       'a workflow sees its context only',
     ),
+    forbid(
+      'reconcilers-above-operations',
+      '^agent/src/(?!(grpc|reconcilers)/)[^/]+/',
+      '^agent/src/reconcilers/',
+      'what they do are operations like any other',
+    ),
+    forbid('iso-below', '^agent/src/iso/', '^agent/src/(?!(iso|pools)/)', 'images are files of a pool'),
+    forbid('enroll-alone', '^agent/src/enroll/', '^agent/src/(?!enroll/)', "the node's identity knows no VM"),
     forbid(
       'operations-below-grpc',
       '^agent/src/operations/',
