@@ -138,7 +138,12 @@ async function zstdRows(directory: string): Promise<BenchRow[]> {
   const growth = (size('ours.tar.zst') / size('gnu.tar.zst') - 1) * 100;
   const restore = await alternate(rounds, [cases.untarZstd!, cases.oursExtractZstd!]);
   const list = await alternate(rounds, [cases.list!]);
-  const hashed = ratio(write, '.tar.zst with SHA-256 / without', ['ours zstd hash', 'ours zstd'], 0);
+  const { target: _, ...hashed } = ratio(
+    write,
+    '.tar.zst with SHA-256 / without',
+    ['ours zstd hash', 'ours zstd'],
+    0,
+  );
   return [
     ratio(write, 'write .tar.zst / tar -I "zstd -T0 -3"', ['ours zstd', 'tar zstd'], 0.8),
     { name: '.tar.zst size over single-stream zstd -3', value: growth, unit: '%', target: 0.7 },
@@ -149,7 +154,7 @@ async function zstdRows(directory: string): Promise<BenchRow[]> {
       unit: 'ms',
       target: 30,
     },
-    { ...hashed, target: undefined },
+    hashed,
   ];
 }
 

@@ -94,12 +94,15 @@ function parseQcow2(head: Buffer, path: string): Parsed {
   const version = head.readUInt32BE(4);
   const features = version >= 3 && head.length >= 104 ? head.readBigUInt64BE(72) : 0n;
   const backingFile = backingName(head);
+  const backingPath = backingFile ? plainPath(backingFile, path) : undefined;
   const extensions = readExtensions(head, version);
+  const backingFormat = extensions.get(EXTENSION_BACKING_FORMAT)?.toString('utf8');
   return {
     format: 'qcow2',
     virtualSize: Number(head.readBigUInt64BE(24)),
-    ...(backingFile ? { backingFile, backingPath: plainPath(backingFile, path) } : {}),
-    backingFormat: extensions.get(EXTENSION_BACKING_FORMAT)?.toString('utf8'),
+    ...(backingFile && { backingFile }),
+    ...(backingPath !== undefined && { backingPath }),
+    ...(backingFormat !== undefined && { backingFormat }),
     dataFile: (features & FEATURE_DATA_FILE) !== 0n || extensions.has(EXTENSION_DATA_FILE),
     encrypted: head.readUInt32BE(32) !== 0,
     unknownFeatures: version < 2 || version > 3 || (features & ~KNOWN_FEATURES) !== 0n,

@@ -15,8 +15,8 @@ export interface DomainConfig {
   /** Machine type as written: "q35", "pc-i440fx-7.2". */
   machine: string;
   /** UEFI variables: their file, and the file they are made from. */
-  nvram?: { path?: string; template?: string };
-  tpm?: { model?: string; backend: string; version?: string };
+  nvram?: { path?: string | undefined; template?: string | undefined };
+  tpm?: { model?: string | undefined; backend: string; version?: string | undefined };
   disks: DiskConfig[];
   /** Network interfaces that have a MAC address. */
   interfaces: { mac: string }[];
@@ -43,18 +43,18 @@ export interface DiskConfig {
   /** The source for people: path, `pool/volume`, or `protocol:name`; empty for an empty drive. */
   source: string;
   /** Driver type: "qcow2", "raw"; libvirt takes raw when it is absent. */
-  format?: string;
+  format?: string | undefined;
   targetDev: string;
   bus: string;
   readonly: boolean;
   shareable: boolean;
   transient: boolean;
-  cache?: string;
-  serial?: string;
+  cache?: string | undefined;
+  serial?: string | undefined;
   /** Name that a user gave the device ("ua-…"); libvirt's own ones are left out. */
   alias?: string;
   /** Layers below the active one as the XML has them, top to bottom; undefined when it does not say. */
-  backingChain?: BackingLayer[];
+  backingChain?: BackingLayer[] | undefined;
   /** The source is a part of a file, or an encrypted one. */
   sliced: boolean;
   encrypted: boolean;
@@ -71,14 +71,14 @@ export interface NetworkSource {
   /** Export, `pool/image`, `iqn/lun`, path; empty when there is none. */
   name: string;
   /** First host or socket; undefined when the client's own configuration tells. */
-  host?: { name?: string; port?: string; socket?: string };
+  host?: { name?: string | undefined; port?: string | undefined; socket?: string | undefined };
 }
 
 export interface HostdevConfig {
   /** "mdev", "pci", "usb", "scsi", "scsi_host", "net". */
   type: string;
   /** UUID of an mdev; address of a PCI device, `0000:03:00.0`. */
-  address?: string;
+  address?: string | undefined;
 }
 
 /** A saved state as libvirt keeps it (`<domainsnapshot>`). */
@@ -86,10 +86,10 @@ export interface SnapshotConfig {
   name: string;
   description: string;
   /** Name of the parent state; undefined for a root. */
-  parent?: string;
+  parent?: string | undefined;
   /** Seconds since 1970 (libvirt has no finer time). */
   creationTime: number;
-  memory: { mode: 'no' | 'internal' | 'external'; path?: string };
+  memory: { mode: 'no' | 'internal' | 'external'; path?: string | undefined };
   disks: SnapshotDisk[];
   /** The domain as it was: `<domain>`; undefined when libvirt kept none. */
   domain?: DomainConfig;
@@ -104,5 +104,5 @@ export interface SnapshotDisk {
   name: string;
   mode: 'no' | 'internal' | 'external' | 'manual' | 'default';
   /** The overlay that was made when the state was frozen. */
-  path?: string;
+  path?: string | undefined;
 }

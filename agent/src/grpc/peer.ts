@@ -21,7 +21,7 @@ export interface Peer {
   serial: string;
   /** End of its certificate, ms since 1970; absent without one. */
   endsAt?: number;
-  role?: Role;
+  role?: Role | undefined;
 }
 
 /** Puts the peer of the connection into the metadata; whatever the client sent under that key is replaced. */

@@ -16,7 +16,7 @@ export interface DomainFacts {
   /** Live XML of a running domain, else the definition. */
   xml: string;
   /** Undefined when the XML cannot be read (the domain is listed with its name alone). */
-  config?: DomainConfig;
+  config?: DomainConfig | undefined;
   power: PowerState;
   persistent: boolean;
   /** The saved states, parents first. */

@@ -49,7 +49,7 @@ export interface InventoryOptions {
   poolIsBack?: () => void;
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
-  defaultBase?: string;
+  defaultBase?: string | undefined;
   /** What is done about pools in which others than root may write. Default: warn. */
   ownership?: OwnershipRule;
   /** How often everything is looked at, ms. Default 30 000. */

@@ -24,11 +24,11 @@ export interface DomainScope {
   pools: readonly PoolRecord[];
   disks: DiskFacts | undefined;
   /** Files of the template's disks, when the domain is a thin clone and its template is on this node. */
-  templateFiles?: ReadonlySet<string>;
+  templateFiles?: ReadonlySet<string> | undefined;
   /** The domain of this node that lends a disk to this one, when the metadata here does not tell. */
   ownerOf?: (diskId: string) => string | undefined;
   /** The state of disks lent from zfs, of which libvirt knows nothing. */
-  lentState?: StateFacts;
+  lentState?: StateFacts | undefined;
   /** What its guest told of itself. */
   guestInfo?: GuestInfo | undefined;
   /** Operation that holds the domain. */

@@ -38,7 +38,7 @@ export interface ModelOptions {
   catalogue: Catalogue;
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
-  defaultBase?: string;
+  defaultBase?: string | undefined;
   /** What is done about pools in which others than root may write. Default: warn. */
   ownership?: OwnershipRule;
 }

@@ -75,7 +75,7 @@ async function readPool(
     };
     const { id, name, path } = definition;
     const place = path && mount?.mounted ? { id, name, path, ...placeFacts(mount) } : undefined;
-    return { record, place };
+    return { record, ...(place && { place }) };
   } catch (error) {
     if (isAnswer(error, ErrorCode.NO_STORAGE_POOL)) return undefined;
     if (isLibvirtError(error)) throw error;

@@ -23,7 +23,7 @@ export function buildPool(
     id: definition.id,
     name: definition.name,
     kind,
-    path: definition.path,
+    ...(definition.path !== undefined && { path: definition.path }),
     hasDirectory,
     ...numbers,
     mounted: hasDirectory ? (mount?.mounted ?? false) : numbers.active,

@@ -9,7 +9,7 @@ const NETWORK_TYPES: Record<number, string> = {
 
 export interface FsFacts {
   /** Word for a network file system; undefined for a local one. */
-  network?: string;
+  network?: string | undefined;
   /** Bytes. */
   capacity: number;
   /** Bytes free without the blocks reserved for root: filling those harms the node. */

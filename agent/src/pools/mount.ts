@@ -20,7 +20,7 @@ export interface MountFacts {
   /** The file system is mounted read-only. */
   readonly: boolean;
   /** Word for the network file system under the directory. */
-  network?: string;
+  network?: string | undefined;
   /** Where the file system of the directory is mounted: "/" for the node's own. */
   mountPoint: string;
 }
@@ -33,7 +33,7 @@ export interface MountProbe {
   /** A marker was put there before. */
   hadMarker: boolean;
   /** Where its file system was mounted when the pool was last seen: a read-only one bears no marker. */
-  formerMountPoint?: string;
+  formerMountPoint?: string | undefined;
   /** A marker may be put there: the pool is in use. */
   mayMark: boolean;
 }

@@ -7,11 +7,11 @@ export interface PoolDefinition {
   /** libvirt's type: "dir", "fs", "netfs", "logical", "zfs", … */
   type: string;
   /** Target path: a directory, or where the devices appear. */
-  path?: string;
+  path?: string | undefined;
   /** Volume group or zpool. */
-  sourceName?: string;
+  sourceName?: string | undefined;
   /** Format of the source: "nfs", "lvm2", "ext4", … */
-  format?: string;
+  format?: string | undefined;
 }
 
 /** @throws VirtkeepError xml_invalid */

@@ -70,9 +70,13 @@ describe('backupTargetRefusal', () => {
     [{ outside: true, readonly: true }, 'pool_outside'],
     [{ active: false, mounted: false }, 'pool_not_active'],
     [{ mounted: false }, 'pool_not_mounted'],
-    [{ path: undefined }, 'pool_kind_unsupported'],
   ] as const)('%j: %s', (change, key) => {
     expect(backupTargetRefusal(pool('p', change))?.msgKey).toBe(key);
+  });
+
+  test('a pool without a place is no target', () => {
+    const { path: _, ...placeless } = pool('p');
+    expect(backupTargetRefusal(placeless)?.msgKey).toBe('pool_kind_unsupported');
   });
 });
 

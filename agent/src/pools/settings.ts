@@ -14,6 +14,9 @@ export interface PoolMarks {
   marker: boolean;
 }
 
+/** What is undefined is not changed. */
+type PoolMarkChange = { [Mark in keyof PoolMarks]?: PoolMarks[Mark] | undefined };
+
 const NO_MARKS: PoolMarks = { readonly: false, outside: false, description: '', marker: false };
 const BASE_KEY = 'pools.base';
 const markKey = (poolId: string) => `pools.marks.${poolId}`;
@@ -24,8 +27,8 @@ export function poolMarks(settings: Settings, poolId: string): PoolMarks {
   return { ...NO_MARKS, ...(typeof stored === 'object' ? (stored as Partial<PoolMarks> | null) : {}) };
 }
 
-/** Changes some marks of a pool; what is undefined stays. */
-export function setPoolMarks(settings: Settings, poolId: string, change: Partial<PoolMarks>): void {
+/** Changes some marks of a pool. */
+export function setPoolMarks(settings: Settings, poolId: string, change: PoolMarkChange): void {
   const given = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined));
   settings.set(markKey(poolId), { ...poolMarks(settings, poolId), ...given });
 }

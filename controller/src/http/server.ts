@@ -35,7 +35,7 @@ export interface ServerDeps {
   services: Services;
   routes: readonly RouteModule[];
   /** PEM texts; plain HTTP when absent. */
-  tls?: { key: string; cert: string };
+  tls?: { key: string; cert: string } | undefined;
 }
 
 const KEEP_ALIVE_MS = 75_000;

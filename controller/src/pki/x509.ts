@@ -48,7 +48,7 @@ export async function importKeyPair(privateKeyPem: string): Promise<CryptoKeyPai
   const [der] = x509.PemConverter.decode(privateKeyPem);
   if (!der) throw new Error('no private key in the file');
   const privateKey = await crypto.subtle.importKey('pkcs8', der, KEY_ALGORITHM, true, ['sign']);
-  const { kty, crv, x, y } = await crypto.subtle.exportKey('jwk', privateKey);
-  const publicKey = await crypto.subtle.importKey('jwk', { kty, crv, x, y }, KEY_ALGORITHM, true, ['verify']);
+  const { d: _private, key_ops: _signs, ...publicHalf } = await crypto.subtle.exportKey('jwk', privateKey);
+  const publicKey = await crypto.subtle.importKey('jwk', publicHalf, KEY_ALGORITHM, true, ['verify']);
   return { privateKey, publicKey };
 }

@@ -12,8 +12,8 @@ export const RESOURCE_POOL = {
 };
 
 export interface WholeFilter {
-  cluster?: string;
-  resource_pool?: string;
+  cluster?: string | undefined;
+  resource_pool?: string | undefined;
 }
 
 /** Whether a list limited to these is the whole list; else it is empty. */

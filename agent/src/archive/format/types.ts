@@ -50,7 +50,7 @@ export interface AppenderOptions {
 
 export interface MemberOptions {
   /** Where the file was on the node; recorded. */
-  formerPath?: string;
+  formerPath?: string | undefined;
 }
 
 export interface FinishOptions {

@@ -13,15 +13,15 @@ const BY_PATH = 'path:';
 /** Names of udev that tell what a device is, not where it is plugged in or how it is called. */
 const IDENTITY = /^(wwn|scsi|nvme|ata|virtio|dm-uuid|md-uuid|usb)-/;
 
+/** The path is that of a volume, too, as far as its pool is known. */
+type DiskPlace = Pick<DiskConfig, 'type' | 'network'> & { path?: string | undefined };
+
 /**
  * Empty for what is neither a block device nor a network disk. A device without a name of its own is known by its path:
  * two nodes that mean different devices by one path are then careful for nothing.
  * @param devices where udev keeps its links
  */
-export async function deviceKeysOf(
-  disk: Pick<DiskConfig, 'type' | 'path' | 'network'>,
-  devices = DEVICES,
-): Promise<string[]> {
+export async function deviceKeysOf(disk: DiskPlace, devices = DEVICES): Promise<string[]> {
   if (disk.network) return [networkKey(disk.network)];
   if (disk.path === undefined || !isDevice(disk)) return [];
   const real = await realpath(disk.path).catch(() => disk.path!);
@@ -33,7 +33,7 @@ export async function deviceKeysOf(
   return blockKeys([...new Set([...own, ...links.flat()])], real);
 }
 
-const isDevice = ({ type, path }: Pick<DiskConfig, 'type' | 'path'>): boolean =>
+const isDevice = ({ type, path }: DiskPlace): boolean =>
   type === 'block' || path?.startsWith('/dev/') === true;
 
 /**
@@ -41,7 +41,7 @@ const isDevice = ({ type, path }: Pick<DiskConfig, 'type' | 'path'>): boolean =>
  * CDs and floppies are not meant.
  */
 export async function isUnknownDevice(
-  disk: Pick<DiskConfig, 'type' | 'device' | 'path' | 'network'>,
+  disk: DiskPlace & Pick<DiskConfig, 'device'>,
   devices = DEVICES,
 ): Promise<boolean> {
   if (disk.network || disk.path === undefined || !isDevice(disk)) return false;

@@ -100,7 +100,7 @@ function tarOf(path: string, type: 'File' | 'SymbolicLink' = 'File', size = 0): 
     size,
     mode: 0o600,
     mtime: new Date(0),
-    linkpath: type === 'File' ? undefined : '/etc',
+    ...(type === 'SymbolicLink' && { linkpath: '/etc' }),
   }).encode(block);
   return block;
 }

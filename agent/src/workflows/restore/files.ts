@@ -348,11 +348,10 @@ async function writeKeptFirmware(
   if (!nvram && !tpm) return;
   const { name, creationTime: createdUnix } = parseSnapshot(xml, record.xmlMember);
   const key = savedStateId(domainId, { name, createdUnix });
-  const read = async (member: string | undefined, limit: number) =>
-    member === undefined ? undefined : archive.readMember(member, context.signal, limit);
+  const read = (member: string, limit: number) => archive.readMember(member, context.signal, limit);
   const firmware = {
-    nvram: await read(nvram?.member, MAX_NVRAM_BYTES),
-    tpm: await read(tpm?.member, MAX_TPM_STATE_BYTES),
+    ...(nvram && { nvram: await read(nvram.member, MAX_NVRAM_BYTES) }),
+    ...(tpm && { tpm: await read(tpm.member, MAX_TPM_STATE_BYTES) }),
   };
   const paths = keptFirmwarePaths(dependencies, domainId, key);
   for (const path of Object.values(paths)) context.effects.begin({ type: 'file', path }, 'failure');

@@ -15,9 +15,9 @@ import { isUsable } from '../pools/record.ts';
 /** The options that decide it. */
 export interface ExtensionOptions {
   can_be_incremental?: boolean;
-  backup?: string;
+  backup?: string | undefined;
   increment?: boolean;
-  datapool?: string;
+  datapool?: string | undefined;
   hold_states?: boolean;
 }
 
@@ -64,7 +64,10 @@ export class ExtensionChooser {
   }
 
   /** A backup given as `datapool` is meant as `backup` when it can be extended and no pool has that id. */
-  async #meant({ backup, datapool }: ExtensionOptions): Promise<{ backup?: string; datapool?: string }> {
+  async #meant({
+    backup,
+    datapool,
+  }: ExtensionOptions): Promise<Pick<ExtensionOptions, 'backup' | 'datapool'>> {
     if (datapool !== undefined && backup !== undefined)
       throw new VirtkeepError('conflicting_fields', { first: 'datapool', second: 'backup', field: 'backup' });
     if (datapool === undefined || this.#inventory.pools.has(datapool)) return { backup, datapool };

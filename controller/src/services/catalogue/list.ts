@@ -6,14 +6,14 @@ import { EXTENDABLE_STATUSES } from './record.ts';
 export const FILE_ORDERINGS = ['created', 'filename', 'verbose_name', 'size', 'status', 'type'] as const;
 
 export interface FileFilter {
-  domain?: string;
-  datapool?: string;
-  type?: string;
-  can_be_incremental?: boolean;
-  status?: string;
+  domain?: string | undefined;
+  datapool?: string | undefined;
+  type?: string | undefined;
+  can_be_incremental?: boolean | undefined;
+  status?: string | undefined;
   /** Id of a tag that it bears. */
-  tag?: string;
-  name?: string;
+  tag?: string | undefined;
+  name?: string | undefined;
   ordering: { field: (typeof FILE_ORDERINGS)[number]; descending: boolean };
   limit: number;
   offset: number;

@@ -13,10 +13,10 @@ import {
 
 export interface VdiskFilter {
   /** Originals of the disks that this VM has from others. */
-  another_domain?: string;
-  domain?: string;
-  datapool?: string;
-  node?: string;
+  another_domain?: string | undefined;
+  domain?: string | undefined;
+  datapool?: string | undefined;
+  node?: string | undefined;
 }
 
 /** A disk and the VM that owns it. */

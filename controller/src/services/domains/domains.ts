@@ -14,13 +14,13 @@ import type { TaskState } from '../tasks/tasks.ts';
 import { type DomainContext, type DomainRecord, domainRecord, shortDomainRecord } from './record.ts';
 
 export interface DomainFilter {
-  node?: string;
-  datapool?: string;
-  template?: boolean;
-  thin?: boolean;
-  parent?: string;
-  with_vdisks?: boolean;
-  user_power_state?: number;
+  node?: string | undefined;
+  datapool?: string | undefined;
+  template?: boolean | undefined;
+  thin?: boolean | undefined;
+  parent?: string | undefined;
+  with_vdisks?: boolean | undefined;
+  user_power_state?: number | undefined;
 }
 
 export const POWER_ACTIONS = ['start', 'shutdown', 'reboot', 'suspend', 'resume', 'reset'] as const;
@@ -103,7 +103,7 @@ export class DomainService {
   }
 
   /** The text people gave it, kept in the domain's own metadata. @throws domain_not_found, node_unreachable. */
-  async update(id: string, changes: { description?: string }): Promise<void> {
+  async update(id: string, changes: { description?: string | undefined }): Promise<void> {
     const { nodeId } = this.#inventory.oneDomain(id);
     if (changes.description === undefined) return;
     this.#nodeTasks.assertReady(nodeId);

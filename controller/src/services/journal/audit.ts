@@ -55,10 +55,10 @@ export interface AuditRecord {
 }
 
 export interface AuditFilter {
-  user?: string;
-  entity?: string;
+  user?: string | undefined;
+  entity?: string | undefined;
   /** Part of the action. */
-  name?: string;
+  name?: string | undefined;
   descending: boolean;
   limit: number;
   offset: number;

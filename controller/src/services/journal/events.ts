@@ -31,10 +31,10 @@ export interface EventRecord {
 }
 
 export interface EventFilter {
-  type?: string;
-  user?: string;
-  entity?: string;
-  name?: string;
+  type?: string | undefined;
+  user?: string | undefined;
+  entity?: string | undefined;
+  name?: string | undefined;
   ordering: { field: 'created' | 'type' | 'user'; descending: boolean };
   limit: number;
   offset: number;

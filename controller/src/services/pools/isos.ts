@@ -15,9 +15,9 @@ import type { PoolService } from './pools.ts';
 import { isUsable } from './record.ts';
 
 export interface IsoFilter {
-  datapool?: string;
-  node?: string;
-  domain?: string;
+  datapool?: string | undefined;
+  node?: string | undefined;
+  domain?: string | undefined;
 }
 
 export interface IsoRecord {

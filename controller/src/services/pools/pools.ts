@@ -18,8 +18,8 @@ export interface PoolChanges {
 }
 
 export interface PoolFilter {
-  node?: string;
-  type?: string;
+  node?: string | undefined;
+  type?: string | undefined;
 }
 
 export interface Actor {
@@ -84,9 +84,11 @@ export class PoolService {
     for (const [id, { row, views }] of this.#deps.inventory.pools) {
       const view = views.get(nodeId);
       if (!view) continue;
-      const readonly = row.readonly === 1 && !view.readonly ? true : undefined;
-      const outside = row.outside === 1 && !view.outside ? true : undefined;
-      if (readonly ?? outside) await this.#push(nodeId, id, { readonly, outside });
+      const missing: PoolChanges = {
+        ...(row.readonly === 1 && !view.readonly && { readonly: true }),
+        ...(row.outside === 1 && !view.outside && { outside: true }),
+      };
+      if (Object.keys(missing).length > 0) await this.#push(nodeId, id, missing);
     }
   }
 

@@ -2,11 +2,11 @@ import { contains } from '../../store/dialect.ts';
 import type { Database, TaskRow } from '../../store/schema.ts';
 
 export interface TaskFilter {
-  parent?: string;
-  status?: string;
-  entity?: string;
-  node?: string;
-  name?: string;
+  parent?: string | undefined;
+  status?: string | undefined;
+  entity?: string | undefined;
+  node?: string | undefined;
+  name?: string | undefined;
   ordering: {
     field: 'created' | 'finished_time' | 'status' | 'name' | 'verbose_name' | 'progress';
     descending: boolean;
