@@ -12,6 +12,8 @@ export PATH := $(NODE_DIR)/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 LAB_DIR ?= $(CURDIR)/.lab
 PORT ?= 8443
 NODES ?= 1
+# The demo's guest boots in seconds and needs no image, unless another is asked for.
+DEMO_GUEST := $(or $(GUEST),tiny)
 GUEST ?= debian
 export LAB_DIR PORT NODES GUEST
 
@@ -27,6 +29,7 @@ modules:
 	@test/lab/setup.sh modules
 
 setup: modules ## Installs packages, node modules and the test guests (only what is missing)
+	@test/lab/setup.sh test-packages
 	@test/lab/setup.sh guest
 
 test: setup ## Runs every test: unit, contract, integration, end to end with real guests
@@ -52,8 +55,9 @@ lab-up: setup ## Brings up a node, a controller and a guest; prints how to reach
 lab-down: ## Removes everything that lab-up made
 	@if [ -x "$(NODE_DIR)/bin/node" ]; then node test/lab/lab-down.ts; else echo "lab-down: nothing to remove"; fi
 
-demo: setup ## Backs up a running guest, restores it elsewhere, compares; cleans up
-	@node test/demo/demo.ts
+demo: $(if $(filter debian,$(DEMO_GUEST)),setup,modules) ## Backs up a running guest, restores it elsewhere, compares; cleans up (GUEST=debian: with Debian)
+	@test/lab/setup.sh tiny-guest
+	@GUEST=$(DEMO_GUEST) node test/demo/demo.ts
 
 bench: setup ## Prints medians against cp, tar, zstd and virtnbdbackup
 	@test/lab/setup.sh bench

@@ -1,5 +1,5 @@
 /**
- * Runs the tests and prints, as the very last line, how many passed and failed.
+ * Runs the tests, tells which files took longest, and prints, as the very last line, how many passed and failed.
  * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
  * Unit and contract tests come first. Those that start hypervisor nodes follow, three files at a time: each has a world of
@@ -8,14 +8,17 @@
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { sweepOrphans } from './lab/leaks.ts';
 import { ROOT } from './lab/paths.ts';
 
 interface Outcome {
   passed: number;
   failed: number;
+  files: { name: string; seconds: number }[];
 }
+
+const SLOWEST_SHOWN = 10;
 
 /** A busy machine makes slow, not wrong: the limits end what hangs, they measure nothing. */
 const PHASES = [
@@ -29,7 +32,7 @@ const LINGER_MS = 20_000;
 
 const wanted = process.argv.slice(2);
 const scratch = mkdtempSync(join(tmpdir(), 'vk-run-'));
-const total: Outcome = { passed: 0, failed: 0 };
+const total: Outcome = { passed: 0, failed: 0, files: [] };
 /** Somebody asked this run to end: what it began is cleaned up, nothing more is begun. */
 let stopped = false;
 process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
@@ -42,16 +45,24 @@ for (const phase of PHASES) {
   const outcome = await runJest(projects, phase.flags, phase.limitMinutes);
   total.passed += outcome.passed;
   total.failed += outcome.failed;
+  total.files.push(...outcome.files);
   if (stopped) break;
 }
 total.failed += await reportLeaks('left behind by this run, now removed');
 process.exitCode = total.failed === 0 && total.passed > 0 && !stopped ? 0 : 1;
+tellSlowest(total.files);
 process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
 
 async function reportLeaks(what: string): Promise<number> {
   const leaks = await sweepOrphans();
   if (leaks.length > 0) process.stdout.write(`${what}:\n  ${leaks.join('\n  ')}\n`);
   return leaks.length > 0 ? 1 : 0;
+}
+
+function tellSlowest(files: Outcome['files']): void {
+  const slowest = files.toSorted((a, b) => b.seconds - a.seconds).slice(0, SLOWEST_SHOWN);
+  const lines = slowest.map(({ name, seconds }) => `  ${seconds.toFixed(0).padStart(4)} s  ${name}`);
+  if (lines.length > 0) process.stdout.write(`\nslowest files:\n${lines.join('\n')}\n`);
 }
 
 /** One jest run; a run that crashed or took too long counts as one failure. */
@@ -93,13 +104,18 @@ async function runJest(projects: string[], flags: string[], limitMinutes: number
   clearTimeout(timer);
   clearInterval(watch);
   process.off('SIGINT', forward).off('SIGTERM', forward);
-  if (!existsSync(report)) return { passed: 0, failed: 1 };
+  if (!existsSync(report)) return { passed: 0, failed: 1, files: [] };
   const result = JSON.parse(readFileSync(report, 'utf8')) as {
     numPassedTests: number;
     numFailedTests: number;
     numRuntimeErrorTestSuites: number;
+    testResults: { name: string; startTime: number; endTime: number }[];
   };
   const failed = result.numFailedTests + result.numRuntimeErrorTestSuites;
   const broken = failed === 0 && exitCode !== 0 && !lingered;
-  return { passed: result.numPassedTests, failed: broken ? 1 : failed };
+  const files = result.testResults.map(({ name, startTime, endTime }) => ({
+    name: relative(ROOT, name),
+    seconds: (endTime - startTime) / 1000,
+  }));
+  return { passed: result.numPassedTests, failed: broken ? 1 : failed, files };
 }

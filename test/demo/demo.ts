@@ -16,6 +16,8 @@ import { run, waitFor } from '../lab/run.ts';
 
 const RESTORED_NAME = 'restored-guest';
 const KNOWN_MIB = 16;
+/** Of the known file, before the increment. */
+const CHANGED_MIB = 4;
 /** Room for two Debian guests that boot under emulation on a busy machine. */
 const BOOT_TIMEOUT_MS = 600_000;
 
@@ -168,7 +170,10 @@ async function increments(lab: Lab, known: string): Promise<void> {
   const fileId = made.split(/\s+/).at(-1)!;
   const sizeOf = async () => (await lab.rest.get<{ size: number }>(`/api/library/${fileId}/`)).size;
   const full = await sizeOf();
-  await guest.sh(`dd if=/dev/urandom of=${known} bs=1048576 count=${KNOWN_MIB} conv=fsync`, 300_000);
+  await guest.sh(
+    `dd if=/dev/urandom of=${known} bs=1048576 count=${CHANGED_MIB} conv=notrunc,fsync`,
+    300_000,
+  );
   hashes.push(await hashOf(guest, known));
   await virtkeep(lab, 'backup', GUEST_NAME, '--increment');
   const grown = (await sizeOf()) - full;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Brings a fresh Debian 12 or 13 to the point where tests, lab and demo can run. Every step looks first and does
 # nothing when its work is done already. The only shell of the lab: it runs before there is a Node to run anything else.
-# usage: setup.sh packages|modules|guest|soak|bench
+# usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export DEBIAN_FRONTEND=noninteractive
@@ -15,11 +15,14 @@ node_dir="$PWD/node_modules/node-linux-$node_arch"
 
 say() { printf 'setup: %s\n' "$*"; }
 
-# libvirt-daemon alone: the -system package would start the machine's own libvirtd, which nothing here needs.
+# What the lab needs. libvirt-daemon alone: the -system package would start the machine's own libvirtd, which nothing here needs.
 packages=(
-  ca-certificates cpio e2fsprogs faketime g++ iproute2 kmod libarchive-tools libvirt-clients libvirt-daemon
-  libvirt-daemon-driver-qemu libvirt0 make mmdebstrap openssh-client openssl ovmf procps python3 python3-aiohttp qemu-system-x86 qemu-utils
-  seabios strace swtpm swtpm-tools systemd util-linux xfsprogs xz-utils zstd
+  ca-certificates cpio e2fsprogs g++ iproute2 kmod libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu libvirt0
+  make openssl procps qemu-system-x86 qemu-utils seabios systemd util-linux xz-utils zstd
+)
+# What the tests need besides, and the Debian guest.
+test_packages=(
+  faketime libarchive-tools mmdebstrap openssh-client ovmf python3 python3-aiohttp strace swtpm swtpm-tools xfsprogs
 )
 bench_packages=(virtnbdbackup)
 
@@ -99,8 +102,12 @@ private_node_loads() {
   ' "$1" >/dev/null 2>&1
 }
 
-step_guest() {
+step_tiny_guest() {
   "$node_dir/bin/node" test/lab/tiny-guest.ts
+}
+
+step_guest() {
+  step_tiny_guest
   "$node_dir/bin/node" test/lab/debian-guest.ts
   # ZFS for the tests, unpacked and not installed; where it cannot be had those tests say so and are skipped
   "$node_dir/bin/node" test/lab/zfs-fuse.ts
@@ -117,8 +124,10 @@ step_soak() {
 case "${1:-}" in
   packages) step_packages ;;
   modules) step_modules ;;
+  tiny-guest) step_tiny_guest ;;
+  test-packages) install_packages "${test_packages[@]}" ;;
   guest) step_guest ;;
   soak) step_soak ;;
   bench) install_packages "${bench_packages[@]}" ;;
-  *) echo "usage: setup.sh packages|modules|guest|soak|bench" >&2; exit 2 ;;
+  *) echo "usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench" >&2; exit 2 ;;
 esac
