@@ -13,10 +13,9 @@ import {
   parseDomain,
   parseSnapshot,
 } from '../domain-xml/index.ts';
-import { pathOf, pathOfVolume } from '../inventory/disk-facts.ts';
 import { listSnapshots, snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isPassing } from '../libvirt/errors.ts';
-import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath } from '../pools/index.ts';
+import { BACKUPS_DIR, isInside, type PoolRecord, pathOf, pathOfVolume, poolOfPath } from '../pools/index.ts';
 
 /**
  * The files that are a domain's: every layer of its disks and of its saved states with their memory files, as far as they

@@ -1,8 +1,7 @@
-import { dirname, join } from 'node:path';
+import { dirname } from 'node:path';
 import { type Layer, readLayers } from '../disks/index.ts';
-import { type DiskConfig, type DomainConfig, isLent } from '../domain-xml/index.ts';
-import type { PathGate } from '../pools/index.ts';
-import { type PoolRecord, poolOfPath } from '../pools/index.ts';
+import { type DomainConfig, isLent } from '../domain-xml/index.ts';
+import { type PathGate, type PoolRecord, pathOf, poolOfPath } from '../pools/index.ts';
 
 /** What the image files of a disk tell; keyed by target device in `DiskFacts`. */
 export interface DiskLayers {
@@ -11,25 +10,6 @@ export interface DiskLayers {
 }
 
 export type DiskFacts = Map<string, DiskLayers>;
-
-/** The file or device of a disk, also of one that names a volume of a directory pool. */
-export function pathOf(
-  disk: DiskConfig,
-  pools: readonly Pick<PoolRecord, 'name' | 'path'>[],
-): string | undefined {
-  if (disk.path !== undefined || !disk.volume) return disk.path;
-  return pathOfVolume(disk.volume.pool, disk.volume.name, pools);
-}
-
-/** Where a volume of the pool of that name lies; undefined where the pool is not known. */
-export function pathOfVolume(
-  pool: string,
-  volume: string,
-  pools: readonly Pick<PoolRecord, 'name' | 'path'>[],
-): string | undefined {
-  const path = pools.find(({ name }) => name === pool)?.path;
-  return path && join(path, volume);
-}
 
 /**
  * Reads the headers of a domain's own disks (not of its drives, LUNs, and what others lend it). A disk that cannot be read has no layers; one on a

@@ -15,9 +15,9 @@ import {
   type DomainConfig,
   isLent,
 } from '../domain-xml/index.ts';
-import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../pools/index.ts';
+import { backupTargetRefusal, type PoolRecord, pathOf, poolOfPath } from '../pools/index.ts';
 import { AUTOMATIC_PREFIX, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
-import { type DiskFacts, firstOwnLayer, pathOf } from './disk-facts.ts';
+import { type DiskFacts, firstOwnLayer } from './disk-facts.ts';
 import type { DomainFacts } from './domain-facts.ts';
 
 export interface DomainScope {

@@ -16,6 +16,7 @@ import {
   mountPointOf,
   type PathGate,
   type PoolRecord,
+  pathOf,
   poolMarks,
   ROOT_MOUNT,
   rememberPlaces,
@@ -25,7 +26,7 @@ import type { StateFacts } from '../snapshots/index.ts';
 import { asSavedState, zfsInstants } from '../snapshots/index.ts';
 import { ZfsDriver } from '../zfs/index.ts';
 import { derivePools } from './derive-pools.ts';
-import { type DiskFacts, pathOf, readDiskFacts } from './disk-facts.ts';
+import { type DiskFacts, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
 import { type OwnershipRule, readPools } from './pool-facts.ts';
 

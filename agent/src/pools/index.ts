@@ -28,3 +28,4 @@ export {
   setChosenBase,
   setPoolMarks,
 } from './settings.ts';
+export { pathOf, pathOfVolume } from './volume-path.ts';

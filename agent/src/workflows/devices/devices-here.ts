@@ -3,8 +3,7 @@ import { realpath } from 'node:fs/promises';
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { type DiskConfig, mentionedIn } from '../../domain-xml/index.ts';
 import { definitionsOf } from '../../images/index.ts';
-import { pathOf, pathOfVolume } from '../../inventory/disk-facts.ts';
-import type { PoolRecord } from '../../pools/index.ts';
+import { type PoolRecord, pathOf, pathOfVolume } from '../../pools/index.ts';
 import { deviceKeysOf, isUnknownDevice } from './device-keys.ts';
 
 /** What the text of a VM that cannot be read tells of its devices. */

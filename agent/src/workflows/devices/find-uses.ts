@@ -7,10 +7,9 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Claims } from '../../claims.ts';
 import { definitionsOf, isRunning, referredTo } from '../../images/index.ts';
-import { pathOf } from '../../inventory/disk-facts.ts';
 import { fromLibvirt, isNoDomain } from '../../libvirt/errors.ts';
 import type { Thing, Use } from '../../other-nodes.ts';
-import type { PoolRecord } from '../../pools/index.ts';
+import { type PoolRecord, pathOf } from '../../pools/index.ts';
 import { deviceKeysOf, isUnknownDevice, mayBeBlockDevice } from './device-keys.ts';
 
 export interface FindUsesDependencies {

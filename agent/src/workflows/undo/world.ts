@@ -5,7 +5,6 @@
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
-import { pathOf } from '../../inventory/disk-facts.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import {
   isThere,
@@ -14,6 +13,7 @@ import {
   MARKER,
   type PathGate,
   type PoolRecord,
+  pathOf,
   poolOfPath,
   type Settings,
 } from '../../pools/index.ts';
