@@ -18,6 +18,14 @@ export interface Principal {
   familyEndsOn: Date;
 }
 
+/** Who began something, by whatever way. */
+export interface Actor {
+  id: string;
+  username: string;
+  /** The task that what they begin is a part of. */
+  parent?: string;
+}
+
 /**
  * What only somebody may do who gave the password, and no program with a token: whatever makes a login or a token, or could, so
  * that a stolen token is good for what it is and no longer than it lives. @throws session_required.

@@ -26,6 +26,7 @@ import { GuestService } from './guests/guests.ts';
 import { GuestOperationService } from './guests/operations.ts';
 import { CurrentDomains } from './inventory/current-domains.ts';
 import { Inventory } from './inventory/inventory.ts';
+import { IsoService } from './isos/isos.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
 import { CertificateRenewer } from './nodes/certificates.ts';
 import { NodeService } from './nodes/nodes.ts';
@@ -33,38 +34,12 @@ import { NodeObserver } from './nodes/observer.ts';
 import { OtherNodes } from './nodes/other-nodes.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { RevocationService } from './nodes/revocations.ts';
-import { IsoService } from './pools/isos.ts';
 import { PoolService } from './pools/pools.ts';
-import type { CoreServices } from './services.ts';
+import type { CoreServices, NodeServices } from './services.ts';
 import { Shares } from './shares.ts';
-import { TagService } from './tags.ts';
+import { TagService } from './tags/tags.ts';
 import { MultiTasks } from './tasks/multi-tasks.ts';
 import { NodeTasks } from './tasks/node-tasks.ts';
-
-export interface NodeServices {
-  nodes: NodeService;
-  revocations: RevocationService;
-  pools: PoolService;
-  domains: DomainService;
-  library: LibraryService;
-  fileActions: FileActionService;
-  downloads: DownloadService;
-  isos: IsoService;
-  snapshots: SnapshotService;
-  backups: BackupService;
-  vdisks: VdiskService;
-  lending: LendingService;
-  lendingKeeper: LendingKeeper;
-  templates: TemplateService;
-  guests: GuestService;
-  guestOperations: GuestOperationService;
-  tags: TagService;
-  multiTasks: MultiTasks;
-  /** Reads what was known and begins to connect to the nodes. */
-  startNodes(): Promise<void>;
-  /** Ends the connections; the nodes keep working. */
-  stopNodes(): Promise<void>;
-}
 
 const RENEWAL_INTERVAL_MS = 3_600_000;
 

@@ -5,11 +5,28 @@ import type { Database } from '../store/schema.ts';
 import type { PasswordChecks } from './accounts/password-checks.ts';
 import type { TokenService } from './accounts/tokens.ts';
 import type { UserService } from './accounts/users.ts';
+import type { BackupService } from './backups/backups.ts';
+import type { DownloadService } from './backups/downloads.ts';
+import type { FileActionService } from './backups/file-actions.ts';
+import type { LibraryService } from './backups/library.ts';
+import type { LendingService } from './disks/attachments.ts';
+import type { LendingKeeper } from './disks/reconciler.ts';
+import type { VdiskService } from './disks/vdisks.ts';
+import type { DomainService } from './domains/domains.ts';
+import type { SnapshotService } from './domains/snapshots.ts';
+import type { TemplateService } from './domains/templates.ts';
+import type { GuestService } from './guests/guests.ts';
+import type { GuestOperationService } from './guests/operations.ts';
+import type { IsoService } from './isos/isos.ts';
 import type { AuditService } from './journal/audit.ts';
 import type { ChangeFeed } from './journal/changes.ts';
 import type { EventService } from './journal/events.ts';
-import type { NodeServices } from './node-services.ts';
+import type { NodeService } from './nodes/nodes.ts';
+import type { RevocationService } from './nodes/revocations.ts';
+import type { PoolService } from './pools/pools.ts';
+import type { TagService } from './tags/tags.ts';
 import type { IdempotencyService } from './tasks/idempotency.ts';
+import type { MultiTasks } from './tasks/multi-tasks.ts';
 import type { TaskService } from './tasks/tasks.ts';
 
 export interface CoreServices {
@@ -26,6 +43,31 @@ export interface CoreServices {
   idempotency: IdempotencyService;
   /** Fires when the controller begins to stop: waiting answers turn into 202, new changes are refused. */
   draining: AbortSignal;
+}
+
+export interface NodeServices {
+  nodes: NodeService;
+  revocations: RevocationService;
+  pools: PoolService;
+  domains: DomainService;
+  library: LibraryService;
+  fileActions: FileActionService;
+  downloads: DownloadService;
+  isos: IsoService;
+  snapshots: SnapshotService;
+  backups: BackupService;
+  vdisks: VdiskService;
+  lending: LendingService;
+  lendingKeeper: LendingKeeper;
+  templates: TemplateService;
+  guests: GuestService;
+  guestOperations: GuestOperationService;
+  tags: TagService;
+  multiTasks: MultiTasks;
+  /** Reads what was known and begins to connect to the nodes. */
+  startNodes(): Promise<void>;
+  /** Ends the connections; the nodes keep working. */
+  stopNodes(): Promise<void>;
 }
 
 export interface Services extends CoreServices, NodeServices {}

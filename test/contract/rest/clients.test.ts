@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { decodeJwt } from 'jose';
-import { TagService } from '../../../controller/src/services/tags.ts';
+import { TagService } from '../../../controller/src/services/tags/tags.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
 import { makeRestApp, type RestApp } from './app.ts';
 import { SEED, seedNode } from './seed.ts';

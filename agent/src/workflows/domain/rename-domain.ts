@@ -10,8 +10,8 @@ import { findDomain, fromDomain, listSnapshots } from '../../libvirt/domains.ts'
 import type { Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { Effect } from '../effect.ts';
-import { requireFreeName } from '../restore/identity.ts';
 import { kindOf, requireLasting } from './domain-kind.ts';
+import { requireFreeName } from './identity.ts';
 import { refuseLent } from './refuse-lent.ts';
 
 export interface RenameRequest {

@@ -1,8 +1,8 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import Type from 'typebox';
 import { POWER_ACTIONS, type PowerActionName } from '../../services/domains/domains.ts';
+import { isWhole } from '../../services/nodes/whole.ts';
 import type { Services } from '../../services/services.ts';
-import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';

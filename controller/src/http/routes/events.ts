@@ -1,10 +1,10 @@
 import Type from 'typebox';
 import { EVENT_TYPES } from '../../services/journal/events.ts';
-import { permitted } from '../../services/permitted.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import { filterById, IdParams, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
 import { EventSchema } from '../schemas/event.ts';
 import { EventStreams } from '../sse.ts';

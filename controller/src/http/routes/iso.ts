@@ -3,8 +3,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Type from 'typebox';
 import { requirePermission } from '../../auth/principal.ts';
-import { permitted } from '../../services/permitted.ts';
-import type { IsoRecord, NewIso } from '../../services/pools/isos.ts';
+import type { IsoRecord, NewIso } from '../../services/isos/isos.ts';
 import type { Services } from '../../services/services.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
@@ -17,6 +16,7 @@ import { STORY } from '../document/story.ts';
 import { boundaryOf, fileOf } from '../multipart.ts';
 import { NODE_ASKED, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import {
   body,
   described,

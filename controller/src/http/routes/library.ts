@@ -1,13 +1,13 @@
 import Type from 'typebox';
 import { requirePermission } from '../../auth/principal.ts';
 import { FILE_STATUSES, FILE_TYPES } from '../../services/catalogue/record.ts';
-import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { ARCHIVE_READ, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import {
   AsyncQuery,
   body,

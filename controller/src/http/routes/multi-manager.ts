@@ -2,9 +2,9 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Permission } from '@virtkeep/shared/permissions';
 import Type, { type Static } from 'typebox';
+import type { Actor } from '../../auth/principal.ts';
 import { requirePermission } from '../../auth/principal.ts';
 import { POWER_ACTIONS, type PowerActionName } from '../../services/domains/domains.ts';
-import type { Actor } from '../../services/pools/pools.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import { principalOf, type RouteModule } from '../app.ts';

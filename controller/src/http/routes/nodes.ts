@@ -1,11 +1,11 @@
 import Type from 'typebox';
-import { permitted } from '../../services/permitted.ts';
-import { isWhole } from '../../services/whole.ts';
+import { isWhole } from '../../services/nodes/whole.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
 import { POOL_MARKED } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import {
   body,
   described,

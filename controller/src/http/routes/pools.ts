@@ -1,14 +1,14 @@
 import Type from 'typebox';
 import type { Principal } from '../../auth/principal.ts';
-import { permitted } from '../../services/permitted.ts';
+import { isWhole } from '../../services/nodes/whole.ts';
 import type { PoolRecord } from '../../services/pools/record.ts';
 import type { Services } from '../../services/services.ts';
-import { isWhole } from '../../services/whole.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { POOL_MARKED, POOL_READ } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import {
   AsyncQuery,
   body,

@@ -1,12 +1,12 @@
 /** Tags, and those of a VM, node, data pool, disk or backup file. */
 import type { Permission } from '@virtkeep/shared/permissions';
 import Type from 'typebox';
-import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
 import { listFromArray, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import {
   body,
   described,

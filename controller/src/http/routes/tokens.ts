@@ -1,8 +1,8 @@
 import { requirePermission } from '../../auth/principal.ts';
-import { permitted } from '../../services/permitted.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import { NewTokenSchema, TokenSchema, tokenBody } from '../schemas/account.ts';
 import { IdParams, listOf, listQuery, Nothing, ref } from '../schemas/common.ts';
 

@@ -1,11 +1,11 @@
 import type { FastifyRequest } from 'fastify';
 import { requirePermission } from '../../auth/principal.ts';
 import type { UserPatch } from '../../services/accounts/users.ts';
-import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import { UserBody, UserPatchBody, UserSchema } from '../schemas/account.ts';
 import { listOf, listQuery, ref, UserParams } from '../schemas/common.ts';
 

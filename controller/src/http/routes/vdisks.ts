@@ -1,6 +1,5 @@
 /** Disks of all VMs, and lending them to another VM (specification 4.1 to 4.3). */
 import Type from 'typebox';
-import { permitted } from '../../services/permitted.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
@@ -8,6 +7,7 @@ import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
 import { DISK_WORK, DOMAIN_WORK, POOL_READ, STATE_WORK } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
+import { permitted } from '../permitted.ts';
 import {
   AsyncQuery,
   AttachQuery,

@@ -1,8 +1,14 @@
 /** Clusters and resource pools, of which there is one each. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { NodeRecord } from '../../services/nodes/nodes.ts';
+import {
+  CLUSTER,
+  clusterRecord,
+  isWhole,
+  RESOURCE_POOL,
+  resourcePoolRecord,
+} from '../../services/nodes/whole.ts';
 import type { Services } from '../../services/services.ts';
-import { CLUSTER, clusterRecord, isWhole, RESOURCE_POOL, resourcePoolRecord } from '../../services/whole.ts';
 import type { App, RouteModule } from '../app.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import { filterById, IdParams, listOf, listQuery, ref } from '../schemas/common.ts';

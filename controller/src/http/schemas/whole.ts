@@ -1,6 +1,6 @@
 /** The one cluster and the one resource pool: everything that the controller manages. */
 import Type from 'typebox';
-import { CLUSTER, RESOURCE_POOL } from '../../services/whole.ts';
+import { CLUSTER, RESOURCE_POOL } from '../../services/nodes/whole.ts';
 import { STORY } from '../document/story.ts';
 import { described, integer, named, oneOf, Permissions, record, text, truth, Uuid } from './common.ts';
 

@@ -2,6 +2,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
+import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
 import { archiveIdOfRow } from '../catalogue/identity.ts';
@@ -9,7 +10,7 @@ import type { RemovedArchives } from '../catalogue/removed-archives.ts';
 import type { DomainService } from '../domains/domains.ts';
 import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
-import type { Actor, PoolService } from '../pools/pools.ts';
+import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';

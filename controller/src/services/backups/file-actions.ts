@@ -1,11 +1,12 @@
 /** What may be done with a backup file, and what the nodes' answers to it mean. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ArchiveSignature } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
 import type { RemovedArchives } from '../catalogue/removed-archives.ts';
 import type { Inventory } from '../inventory/inventory.ts';
-import type { Actor, PoolService } from '../pools/pools.ts';
+import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';

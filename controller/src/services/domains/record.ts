@@ -9,7 +9,7 @@ import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../../auth/principal.ts';
 import type { DomainEntry } from '../inventory/inventory.ts';
 import { powerNumber } from '../inventory/store.ts';
-import type { BorneTag } from '../tags.ts';
+import type { BorneTag } from '../tags/record.ts';
 import { type GuestInfoRecord, guestInfoRecord, guestOs, guestUtils } from './guest-record.ts';
 
 export interface DomainContext {

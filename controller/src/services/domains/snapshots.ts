@@ -2,9 +2,9 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { type Domain, SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Actor } from '../../auth/principal.ts';
 import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
-import type { Actor } from '../pools/pools.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';

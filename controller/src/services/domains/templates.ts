@@ -1,9 +1,10 @@
 /** Templates: their clones, and their change by one of these. Marking one is DomainService's. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { Actor } from '../../auth/principal.ts';
 import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
-import type { Actor, PoolService } from '../pools/pools.ts';
+import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';

@@ -5,8 +5,8 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { AgentClients } from '../../agents/clients.ts';
+import type { Actor } from '../../auth/principal.ts';
 import type { Inventory } from '../inventory/inventory.ts';
-import type { Actor } from '../pools/pools.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 

@@ -4,6 +4,7 @@ import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { BackupFile, type Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
 import type { NodeLinks } from '../../agents/links.ts';
+import type { Actor } from '../../auth/principal.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
 import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
@@ -20,13 +21,6 @@ export interface PoolChanges {
 export interface PoolFilter {
   node?: string | undefined;
   type?: string | undefined;
-}
-
-export interface Actor {
-  id: string;
-  username: string;
-  /** The task that what they begin is a part of. */
-  parent?: string;
 }
 
 const CALL_TIMEOUT_MS = 30_000;

@@ -1,7 +1,7 @@
 /** Data pools as the REST contract tells of them: one record for all nodes' views of the same uuid. Pure. */
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { PoolEntry } from '../inventory/inventory.ts';
-import type { BorneTag } from '../tags.ts';
+import type { BorneTag } from '../tags/record.ts';
 
 export interface PoolNode {
   id: string;

@@ -6,7 +6,7 @@ import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
-import type { Actor } from '../pools/pools.ts';
+import type { Actor } from '../../auth/principal.ts';
 import { isFinal, type TaskEntity, type TaskError, type TaskStatus } from './record.ts';
 import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
 

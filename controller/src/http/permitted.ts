@@ -4,14 +4,14 @@
  */
 import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../auth/principal.ts';
-import type { TokenRecord } from './accounts/tokens.ts';
-import type { UserRecord } from './accounts/users.ts';
-import type { FileRecord } from './catalogue/record.ts';
-import type { VdiskRecord } from './disks/record.ts';
-import type { NodeRecord } from './nodes/nodes.ts';
-import type { IsoRecord } from './pools/isos.ts';
-import type { PoolRecord } from './pools/record.ts';
-import type { TagRecord } from './tags.ts';
+import type { TokenRecord } from '../services/accounts/tokens.ts';
+import type { UserRecord } from '../services/accounts/users.ts';
+import type { FileRecord } from '../services/catalogue/record.ts';
+import type { VdiskRecord } from '../services/disks/record.ts';
+import type { IsoRecord } from '../services/isos/isos.ts';
+import type { NodeRecord } from '../services/nodes/nodes.ts';
+import type { PoolRecord } from '../services/pools/record.ts';
+import type { TagRecord } from '../services/tags/record.ts';
 
 /** Whether an action may be taken; `can` asks for the viewer's role. */
 type Rule<R> = (can: (permission: Permission) => boolean, record: R, viewer: Principal) => boolean;

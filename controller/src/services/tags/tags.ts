@@ -5,20 +5,10 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import type { Database, TagEntityRow, TagRow } from '../store/schema.ts';
-import type { Catalogue } from './catalogue/catalogue.ts';
-import type { Inventory } from './inventory/inventory.ts';
-
-export interface TagRecord {
-  id: string;
-  verbose_name: string;
-  description: string;
-  colour: string;
-  created: string;
-  modified: string;
-  entities: { entity_uuid: string; entity_class: string }[];
-  entities_count: number;
-}
+import type { Database, TagEntityRow, TagRow } from '../../store/schema.ts';
+import type { Catalogue } from '../catalogue/catalogue.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { BorneTag, TagRecord } from './record.ts';
 
 export interface TagFields {
   verbose_name: string;
@@ -26,9 +16,6 @@ export interface TagFields {
   /** As people see it; any word that their client knows. */
   colour?: string;
 }
-
-/** A tag with what bears it. */
-export type BorneTag = Pick<TagRecord, 'id' | 'verbose_name' | 'colour'>;
 
 /** More would not be read by anybody, and all are held in memory. */
 const MAX_TAGS = 1000;

@@ -2,7 +2,7 @@
  * Clients of the API family begin with clusters and resource pools and go on to what is in them. Here there is one of each, which has
  * everything. Pure.
  */
-import type { NodeRecord } from './nodes/nodes.ts';
+import type { NodeRecord } from './nodes.ts';
 
 /** The same in every installation, so that a client that remembers it is right everywhere. */
 export const CLUSTER = { id: '00000000-0000-4000-8000-00000000c001', verbose_name: 'Default cluster' };

@@ -9,10 +9,10 @@ import type { NodeLinks } from '../../agents/links.ts';
 import { beginBytes, type Part } from '../byte-stream.ts';
 import type { Named } from '../disks/record.ts';
 import type { Inventory } from '../inventory/inventory.ts';
+import type { PoolService } from '../pools/pools.ts';
+import { isUsable } from '../pools/record.ts';
 import type { Shares } from '../shares.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
-import type { PoolService } from './pools.ts';
-import { isUsable } from './record.ts';
 
 export interface IsoFilter {
   datapool?: string | undefined;
