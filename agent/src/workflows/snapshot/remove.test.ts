@@ -20,8 +20,8 @@ function node(): Libvirt {
     hasManagedSave: async () => false,
     currentSnapshot: async () => null,
     snapshots: async () => [],
-    setMetadata: async (_type: number, element: string | null) => {
-      own = element?.replace(/^<domain[^>]*>|<domain[^>]*\/>/, '').replace('</domain>', '') ?? '';
+    setMetadata: async ({ value }: { value: string | null }) => {
+      own = value?.replace(/^<domain[^>]*>|<domain[^>]*\/>/, '').replace('</domain>', '') ?? '';
     },
   } as unknown as Domain;
   return {
