@@ -20,7 +20,10 @@ export interface LongAction {
   result?: (task: TaskState) => Promise<unknown>;
 }
 
-/** Route config of a long action; spread into `config` beside `access`. */
+/**
+ * Route config of a long action; spread into `config` beside `access`. Of one that only sometimes makes a task, too: what it does
+ * before that must be left out when there is a `taskOfKey`.
+ */
 export const LONG_ACTION = { longAction: true } as const;
 
 /** Runs a long action and gives its answer. The route's querystring is `AsyncQuery` (or has its field). */
@@ -51,10 +54,17 @@ async function startOnce(
 ): Promise<TaskState> {
   const keyed = request.idempotent;
   if (keyed?.taskId == null) return action.start(newId());
-  const known = await services.tasks.find(keyed.taskId);
-  const task = known ?? (await action.start(keyed.taskId));
+  const task = (await taskOfKey(services, request)) ?? (await action.start(keyed.taskId));
   keyed.release();
   return task;
+}
+
+/** The task that an earlier request under the same idempotency key was given. */
+export async function taskOfKey(
+  services: Services,
+  { idempotent }: FastifyRequest,
+): Promise<TaskState | undefined> {
+  return idempotent?.taskId == null ? undefined : services.tasks.find(idempotent.taskId);
 }
 
 async function answerEnd(services: Services, task: TaskState, action: LongAction): Promise<unknown> {

@@ -34,7 +34,7 @@ declare module 'fastify' {
     session?: boolean;
     /** The answer holds a secret: it is neither stored for idempotency nor logged. */
     secretAnswer?: boolean;
-    /** The handler is made by `longAction`; its task carries the idempotency key. */
+    /** Its task, when it makes one, carries the idempotency key. */
     longAction?: boolean;
     /** What a body asks for in particular (a guest's command); stands in the audit log's action. */
     auditDetail?: (body: Record<string, unknown>) => string;

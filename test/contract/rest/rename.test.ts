@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { newId } from '@virtkeep/shared/ids';
 import { makeRestApp, type RestApp } from './app.ts';
 import { ended, enrolled, stopAll, until } from './nodes-world.ts';
 import type { FakeAgent } from './scripted-node.ts';
@@ -86,4 +87,37 @@ test('that the node refuses is refused with its words', async () => {
     agent.whenStarted = former;
   }
   expect((await rest.call('GET', `/api/domains/${id}/`)).body.verbose_name).toBe(name);
+});
+
+test('under a key that is repeated is the same task, however it ended', async () => {
+  const { id, name } = await domain();
+  const body = { verbose_name: 'keyed', idempotency_key: newId() };
+  const first = await put(id, body, '?async=1');
+  await ended(rest, first.body._task.id);
+  const before = asked();
+  const again = await put(id, body, '?async=1');
+  expect([again.status, again.body._task?.id]).toEqual([202, first.body._task.id]);
+  expect((await put(id, body)).body).toMatchObject({ id, verbose_name: 'keyed' });
+  expect((await put(id, { ...body, verbose_name: name })).body.errors[0].msg_key).toBe(
+    'idempotency_conflict',
+  );
+  const former = agent.whenStarted;
+  agent.whenStarted = ({ request }) => agent.fail(request.operationId, new VirtkeepError('canceled'));
+  const failing = { verbose_name: 'never', idempotency_key: newId() };
+  try {
+    expect((await put(id, failing)).body.errors[0].msg_key).toBe('canceled');
+  } finally {
+    agent.whenStarted = former;
+  }
+  expect((await put(id, failing)).body.errors[0].msg_key).toBe('canceled');
+  expect(asked()).toBe(before + 1);
+});
+
+test('under a key without another name is answered as it was', async () => {
+  const { id } = await domain();
+  const body = { description: 'once', idempotency_key: newId() };
+  expect((await put(id, body)).body.description).toBe('once');
+  await put(id, { description: 'twice' });
+  expect((await put(id, body)).body.description).toBe('once');
+  expect((await rest.call('GET', `/api/domains/${id}/`)).body.description).toBe('twice');
 });

@@ -3,10 +3,10 @@ import Type from 'typebox';
 import { POWER_ACTIONS, type PowerActionName } from '../../services/domains/domains.ts';
 import { isWhole } from '../../services/nodes/whole.ts';
 import type { Services } from '../../services/services.ts';
-import { LONG_ACTION, runTask } from '../actions.ts';
+import { LONG_ACTION, runTask, taskOfKey } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { DISK_WORK, DOMAIN_WORK, NODE_WORK, POOL_READ } from '../node-errors.ts';
+import { DISK_WORK, DOMAIN_WORK, POOL_READ } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import {
   AsyncQuery,
@@ -68,7 +68,6 @@ const REMOVE_ERRORS = [
 
 /** Of a change that another name makes a task. */
 const UPDATE_ERRORS = [
-  ...NODE_WORK,
   ...DOMAIN_WORK,
   'conflicting_fields',
   'invalid_name',
@@ -182,7 +181,7 @@ function changeRoutes(app: App, services: Services): void {
   app.put(
     '/api/domains/:id/',
     {
-      config: { access: 'domain.manage', errors: UPDATE_ERRORS },
+      config: { access: 'domain.manage', ...LONG_ACTION, errors: UPDATE_ERRORS },
       schema: {
         tags,
         summary: 'Change the name, the description or the tags of a VM',
@@ -213,15 +212,17 @@ function changeRoutes(app: App, services: Services): void {
       if (verbose_name !== undefined && name !== verbose_name)
         throw new VirtkeepError('conflicting_fields', { first: 'name', second: 'verbose_name' });
       const user = principalOf(request);
+      const rename = (to: string) =>
+        runTask(services, request, reply, {
+          start: taskId => services.domains.rename(id, to, user, taskId),
+          result: async () => services.domains.find(id, user),
+        });
+      if (name !== undefined && (await taskOfKey(services, request))) return rename(name);
       const isRenamed = services.domains.isOtherName(id, name);
       if (isRenamed) services.domains.checkRename(id, name);
       await services.domains.update(id, { description });
       if (wanted !== undefined) await services.tags.set(id, wanted);
-      if (!isRenamed) return services.domains.get(id, user);
-      return runTask(services, request, reply, {
-        start: taskId => services.domains.rename(id, name, user, taskId),
-        result: async () => services.domains.find(id, user),
-      });
+      return isRenamed ? rename(name) : services.domains.get(id, user);
     },
   );
 

@@ -23,7 +23,7 @@ export const KEY_LIFETIME_MS = 24 * 3600 * 1000;
 export interface IdempotentRequest {
   userId: string;
   key: string;
-  /** The task id to use; null for plain changes. */
+  /** The id of the task, should the request make one; null for what never does. */
   taskId: string | null;
   /** The answer given before, when there is one. */
   answer: { status: number; body: unknown } | null;
@@ -79,10 +79,10 @@ export class IdempotencyService {
     }
   }
 
-  /** The request ended well with this answer. Secret answers pass `store: false` and are kept in memory only. */
+  /** The request ended well with this answer, which is kept unless a task carries it. Secret answers pass `store: false` and are kept in memory only. */
   async complete(request: IdempotentRequest, status: number, body: unknown, store: boolean): Promise<void> {
     try {
-      if (request.answer === null && request.taskId === null) {
+      if (request.answer === null && !(await this.#taskExists(request.taskId))) {
         const answer = JSON.stringify(body ?? null);
         if (!store) this.#secretAnswers.keep(slotOf(request), answer);
         await this.#db
