@@ -216,6 +216,21 @@ describe('tags', () => {
     expect(await put([])).toEqual([]);
   });
 
+  test('are set by an id in capitals, and an id of none makes no tag', async () => {
+    const tag = await make('in capitals');
+    const put = (body: object) => rest.call('PUT', `/api/domains/${SEED.domain}/`, { body });
+    const set = await put({ tags: [tag.id.toUpperCase()] });
+    expect(set.body.tags).toEqual([{ id: tag.id, verbose_name: 'in capitals', colour: '' }]);
+    const { count } = await get('/api/tags/');
+    for (const id of [newId(), newId().toUpperCase()]) {
+      const refused = await put({ tags: ['a new name', id] });
+      expect([refused.status, refused.body.errors[0].msg_key]).toEqual([404, 'tag_not_found']);
+    }
+    expect((await get('/api/tags/')).count).toBe(count);
+    expect((await get(`/api/domains/${SEED.domain}/`)).tags).toEqual(set.body.tags);
+    await put({ tags: [] });
+  });
+
   test('have one name each, and go from all that bears them', async () => {
     const tag = await make('first');
     const second = await make('second');

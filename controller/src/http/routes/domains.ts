@@ -14,6 +14,7 @@ import {
   boolText,
   described,
   filterById,
+  GivenUuid,
   IdParams,
   isTrue,
   listOf,
@@ -195,9 +196,10 @@ function changeRoutes(app: App, services: Services): void {
             name: described(Type.Optional(Name), 'as verbose_name'),
             description: described(Type.Optional(Text), 'free text'),
             tags: Type.Optional(
-              Type.Array(Name, {
+              Type.Array(Type.Union([GivenUuid, Name]), {
                 maxItems: 100,
-                description: 'ids or names of its tags from now on; a name that no tag has makes one',
+                description:
+                  'ids or names of its tags from now on; a name that no tag has makes one, an id never',
               }),
             ),
           },
@@ -220,6 +222,7 @@ function changeRoutes(app: App, services: Services): void {
       if (name !== undefined && (await taskOfKey(services, request))) return rename(name);
       const isRenamed = services.domains.isOtherName(id, name);
       if (isRenamed) services.domains.checkRename(id, name);
+      if (wanted !== undefined) services.tags.assertKnown(wanted);
       await services.domains.update(id, { description });
       if (wanted !== undefined) await services.tags.set(id, wanted);
       return isRenamed ? rename(name) : services.domains.get(id, user);

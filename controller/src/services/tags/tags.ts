@@ -3,7 +3,7 @@
  * memory beside the database. What bears a tag keeps it while it is away: a VM that comes back under its id has its tags again.
  */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { newId } from '@virtkeep/shared/ids';
+import { isUuid, newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Database, TagEntityRow, TagRow } from '../../store/schema.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
@@ -130,9 +130,19 @@ export class TagService {
     });
   }
 
-  /** Gives a thing these tags and no others. @param wanted ids or names; a name that no tag has makes one. */
+  /** @param wanted ids or names. @throws tag_not_found for the id of none. */
+  assertKnown(wanted: readonly string[]): void {
+    for (const text of wanted) if (isUuid(text) && !this.#find(text)) this.#row(text);
+  }
+
+  /**
+   * Gives a thing these tags and no others.
+   * @param wanted ids or names; a name that no tag has makes one, an id never does
+   * @throws tag_not_found, and nothing is changed then; entity_not_found; too_many_tags.
+   */
   set(entityId: string, wanted: readonly string[]): Promise<void> {
     return this.#turns.run(ONE_AT_A_TIME, async () => {
+      this.assertKnown(wanted);
       const [[, entity_class]] = [...(await this.#classesOf([entityId]))] as [[string, string]];
       const ids = new Set<string>();
       for (const text of wanted) ids.add(await this.#idOf(text));
@@ -152,8 +162,11 @@ export class TagService {
   }
 
   async #idOf(text: string): Promise<string> {
-    const row = this.#tags.get(text) ?? this.#byName(text);
-    return row?.id ?? (await this.#create({ verbose_name: text })).id;
+    return this.#find(text)?.id ?? (await this.#create({ verbose_name: text })).id;
+  }
+
+  #find(idOrName: string): TagRow | undefined {
+    return this.#tags.get(idOrName) ?? this.#byName(idOrName);
   }
 
   #requireFreeName(name: string, ownId?: string): void {
