@@ -24,7 +24,7 @@ module.exports = {
       name: 'no-test-in-product',
       severity: 'error',
       from: { path: '^(agent|controller|shared)/', pathNot: '(\\.test\\.ts$|/test/)' },
-      to: { path: '(^test/|\\.test\\.ts$)' },
+      to: { path: '((^|/)test/|\\.test\\.ts$)' },
     },
 
     forbid('shared-is-the-bottom', '^shared/', '^(agent|controller)/', 'shared knows neither daemon'),

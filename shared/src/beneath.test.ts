@@ -8,7 +8,7 @@ import fs from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
-import { whileSwapped } from '../../test/lab/swap.ts';
+import { whileSwapped } from '../test/swap.ts';
 import * as beneath from './beneath.ts';
 import { exists, removePath, syncDirectoryOf } from './files.ts';
 import { openForeign, readForeign, writeFresh } from './foreign-file.ts';

@@ -10,7 +10,7 @@ const GENERATED = join('shared', 'src', 'gen');
 
 const CHECKS: Record<string, () => Promise<unknown>> = {
   'format and lint (biome)': () => tool('biome', 'check', '.'),
-  'types (tsc)': () => tool('tsc', '--noEmit', '-p', 'tsconfig.json'),
+  'types (tsc)': () => tool('tsc', '--build', 'tsconfig.packages.json'),
   'floating promises (eslint)': () => tool('eslint', '.'),
   'import directions (dependency-cruiser)': () =>
     tool('depcruise', '--config', '.dependency-cruiser.cjs', 'agent', 'controller', 'shared'),

@@ -16,7 +16,7 @@ import { ArchiveWriter } from './write/writer.ts';
 export const BACKUP_ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0001';
 export const VM_ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0002';
 export const CREATED = '2026-01-02T03:04:05.000Z';
-export const signal = new AbortController().signal;
+export const signal: AbortSignal = new AbortController().signal;
 
 const run = promisify(execFile);
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { guardBackups } from '@virtkeep/shared/beneath';
-import { whileSwapped } from '../../../test/lab/swap.ts';
+import { whileSwapped } from '../../../shared/test/swap.ts';
 import { makeOwnFile, type OwnFile } from './own-file.ts';
 
 let dir = '';

@@ -1,9 +1,11 @@
 /** A controller's REST server on an empty database in memory, with one user of each role; no socket, no node. */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
+import type {} from '@fastify/swagger'; // adds swagger() to the App
 import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { ROLES, type Role } from '@virtkeep/shared/permissions';
 import { TokenSigner } from '../../../controller/src/auth/jwt.ts';

@@ -50,8 +50,8 @@ test('one with the types of openapi-typescript', async () => {
   await program('openapi-typescript/bin/cli.js', document, '--output', join(directory, 'api.d.ts'));
   copyFileSync(clientFile('generated-main-job.ts'), join(directory, 'main-job.ts'));
   const tsconfig = {
-    extends: join(ROOT, 'tsconfig.json'),
-    compilerOptions: { skipLibCheck: false, exactOptionalPropertyTypes: true },
+    extends: join(ROOT, 'tsconfig.base.json'),
+    compilerOptions: { skipLibCheck: false, composite: false, emitDeclarationOnly: false, noEmit: true },
     include: ['main-job.ts', 'api.d.ts'],
     exclude: [],
   };
