@@ -63,7 +63,7 @@ export function stage(root: string): void {
 function copySource(name: string, home: string): void {
   cpSync(join(ROOT, name), join(home, name), {
     recursive: true,
-    filter: file => !/\/(node_modules|test)$|\.test\.ts$/.test(file),
+    filter: file => !/\/(node_modules|test|tsconfig[^/]*\.json)$|\.test\.ts$/.test(file),
   });
 }
 
