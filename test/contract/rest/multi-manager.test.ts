@@ -98,6 +98,26 @@ test('cancelling it cancels its parts', async () => {
   await ended(rest, id, 'CANCELED');
 });
 
+test('cancelled while start calls are under way, it cancels what they start and begins no more', async () => {
+  const domains = Array.from({ length: 6 }, () => agent.setDomain({}));
+  const ids = domains.map(({ id }) => id);
+  for (const id of ids)
+    await until(async () => (await rest.call('GET', `/api/domains/${id}/`)).status === 200);
+  const gate = Promise.withResolvers<void>();
+  agent.beforeStart = () => gate.promise;
+  const partsOf = async (id: string) => (await rest.call('GET', `/api/tasks/?parent=${id}`)).body.results;
+  const sentBefore = agent.calls.length;
+  const { id } = (await post({ action: 'reset', entity_ids: ids })).body._task;
+  await until(() => agent.calls.length === sentBefore + 4);
+  expect((await rest.call('PUT', `/api/tasks/${id}/cancel/`)).status).toBe(200);
+  agent.beforeStart = () => {};
+  gate.resolve();
+  await ended(rest, id, 'CANCELED');
+  const parts = await partsOf(id);
+  expect(parts.map(({ status }: { status: string }) => status)).toEqual(Array(4).fill('CANCELED'));
+  expect(agent.calls).toHaveLength(sentBefore + 4);
+});
+
 test('saves states and makes backups with the options of one', async () => {
   const [domain] = await twoDomains();
   const pool = agent.setPool({ isBase: true });

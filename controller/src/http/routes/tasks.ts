@@ -124,7 +124,8 @@ export const taskRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary: 'Ask a task to stop and undo what it did',
-        description: 'For who began it, operators and administrators.',
+        description:
+          'For who began it, operators and administrators. A node that cannot be asked now is asked when it is back.',
         params: IdParams,
         response: { 200: ref(TaskRecordSchema) },
       },

@@ -60,8 +60,11 @@ export class MultiTasks {
 
   /** After a restart: what was under way may have ended meanwhile, and what had not begun never will. */
   async resume(): Promise<void> {
-    for (const { row } of await this.#tasks.unfinished())
-      if (row.is_multitask === 1) await this.#lookSafely(row.id);
+    for (const { row } of await this.#tasks.unfinished()) {
+      if (row.is_multitask === 0) continue;
+      if (row.cancel_requested === 1) await this.#tasks.cancelParts(row.id);
+      await this.#lookSafely(row.id);
+    }
   }
 
   async #begin(taskId: string, user: Actor, parts: readonly Part[]): Promise<void> {

@@ -1,9 +1,11 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { NodeLinks } from '../../agents/links.ts';
+import type { Principal } from '../../auth/principal.ts';
 import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
 import type { Inventory } from '../inventory/inventory.ts';
@@ -14,14 +16,36 @@ import { TaskService } from './tasks.ts';
 
 const NODE = 'node-1';
 const unreachable = new VirtkeepError('node_unreachable', { node: NODE, reason: 'test' });
-/** A node that knows no operation. */
+/** The operation that the node knows; at first none. */
+let known: Operation | undefined;
+/** Cancel calls that the node took. */
+let cancelled: string[];
+const toldOf = ({ id }: { id: string }): Operation => {
+  if (known?.id !== id) throw new VirtkeepError('operation_not_found', { id });
+  return known;
+};
 const clients = {
   operations: {
-    get: async ({ id }: { id: string }) => {
-      throw new VirtkeepError('operation_not_found', { id });
+    get: async (request: { id: string }) => toldOf(request),
+    cancel: async (request: { id: string }) => {
+      toldOf(request);
+      cancelled.push(request.id);
+      return { ...known!, cancellable: false };
     },
   },
 } as unknown as AgentClients;
+const running = (id: string): Operation =>
+  Operation.fromPartial({ id, state: OperationState.RUNNING, cancellable: true });
+const user = { id: newId(), username: 'someone' };
+const administrator = { ...user, role: 'administrator' } as unknown as Principal;
+const newAction = () => ({
+  taskId: newId(),
+  name: 'act',
+  verboseName: 'Act',
+  user,
+  nodeId: NODE,
+  entities: [],
+});
 
 let db: Database;
 let tasks: TaskService;
@@ -33,7 +57,13 @@ beforeEach(async () => {
   const changes = new ChangeFeed();
   tasks = new TaskService(db, changes, new EventService(db, changes));
   isConnected = true;
-  const links = { isConnected: () => isConnected, clients: () => clients } as unknown as NodeLinks;
+  known = undefined;
+  cancelled = [];
+  const connected = () => {
+    if (!isConnected) throw unreachable;
+    return clients;
+  };
+  const links = { isConnected: () => isConnected, clients: connected } as unknown as NodeLinks;
   const row = { service_mode: 0, verbose_name: NODE };
   const inventory = { node: () => ({ row }), nodes: new Map([[NODE, { row }]]) } as unknown as Inventory;
   const log = createLogger('test', 'error');
@@ -42,14 +72,7 @@ beforeEach(async () => {
 afterEach(() => db.destroy());
 
 test('a node that returns while its start call is given up is asked once it is back', async () => {
-  const action = {
-    taskId: newId(),
-    name: 'act',
-    verboseName: 'Act',
-    user: { id: newId(), username: 'someone' },
-    nodeId: NODE,
-    entities: [],
-  };
+  const action = newAction();
   const { row } = await nodeTasks.start({
     ...action,
     send: async () => {
@@ -64,4 +87,80 @@ test('a node that returns while its start call is given up is asked once it is b
   await nodeTasks.connected(NODE);
   const { status, error_json } = (await tasks.get(row.id)).row;
   expect([status, JSON.parse(error_json!).msg_key]).toEqual(['FAILED', 'operation_unknown']);
+});
+
+test('a task that is cancelled while its start call is under way is cancelled when the node has taken it', async () => {
+  const action = newAction();
+  const { row } = await nodeTasks.start({
+    ...action,
+    send: async (_clients, id) => {
+      expect((await tasks.cancel(id, administrator)).row.status).toBe('IN_PROGRESS');
+      known = running(id);
+      return known;
+    },
+  });
+  await nodeTasks.apply(NODE, running(row.id));
+  expect(cancelled).toEqual([row.id]);
+});
+
+test('a node that was away when a task was cancelled is told when it returns, and once', async () => {
+  const send = async (_clients: AgentClients, id: string) => {
+    known = running(id);
+    return known;
+  };
+  const { row } = await nodeTasks.start({ ...newAction(), send });
+  isConnected = false;
+  await tasks.cancel(row.id, administrator);
+  expect(cancelled).toEqual([]);
+  isConnected = true;
+  await nodeTasks.reattach(NODE, clients);
+  await nodeTasks.apply(NODE, running(row.id));
+  expect(cancelled).toEqual([row.id]);
+});
+
+test('a node that refuses to cancel a task is not asked again of itself', async () => {
+  const send = async (_clients: AgentClients, id: string) => running(id);
+  const { row } = await nodeTasks.start({ ...newAction(), send });
+  const refusal = new VirtkeepError('not_cancellable', { id: row.id, status: 'RUNNING' });
+  const cancel = clients.operations.cancel;
+  clients.operations.cancel = async () => {
+    throw refusal;
+  };
+  await expect(tasks.cancel(row.id, administrator)).rejects.toBe(refusal);
+  clients.operations.cancel = cancel;
+  known = running(row.id);
+  await nodeTasks.apply(NODE, known);
+  expect(cancelled).toEqual([]);
+});
+
+test('a part begins no work when the larger task was cancelled before its start call left', async () => {
+  const parent = await tasks.create({
+    name: 'multi',
+    verboseName: 'Many',
+    user,
+    entities: [],
+    multitask: true,
+  });
+  const prepared = Promise.withResolvers<void>();
+  let sent = 0;
+  const action = {
+    ...newAction(),
+    user: { ...user, parent: parent.row.id },
+    prepare: () => prepared.promise,
+  };
+  await nodeTasks.begin({
+    ...action,
+    send: async (_clients, id) => {
+      sent += 1;
+      return running(id);
+    },
+  });
+  await tasks.cancel(parent.row.id, administrator);
+  prepared.resolve();
+  expect((await tasks.waitFor(action.taskId, 10_000)).row.status).toBe('CANCELED');
+  expect(sent).toBe(0);
+  // one that comes into being only now
+  const late = { ...newAction(), user: action.user };
+  const { row } = await nodeTasks.start({ ...late, send: async (_clients, id) => running(id) });
+  expect(row.status).toBe('CANCELED');
 });

@@ -56,6 +56,8 @@ export class NodeTasks {
   readonly #unsettled = new Map<string, string>();
   /** Tasks whose operation has ended and that still have something to do on another node. */
   readonly #following = new Set<string>();
+  /** Tasks whose node was asked to cancel them, since it was last connected. */
+  readonly #stopping = new Set<string>();
   /** One word at a time on each operation: its stream, a check and a start call may speak at once. */
   readonly #turns = new KeyedQueue();
   /** What the services do when an operation ends; before the task's outcome is told. */
@@ -120,6 +122,11 @@ export class NodeTasks {
 
   async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
     for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
+      const { row } = await this.#deps.tasks.get(taskId);
+      if (row.cancel_requested === 1) {
+        if (attempt === 1) return this.#endWithout(taskId, { status: 'CANCELED' });
+        break;
+      }
       try {
         const limit = AbortSignal.timeout(START_TIMEOUT_MS);
         const operation = await send(this.#deps.links.clients(nodeId), taskId, limit);
@@ -179,11 +186,24 @@ export class NodeTasks {
         if (task) await this.#failNow(task, failureOf(operation));
         return;
       case OperationState.RUNNING:
-        if (task) await this.#progress(operation);
+        if (task) await this.#goesOn(nodeId, operation);
         return;
       default:
         return;
     }
+  }
+
+  /** Reads the wish to cancel after the progress is written: it may have come while the task could not be cancelled. */
+  async #goesOn(nodeId: string, operation: Operation): Promise<void> {
+    const { id } = operation;
+    await this.#progress(operation);
+    if (!operation.cancellable || this.#stopping.has(id)) return;
+    const task = await this.#deps.tasks.find(id);
+    if (task === undefined || task.row.cancel_requested === 0) return;
+    // Its answer waits for its turn, which is this one's now.
+    void this.#stop(id, nodeId).catch((error: unknown) =>
+      this.#deps.log.warn('task not cancelled yet', { node: nodeId, task: id, error }),
+    );
   }
 
   async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
@@ -208,6 +228,7 @@ export class NodeTasks {
   /** Gives a task its outcome, or lets it go on with what follows its operation. */
   async #end(task: TaskState, outcome: TaskOutcome): Promise<void> {
     const { id } = task.row;
+    this.#stopping.delete(id);
     if (this.#following.has(id)) return;
     const rest = this.ends.restOf(task, outcome);
     if (rest === undefined) return this.#deps.tasks.finish(id, outcome);
@@ -223,9 +244,14 @@ export class NodeTasks {
   }
 
   #fail(id: string, error: VirtkeepError): Promise<void> {
+    return this.#endWithout(id, { status: 'FAILED', error });
+  }
+
+  /** An end that no node tells. */
+  #endWithout(id: string, outcome: TaskOutcome): Promise<void> {
     return this.#turns.run(id, async () => {
       const task = await this.#deps.tasks.find(id);
-      if (task && !isFinal(task.row.status)) await this.#failNow(task, { status: 'FAILED', error });
+      if (task && !isFinal(task.row.status)) await this.#failNow(task, outcome);
     });
   }
 
@@ -245,6 +271,7 @@ export class NodeTasks {
   /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
   async reattach(nodeId: string, clients: AgentClients): Promise<void> {
     for (const task of await this.#deps.tasks.unfinished(nodeId)) {
+      this.#stopping.delete(task.row.id);
       if (!this.#starting.has(task.row.id)) await this.#check(task, clients);
     }
   }
@@ -285,12 +312,25 @@ export class NodeTasks {
     // it ends with its parts
     if (task.row.is_multitask === 1) return;
     if (nodeId === null) throw new VirtkeepError('not_cancellable', { id, status });
-    const clients = this.#deps.links.clients(nodeId);
-    const operation = await clients.operations.cancel(
-      { id },
-      { signal: AbortSignal.timeout(ASK_TIMEOUT_MS) },
-    );
-    await this.apply(nodeId, operation);
+    try {
+      await this.#stop(id, nodeId);
+    } catch (error) {
+      const early = hasKey(error, 'operation_not_found') && this.#starting.has(id);
+      if (!early && !isUncertain(error)) throw error;
+      this.#deps.log.info('a task will be cancelled when its node tells of it', { node: nodeId, task: id });
+    }
+  }
+
+  async #stop(id: string, nodeId: string): Promise<void> {
+    const { operations } = this.#deps.links.clients(nodeId);
+    this.#stopping.add(id);
+    try {
+      const signal = AbortSignal.timeout(ASK_TIMEOUT_MS);
+      await this.apply(nodeId, await operations.cancel({ id }, { signal }));
+    } catch (error) {
+      this.#stopping.delete(id);
+      throw error;
+    }
   }
 
   /**

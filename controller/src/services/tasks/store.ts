@@ -22,12 +22,22 @@ export class TaskStore {
     this.#db = db;
   }
 
-  /** Durable when it returns. */
-  async insert(row: TaskRow, entities: readonly TaskEntity[]): Promise<void> {
-    await this.#db.transaction().execute(async trx => {
-      await trx.insertInto('tasks').values(row).execute();
+  /** Durable when it returns. A part of a task that is to end is to end, too. @returns the row as it is then */
+  async insert(row: TaskRow, entities: readonly TaskEntity[]): Promise<TaskRow> {
+    return this.#db.transaction().execute(async trx => {
+      const parent =
+        row.parent === null
+          ? undefined
+          : await trx
+              .selectFrom('tasks')
+              .select('cancel_requested')
+              .where('id', '=', row.parent)
+              .executeTakeFirst();
+      const whole = { ...row, cancel_requested: parent?.cancel_requested ?? row.cancel_requested };
+      await trx.insertInto('tasks').values(whole).execute();
       const rows = entityRows(row.id, entities);
       if (rows.length > 0) await trx.insertInto('task_entities').values(rows).execute();
+      return whole;
     });
   }
 
@@ -114,8 +124,14 @@ export class TaskStore {
     );
   }
 
-  /** Ids of the running parts of a multitask that can be cancelled. */
-  async cancellableParts(parent: string): Promise<string[]> {
+  /** Writes down that all parts of a multitask are to end. @returns the ids of those that can be cancelled now. */
+  async wishEndOfParts(parent: string): Promise<string[]> {
+    await this.#db
+      .updateTable('tasks')
+      .set({ cancel_requested: 1 })
+      .where('parent', '=', parent)
+      .where('status', 'in', ['IN_PROGRESS', 'LOST'])
+      .execute();
     const rows = await this.#db
       .selectFrom('tasks')
       .select('id')

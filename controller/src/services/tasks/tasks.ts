@@ -8,6 +8,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import { mapLimited } from '@virtkeep/shared/limit';
 import { type Principal, requirePermission } from '../../auth/principal.ts';
 import type { Database, TaskRow } from '../../store/schema.ts';
 import type { ChangeFeed } from '../journal/changes.ts';
@@ -54,7 +55,10 @@ export interface TaskPatch {
   nodeId?: string;
 }
 
-/** Asks the node to stop the work; the outcome comes as an event of the node. */
+/**
+ * Asks the node to stop the work; the outcome comes as an event of the node. A node that cannot be asked now is asked
+ * when it tells of the task next, as long as `cancel_requested` stands.
+ */
 export type Canceller = (task: TaskState) => Promise<void>;
 /** Lets go of what a task holds that is given up; idempotent. */
 export type Releaser = (taskId: string) => Promise<void>;
@@ -64,6 +68,7 @@ export type PartListener = (parent: string) => Promise<void>;
 export type Checker = (tasks: TaskState[]) => Promise<void>;
 
 const MAX_CHECKED = 1000;
+const PARTS_ASKED_AT_ONCE = 8;
 
 export class TaskService {
   readonly #store: TaskStore;
@@ -126,9 +131,9 @@ export class TaskService {
       cancel_requested: 0,
       locks_released: 0,
     };
-    await this.#store.insert(row, task.entities);
-    const userNumber = await this.#store.userNumber(row);
-    const state = { row, userNumber, entities: task.entities, events: [], result: null };
+    const inserted = await this.#store.insert(row, task.entities);
+    const userNumber = await this.#store.userNumber(inserted);
+    const state = { row: inserted, userNumber, entities: task.entities, events: [], result: null };
     this.#publish(state, 'created');
     return state;
   }
@@ -226,7 +231,7 @@ export class TaskService {
   }
 
   /**
-   * Asks for the end of a task.
+   * Asks for the end of a task. The wish stands on its row: a node that cannot be asked now is asked when it tells of the task next.
    * @throws task_not_found; permission_denied for a task of others; not_cancellable when it has ended or cannot be stopped.
    */
   async cancel(id: string, viewer: Principal): Promise<TaskState> {
@@ -241,8 +246,14 @@ export class TaskService {
       throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
     }
     await this.#store.set(id, { cancel_requested: 1 });
-    if (state.row.is_multitask === 1) await this.#cancelParts(id);
-    await this.#canceller(state);
+    if (state.row.is_multitask === 1) await this.cancelParts(id);
+    try {
+      await this.#canceller(state);
+    } catch (error) {
+      // who is told that it cannot be cancelled must not find it cancelled later
+      await this.#store.set(id, { cancel_requested: state.row.cancel_requested });
+      throw error;
+    }
     return this.get(id);
   }
 
@@ -280,13 +291,12 @@ export class TaskService {
     return this.#store.prune(before);
   }
 
-  async #cancelParts(parent: string): Promise<void> {
-    for (const id of await this.#store.cancellableParts(parent)) {
-      // A part may end between the query and the call; its parent is cancelled all the same.
-      await this.get(id)
-        .then(part => this.#cancel(part))
-        .catch(() => {});
-    }
+  /** The wish to end of a task of many parts, for all that have no outcome. */
+  async cancelParts(parent: string): Promise<void> {
+    await mapLimited(await this.#store.wishEndOfParts(parent), PARTS_ASKED_AT_ONCE, async id => {
+      // A part that has ended meanwhile needs no cancel, and one past its point of no return has its end.
+      await this.#canceller(await this.get(id)).catch(() => {});
+    });
   }
 
   async #waitOnce(id: string, timeoutMs: number, signal?: AbortSignal): Promise<TaskState | undefined> {
