@@ -147,18 +147,27 @@ export class LabNode {
   }
 
   async startLibvirtd(): Promise<void> {
-    const log = openSync(join(this.dir, 'log', 'libvirtd.log'), 'a');
-    this.spawnInside(['libvirtd', '-p', '/run/libvirt/libvirtd.pid'], {
-      stdio: ['ignore', log, log],
-      detached: true,
-    });
-    closeSync(log);
-    const answers = () => succeeds(['virsh', '-q', '-c', this.uri, 'list'], { timeoutMs: 60_000 });
+    let libvirtd = this.#spawnLibvirtd();
+    const answers = () => {
+      // threads of one that was killed may hold its pid file for a while after it is gone: then the new one ends at once
+      if (libvirtd.exitCode !== null) libvirtd = this.#spawnLibvirtd();
+      return succeeds(['virsh', '-q', '-c', this.uri, 'list'], { timeoutMs: 60_000 });
+    };
     await waitFor(`libvirtd of ${this.name}`, answers, 120_000).catch(error => {
       throw new Error(
         `${error.message}\n${readFileSync(join(this.dir, 'log', 'libvirtd.log'), 'utf8').slice(-2000)}`,
       );
     });
+  }
+
+  #spawnLibvirtd(): ChildProcess {
+    const log = openSync(join(this.dir, 'log', 'libvirtd.log'), 'a');
+    const child = this.spawnInside(['libvirtd', '-p', '/run/libvirt/libvirtd.pid'], {
+      stdio: ['ignore', log, log],
+      detached: true,
+    });
+    closeSync(log);
+    return child;
   }
 
   async restartLibvirtd(): Promise<void> {

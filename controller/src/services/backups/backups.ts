@@ -1,5 +1,7 @@
 /** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Actor } from '../../auth/principal.ts';
@@ -12,6 +14,7 @@ import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
+import { type NodeOptions, nodeFields } from '../tasks/node-fields.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import { fileOf, madeFile } from './ended-file.ts';
@@ -19,40 +22,41 @@ import type { Extension, ExtensionChooser } from './extension.ts';
 
 import { assertArchive, type LibraryService, refOf } from './library.ts';
 
-/** Specification 2.2, and the further options of the REST contract. */
-export interface BackupOptions {
+/** Specification 2.2, and the further options of the REST contract: those that the node decides by, and the controller's own. */
+export interface BackupOptions
+  extends NodeOptions<
+    StartBackupRequest,
+    | 'operationId'
+    | 'domainId'
+    | 'fileId'
+    | 'poolId'
+    | 'extend'
+    | 'extendFileId'
+    | 'extendArchiveId'
+    | 'extendCompressed'
+    | 'extendHashed'
+    | 'fallbackFull'
+    | 'fallbackReason'
+    | 'removedArchives'
+  > {
   domain: string;
-  exclude_iso?: boolean;
-  can_be_incremental?: boolean;
   backup?: string;
   increment?: boolean;
   datapool?: string;
-  hash_sum?: boolean;
-  compress?: boolean;
-  hold_states?: boolean;
-  exclude_vdisks?: string[];
-  description?: string;
   protected?: boolean;
-  require_consistency?: boolean;
-  allow_network_layers?: boolean;
 }
 
-export interface RestoreOptions {
+export interface RestoreOptions
+  extends NodeOptions<
+    StartRestoreRequest,
+    'operationId' | 'file' | 'fileId' | 'poolId' | 'domainId' | 'name' | 'bandwidth'
+  > {
   file: string;
   node: string;
   datapool?: string;
-  state?: string;
   verbose_name?: string;
-  keep_identity?: boolean;
-  start_on?: boolean;
-  flatten?: boolean;
-  instant?: boolean;
   /** Bytes per second and disk, of an instant restore. */
   bandwidth?: number;
-  /** Targets of LUNs and network disks to attach. */
-  luns?: string[];
-  /** Whoever asks may restore what nobody vouches for. */
-  allow_foreign?: boolean;
 }
 
 export interface BackupServiceDeps {
@@ -97,16 +101,10 @@ export class BackupService {
     const poolId = this.#poolOf(extension, nodeId);
     const fileId = newId();
     const request = {
+      ...nodeFields(options),
       domainId: domain.id,
       fileId,
       poolId,
-      excludeIso: options.exclude_iso ?? false,
-      compress: options.compress ?? false,
-      hashSum: options.hash_sum ?? false,
-      excludeVdisks: excluded,
-      requireConsistency: options.require_consistency ?? false,
-      allowNetworkLayers: options.allow_network_layers ?? false,
-      description: options.description ?? '',
       canBeIncremental: file !== undefined || options.increment || options.can_be_incremental || false,
       extend: file && refOf(file),
       extendFileId: file?.id ?? '',
@@ -116,7 +114,6 @@ export class BackupService {
       extendHashed: file && options.hash_sum,
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
-      holdStates: options.hold_states ?? false,
       removedArchives: await this.#deps.removedArchives.of(domain),
     };
     const made = file?.id ?? fileId;
@@ -221,19 +218,13 @@ export class BackupService {
     this.#checkTarget(options.datapool, row.pool_id, options.node);
     const domainId = options.keep_identity ? this.#oldIdentity(row.domain_id, row.filename) : newId();
     const request = {
+      ...nodeFields(options),
       file: refOf(row),
       fileId: row.id,
-      state: options.state ?? '',
       poolId: options.datapool ?? '',
       domainId,
       name: options.verbose_name ?? '',
-      keepIdentity: options.keep_identity ?? false,
-      startOn: options.start_on ?? false,
-      flatten: options.flatten ?? false,
-      instant: options.instant ?? false,
       bandwidth: BigInt(options.bandwidth ?? 0),
-      luns: options.luns ?? [],
-      allowForeign: options.allow_foreign ?? false,
     };
     return this.#deps.nodeTasks.start({
       taskId,

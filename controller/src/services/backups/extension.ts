@@ -14,11 +14,11 @@ import { isUsable } from '../pools/record.ts';
 
 /** The options that decide it. */
 export interface ExtensionOptions {
-  can_be_incremental?: boolean;
+  can_be_incremental?: boolean | undefined;
   backup?: string | undefined;
-  increment?: boolean;
+  increment?: boolean | undefined;
   datapool?: string | undefined;
-  hold_states?: boolean;
+  hold_states?: boolean | undefined;
 }
 
 export interface Extension {
