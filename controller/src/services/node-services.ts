@@ -92,8 +92,7 @@ export function createNodeServices(
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService(db, inventory, catalogue);
   const currentDomains = new CurrentDomains(inventory);
-  const tagsOf = (id: string) => tags.borneBy(id);
-  const domains = new DomainService({ inventory, links, nodeTasks, currentDomains, tagsOf });
+  const domains = new DomainService({ inventory, links, nodeTasks, currentDomains, tags });
   const library = new LibraryService({ catalogue, inventory, links, pools });
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
@@ -136,6 +135,7 @@ export function createNodeServices(
     pools,
     library,
     nodeTasks,
+    tags,
   });
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
   const nodes = new NodeService({

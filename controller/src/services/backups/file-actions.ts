@@ -31,6 +31,8 @@ export interface FileActionDeps {
   pools: PoolService;
   library: LibraryService;
   nodeTasks: NodeTasks;
+  /** Takes the tags of what is gone for good. */
+  tags: { forget(ids: readonly string[]): Promise<void> };
 }
 
 interface VerifyResult {
@@ -175,7 +177,7 @@ export class FileActionService {
       entities: [{ id: row.id, class: 'file' }],
     };
     return this.#deps.nodeTasks.runLocal(task, async () => {
-      await this.#deps.catalogue.remove(row.id);
+      await this.#drop(row.id);
       return {};
     });
   }
@@ -197,7 +199,9 @@ export class FileActionService {
   async #recompressed(ended: EndedOperation): Promise<unknown> {
     const { catalogue, library } = this.#deps;
     const from = await fileOf(ended, this.#deps);
-    return library.get(await catalogue.made(madeFile(ended), ended.operation.id, { from }));
+    const id = await catalogue.made(madeFile(ended), ended.operation.id, { from });
+    if (id !== from && !(await catalogue.find(from))) await this.#deps.tags.forget([from]);
+    return library.get(id);
   }
 
   /** The copy is what the task made; it is described and protected as its original is. */
@@ -216,8 +220,14 @@ export class FileActionService {
     const id = await fileOf(ended, this.#deps);
     const row = await catalogue.find(id);
     if (row) await removedArchives.removed(row);
-    await catalogue.remove(id);
+    await this.#drop(id);
     return {};
+  }
+
+  /** The catalogue knows the file no more, and nothing is said of it. */
+  async #drop(id: string): Promise<void> {
+    await this.#deps.catalogue.remove(id);
+    await this.#deps.tags.forget([id]);
   }
 
   /** Sets the file right that the task was making or changing: its first entity. */

@@ -50,8 +50,13 @@ export interface DomainServiceDeps {
   links: NodeLinks;
   nodeTasks: NodeTasks;
   currentDomains: CurrentDomains;
-  /** The tags that a domain bears. */
-  tagsOf: (id: string) => BorneTag[];
+  tags: BorneTags;
+}
+
+/** What a VM needs of the tags. */
+export interface BorneTags {
+  borneBy(id: string): BorneTag[];
+  forget(ids: readonly string[]): Promise<void>;
 }
 
 export class DomainService {
@@ -59,14 +64,14 @@ export class DomainService {
   readonly #links: NodeLinks;
   readonly #nodeTasks: NodeTasks;
   readonly #currentDomains: CurrentDomains;
-  readonly #tagsOf: (id: string) => BorneTag[];
+  readonly #tags: BorneTags;
 
-  constructor({ inventory, links, nodeTasks, currentDomains, tagsOf }: DomainServiceDeps) {
+  constructor({ inventory, links, nodeTasks, currentDomains, tags }: DomainServiceDeps) {
     this.#inventory = inventory;
     this.#links = links;
     this.#nodeTasks = nodeTasks;
     this.#currentDomains = currentDomains;
-    this.#tagsOf = tagsOf;
+    this.#tags = tags;
     nodeTasks.ends.succeeded({
       power: ended => this.changed(ended),
       rename_domain: ended => this.changed(ended),
@@ -182,13 +187,14 @@ export class DomainService {
     taskId: string,
   ): Promise<TaskState> {
     const { domain, nodeId } = this.#inventory.oneDomain(id);
+    const disks = options.full ? domain.disks : [];
     return this.#nodeTasks.start({
       taskId,
       name: 'domain_remove',
       verboseName: `Remove ${domain.name}`,
       user,
       nodeId,
-      entities: [{ id, class: 'domain' }],
+      entities: [{ id, class: 'domain' }, ...disks.map(disk => ({ id: disk.id, class: 'vdisk' }))],
       send: (clients, operationId, signal) =>
         clients.domains.remove({ operationId, domainId: id, ...options }, { signal }),
     });
@@ -203,9 +209,19 @@ export class DomainService {
     return this.get(id, null);
   }
 
-  async #removed({ nodeId, operation, result }: EndedOperation): Promise<unknown> {
-    await this.#inventory.domainGoes(nodeId, entityOf(operation, EntityClass.DOMAIN));
+  async #removed({ nodeId, operation, result, task }: EndedOperation): Promise<unknown> {
+    const id = entityOf(operation, EntityClass.DOMAIN);
+    await this.#inventory.domainGoes(nodeId, id);
+    const disks = (task?.entities ?? []).filter(entity => entity.class === 'vdisk');
+    await this.#tags.forget(this.#gone([id, ...disks.map(disk => disk.id)]));
     return result;
+  }
+
+  /** Of these VMs and disks those that no node has: another may have the VM, too, and another VM the disk. */
+  #gone(ids: readonly string[]): string[] {
+    const { domains } = this.#inventory;
+    const left = new Set([...domains.values()].flatMap(({ domain }) => domain.disks.map(({ id }) => id)));
+    return ids.filter(id => !domains.has(id) && !left.has(id));
   }
 
   /** Marks or unmarks a template; kept in the domain's own metadata. */
@@ -250,7 +266,7 @@ export class DomainService {
       },
       parentName: this.#inventory.domains.get(entry.domain.parentId)?.domain.name ?? null,
       hasClones: parents.has(entry.domain.id),
-      tags: this.#tagsOf(entry.domain.id),
+      tags: this.#tags.borneBy(entry.domain.id),
       viewer,
     };
   }

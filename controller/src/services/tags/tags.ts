@@ -1,6 +1,7 @@
 /**
  * Tags: names that people give to VMs, nodes, data pools, disks and backup files. They are the controller's own, and few, so they are held in
- * memory beside the database. What bears a tag keeps it while it is away: a VM that comes back under its id has its tags again.
+ * memory beside the database. What bears a tag keeps it while it is away: a VM that comes back under its id has its tags again. What was
+ * removed through us has none any more: ids of disks and files follow from where they lie, so something else may have them later.
  */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { isUuid, newId } from '@virtkeep/shared/ids';
@@ -39,8 +40,13 @@ export class TagService {
     this.#catalogue = catalogue;
   }
 
-  /** Reads what was known before the restart. */
+  /** Reads what was known before the restart. A file that the catalogue does not know has been forgotten. */
   async load(): Promise<void> {
+    await this.#db
+      .deleteFrom('tag_entities')
+      .where('entity_class', '=', 'file')
+      .where('entity_id', 'not in', eb => eb.selectFrom('files').select('id'))
+      .execute();
     for (const row of await this.#db.selectFrom('tags').selectAll().execute()) this.#keep(row);
     for (const { tag_id, entity_id, entity_class } of await this.#db
       .selectFrom('tag_entities')
@@ -127,6 +133,14 @@ export class TagService {
       this.#row(id);
       await this.#drop(id, entityIds);
       return this.get(id);
+    });
+  }
+
+  /** These things were removed, or forgotten: they bear nothing any more. */
+  forget(entityIds: readonly string[]): Promise<void> {
+    return this.#turns.run(ONE_AT_A_TIME, async () => {
+      for (const entityId of entityIds)
+        for (const tagId of [...(this.#borne.get(entityId) ?? [])]) await this.#drop(tagId, [entityId]);
     });
   }
 
