@@ -65,7 +65,7 @@ function update({ inventory, settings }: PoolServiceOptions, request: UpdatePool
 /** The pool is held together with other readers: a scan disturbs nobody. */
 function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: ScanPoolRequest) {
   return startOperation(runner, { kind: 'scan_pool', request }, () => {
-    const { poolId } = request;
+    const { poolId, thorough } = request;
     known(inventory, poolId);
     return {
       entities: poolEntities(poolId),
@@ -73,7 +73,7 @@ function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: Sca
       cancellable: true,
       heavy: false,
       workflow: scanPool(async signal => {
-        await inventory.refreshFiles(poolId, { signal, fresh: true });
+        await inventory.refreshFiles(poolId, { signal, fresh: true, thorough });
         return { files: catalogue.files(poolId), skipped: catalogue.skipped(poolId) };
       }),
     };

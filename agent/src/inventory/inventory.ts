@@ -179,7 +179,7 @@ export class Inventory {
   }
 
   /** Reads a pool's backup files anew. @throws VirtkeepError io_failed, canceled */
-  async refreshFiles(poolId: string, options: { signal: AbortSignal; fresh?: boolean }): Promise<void> {
+  async refreshFiles(poolId: string, options: Parameters<Catalogue['refresh']>[1]): Promise<void> {
     const { record } = this.pool(poolId);
     if (record.path) await this.#options.catalogue.refresh({ id: record.id, path: record.path }, options);
     this.#show();

@@ -35,15 +35,23 @@ export interface ArchiveSummary {
 }
 
 /**
- * Reads an archive's manifest, or what an archive of others has in its place; `isThorough`: also one that must be decompressed for that.
- * What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage`;
+ * Reads an archive's manifest, or what an archive of others has in its place; null: it must be unpacked for that, which is done only
+ * with `isThorough`. What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage`;
  * file_busy: the file is what it was when it was last read
  */
 export type ReadArchive = (
   path: string,
   signal: AbortSignal,
   isThorough: boolean,
-) => Promise<Partial<ArchiveSummary>>;
+) => Promise<Partial<ArchiveSummary> | null>;
+
+interface RefreshOptions {
+  signal: AbortSignal;
+  /** What has not changed is read, too. */
+  fresh?: boolean;
+  /** What must be unpacked to be read is read, too, unless it was since it changed. */
+  thorough?: boolean;
+}
 
 type Place = { id: string; path: string };
 
@@ -56,10 +64,18 @@ interface Entry {
   file: BackupFile;
   /** The id in the manifest; empty for files made elsewhere. */
   ownId: string;
+  /** It was unpacked to be read, which is not done again while it is the same file. */
+  isUnpacked: boolean;
 }
 
-/** What reading a file told. `isBusy`: nothing, since somebody writes it; it is looked at again each time. */
-type ReadFile = Partial<BackupFile> & { ownId: string; isBusy?: boolean };
+/** What reading a file told. */
+interface ReadFile {
+  ownId: string;
+  read?: Partial<BackupFile>;
+  /** Nothing, since somebody writes it; it is looked at again each time. */
+  isBusy?: boolean;
+  isUnpacked?: boolean;
+}
 
 /** libvirt takes no larger definition of a domain. */
 const MAX_DEFINITION_BYTES = 4 * MiB;
@@ -103,12 +119,12 @@ export class Catalogue {
   }
 
   /**
-   * Looks at a pool's `backups/` and reads what changed (with `fresh`: everything).
+   * Looks at a pool's `backups/` and reads what changed.
    * @returns true when something is different from before
    * @throws VirtkeepError io_failed when the directory cannot be read; canceled
    */
-  async refresh(pool: Place, options: { signal: AbortSignal; fresh?: boolean }): Promise<boolean> {
-    const { signal, fresh = false } = options;
+  async refresh(pool: Place, options: RefreshOptions): Promise<boolean> {
+    const { signal } = options;
     const directory = join(pool.path, BACKUPS_DIR);
     // What comes in while the directory is read, by another refresh, need not be in this listing.
     const before = [...this.#entries].filter(([, entry]) => entry.poolId === pool.id).map(([path]) => path);
@@ -121,7 +137,7 @@ export class Catalogue {
     this.#skipped.set(pool.id, skipped);
     for (const filename of [...names, ...unlisted.map(path => relative(directory, path))]) {
       throwIfAborted(signal);
-      if (await this.#look(pool, filename, fresh, signal)) changed = true;
+      if (await this.#look(pool, filename, options)) changed = true;
     }
     return changed;
   }
@@ -133,15 +149,18 @@ export class Catalogue {
   }
 
   /** Two refreshes may look at one file at a time, and others change it meanwhile: what was read last is kept, not what ended last. */
-  async #look(pool: Place, filename: string, fresh: boolean, signal: AbortSignal): Promise<boolean> {
+  async #look(pool: Place, filename: string, options: RefreshOptions): Promise<boolean> {
     const path = join(pool.path, BACKUPS_DIR, filename);
     const facts = await factsOf(path);
     if (!facts) return this.#entries.delete(path);
     const old = this.#entries.get(path);
-    if (old?.poolId === pool.id && isSame(old, facts) && !fresh) return false;
+    const isKnown = old?.poolId === pool.id && isSame(old, facts);
+    if (isKnown && !options.fresh) return false;
+    // what it told then is true of it now: only its size and its times tell
+    if (isKnown && old.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
     const bare = { ...emptyFile(pool.id, filename, path, kind), size: facts.size, created: facts.mtime };
-    const { ownId, isBusy, ...read } = await this.#read(path, kind, fresh, signal);
+    const { ownId, isBusy, isUnpacked = false, read } = await this.#read(path, kind, options);
     // What it was before its writer began it is again when that fails; else it has changed.
     if (isBusy && old?.poolId === pool.id) return false;
     const now = await factsOf(path);
@@ -156,25 +175,39 @@ export class Catalogue {
       birthNs: facts.birthtimeNs,
       file: { ...bare, ...read },
       ownId,
+      isUnpacked,
     });
     return true;
   }
 
-  async #read(path: string, kind: FileKind, fresh: boolean, signal: AbortSignal): Promise<ReadFile> {
+  async #read(path: string, kind: FileKind, options: RefreshOptions): Promise<ReadFile> {
     try {
-      if (kind.type === 'tar') {
-        const { backupId = '', ...summary } = await this.#readArchive(path, signal, fresh);
-        return { ...summary, ownId: backupId };
-      }
+      if (kind.type === 'tar') return await this.#readTar(path, options);
       if (kind.type === 'xml') {
         const xml = (await readForeign(path, MAX_DEFINITION_BYTES)).toString('utf8');
         const { uuid, name, metadata } = parseDomain(xml, path);
-        return { domainId: uuid, domainName: name, isTemplate: metadata.template, ownId: '' };
+        return {
+          ownId: '',
+          read: { domainId: uuid, domainName: name, isTemplate: metadata.template },
+        };
       }
       return { ownId: '' };
     } catch (error) {
+      throwIfAborted(options.signal);
+      return unreadable(error);
+    }
+  }
+
+  async #readTar(path: string, { signal, thorough }: RefreshOptions): Promise<ReadFile> {
+    const glance = await this.#readArchive(path, signal, false);
+    if (glance !== null || !thorough) return readAs(glance);
+    try {
+      return { ...readAs(await this.#readArchive(path, signal, true)), isUnpacked: true };
+    } catch (error) {
       throwIfAborted(signal);
-      return { damage: reasonOf(error), ownId: '', isBusy: hasKey(error, 'file_busy') };
+      // what the file itself is stays so; a server that was away may be back
+      const isUnpacked = hasKey(error, 'archive_damaged', 'archive_unsupported');
+      return { ...unreadable(error), isUnpacked };
     }
   }
 
@@ -193,6 +226,17 @@ export class Catalogue {
     return owners;
   }
 }
+
+function readAs(told: Partial<ArchiveSummary> | null): ReadFile {
+  const { backupId: ownId = '', ...read } = told ?? {};
+  return { ownId, read };
+}
+
+const unreadable = (error: unknown): ReadFile => ({
+  ownId: '',
+  read: { damage: reasonOf(error) },
+  isBusy: hasKey(error, 'file_busy'),
+});
 
 async function factsOf(path: string): Promise<BigIntStats | undefined> {
   try {

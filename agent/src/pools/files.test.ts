@@ -172,6 +172,39 @@ describe('Catalogue', () => {
     expect(await catalogue.refresh(place(), { signal })).toBe(false);
   });
 
+  test('what must be unpacked to be read is so only when asked for, and once', async () => {
+    writeFileSync(at('s.tar.zst'), 'x');
+    const thorough = jest.fn(async (_path: string, _signal: AbortSignal, isThorough: boolean) =>
+      isThorough ? { ...summary, backupId: '' } : null,
+    );
+    const catalogue = new Catalogue(thorough);
+    const told = () => catalogue.files().map(({ domainName, damage }) => domainName || damage);
+    await catalogue.refresh(place(), { signal });
+    await catalogue.refresh(place(), { signal, fresh: true });
+    expect(told()).toEqual(['']);
+    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
+    expect(told()).toEqual(['vm']);
+    const deep = () => thorough.mock.calls.filter(([, , isThorough]) => isThorough).length;
+    expect(deep()).toBe(1);
+    // a node that is back, and a scan that a user asks for again
+    await catalogue.refresh(place(), { signal, fresh: true });
+    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
+    expect(told()).toEqual(['vm']);
+    expect(deep()).toBe(1);
+    utimesSync(at('s.tar.zst'), 1, 1);
+    await catalogue.refresh(place(), { signal, fresh: true });
+    expect(told()).toEqual(['']);
+    thorough.mockImplementation(async (_path, _signal, isThorough) => {
+      if (isThorough) throw new VirtkeepError('archive_damaged', { path: 's', reason: 'cut' });
+      return null;
+    });
+    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
+    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
+    await catalogue.refresh(place(), { signal, fresh: true });
+    expect(told()).toEqual([expect.stringContaining('cut')]);
+    expect(deep()).toBe(2);
+  });
+
   test('a copy gets an id of its own, the original keeps its', async () => {
     writeFileSync(at('z-original.tar'), 'x');
     const born = (name: string) => statSync(at(name), { bigint: true }).birthtimeNs;

@@ -165,7 +165,7 @@ describe('backup files', () => {
       ['vm.xml', 'xml', 'kept', false],
     ]);
     rmSync(join(path, 'backups', 'a.ova'));
-    const request = { operationId: newId(), poolId: uuid };
+    const request = { operationId: newId(), poolId: uuid, thorough: false };
     const result = await lab.ended(lab.pools.scan(request, CALL));
     expect((result.files as { filename: string }[]).map(file => file.filename)).toEqual([
       'broken.tar',
@@ -174,7 +174,7 @@ describe('backup files', () => {
     expect((await get(uuid)).fileCount).toBe(2);
     // the same call again answers the same operation
     expect(await lab.ended(lab.pools.scan(request, CALL))).toEqual(result);
-    const missing = lab.pools.scan({ operationId: newId(), poolId: randomUUID() }, CALL);
+    const missing = lab.pools.scan({ ...request, operationId: newId(), poolId: randomUUID() }, CALL);
     await expect(missing).rejects.toEqual(expect.objectContaining({ msgKey: 'pool_not_found' }));
   });
 });

@@ -16,6 +16,14 @@ export const MAX_FRAMES = 8 * 1024 * 1024;
 /** Most frames before an archive's manifest and end are written, which take a few more. */
 export const MAX_DATA_FRAMES = MAX_FRAMES - 64;
 
+/** So much any stream of zstd may hold, and so many times its own size a larger one. Zeros shrink to a 30,000th. */
+const SMALL_STREAM_BYTES = 2 ** 40;
+const STREAM_RATIO = 1000;
+/** Most bytes that are unpacked of one stream of zstd, to see what it holds: above it is made to keep readers busy. */
+export const mostUnpacked = (fileBytes: number): number => SMALL_STREAM_BYTES + STREAM_RATIO * fileBytes;
+/** Most looks at such streams that wait for another to end. */
+export const MAX_LOOKS_WAITING = 16;
+
 /** Largest hash file: a line of every member. */
 export const MAX_SIDECAR_BYTES = MAX_MEMBERS * 512;
 /** Largest saved end of an archive: its seek table, its last frames, and its hash file. */

@@ -2,7 +2,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { openForeign } from '@virtkeep/shared/foreign-file';
-import { MAX_FRAMES, MAX_MANIFEST_BYTES } from '../format/bounds.ts';
+import { MAX_FRAMES, MAX_MANIFEST_BYTES, mostUnpacked } from '../format/bounds.ts';
 import { foreignMember } from '../format/foreign-member.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from '../format/layout.ts';
 import type { Manifest } from '../format/manifest.ts';
@@ -19,6 +19,7 @@ import {
 } from '../format/tar-format.ts';
 import { type ArchiveMember, listedMember } from '../format/types.ts';
 import { type FileLock, fileBusy, isBeingWritten, lockFile } from '../system/file-lock.ts';
+import { lookThrough } from './look.ts';
 import { ManifestReader } from './manifest-reader.ts';
 import { type FoundAgain, findPackedAgain, type PackedAgain } from './packed-again.ts';
 import { type Salvaged, salvage } from './salvage.ts';
@@ -64,9 +65,10 @@ export interface Inspection {
 
 /**
  * How an archive is held while it is open: by a shared lock of its own until it is closed (`shared`), by a lock of the
- * caller's, or not at all: only for a short look at what an extension leaves alone, which must be in nobody's way.
+ * caller's, or not at all: only for a look at what an extension leaves alone, which must be in nobody's way. It is short with `none`;
+ * with `look` one stream of zstd is unpacked, until it is removed.
  */
-export type Holding = 'shared' | 'none' | FileLock;
+export type Holding = 'shared' | 'none' | 'look' | FileLock;
 
 /**
  * Opens a file and finds its members: from the manifest at the end, else by walking the headers. Damage is returned
@@ -81,10 +83,11 @@ export async function inspect(
   throwIfAborted(signal);
   const file = await openHeld(path, holding);
   try {
-    const found = await inspectOpen(file, signal, holding === 'none');
+    const found = await inspectOpen(file, signal, holding);
     const isReadable = found.manifest !== null && found.fault === undefined;
     if (isReadable && standsAtEnd(found.members)) return found;
-    if (holding === 'none' && (await isBeingWritten(file.handle))) throw fileBusy(path);
+    if ((holding === 'none' || holding === 'look') && (await isBeingWritten(file.handle)))
+      throw fileBusy(path);
     // No manifest at the end: of somebody else, unless an older one of ours describes the beginning, or all where they stood before.
     const salvaged = isReadable ? undefined : await salvage(found, signal);
     return salvaged ?? (await asPackedAgain(found, signal)) ?? found;
@@ -119,16 +122,23 @@ const unsupported = (path: string, reason: string) =>
   new VirtkeepError('archive_unsupported', { path, reason });
 const damaged = (path: string, reason: string) => new VirtkeepError('archive_damaged', { path, reason });
 
-/** @param isGlance a foreign zstd file, of which a small one may hold terabytes, is not unpacked to list its members */
-async function inspectOpen(file: ArchiveFile, signal: AbortSignal, isGlance: boolean): Promise<Inspection> {
+async function inspectOpen(file: ArchiveFile, signal: AbortSignal, holding: Holding): Promise<Inspection> {
   const { path } = file;
   const base = { file, manifest: null, members: [] };
   const access = await accessOf(file);
   if (typeof access === 'string')
     return { ...base, access: { kind: 'stream', checked: false }, fault: damaged(path, access) };
-  if (access.kind === 'stream' && isGlance) return { ...base, access };
+  // a small one may hold terabytes
+  if (access.kind === 'stream' && holding === 'none') return { ...base, access };
   if (access.kind === 'stream') {
-    const { members, heads: kept, checked, fault } = await scanStream(file.handle.fd, path, signal);
+    const {
+      members,
+      heads: kept,
+      checked,
+      fault,
+    } = await (holding === 'look'
+      ? lookThrough(file, signal)
+      : scanStream(file.handle.fd, path, { signal, mostBytes: mostUnpacked(file.sizeBytes) }));
     const heads = new HeadSource(kept, path);
     const read = { ...base, access: { ...access, checked, heads }, members: foreignMembers(members) };
     return finished(read, path, fault);

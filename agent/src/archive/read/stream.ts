@@ -14,12 +14,24 @@ export interface StreamScan {
   fault?: string;
 }
 
+export interface ScanOptions {
+  signal: AbortSignal;
+  /** Most bytes that are unpacked. */
+  mostBytes: number;
+  onProgress?: Progress;
+}
+
 /**
  * Lists the members of a zstd tar without seek table by decompressing all of it, in a thread of its own.
- * @throws VirtkeepError archive_damaged, io_failed, canceled
+ * @throws VirtkeepError archive_damaged, archive_unsupported when it holds more than is unpacked, io_failed, canceled
  */
-export async function scanStream(fd: number, path: string, signal: AbortSignal): Promise<StreamScan> {
-  const answer = await ask({ op: 'scan', fd }, { source: path, target: path }, signal);
+export async function scanStream(
+  fd: number,
+  path: string,
+  { signal, mostBytes, onProgress }: ScanOptions,
+): Promise<StreamScan> {
+  const order = { op: 'scan', fd, mostBytes } as const;
+  const answer = await ask(order, { source: path, target: path }, signal, onProgress);
   return answer.scan!;
 }
 

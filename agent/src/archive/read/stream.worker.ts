@@ -9,7 +9,7 @@ import { Sink } from '../threads/sink.ts';
 import type { StreamScan } from './stream.ts';
 
 export type StreamOrder =
-  | { op: 'scan'; fd: number }
+  | { op: 'scan'; fd: number; mostBytes: number }
   | { op: 'extract'; fd: number; offset: number; lengthBytes: number; targetFd: number }
   | { op: 'read'; fd: number; offset: number; lengthBytes: number };
 
@@ -19,16 +19,17 @@ export interface StreamAnswer {
 }
 
 const PIECE_BYTES = 1024 * 1024;
-/** Kept of a scan: of one image, of one text, and of all together. */
+/** Kept of a scan: of one image, of one text, of all definitions, and of all else together. */
 const IMAGE_HEAD_BYTES = 64 * 1024;
 const MAX_HEAD_TEXT_BYTES = 16 * 1024 * 1024;
+const MAX_XML_BYTES = 64 * 1024 * 1024;
 const MAX_HEADS_BYTES = 64 * 1024 * 1024;
 const PROGRESS_MS = 100;
 
 /** Forward-only bytes of a zstd file of any number of frames. Memory: two pieces and the window (at most 128 MiB). */
 class ZstdStream {
   readonly #fd: number;
-  readonly #cancelled: () => boolean;
+  readonly #goOn: (bytesDone: number) => void;
   readonly #context = new zstd.DCtx();
   readonly #input = Buffer.alloc(PIECE_BYTES);
   readonly #output = Buffer.alloc(PIECE_BYTES);
@@ -42,9 +43,10 @@ class ZstdStream {
   /** Uncompressed bytes given out. */
   position = 0;
 
-  constructor(fd: number, cancelled: () => boolean) {
+  /** @param goOn is told between two pieces what was given out, and throws to end it */
+  constructor(fd: number, goOn: (bytesDone: number) => void) {
     this.#fd = fd;
-    this.#cancelled = cancelled;
+    this.#goOn = goOn;
   }
 
   /** The next bytes, at most `limit`, valid until the next call; empty at the end. */
@@ -61,7 +63,7 @@ class ZstdStream {
   }
 
   #step(): void {
-    if (this.#cancelled()) throw canceledFault();
+    this.#goOn(this.position);
     if (this.#inputRest.length === 0) this.#refill();
     if (this.#inputRest.length === 0) {
       this.#ended = true;
@@ -97,8 +99,25 @@ class ZstdStream {
   }
 }
 
+function tooMuch(mostBytes: number): FaultError {
+  const reason = `it unpacks to more than ${mostBytes} bytes, which is more than is read of a file of its size; unpack it by \`zstd -d\` if it is what it should be`;
+  return new FaultError({ kind: 'unsupported', reason });
+}
+
+let toldAt = 0;
+
+/** How far a scan or an extraction is. */
+function tell(bytesDone: number): void {
+  if (performance.now() - toldAt <= PROGRESS_MS) return;
+  toldAt = performance.now();
+  parentPort!.postMessage({ progress: bytesDone });
+}
+
 const ring = new Ring(workerData as RingMemory);
 const cancelled = () => ring.cancelled;
+const unlessCancelled = () => {
+  if (cancelled()) throw canceledFault();
+};
 
 /** Reads whole pieces forward; what was skipped is decompressed and dropped. */
 function readAt(stream: ZstdStream, offset: number, lengthBytes: number): Buffer {
@@ -121,19 +140,25 @@ const wantedHead = ({ name, sizeBytes, isFile }: WalkedMember): number => {
 };
 
 /** Damage ends the scan with what was seen before it. */
-async function scan(fd: number): Promise<StreamScan> {
-  const stream = new ZstdStream(fd, cancelled);
+async function scan(fd: number, mostBytes: number): Promise<StreamScan> {
+  const stream = new ZstdStream(fd, bytesDone => {
+    unlessCancelled();
+    if (bytesDone > mostBytes) throw tooMuch(mostBytes);
+    tell(bytesDone);
+  });
   const members: WalkedMember[] = [];
   const heads = new Map<number, Uint8Array>();
-  let roomBytes = MAX_HEADS_BYTES;
+  // definitions have room of their own: to describe the archive all of them are read, and each that was not kept would unpack it anew
+  const roomBytes = { xml: MAX_XML_BYTES, other: MAX_HEADS_BYTES };
   // once the walk goes on, the stream is still where the data of the last member begin
   const keepHead = () => {
     const last = members.at(-1);
     if (last === undefined || stream.position !== last.dataOffset) return;
     const wanted = wantedHead(last);
-    if (wanted === 0 || wanted > roomBytes) return;
+    const room = /\.xml$/i.test(last.name) ? 'xml' : 'other';
+    if (wanted === 0 || wanted > roomBytes[room]) return;
     heads.set(last.dataOffset, readAt(stream, last.dataOffset, wanted));
-    roomBytes -= wanted;
+    roomBytes[room] -= wanted;
   };
   const read = async (offset: number, length: number) => {
     keepHead();
@@ -152,20 +177,16 @@ async function scan(fd: number): Promise<StreamScan> {
 }
 
 function extract(order: Extract<StreamOrder, { op: 'extract' }>): void {
-  const stream = new ZstdStream(order.fd, cancelled);
+  const stream = new ZstdStream(order.fd, unlessCancelled);
   const sink = new Sink(order.targetFd, 0, ring.output, cancelled);
   stream.skipTo(order.offset);
-  let reportedAt = 0;
   for (let left = order.lengthBytes; left > 0; ) {
     const piece = stream.next(left);
     if (piece.length === 0) throw new FaultError({ kind: 'corrupt', reason: 'it ends inside the member' });
     if (piece.equals(ring.zeros.subarray(0, piece.length))) sink.skip(piece.length);
     else sink.write(piece);
     left -= piece.length;
-    if (performance.now() - reportedAt > PROGRESS_MS) {
-      reportedAt = performance.now();
-      parentPort!.postMessage({ progress: order.lengthBytes - left });
-    }
+    tell(order.lengthBytes - left);
   }
   sink.finish(true);
 }
@@ -173,12 +194,12 @@ function extract(order: Extract<StreamOrder, { op: 'extract' }>): void {
 async function obey(order: StreamOrder): Promise<StreamAnswer> {
   switch (order.op) {
     case 'scan':
-      return { scan: await scan(order.fd) };
+      return { scan: await scan(order.fd, order.mostBytes) };
     case 'extract':
       extract(order);
       return {};
     case 'read':
-      return { bytes: readAt(new ZstdStream(order.fd, cancelled), order.offset, order.lengthBytes) };
+      return { bytes: readAt(new ZstdStream(order.fd, unlessCancelled), order.offset, order.lengthBytes) };
   }
 }
 

@@ -18,8 +18,8 @@ export const readArchive: ReadArchive = async (path, signal, isThorough) => {
   } finally {
     await glance.close();
   }
-  if (!isThorough) return {};
-  const archive = await openArchive(path, signal, { salvage: true });
+  if (!isThorough) return null;
+  const archive = await openArchive(path, signal, { salvage: true, holding: 'look' });
   try {
     return await readForeign(archive, signal);
   } finally {

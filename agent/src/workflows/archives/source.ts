@@ -56,7 +56,7 @@ export interface OpenedBackup {
 /**
  * Opens an archive, of this product or one that holds what the specification says (2.1), and reads the state's own manifest and XML; close `archive` when done.
  * @param wanted number or name of the state; empty: the newest
- * @param holding `none` for a look at it that is over at once
+ * @param holding `none` for a look at it that is over at once, `look` for one that unpacks one stream of zstd
  * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found, file_busy
  */
 export async function openBackup(
@@ -107,10 +107,7 @@ function unread(path: string): VirtkeepError {
   return new VirtkeepError('archive_unsupported', { path, reason });
 }
 
-/**
- * As `openBackup`, for who only looks and gives the archive time: nothing is held, but while one stream of zstd is decompressed to see
- * what it holds. Errors as there.
- */
+/** As `openBackup`, for who only looks and gives the archive time: nothing is held. Errors as there, and file_not_found. */
 export async function lookIntoBackup(
   path: string,
   wanted: string,
@@ -118,5 +115,5 @@ export async function lookIntoBackup(
 ): Promise<OpenedBackup> {
   const archive = await openArchive(path, signal, { salvage: true, holding: 'none' });
   await archive.close();
-  return await openBackup(path, wanted, signal, archive.isUnread ? 'shared' : 'none');
+  return await openBackup(path, wanted, signal, archive.isUnread ? 'look' : 'none');
 }

@@ -104,7 +104,8 @@ export class PoolService {
       user,
       nodeId,
       entities: [{ id, class: 'data_pool' }],
-      send: (clients, operationId, signal) => clients.pools.scan({ operationId, poolId: id }, { signal }),
+      send: (clients, operationId, signal) =>
+        clients.pools.scan({ operationId, poolId: id, thorough: true }, { signal }),
     });
   }
 
@@ -185,7 +186,10 @@ export class PoolService {
     }
   }
 
-  /** Starts scans of a returned node's pools; their results come as those of any operation, without a task. */
+  /**
+   * Starts scans of a returned node's pools; their results come as those of any operation, without a task. They unpack nothing: each node
+   * that sees a pool would do so at each of its returns.
+   */
   async scanQuietly(nodeId: string, poolIds: string[], newId: () => string): Promise<void> {
     for (const poolId of poolIds) {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);

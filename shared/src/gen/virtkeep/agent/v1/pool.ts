@@ -123,6 +123,8 @@ export interface UpdatePoolRequest {
 export interface ScanPoolRequest {
   operationId: string;
   poolId: string;
+  /** Also what must be unpacked to see what it holds (one stream of zstd, without seek table), unless it was since it changed last. */
+  thorough: boolean;
 }
 
 export interface ListFilesRequest {
@@ -1454,7 +1456,7 @@ export const UpdatePoolRequest: MessageFns<UpdatePoolRequest> = {
 };
 
 function createBaseScanPoolRequest(): ScanPoolRequest {
-  return { operationId: "", poolId: "" };
+  return { operationId: "", poolId: "", thorough: false };
 }
 
 export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
@@ -1464,6 +1466,9 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
     }
     if (message.poolId !== "") {
       writer.uint32(18).string(message.poolId);
+    }
+    if (message.thorough !== false) {
+      writer.uint32(24).bool(message.thorough);
     }
     return writer;
   },
@@ -1497,6 +1502,14 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
             message.poolId = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.thorough = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1521,6 +1534,7 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
         : isSet(object.pool_id)
         ? globalThis.String(object.pool_id)
         : "",
+      thorough: isSet(object.thorough) ? globalThis.Boolean(object.thorough) : false,
     };
   },
 
@@ -1532,6 +1546,9 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
     if (message.poolId !== "") {
       obj.poolId = message.poolId;
     }
+    if (message.thorough !== false) {
+      obj.thorough = message.thorough;
+    }
     return obj;
   },
 
@@ -1542,6 +1559,7 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
     const message = createBaseScanPoolRequest();
     message.operationId = object.operationId ?? "";
     message.poolId = object.poolId ?? "";
+    message.thorough = object.thorough ?? false;
     return message;
   },
 };
