@@ -41,7 +41,7 @@ import { TagService } from './tags/tags.ts';
 import { MultiTasks } from './tasks/multi-tasks.ts';
 import { NodeTasks } from './tasks/node-tasks.ts';
 
-const RENEWAL_INTERVAL_MS = 3_600_000;
+const UPKEEP_INTERVAL_MS = 3_600_000;
 
 /** How often a controller tries, and looks after things, of itself; for tests. */
 export interface NodeServiceTimes extends LinkTimes {
@@ -171,7 +171,7 @@ export function createNodeServices(
     return kind === 'node' && inventory.nodes.has(id) ? nodes.get(id) : null;
   };
   const renewer = new CertificateRenewer({ ca, register, links, inventory, log });
-  let renewal: NodeJS.Timeout | undefined;
+  let upkeep: NodeJS.Timeout | undefined;
 
   return {
     nodes,
@@ -203,16 +203,17 @@ export function createNodeServices(
         observer.startLossTimer(row.id);
         await links.add({ id: row.id, name: row.verbose_name, address: row.address });
       }
-      renewal = setInterval(() => {
+      upkeep = setInterval(() => {
         void renewer.round();
         revocations.tellAll();
+        multiTasks.resume().catch(error => log.error('tasks of many parts not looked after', { error }));
         register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
-      }, RENEWAL_INTERVAL_MS);
-      renewal.unref();
+      }, UPKEEP_INTERVAL_MS);
+      upkeep.unref();
       lendingKeeper.start();
     },
     async stopNodes() {
-      clearInterval(renewal);
+      clearInterval(upkeep);
       observer.stop();
       await links.stop();
       await lendingKeeper.stop();

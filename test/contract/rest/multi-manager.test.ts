@@ -1,6 +1,6 @@
 /** One action for many VMs: a task with a part for each. */
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, expect, jest, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
@@ -116,6 +116,43 @@ test('cancelled while start calls are under way, it cancels what they start and 
   const parts = await partsOf(id);
   expect(parts.map(({ status }: { status: string }) => status)).toEqual(Array(4).fill('CANCELED'));
   expect(agent.calls).toHaveLength(sentBefore + 4);
+});
+
+/** Starts an action for two VMs, and ends the first part. @returns the task and the last part. */
+async function halfDone(): Promise<{ id: string; last: string }> {
+  const ids = (await twoDomains()).map(({ id }) => id);
+  const { id } = (await post({ action: 'reset', entity_ids: ids })).body._task;
+  const [first, last] = await operationsOf(ids);
+  agent.succeed(first!);
+  await ended(rest, first!);
+  await until(async () => (await rest.call('GET', `/api/tasks/${id}/`)).body.progress === 50);
+  return { id, last: last! };
+}
+const full = new Error('database or disk is full');
+
+test('it ends with its last part when the event that tells of that part cannot be written', async () => {
+  const { id, last } = await halfDone();
+  const { events } = rest.services;
+  const record = events.record.bind(events);
+  const spy = jest.spyOn(events, 'record').mockImplementation(async event => {
+    if (event.taskId === last) throw full;
+    return record(event);
+  });
+  agent.succeed(last);
+  await ended(rest, id);
+  expect(spy).toHaveBeenCalledWith(expect.objectContaining({ taskId: last }));
+  spy.mockRestore();
+});
+
+test('it ends when the nodes are asked for tasks, when its own end could not be written', async () => {
+  const { id, last } = await halfDone();
+  const spy = jest.spyOn(rest.services.tasks, 'parts').mockRejectedValue(full);
+  agent.succeed(last);
+  await until(() => spy.mock.calls.length > 0);
+  spy.mockRestore();
+  expect((await rest.call('GET', `/api/tasks/${id}/`)).body.status).toBe('IN_PROGRESS');
+  expect((await rest.call('PUT', '/api/tasks/check/')).status).toBe(200);
+  await ended(rest, id);
 });
 
 test('saves states and makes backups with the options of one', async () => {

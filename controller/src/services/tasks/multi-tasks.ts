@@ -58,7 +58,10 @@ export class MultiTasks {
     return task;
   }
 
-  /** After a restart: what was under way may have ended meanwhile, and what had not begun never will. */
+  /**
+   * After a restart: what was under way may have ended meanwhile, and what had not begun never will. Now and then besides, for what
+   * could not be written when the last part ended.
+   */
   async resume(): Promise<void> {
     for (const { row } of await this.#tasks.unfinished()) {
       if (row.is_multitask === 0) continue;
@@ -101,9 +104,9 @@ export class MultiTasks {
     const progress = Math.trunc((100 * ended) / Math.max(1, task.entities.length));
     if (this.#beginning.has(taskId) || ended < parts.length) return this.#tasks.update(taskId, { progress });
     const refusals = this.#refusals.get(taskId) ?? new Map<string, TaskError>();
-    this.#refusals.delete(taskId);
     const records = task.entities.map(({ id }) => partRecord(id, parts, refusals));
     await this.#tasks.finish(taskId, outcomeOf(records, task.row.cancel_requested === 1));
+    this.#refusals.delete(taskId);
   }
 }
 

@@ -62,7 +62,7 @@ export interface TaskPatch {
 export type Canceller = (task: TaskState) => Promise<void>;
 /** Lets go of what a task holds that is given up; idempotent. */
 export type Releaser = (taskId: string) => Promise<void>;
-/** Hears that a part of this task has an outcome. */
+/** Hears that a part of this task has an outcome, or that it is asked for. */
 export type PartListener = (parent: string) => Promise<void>;
 /** Asks the nodes of these tasks what became of them and calls `update` or `finish`. */
 export type Checker = (tasks: TaskState[]) => Promise<void>;
@@ -170,10 +170,14 @@ export class TaskService {
     if (state === undefined || isFinal(state.row.status)) return;
     const row = finishedRow(state.row, outcome);
     await this.#store.write(row);
-    await this.#events.record(taskEvent(row, state.entities));
-    this.#publish({ ...state, row, result: parseResult(row) }, 'changed');
-    this.#wake(id);
-    if (row.parent !== null) await this.#partListener(row.parent);
+    try {
+      await this.#events.record(taskEvent(row, state.entities));
+    } finally {
+      // the outcome stands, so nobody comes back for those who wait for it
+      this.#publish({ ...state, row, result: parseResult(row) }, 'changed');
+      this.#wake(id);
+      if (row.parent !== null) await this.#partListener(row.parent);
+    }
   }
 
   /** The node is gone: its running tasks' outcome is unknown until it returns. */
@@ -277,6 +281,7 @@ export class TaskService {
   /** Asks the nodes about everything unfinished. @returns how many were asked about and how many changed. */
   async check(): Promise<{ checked: number; changed: number }> {
     const before = (await this.unfinished()).slice(0, MAX_CHECKED);
+    for (const { row } of before) if (row.is_multitask === 1) await this.#partListener(row.id);
     await this.#checker(before);
     let changed = 0;
     for (const { row } of before) {
