@@ -8,10 +8,13 @@ import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { Timestamp } from '@virtkeep/shared/gen/google/protobuf/timestamp';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import type { Image, ImageServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
 import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
+import { isoIdOf } from '@virtkeep/shared/iso';
 import type { Role } from '@virtkeep/shared/permissions';
 import { serialOf } from '@virtkeep/shared/serials';
 import { nodeUrn } from '../../../controller/src/pki/index.ts';
@@ -19,7 +22,7 @@ import { Inventory } from '../../../controller/src/services/inventory/inventory.
 import { issue } from '../grpc/pki.ts';
 import { type Answer, makeRestApp, type RestApp } from './app.ts';
 import { ended, enrolled, nodeRequest, redeem, status, stopAll, until } from './nodes-world.ts';
-import type { FakeAgent } from './scripted-node.ts';
+import { FakeAgent } from './scripted-node.ts';
 
 let rest: RestApp;
 beforeEach(async () => {
@@ -325,5 +328,103 @@ describe('a revoked certificate', () => {
     await until(async () => (await known()).some(({ id }) => id === serial));
     expect(await known()).toContainEqual(expect.objectContaining({ id: serial, reason: 'compromised' }));
     expect(await known()).toContainEqual(expect.objectContaining({ id: forged.serial, revoked_on: null }));
+  });
+});
+
+describe('a node that tells of ISO images', () => {
+  const told = (poolId: string, given: Partial<Image> = {}): Image => ({
+    id: isoIdOf(poolId, 'a.iso'),
+    poolId,
+    filename: 'a.iso',
+    path: '/pools/a.iso',
+    size: 4n,
+    modified: new Date('2026-01-01'),
+    ...given,
+  });
+  const imagesOf = (list: (poolId: string) => Image[], bytes: string): ImageServiceImplementation => ({
+    list: async ({ poolId }) => ({ images: list(poolId) }),
+    download: async function* () {
+      yield { size: BigInt(bytes.length), data: Buffer.from(bytes) };
+    },
+    upload: async () => told(newId(), { filename: 'made-up.iso' }),
+  });
+  const body = (path: string) =>
+    rest.app.inject({ method: 'GET', url: path, headers: { authorization: `jwt ${rest.tokens.operator}` } });
+
+  /** The liar's pool, seen first, and an honest one with an image. */
+  async function twoPools(): Promise<{ own: string; other: string; lies: (list: Image[]) => void }> {
+    const [evil, good] = [new FakeAgent(), new FakeAgent()];
+    let images: Image[] = [];
+    evil.images = imagesOf(() => images, 'EVIL');
+    good.images = imagesOf(poolId => [told(poolId)], 'GOOD');
+    const pools: string[] = [];
+    for (const [name, agent] of [
+      ['evil', evil],
+      ['good', good],
+    ] as const) {
+      await enrolled(rest, name, agent);
+      const { id } = agent.setPool({});
+      await until(async () => (await rest.call('GET', `/api/data-pools/${id}/`)).status === 200);
+      pools.push(id);
+    }
+    return {
+      own: pools[0]!,
+      other: pools[1]!,
+      lies: list => {
+        images = list;
+      },
+    };
+  }
+
+  test('puts nothing in the place of an image of another node', async () => {
+    const { own, other, lies } = await twoPools();
+    const id = isoIdOf(other, 'a.iso');
+    for (const lie of [
+      told(own, { id }),
+      told(other),
+      told(other, { id, filename: 'other.iso' }),
+      told(own, { id, filename: '../a.iso' }),
+    ]) {
+      lies([lie]);
+      expect((await body(`/api/iso/${id}/download/`)).body).toBe('GOOD');
+      expect((await rest.call('GET', `/api/iso/${id}/`)).body).toMatchObject({
+        filename: 'a.iso',
+        datapool: { id: other },
+      });
+      const { results } = (await rest.call('GET', '/api/iso/')).body;
+      expect(results.filter((image: { id: string }) => image.id === id)).toHaveLength(1);
+    }
+  });
+
+  test('with a date that is none leaves the images of others be', async () => {
+    const { own, other, lies } = await twoPools();
+    for (const modified of [new Date(8.64e15), new Date(-8.64e15)]) {
+      lies([told(own, { modified })]);
+      const list = await rest.call('GET', '/api/iso/');
+      expect([list.status, list.body.count]).toEqual([200, 2]);
+      expect((await rest.call('GET', `/api/iso/${isoIdOf(other, 'a.iso')}/`)).status).toBe(200);
+    }
+    jest.spyOn(Timestamp, 'decode').mockReturnValue({ seconds: 10n ** 18n, nanos: 0 });
+    const list = await rest.call('GET', '/api/iso/').finally(() => jest.restoreAllMocks());
+    expect([list.status, list.body.count]).toEqual([200, 2]);
+  });
+
+  test('is believed nothing but its own of an upload', async () => {
+    const { own } = await twoPools();
+    const answer = await rest.app.inject({
+      method: 'POST',
+      url: `/api/iso/upload/?datapool=${own}&filename=new.iso`,
+      headers: {
+        authorization: `jwt ${rest.tokens.administrator}`,
+        'content-type': 'application/octet-stream',
+      },
+      payload: 'x',
+    });
+    expect(answer.statusCode).toBe(200);
+    expect(JSON.parse(answer.body)).toMatchObject({
+      id: isoIdOf(own, 'new.iso'),
+      filename: 'new.iso',
+      datapool: { id: own },
+    });
   });
 });

@@ -83,13 +83,13 @@ export class IsoService {
         ),
     );
     const lists = await mapLimited(asked, WIDTH, ({ row }) =>
-      this.#imagesOf(row.id, node).catch((error: unknown) => {
+      this.#recordsOf(row.id, node).catch((error: unknown) => {
         if (datapool !== undefined) throw error;
         this.#deps.log.warn('the images of a data pool cannot be listed', { pool: row.verbose_name, error });
         return [];
       }),
     );
-    const images = lists.flat().map(image => this.#record(image));
+    const images = lists.flat();
     return domain === undefined
       ? images
       : images.filter(({ domains }) => domains.some(({ id }) => id === domain));
@@ -137,8 +137,8 @@ export class IsoService {
     try {
       const { images } = this.#deps.links.clients(nodeId);
       const made = await images.upload(messages(image, sent), { signal });
-      this.#announced.delete(made.id);
-      return this.#record(made);
+      this.#announced.delete(isoIdOf(image.datapool, image.filename));
+      return this.#record(image, made);
     } finally {
       leave();
     }
@@ -164,10 +164,23 @@ export class IsoService {
     return nodeId;
   }
 
+  async #recordsOf(poolId: string, node?: string): Promise<IsoRecord[]> {
+    const images = await this.#imagesOf(poolId, node);
+    return images.map(image => this.#record({ datapool: poolId, filename: image.filename }, image));
+  }
+
+  /** Of a node's answer only what is about the pool that it was asked for. */
   async #imagesOf(poolId: string, node?: string): Promise<Image[]> {
     const nodeId = node ?? this.#deps.pools.nodeFor(poolId);
     const signal = AbortSignal.timeout(LIST_TIMEOUT_MS);
-    return (await this.#deps.links.clients(nodeId).images.list({ poolId }, { signal })).images;
+    const { images } = await this.#deps.links.clients(nodeId).images.list({ poolId }, { signal });
+    const own = images.filter(image => image.poolId === poolId);
+    if (own.length < images.length)
+      this.#deps.log.warn('a node tells of images of a data pool that it was not asked for', {
+        node: nodeId,
+        pool: poolId,
+      });
+    return own;
   }
 
   #announcedNow(id: string): NewIso | undefined {
@@ -175,13 +188,15 @@ export class IsoService {
     return found && Date.now() - found.at < ANNOUNCED_MS ? found : undefined;
   }
 
-  #record({ id, poolId, filename, path, size, modified }: Image): IsoRecord {
-    const time = (modified ?? new Date(0)).toISOString();
+  /** The id is that of pool and name, whatever id a node tells: a node must not stand in for another's image. */
+  #record(image: NewIso, { path, size, modified }: Image): IsoRecord {
+    const { datapool, filename } = image;
+    const time = timeOf(modified);
     const domains = [...this.#deps.inventory.domains.values()]
-      .filter(({ domain }) => domain.cdroms.some(drive => drive.path === path && drive.poolId === poolId))
+      .filter(({ domain }) => domain.cdroms.some(drive => drive.path === path && drive.poolId === datapool))
       .map(({ domain }) => ({ id: domain.id, verbose_name: domain.name }));
     const told = { path, size: Number(size), created: time, modified: time, domains };
-    return { ...this.#emptyRecord(id, { datapool: poolId, filename }), ...told, status: 'ACTIVE' };
+    return { ...this.#emptyRecord(isoIdOf(datapool, filename), image), ...told, status: 'ACTIVE' };
   }
 
   #emptyRecord(id: string, { datapool, filename }: NewIso): IsoRecord {
@@ -203,6 +218,12 @@ export class IsoService {
       locked_by: null,
     };
   }
+}
+
+/** A time that a node tells; one that no calendar has is the beginning of time. */
+function timeOf(told: Date | undefined): string {
+  const year = told?.getUTCFullYear() ?? Number.NaN;
+  return (year >= 0 && year <= 9999 ? told! : new Date(0)).toISOString();
 }
 
 async function* messages(
