@@ -1,7 +1,8 @@
 /** What an increment that is to change its archive's form or hashes leaves and tells, case by case; the cuts are in the stories. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
 import { lockFile, openArchive } from '../../agent/src/archive/index.ts';
@@ -18,7 +19,7 @@ let world: World;
 let vm: Vm;
 let base: MadeBackup;
 let warnings: string[];
-/** What happens before a step of that name. */
+/** What happens before a step of that name, or when what is held is given back or taken again. */
 let before: Record<string, () => unknown>;
 
 beforeEach(async () => {
@@ -48,6 +49,12 @@ async function extend(options: Partial<StartBackupRequest>, at: MadeBackup = bas
       )({
         ...context,
         warn: text => warnings.push(text),
+        hold: {
+          loosen: () => void before.loosen?.(),
+          renew: async () => {
+            await before.renew?.();
+          },
+        },
         step: async (name, work) => {
           await before[name]?.();
           return context.step(name, work);
@@ -153,4 +160,60 @@ test('a VM that lost its state meanwhile is not extended by what was planned', a
   before.recheck = () => vm.machine.states.clear();
   await expect(extend({ extendCompressed: true })).rejects.toMatchObject({ msgKey: 'not_extendable' });
   expect([hashOfFile(base.path), archives()]).toEqual([former, [base.ref.filename]]);
+});
+
+describe('how the VM is held', () => {
+  const steps = ['convert', 'hash', 'recheck', 'state', 'loosen', 'renew'];
+  let seen: string[];
+
+  beforeEach(async () => {
+    await made();
+    seen = [];
+    for (const step of steps) before[step] = () => seen.push(step);
+  });
+
+  test.each([
+    ['converted', { extendCompressed: true }, ['loosen', 'convert', 'recheck', 'renew', 'state']],
+    ['hashed', { extendHashed: true }, ['loosen', 'hash', 'recheck', 'renew', 'state']],
+    ['extended as it is', {}, ['state']],
+  ])('loosely while its archive is %s, as at the begin from then on', async (_, options, order) => {
+    await extend(options);
+    expect(seen).toEqual(order);
+  });
+
+  test('before it is looked at again', async () => {
+    // it is shut down in the meantime, and nobody starts it from then on
+    before.renew = () => world.scripted.powerOff(vm.machine);
+    const { path } = await extend({ extendCompressed: true });
+    const archive = await openArchive(path, AbortSignal.timeout(60_000));
+    await archive.close();
+    expect(archive.manifest!.states.at(-1)!.consistency).toBe('off');
+  });
+
+  test.each([{ extendCompressed: true }, { extendHashed: true }])(
+    'and when it cannot be, nothing has happened: %o',
+    async options => {
+      const now = () => [hashOfFile(base.path), archives(), vm.tops()];
+      const former = now();
+      before.renew = () => {
+        throw new VirtkeepError('domain_busy', { domain: 'vm', operation: newId(), kind: 'power' });
+      };
+      await expect(extend({ ...options, fallbackFull: true })).rejects.toMatchObject({
+        msgKey: 'domain_busy',
+      });
+      expect(seen).not.toContain('state');
+      expect(now()).toEqual(former);
+      const freed = await lockFile(base.path, 'exclusive');
+      await freed.release();
+    },
+  );
+
+  test('also for the full backup that stands in', async () => {
+    before.convert = () => {
+      seen.push('convert');
+      throw new VirtkeepError('archive_damaged', { path: base.path, reason: 'of the test' });
+    };
+    await extend({ extendCompressed: true, fallbackFull: true });
+    expect(seen).toEqual(['loosen', 'convert', 'recheck', 'renew', 'state']);
+  });
 });

@@ -17,7 +17,7 @@ import type { Effect, UndoWhen } from '../../agent/src/workflows/effect.ts';
 import { undoEffects } from '../../agent/src/workflows/undo/recover.ts';
 import { RunOfAgent } from './run-of-agent.ts';
 import { refuse } from './scripted-machine.ts';
-import { silent, World } from './world.ts';
+import { ALONE, silent, World } from './world.ts';
 
 /** Numbers that look random, the same for the same seed. */
 export type Random = (below: number) => number;
@@ -126,7 +126,7 @@ class Player {
     this.#log.push(`the workflow: ${JSON.stringify(cut)} qemu-img fails at: ${failsAt}`);
     await this.#go(cut, async () => {
       const workflow = this.#story.workflow(this.#id);
-      await workflow(this.#operation.context()).catch(error => {
+      await workflow(this.#operation.context(ALONE)).catch(error => {
         this.#log.push(`it ended with ${String(error)} ${JSON.stringify(error.params ?? '')}`);
         if (!cut && failsAt === null && !this.#story.mayFail) throw error;
       });

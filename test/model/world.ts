@@ -20,6 +20,7 @@ import { judgedAs } from '../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import type { OtherNodes } from '../../agent/src/other-nodes.ts';
 import type { PoolRecord } from '../../agent/src/pools/index.ts';
+import type { Hold } from '../../agent/src/workflows/context.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
 import { run } from '../lab/run.ts';
 import { RunOfAgent } from './run-of-agent.ts';
@@ -38,6 +39,9 @@ export const silent = {
 
 /** A controller that knows of no other node's use. */
 const NOBODY_ELSE: OtherNodes = { whoUses: async things => things.map(() => ({ kind: 'unused' })) };
+
+/** Of a workflow that has the world for itself: what it holds is its own whatever happens. */
+export const ALONE: Hold = { loosen: ignore, renew: () => RunOfAgent.reach('hold renewed') };
 
 export class World {
   // in memory: the model is about order, and not about what a disk has kept

@@ -1,7 +1,7 @@
 /** What the services ask libvirt about a domain before they start an operation on it. */
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { fromDomain } from '../libvirt/domains.ts';
-import type { FurtherLocks } from '../operations/runner.ts';
+import type { FurtherLocks } from '../operations/hold.ts';
 import type { Lock } from '../workflows/context.ts';
 import { domainLocks } from './start-operation.ts';
 

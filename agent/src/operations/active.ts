@@ -3,7 +3,7 @@ import { reasonOf, type VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { toErrorMessage } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
-import type { Lock, OperationContext } from '../workflows/context.ts';
+import type { Hold, Lock, OperationContext } from '../workflows/context.ts';
 import type { UndoEffect } from '../workflows/effect.ts';
 import { JournaledEffects } from './effects.ts';
 import type { Faults } from './faults.ts';
@@ -76,9 +76,9 @@ export class ActiveOperation {
     this.#publish({ warnings: [...this.message.warnings, text] });
   }
 
-  /** It holds these locks, too, also after a crash. @throws VirtkeepError journal_failed */
+  /** These are the locks that it holds now, also after a crash. @throws VirtkeepError journal_failed */
   holds(locks: readonly Lock[]): void {
-    const record = { ...this.#record, locks: [...this.#record.locks, ...locks] };
+    const record = { ...this.#record, locks: [...locks] };
     this.#dependencies.journal.updateOperation(record);
     this.#record = record;
   }
@@ -108,7 +108,7 @@ export class ActiveOperation {
     this.#dependencies.changed();
   }
 
-  context(): OperationContext {
+  context(hold: Hold): OperationContext {
     return {
       id: this.id,
       signal: this.signal,
@@ -122,6 +122,7 @@ export class ActiveOperation {
         },
         message: text => this.progress.message(text),
       },
+      hold,
       step: (name, work) => this.#step(name, work),
       warn: text => this.warn(text),
       commit: result => this.#commit(result),

@@ -54,12 +54,21 @@ export class LockTable {
 
   /** Gives back everything that the operation holds. */
   release(operationId: string): void {
-    for (const [key, holders] of this.#held) {
-      const rest = holders.filter(holder => holder.operationId !== operationId);
-      if (rest.length === 0) this.#held.delete(key);
-      else this.#held.set(key, rest);
-    }
+    for (const key of [...this.#held.keys()]) this.#drop(key, held => held.operationId === operationId);
     this.#changed();
+  }
+
+  /** Gives back some of what the operation holds. */
+  giveBack(operationId: string, locks: readonly Lock[]): void {
+    for (const lock of locks)
+      this.#drop(keyOf(lock), held => held.operationId === operationId && held.mode === lock.mode);
+    if (locks.length > 0) this.#changed();
+  }
+
+  #drop(key: string, isGone: (held: Held) => boolean): void {
+    const rest = this.#held.get(key)?.filter(held => !isGone(held)) ?? [];
+    if (rest.length === 0) this.#held.delete(key);
+    else this.#held.set(key, rest);
   }
 
   /** The operation that holds the thing, an exclusive holder first; undefined when none does. */

@@ -341,6 +341,126 @@ describe('locks that depend on how things are', () => {
   });
 });
 
+describe('what is held as things are, by work that takes long', () => {
+  const power = { kind: 'power', id: DOMAIN, mode: 'exclusive' } as const;
+  const holder = () => runner.holderOf('power', DOMAIN)?.operationId;
+  const lockNow = async () => [power];
+  const locksOf = (id: string) => journal.operation(id)?.locks;
+  const domain = { kind: 'domain', id: DOMAIN, mode: 'exclusive' };
+
+  test('is given back for the while and taken as things are then, once, in the journal too', async () => {
+    const seen: unknown[] = [];
+    let isOff = true;
+    const work: Workflow = async ({ id, hold, commit }) => {
+      const look = () => seen.push([holder() === id, locksOf(id)?.length]);
+      look();
+      hold.loosen();
+      look();
+      runner.hold('power', [power])();
+      await hold.renew();
+      await hold.renew();
+      look();
+      hold.loosen();
+      isOff = false;
+      await hold.renew();
+      look();
+      commit({});
+    };
+    const again = async () => (isOff ? [power] : []);
+    const { id } = runner.start(options(work, { further: { now: [power], again } }));
+    expect(await ended(id)).toMatchObject({ state: OperationState.SUCCEEDED });
+    expect(seen).toEqual([
+      [true, 2],
+      [false, 1],
+      [true, 2],
+      [false, 1],
+    ]);
+    expect(locksOf(id)).toEqual([domain]);
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
+    expect(holder()).toBeUndefined();
+  });
+
+  test('is refused when another has it, who keeps it', async () => {
+    const release: (() => void)[] = [];
+    const work: Workflow = async ({ hold }) => {
+      hold.loosen();
+      release.push(runner.hold('power', [power]));
+      await hold.renew();
+    };
+    const { id } = runner.start(options(work, { further: { now: [power], again: lockNow } }));
+    expect((await ended(id)).error).toMatchObject({ msgKey: 'domain_busy', params: { kind: 'power' } });
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
+    expect(runner.holderOf('power', DOMAIN)?.kind).toBe('power');
+    release[0]!();
+    expect(holder()).toBeUndefined();
+  });
+
+  test('ends with a VM that became a copy of another node’s', async () => {
+    let isCopy = false;
+    const refuseCopies = async () => {
+      if (isCopy) throw new VirtkeepError('domain_elsewhere', { domain: 'vm', node: 'n1', other: 'n2' });
+    };
+    runner.close();
+    runner = newRunner({ refuseCopies });
+    const work: Workflow = async ({ hold, commit }) => {
+      isCopy = true;
+      await hold.renew();
+      commit({});
+    };
+    const refused = await ended(runner.start(options(work)).id);
+    expect(refused.error?.msgKey).toBe('domain_elsewhere');
+    isCopy = false;
+    const allowed = await ended(runner.start(options(work, { mayBeCopies: [DOMAIN] })).id);
+    expect(allowed.state).toBe(OperationState.SUCCEEDED);
+  });
+
+  test('is not waited for by a cancel, and not taken after it', async () => {
+    const { here, seen } = reached();
+    const answer = Promise.withResolvers<[typeof power]>();
+    const again = () => {
+      here();
+      return answer.promise;
+    };
+    const work: Workflow = async ({ hold, commit }) => {
+      await hold.renew();
+      commit({});
+    };
+    const { id } = runner.start(options(work, { further: { now: [], again } }));
+    await seen;
+    runner.cancel(id);
+    expect((await ended(id)).state).toBe(OperationState.CANCELED);
+    answer.resolve([power]);
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
+    expect(holder()).toBeUndefined();
+  });
+
+  test.each([
+    ['not held after a crash in between', false],
+    ['held after a crash behind it', true],
+  ])('is %s', async (_, isRenewed) => {
+    const { here, seen } = reached();
+    const work: Workflow = async context => {
+      context.effects.begin(file('/a'), 'failure');
+      context.hold.loosen();
+      if (isRenewed) await context.hold.renew();
+      here();
+      await new Promise(() => {});
+    };
+    const { id } = runner.start(options(work, { further: { now: [power], again: lockNow } }));
+    await seen;
+    undoFails = () => true;
+    runner = crash();
+    runner.recover();
+    expect([runner.holderOf('domain', DOMAIN)?.operationId, holder()]).toEqual([
+      id,
+      isRenewed ? id : undefined,
+    ]);
+    undoFails = () => false;
+    await ended(id);
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
+  });
+});
+
 describe('failure and cancel', () => {
   test('a failed operation undoes all, under signals of its own', async () => {
     const { id } = runner.start(

@@ -15,6 +15,7 @@ import { ActiveOperation } from './active.ts';
 import type { Faults } from './faults.ts';
 import { OperationFeed } from './feed.ts';
 import { fingerprint, isFingerprintOf } from './fingerprint.ts';
+import { type FurtherLocks, OperationHold, type RefuseCopies } from './hold.ts';
 import type { Journal, OperationRecord } from './journal.ts';
 import { type LockHolder, LockTable } from './locks.ts';
 import { Settler, type SettleTimes } from './settle.ts';
@@ -25,7 +26,7 @@ export interface RunnerOptions {
   log: Logger;
   undoEffect: UndoEffect;
   /** Throws when one of these VMs is but a stale copy of another node's; asked of what an operation holds, before its work begins. */
-  refuseCopies: (domainIds: readonly string[], signal: AbortSignal) => Promise<void>;
+  refuseCopies: RefuseCopies;
   faults: Faults;
   /** Heavy operations at a time, ≥ 1; further ones wait in the phase "queued". */
   concurrentOperations: number;
@@ -34,17 +35,6 @@ export interface RunnerOptions {
   /** Called when an operation took or gave back its locks. */
   locksChanged?: () => void;
   times?: Partial<SettleTimes>;
-}
-
-/**
- * Locks that depend on how things are (whether a VM runs, say). An operation that has to wait for its turn does without
- * them until then: what was so when it was asked for need not be so any more.
- */
-export interface FurtherLocks {
-  /** As things are at the request: taken with the others by an operation that starts at once. */
-  now: Lock[];
-  /** Asked when the turn of one comes that had to wait. */
-  again: () => Promise<Lock[]>;
 }
 
 /** A start of an operation. */
@@ -290,7 +280,7 @@ export class OperationRunner {
   /** Resolves undefined when the work succeeded, i.e. was committed. */
   async #work(
     operation: ActiveOperation,
-    { workflow, further, mayBeCopies = [] }: StartOptions,
+    { workflow, locks, further, mayBeCopies = [] }: StartOptions,
     heavy: boolean,
   ): Promise<undefined> {
     const waits = heavy && this.#slots.busy;
@@ -298,36 +288,17 @@ export class OperationRunner {
     if (heavy) await this.#slots.take(operation.signal);
     try {
       throwIfAborted(operation.signal);
-      if (waits && further) await this.#takeFurther(operation, further);
-      await this.#refuseCopies(operation, mayBeCopies);
+      const { refuseCopies } = this.#options;
+      const held = { locks, further, mayBeCopies };
+      const hold = new OperationHold(operation, held, { table: this.#locks, refuseCopies });
+      await (waits ? hold.renew() : hold.refuseCopies());
       operation.log.info('operation started');
-      await workflow(operation.context());
+      await workflow(operation.context(hold));
       if (!operation.committed)
         throw new Error(`the workflow of ${operation.message.kind} ended without a commit`);
     } finally {
       if (heavy) this.#slots.give();
     }
-  }
-
-  /** @throws VirtkeepError domain_busy and its like when somebody holds what is needed now; journal_failed */
-  async #takeFurther(operation: ActiveOperation, { again }: FurtherLocks): Promise<void> {
-    const locks = await again();
-    throwIfAborted(operation.signal);
-    const { id, message } = operation;
-    this.#locks.acquire({ operationId: id, kind: message.kind }, locks);
-    operation.holds(locks);
-  }
-
-  /** @throws VirtkeepError that says which node has the VM */
-  async #refuseCopies(
-    { record, signal }: ActiveOperation,
-    mayBeCopies: 'all' | readonly string[],
-  ): Promise<void> {
-    if (mayBeCopies === 'all') return;
-    const held = record.locks.filter(({ kind }) => kind === 'domain' || kind === 'power');
-    const ids = new Set(held.map(({ id }) => id).filter(id => !mayBeCopies.includes(id)));
-    if (ids.size > 0) await this.#options.refuseCopies([...ids], signal);
-    throwIfAborted(signal);
   }
 
   /** What an error of the workflow means: after the commit a warning, before it the operation's error. */

@@ -18,6 +18,22 @@ export interface ProgressReporter {
   message(text: string): void;
 }
 
+/** The part of what an operation holds that depends on how things are: the power of a VM while it is off. */
+export interface Hold {
+  /**
+   * Gives it back, for long work that does without. Before anything that needs it comes `renew`.
+   * @throws VirtkeepError journal_failed
+   */
+  loosen(): void;
+  /**
+   * Takes it as things are now, and refuses a VM that is a stale copy of another node's by now: an answer of hours ago need not be
+   * true any more.
+   * @throws VirtkeepError domain_busy and its like when somebody has what is needed now; what says which node has the VM;
+   *   journal_failed, canceled
+   */
+  renew(): Promise<void>;
+}
+
 export interface OperationContext {
   /** UUID of the operation. */
   readonly id: string;
@@ -26,6 +42,7 @@ export interface OperationContext {
   readonly log: Logger;
   readonly effects: Effects;
   readonly progress: ProgressReporter;
+  readonly hold: Hold;
   /**
    * Runs one named step: the name becomes the progress phase, a cancel is noticed before it, and faults can be
    * injected before and after it by the tests (`<kind>.<name>.before`, `<kind>.<name>.after`).

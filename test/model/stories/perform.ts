@@ -10,7 +10,7 @@ import { backupWorkflow } from '../../../agent/src/workflows/backup/backup.ts';
 import type { Workflow } from '../../../agent/src/workflows/context.ts';
 import { createSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/create.ts';
 import { undoEffects } from '../../../agent/src/workflows/undo/recover.ts';
-import { silent, type World } from '../world.ts';
+import { ALONE, silent, type World } from '../world.ts';
 
 /** Runs a workflow to its end. @returns its result */
 export async function perform(
@@ -30,7 +30,7 @@ export async function perform(
     ...{ journal, undoEffect, faults, log: silent, changed: () => {} },
   });
   try {
-    await workflowOf(message.id)(operation.context());
+    await workflowOf(message.id)(operation.context(ALONE));
     const left = await operation.effects.undoAll(
       () => AbortSignal.timeout(60_000),
       () => {},

@@ -4,8 +4,7 @@
  * check → estimate → state → copy → publish → merge. The archive is in place and good before states are merged: a merge
  * that has to be tried again does not make the backup fail. Whatever happens, the effects declared on the way are undone by
  * the one undo code (recover.ts), by this agent or by the next. An increment differs in four things: what the archive gets before
- * (extend/prepare.ts), what goes in (extend/proof.ts), where it is written (backup/destination.ts), and which states stay
- * (extend/hold.ts).
+ * (prepare.ts), what goes in (proof.ts), where it is written (destination.ts), and which states stay (hold.ts).
  */
 import { basename, dirname, join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';

@@ -2,6 +2,9 @@
  * What an archive gets before it is extended, when that was asked for: its other form, and hashes for members that have none
  * (specification 2.2). Both take as long as reading all of it, so they come before the VM's new state is made.
  *
+ * The VM may be started and stopped meanwhile, by us as by others, and may move to another node: nothing of it is read then. So what is
+ * held of it is held as it was at the begin only until here, and anew before it is looked at again.
+ *
  * Neither stays when the increment fails. The other form is a file of its own, which nobody sees before the increment in it is whole;
  * the archive is what it was until then.
  */
@@ -41,7 +44,7 @@ export interface Prepared {
 
 /**
  * Makes the archive ready. Whoever calls it closes `form`.
- * @throws VirtkeepError what converting, reading and `checkAgain` raise; not what a full backup stands in for
+ * @throws VirtkeepError what converting, reading, `Hold.renew` and `checkAgain` raise; not what a full backup stands in for
  */
 export async function prepareBase(
   dependencies: WorkflowDependencies,
@@ -51,6 +54,7 @@ export async function prepareBase(
 ): Promise<Prepared> {
   const { base } = job;
   if (!base?.toConvert && !base?.toHash) return { job, base: {} };
+  context.hold.loosen();
   let ready: PreparedBase;
   try {
     ready = base.toConvert
@@ -63,6 +67,7 @@ export async function prepareBase(
   }
   try {
     const now = await context.step('recheck', async () => {
+      await context.hold.renew();
       const again = await checkAgain(dependencies, request, context, job);
       const { base: extended } = again;
       await estimate(dependencies, extended ? { ...again, base: { ...extended, toConvert: false } } : again);
@@ -97,6 +102,7 @@ async function standsIn(
   instead: { former: BackupJob; reason: string },
 ): Promise<BackupJob> {
   return context.step('recheck', async () => {
+    await context.hold.renew();
     const job = await fullInstead(dependencies, request, context, instead);
     await estimate(dependencies, job);
     return job;

@@ -1,0 +1,87 @@
+import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
+import type { Hold, Lock } from '../workflows/context.ts';
+import type { ActiveOperation } from './active.ts';
+import type { LockTable } from './locks.ts';
+
+/**
+ * Locks that depend on how things are (whether a VM runs, say). An operation that has to wait for its turn does without
+ * them until then, and so does long work that needs none of them: what was so before need not be so any more.
+ */
+export interface FurtherLocks {
+  /** As things are at the request: taken with the others by an operation that starts at once. */
+  now: Lock[];
+  /** Asked when the turn of one comes that had to wait, and after long work. */
+  again: () => Promise<Lock[]>;
+}
+
+export interface HoldOptions {
+  /** Held whatever happens. */
+  locks: readonly Lock[];
+  further?: FurtherLocks | undefined;
+  /** Of the domains that it holds, those that may be stale copies of another node's VM: it does no harm to the VM. */
+  mayBeCopies: 'all' | readonly string[];
+}
+
+/** Throws when one of these VMs is but a stale copy of another node's. */
+export type RefuseCopies = (domainIds: readonly string[], signal: AbortSignal) => Promise<void>;
+
+/** What a running operation holds as things are. The journal's record says the same as the table, so that recovery holds it too. */
+export class OperationHold implements Hold {
+  readonly #operation: ActiveOperation;
+  readonly #options: HoldOptions;
+  readonly #table: LockTable;
+  readonly #refuseCopies: RefuseCopies;
+
+  constructor(
+    operation: ActiveOperation,
+    options: HoldOptions,
+    { table, refuseCopies }: { table: LockTable; refuseCopies: RefuseCopies },
+  ) {
+    this.#operation = operation;
+    this.#options = options;
+    this.#table = table;
+    this.#refuseCopies = refuseCopies;
+  }
+
+  loosen(): void {
+    const { id, record } = this.#operation;
+    const { locks } = this.#options;
+    const loose = record.locks.filter(lock => !locks.some(kept => covers(kept, lock)));
+    if (loose.length === 0) return;
+    // a record that named what another operation took by then would keep a crashed one from getting any of its locks back
+    this.#operation.holds(locks);
+    this.#table.giveBack(id, loose);
+  }
+
+  async renew(): Promise<void> {
+    const { further } = this.#options;
+    if (further) await this.#take(further);
+    await this.refuseCopies();
+  }
+
+  /** @throws VirtkeepError that says which node has the VM; canceled */
+  async refuseCopies(): Promise<void> {
+    const { record, signal } = this.#operation;
+    const { mayBeCopies } = this.#options;
+    if (mayBeCopies === 'all') return;
+    const held = record.locks.filter(({ kind }) => kind === 'domain' || kind === 'power');
+    const ids = new Set(held.map(({ id }) => id).filter(id => !mayBeCopies.includes(id)));
+    if (ids.size > 0) await this.#refuseCopies([...ids], signal);
+    throwIfAborted(signal);
+  }
+
+  async #take({ again }: FurtherLocks): Promise<void> {
+    const { id, message, signal } = this.#operation;
+    const wanted = await orAborted(again(), signal);
+    throwIfAborted(signal);
+    const held = this.#operation.record.locks;
+    const missing = wanted.filter(lock => !held.some(kept => covers(kept, lock)));
+    if (missing.length === 0) return;
+    this.#table.acquire({ operationId: id, kind: message.kind }, missing);
+    this.#operation.holds([...held, ...missing]);
+  }
+}
+
+function covers(held: Lock, { kind, id, mode }: Lock): boolean {
+  return held.kind === kind && held.id === id && (held.mode === mode || held.mode === 'exclusive');
+}

@@ -1,0 +1,129 @@
+/** What becomes of a VM while its archive gets another form, from the call to the end: hours in which nothing of it is read. */
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
+import type { CallContext } from 'nice-grpc-common';
+import { openArchive } from '../../agent/src/archive/index.ts';
+import { backupService } from '../../agent/src/grpc/backup-service.ts';
+import type { Faults } from '../../agent/src/operations/faults.ts';
+import { Journal } from '../../agent/src/operations/journal.ts';
+import { OperationRunner } from '../../agent/src/operations/runner.ts';
+import type { OtherNodes } from '../../agent/src/other-nodes.ts';
+import { refuseStaleCopies } from '../../agent/src/workflows/domain/stale-copy.ts';
+import { undoEffects } from '../../agent/src/workflows/undo/recover.ts';
+import { skipPauses } from './pauses.ts';
+import { hashOfFile } from './stories/backup.ts';
+import { type MadeBackup, makeBackup } from './stories/perform.ts';
+import { makeVm, type Vm } from './stories/vm.ts';
+import { silent, World } from './world.ts';
+
+skipPauses();
+
+let world: World;
+let vm: Vm;
+let base: MadeBackup;
+let journal: Journal;
+let runner: OperationRunner;
+/** Runs on another node. */
+let isElsewhere: boolean;
+/** What happens at a point of the backup. */
+let at: Record<string, () => unknown>;
+
+const otherNodes: OtherNodes = {
+  whoUses: async things =>
+    things.map(thing =>
+      isElsewhere && thing.kind === 'domain'
+        ? { kind: 'used', by: { nodeName: 'n2', domainId: thing.id, domainName: 'vm', active: true } }
+        : { kind: 'unused' },
+    ),
+};
+
+beforeEach(() => {
+  [world, isElsewhere, at] = [new World(), false, {}];
+  const reach = async (_kind: string, step: string, when: string) => void (await at[`${step}.${when}`]?.());
+  journal = new Journal(join(world.root, 'runner.db'));
+  const { libvirt, nodeName } = world.dependencies;
+  runner = new OperationRunner({
+    ...{ journal, log: silent, concurrentOperations: 1 },
+    undoEffect: undoEffects(world.dependencies),
+    refuseCopies: (ids, signal) => refuseStaleCopies({ libvirt, otherNodes, nodeName }, ids, signal),
+    faults: { active: false, reach, middle: () => undefined } as unknown as Faults,
+  });
+});
+afterEach(() => {
+  runner.close();
+  journal.close();
+  world.remove();
+});
+
+async function made(running: boolean): Promise<void> {
+  vm = await makeVm(world, { running, agent: true });
+  await vm.write(0, 1);
+  base = await makeBackup(world, vm.machine.uuid, { canBeIncremental: true });
+  await vm.write(1, 2);
+}
+
+const holder = () => runner.holderOf('power', vm.machine.uuid)?.operationId;
+const archives = () => readdirSync(world.backups).filter(name => !name.startsWith('.'));
+
+/** An increment for which the archive is compressed. */
+async function extended(): Promise<Operation> {
+  const ask = { operationId: newId(), domainId: vm.machine.uuid, fileId: newId(), canBeIncremental: true };
+  const request = StartBackupRequest.fromPartial({ ...ask, extend: base.ref, extendCompressed: true });
+  const call = { signal: new AbortController().signal } as CallContext;
+  const { id } = (await backupService(runner, world.dependencies).start(request, call)) as Operation;
+  for await (const { operation } of runner.watch(0, id, AbortSignal.timeout(60_000)))
+    if (operation!.state !== OperationState.RUNNING) return operation!;
+  throw new Error('the stream ended before the operation');
+}
+
+async function consistency(): Promise<string> {
+  const archive = await openArchive(`${base.path}.zst`, AbortSignal.timeout(60_000));
+  await archive.close();
+  return archive.manifest!.states.at(-1)!.consistency;
+}
+
+test('a VM that is off may be started, and is backed up as it runs', async () => {
+  await made(false);
+  const seen: unknown[] = [];
+  at['convert.before'] = async () => {
+    const release = runner.hold('power', [{ kind: 'power', id: vm.machine.uuid, mode: 'exclusive' }]);
+    await world.scripted.start(vm.machine);
+    release();
+  };
+  at['copy.before'] = () => seen.push(holder());
+  expect(await extended()).toMatchObject({ state: OperationState.SUCCEEDED });
+  expect([await consistency(), seen]).toEqual(['quiesced', [undefined]]);
+});
+
+test('one that was shut down is not started from when it is looked at again', async () => {
+  await made(true);
+  const seen: unknown[] = [];
+  at['convert.after'] = () => world.scripted.powerOff(vm.machine);
+  at['copy.before'] = () => seen.push(holder());
+  const { id, state } = await extended();
+  expect([state, await consistency(), seen]).toEqual([OperationState.SUCCEEDED, 'off', [id]]);
+});
+
+test('one that is just being started is refused, and its archive is as it was', async () => {
+  await made(false);
+  const former = hashOfFile(base.path);
+  at['convert.after'] = () =>
+    runner.hold('power', [{ kind: 'power', id: vm.machine.uuid, mode: 'exclusive' }]);
+  expect((await extended()).error).toMatchObject({ msgKey: 'domain_busy', params: { kind: 'power' } });
+  expect([hashOfFile(base.path), archives()]).toEqual([former, [base.ref.filename]]);
+});
+
+test('one that moved to another node is not backed up from the definition that it left behind', async () => {
+  await made(true);
+  const [former, tops] = [hashOfFile(base.path), vm.tops()];
+  at['convert.after'] = () => {
+    world.scripted.powerOff(vm.machine);
+    isElsewhere = true;
+  };
+  expect((await extended()).error).toMatchObject({ msgKey: 'domain_elsewhere', params: { other: 'n2' } });
+  expect([hashOfFile(base.path), archives(), vm.tops()]).toEqual([former, [base.ref.filename], tops]);
+});
