@@ -27,6 +27,7 @@ import { GuestOperationService } from './guests/operations.ts';
 import { CurrentDomains } from './inventory/current-domains.ts';
 import { Inventory } from './inventory/inventory.ts';
 import { IsoService } from './isos/isos.ts';
+import type { ChangeInput } from './journal/changes.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
 import { CertificateRenewer } from './nodes/certificates.ts';
 import { NodeService } from './nodes/nodes.ts';
@@ -68,9 +69,9 @@ export function createNodeServices(
   };
   const observer = new NodeObserver();
   const links = new NodeLinks(tls, observer, log, times);
-  const inventory = new Inventory(db, ({ kind, id: entityId, action }) =>
-    changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) }),
-  );
+  const tell = ({ kind, id: entityId, action }: Pick<ChangeInput, 'kind' | 'action'> & { id: string }) =>
+    changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) });
+  const inventory = new Inventory(db, tell);
   const ownSerial = async () => {
     const { certificatePem } = await ensureControllerCertificate(config.state_dir, ca);
     return serialOf(new X509Certificate(certificatePem).serialNumber);
@@ -90,7 +91,12 @@ export function createNodeServices(
   const nodeTasks = new NodeTasks({ tasks, links, inventory, log, draining: core.draining });
   const pools = new PoolService({ inventory, links, nodeTasks, catalogue, log });
   const multiTasks = new MultiTasks(tasks, log);
-  const tags = new TagService(db, inventory, catalogue);
+  const tags = new TagService({
+    db,
+    inventory,
+    catalogue,
+    tell: (kind, id) => tell({ kind, id, action: 'changed' }),
+  });
   const currentDomains = new CurrentDomains(inventory);
   const domains = new DomainService({ inventory, links, nodeTasks, currentDomains, tags });
   const library = new LibraryService({ catalogue, inventory, links, pools });
@@ -165,7 +171,7 @@ export function createNodeServices(
     log,
     graceMs,
   });
-  /** What the stream tells of a change; of pools and files only that they changed. */
+  /** What the stream tells of a change; of pools, disks and files only that they changed. */
   const render = (kind: string, id: string, viewer: Principal): unknown => {
     if (kind === 'domain') return domains.find(id, viewer) ?? null;
     return kind === 'node' && inventory.nodes.has(id) ? nodes.get(id) : null;

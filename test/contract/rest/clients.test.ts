@@ -259,7 +259,7 @@ describe('tags', () => {
       const db = await openDatabase(database);
       const rows = await db.selectFrom('tag_entities').select('entity_id').execute();
       expect(rows).toEqual([{ entity_id: SEED.domain }]);
-      const tags = new TagService(db, undefined as never, undefined as never);
+      const tags = new TagService({ db } as never);
       await tags.load();
       expect(tags.borneBy(SEED.domain)).toMatchObject([{ verbose_name: 'kept' }]);
       await db.destroy();

@@ -101,3 +101,42 @@ test('what was forgotten without a word has none after the next start', async ()
     .execute();
   expect(left).toEqual([]);
 });
+
+test('whose tags change is told of as changed, once', async () => {
+  const disk = newId();
+  const id = await domain(disk);
+  const told: [string, string, unknown][] = [];
+  const viewer = await rest.services.tokens.principal(rest.tokens.operator);
+  const stop = rest.services.changes.subscribe(({ kind, entityId, action, render }) => {
+    const record = render(viewer) as { tags?: { verbose_name: string }[] } | null;
+    if ([id, disk].includes(entityId))
+      told.push([kind, action, record?.tags?.map(({ verbose_name }) => verbose_name)]);
+  });
+  const during = async (work: Promise<unknown>) => {
+    await work;
+    return told.splice(0);
+  };
+  const put = (tags: string[]) => rest.call('PUT', `/api/domains/${id}/`, { body: { tags } });
+  try {
+    expect(await during(tag(id, disk))).toEqual([
+      ['domain', 'changed', ['kept']],
+      ['vdisk', 'changed', undefined],
+    ]);
+    expect(await during(tag(id))).toEqual([]);
+    expect(await during(put(['kept']))).toEqual([]);
+    expect(await during(put(['new', 'newer']))).toEqual([['domain', 'changed', ['new', 'newer']]]);
+    expect(await during(put(['kept']))).toEqual([['domain', 'changed', ['kept']]]);
+    const rename = rest.call('PUT', `/api/tags/${tagId}/`, { body: { verbose_name: 'renamed' } });
+    expect(await during(rename)).toEqual([
+      ['vdisk', 'changed', undefined],
+      ['domain', 'changed', ['renamed']],
+    ]);
+    const entities = [{ entity_uuid: disk }, { entity_uuid: newId() }];
+    expect(await during(post(`/api/tags/${tagId}/remove-entities/`, { entities }))).toEqual([
+      ['vdisk', 'changed', undefined],
+    ]);
+    expect(await during(post(`/api/tags/${tagId}/remove/`))).toEqual([['domain', 'changed', []]]);
+  } finally {
+    stop();
+  }
+});

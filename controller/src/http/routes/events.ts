@@ -11,7 +11,7 @@ import { EventStreams } from '../sse.ts';
 
 const tags = ['events'];
 
-const STREAM_TEXT = `Server-Sent Events. \`event:\` is the kind of thing (task, event, domain, node, data_pool, file),
+const STREAM_TEXT = `Server-Sent Events. \`event:\` is the kind of thing (task, event, domain, node, data_pool, vdisk, file),
 \`data:\` is \`{"id","action","record"}\` with action created, changed or removed. \`id:\` may be sent back as
 \`Last-Event-ID\`; when that is no longer known the first event is \`reset\`: load the lists again. A client that reads too
 slowly is cut off and may resume. Comment lines keep the connection alive.`;

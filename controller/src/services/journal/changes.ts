@@ -8,7 +8,7 @@ import type { Principal } from '../../auth/principal.ts';
 export interface Change {
   /** `<run>-<sequence>`; the value of SSE's `id:`. */
   id: string;
-  /** What kind of thing: task, event, domain, node, data_pool, file, … */
+  /** What kind of thing: task, event, domain, node, data_pool, vdisk, file */
   kind: string;
   entityId: string;
   action: 'created' | 'changed' | 'removed';

@@ -6,6 +6,7 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { isUuid, newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import { Turns } from '@virtkeep/shared/turns';
 import type { Database, TagEntityRow, TagRow } from '../../store/schema.ts';
 import type { Catalogue } from '../catalogue/catalogue.ts';
 import type { Inventory } from '../inventory/inventory.ts';
@@ -23,21 +24,33 @@ const MAX_TAGS = 1000;
 const MAX_BEARERS = 100_000;
 const ONE_AT_A_TIME = 'tags';
 
+export interface TagServiceDeps {
+  db: Database;
+  inventory: Inventory;
+  catalogue: Catalogue;
+  /** Told of each thing whose tags, as its record tells them, are others now. */
+  tell: (entityClass: string, entityId: string) => void;
+}
+
 export class TagService {
   readonly #db: Database;
   readonly #inventory: Inventory;
   readonly #catalogue: Catalogue;
+  readonly #tell: TagServiceDeps['tell'];
   readonly #tags = new Map<string, TagRow>();
   /** Who bears a tag, with their class, by the tag's id. */
   readonly #bearers = new Map<string, Map<string, string>>();
   /** The same the other way round, since lists ask for each of their things: ids of tags by who bears them. */
   readonly #borne = new Map<string, Set<string>>();
   readonly #turns = new KeyedQueue();
+  /** Many may bear a tag that changes, and each is rendered for everybody who listens. */
+  readonly #shared = new Turns();
 
-  constructor(db: Database, inventory: Inventory, catalogue: Catalogue) {
+  constructor({ db, inventory, catalogue, tell }: TagServiceDeps) {
     this.#db = db;
     this.#inventory = inventory;
     this.#catalogue = catalogue;
+    this.#tell = tell;
   }
 
   /** Reads what was known before the restart. A file that the catalogue does not know has been forgotten. */
@@ -100,6 +113,7 @@ export class TagService {
       const columns = { verbose_name, description, colour, modified: new Date().toISOString() };
       await this.#db.updateTable('tags').set(columns).where('id', '=', id).execute();
       this.#keep({ ...before, ...columns });
+      await this.#tellOf(this.#bearers.get(id));
       return this.get(id);
     });
   }
@@ -109,9 +123,11 @@ export class TagService {
     return this.#turns.run(ONE_AT_A_TIME, async () => {
       this.#row(id);
       await this.#db.deleteFrom('tags').where('id', '=', id).execute();
-      for (const entityId of this.#bearers.get(id)?.keys() ?? []) this.#letGo(id, entityId);
+      const bearers = this.#bearers.get(id);
+      for (const entityId of bearers?.keys() ?? []) this.#letGo(id, entityId);
       this.#tags.delete(id);
       this.#bearers.delete(id);
+      await this.#tellOf(bearers);
     });
   }
 
@@ -120,9 +136,8 @@ export class TagService {
     return this.#turns.run(ONE_AT_A_TIME, async () => {
       this.#row(id);
       const classes = await this.#classesOf(entityIds);
-      await this.#put(
-        [...classes].map(([entity_id, entity_class]) => ({ tag_id: id, entity_id, entity_class })),
-      );
+      const rows = [...classes].map(([entity_id, entity_class]) => ({ tag_id: id, entity_id, entity_class }));
+      await this.#tellOf(await this.#put(rows));
       return this.get(id);
     });
   }
@@ -131,7 +146,7 @@ export class TagService {
   takeAway(id: string, entityIds: readonly string[]): Promise<TagRecord> {
     return this.#turns.run(ONE_AT_A_TIME, async () => {
       this.#row(id);
-      await this.#drop(id, entityIds);
+      await this.#tellOf(await this.#drop(id, entityIds));
       return this.get(id);
     });
   }
@@ -160,8 +175,10 @@ export class TagService {
       const [[, entity_class]] = [...(await this.#classesOf([entityId]))] as [[string, string]];
       const ids = new Set<string>();
       for (const text of wanted) ids.add(await this.#idOf(text));
-      for (const { id } of this.of(entityId)) if (!ids.has(id)) await this.#drop(id, [entityId]);
-      await this.#put([...ids].map(tag_id => ({ tag_id, entity_id: entityId, entity_class })));
+      const former = this.#rowsOf(entityId).filter(({ id }) => !ids.has(id));
+      for (const { id } of former) await this.#drop(id, [entityId]);
+      const added = await this.#put([...ids].map(tag_id => ({ tag_id, entity_id: entityId, entity_class })));
+      if (former.length > 0 || added.size > 0) this.#tell(entity_class, entityId);
     });
   }
 
@@ -193,25 +210,42 @@ export class TagService {
     return [...this.#tags.values()].find(({ verbose_name }) => verbose_name === name);
   }
 
-  async #put(rows: TagEntityRow[]): Promise<void> {
+  /** @returns who did not bear them before, with their class. */
+  async #put(rows: TagEntityRow[]): Promise<Map<string, string>> {
     const fresh = rows.filter(({ tag_id, entity_id }) => !this.has(entity_id, tag_id));
-    if (fresh.length === 0) return;
+    if (fresh.length === 0) return new Map();
     const borne = [...this.#bearers.values()].reduce((sum, bearers) => sum + bearers.size, 0);
     if (borne + fresh.length > MAX_BEARERS) throw new VirtkeepError('too_many_tags', { limit: MAX_BEARERS });
     await this.#db.insertInto('tag_entities').values(fresh).execute();
     for (const { tag_id, entity_id, entity_class } of fresh) this.#bear(tag_id, entity_id, entity_class);
+    return new Map(fresh.map(({ entity_id, entity_class }) => [entity_id, entity_class]));
   }
 
-  async #drop(id: string, entityIds: readonly string[]): Promise<void> {
-    if (entityIds.length === 0) return;
+  /** @returns who bore it, with their class. */
+  async #drop(id: string, entityIds: readonly string[]): Promise<Map<string, string>> {
+    const bearers = this.#bearers.get(id);
+    const bore = new Map<string, string>();
+    for (const entityId of entityIds) {
+      const entityClass = bearers?.get(entityId);
+      if (entityClass !== undefined) bore.set(entityId, entityClass);
+    }
+    if (bore.size === 0) return bore;
     await this.#db
       .deleteFrom('tag_entities')
       .where('tag_id', '=', id)
-      .where('entity_id', 'in', [...entityIds])
+      .where('entity_id', 'in', [...bore.keys()])
       .execute();
-    for (const entityId of entityIds) {
-      this.#bearers.get(id)?.delete(entityId);
+    for (const entityId of bore.keys()) {
+      bearers?.delete(entityId);
       this.#letGo(id, entityId);
+    }
+    return bore;
+  }
+
+  async #tellOf(bearers: ReadonlyMap<string, string> = new Map()): Promise<void> {
+    for (const [entityId, entityClass] of [...bearers]) {
+      this.#tell(entityClass, entityId);
+      await this.#shared.share();
     }
   }
 
