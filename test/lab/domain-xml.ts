@@ -27,8 +27,8 @@ export interface GuestXmlOptions {
   vcpus?: number;
   /** Appended to the kernel command line; `writer=/mnt/vda/w` starts the guest's writer. */
   cmdline?: string;
-  /** OVMF with a variables file of its own (slower: 16–20 s). */
-  uefi?: boolean;
+  /** OVMF with a variables file of its own (slower: 16–20 s); `chosen`: by libvirt, at each start. */
+  uefi?: boolean | 'chosen';
   /** Software TPM 2.0. */
   tpm?: boolean;
   /** File for the console; default a pty. */
@@ -56,9 +56,9 @@ export function guestXml(options: GuestXmlOptions): string {
   ${options.metadata ? `<metadata>${options.metadata}</metadata>` : ''}
   <memory unit='MiB'>${options.memoryMiB ?? 128}</memory>
   <vcpu>${options.vcpus ?? 1}</vcpu>
-  <os>
+  <os${options.uefi === 'chosen' ? " firmware='efi'" : ''}>
     <type arch='x86_64' machine='q35'>hvm</type>
-    ${options.uefi ? UEFI : ''}
+    ${options.uefi === true ? UEFI : ''}
     ${bootXml(options)}
   </os>
   <features><acpi/><tcg><tb-cache unit='MiB'>16</tb-cache></tcg></features>

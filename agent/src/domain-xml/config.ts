@@ -14,8 +14,11 @@ export interface DomainConfig {
   arch: string;
   /** Machine type as written: "q35", "pc-i440fx-7.2". */
   machine: string;
-  /** UEFI variables: their file, and the file they are made from. */
-  nvram?: { path?: string | undefined; template?: string | undefined };
+  /**
+   * UEFI variables: their file, and the file they are made from. `byName`: libvirt chooses the firmware, and the file by the domain's
+   * name at each start, so that no definition says it.
+   */
+  nvram?: { path?: string | undefined; template?: string | undefined; byName?: boolean };
   tpm?: { model?: string | undefined; backend: string; version?: string | undefined };
   disks: DiskConfig[];
   /** Network interfaces that have a MAC address. */

@@ -97,6 +97,7 @@ describe('edits of a domain', () => {
     expect(xml.parseDomain(reset).nvram).toEqual({
       path: undefined,
       template: '/usr/share/OVMF/OVMF_VARS.fd',
+      byName: true,
     });
     const bare = '<domain><name>x</name><os><loader>/l</loader><boot dev="hd"/></os></domain>';
     expect(xml.setNvram(bare, '/n')).toContain('<loader>/l</loader><nvram>/n</nvram><boot');

@@ -46,13 +46,13 @@ type Firmware = Pick<DomainConfig, 'arch' | 'machine' | 'nvram' | 'tpm'>;
 
 function readFirmware(domain: Element): Firmware {
   const type = child(domain, 'os/type');
-  const nvram = child(domain, 'os/nvram');
+  const nvram = readVariables(domain);
   const tpm = child(domain, 'devices/tpm');
   const backend = tpm && child(tpm, 'backend');
   return {
     arch: attr(type, 'arch') ?? '',
     machine: attr(type, 'machine') ?? '',
-    ...(nvram ? { nvram: { path: nvramPath(nvram), template: attr(nvram, 'template') } } : {}),
+    ...(nvram ? { nvram } : {}),
     ...(tpm
       ? {
           tpm: {
@@ -63,6 +63,16 @@ function readFirmware(domain: Element): Firmware {
         }
       : {}),
   };
+}
+
+function readVariables(domain: Element): DomainConfig['nvram'] {
+  const nvram = child(domain, 'os/nvram');
+  const path = nvram && nvramPath(nvram);
+  const isChosen = attr(child(domain, 'os'), 'firmware') === 'efi';
+  const isStateless = attr(child(domain, 'os/loader'), 'stateless') === 'yes';
+  const byName = path === undefined && isChosen && !isStateless;
+  if (!nvram) return byName ? { byName } : undefined;
+  return { path, template: attr(nvram, 'template'), ...(byName && { byName }) };
 }
 
 /** The variables' file stands in the text, or since libvirt 8.5 in a `<source file=…>`. */

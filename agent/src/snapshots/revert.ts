@@ -50,14 +50,14 @@ export interface Reverted {
 
 /**
  * The domain as the state holds it, on the plan's overlays, with what the domain's own metadata says now.
- * @param nvramPath file of the domain's UEFI variables now, which may bear another name than it had then
+ * @param variables file of the domain's UEFI variables now, which may bear another name than it had then
  * @throws VirtkeepError xml_invalid when the state holds no definition
  */
 export function revertedDomain(
   state: SavedState,
   plan: RevertPlan,
   metadata: DomainMetadata,
-  nvramPath: string | null,
+  variables: { nvramPath: string | null; nvramByName?: boolean },
 ): Reverted {
   const sources = Object.fromEntries(
     plan.overlays.map(({ targetDev, path }) => [targetDev, { path, format: 'qcow2', block: false }]),
@@ -67,7 +67,9 @@ export function revertedDomain(
     const own = removeLentDisks(stripRuntime(xml), path => current.has(path));
     const onDisks = withSources(own, sources);
     const { disks, nvram } = parseDomain(onDisks);
-    const next = nvram && nvramPath !== null ? setNvram(onDisks, nvramPath) : onDisks;
+    const { nvramPath, nvramByName } = variables;
+    const isNamed = nvram && nvramPath !== null && !(nvram.byName && nvramByName);
+    const next = isNamed ? setNvram(onDisks, nvramPath) : onDisks;
     const attached = new Set(disks.map(disk => disk.path));
     const attachments = metadata.attachments.filter(({ path }) => attached.has(path));
     return setMetadata(next, { ...metadata, attachments });

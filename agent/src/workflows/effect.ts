@@ -104,7 +104,14 @@ export type Effect =
   /** A template that was changed: new files take the place of the former ones, and its version is noted. */
   | ({ type: 'template_change' } & TemplateChange)
   /** A domain that was given another name: give it the former one back, unless it is used under the new one by now. */
-  | { type: 'renamed_domain'; domainId: string; from: string; to: string }
+  | {
+      type: 'renamed_domain';
+      domainId: string;
+      from: string;
+      to: string;
+      /** The file that libvirt finds by the name. Absent where there is none, and in a journal of an earlier version. */
+      variables?: { from: string; to: string };
+    }
   /**
    * Packages installed in a guest for an operation, or, until it is known which, those that its package manager was told to
    * install. They stay, as the user is told.

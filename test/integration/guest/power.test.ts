@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Libvirt } from '@virtkeep/node-libvirt';
@@ -9,6 +9,7 @@ import { domainService } from '../../../agent/src/grpc/domain-service.ts';
 import { Journal } from '../../../agent/src/operations/journal.ts';
 import { removeOrphanedFiles } from '../../../agent/src/workflows/domain/remove-domain.ts';
 import { makeDataDisk } from '../../lab/disks.ts';
+import { Guest } from '../../lab/guest.ts';
 import { waitFor } from '../../lab/run.ts';
 import { CALL, InventoryLab } from '../inventory/lab.ts';
 
@@ -151,6 +152,33 @@ describe('another name', () => {
     await expect(rename(id, 'third')).rejects.toEqual(failure('power_state_conflict'));
     await lab.power(id, PowerAction.SHUTDOWN, { force: true });
     await lab.remove(id, { full: true });
+  });
+
+  test('takes the UEFI variables along that libvirt finds by it, and no others', async () => {
+    const guest = await lab.world.defineTiny({ name: 'chosen', dataDisks: [], uefi: 'chosen' });
+    const { nvramDirectory } = lab.workflows;
+    const variablesOf = (name: string) => join(nvramDirectory, `${name}_VARS.fd`);
+    const id = await guest.uuid();
+    await lab.domain(id);
+    await guest.start();
+    await guest.destroy();
+    const own = Buffer.concat([readFileSync(variablesOf('chosen')).subarray(0, -1), Buffer.from([7])]);
+    writeFileSync(variablesOf('chosen'), own);
+    await lab.domain(id, ({ powerState }) => powerState === PowerState.OFF);
+    writeFileSync(variablesOf('taken-file'), 'of another');
+    await expect(rename(id, 'taken-file')).rejects.toEqual(failure('file_exists'));
+    expect(readFileSync(variablesOf('taken-file'), 'utf8')).toBe('of another');
+    await rename(id, 'chosen-new');
+    expect(existsSync(variablesOf('chosen'))).toBe(false);
+    const renamed = new Guest(lab.world.node, 'chosen-new');
+    await renamed.start();
+    expect(await renamed.xml()).toContain('/chosen-new_VARS.fd</nvram>');
+    await renamed.destroy();
+    expect(readFileSync(variablesOf('chosen-new')).subarray(-1)).toEqual(Buffer.from([7]));
+    await lab.domain(id, ({ powerState }) => powerState === PowerState.OFF);
+    await lab.remove(id, { full: true });
+    expect(existsSync(variablesOf('chosen-new'))).toBe(false);
+    rmSync(variablesOf('taken-file'));
   });
 
   test('is refused when it is taken or none, or when states bear the present one', async () => {

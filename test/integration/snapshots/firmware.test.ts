@@ -9,6 +9,8 @@ import { SnapshotLab } from './lab.ts';
 let lab: SnapshotLab;
 beforeAll(async () => {
   lab = await SnapshotLab.start();
+  // where libvirt itself looks for those that go by a VM's name
+  lab.lab.dependencies.nvramDirectory = join(lab.world.node.dir, 'lib', 'qemu', 'nvram');
 });
 afterAll(() => lab?.stop());
 
@@ -76,6 +78,41 @@ test('come back with the disks, go away with the state, and are restored with it
   await lab.remove(guest, 's2');
   await lab.remove(copy, 's1');
   expect(kept()).toEqual([]);
+});
+
+test('that libvirt finds by the name of a VM are kept in states and archives, too', async () => {
+  const guest = await lab.plainGuest(['qcow2'], { uefi: 'chosen' });
+  const variablesOf = (name: string) => join(nvramDirectory(), `${name}_VARS.fd`);
+  await guest.start();
+  await guest.destroy();
+  const whole = readFileSync(variablesOf(guest.name)).subarray(0, -1);
+  const put = (byte: number) =>
+    writeFileSync(variablesOf(guest.name), Buffer.concat([whole, Buffer.from([byte])]));
+  const last = (path: string) => readFileSync(path).at(-1);
+  put(1);
+  await lab.create(guest, 's1');
+  put(2);
+  await lab.revert(guest, 's1');
+  expect(last(variablesOf(guest.name))).toBe(1);
+  expect(await guest.xml(true)).not.toContain('<nvram');
+  put(3);
+  const { file } = await lab.lab.backup(guest);
+  for (const isTaken of [false, true]) {
+    const name = `chosen-${isTaken}`;
+    if (isTaken) writeFileSync(variablesOf(name), 'of another');
+    await lab.lab.restore(file, { name });
+    const copy = new Guest(lab.world.node, name);
+    const path = await varsOf(copy);
+    expect(last(path)).toBe(3);
+    await lab.revert(copy, 's1');
+    await copy.start();
+    expect(await copy.xml()).toContain(`>${path}</nvram>`);
+    await copy.destroy();
+    expect(last(path)).toBe(1);
+    if (isTaken) expect(readFileSync(variablesOf(name), 'utf8')).toBe('of another');
+    await lab.remove(copy, 's1');
+  }
+  await lab.remove(guest, 's1');
 });
 
 test('are as before when a revert fails', async () => {

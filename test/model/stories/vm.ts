@@ -30,6 +30,8 @@ interface VmOptions {
   name?: string;
   running: boolean;
   nvram?: string;
+  /** libvirt chooses the firmware. */
+  efi?: boolean;
   agent?: boolean;
   metadata?: Partial<DomainMetadata>;
 }
@@ -37,10 +39,10 @@ interface VmOptions {
 const domainXml = (
   uuid: string,
   disks: string[],
-  { name = 'vm', nvram = '', agent = false }: VmOptions,
+  { name = 'vm', nvram = '', efi = false, agent = false }: VmOptions,
 ) => `<domain type='kvm'>
   <name>${name}</name><uuid>${uuid}</uuid><memory unit='KiB'>1024</memory>
-  <os><type arch='x86_64' machine='pc'>hvm</type>${nvram && `<loader readonly='yes' type='pflash'>/fw</loader><nvram>${nvram}</nvram>`}</os>
+  <os${efi ? " firmware='efi'" : ''}><type arch='x86_64' machine='pc'>hvm</type>${nvram && `<loader readonly='yes' type='pflash'>/fw</loader><nvram>${nvram}</nvram>`}</os>
   <devices>${disks
     .map(
       (

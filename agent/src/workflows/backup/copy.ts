@@ -92,7 +92,7 @@ export async function planCopy(
 
 /** NVRAM and the TPM's state are small, written rarely, and read whole right after the disks were frozen. */
 async function readOwnFirmware(dependencies: WorkflowDependencies, { config }: BackupFacts) {
-  const parts = firmwarePartsOf(config);
+  const parts = firmwarePartsOf(dependencies, config);
   const { nvram, tpm } = await readFirmware(dependencies, parts);
   return { nvram: nvram ? { path: parts.nvramPath!, bytes: nvram } : null, tpm: tpm ?? null };
 }

@@ -18,6 +18,7 @@ import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
 import { loadStates, savedStateId } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { variablesOfName } from './named-variables.ts';
 import { packTpmState, replaceTpmState } from './tpm-state.ts';
 
 type Dependencies = Pick<WorkflowDependencies, 'nvramDirectory' | 'swtpmDirectory'>;
@@ -32,21 +33,32 @@ export interface Firmware {
 export interface FirmwareParts {
   domainId: string;
   nvramPath: string | null;
+  /** No definition names the file: libvirt finds it by the domain's name. Absent in a journal of an earlier version. */
+  nvramByName?: boolean;
   tpm: boolean;
 }
 
 /** What of a domain's firmware has a state of its own: UEFI variables, software TPM. */
-export function firmwarePartsOf(config: DomainConfig): FirmwareParts {
+export function firmwarePartsOf(
+  { nvramDirectory }: Pick<Dependencies, 'nvramDirectory'>,
+  config: DomainConfig,
+): FirmwareParts {
+  const byName = config.nvram?.byName === true;
+  const named = byName ? variablesOfName(nvramDirectory, config.name) : null;
   return {
     domainId: config.uuid,
-    nvramPath: config.nvram?.path ?? null,
+    nvramPath: config.nvram?.path ?? named,
+    ...(byName && { nvramByName: true }),
     tpm: config.tpm?.backend === 'emulator',
   };
 }
 
 /** The parts of the VM's next start. @throws LibvirtError */
-export async function definedFirmware(domain: Domain): Promise<FirmwareParts> {
-  return firmwarePartsOf(parseDomain(await domain.xml(DomainXml.INACTIVE), domain.name));
+export async function definedFirmware(
+  dependencies: Pick<Dependencies, 'nvramDirectory'>,
+  domain: Domain,
+): Promise<FirmwareParts> {
+  return firmwarePartsOf(dependencies, parseDomain(await domain.xml(DomainXml.INACTIVE), domain.name));
 }
 
 /** The VM's own state as it is now. @throws VirtkeepError io_failed */
@@ -157,7 +169,7 @@ export async function keepFirmwareOfState(
   domain: Domain,
   name: string,
 ): Promise<void> {
-  const parts = firmwarePartsOf(parseDomain(await domain.xml(), domain.name));
+  const parts = firmwarePartsOf(dependencies, parseDomain(await domain.xml(), domain.name));
   if (parts.nvramPath === null && !parts.tpm) return;
   const state = (await loadStates(domain)).find(candidate => candidate.name === name);
   if (!state) return;

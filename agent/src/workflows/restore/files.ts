@@ -22,6 +22,7 @@ import type { OpenedBackup } from '../archives/source.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { EffectHandle } from '../effect.ts';
+import { variablesOfName } from '../firmware/named-variables.ts';
 import { keepFirmware, keptFirmwarePaths } from '../firmware/state-firmware.ts';
 import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../firmware/tpm-state.ts';
 import { makeNewFile } from '../new-file.ts';
@@ -318,7 +319,7 @@ export async function makeFirmware(
     await unpackTpmState(tpm, swtpmDirectory, identity.uuid);
   }
   if (!nvram) return null;
-  const named = join(nvramDirectory, `${identity.name}_VARS.fd`);
+  const named = variablesOfName(nvramDirectory, identity.name);
   const path = (await exists(named)) ? await freePath(nvramDirectory, identity.uuid, '_VARS.fd') : named;
   await makeNewFile(context, path, true, { inPool: true });
   try {

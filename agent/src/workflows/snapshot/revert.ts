@@ -97,7 +97,7 @@ async function prepare(
   { state, plan }: { state: SavedState; plan: RevertPlan },
   context: OperationContext,
 ): Promise<FormerFirmware> {
-  const firmware = { ...(await definedFirmware(domain)), key: context.id };
+  const firmware = { ...(await definedFirmware(dependencies, domain)), key: context.id };
   const former = {
     domainId: domain.uuid,
     state: state.name,
@@ -123,7 +123,7 @@ async function exchange(
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
   const metadata = { ...picture.metadata, statesDeleted: new Date() };
-  const reverted = revertedDomain(state, plan, metadata, firmware.nvramPath);
+  const reverted = revertedDomain(state, plan, metadata, firmware);
   await context.step('stop', () => stopDomain(domain));
   await context.step('define', async () => {
     await defineReverted(libvirt, domain, { state, plan }, reverted);

@@ -5,10 +5,9 @@
  * check → copy → define. Each file and the domain are declared before they appear, so after a failure, a cancel or a
  * crash nothing of the clone is left.
  */
-import { readFile } from 'node:fs/promises';
 import { type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { CloneDomainRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { newId } from '@virtkeep/shared/ids';
 import {
@@ -26,7 +25,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { requireFreeName, suffixedName } from '../domain/identity.ts';
 import { resolveVolumes } from '../domain/volumes.ts';
-import { packTpmState } from '../firmware/tpm-state.ts';
+import { firmwarePartsOf, readFirmware } from '../firmware/state-firmware.ts';
 import { makeNewFile } from '../new-file.ts';
 import { makeFirmware } from '../restore/files.ts';
 import { cloneDefinition } from './clone-definition.ts';
@@ -189,19 +188,9 @@ async function makeDisks(context: OperationContext, disks: ClonedDisk[], thin: b
 }
 
 /** What the original has not made yet, since it was never started, the clone makes itself. */
-async function firmwareOf({ swtpmDirectory }: WorkflowDependencies, { uuid, nvram, tpm }: DomainConfig) {
-  const path = nvram?.path;
-  const variables =
-    path === undefined
-      ? null
-      : await readFile(path).catch((error: unknown) => {
-          if (errnoOf(error) === 'ENOENT') return null;
-          throw fromIoError(error, 'reading', path);
-        });
-  return {
-    nvram: variables,
-    tpm: tpm?.backend === 'emulator' ? await packTpmState(swtpmDirectory, uuid) : null,
-  };
+async function firmwareOf(dependencies: WorkflowDependencies, config: DomainConfig) {
+  const { nvram, tpm } = await readFirmware(dependencies, firmwarePartsOf(dependencies, config));
+  return { nvram: nvram ?? null, tpm: tpm ?? null };
 }
 
 /** Who started the original behind our back, or wrote to its files: the clone is worth nothing. */

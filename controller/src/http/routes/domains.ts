@@ -74,6 +74,7 @@ const UPDATE_ERRORS = [
   'invalid_name',
   'name_in_use',
   'rename_with_states',
+  'file_exists',
   'identity_in_use',
   'vdisk_encrypted',
   'domain_transient',
