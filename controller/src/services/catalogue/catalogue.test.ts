@@ -273,6 +273,30 @@ describe('copies of one archive', () => {
     expect((await catalogue.list({ ...PAGE, datapool: Q })).count).toBe(1);
   });
 
+  test('of which the former form is left over and keeps the backup’s id are two files, and nothing was lost', async () => {
+    const lost: string[] = [];
+    const tell = async ({ filename }: { filename: string }) => void lost.push(filename);
+    catalogue = new Catalogue(
+      db,
+      () => {},
+      () => undefined,
+      tell,
+    );
+    const [former, form] = [states(1), states(2)];
+    await catalogue.begin(ID, 'UPDATING', WORK);
+    await catalogue.made(at(P, 'a.tar.zst', { states: form }), 'o', { from: ID });
+    const left = at(P, 'a.tar', { states: former });
+    for (let round = 0; round < 2; round += 1)
+      await scan(P, [left, at(P, 'a.tar.zst', { id: uuidV5(P, 'a.tar.zst'), states: form })]);
+    const ids = [ID, uuidV5(P, 'a.tar')];
+    expect(await Promise.all(ids.map(placeOf))).toEqual([`${P} a.tar.zst`, `${P} a.tar`]);
+    expect(detailsOf(await catalogue.get(ID)).states).toHaveLength(2);
+    expect(lost).toEqual([]);
+    // in another pool it lies where this one's scan cannot see it
+    await scan(Q, [at(Q, 'a.tar', { states: former })]);
+    expect([await placeOf(ID), await placeOf(COPY), lost]).toEqual([`${P} a.tar.zst`, `${Q} a.tar`, []]);
+  });
+
   test('an archive that was moved keeps its record', async () => {
     await catalogue.update(ID, { description: 'mine' });
     await scan(P, [at(P, 'b.tar')]);

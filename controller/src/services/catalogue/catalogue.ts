@@ -147,10 +147,15 @@ export class Catalogue {
   /**
    * A file as it lies on its pool now; one in work is left to its operation.
    * @param sees whether the node that tells of it sees this pool
+   * @param beside what was seen with it
    * @returns the id of its record
    */
-  async seen(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
-    const id = await this.#identify(file, sees);
+  async seen(
+    file: BackupFile,
+    sees: (poolId: string) => boolean,
+    beside: readonly BackupFile[] = [],
+  ): Promise<string> {
+    const id = await this.#identify(file, sees, beside);
     await this.#turns.run(id, async () => {
       const before = await this.find(id);
       if (before && ['DELETING', 'UPDATING'].includes(before.status)) return;
@@ -198,14 +203,22 @@ export class Catalogue {
     return this.made(file, operation, goesOn ? { from: about } : undefined);
   }
 
-  async #identify(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
+  async #identify(
+    file: BackupFile,
+    sees: (poolId: string) => boolean,
+    beside: readonly BackupFile[] = [],
+  ): Promise<string> {
     const atPlace = await this.#db
       .selectFrom('files')
       .selectAll()
       .where('pool_id', '=', file.poolId)
       .where('filename', '=', file.filename)
       .executeTakeFirst();
-    return recordIdOf(file, { atPlace, ofBackup: await this.find(archiveIdOf(file)) }, sees);
+    const ofBackup = await this.find(archiveIdOf(file));
+    const isElsewhere = ofBackup !== undefined && ofBackup.id !== atPlace?.id;
+    const isInPlace =
+      isElsewhere && beside.some(other => isAt(other, ofBackup) && archiveIdOf(other) === archiveIdOf(file));
+    return recordIdOf(file, { atPlace, ofBackup, isInPlace }, sees);
   }
 
   /**
@@ -260,8 +273,8 @@ export class Catalogue {
     this.#scans.delete(operation);
     const found = new Set<string>();
     for (const file of files) {
-      const id = await this.#identify(file, sees);
-      found.add(newer?.has(id) ? id : await this.seen(file, sees));
+      const id = await this.#identify(file, sees, files);
+      found.add(newer?.has(id) ? id : await this.seen(file, sees, files));
     }
     if (!newer) return;
     const rows = await this.#db
@@ -469,6 +482,10 @@ export class Catalogue {
     await this.#db.deleteFrom('files').where('id', '=', id).execute();
     this.#tell(id, 'removed');
   }
+}
+
+function isAt(file: BackupFile, row: FileRow): boolean {
+  return file.poolId === row.pool_id && file.filename === row.filename;
 }
 
 function isInWork({ status }: FileRow): boolean {

@@ -15,6 +15,8 @@ export interface KnownRecords {
   atPlace: FileRow | undefined;
   /** With its backup's id, wherever. */
   ofBackup: FileRow | undefined;
+  /** The file at the place of `ofBackup` was seen, too, and is of the same archive. */
+  isInPlace?: boolean;
 }
 
 /** The id in the archive's manifest, the same for all its copies. Agents of the version before tell it only as the file's id. */
@@ -28,12 +30,14 @@ export const archiveIdOfRow = (row: FileRow): string => detailsOf(row).archive_i
  *   the one at the record's place is gone
  */
 export function recordIdOf(file: BackupFile, known: KnownRecords, sees: (poolId: string) => boolean): string {
-  const { atPlace, ofBackup } = known;
+  const { atPlace, ofBackup, isInPlace = false } = known;
   if (atPlace && isUnread(file)) return atPlace.id;
   const archiveId = archiveIdOf(file);
   const copyId = uuidV5(file.poolId, file.filename);
   if (atPlace && (archiveIdOfRow(atPlace) === archiveId || atPlace.id === copyId)) return atPlace.id;
   if (!ofBackup || file.id !== archiveId) return file.id;
-  const wasMoved = ['MISSING', 'CREATING'].includes(ofBackup.status) || sees(ofBackup.pool_id);
-  return wasMoved ? archiveId : copyId;
+  if (['MISSING', 'CREATING'].includes(ofBackup.status)) return archiveId;
+  // the older one of two keeps the id for its node: what is left of a conversion is older than what came of it, and ends before
+  const isLeft = isInPlace || file.states.length < detailsOf(ofBackup).states.length;
+  return sees(ofBackup.pool_id) && !isLeft ? archiveId : copyId;
 }
