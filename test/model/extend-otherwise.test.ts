@@ -1,5 +1,5 @@
 /** What an increment that is to change its archive's form or hashes leaves and tells, case by case; the cuts are in the stories. */
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -93,6 +93,15 @@ test('what is not asked for stays as it is', async () => {
   await extend({});
   expect([archives(), warnings]).toEqual([[base.ref.filename], []]);
   expect(readdirSync(world.backups).some(name => name.endsWith('.sha256'))).toBe(false);
+});
+
+test('the form is told by the name as the node’s list tells it, in capitals, too', async () => {
+  await made({ compress: true });
+  const filename = base.ref.filename.replace(/tar.zst$/, 'TAR.ZST');
+  renameSync(base.path, join(world.backups, filename));
+  const capital = { ...base, path: join(world.backups, filename), ref: { ...base.ref, filename } };
+  const plain = await extend({ extendCompressed: false }, capital);
+  expect([plain.ref.filename, await statesIn(plain.path)]).toEqual([filename.replace(/TAR.ZST$/, 'tar'), 2]);
 });
 
 test('hashes that an archive has are not lost because an increment is asked for without, and that is told', async () => {

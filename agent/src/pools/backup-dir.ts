@@ -48,6 +48,9 @@ export function fileKind(name: string): FileKind | undefined {
   return undefined;
 }
 
+/** Whether a backup's name says that it is compressed. */
+export const isCompressedName = (name: string): boolean => fileKind(name)?.compressed ?? false;
+
 /**
  * Names of the backup files below a directory. Hidden names (files being written) are not looked at; what bears a backup's name
  * and is no regular file is skipped, as is a directory below that cannot be read. A directory that does not exist has none. Memory is

@@ -4,7 +4,7 @@
  */
 export { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 
-export type { Skipped } from './backup-dir.ts';
+export { isCompressedName, type Skipped } from './backup-dir.ts';
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
 export { type ArchiveSummary, Catalogue, type ReadArchive } from './catalogue.ts';

@@ -4,7 +4,7 @@ import { basename } from 'node:path';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import { type FinishedArchive, isHashed, type Manifest, whyGrown } from '../../archive/index.ts';
-import type { ArchiveSummary } from '../../pools/index.ts';
+import { type ArchiveSummary, isCompressedName } from '../../pools/index.ts';
 import { isUserState } from '../../snapshots/index.ts';
 
 /** Above it a list of archives and the result of an increment do not carry the manifest, but only whoever shows it. */
@@ -59,7 +59,7 @@ export function backupFileOf(
     path: file.path,
     size: BigInt(file.sizeBytes),
     type: 'tar',
-    compressed: file.filename.endsWith('.zst'),
+    compressed: isCompressedName(file.filename),
     damage: '',
     ...summary,
   };

@@ -2,7 +2,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { isHashed, type Manifest } from '../../archive/index.ts';
-import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
+import { backupTargetRefusal, isCompressedName, type PoolRecord } from '../../pools/index.ts';
 import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -180,7 +180,7 @@ async function extensionOf(at: Checking, base: BaseArchive): Promise<BackupJob> 
   const { requireConsistency } = request;
   const mode = await chooseMode(facts, { requireConsistency, lasting: true });
   if (mode === null) throw notExtendable(base.filename, 'the VM has no disk left that it writes to');
-  const isCompressed = base.path.endsWith('.zst');
+  const isCompressed = isCompressedName(base.filename);
   const compressed = request.extendCompressed ?? isCompressed;
   const toHash = request.extendHashed === true && !isHashed(base.manifest);
   const ready = { toConvert: compressed !== isCompressed, toHash };

@@ -19,7 +19,13 @@ import {
   putTailsBack,
 } from '../../archive/index.ts';
 import { markSources } from '../../disks/index.ts';
-import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, requireSpace } from '../../pools/index.ts';
+import {
+  BACKUPS_DIR,
+  backupTargetRefusal,
+  isCompressedName,
+  type PoolRecord,
+  requireSpace,
+} from '../../pools/index.ts';
 import { backupFileOf } from '../archives/backup-file.ts';
 import {
   COMPRESSED_SHARE,
@@ -58,7 +64,7 @@ export function planRecompress(
   pools: PoolRecord[],
   nodeName: string,
 ): RecompressPlan {
-  const compressed = source.filename.toLowerCase().endsWith('.zst');
+  const compressed = isCompressedName(source.filename);
   if (compressed === request.compress) {
     const format = compressed ? 'compressed' : 'plain';
     throw new VirtkeepError('compression_same', { file: source.filename, format });
