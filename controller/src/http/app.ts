@@ -34,6 +34,8 @@ declare module 'fastify' {
     session?: boolean;
     /** The answer holds a secret: it is neither stored for idempotency nor logged. */
     secretAnswer?: boolean;
+    /** Its answer is good for a short while only, and asking again does no harm: an idempotency key is ignored. */
+    ignoresKey?: boolean;
     /** Its task, when it makes one, carries the idempotency key. */
     longAction?: boolean;
     /** What a body asks for in particular (a guest's command); stands in the audit log's action. */

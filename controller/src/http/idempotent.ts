@@ -5,6 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
 import { pathWithIds } from './given-ids.ts';
+import { keepsKey } from './keeps-key.ts';
 import { type BodySchema, isOpen } from './route-rules.ts';
 
 export function registerIdempotency(app: App, services: Services): void {
@@ -18,7 +19,7 @@ async function takeKey(services: Services, request: FastifyRequest, reply: Fasti
   const { idempotency_key: given, ...rest } = body;
   request.body = rest;
   const key = String(given).toLowerCase();
-  if (!isUuid(key)) return;
+  if (!isUuid(key) || !keepsKey(request.routeOptions.config)) return;
   request.idempotent = await services.idempotency.begin({
     userId: request.principal.id,
     key,

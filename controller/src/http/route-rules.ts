@@ -3,6 +3,7 @@ import type { RouteOptions } from 'fastify';
 import type { TProperties } from 'typebox';
 import Type from 'typebox';
 import { errorKeysOf } from './document/error-keys.ts';
+import { keepsKey } from './keeps-key.ts';
 import { closeQuery } from './query.ts';
 import { body, described, GivenUuid } from './schemas/common.ts';
 
@@ -12,7 +13,7 @@ export interface BodySchema {
   additionalProperties?: unknown;
 }
 
-/** Of a body that ignores what it does not know (specification 4.1), and before a login: a key that is none is ignored, too. */
+/** Of a body that ignores what it does not know (specification 4.1), and where a key means nothing: one that is none is ignored, too. */
 const IgnoredKey = Type.Unsafe<unknown>({ description: 'a UUID; anything else is ignored' });
 
 const IdempotencyKey = described(
@@ -51,8 +52,7 @@ function closeBody(route: RouteOptions): void {
 function addIdempotencyKey(route: RouteOptions): void {
   const schema = route.schema?.body as BodySchema | undefined;
   if (schema?.type !== 'object') return;
-  // a key is somebody's: where nobody is known it is ignored
-  const isIgnored = isOpen(schema) || route.config?.access === 'public';
+  const isIgnored = isOpen(schema) || !keepsKey(route.config);
   route.schema!.body = {
     ...schema,
     properties: {

@@ -13,7 +13,7 @@ import {
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { imageService } from '../../../agent/src/grpc/image-service.ts';
 import { Faults } from '../../../agent/src/operations/faults.ts';
@@ -192,6 +192,27 @@ test('a client of the API family announces one, sends it as a form, and reads it
     ({ path }: { path: string }) => path === announced.body.upload_url,
   );
   expect(audit).toMatchObject({ status: 200, user: { username: 'the-administrator' } });
+});
+
+test('an idempotency key gives no announcement and no address that is good no longer', async () => {
+  put('old.iso');
+  const [{ id }] = await list();
+  const asked = { datapool: pool.id, filename: 'new.iso', idempotency_key: newId() };
+  const { upload_url } = (await rest.call('PUT', '/api/iso/', { body: asked })).body;
+  const ticket = { idempotency_key: newId() };
+  const first = (await rest.call('PUT', `/api/iso/${id}/download/`, { body: ticket })).body.download_url;
+  const later = Date.now() + 3_700_000;
+  const spy = jest.spyOn(Date, 'now').mockReturnValue(later);
+  try {
+    const again = await rest.call('PUT', '/api/iso/', { body: asked });
+    expect([again.status, again.body.upload_url]).toEqual([200, upload_url]);
+    expect((await rest.call('GET', upload_url.replace('upload/', ''))).body.status).toBe('CREATING');
+    const second = (await rest.call('PUT', `/api/iso/${id}/download/`, { body: ticket })).body.download_url;
+    expect(second).not.toBe(first);
+    expect((await fetch(url + second)).status).toBe(200);
+  } finally {
+    spy.mockRestore();
+  }
 });
 
 describe('an upload', () => {

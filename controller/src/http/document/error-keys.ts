@@ -5,6 +5,7 @@
 import { type ErrorKey, httpStatusOf } from '@virtkeep/shared/errors';
 import { ROLES, roleAllows } from '@virtkeep/shared/permissions';
 import type { RouteOptions } from 'fastify';
+import { keepsKey } from '../keeps-key.ts';
 import { NODE_WORK } from '../node-errors.ts';
 import { GIVEN_UUID_PATTERN } from '../schemas/common.ts';
 
@@ -126,7 +127,7 @@ function ofBody({ schema, config }: RouteOptions): ErrorKey[] {
     ...(all.some(part => part.additionalProperties === false) ? (['unknown_field'] as const) : []),
     ...(all.some(part => (part.required ?? []).length > 0) ? (['missing_field'] as const) : []),
     ...(all.some(isId) ? (['invalid_uuid'] as const) : []),
-    ...(config?.access === 'public' ? [] : (['idempotency_conflict', 'idempotency_answer_gone'] as const)),
+    ...(keepsKey(config) ? (['idempotency_conflict', 'idempotency_answer_gone'] as const) : []),
     ...all.flatMap(({ properties = {} }) =>
       Object.entries(properties).flatMap(([name, property]) =>
         [property, ...below(property)].some(isId) ? present(NO_SUCH_THING[name]) : [],

@@ -126,7 +126,7 @@ function downloadRoutes(app: App, services: Services): void {
   app.put(
     path,
     {
-      config: { access: 'library.download', unaudited: true, errors: READ_ERRORS },
+      config: { access: 'library.download', unaudited: true, ignoresKey: true, errors: READ_ERRORS },
       schema: {
         tags,
         summary: 'An address that gives the bytes of an ISO image without a login, for a minute',
@@ -182,7 +182,7 @@ function announceRoute(app: App, services: Services): void {
   app.put(
     '/api/iso/',
     {
-      config: { access: 'library.upload', errors: UPLOAD_ERRORS },
+      config: { access: 'library.upload', ignoresKey: true, errors: UPLOAD_ERRORS },
       schema: {
         tags,
         summary: 'Announce an ISO image: the answer says where to send it',
