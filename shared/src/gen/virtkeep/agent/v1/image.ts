@@ -817,7 +817,7 @@ export const ImageServiceDefinition = {
       options: {},
     },
     /**
-     * A new image. Runs as an operation of the kind upload_image; the answer comes with its end. Until all is written there is nothing under
+     * A new image. Runs as an operation of the kind upload_iso; the answer comes with its end. Until all is written there is nothing under
      * the image's name, and of an upload that breaks off nothing stays.
      */
     upload: {
@@ -840,7 +840,7 @@ export interface ImageServiceImplementation<CallContextExt = {}> {
     context: CallContext & CallContextExt,
   ): ServerStreamingMethodResult<DeepPartial<DownloadImageChunk>>;
   /**
-   * A new image. Runs as an operation of the kind upload_image; the answer comes with its end. Until all is written there is nothing under
+   * A new image. Runs as an operation of the kind upload_iso; the answer comes with its end. Until all is written there is nothing under
    * the image's name, and of an upload that breaks off nothing stays.
    */
   upload(
@@ -858,7 +858,7 @@ export interface ImageServiceClient<CallOptionsExt = {}> {
     options?: CallOptions & CallOptionsExt,
   ): AsyncIterable<DownloadImageChunk>;
   /**
-   * A new image. Runs as an operation of the kind upload_image; the answer comes with its end. Until all is written there is nothing under
+   * A new image. Runs as an operation of the kind upload_iso; the answer comes with its end. Until all is written there is nothing under
    * the image's name, and of an upload that breaks off nothing stays.
    */
   upload(
