@@ -39,7 +39,30 @@ describe('the file of a form', () => {
         expect(await read(form, pieceBytes)).toBe(content);
   });
 
+  const named = (name: string, content: string) =>
+    part(`Content-Disposition: form-data; name="file"; filename=${name}`, content);
+
+  test.each([1, 7, 100_000])(
+    'is not a field that was left empty, in pieces of %i bytes',
+    async pieceBytes => {
+      expect(await read(named('""', '') + file('real') + named('""', '') + END, pieceBytes)).toBe('real');
+      expect(await read(named('', '') + file('real') + END, pieceBytes)).toBe('real');
+      expect(await read(named('""', 'by no name') + END, pieceBytes)).toBe('by no name');
+      expect(await read(`${file('real')}--b--`, pieceBytes)).toBe('real');
+    },
+  );
+
+  test('is not a field whose name looks like a file', async () => {
+    const field = part('Content-Disposition: form-data; name="x; filename=y"', 'text');
+    const escaped = part('Content-Disposition: form-data; name="\\"; filename=\\"y"', 'text');
+    expect(await read(field + escaped + file('real') + END, 1000)).toBe('real');
+  });
+
   test.each([
+    ['has two files', file('one') + FIELD + file('two') + END],
+    ['has a second one without bytes', file('one') + file('') + END],
+    ['has a file in a field that was left empty', named('""', '') + END],
+    ['ends before it says so', `${file('one')}--b`],
     ['ends in its file', FIELD + file('much').slice(0, -4)],
     ['has no file', FIELD + END],
     ['has no part', END],
@@ -54,5 +77,7 @@ test('a boundary stands in the content type, with or without quotes', () => {
   expect(boundaryOf('application/octet-stream')).toBeUndefined();
   expect(boundaryOf('multipart/form-data; boundary=abc')).toBe('abc');
   expect(boundaryOf('Multipart/Form-Data; charset=x; Boundary="a b"')).toBe('a b');
+  expect(boundaryOf('multipart/form-data; a="; boundary=b"; boundary=c')).toBe('c');
+  expect(boundaryOf('multipart/form-data; boundary="abc')).toBe('abc');
   expect(() => boundaryOf('multipart/form-data')).toThrow('boundary');
 });

@@ -7,18 +7,35 @@ const MAX_BOUNDARY = 70;
 /** @returns undefined for another content type. @throws bad_request for a form without a boundary. */
 export function boundaryOf(contentType: string): string | undefined {
   if (!/^multipart\/form-data\s*(;|$)/i.test(contentType)) return undefined;
-  const boundary = /;\s*boundary=(?:"([^"]+)"|([^\s;]+))/i.exec(contentType);
-  const text = boundary?.[1] ?? boundary?.[2] ?? '';
+  const text = parametersOf(contentType).get('boundary') ?? '';
   if (text === '' || text.length > MAX_BOUNDARY) throw broken('its boundary is missing or too long');
   return text;
+}
+
+/** The parameters of a header's value; what stands in the quotes of one is no other, and quotes that do not end go to the end. */
+function parametersOf(value: string): Map<string, string> {
+  const found = new Map<string, string>();
+  const parts = /"(?:[^"\\]|\\.)*"?|;\s*([^\s;="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"?|([^;]*))/g;
+  for (const [, name, quoted, plain = ''] of value.matchAll(parts)) {
+    if (name !== undefined) found.set(name.toLowerCase(), quoted ?? plain.trim());
+  }
+  return found;
+}
+
+/** The name of the file that a part is, empty when the form's field was left so; undefined for a part that is none. */
+function fileNameOf(headers: string): string | undefined {
+  const value = /^content-disposition:([^\r\n]*)/im.exec(headers)?.[1] ?? '';
+  const parameters = parametersOf(value);
+  return parameters.get('filename*') || parameters.get('filename');
 }
 
 const broken = (reason: string) =>
   new VirtkeepError('bad_request', { reason: `the form is broken: ${reason}` });
 
 /**
- * The bytes of the first part that is a file; other parts are passed over. What comes in is held only as far as a boundary may begin in it.
- * @throws bad_request when there is no file, or the form ends before it does
+ * The bytes of the one part that is a file; other parts are passed over, as are fields for files that were left empty. What comes in is
+ * held only as far as a boundary may begin in it.
+ * @throws bad_request when there is no file, or another one after it, or the form ends too early: also after all bytes of the file have come
  */
 export async function* fileOf(form: AsyncIterable<Uint8Array>, boundary: string): AsyncGenerator<Buffer> {
   const reader = new Reader(form);
@@ -26,14 +43,20 @@ export async function* fileOf(form: AsyncIterable<Uint8Array>, boundary: string)
   reader.push(Buffer.from('\r\n'));
   const delimiter = Buffer.from(`\r\n--${boundary}`);
   await drain(reader.until(delimiter));
-  for (;;) {
-    const head = (await collect(reader.until(Buffer.from('\r\n')), MAX_HEADER_BYTES)).toString('latin1');
-    if (head.startsWith('--')) throw broken('it has no file');
-    const headers = await headersOf(reader);
-    if (/^content-disposition:[^\r\n]*;\s*filename\*?=/im.test(headers)) break;
-    await drain(reader.until(delimiter));
+  let found = false;
+  while (!(await reader.startsWith('--'))) {
+    await collect(reader.until(Buffer.from('\r\n')), MAX_HEADER_BYTES);
+    const name = fileNameOf(await headersOf(reader));
+    const content = reader.until(delimiter);
+    const { value: first } = name === undefined ? { value: undefined } : await content.next();
+    if (name || first) {
+      if (found) throw broken('it has more than one file');
+      found = true;
+      if (first) yield first;
+      yield* content;
+    } else await drain(content);
   }
-  yield* reader.until(delimiter);
+  if (!found) throw broken('it has no file');
   await drain(reader.rest());
 }
 
@@ -73,6 +96,12 @@ class Reader {
 
   push(bytes: Uint8Array): void {
     this.#held = this.#held.length === 0 ? Buffer.from(bytes) : Buffer.concat([this.#held, bytes]);
+  }
+
+  /** Whether this text comes next; it stays. @throws bad_request when there is too little left to tell */
+  async startsWith(text: string): Promise<boolean> {
+    while (this.#held.length < text.length) if (!(await this.#more())) throw broken('it ends too early');
+    return this.#held.toString('latin1', 0, text.length) === text;
   }
 
   /** What comes before a mark, which is taken away. @throws bad_request when it does not come */
