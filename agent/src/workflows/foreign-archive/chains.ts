@@ -3,7 +3,7 @@
  * image's header says it stands on, and by the members' own names; pure. Paths are those of another machine, so names count alone.
  * What is not told without doubt is refused: a disk out of the wrong layers is worse than none.
  */
-import { basename } from 'node:path';
+import { basename, dirname, resolve } from 'node:path';
 
 /** An image of the archive, as its own header describes it. */
 export interface ForeignImage {
@@ -226,13 +226,20 @@ function chainOf(
     seen.add(image);
     const former = path?.startsWith('/') ? path : (formerPaths.get(image.member) ?? null);
     layers.unshift({ image, formerPath: former });
-    const name = image.backing?.name;
-    path = name?.startsWith('/') ? name : undefined;
+    path = formerBelow(image, former);
     lowest = image;
   }
   const { backing } = lowest;
   const outside = backing && { path: backing.path ?? backing.name, format: backing.format ?? 'qcow2' };
   return { target: disk.target, layers, outside };
+}
+
+/** Where the file below an image was: as its header names it, or beside the image, where that was a place. */
+function formerBelow({ backing }: ForeignImage, former: string | null): string | undefined {
+  if (backing?.path === undefined || backing.name.startsWith('json:')) return backing?.path;
+  const name = backing.name.replace(/^file:/, '');
+  if (name.startsWith('/')) return name;
+  return former === null ? undefined : resolve(dirname(former), name);
 }
 
 const shown = (text: string): string => text.slice(0, 200);

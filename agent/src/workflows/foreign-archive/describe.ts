@@ -14,7 +14,7 @@ import {
   memberNames,
 } from '../../archive/index.ts';
 import { diskId, imageHeaderOf } from '../../disks/index.ts';
-import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
+import type { DiskConfig, DomainConfig, SnapshotConfig } from '../../domain-xml/index.ts';
 import {
   type ForeignChain,
   type ForeignChains,
@@ -324,6 +324,11 @@ function statesOf(
       leaveOut('its memory is not in the archive');
       continue;
     }
+    const unknown = unknownDisks(config, chains);
+    if (unknown.length > 0) {
+      leaveOut(`which layer of ${unknown.join(', ')} is of it cannot be told`);
+      continue;
+    }
     saved.set(name, {
       name,
       parent: config.parent ?? null,
@@ -338,6 +343,18 @@ function statesOf(
     });
   }
   return [...saved.values()];
+}
+
+/**
+ * Disks of the archive that a saved state has, and no layer tells which file it made: it would come back without them, and its memory would
+ * be of another machine.
+ */
+function unknownDisks({ disks }: SnapshotConfig, chains: readonly ForeignChain[]): string[] {
+  const made = new Set(chains.flatMap(({ layers }) => layers.slice(1).map(({ formerPath }) => formerPath)));
+  const held = new Set(chains.map(({ target }) => target));
+  return disks
+    .filter(({ mode, name, path }) => mode === 'external' && held.has(name) && !made.has(path ?? null))
+    .map(({ name }) => name);
 }
 
 /** libvirt tells seconds; null for a time that is none. */

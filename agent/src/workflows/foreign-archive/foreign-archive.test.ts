@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Manifest } from '../../archive/index.ts';
 import { scratch, signal, tool } from '../../archive/test-kit.ts';
 import { openBackup } from '../archives/source.ts';
+import { readStates } from '../restore/states.ts';
 
 const dir = scratch();
 afterAll(() => dir.remove());
@@ -286,5 +287,73 @@ describe('read by a glance', () => {
       msgKey: 'archive_unsupported',
       params: { reason: expect.stringContaining('one stream of zstd') },
     });
+  });
+});
+
+describe('a saved state of two disks with memory', () => {
+  const memory = "<memory snapshot='external' file='/m/s1.memory'/>";
+  const packed = (backing: string, overlay: string) =>
+    pack(
+      {
+        'a.qcow2': null,
+        'a.s1.snapshot': '/there/a.qcow2',
+        'a.s2.snapshot': '/there/a.s1',
+        'b.qcow2': null,
+        'b.s1.snapshot': '/there/b.qcow2',
+        'b.s2.snapshot': backing,
+      },
+      {
+        '1_web.xml': domain(`${disk('vda', '/there/a.s2')}${disk('vdb', '/there/b.s2')}`),
+        's1.xml': state(
+          's1',
+          [
+            ['vda', '/there/a.s1'],
+            ['vdb', overlay],
+          ],
+          memory,
+        ),
+        's2.xml': state(
+          's2',
+          [
+            ['vda', '/there/a.s2'],
+            ['vdb', '/there/b.s2'],
+          ],
+          '',
+          's1',
+        ),
+        's1.memory': 'of that instant',
+      },
+    );
+  async function planned(path: string) {
+    const backup = await openBackup(path, '', signal);
+    try {
+      const { states, warnings } = await readStates(backup, signal);
+      const kept = states.map(({ record, frozen }) => [record.name, [...frozen.keys()].sort()]);
+      return { kept, told: [...backup.unknown, ...warnings] };
+    } finally {
+      await backup.archive.close();
+    }
+  }
+  const name = (file: string) =>
+    JSON.stringify({ driver: 'qcow2', file: { driver: 'file', filename: file } });
+
+  test.each([
+    ['a path', '/there/b.s1'],
+    ['a path as a URL', 'file:/there/b.s1'],
+    ['JSON', `json:${name('/there/b.s1')}`],
+    ['a name beside it', 'b.s1'],
+  ])('comes back with both when the header tells what is below as %s', async (_what, backing) => {
+    const { kept, told } = await planned(await packed(backing, '/there/b.s1'));
+    expect(kept).toEqual([
+      ['s1', ['vda', 'vdb']],
+      ['s2', ['vda', 'vdb']],
+    ]);
+    expect(told.filter(text => text.includes('left out'))).toEqual([]);
+  });
+
+  test('is left out, and told of, when one of them is not known in it', async () => {
+    const { kept, told } = await planned(await packed('/there/b.s1', '/elsewhere/b.first'));
+    expect(kept).toEqual([['s2', ['vda', 'vdb']]]);
+    expect(told).toContainEqual(expect.stringMatching(/"s1" is left out: .*vdb/));
   });
 });
