@@ -300,7 +300,8 @@ function manifestHeaderIn(tail: Buffer): number | undefined {
 
 /**
  * Whether a manifest stands right behind the members that it lists, as in every archive that is ours as it was written. Elsewhere it
- * came to the end by the order in which somebody packed.
+ * came to the end by the order in which somebody packed. So this decides which of the two an archive is: ours, whose signature counts and
+ * which may be extended, or packed again and foreign, for which nobody vouches.
  */
 function standsAtEnd(members: readonly ArchiveMember[]): boolean {
   const own = members.at(-1)!;

@@ -25,11 +25,14 @@ export class PackedAgain {
   readonly manifest: Manifest;
   /** The same, with the places that it recorded. */
   readonly #recorded: Manifest;
+  /** Its members by their names: each state of a long archive asks for all of them. */
+  readonly #listed: ReadonlyMap<string, MemberRecord>;
 
   constructor(members: ReadonlyMap<string, ArchiveMember>, reader: ManifestReader, recorded: Manifest) {
     this.#members = members;
     this.#reader = reader;
     this.#recorded = recorded;
+    this.#listed = new Map(recorded.members.map(member => [member.name, member]));
     this.manifest = this.#placed(recorded);
   }
 
@@ -41,13 +44,13 @@ export class PackedAgain {
     const newest = this.#recorded;
     if (newest.states.at(-1)!.number === stateNumber) return this.manifest;
     const name = memberNames.manifest(stateNumber);
-    const place = newest.members.find(member => member.name === name);
+    const place = this.#listed.get(name);
     if (place === undefined) throw new VirtkeepError('member_not_found', { path, member: name });
     const { manifest } = await this.#reader.read(place);
     const isOfState =
       manifest.backupId === newest.backupId &&
       manifest.states.at(-1)!.number === stateNumber &&
-      manifest.members.every(member => newest.members.some(now => now.name === member.name));
+      manifest.members.every(member => this.#listed.has(member.name));
     if (!isOfState) {
       const reason = `${name} describes another state or another backup`;
       throw new VirtkeepError('archive_damaged', { path, reason });
@@ -147,7 +150,10 @@ function placesOf(
   return places;
 }
 
-/** Manifests, and nothing else, where they stood. */
+/**
+ * Manifests, and nothing else, where they stood. A recorded offset is a key here, and no place in this file: `0003_manifest.json` says that it
+ * continues what stood at 153088; `0001_manifest.json`, which stood there, has its data at 1536 now; so `read(153088, …)` gives what is at 1536.
+ */
 class MovedSource implements TarSource {
   readonly tarBytes = Number.MAX_SAFE_INTEGER;
   readonly #source: TarSource;

@@ -54,7 +54,16 @@ export interface OpenedBackup {
 }
 
 /**
- * Opens an archive, of this product or one that holds what the specification says (2.1), and reads the state's own manifest and XML; close `archive` when done.
+ * Opens an archive, of this product or one that holds what the specification says (2.1), and reads the state's own manifest and XML; close
+ * `archive` when done. There are three sorts:
+ *
+ * |                                 | `archive.manifest` | `archive.again`           | `isDescribed` | `newest` is         | a state's manifest   |
+ * |---------------------------------|--------------------|---------------------------|---------------|---------------------|----------------------|
+ * | ours, as it was written         | the newest         | null                      | false         | `archive.manifest`  | the one of its time  |
+ * | ours, packed again              | null               | the newest, places of now | false         | `archive.again`     | the one of its time  |
+ * | of others, or without manifests | null               | null                      | true          | what its XML told   | the same, all it has |
+ *
+ * Only the first may be signed, extended and converted; of the others `unknown` tells what is not known.
  * @param wanted number or name of the state; empty: the newest
  * @param holding `none` for a look at it that is over at once, `look` for one that unpacks one stream of zstd
  * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found, file_busy
