@@ -10,6 +10,8 @@ export interface Program {
   input?: string;
   /** Bound of its run, ms. Default 60 000. */
   timeoutMs?: number;
+  /** Of each of its outputs so much is taken. Default 256 KiB; most {@link LARGE_OUTPUT_BYTES}. */
+  maxOutputBytes?: number;
 }
 
 export interface ProgramResult {
@@ -35,7 +37,9 @@ export interface Guest {
 export type OpenGuest = (domain: Domain, name: string, signal: AbortSignal) => Guest;
 
 const PROGRAM_TIMEOUT_MS = 60_000;
-const MAX_OUTPUT_BYTES = 256 * 1024;
+const OUTPUT_BYTES = 256 * 1024;
+/** A list of ten thousand packages, and no more than an answer of a guest can be. */
+export const LARGE_OUTPUT_BYTES = 1_000_000;
 
 /** The guest behind the agent of a domain. */
 export const openGuest: OpenGuest = (domain, name, signal) => ({
@@ -43,8 +47,8 @@ export const openGuest: OpenGuest = (domain, name, signal) => ({
   osInfo: () => osInfo(domain, signal),
   command: (command, args = {}) => guestCommand(domain, command, args, { signal }),
   sshKeys: user => listSshKeys(domain, user, signal),
-  run: async ({ timeoutMs = PROGRAM_TIMEOUT_MS, ...program }) => {
-    const options = { ...program, timeoutMs, maxOutputBytes: MAX_OUTPUT_BYTES };
+  run: async ({ timeoutMs = PROGRAM_TIMEOUT_MS, maxOutputBytes = OUTPUT_BYTES, ...program }) => {
+    const options = { ...program, timeoutMs, maxOutputBytes };
     const { exitCode, out, err } = await runProgram(domain, options, signal);
     return { exitCode: exitCode ?? null, out: out.toString('utf8'), err: err.toString('utf8') };
   },

@@ -2,7 +2,7 @@
  * The package managers of Linux guests: which packages are there, and how more are fetched and installed. None of the programs
  * asks a question, waits for ever, removes a package, or takes one whose signature is not known.
  */
-import type { Program, ProgramResult } from './guest.ts';
+import { LARGE_OUTPUT_BYTES, type Program, type ProgramResult } from './guest.ts';
 
 /** Packages that are wanted; `a|b`: one of them. */
 export type Wanted = readonly string[];
@@ -39,6 +39,12 @@ const SERVER_TIMEOUT_S = 20;
 export function english(path: string, ...args: string[]): Program {
   return { path: '/usr/bin/env', args: ['LC_ALL=C', path, ...args], timeoutMs: LOOK_TIMEOUT_MS };
 }
+
+/** The same of all packages: cut, it would tell of an installation only in part. */
+const listing = (path: string, ...args: string[]): Program => ({
+  ...english(path, ...args),
+  maxOutputBytes: LARGE_OUTPUT_BYTES,
+});
 
 /** A program that the guest ends when its time is over. */
 const bounded = (seconds: number, { path, args }: Program): Program => ({
@@ -99,7 +105,7 @@ const rpm = {
   query: (wanted: Wanted) => english('rpm', '-q', ...wanted),
   missing: (wanted: Wanted, { out }: ProgramResult) =>
     wanted.filter(name => new RegExp(`^package ${escaped(name)} is not installed`, 'm').test(out)),
-  listing: english('rpm', '-qa', '--qf', '%{NAME} %{VERSION}-%{RELEASE} installed\\n'),
+  listing: listing('rpm', '-qa', '--qf', '%{NAME} %{VERSION}-%{RELEASE} installed\\n'),
 };
 
 const dpkg = {
@@ -111,7 +117,7 @@ const dpkg = {
     const isInstalled = (name: string) => new RegExp(`^${escaped(name)} installed$`, 'm').test(out);
     return wanted.filter(entry => !entry.split('|').some(isInstalled));
   },
-  listing: english('dpkg-query', '-W', '-f', `\${Package} \${Version} \${db:Status-Status}\\n`),
+  listing: listing('dpkg-query', '-W', '-f', `\${Package} \${Version} \${db:Status-Status}\\n`),
   sources: (names: readonly string[]) => english('apt-cache', 'policy', ...names),
 };
 
