@@ -40,6 +40,8 @@ declare module 'fastify' {
     longAction?: boolean;
     /** What a body asks for in particular (a guest's command); stands in the audit log's action. */
     auditDetail?: (body: Record<string, unknown>) => string;
+    /** Field of its body with ids of many things: its task stands in the audit log once for each of them. */
+    auditEach?: string;
     /** Integers of its body that no number holds are kept digit by digit (`parseExact`). */
     exactIntegers?: boolean;
     /** No audit record although it is not a GET (logins write their own). */

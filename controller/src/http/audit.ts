@@ -1,6 +1,7 @@
-/** Writes the audit record of each change once its answer is out. */
+/** Writes the audit records of each change once its answer is out: one, or one for each thing that it was about. */
 import { isUuid } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { AuditEntry } from '../services/journal/audit.ts';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
 
@@ -10,7 +11,7 @@ export function registerAudit(app: App, services: Services): void {
     if (!isAudited(request) || written.has(request)) return;
     written.add(request);
     try {
-      await writeRecord(services, request, reply);
+      await writeRecords(services, request, reply);
     } catch (error) {
       services.log.error('audit record not written', { error, request_id: request.id });
     }
@@ -34,23 +35,38 @@ function isAudited({ method, principal, query, routeOptions: { config } }: Fasti
   return method !== 'OPTIONS' && config.unaudited !== true;
 }
 
-function writeRecord(services: Services, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+async function writeRecords(services: Services, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  const entry = { ...entryOf(request, reply), entityId: await entityOf(services, request) };
+  const parts = entry.taskId === null ? [] : partsOf(request);
+  if (parts.length === 0) return services.audit.record(entry);
+  for (const { entityId, body } of parts) await services.audit.record({ ...entry, entityId, body });
+}
+
+function entryOf(request: FastifyRequest, reply: FastifyReply): Omit<AuditEntry, 'entityId'> {
   const principal = request.principal!;
-  return services.audit.record({
+  return {
     userId: principal.id,
     username: principal.username,
     address: request.ip,
     method: request.method,
     path: request.url,
     action: actionOf(request),
-    entityId: entityOf(request),
     status: reply.statusCode,
     errorKey: request.errorKey,
     taskId: request.taskId,
     requestId: request.id,
     body: bodyOf(request, reply),
     knownFields: Object.keys(bodyFields(request)),
-  });
+  };
+}
+
+/** What was done with each of many things, as if it had been asked for that one alone. */
+function partsOf({ routeOptions: { config }, body }: FastifyRequest): { entityId: string; body: unknown }[] {
+  const { auditEach } = config;
+  if (auditEach === undefined) return [];
+  const fields = body as Record<string, unknown>;
+  const ids = new Set(fields[auditEach] as string[]);
+  return [...ids].map(entityId => ({ entityId, body: { ...fields, [auditEach]: [entityId] } }));
 }
 
 function actionOf({ method, routeOptions: { url = '', config }, body }: FastifyRequest): string {
@@ -69,10 +85,11 @@ function bodyFields({ routeOptions: { schema } }: FastifyRequest): object {
   return (schema?.body as { properties?: object } | undefined)?.properties ?? {};
 }
 
-/** What the request is about: the path's id, else the VM or file its body names. */
-function entityOf(request: FastifyRequest): string | null {
+/** What the request is about: the path's id, else the VM or file its body names. A user by UUID, as everywhere in the database. */
+async function entityOf(services: Services, request: FastifyRequest): Promise<string | null> {
   const { id } = (request.params ?? {}) as { id?: string | number };
-  if (id !== undefined) return String(id);
+  if (typeof id === 'number') return (await services.users.findByNumber(id))?.id ?? String(id);
+  if (id !== undefined) return id;
   const { domain, file } = (isPlain(request.body) ? request.body : {}) as Record<string, unknown>;
   return (
     ([domain, file].find(value => typeof value === 'string' && isUuid(value)) as string | undefined) ?? null

@@ -7,7 +7,8 @@ import { newId } from '@virtkeep/shared/ids';
 import { decodeJwt } from 'jose';
 import { TagService } from '../../../controller/src/services/tags/tags.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
-import { makeRestApp, type RestApp } from './app.ts';
+import { makeRestApp, PASSWORD, type RestApp } from './app.ts';
+import { until } from './nodes-world.ts';
 import { SEED, seedNode } from './seed.ts';
 
 let rest: RestApp;
@@ -96,6 +97,32 @@ describe('the id of a user', () => {
     expect((await get('/api/tokens/?name=test', 'operator')).results[0].user.id).toBe(number);
     await rest.call('PUT', `/api/tasks/${row.id}/cancel/`, { as: 'operator' });
     expect((await get('/api/audit/?user=the-operator')).results[0].user.id).toBe(number);
+  });
+
+  test('finds what the audit tells of them, as it is written down by UUID', async () => {
+    const [number, uuid] = [rest.userNumbers.backup_service, rest.userIds.backup_service];
+    const as = await rest.session('administrator');
+    const body = { description: 'audited' };
+    expect((await rest.call('PUT', `/api/users/${number}/`, { as, body })).status).toBe(200);
+    await rest.call('POST', '/auth/', {
+      as: null,
+      body: { username: 'the-backup_service', password: PASSWORD },
+    });
+    const found = async (entity: number | string) => (await get(`/api/audit/?entity=${entity}`)).results;
+    await until(async () => (await found(number)).length === 2);
+    const records = await found(number);
+    expect(records).toMatchObject([
+      { action: 'POST /auth/', entity: `${number}` },
+      { action: 'PUT /api/users/:id/', entity: `${number}` },
+    ]);
+    expect(await found(uuid)).toEqual(records);
+    const rows = await rest.services.db
+      .selectFrom('audit')
+      .select('id')
+      .where('entity_id', '=', uuid)
+      .execute();
+    expect(rows).toHaveLength(2);
+    expect((await rest.call('GET', '/api/audit/?entity=0')).status).toBe(400);
   });
 
   test('was a UUID in tokens of before, which go on', async () => {

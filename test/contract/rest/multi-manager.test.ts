@@ -230,3 +230,19 @@ test('after a restart it ends with what became of its parts, and names what had 
   const { response } = (await rest.call('GET', `/api/tasks/${row.id}/response/`)).body;
   expect(response.parts[1]).toMatchObject({ entity: never, task: null, error: { msg_key: 'interrupted' } });
 });
+
+test('the audit of each VM tells of it, with what was asked of this one', async () => {
+  const ids = (await twoDomains()).map(({ id }) => id);
+  const body = { action: 'reset', entity_ids: [...ids, ids[0]!.toUpperCase()] };
+  const { id: task } = (await post(body)).body._task;
+  await until(async () => {
+    const { results } = (await rest.call('GET', `/api/audit/?entity=${ids[1]}`)).body;
+    return results.length > 0;
+  });
+  for (const id of ids)
+    expect((await rest.call('GET', `/api/audit/?entity=${id}`)).body.results).toEqual([
+      expect.objectContaining({ entity: id, task, request: { action: 'reset', entity_ids: [id] } }),
+    ]);
+  for (const operation of await operationsOf(ids)) agent.succeed(operation);
+  await ended(rest, task);
+});

@@ -113,7 +113,7 @@ function ofQuery({ properties = {} }: Schema): ErrorKey[] {
   const isList = Object.hasOwn(properties, 'limit');
   return [
     ...(Object.keys(properties).length > 0 ? (['invalid_field'] as const) : []),
-    ...(Object.values(properties).some(isId) ? (['invalid_uuid'] as const) : []),
+    ...(below({ properties }).some(isId) ? (['invalid_uuid'] as const) : []),
     ...(isList ? (['unknown_field', 'unknown_ordering'] as const) : []),
   ];
 }

@@ -1,8 +1,11 @@
 import Type from 'typebox';
 import type { RouteModule } from '../app.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { filterById, listOf, listQuery } from '../schemas/common.ts';
+import { described, GivenUuid, listOf, listQuery } from '../schemas/common.ts';
 import { AuditSchema } from '../schemas/event.ts';
+
+/** Of a user. */
+const NumberText = Type.String({ pattern: '^[1-9][0-9]{0,9}$' });
 
 export const auditRoutes: RouteModule = (app, services) => {
   app.get(
@@ -14,7 +17,9 @@ export const auditRoutes: RouteModule = (app, services) => {
         summary: 'Who changed what, newest first; `name` looks into the action',
         querystring: listQuery({
           user: Type.Optional(Type.String({ maxLength: 255, description: 'user name' })),
-          entity: filterById('about this thing'),
+          entity: Type.Optional(
+            described(Type.Union([GivenUuid, NumberText]), 'about this thing, or this user'),
+          ),
         }),
         response: { 200: listOf(AuditSchema) },
       },

@@ -117,7 +117,12 @@ export const multiManagerRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/domains/multi-manager/',
     {
-      config: { access: 'domain.read', ...LONG_ACTION, errors: ['permission_denied', 'parts_failed'] },
+      config: {
+        access: 'domain.read',
+        ...LONG_ACTION,
+        auditEach: 'entity_ids',
+        errors: ['permission_denied', 'parts_failed'],
+      },
       schema: {
         tags: ['domains'],
         summary: 'Do the same with many VMs, as one task with a part for each',

@@ -86,7 +86,7 @@ export const AuditSchema = record(
     method: text('of HTTP'),
     path: text('the path that was called'),
     action: text('method and route'),
-    entity: nullable(text('id of what it is about')),
+    entity: nullable(text('id of what it is about; of a user the number')),
     status: integer('HTTP status of the answer'),
     error: nullable(text('msg_key')),
     task: nullable(described(Uuid, 'the task that it began')),

@@ -56,6 +56,7 @@ export interface AuditRecord {
 
 export interface AuditFilter {
   user?: string | undefined;
+  /** An id, or a user's number. */
   entity?: string | undefined;
   /** Part of the action. */
   name?: string | undefined;
@@ -184,7 +185,16 @@ export class AuditService {
     await this.flush();
     let query = this.#db.selectFrom('audit');
     if (filter.user !== undefined) query = query.where('username', '=', filter.user);
-    if (filter.entity !== undefined) query = query.where('entity_id', '=', filter.entity);
+    if (filter.entity !== undefined) {
+      const { entity } = filter;
+      // some records of users were written by number
+      query = query.where(eb =>
+        eb.or([
+          eb('entity_id', '=', entity),
+          eb('entity_id', 'in', eb.selectFrom('users').select('id').where('number', '=', Number(entity))),
+        ]),
+      );
+    }
     if (filter.name !== undefined) query = query.where(contains('action', filter.name));
     const total = await query
       .select(({ fn }) => fn.countAll<number>().as('number'))
@@ -195,8 +205,9 @@ export class AuditService {
       .limit(filter.limit)
       .offset(filter.offset)
       .execute();
-    const numbers = await userNumbers(this.#db, rows);
-    const records = rows.map(row => auditRecord(row, numbers.get(row.user_id ?? '') ?? null));
+    const named = rows.flatMap(row => [{ user_id: row.user_id }, { user_id: row.entity_id }]);
+    const numbers = await userNumbers(this.#db, named);
+    const records = rows.map(row => auditRecord(row, numbers));
     return { count: Number(total.number), records };
   }
 
@@ -286,16 +297,17 @@ function withoutGuestContent(value: unknown): unknown {
   );
 }
 
-function auditRecord(row: AuditRow, userNumber: number | null): AuditRecord {
+/** @param numbers of users, by which clients know them */
+function auditRecord(row: AuditRow, numbers: ReadonlyMap<string, number>): AuditRecord {
   return {
     id: row.id,
     created: row.created,
-    user: { id: userNumber, username: row.username },
+    user: { id: numbers.get(row.user_id ?? '') ?? null, username: row.username },
     address: row.address,
     method: row.method,
     path: row.path,
     action: row.action,
-    entity: row.entity_id,
+    entity: numbers.get(row.entity_id ?? '')?.toString() ?? row.entity_id,
     status: row.status,
     error: row.error_key,
     task: row.task_id,
