@@ -17,6 +17,7 @@ const ALLOWED: Record<string, string> = {
   'workflows/backup/base.ts': 'tails of archives',
   'workflows/backup/destination.ts': 'tails of archives',
   'workflows/archives/remains.ts': 'archives that were not finished',
+  'workflows/firmware/named-variables.ts': 'one of two names of UEFI variables',
   'workflows/firmware/state-firmware.ts': 'UEFI variables and TPM state',
   'workflows/firmware/tpm-state.ts': 'TPM state',
   'workflows/domain/forgotten-layers.ts': 'notes beside layers that are put back',
