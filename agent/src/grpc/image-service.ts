@@ -1,4 +1,4 @@
-import { orAborted } from '@virtkeep/shared/abort';
+import { withTimeout } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
@@ -17,10 +17,15 @@ import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { uploadIso } from '../workflows/files/upload-iso.ts';
 import { requireUuid } from './fields.ts';
 
+/** Longer than the controller can be set to wait for who uploads through it (an hour): that is what counts there. */
+const IDLE_MS = 3_900_000;
+
 /** `ImageService`; what its methods promise stands in the proto. */
 export function imageService(
   runner: OperationRunner,
   dependencies: Pick<WorkflowDependencies, 'pools' | 'nodeName'>,
+  /** How long a caller of an upload may send nothing. */
+  idleMs = IDLE_MS,
 ): ImageServiceImplementation {
   const { pools, nodeName } = dependencies;
   const gate = new PathGate();
@@ -39,7 +44,8 @@ export function imageService(
 
     async upload(requests, { signal }) {
       const stream = requests[Symbol.asyncIterator]();
-      const first = await orAborted(stream.next(), signal);
+      const next = () => withTimeout('Waiting for bytes of the image', idleMs, signal, () => stream.next());
+      const first = await next();
       const asked = first.done ? undefined : first.value.image;
       if (!asked) throw new VirtkeepError('missing_field', { field: 'image' });
       requireUuid('operation_id', asked.operationId);
@@ -52,7 +58,7 @@ export function imageService(
         locks: [{ kind: 'file', id: place.path, mode: 'exclusive' }],
         cancellable: true,
         heavy: false,
-        workflow: uploadIso({ place, sizeBytes: Number(asked.size), bytes: dataOf(stream, signal) }),
+        workflow: uploadIso({ place, sizeBytes: Number(asked.size), bytes: dataOf(next) }),
       });
       return ended(runner, operation, asked);
     },
@@ -62,15 +68,14 @@ export function imageService(
 const hung = (path: string) =>
   new VirtkeepError('io_failed', { operation: 'reading', path, reason: 'its file system does not answer' });
 
-/** What comes after the first message; when its caller goes away, that is an error and no end. */
+/** What comes after the first message; when its caller goes away or sends no more, that is an error and no end. */
 async function* dataOf(
-  stream: AsyncIterator<UploadImageRequest>,
-  signal: AbortSignal,
+  next: () => Promise<IteratorResult<UploadImageRequest>>,
 ): AsyncGenerator<Uint8Array, undefined> {
   for (;;) {
-    const next = await orAborted(stream.next(), signal);
-    if (next.done) return undefined;
-    yield next.value.data;
+    const message = await next();
+    if (message.done) return undefined;
+    yield message.value.data;
   }
 }
 

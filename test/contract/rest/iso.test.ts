@@ -262,6 +262,21 @@ describe('an upload', () => {
     expect(readdirSync(small.path)).toEqual([]);
   });
 
+  test('whose caller sends nothing is ended by the agent, and its name is free again', async () => {
+    async function* silent(isAnnounced: boolean) {
+      const image = { operationId: newId(), poolId: pool.id, filename: 'silent.iso', size: 0n };
+      if (isAnnounced) yield { image, data: new Uint8Array() };
+      await new Promise(() => {});
+    }
+    const late = expect.objectContaining({ msgKey: 'timed_out' });
+    const impatient = imageService(runner, { ...world.dependencies, pools: async () => pools }, 20);
+    const call = { signal: AbortSignal.timeout(60_000) } as never;
+    for (const isAnnounced of [true, false])
+      await expect(impatient.upload(silent(isAnnounced) as never, call)).rejects.toEqual(late);
+    await nothingLeft();
+    expect((await upload('silent.iso', BYTES)).status).toBe(200);
+  });
+
   describe('by a slow client', () => {
     const dialed: Socket[] = [];
     afterAll(() => {
