@@ -23,6 +23,7 @@ export {
 export {
   type FileMark,
   fileMarkAt,
+  isMade,
   isOwnFile,
   type MakeOptions,
   makeOwnFile,

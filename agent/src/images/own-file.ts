@@ -4,6 +4,7 @@
  * made under a random name that is recorded before, gets its real name by a hard link, which never takes the place of
  * another, and is known by its inode and the instant of its birth from then on. What is written goes into that file.
  */
+import type { FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { inPoolDirectory, link, lstatBig, open } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
@@ -123,6 +124,10 @@ export async function isOwnFile({ path, claim, made }: OwnFile): Promise<boolean
   if (found === null) return false;
   return made === undefined || isSame(found, made);
 }
+
+/** Whether an open file is the one that was made. @throws the file system's own error */
+export const isMade = async (file: FileHandle, made: FileMark): Promise<boolean> =>
+  isSame(markOf(await file.stat({ bigint: true })), made);
 
 /** What tells the file of that name from another one; null when there is none. @throws VirtkeepError io_failed */
 export async function fileMarkAt(path: string): Promise<FileMark | null> {

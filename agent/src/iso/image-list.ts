@@ -1,8 +1,9 @@
 /** The ISO images below a pool's directory, read from there when they are asked for. */
+import type { Stats } from 'node:fs';
 import { lstat, opendir } from 'node:fs/promises';
-import { join } from 'node:path';
-import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
-import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
+import { basename, join } from 'node:path';
+import { BACKUPS_DIR, inPoolDirectory } from '@virtkeep/shared/beneath';
+import { errnoOf, fromIoError, hasKey } from '@virtkeep/shared/errors';
 
 export interface IsoImage {
   /** Relative to the pool's directory. */
@@ -31,7 +32,7 @@ export async function listIsoImages(directory: string): Promise<IsoImage[]> {
   for (let next = waiting.pop(); next && looked < MAX_NAMES; next = waiting.pop()) {
     const { relative, depth } = next;
     try {
-      for await (const entry of await opendir(join(directory, relative))) {
+      for await (const entry of await namesOf(join(directory, relative))) {
         looked += 1;
         if (looked > MAX_NAMES || found.length >= MAX_IMAGES) break;
         const name = join(relative, entry.name);
@@ -51,13 +52,20 @@ export async function listIsoImages(directory: string): Promise<IsoImage[]> {
   return images;
 }
 
+/** Of the very directory, whatever is in its place a moment later: the stream has a descriptor of its own. */
+const namesOf = (directory: string) => inPoolDirectory(join(directory, 'any'), at => opendir(at));
+
+/** What bears a name in the pool. @throws VirtkeepError path_outside_pool, else the file system's own error */
+export const lookInPool = (path: string): Promise<Stats> =>
+  inPoolDirectory(path, directory => lstat(join(directory, basename(path))));
+
 async function imageAt(directory: string, filename: string): Promise<IsoImage | undefined> {
   const path = join(directory, filename);
   try {
-    const found = await lstat(path);
+    const found = await lookInPool(path);
     return found.isFile() ? { filename, path, sizeBytes: found.size, modified: found.mtime } : undefined;
   } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
+    if (errnoOf(error) === 'ENOENT' || hasKey(error, 'path_outside_pool')) return undefined;
     throw fromIoError(error, 'looking at', path);
   }
 }

@@ -1,8 +1,7 @@
 /** Where an ISO image lies, or may be put. */
-import { lstat } from 'node:fs/promises';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, resolveInPool } from '../pools/index.ts';
-import { isIsoName } from './image-list.ts';
+import { isIsoName, lookInPool } from './image-list.ts';
 
 export interface IsoPlace {
   pool: PoolRecord & { path: string };
@@ -47,7 +46,7 @@ export async function findIso(
     throw absent;
   const path = await resolveInPool(pool, filename);
   try {
-    if ((await lstat(path)).isFile()) return { pool, filename, path };
+    if ((await lookInPool(path)).isFile()) return { pool, filename, path };
   } catch (error) {
     if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'looking for', path);
   }

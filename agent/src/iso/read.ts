@@ -1,6 +1,8 @@
 /** The bytes of an ISO image, in pieces. */
 import type { FileHandle } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { inPoolDirectory } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { MiB } from '@virtkeep/shared/units';
@@ -8,14 +10,15 @@ import { MiB } from '@virtkeep/shared/units';
 /**
  * The next piece is read only when it is wanted; the first one has the whole size, also when it has no data. The file is not locked: QEMU
  * would not start a VM with a medium that another has locked.
- * @throws VirtkeepError invalid_field (offset beyond the end), not_a_file, io_failed, canceled
+ * @throws VirtkeepError invalid_field (offset beyond the end), not_a_file, path_outside_pool, io_failed, canceled
  */
 export async function* isoChunks(
   path: string,
   { offset, length }: { offset: number; length: number },
   signal: AbortSignal,
 ): AsyncGenerator<{ size: bigint; data: Buffer }> {
-  const file = await openForeign(path).catch(error => {
+  const open = (directory: string) => openForeign(join(directory, basename(path)));
+  const file = await inPoolDirectory(path, open).catch(error => {
     throw fromIoError(error, 'opening', path);
   });
   try {

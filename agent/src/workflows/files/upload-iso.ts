@@ -3,13 +3,15 @@
  * when all of it is on the disk; so nobody sees half an image, and none takes another's place. Whatever breaks off, nothing stays.
  */
 import type { FileHandle } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
+import { inPoolDirectory } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { isoIdOf } from '@virtkeep/shared/iso';
 import { GiB } from '@virtkeep/shared/units';
 import { publishNew } from '../../archive/index.ts';
+import { type FileMark, isMade } from '../../images/index.ts';
 import type { IsoPlace } from '../../iso/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
@@ -21,6 +23,12 @@ export interface IsoUpload {
   sizeBytes: number;
   /** What comes. Its end is the image's; when it breaks off it throws. */
   bytes: AsyncIterator<Uint8Array>;
+}
+
+/** The file that the bytes are written to. */
+interface Unfinished {
+  path: string;
+  made: FileMark;
 }
 
 /** More than any medium has. */
@@ -36,7 +44,7 @@ export function uploadIso({ place, sizeBytes, bytes }: IsoUpload): Workflow {
     const partial = join(dirname(path), `.virtkeep-${context.id}.upload`);
     await step('check', () => requireRoom(place, sizeBytes));
     const { made } = await step('make', () => makeNewFile(context, partial, false, { inPool: true }));
-    const size = await step('receive', () => receive(context, partial, { bytes, sizeBytes }));
+    const size = await step('receive', () => receive(context, { path: partial, made }, { bytes, sizeBytes }));
     effects.begin({ type: 'file', path, made }, 'failure');
     await step('publish', () => publishNew(partial, path));
     context.commit({ id: isoIdOf(pool.id, filename), pool_id: pool.id, filename, path, size });
@@ -53,15 +61,13 @@ const tooLarge = () => new VirtkeepError('body_too_large', { limit_bytes: MAX_BY
 /** @returns the size. @throws VirtkeepError bad_request when less came than was announced; body_too_large, disk_full, io_failed, canceled */
 async function receive(
   context: OperationContext,
-  path: string,
+  { path, made }: Unfinished,
   { bytes, sizeBytes }: Pick<IsoUpload, 'bytes' | 'sizeBytes'>,
 ): Promise<number> {
   const { progress, signal } = context;
   progress.total(sizeBytes);
   let size = 0;
-  const file = await openForeign(path, 'update').catch(error => {
-    throw fromIoError(error, 'opening', path);
-  });
+  const file = await openUnfinished({ path, made });
   try {
     for (;;) {
       const next = await orAborted(bytes.next(), signal);
@@ -77,6 +83,21 @@ async function receive(
     return size;
   } finally {
     await file.close();
+  }
+}
+
+/** Somebody may have put another file under its name since it was made. */
+async function openUnfinished({ path, made }: Unfinished): Promise<FileHandle> {
+  const open = (directory: string) => openForeign(join(directory, basename(path)), 'update');
+  const file = await inPoolDirectory(path, open).catch(error => {
+    throw fromIoError(error, 'opening', path);
+  });
+  try {
+    if (await isMade(file, made)) return file;
+    throw new VirtkeepError('io_failed', { operation: 'opening', path, reason: 'another file is there' });
+  } catch (error) {
+    await file.close();
+    throw fromIoError(error, 'opening', path);
   }
 }
 
