@@ -209,6 +209,19 @@ test('options of another action are named, and missing ones', async () => {
   expect(missing.body.errors[0]).toMatchObject({ msg_key: 'missing_field', field: 'options.verbose_name' });
 });
 
+test('after a restart, the wish to cancel it reaches the parts that had not heard of it', async () => {
+  const user = { id: rest.userIds.operator, username: 'the-operator' };
+  const { tasks, multiTasks, db } = rest.services;
+  const task = { name: 'multi_start', verboseName: 'Start VMs', user, entities: [], multitask: true };
+  const { row } = await tasks.create(task);
+  const part = await tasks.create({ ...task, multitask: false, user: { ...user, parent: row.id } });
+  await db.updateTable('tasks').set({ cancel_requested: 1 }).where('id', '=', row.id).execute();
+  await multiTasks.resume();
+  expect((await tasks.get(part.row.id)).row.cancel_requested).toBe(1);
+  await tasks.finish(part.row.id, { status: 'CANCELED' });
+  expect((await tasks.get(row.id)).row.status).toBe('CANCELED');
+});
+
 test('after a restart it ends with what became of its parts, and names what had not begun', async () => {
   const user = { id: rest.userIds.operator, username: 'the-operator' };
   const [begun, never] = [newId(), newId()];

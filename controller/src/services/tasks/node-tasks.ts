@@ -5,6 +5,10 @@
  * A start call whose answer is lost is repeated a few times at once, because the user still waits for it. After that,
  * and after a restart of the controller, it is never sent again on the controller's own account: the node is asked
  * whether it knows the operation, and if not, the task fails with `operation_unknown` and the user decides.
+ *
+ * The wish to cancel stands on the task's row, and on those of its parts, also of parts that come into being later. A node that could not
+ * hear it (its start call was under way, it was away, the task could not be cancelled yet) hears it when it next tells that the
+ * operation runs and can be cancelled.
  */
 import { sleep } from '@virtkeep/shared/abort';
 import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
