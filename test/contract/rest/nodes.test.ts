@@ -209,10 +209,23 @@ describe('data pools', () => {
     await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
     const answer = rest.call('POST', `/api/data-pools/${pool.id}/scan/`, { body: {} });
     await until(() => agent.calls.some(call => call.kind === 'scan_pool' && call.request.poolId === pool.id));
-    const operation = agent.calls.findLast(call => call.request.poolId === pool.id)!.request.operationId;
+    const { operationId, thorough } = agent.calls.findLast(call => call.request.poolId === pool.id)!.request;
+    expect(thorough).toBe(true);
     agent.setFile({ poolId: pool.id });
-    agent.succeed(operation, { files: [...agent.files.values()] });
+    agent.succeed(operationId, { files: [...agent.files.values()] });
     expect((await answer).body).toMatchObject({ id: pool.id, file_count: 1 });
+  });
+
+  test('of a node that is back are scanned, and nothing is unpacked for that', async () => {
+    const pool = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    await agent.stop();
+    await status(rest, agent.id, 'FAILED');
+    await agent.start(one.tls);
+    const scans = () =>
+      agent.calls.filter(call => call.kind === 'scan_pool' && call.request.poolId === pool.id);
+    await until(() => scans().length > 0);
+    expect(scans().map(({ request }) => request.thorough)).toEqual([false]);
   });
 });
 
