@@ -3,10 +3,11 @@ import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { RecompressBackupRequest, StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
 import { lockFile, openArchive } from '../../agent/src/archive/index.ts';
 import { backupWorkflow } from '../../agent/src/workflows/backup/backup.ts';
+import { recompressWorkflow } from '../../agent/src/workflows/files/recompress.ts';
 import { skipPauses } from './pauses.ts';
 import { hashOfFile } from './stories/backup.ts';
 import { type MadeBackup, makeBackup, perform } from './stories/perform.ts';
@@ -102,6 +103,53 @@ test('the form is told by the name as the node’s list tells it, in capitals, t
   const capital = { ...base, path: join(world.backups, filename), ref: { ...base.ref, filename } };
   const plain = await extend({ extendCompressed: false }, capital);
   expect([plain.ref.filename, await statesIn(plain.path)]).toEqual([filename.replace(/TAR.ZST$/, 'tar'), 2]);
+});
+
+describe('an archive whose name leaves no room for what is written beside it', () => {
+  let long: MadeBackup;
+  const rename = async (stemBytes: number, options: Partial<StartBackupRequest> = {}) => {
+    await made(options);
+    const filename = `${'ä'.repeat(stemBytes / 2)}.tar`;
+    long = { ...base, path: join(world.backups, filename), ref: { ...base.ref, filename } };
+    renameSync(base.path, long.path);
+  };
+
+  test.each([{ extendCompressed: true }, { extendHashed: true }, {}])(
+    'is not extended, and says why: %o',
+    async options => {
+      await rename(206);
+      const refused = extend(options, long);
+      await expect(refused).rejects.toMatchObject({
+        msgKey: 'not_extendable',
+        params: { reason: expect.stringContaining('name is too long') },
+      });
+      const full = await extend({ ...options, fallbackFull: true }, long);
+      expect(await statesIn(full.path)).toBe(1);
+    },
+  );
+
+  test('is not converted, and there is nothing to be undone', async () => {
+    await rename(206);
+    const request = { file: long.ref, compress: true };
+    const source = { pool: world.poolRecord, path: long.path, filename: long.ref.filename };
+    const plan = { source, target: world.poolRecord, directory: world.backups, keepsSource: false };
+    const begun: unknown[] = [];
+    const convert = perform(world, operationId => context => {
+      const effects = { ...context.effects, begin: (effect: unknown) => begun.push(effect) as never };
+      const asked = RecompressBackupRequest.fromPartial({ operationId, ...request });
+      return recompressWorkflow(world.dependencies, asked, plan)({ ...context, effects });
+    });
+    await expect(convert).rejects.toMatchObject({ msgKey: 'invalid_name' });
+    expect(begun).toEqual([]);
+  });
+
+  test('one that leaves just enough is extended and converted', async () => {
+    await rename(194, { hashSum: true });
+    const { path } = await extend({}, long);
+    await vm.write(3, 4);
+    const converted = await extend({ extendCompressed: true }, { ...long, path });
+    expect(await statesIn(converted.path)).toBe(3);
+  });
 });
 
 test('hashes that an archive has are not lost because an increment is asked for without, and that is told', async () => {

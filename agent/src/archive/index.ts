@@ -23,7 +23,14 @@ export {
   type MemberRecord,
   manifestFault,
 } from './format/manifest.ts';
-export { type MemberKind, memberNames, partialPathOf, partialPathsOf, sha256PathOf } from './format/names.ts';
+export {
+  isNameTooLong,
+  type MemberKind,
+  memberNames,
+  partialPathOf,
+  partialPathsOf,
+  sha256PathOf,
+} from './format/names.ts';
 export { needsOf, restorableStates } from './format/restorable.ts';
 export type { Seal, SignManifest } from './format/seal.ts';
 export { ArchiveSigner, type SignerOptions, type SigningIdentity } from './format/signer.ts';

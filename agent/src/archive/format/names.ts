@@ -92,6 +92,13 @@ export function checkName(name: string): void {
   if (reason !== undefined) throw new VirtkeepError('invalid_name', { value: name, reason });
 }
 
+/** Room within the 255 bytes of a file name for the longest that an operation puts beside an archive: `.NAME.<id>.partial.sha256`. */
+const MAX_ARCHIVE_NAME_BYTES = 202;
+
+/** Whether an archive of this name can be written and extended: where not, each try would fail, and its undo with it. */
+export const isNameTooLong = (path: string): boolean =>
+  Buffer.byteLength(basename(path)) > MAX_ARCHIVE_NAME_BYTES;
+
 /** The temporary name beside the target that an archive has until it is published. */
 export function partialPathOf(path: string, backupId: string): string {
   return join(dirname(path), `.${basename(path)}.${backupId}.partial`);

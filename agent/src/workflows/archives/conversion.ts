@@ -37,15 +37,15 @@ interface ConversionOptions extends Pick<ConvertOptions, 'sign' | 'hash'> {
 
 /**
  * Opens the old file and reserves the new one's name; the caller closes both.
- * @throws VirtkeepError archive_damaged, archive_unsupported, archive_too_large, file_exists, io_failed, disk_full
+ * @throws VirtkeepError archive_damaged, archive_unsupported, archive_too_large, invalid_name, file_exists, io_failed,
+ *   disk_full
  */
 export async function openConversion(
   { compressionWorkers }: Pick<WorkflowDependencies, 'compressionWorkers'>,
   context: OperationContext,
   { path, lock, directory, compress, level, sign, hash = false }: ConversionOptions,
 ): Promise<Conversion> {
-  const stem = basename(path).replace(ENDING, '');
-  const name = await reserveArchiveName(context, await made(directory), stem, compress ? '.tar.zst' : '.tar');
+  const name = await reserveArchiveName(context, await made(directory), stemOf(path), endingOf(compress));
   try {
     const converter = await ArchiveConverter.open({
       ...{ from: path, lock, path: name.path, sign, hash },
@@ -60,6 +60,14 @@ export async function openConversion(
     throw error;
   }
 }
+
+/** The name of an archive in its other form, while that is free. */
+export const otherNameOf = (path: string, compress: boolean): string =>
+  `${stemOf(path)}${endingOf(compress)}`;
+
+const stemOf = (path: string): string => basename(path).replace(ENDING, '');
+
+const endingOf = (compress: boolean): string => (compress ? '.tar.zst' : '.tar');
 
 /** Writes the new file. @param states how many it is going to have when it is published */
 export async function writeConversion(

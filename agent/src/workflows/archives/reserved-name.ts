@@ -1,7 +1,7 @@
 /** The name of a new archive: taken before anything is copied, so that no other VM, conversion or node gets the same. */
 import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { type FileLock, partialPathOf, reserveName } from '../../archive/index.ts';
+import { type FileLock, isNameTooLong, partialPathOf, reserveName } from '../../archive/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { EffectHandle } from '../effect.ts';
 import { namesOf } from './file-name.ts';
@@ -19,7 +19,7 @@ export interface ReservedName {
 
 /**
  * Reserves the first of the names that is free, and declares what undoes it.
- * @throws VirtkeepError file_exists when a hundred of them are taken, io_failed, disk_full
+ * @throws VirtkeepError invalid_name, file_exists when a hundred of them are taken, io_failed, disk_full
  */
 export async function reserveArchiveName(
   context: OperationContext,
@@ -29,6 +29,8 @@ export async function reserveArchiveName(
 ): Promise<ReservedName> {
   for (const name of namesOf(stem, ending)) {
     const path = join(directory, name);
+    if (isNameTooLong(path))
+      throw new VirtkeepError('invalid_name', { value: name, reason: 'it is too long for an archive' });
     const handle = context.effects.begin({ type: 'reserved_name', path, owner: context.id }, 'always');
     const lock = await reserveName(path, context.id);
     if (lock !== null) return reserved(path, lock, handle);

@@ -1,9 +1,10 @@
 /** What a request comes to, decided before anything is touched: a new archive, or an increment of one. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { isHashed, type Manifest } from '../../archive/index.ts';
+import { isHashed, isNameTooLong, type Manifest } from '../../archive/index.ts';
 import { backupTargetRefusal, isCompressedName, type PoolRecord } from '../../pools/index.ts';
 import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
+import { otherNameOf } from '../archives/conversion.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { checkLayerPlace } from '../domain/away-layers.ts';
@@ -184,6 +185,8 @@ async function extensionOf(at: Checking, base: BaseArchive): Promise<BackupJob> 
   const compressed = request.extendCompressed ?? isCompressed;
   const toHash = request.extendHashed === true && !isHashed(base.manifest);
   const ready = { toConvert: compressed !== isCompressed, toHash };
+  if ([base.path, otherNameOf(base.path, compressed)].some(isNameTooLong))
+    throw notExtendable(base.filename, 'its name is too long for what is written beside it; rename the file');
   const extended = { ...base, id: base.pool.id, disks: proof.disks, ...ready };
   if (compressed) {
     const size = await sizeAhead(dependencies, { facts, base: extended, mode });
