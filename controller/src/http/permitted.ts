@@ -7,6 +7,7 @@ import type { Principal } from '../auth/principal.ts';
 import type { TokenRecord } from '../services/accounts/tokens.ts';
 import type { UserRecord } from '../services/accounts/users.ts';
 import type { FileRecord } from '../services/catalogue/record.ts';
+import { isArchive, isIdle, isInWork, isPublished } from '../services/catalogue/usable.ts';
 import type { VdiskRecord } from '../services/disks/record.ts';
 import type { IsoRecord } from '../services/isos/isos.ts';
 import type { NodeRecord } from '../services/nodes/nodes.ts';
@@ -16,9 +17,6 @@ import type { TagRecord } from '../services/tags/record.ts';
 /** Whether an action may be taken; `can` asks for the viewer's role. */
 type Rule<R> = (can: (permission: Permission) => boolean, record: R, viewer: Principal) => boolean;
 type Rules<R> = Readonly<Record<string, Rule<R>>>;
-
-const IN_WORK: ReadonlySet<string> = new Set(['CREATING', 'UPDATING', 'DELETING']);
-const isSettled = (file: FileRecord) => !IN_WORK.has(file.status);
 
 const node: Rules<NodeRecord> = {
   update: can => can('node.manage'),
@@ -36,14 +34,13 @@ const vdisk: Rules<VdiskRecord> = {
 
 const file: Rules<FileRecord> = {
   update: can => can('library.manage'),
-  refresh: (can, record) => can('library.manage') && isSettled(record),
-  verify: (can, record) => can('library.manage') && isSettled(record),
-  remove: (can, record) => can('library.manage') && isSettled(record) && !record.protected,
-  compress: (can, record) =>
-    can('library.manage') && record.status === 'ACTIVE' && record.type === 'tar' && !record.compressed,
+  refresh: (can, record) => can('library.manage') && isPublished(record),
+  verify: (can, record) => can('library.manage') && isIdle(record) && isArchive(record),
+  remove: (can, record) => can('library.manage') && !isInWork(record) && !record.protected,
+  compress: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_compressed,
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
   restore: (can, { additional_flags }) => can('backup.restore') && additional_flags.can_be_domained,
-  download: (can, record) => can('library.download') && isSettled(record) && record.status !== 'MISSING',
+  download: (can, record) => can('library.download') && isIdle(record),
 };
 
 const iso: Rules<IsoRecord> = {

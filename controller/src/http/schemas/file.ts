@@ -66,7 +66,7 @@ export const FileSchema = record(
       created: STORY.changed,
       hash_sum: null,
       states: [{ number: 1, name: 'backup', created: STORY.changed, memory: false, consistency: 'quiesced' }],
-      additional_flags: { can_be_domained: true, can_be_unpacked: false },
+      additional_flags: { can_be_domained: true, can_be_unpacked: false, can_be_compressed: true },
       information: {
         disks: exampleDisks,
         images: [],
@@ -135,6 +135,7 @@ export const FileSchema = record(
       {
         can_be_domained: truth('a VM can be restored from it'),
         can_be_unpacked: truth('it is compressed, and can be made plain'),
+        can_be_compressed: truth('it is plain, and can be compressed'),
       },
       'what can be done with it by what it is',
     ),

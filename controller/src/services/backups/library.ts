@@ -8,6 +8,7 @@ import type { Catalogue } from '../catalogue/catalogue.ts';
 import { archiveIdOf, archiveIdOfRow } from '../catalogue/identity.ts';
 import type { FileFilter } from '../catalogue/list.ts';
 import { detailsOf, type FileRecord, fileRecord } from '../catalogue/record.ts';
+import { isArchive, isPublished } from '../catalogue/usable.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import { lacksTemplate, type TemplateAnswer, withTemplateOf } from './template-answers.ts';
@@ -123,13 +124,13 @@ export class LibraryService {
   /** A file that lies on its pool and is not being made or removed. @throws file_not_found, file_busy. */
   async published(id: string): Promise<FileRow> {
     const row = await this.#deps.catalogue.get(id);
-    return row.status === 'UPDATING' ? row : this.#deps.catalogue.idle(id);
+    return isPublished(row) ? row : this.#deps.catalogue.idle(id);
   }
 }
 
 /** @throws file_not_backup for anything but an archive of this service. */
 export function assertArchive(row: FileRow, action: string): void {
-  if (row.type === 'tar') return;
+  if (isArchive(row)) return;
   throw new VirtkeepError('file_not_backup', { file: row.filename, type: row.type, action });
 }
 

@@ -31,6 +31,7 @@ import {
   UNVERIFIED,
   unpublishedPath,
 } from './record.ts';
+import { IN_WORK, isInWork } from './usable.ts';
 
 export interface NewFile {
   id: string;
@@ -51,7 +52,6 @@ export interface Verification {
   restorableStates: number[] | null;
 }
 
-const IN_WORK: readonly FileStatus[] = ['CREATING', 'DELETING', 'UPDATING'];
 /** Scans whose results are still to come; one that is forgotten before misses nothing. */
 const MAX_SCANS = 1000;
 /** Statuses in which a scan may miss a file. */
@@ -486,10 +486,6 @@ export class Catalogue {
 
 function isAt(file: BackupFile, row: FileRow): boolean {
   return file.poolId === row.pool_id && file.filename === row.filename;
-}
-
-function isInWork({ status }: FileRow): boolean {
-  return IN_WORK.includes(status as FileStatus);
 }
 
 function isInWorkOfOther(row: FileRow | undefined, operation: string): boolean {

@@ -4,6 +4,7 @@ import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../../store/schema.ts';
 import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
+import { isArchive } from './usable.ts';
 
 export const FILE_STATUSES = [
   'CREATING',
@@ -116,7 +117,7 @@ export interface FileRecord {
   created: string;
   hash_sum: HashSum | null;
   states: FileState[];
-  additional_flags: { can_be_domained: boolean; can_be_unpacked: boolean };
+  additional_flags: { can_be_domained: boolean; can_be_unpacked: boolean; can_be_compressed: boolean };
   information: FileInformation | null;
   protected: boolean;
   description: string;
@@ -177,6 +178,7 @@ export const unpublishedPath = (fileId: string): string => `unpublished:${fileId
 export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Domain | undefined): FileRecord {
   const details = detailsOf(row);
   const notIncremental = notIncrementalReason(row, domain);
+  const isWhole = row.status === 'ACTIVE' && isArchive(row);
   return {
     id: row.id,
     filename: row.filename,
@@ -196,9 +198,9 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
     hash_sum: details.hash_sum,
     states: details.states,
     additional_flags: {
-      can_be_domained: row.status === 'ACTIVE' && row.type === 'tar',
-      can_be_unpacked:
-        row.status === 'ACTIVE' && row.type === 'tar' && row.compressed === 1 && isOfService(row, details),
+      can_be_domained: isWhole,
+      can_be_unpacked: isWhole && row.compressed === 1 && isOfService(row, details),
+      can_be_compressed: isWhole && row.compressed === 0 && isOfService(row, details),
     },
     information: details.information,
     protected: row.protected === 1,
