@@ -127,6 +127,7 @@ const BACKUP_ERRORS = [
   'not_extendable',
   'conflicting_fields',
   'archive_too_large',
+  'invalid_name',
   'zfs_with_states',
   'zfs_incremental',
 ] as const;

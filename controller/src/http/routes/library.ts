@@ -143,6 +143,7 @@ const CONVERSION_ERRORS = [
   'compression_same',
   'power_state_conflict',
   'archive_too_large',
+  'invalid_name',
   'permission_denied',
 ] as const;
 const READ_ERRORS = [...POOL_READ, ...ARCHIVE_READ] as const;
