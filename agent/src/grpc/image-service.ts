@@ -1,6 +1,5 @@
 import { withTimeout } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type {
   Image,
   ImageServiceImplementation,
@@ -16,6 +15,7 @@ import { PathGate } from '../pools/index.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { uploadIso } from '../workflows/files/upload-iso.ts';
 import { requireUuid } from './fields.ts';
+import { fileLock, poolEntities } from './start-operation.ts';
 
 /** Longer than the controller can be set to wait for who uploads through it (an hour): that is what counts there. */
 const IDLE_MS = 3_900_000;
@@ -54,8 +54,8 @@ export function imageService(
         id: asked.operationId,
         kind: 'upload_iso',
         request: asked,
-        entities: [{ id: asked.poolId, entityClass: EntityClass.DATA_POOL }],
-        locks: [{ kind: 'file', id: place.path, mode: 'exclusive' }],
+        entities: poolEntities(asked.poolId),
+        locks: [fileLock(place.path, 'exclusive')],
         cancellable: true,
         heavy: false,
         workflow: uploadIso({ place, sizeBytes: Number(asked.size), bytes: dataOf(next) }),

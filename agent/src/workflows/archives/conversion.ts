@@ -5,15 +5,14 @@
  * as it was and locked; what is left of the new one goes with the effects that are declared here.
  */
 import { basename } from 'node:path';
-import { mkdir } from '@virtkeep/shared/beneath';
-import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ArchiveConverter, type ConvertOptions, type FileLock, sha256PathOf } from '../../archive/index.ts';
 import { changedSource, type SourceMark } from '../../disks/index.ts';
 import { fileMarkAt } from '../../images/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { removeReplaced } from './remains.ts';
-import { declareArchive, type ReservedName, reserveArchiveName } from './reserved-name.ts';
+import { declareArchive, endingOf, type ReservedName, reserveArchiveName } from './reserved-name.ts';
 
 /** Compressed archives of disks are hardly larger than half of their data; one that is ends with `disk_full`. */
 export const COMPRESSED_SHARE = 0.5;
@@ -45,7 +44,7 @@ export async function openConversion(
   context: OperationContext,
   { path, lock, directory, compress, level, sign, hash = false }: ConversionOptions,
 ): Promise<Conversion> {
-  const name = await reserveArchiveName(context, await made(directory), stemOf(path), endingOf(compress));
+  const name = await reserveArchiveName(context, directory, stemOf(path), endingOf(compress));
   try {
     const converter = await ArchiveConverter.open({
       ...{ from: path, lock, path: name.path, sign, hash },
@@ -66,8 +65,6 @@ export const otherNameOf = (path: string, compress: boolean): string =>
   `${stemOf(path)}${endingOf(compress)}`;
 
 const stemOf = (path: string): string => basename(path).replace(ENDING, '');
-
-const endingOf = (compress: boolean): string => (compress ? '.tar.zst' : '.tar');
 
 /** Writes the new file. @param states how many it is going to have when it is published */
 export async function writeConversion(
@@ -119,13 +116,4 @@ export async function declareRemoval(
       handle.keep();
     },
   };
-}
-
-async function made(directory: string): Promise<string> {
-  try {
-    await mkdir(directory, { recursive: true, mode: 0o755 });
-    return directory;
-  } catch (error) {
-    throw fromIoError(error, 'making', directory);
-  }
 }

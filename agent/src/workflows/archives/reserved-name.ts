@@ -1,6 +1,7 @@
 /** The name of a new archive: taken before anything is copied, so that no other VM, conversion or node gets the same. */
 import { join } from 'node:path';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { mkdir } from '@virtkeep/shared/beneath';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { type FileLock, isNameTooLong, partialPathOf, reserveName } from '../../archive/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { EffectHandle } from '../effect.ts';
@@ -18,7 +19,7 @@ export interface ReservedName {
 }
 
 /**
- * Reserves the first of the names that is free, and declares what undoes it.
+ * Reserves the first of the names that is free, and declares what undoes it. Makes the directory when it is not there.
  * @throws VirtkeepError invalid_name, file_exists when a hundred of them are taken, io_failed, disk_full
  */
 export async function reserveArchiveName(
@@ -27,6 +28,7 @@ export async function reserveArchiveName(
   stem: string,
   ending: string,
 ): Promise<ReservedName> {
+  await makeDirectory(directory);
   for (const name of namesOf(stem, ending)) {
     const path = join(directory, name);
     if (isNameTooLong(path))
@@ -38,6 +40,17 @@ export async function reserveArchiveName(
   }
   throw new VirtkeepError('file_exists', { path: join(directory, stem) });
 }
+
+async function makeDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o755 });
+  } catch (error) {
+    throw fromIoError(error, 'making', directory);
+  }
+}
+
+/** How names of archives of that form end. */
+export const endingOf = (compress: boolean): string => (compress ? '.tar.zst' : '.tar');
 
 function reserved(path: string, lock: FileLock, handle: EffectHandle): ReservedName {
   return {

@@ -1,8 +1,7 @@
 /** Where the members go: a new archive under a partial name, or the end of one that is extended, or of its other form. */
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { mkdir, rm } from '@virtkeep/shared/beneath';
-import { fromIoError } from '@virtkeep/shared/errors';
+import { rm } from '@virtkeep/shared/beneath';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import {
   type AppenderOptions,
@@ -17,7 +16,12 @@ import {
 } from '../../archive/index.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
 import { archiveStem } from '../archives/file-name.ts';
-import { declareArchive, type ReservedName, reserveArchiveName } from '../archives/reserved-name.ts';
+import {
+  declareArchive,
+  endingOf,
+  type ReservedName,
+  reserveArchiveName,
+} from '../archives/reserved-name.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type BaseArchive, tailPathOf } from './base.ts';
@@ -152,11 +156,6 @@ async function reservedPath(
   compress: boolean,
 ): Promise<ReservedName> {
   const directory = join(target.path!, BACKUPS_DIR);
-  try {
-    await mkdir(directory, { recursive: true, mode: 0o755 });
-  } catch (error) {
-    throw fromIoError(error, 'making', directory);
-  }
   const stem = archiveStem(facts.config.name, time);
-  return reserveArchiveName(context, directory, stem, compress ? '.tar.zst' : '.tar');
+  return reserveArchiveName(context, directory, stem, endingOf(compress));
 }

@@ -1,20 +1,14 @@
 /** The bytes of a backup file, or of one of its members, in pieces. */
 import type { FileHandle } from 'node:fs/promises';
-import { throwIfAborted } from '@virtkeep/shared/abort';
-import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { type ByteSource, chunksOf } from '@virtkeep/shared/byte-chunks';
+import { fromIoError } from '@virtkeep/shared/errors';
 import type {
   DownloadBackupChunk,
   DownloadBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { lockFile, openArchive } from '../../archive/index.ts';
 
-/** Bytes of a chunk; also what the proto promises at most. */
-const CHUNK_BYTES = 1024 * 1024;
-
-/** Something with a size that can be read at any place. */
-interface Source {
-  sizeBytes: number;
-  read(offset: number, lengthBytes: number): Promise<Buffer>;
+interface Source extends Omit<ByteSource, 'path'> {
   close(): Promise<void>;
 }
 
@@ -30,31 +24,12 @@ export async function* downloadChunks(
   signal: AbortSignal,
 ): AsyncGenerator<DownloadBackupChunk> {
   const source = await (request.member === '' ? wholeFile(path) : member(path, request.member, signal));
+  const part = { offset: Number(request.offset), length: Number(request.length) };
   try {
-    const { start, end } = rangeOf(request, source.sizeBytes);
-    for (let at = start, first = true; at < end || first; first = false) {
-      throwIfAborted(signal);
-      const data = await source.read(at, Math.min(CHUNK_BYTES, end - at));
-      if (data.length === 0 && at < end)
-        throw new VirtkeepError('io_failed', { operation: 'reading', path, reason: 'it became shorter' });
-      at += data.length;
-      yield { size: first ? BigInt(source.sizeBytes) : 0n, data };
-    }
+    yield* chunksOf({ ...source, path }, part, signal);
   } finally {
     await source.close();
   }
-}
-
-/** @throws VirtkeepError invalid_field */
-function rangeOf(
-  { offset, length }: DownloadBackupRequest,
-  sizeBytes: number,
-): { start: number; end: number } {
-  const start = Number(offset);
-  if (start > sizeBytes)
-    throw new VirtkeepError('invalid_field', { field: 'offset', reason: `is beyond the ${sizeBytes} bytes` });
-  const end = length === 0n ? sizeBytes : Math.min(sizeBytes, start + Number(length));
-  return { start, end };
 }
 
 async function wholeFile(path: string): Promise<Source> {

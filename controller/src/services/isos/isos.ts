@@ -10,7 +10,7 @@ import { beginBytes, type Part } from '../byte-stream.ts';
 import type { Named } from '../disks/record.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
-import { isUsable } from '../pools/record.ts';
+import { hasFiles } from '../pools/record.ts';
 import type { Shares } from '../shares.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 
@@ -78,9 +78,7 @@ export class IsoService {
     const asked = [...this.#deps.inventory.pools.values()].filter(
       ({ row, views }) =>
         (datapool === undefined || row.id === datapool) &&
-        [...views].some(
-          ([nodeId, pool]) => (node === undefined || nodeId === node) && isUsable(pool) && pool.path !== '',
-        ),
+        [...views].some(([nodeId, pool]) => (node === undefined || nodeId === node) && hasFiles(pool)),
     );
     const lists = await mapLimited(asked, WIDTH, ({ row }) =>
       this.#recordsOf(row.id, node).catch((error: unknown) => {
@@ -138,7 +136,7 @@ export class IsoService {
       const { images } = this.#deps.links.clients(nodeId);
       const made = await images.upload(messages(image, sent), { signal });
       this.#announced.delete(isoIdOf(image.datapool, image.filename));
-      return this.#record(image, made);
+      return this.#record(image, made, this.#drivesOf(image.datapool));
     } finally {
       leave();
     }
@@ -166,7 +164,8 @@ export class IsoService {
 
   async #recordsOf(poolId: string, node?: string): Promise<IsoRecord[]> {
     const images = await this.#imagesOf(poolId, node);
-    return images.map(image => this.#record({ datapool: poolId, filename: image.filename }, image));
+    const drives = this.#drivesOf(poolId);
+    return images.map(image => this.#record({ datapool: poolId, filename: image.filename }, image, drives));
   }
 
   /** Of a node's answer only what is about the pool that it was asked for. */
@@ -183,18 +182,27 @@ export class IsoService {
     return own;
   }
 
+  /** The VMs that have something of the pool in a drive, by its path: looked through once for all images of a list. */
+  #drivesOf(poolId: string): ReadonlyMap<string, Named[]> {
+    const found = new Map<string, Named[]>();
+    for (const { domain } of this.#deps.inventory.domains.values()) {
+      const paths = domain.cdroms.filter(drive => drive.poolId === poolId).map(({ path }) => path);
+      for (const path of new Set(paths))
+        found.set(path, [...(found.get(path) ?? []), { id: domain.id, verbose_name: domain.name }]);
+    }
+    return found;
+  }
+
   #announcedNow(id: string): NewIso | undefined {
     const found = this.#announced.get(id);
     return found && Date.now() - found.at < ANNOUNCED_MS ? found : undefined;
   }
 
   /** The id is that of pool and name, whatever id a node tells: a node must not stand in for another's image. */
-  #record(image: NewIso, { path, size, modified }: Image): IsoRecord {
+  #record(image: NewIso, { path, size, modified }: Image, drives: ReadonlyMap<string, Named[]>): IsoRecord {
     const { datapool, filename } = image;
     const time = timeOf(modified);
-    const domains = [...this.#deps.inventory.domains.values()]
-      .filter(({ domain }) => domain.cdroms.some(drive => drive.path === path && drive.poolId === datapool))
-      .map(({ domain }) => ({ id: domain.id, verbose_name: domain.name }));
+    const domains = drives.get(path) ?? [];
     const told = { path, size: Number(size), created: time, modified: time, domains };
     return { ...this.#emptyRecord(isoIdOf(datapool, filename), image), ...told, status: 'ACTIVE' };
   }

@@ -16,7 +16,7 @@ import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { EventService } from '../journal/events.ts';
 import type { PoolService } from '../pools/pools.ts';
-import { isUsable } from '../pools/record.ts';
+import { hasFiles } from '../pools/record.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import { isFinal } from '../tasks/record.ts';
 import type { TaskService } from '../tasks/tasks.ts';
@@ -145,7 +145,7 @@ export class NodeObserver implements LinkObserver {
     await pools.pushMarks(nodeId);
     const scannable = [...inventory.pools].filter(([, entry]) => {
       const view = entry.views.get(nodeId);
-      return view !== undefined && isUsable(view) && view.path !== '';
+      return view !== undefined && hasFiles(view);
     });
     const poolIds = scannable.map(([id]) => id);
     await pools.scanQuietly(nodeId, poolIds, newId);

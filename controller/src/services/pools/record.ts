@@ -84,6 +84,11 @@ export function isUsable(pool: Pool): boolean {
   return pool.active && pool.mounted;
 }
 
+/** Usable, and with a directory whose files can be listed. */
+export function hasFiles(pool: Pool): boolean {
+  return isUsable(pool) && pool.path !== '';
+}
+
 /** ACTIVE: usable there; INACTIVE: the node has it but it is stopped or not mounted; FAILED: the node is away. */
 function connectionStatus(node: PoolNode, pool: Pool): ConnectionStatus {
   if (!node.connected) return 'FAILED';

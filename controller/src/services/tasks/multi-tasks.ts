@@ -7,7 +7,14 @@ import { newId } from '@virtkeep/shared/ids';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Actor } from '../../auth/principal.ts';
-import { isFinal, type TaskEntity, type TaskError, type TaskStatus } from './record.ts';
+import {
+  errorOfRow,
+  isFinal,
+  type TaskEntity,
+  type TaskError,
+  type TaskStatus,
+  taskError,
+} from './record.ts';
 import type { TaskOutcome, TaskService, TaskState } from './tasks.ts';
 
 export interface Part {
@@ -118,8 +125,7 @@ function partRecord(
   const part = parts.find(({ entities }) => entities.some(({ id }) => id === entity));
   if (part !== undefined) {
     const { row } = part;
-    const error = row.error_json === null ? null : (JSON.parse(row.error_json) as TaskError);
-    return { entity, task: row.id, status: row.status as TaskStatus, error };
+    return { entity, task: row.id, status: row.status as TaskStatus, error: errorOfRow(row) };
   }
   const error = refusals.get(entity) ?? taskError(new VirtkeepError('interrupted'));
   return { entity, task: null, status: error.msg_key === 'canceled' ? 'CANCELED' : 'FAILED', error };
@@ -132,8 +138,4 @@ function outcomeOf(parts: readonly PartRecord[], canceled: boolean): TaskOutcome
   if (canceled) return { status: 'CANCELED' };
   const reason = parts.find(({ error }) => error !== null)?.error?.detail ?? '';
   return { status: 'FAILED', error: new VirtkeepError('parts_failed', { count: parts.length, reason }) };
-}
-
-function taskError(error: VirtkeepError): TaskError {
-  return { code: error.code, detail: error.message, msg_key: error.msgKey };
 }

@@ -2,7 +2,7 @@
 import { ERRORS, type VirtkeepError } from '@virtkeep/shared/errors';
 import type { TaskRow } from '../../store/schema.ts';
 import type { NewEvent } from '../journal/events.ts';
-import type { TaskDetail, TaskEntity, TaskError } from './record.ts';
+import { errorOfRow, type TaskDetail, type TaskEntity, type TaskError, taskError } from './record.ts';
 
 export type TaskOutcome =
   | { status: 'SUCCESS' | 'PARTIAL'; result?: unknown; message?: string }
@@ -33,7 +33,7 @@ export function finishedRow(row: TaskRow, outcome: TaskOutcome): TaskRow {
 function outcomeError(outcome: TaskOutcome): TaskError | null {
   switch (outcome.status) {
     case 'FAILED':
-      return { code: outcome.error.code, detail: outcome.error.message, msg_key: outcome.error.msgKey };
+      return taskError(outcome.error);
     case 'CANCELED':
       return { code: ERRORS.canceled.code, detail: ERRORS.canceled.text, msg_key: 'canceled' };
     default:
@@ -43,7 +43,7 @@ function outcomeError(outcome: TaskOutcome): TaskError | null {
 
 /** The event that tells of an outcome. */
 export function taskEvent(row: TaskRow, entities: TaskEntity[]): NewEvent {
-  const error = row.error_json === null ? null : (JSON.parse(row.error_json) as TaskError);
+  const error = errorOfRow(row);
   const words = {
     SUCCESS: 'succeeded',
     PARTIAL: 'succeeded in part',

@@ -1,5 +1,5 @@
 /** The task record of the REST contract, made from its row. Pure. */
-
+import type { VirtkeepError } from '@virtkeep/shared/errors';
 import { roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../../auth/principal.ts';
 import type { TaskRow } from '../../store/schema.ts';
@@ -26,6 +26,15 @@ export interface TaskError {
   code: string;
   detail: string;
   msg_key: string;
+}
+
+export function taskError({ code, message, msgKey }: VirtkeepError): TaskError {
+  return { code, detail: message, msg_key: msgKey };
+}
+
+/** Why a task failed; null when it did not. */
+export function errorOfRow({ error_json }: Pick<TaskRow, 'error_json'>): TaskError | null {
+  return error_json === null ? null : (JSON.parse(error_json) as TaskError);
 }
 
 export interface TaskRecord {
@@ -74,7 +83,7 @@ export function taskRecord(
   now = new Date(),
 ): TaskRecord {
   const status = row.status as TaskStatus;
-  const error = row.error_json === null ? null : (JSON.parse(row.error_json) as TaskError);
+  const error = errorOfRow(row);
   return {
     id: row.id,
     verbose_name: row.verbose_name,
