@@ -37,7 +37,8 @@ test: setup ## Runs every test: unit, contract, integration, end to end with rea
 
 soak: setup ## Runs the tests that need much: a Debian guest, running and off, in its directory domain, its agent stopped and killed
 	@test/lab/setup.sh soak
-	@VIRTKEEP_UNDO_HISTORIES=$${VIRTKEEP_UNDO_HISTORIES:-100} VIRTKEEP_HOSTILE_BACKUPS=$${VIRTKEEP_HOSTILE_BACKUPS:-10000} node test/run.ts soak
+	@VIRTKEEP_UNDO_HISTORIES=$${VIRTKEEP_UNDO_HISTORIES:-100} VIRTKEEP_HOSTILE_BACKUPS=$${VIRTKEEP_HOSTILE_BACKUPS:-10000} \
+	VIRTKEEP_UNDO_SEED=$${VIRTKEEP_UNDO_SEED:-$$(date +%s)} VIRTKEEP_HOSTILE_SEED=$${VIRTKEEP_HOSTILE_SEED:-$$(date +%s)} node test/run.ts soak
 
 unit: modules ## Runs the unit and contract tests only
 	@node test/run.ts unit contract

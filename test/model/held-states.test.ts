@@ -19,7 +19,7 @@ import { type Random, randomOf } from './undo-model.ts';
 import { World } from './world.ts';
 
 const HISTORIES = Number(process.env.VIRTKEEP_UNDO_HISTORIES ?? 1);
-const FIRST_SEED = Number(process.env.VIRTKEEP_UNDO_SEED ?? 1 + Math.floor(Math.random() * 1_000_000));
+const FIRST_SEED = Number(process.env.VIRTKEEP_UNDO_SEED ?? 1);
 const STEPS = 7;
 const MAX_ARCHIVES = 3;
 /** Specification 3.2: not counting the current one. */

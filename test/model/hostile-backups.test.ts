@@ -39,7 +39,7 @@ import { refuse } from './scripted-machine.ts';
 import { type Random, randomOf } from './undo-model.ts';
 
 const BACKUPS = Number(process.env.VIRTKEEP_HOSTILE_BACKUPS ?? 1000);
-const FIRST_SEED = Number(process.env.VIRTKEEP_HOSTILE_SEED ?? 1 + Math.floor(Math.random() * 1_000_000));
+const FIRST_SEED = Number(process.env.VIRTKEEP_HOSTILE_SEED ?? 1);
 
 const root = realpathSync(mkdtempSync(join(tmpdir(), 'virtkeep-hostile-')));
 afterAll(() => rmSync(root, { recursive: true, force: true }));

@@ -174,7 +174,7 @@ async function putBackLater(kind: Case, at: number): Promise<boolean> {
     vm.machine.config = taken;
     const dependencies = { ...world.dependencies, otherNodes: UNUSED };
     const request = { domainId: vm.machine.uuid, name: null, countsAsDeletion: false };
-    await mergeState(dependencies, request, { signal: AbortSignal.timeout(60_000), log: silent });
+    await mergeState(dependencies, request, { signal: AbortSignal.timeout(60_000), log: silent, warn() {} });
     const files = readdirSync(world.pool).map(name => join(world.pool, name));
     const contents = await Promise.all(files.map(path => world.content(path)));
     const found = contents.includes(expectedContent([[0, 1], [1, 2], [2, 3]])); // biome-ignore format: one line

@@ -14,7 +14,7 @@ const { play } = await import('./undo-model.ts');
 
 /** How many histories each workflow is put through; `make soak` asks for more. A seed alone makes one of them again. */
 const HISTORIES = Number(process.env.VIRTKEEP_UNDO_HISTORIES ?? 1);
-const FIRST_SEED = Number(process.env.VIRTKEEP_UNDO_SEED ?? 1 + Math.floor(Math.random() * 1_000_000));
+const FIRST_SEED = Number(process.env.VIRTKEEP_UNDO_SEED ?? 1);
 /** So many histories declare all that there is to be declared. */
 const ENOUGH_HISTORIES = 50;
 

@@ -86,6 +86,17 @@ describe('parseDomain', () => {
     expect(parseDomain(LIVE_XML.replace('http://debian.org/debian/12', id)).os.type).toBe(type);
   });
 
+  // of a backup that others made, it is what they wrote
+  test.each([
+    ['MiB', 512],
+    ['GiB', 524_288],
+    ['constructor', 1],
+    ['__proto__', 1],
+  ])('of 512 %s of memory it has %d MiB', (unit, memoryMiB) => {
+    const xml = `<domain><name>x</name><memory unit='${unit}'>512</memory></domain>`;
+    expect(parseDomain(xml)).toMatchObject({ memoryMiB });
+  });
+
   test('a minimal domain has defaults', () => {
     expect(parseDomain('<domain><name>x</name></domain>')).toMatchObject({
       uuid: '',

@@ -112,7 +112,8 @@ function readAgentChannel(domain: Element): AgentChannel {
 }
 
 function memoryMiB(memory: Element | undefined): number {
-  const kib = KIB_PER_UNIT[attr(memory, 'unit') ?? 'KiB'] ?? 1;
+  const unit = attr(memory, 'unit') ?? 'KiB';
+  const kib = Object.hasOwn(KIB_PER_UNIT, unit) ? KIB_PER_UNIT[unit]! : 1;
   return Math.ceil((count(memory?.textContent?.trim()) * kib) / 1024);
 }
 

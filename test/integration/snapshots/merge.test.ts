@@ -41,7 +41,7 @@ async function remove(guest: Guest, name: string): Promise<void> {
   await mergeState(
     lab.lab.dependencies,
     { domainId: await guest.uuid(), name, countsAsDeletion: true },
-    { signal, log: lab.lab.dependencies.log },
+    { signal, log: lab.lab.dependencies.log, warn() {} },
   );
 }
 
@@ -102,6 +102,7 @@ describe('the temporary state of a backup', () => {
     removeAutomaticState(lab.lab.dependencies, state, {
       signal,
       log: lab.lab.dependencies.log,
+      warn() {},
       foreignJobPatienceMs: 0,
     });
 
@@ -272,7 +273,7 @@ describe('the temporary state of a backup', () => {
     const stop = new AbortController();
     const { log } = lab.lab.dependencies;
     const progress = { total() {}, done: () => stop.abort(new VirtkeepError('interrupted')) };
-    const slowly = { signal: stop.signal, log, bandwidthMiB: 0.2, progress };
+    const slowly = { signal: stop.signal, log, warn() {}, bandwidthMiB: 0.2, progress };
     await expect(removeAutomaticState(lab.lab.dependencies, state, slowly)).rejects.toMatchObject({
       msgKey: 'interrupted',
     });

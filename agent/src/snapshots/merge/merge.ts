@@ -20,8 +20,8 @@ export interface MergeRequest extends MergeGoal {
 
 export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer' | 'removeMemory'> {
   log: Logger;
-  /** Told what the user should know although it worked; otherwise that is logged. */
-  warn?: (text: string) => void;
+  /** Told what the user should know although it worked: what stays, and why. */
+  warn(text: string): void;
   /**
    * Told of layers whose disks another node may have gone on with, when not all of them were heard. It throws while an answer
    * is worth waiting for; when it returns they stay as they are. Without it nobody waits.
@@ -282,7 +282,7 @@ class Merge {
   /** One that somebody uses after all stays and is told. What the operation itself made nobody else was told of. */
   async #removeMemory(path: string): Promise<void> {
     const { domainId: ownerId, made } = this.#request;
-    const { signal, log, warn = text => log.warn(text, { domain: ownerId }) } = this.#options;
+    const { signal, warn } = this.#options;
     const unanswered = made ? 'take' : 'leave';
     const left = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
     for (const { text } of left) warn(text);
@@ -300,9 +300,8 @@ class Merge {
   }
 
   #tellLeft(left: readonly string[]): void {
-    const { log, warn = text => log.warn(text, { domain: this.#request.domainId }) } = this.#options;
     for (const file of left)
-      warn(
+      this.#options.warn(
         `The layer ${file} was not merged and stays: it may hold the newest data of a disk. If the disk is right as it is, remove that file; else let the disk be it again.`,
       );
   }

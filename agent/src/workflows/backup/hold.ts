@@ -129,13 +129,13 @@ async function namesToMerge(
 
 async function merge(
   dependencies: WorkflowDependencies,
-  { effects, signal, log, progress }: OperationContext,
+  { effects, signal, log, warn, progress }: OperationContext,
   goal: MergeRequest & { name: string },
 ): Promise<void> {
   const handle = effects.begin({ type: 'removed_state', ...goal }, 'always');
   const bandwidthMiB = dependencies.mergeBandwidthMiB;
   try {
-    await mergeState(dependencies, goal, { signal, log, bandwidthMiB, progress });
+    await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB, progress });
     handle.keep();
   } catch (error) {
     if (!signal.aborted) handle.keep();
@@ -149,7 +149,7 @@ export async function completeMerges(
   context: OperationContext,
   domainId: string,
 ): Promise<void> {
-  const { signal, log } = context;
+  const { signal, log, warn } = context;
   const domain = dependencies.libvirt().domain(domainId);
   try {
     const { metadata } = parseDomain(await domain.xml(), domainId);
@@ -161,5 +161,5 @@ export async function completeMerges(
   }
   const bandwidthMiB = dependencies.mergeBandwidthMiB;
   const goal = { domainId, name: null, countsAsDeletion: false };
-  await mergeState(dependencies, goal, { signal, log, bandwidthMiB });
+  await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB });
 }

@@ -3,11 +3,12 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { isHashed, isNameTooLong, type Manifest } from '../../archive/index.ts';
 import { backupTargetRefusal, isCompressedName, type PoolRecord } from '../../pools/index.ts';
-import { leftoverStates, removeAutomaticState, type StateMode } from '../../snapshots/index.ts';
+import type { StateMode } from '../../snapshots/index.ts';
 import { otherNameOf } from '../archives/conversion.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { checkLayerPlace } from '../domain/away-layers.ts';
+import { removeLeftoverStates } from '../domain/target.ts';
 import { relativeOf, thinClonesOf } from '../family/family.ts';
 import { type BaseArchive, fallbackReason, notExtendable, readBase, refuseTooLarge } from './base.ts';
 import { sizeAhead } from './copy.ts';
@@ -54,7 +55,7 @@ export async function checkBackup(
   request: StartBackupRequest,
   context: OperationContext,
 ): Promise<BackupJob> {
-  await removeLeftovers(dependencies, request.domainId, context.signal);
+  await removeLeftoverStates(dependencies, request.domainId, context);
   await completeMerges(dependencies, context, request.domainId);
   const at = await checking(dependencies, request, context);
   const job = request.extend ? await extensionOr(at) : await fullBackup(at, request.fallbackReason || null);
@@ -236,22 +237,6 @@ const NO_STATE = 'the VM is a template with thin clones, and gets no saved state
 async function carriesClones({ libvirt }: WorkflowDependencies, domainId: string): Promise<boolean> {
   const own = await relativeOf(libvirt(), domainId);
   return own?.config.metadata.template === true && (await thinClonesOf(libvirt(), domainId)).length > 0;
-}
-
-/**
- * Whoever holds a VM finds automatic states on it only when the journal that knew them is lost: an operation keeps its
- * lock until its own are removed.
- */
-async function removeLeftovers(
-  dependencies: WorkflowDependencies,
-  domainId: string,
-  signal: AbortSignal,
-): Promise<void> {
-  const libvirt = dependencies.libvirt();
-  for (const state of await leftoverStates(libvirt, domainId)) {
-    dependencies.log.warn('an automatic state without an operation is removed', { state: state.name });
-    await removeAutomaticState(dependencies, state, { signal, log: dependencies.log });
-  }
 }
 
 /** The chosen pool, or the node's base pool. @throws VirtkeepError pool_not_found and the refusals of 2.3 rule 7 */

@@ -10,6 +10,7 @@ import {
   type SavedState,
   savedStateId,
 } from '../../snapshots/index.ts';
+import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { refuseWithClones } from '../family/family.ts';
 
@@ -24,18 +25,29 @@ export interface Target {
 export async function findTarget(
   dependencies: WorkflowDependencies,
   domainId: string,
-  signal: AbortSignal,
+  context: OperationContext,
 ): Promise<Target> {
-  const { log } = dependencies;
+  await removeLeftoverStates(dependencies, domainId, context);
   const connection = dependencies.libvirt();
-  // whoever holds a VM finds automatic states on it only when the journal that knew them is lost
-  for (const state of await leftoverStates(connection, domainId)) {
-    log.warn('an automatic state without an operation is removed', { state: state.name });
-    await removeAutomaticState(dependencies, state, { signal, log });
-  }
   const look = await lookAt(connection, domainId, await foreignFiles(connection, domainId));
   if (!look) throw new VirtkeepError('domain_not_found', { id: domainId });
   return look;
+}
+
+/**
+ * Whoever holds a VM finds automatic states on it only when the journal that knew them is lost: an operation keeps its
+ * lock until its own are removed.
+ * @throws VirtkeepError merge_failed
+ */
+export async function removeLeftoverStates(
+  dependencies: WorkflowDependencies,
+  domainId: string,
+  { signal, log, warn }: OperationContext,
+): Promise<void> {
+  for (const state of await leftoverStates(dependencies.libvirt(), domainId)) {
+    log.warn('an automatic state without an operation is removed', { state: state.name });
+    await removeAutomaticState(dependencies, state, { signal, log, warn });
+  }
 }
 
 /** @throws VirtkeepError template_has_clones */

@@ -52,6 +52,8 @@ export interface LentSource {
 export interface FreezerOptions {
   signal: AbortSignal;
   log: Logger;
+  /** Told what stays although the disk was given back, and why. */
+  warn(text: string): void;
 }
 
 export interface DiskFreezer {

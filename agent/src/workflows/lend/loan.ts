@@ -29,6 +29,8 @@ export interface LoanKey {
 export interface LoanOptions {
   signal: AbortSignal;
   log: Logger;
+  /** Told what stays although the loan has ended, and why. */
+  warn(text: string): void;
 }
 
 /** Notes the loan in the owner's metadata. */

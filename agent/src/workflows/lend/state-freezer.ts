@@ -50,10 +50,10 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
     giveBack: async () => {},
     cloneExists: async () => false,
 
-    async release(lender: Lender, { signal, log }: FreezerOptions) {
+    async release(lender: Lender, { signal, log, warn }: FreezerOptions) {
       const goal = { domainId: lender.id, name: LENDING_STATE, countsAsDeletion: false };
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(dependencies, goal, { signal, log, bandwidthMiB });
+      await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB });
     },
   };
 }

@@ -110,7 +110,7 @@ export async function prepareState(
   request: StateWish,
   context: OperationContext,
 ): Promise<PreparedState> {
-  const target = await findTarget(dependencies, request.domainId, context.signal);
+  const target = await findTarget(dependencies, request.domainId, context);
   const { domain, picture } = target;
   requireLasting({ name: domain.name, ...picture }, 'given a saved state');
   if (picture.states.some(({ name }) => name === request.name))

@@ -64,7 +64,7 @@ async function check(
   { domainId, snapshotId }: RemoveSnapshotRequest,
   context: OperationContext,
 ): Promise<string | null | LentFromZfs> {
-  const target = await findTarget(dependencies, domainId, context.signal);
+  const target = await findTarget(dependencies, domainId, context);
   const { domain, picture } = target;
   const instant = stateById(picture, snapshotId)
     ? undefined
@@ -99,12 +99,12 @@ async function merge(
   name: string | null,
   context: OperationContext,
 ): Promise<void> {
-  const { signal, log, progress } = context;
+  const { signal, log, warn, progress } = context;
   const goal = { domainId, name, countsAsDeletion: true };
   const handle = context.effects.begin({ type: 'removed_state', ...goal }, 'always');
   const bandwidthMiB = Number(bandwidth) / MiB || dependencies.mergeBandwidthMiB;
   try {
-    await mergeState(dependencies, goal, { signal, log, bandwidthMiB, progress });
+    await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB, progress });
     await pruneFirmware(dependencies, domainId);
     context.commit({});
     // nothing is left: what the disks lie on may go away for good

@@ -80,7 +80,7 @@ async function check(
   { domainId, snapshotId }: RevertSnapshotRequest,
   context: OperationContext,
 ): Promise<{ target: Target; state: SavedState }> {
-  const target = await findTarget(dependencies, domainId, context.signal);
+  const target = await findTarget(dependencies, domainId, context);
   await refuseLent(dependencies.libvirt(), target.picture.metadata, target.domain.name, 'reverted');
   await refuseForClones(dependencies, target, 'reverted');
   requireLasting({ name: target.domain.name, ...target.picture }, 'reverted');

@@ -54,10 +54,10 @@ async function undoEffect(
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'loan':
-      return patiently(signal, () => undoLoan(dependencies, effect, { signal, log }));
+      return patiently(signal, () => undoLoan(dependencies, effect, { signal, log, warn }));
     case 'removed_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(dependencies, effect, { signal, log, bandwidthMiB });
+      await mergeState(dependencies, effect, { signal, log, warn, bandwidthMiB });
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'revert':
