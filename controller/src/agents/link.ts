@@ -51,7 +51,7 @@ const MAX_QUESTIONS = 32;
 
 export const LINK_TIMES: LinkTimes = { firstRetryMs: 500, maxRetryMs: 15_000, connectTimeoutMs: 30_000 };
 
-export interface NodeLinkDeps {
+export interface NodeLinkDependencies {
   tls: () => Promise<AgentTls>;
   observer: LinkObserver;
   log: Logger;
@@ -75,7 +75,7 @@ export class NodeLink {
   /** Why the connection is ended though the node stays; undefined: the end of it is nobody's loss. */
   #endedBecause: string | undefined;
 
-  constructor(target: AgentTarget, { tls, observer, log, times = LINK_TIMES }: NodeLinkDeps) {
+  constructor(target: AgentTarget, { tls, observer, log, times = LINK_TIMES }: NodeLinkDependencies) {
     this.target = target;
     this.#tls = tls;
     this.#observer = observer;

@@ -31,7 +31,7 @@ import { dropUnknown, readIntegers } from './query.ts';
 import { applyRouteRules } from './route-rules.ts';
 import { registerSchemas } from './schemas/index.ts';
 
-export interface ServerDeps {
+export interface ServerDependencies {
   services: Services;
   routes: readonly RouteModule[];
   /** PEM texts; plain HTTP when absent. */
@@ -42,7 +42,7 @@ const KEEP_ALIVE_MS = 75_000;
 const MAX_PARAM_LENGTH = 500;
 
 /** Builds the server, ready to listen. @throws when a route declares no access. */
-export async function buildServer({ services, routes, tls }: ServerDeps): Promise<App> {
+export async function buildServer({ services, routes, tls }: ServerDependencies): Promise<App> {
   const app = createApp(services, tls);
   const index = new RouteIndex();
   decorate(app, services);
@@ -72,7 +72,7 @@ export async function buildServer({ services, routes, tls }: ServerDeps): Promis
   return app;
 }
 
-function createApp(services: Services, tls: ServerDeps['tls']): App {
+function createApp(services: Services, tls: ServerDependencies['tls']): App {
   const { config } = services;
   const times = timeLimits(config);
   const options = {

@@ -12,7 +12,7 @@ import type { CoreServices } from './services.ts';
 import { IdempotencyService } from './tasks/idempotency.ts';
 import { TaskService } from './tasks/tasks.ts';
 
-export interface CoreDeps {
+export interface CoreDependencies {
   config: ControllerConfig;
   log: Logger;
   db: Database;
@@ -21,7 +21,7 @@ export interface CoreDeps {
 }
 
 /** The services that need no node. */
-export function createCoreServices({ config, log, db, signer, draining }: CoreDeps): CoreServices {
+export function createCoreServices({ config, log, db, signer, draining }: CoreDependencies): CoreServices {
   const changes = new ChangeFeed();
   const events = new EventService(db, changes);
   const users = new UserService(db);

@@ -38,7 +38,7 @@ const DAY_MS = 86_400_000;
  */
 const FAMILY_LIFE_MS = Math.max(MAX_TOKEN_LIFETIME_S * 1000, REFRESH_LIMIT_MS) + DAY_MS;
 
-export interface TokenServiceDeps {
+export interface TokenServiceDependencies {
   db: Database;
   users: UserService;
   signer: TokenSigner;
@@ -47,40 +47,43 @@ export interface TokenServiceDeps {
 }
 
 export class TokenService {
-  readonly #deps: TokenServiceDeps;
+  readonly #dependencies: TokenServiceDependencies;
 
-  constructor(deps: TokenServiceDeps) {
-    this.#deps = deps;
+  constructor(dependencies: TokenServiceDependencies) {
+    this.#dependencies = dependencies;
   }
 
   /** @throws login_failed; too_many_logins. */
   async login(username: string, password: string, address: string): Promise<IssuedToken> {
     // of the time before the password was read: whoever changes it meanwhile ends this login, too
     const began = new Date();
-    const user = await this.#deps.passwords.authenticate(username, password, address);
-    await this.#deps.users.loggedIn(user.id);
+    const user = await this.#dependencies.passwords.authenticate(username, password, address);
+    await this.#dependencies.users.loggedIn(user.id);
     const since = new Date(user.sessions_since);
     const jti = newId();
     return this.#issue(
       user,
       { jti, family: jti, origIat: since > began ? since : began },
-      new Date(Date.now() + this.#deps.lifetimeMs),
+      new Date(Date.now() + this.#dependencies.lifetimeMs),
     );
   }
 
   /** A new login token for a valid one. @throws the errors of `principal`; token_invalid for integration tokens. */
   async refresh(token: string): Promise<IssuedToken> {
-    const claims = await this.#deps.signer.verify(token);
+    const claims = await this.#dependencies.signer.verify(token);
     const { user } = await this.#check(claims);
     if (claims.integration) throw new VirtkeepError('token_invalid');
-    const end = Math.min(Date.now() + this.#deps.lifetimeMs, claims.origIat.getTime() + REFRESH_LIMIT_MS);
+    const end = Math.min(
+      Date.now() + this.#dependencies.lifetimeMs,
+      claims.origIat.getTime() + REFRESH_LIMIT_MS,
+    );
     if (end <= Date.now()) throw new VirtkeepError('token_expired');
     return this.#issue(user, { jti: newId(), family: claims.family, origIat: claims.origIat }, new Date(end));
   }
 
   /** Who a token stands for. @throws token_expired, token_invalid, token_revoked. */
   async principal(token: string): Promise<Principal> {
-    const claims = await this.#deps.signer.verify(token);
+    const claims = await this.#dependencies.signer.verify(token);
     const { user, row } = await this.#check(claims);
     if (row !== undefined) await this.#touch(row);
     return {
@@ -98,7 +101,7 @@ export class TokenService {
 
   /** Makes a long-lived token of the user with this number. @throws name_taken; user_not_found. */
   async create(userNumber: number, name: string, days: number): Promise<TokenRecord & { token: string }> {
-    const user = await this.#deps.users.row(userNumber);
+    const user = await this.#dependencies.users.row(userNumber);
     const now = new Date();
     // Tokens carry whole seconds; the record says the same.
     const expiresOn = new Date(Math.floor(now.getTime() / 1000) * 1000 + days * DAY_MS);
@@ -111,12 +114,12 @@ export class TokenService {
       last_used: null,
     };
     try {
-      await this.#deps.db.insertInto('tokens').values(row).execute();
+      await this.#dependencies.db.insertInto('tokens').values(row).execute();
     } catch (error) {
       if (isUniqueViolation(error)) throw new VirtkeepError('name_taken', { name, field: 'name' });
       throw error;
     }
-    const token = await this.#deps.signer.sign({
+    const token = await this.#dependencies.signer.sign({
       userId: user.number,
       username: user.username,
       jti: row.id,
@@ -130,7 +133,7 @@ export class TokenService {
 
   /** The viewer's integration tokens; everybody's for those who manage tokens. */
   async list(viewer: Principal): Promise<TokenRecord[]> {
-    let query = this.#deps.db
+    let query = this.#dependencies.db
       .selectFrom('tokens')
       .innerJoin('users', 'users.id', 'tokens.user_id')
       .selectAll('tokens')
@@ -146,14 +149,14 @@ export class TokenService {
    */
   async remove(id: string, viewer: Principal): Promise<void> {
     if (viewer.kind === 'session' && (id === viewer.jti || id === viewer.family)) {
-      await this.#deps.db
+      await this.#dependencies.db
         .insertInto('revoked_sessions')
         .values({ jti: viewer.family, expires_on: viewer.familyEndsOn.toISOString() })
         .onConflict(conflict => conflict.doNothing())
         .execute();
       return;
     }
-    let query = this.#deps.db.deleteFrom('tokens').where('id', '=', id);
+    let query = this.#dependencies.db.deleteFrom('tokens').where('id', '=', id);
     if (!roleAllows(viewer.role, 'token.manage')) query = query.where('user_id', '=', viewer.id);
     const result = await query.executeTakeFirst();
     if (Number(result.numDeletedRows) === 0) throw new VirtkeepError('token_not_found', { id });
@@ -161,8 +164,11 @@ export class TokenService {
 
   /** Forgets what has ended by itself. */
   async prune(now: Date): Promise<void> {
-    await this.#deps.db.deleteFrom('revoked_sessions').where('expires_on', '<', now.toISOString()).execute();
-    await this.#deps.passwords.prune(now);
+    await this.#dependencies.db
+      .deleteFrom('revoked_sessions')
+      .where('expires_on', '<', now.toISOString())
+      .execute();
+    await this.#dependencies.passwords.prune(now);
   }
 
   async #issue(
@@ -171,7 +177,7 @@ export class TokenService {
     end: Date,
   ): Promise<IssuedToken> {
     const expiresOn = new Date(Math.floor(end.getTime() / 1000) * 1000);
-    const token = await this.#deps.signer.sign({
+    const token = await this.#dependencies.signer.sign({
       userId: user.number,
       username: user.username,
       ...login,
@@ -188,7 +194,7 @@ export class TokenService {
       await this.#checkSession(claims, user);
       return { user, row: undefined };
     }
-    const row = await this.#deps.db
+    const row = await this.#dependencies.db
       .selectFrom('tokens')
       .selectAll()
       .where('id', '=', claims.jti)
@@ -200,14 +206,16 @@ export class TokenService {
 
   /** Tokens of before numbers name the user by UUID. */
   #userOf({ userId }: TokenClaims): Promise<UserRow | undefined> {
-    return typeof userId === 'number' ? this.#deps.users.findByNumber(userId) : this.#deps.users.find(userId);
+    return typeof userId === 'number'
+      ? this.#dependencies.users.findByNumber(userId)
+      : this.#dependencies.users.find(userId);
   }
 
   async #checkSession(claims: TokenClaims, user: UserRow): Promise<void> {
     // claims have whole seconds
     const since = Math.floor(new Date(user.sessions_since).getTime() / 1000) * 1000;
     if (claims.origIat.getTime() < since) throw new VirtkeepError('token_revoked');
-    const revoked = await this.#deps.db
+    const revoked = await this.#dependencies.db
       .selectFrom('revoked_sessions')
       .select('jti')
       .where('jti', 'in', [claims.jti, claims.family])
@@ -220,7 +228,7 @@ export class TokenService {
     const now = new Date();
     if (row.last_used !== null && now.getTime() - new Date(row.last_used).getTime() < LAST_USED_STEP_MS)
       return;
-    await this.#deps.db
+    await this.#dependencies.db
       .updateTable('tokens')
       .set({ last_used: now.toISOString() })
       .where('id', '=', row.id)

@@ -59,7 +59,7 @@ export interface RestoreOptions
   bandwidth?: number;
 }
 
-export interface BackupServiceDeps {
+export interface BackupServiceDependencies {
   inventory: Inventory;
   catalogue: Catalogue;
   pools: PoolService;
@@ -73,13 +73,13 @@ export interface BackupServiceDeps {
 }
 
 export class BackupService {
-  readonly #deps: BackupServiceDeps;
+  readonly #dependencies: BackupServiceDependencies;
 
-  constructor(deps: BackupServiceDeps) {
-    this.#deps = deps;
-    deps.nodeTasks.ends.succeeded({
+  constructor(dependencies: BackupServiceDependencies) {
+    this.#dependencies = dependencies;
+    dependencies.nodeTasks.ends.succeeded({
       backup: ended => this.#backedUp(ended),
-      restore: ended => deps.domains.changed(ended),
+      restore: ended => dependencies.domains.changed(ended),
     });
   }
 
@@ -90,13 +90,13 @@ export class BackupService {
    * `ExtensionChooser.choose`, and what the node answers.
    */
   async backup(options: BackupOptions, user: Actor, taskId: string): Promise<TaskState> {
-    const { domain, nodeId } = this.#deps.inventory.oneDomain(options.domain);
+    const { domain, nodeId } = this.#dependencies.inventory.oneDomain(options.domain);
     const excluded = options.exclude_vdisks ?? [];
     const unknown = excluded.find(id => !domain.disks.some(disk => disk.id === id));
     if (unknown !== undefined)
       throw new VirtkeepError('vdisk_not_found', { id: unknown, field: 'exclude_vdisks' });
-    const extension = await this.#deps.extensions.choose(options, domain, nodeId);
-    this.#deps.nodeTasks.assertReady(nodeId);
+    const extension = await this.#dependencies.extensions.choose(options, domain, nodeId);
+    this.#dependencies.nodeTasks.assertReady(nodeId);
     const { file } = extension;
     const poolId = this.#poolOf(extension, nodeId);
     const fileId = newId();
@@ -114,10 +114,10 @@ export class BackupService {
       extendHashed: file && options.hash_sum,
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
-      removedArchives: await this.#deps.removedArchives.of(domain),
+      removedArchives: await this.#dependencies.removedArchives.of(domain),
     };
     const made = file?.id ?? fileId;
-    return this.#deps.nodeTasks.start({
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'domain_backup',
       verboseName: file ? `Extend ${file.filename} of ${domain.name}` : `Back up ${domain.name}`,
@@ -138,7 +138,7 @@ export class BackupService {
    * what the archive can be extended from.
    */
   async #backedUp(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library, currentDomains, log } = this.#deps;
+    const { catalogue, library, currentDomains, log } = this.#dependencies;
     const { nodeId, operation, task } = ended;
     const file = madeFile(ended);
     await currentDomains
@@ -146,7 +146,7 @@ export class BackupService {
       .catch((error: unknown) =>
         log.warn('the VM was not looked at after its backup', { operation: operation.id, error }),
       );
-    const id = await catalogue.backedUp(file, operation.id, await fileOf(ended, this.#deps));
+    const id = await catalogue.backedUp(file, operation.id, await fileOf(ended, this.#dependencies));
     if (task && task.entities[0]?.id !== id)
       await ended.nameEntities([{ id, class: 'file' }, ...task.entities.filter(entity => entity.id !== id)]);
     await library
@@ -167,13 +167,13 @@ export class BackupService {
     },
   ): Promise<void> {
     if (made.file) {
-      return this.#deps.catalogue.begin(made.file.id, 'UPDATING', {
+      return this.#dependencies.catalogue.begin(made.file.id, 'UPDATING', {
         operation: made.taskId,
         description: options.description ?? null,
         protected: options.protected ?? null,
       });
     }
-    return this.#deps.catalogue.creating({
+    return this.#dependencies.catalogue.creating({
       id: made.fileId,
       operation: made.taskId,
       poolId: made.poolId,
@@ -187,18 +187,22 @@ export class BackupService {
   /** Where a new archive goes; also one that is made because the chosen one could not be extended after all. */
   #poolOf({ file, fallback, datapool }: Extension, nodeId: string): string {
     if (file && !fallback) return file.pool_id;
-    const base = this.#deps.inventory.basePool(nodeId);
-    if (file && datapool === undefined && (base === null || !this.#deps.pools.isWritable(base, nodeId)))
+    const base = this.#dependencies.inventory.basePool(nodeId);
+    if (
+      file &&
+      datapool === undefined &&
+      (base === null || !this.#dependencies.pools.isWritable(base, nodeId))
+    )
       return file.pool_id;
     const poolId = datapool ?? this.#basePool(nodeId);
-    this.#deps.pools.writable(poolId, nodeId, 'datapool');
+    this.#dependencies.pools.writable(poolId, nodeId, 'datapool');
     return poolId;
   }
 
   #basePool(nodeId: string): string {
-    const poolId = this.#deps.inventory.basePool(nodeId);
+    const poolId = this.#dependencies.inventory.basePool(nodeId);
     if (poolId !== null) return poolId;
-    const node = this.#deps.inventory.node(nodeId).row.verbose_name;
+    const node = this.#dependencies.inventory.node(nodeId).row.verbose_name;
     const reason = `is required, because the node ${node} has no base data pool`;
     throw new VirtkeepError('invalid_field', { field: 'datapool', reason });
   }
@@ -209,12 +213,12 @@ export class BackupService {
    * identity_in_use, instant_restore_unsupported, invalid_field, and what the node answers.
    */
   async restore(options: RestoreOptions, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#deps.library.published(options.file);
+    const row = await this.#dependencies.library.published(options.file);
     assertArchive(row, 'restore');
     checkInstant(options, row);
-    this.#deps.inventory.node(options.node);
-    this.#deps.nodeTasks.assertReady(options.node);
-    this.#deps.pools.onNode(row.pool_id, options.node, 'node');
+    this.#dependencies.inventory.node(options.node);
+    this.#dependencies.nodeTasks.assertReady(options.node);
+    this.#dependencies.pools.onNode(row.pool_id, options.node, 'node');
     this.#checkTarget(options.datapool, row.pool_id, options.node);
     const domainId = options.keep_identity ? this.#oldIdentity(row.domain_id, row.filename) : newId();
     const request = {
@@ -226,7 +230,7 @@ export class BackupService {
       name: options.verbose_name ?? '',
       bandwidth: BigInt(options.bandwidth ?? 0),
     };
-    return this.#deps.nodeTasks.start({
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'domain_restore',
       verboseName: `Restore ${options.verbose_name ?? row.domain_name ?? row.filename}`,
@@ -236,7 +240,7 @@ export class BackupService {
         { id: domainId, class: 'domain' },
         { id: row.id, class: 'file' },
       ],
-      prepare: () => this.#deps.catalogue.read(row.id),
+      prepare: () => this.#dependencies.catalogue.read(row.id),
       send: (clients, operationId, signal) => clients.restores.start({ operationId, ...request }, { signal }),
     });
   }
@@ -246,16 +250,16 @@ export class BackupService {
    * pool to be chosen, since it may be fallen back on.
    */
   #checkTarget(poolId: string | undefined, backupPoolId: string, nodeId: string): void {
-    this.#deps.pools.writable(poolId ?? backupPoolId, nodeId, 'datapool');
+    this.#dependencies.pools.writable(poolId ?? backupPoolId, nodeId, 'datapool');
   }
 
   /** The original's uuid, when no node has it; one on a node that is away counts as there. */
   #oldIdentity(domainId: string | null, filename: string): string {
     if (domainId === null)
       throw new VirtkeepError('archive_unsupported', { path: filename, reason: 'it names no original VM' });
-    const present = this.#deps.inventory.domains.get(domainId);
+    const present = this.#dependencies.inventory.domains.get(domainId);
     if (!present) return domainId;
-    const node = this.#deps.inventory.nodes.get(present.nodeId)?.row.verbose_name ?? present.nodeId;
+    const node = this.#dependencies.inventory.nodes.get(present.nodeId)?.row.verbose_name ?? present.nodeId;
     throw new VirtkeepError('identity_in_use', {
       domain: present.domain.name,
       node,

@@ -16,7 +16,7 @@ export interface Download {
   nodeId: string;
 }
 
-export interface DownloadServiceDeps {
+export interface DownloadServiceDependencies {
   library: LibraryService;
   links: NodeLinks;
   pools: PoolService;
@@ -26,27 +26,27 @@ export interface DownloadServiceDeps {
 }
 
 export class DownloadService {
-  readonly #deps: DownloadServiceDeps;
+  readonly #dependencies: DownloadServiceDependencies;
 
-  constructor(deps: DownloadServiceDeps) {
-    this.#deps = deps;
+  constructor(dependencies: DownloadServiceDependencies) {
+    this.#dependencies = dependencies;
   }
 
   /** @throws file_not_found, file_busy, file_not_backup (a member of anything but an archive), pool_not_active, node_unreachable. */
   async find(id: string, member: string): Promise<Download> {
-    const row = await this.#deps.library.published(id);
+    const row = await this.#dependencies.library.published(id);
     if (member !== '') assertArchive(row, 'download');
-    return { row, member, nodeId: this.#deps.pools.nodeFor(row.pool_id) };
+    return { row, member, nodeId: this.#dependencies.pools.nodeFor(row.pool_id) };
   }
 
   /** Counts a download. @returns what ends it. @throws too_many_requests above the bounds. */
   enter(userId: string): () => void {
-    return this.#deps.places.take(userId);
+    return this.#dependencies.places.take(userId);
   }
 
   /** Nothing changes or removes the file from now on. @returns what ends it. @throws file_not_found, file_busy. */
   hold({ row }: Download): Promise<() => void> {
-    return this.#deps.catalogue.download(row.id);
+    return this.#dependencies.catalogue.download(row.id);
   }
 
   /** Changes whenever the bytes do. */
@@ -73,7 +73,7 @@ export class DownloadService {
       offset: BigInt(part.offset),
       length: BigInt(part.length),
     };
-    const { backups } = this.#deps.links.clients(nodeId);
+    const { backups } = this.#dependencies.links.clients(nodeId);
     return beginBytes(until => backups.download(request, { signal: until }), signal);
   }
 }

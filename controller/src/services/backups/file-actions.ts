@@ -24,7 +24,7 @@ export interface RecompressOptions {
   keep_source?: boolean;
 }
 
-export interface FileActionDeps {
+export interface FileActionDependencies {
   inventory: Inventory;
   catalogue: Catalogue;
   removedArchives: RemovedArchives;
@@ -47,11 +47,11 @@ interface VerifyResult {
 }
 
 export class FileActionService {
-  readonly #deps: FileActionDeps;
+  readonly #dependencies: FileActionDependencies;
 
-  constructor(deps: FileActionDeps) {
-    this.#deps = deps;
-    const { ends } = deps.nodeTasks;
+  constructor(dependencies: FileActionDependencies) {
+    this.#dependencies = dependencies;
+    const { ends } = dependencies.nodeTasks;
     ends.succeeded({
       verify: ended => this.#verified(ended),
       recompress: ended => this.#recompressed(ended),
@@ -63,8 +63,8 @@ export class FileActionService {
 
   /** Reads the file's information anew, as a task. */
   async refresh(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#deps.library.published(id);
-    this.#deps.nodeTasks.assertReady(this.#deps.pools.nodeFor(row.pool_id));
+    const row = await this.#dependencies.library.published(id);
+    this.#dependencies.nodeTasks.assertReady(this.#dependencies.pools.nodeFor(row.pool_id));
     const task = {
       taskId,
       name: 'file_refresh',
@@ -72,9 +72,13 @@ export class FileActionService {
       user,
       entities: [{ id, class: 'file' }],
     };
-    return this.#deps.nodeTasks.runLocal(task, async signal => {
-      await this.#deps.library.read(row, '', AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]));
-      return this.#deps.library.get(id);
+    return this.#dependencies.nodeTasks.runLocal(task, async signal => {
+      await this.#dependencies.library.read(
+        row,
+        '',
+        AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]),
+      );
+      return this.#dependencies.library.get(id);
     });
   }
 
@@ -83,16 +87,16 @@ export class FileActionService {
    * @throws file_not_found, file_busy, file_not_backup.
    */
   async verify(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#deps.catalogue.idle(id);
+    const row = await this.#dependencies.catalogue.idle(id);
     assertArchive(row, 'verify');
-    return this.#deps.nodeTasks.start({
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'file_verify',
       verboseName: `Verify ${row.filename}`,
       user,
-      nodeId: this.#deps.pools.nodeFor(row.pool_id),
+      nodeId: this.#dependencies.pools.nodeFor(row.pool_id),
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#deps.catalogue.read(id),
+      prepare: () => this.#dependencies.catalogue.read(id),
       send: (clients, operationId, signal) =>
         clients.backups.verify({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -106,18 +110,18 @@ export class FileActionService {
    */
   async recompress(id: string, options: RecompressOptions, user: Actor, taskId: string): Promise<TaskState> {
     const { compress } = options;
-    const row = await this.#deps.catalogue.get(id);
+    const row = await this.#dependencies.catalogue.get(id);
     assertArchive(row, compress ? 'compress' : 'unpack');
     if (compress === (row.compressed === 1)) {
       const format = compress ? 'compressed' : 'plain';
       throw new VirtkeepError('compression_same', { file: row.filename, format });
     }
-    const nodeId = this.#deps.pools.nodeFor(row.pool_id, options.datapool);
-    this.#deps.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
+    this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
     // who says that the source is to go is not given a copy instead
-    if (options.keep_source === false) this.#deps.pools.writable(row.pool_id, nodeId, 'keep_source');
-    const keepsSource = options.keep_source ?? !this.#deps.pools.isWritable(row.pool_id, nodeId);
-    await (keepsSource ? this.#deps.catalogue.idle(id) : this.#deps.catalogue.unused(id));
+    if (options.keep_source === false) this.#dependencies.pools.writable(row.pool_id, nodeId, 'keep_source');
+    const keepsSource = options.keep_source ?? !this.#dependencies.pools.isWritable(row.pool_id, nodeId);
+    await (keepsSource ? this.#dependencies.catalogue.idle(id) : this.#dependencies.catalogue.unused(id));
     const request = {
       fileId: id,
       file: refOf(row),
@@ -127,7 +131,7 @@ export class FileActionService {
       sign: options.sign ?? false,
     };
     const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
-    return this.#deps.nodeTasks.start({
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: `file_${compress ? 'compress' : 'unpack'}${keepsSource ? '_copy' : ''}`,
       verboseName: `${compress ? 'Compress' : 'Unpack'} ${row.filename}`,
@@ -135,7 +139,9 @@ export class FileActionService {
       nodeId,
       entities: [{ id, class: 'file' }],
       prepare: () =>
-        keepsSource ? this.#deps.catalogue.read(id) : this.#deps.catalogue.begin(id, 'UPDATING', work),
+        keepsSource
+          ? this.#dependencies.catalogue.read(id)
+          : this.#dependencies.catalogue.begin(id, 'UPDATING', work),
       send: (clients, operationId, signal) =>
         keepsSource
           ? clients.backups.recompressCopy({ operationId, ...request }, { signal })
@@ -148,21 +154,21 @@ export class FileActionService {
    * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
    */
   async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#deps.catalogue.get(id);
+    const row = await this.#dependencies.catalogue.get(id);
     if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
     if (row.status === 'MISSING') return this.#forget(row, user, taskId);
-    await this.#deps.catalogue.unused(id);
-    const nodeId = this.#deps.pools.nodeFor(row.pool_id);
-    this.#deps.pools.writable(row.pool_id, nodeId, 'file');
+    await this.#dependencies.catalogue.unused(id);
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
+    this.#dependencies.pools.writable(row.pool_id, nodeId, 'file');
     const work = { operation: taskId, description: null, protected: null };
-    return this.#deps.nodeTasks.start({
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'file_remove',
       verboseName: `Remove ${row.filename}`,
       user,
       nodeId,
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#deps.catalogue.begin(id, 'DELETING', work),
+      prepare: () => this.#dependencies.catalogue.begin(id, 'DELETING', work),
       send: (clients, operationId, signal) =>
         clients.backups.delete({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -176,15 +182,15 @@ export class FileActionService {
       user,
       entities: [{ id: row.id, class: 'file' }],
     };
-    return this.#deps.nodeTasks.runLocal(task, async () => {
+    return this.#dependencies.nodeTasks.runLocal(task, async () => {
       await this.#drop(row.id);
       return {};
     });
   }
 
   async #verified(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library } = this.#deps;
-    const id = await fileOf(ended, this.#deps);
+    const { catalogue, library } = this.#dependencies;
+    const id = await fileOf(ended, this.#dependencies);
     const { verified_at, restorable_states = null, signature, ...found } = ended.result as VerifyResult;
     await catalogue.verified(id, { ...found, verifiedAt: verified_at, restorableStates: restorable_states });
     return {
@@ -197,17 +203,17 @@ export class FileActionService {
   }
 
   async #recompressed(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library } = this.#deps;
-    const from = await fileOf(ended, this.#deps);
+    const { catalogue, library } = this.#dependencies;
+    const from = await fileOf(ended, this.#dependencies);
     const id = await catalogue.made(madeFile(ended), ended.operation.id, { from });
-    if (id !== from && !(await catalogue.find(from))) await this.#deps.tags.forget([from]);
+    if (id !== from && !(await catalogue.find(from))) await this.#dependencies.tags.forget([from]);
     return library.get(id);
   }
 
   /** The copy is what the task made; it is described and protected as its original is. */
   async #copied(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library } = this.#deps;
-    const original = await fileOf(ended, this.#deps);
+    const { catalogue, library } = this.#dependencies;
+    const original = await fileOf(ended, this.#dependencies);
     const id = await catalogue.made(madeFile(ended), ended.operation.id);
     const row = await catalogue.find(original);
     if (row) await catalogue.update(id, { description: row.description, protected: row.protected });
@@ -216,8 +222,8 @@ export class FileActionService {
   }
 
   async #removed(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, removedArchives } = this.#deps;
-    const id = await fileOf(ended, this.#deps);
+    const { catalogue, removedArchives } = this.#dependencies;
+    const id = await fileOf(ended, this.#dependencies);
     const row = await catalogue.find(id);
     if (row) await removedArchives.removed(row);
     await this.#drop(id);
@@ -226,13 +232,13 @@ export class FileActionService {
 
   /** The catalogue knows the file no more, and nothing is said of it. */
   async #drop(id: string): Promise<void> {
-    await this.#deps.catalogue.remove(id);
-    await this.#deps.tags.forget([id]);
+    await this.#dependencies.catalogue.remove(id);
+    await this.#dependencies.tags.forget([id]);
   }
 
   /** Sets the file right that the task was making or changing: its first entity. */
   async #failed(task: TaskState): Promise<void> {
     const [made] = task.entities;
-    if (made?.class === 'file') await this.#deps.catalogue.operationFailed(made.id, task.row.id);
+    if (made?.class === 'file') await this.#dependencies.catalogue.operationFailed(made.id, task.row.id);
   }
 }

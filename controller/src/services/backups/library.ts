@@ -22,7 +22,7 @@ const REREAD_TIMEOUT_MS = 10_000;
 const ELSEWHERE_TIMEOUT_MS = 60_000;
 const ASKED_AT_ONCE = 8;
 
-export interface LibraryServiceDeps {
+export interface LibraryServiceDependencies {
   catalogue: Catalogue;
   inventory: Inventory;
   links: NodeLinks;
@@ -30,31 +30,31 @@ export interface LibraryServiceDeps {
 }
 
 export class LibraryService {
-  readonly #deps: LibraryServiceDeps;
+  readonly #dependencies: LibraryServiceDependencies;
 
-  constructor(deps: LibraryServiceDeps) {
-    this.#deps = deps;
+  constructor(dependencies: LibraryServiceDependencies) {
+    this.#dependencies = dependencies;
   }
 
   async list(filter: FileFilter): Promise<{ count: number; files: FileRecord[] }> {
-    const { count, rows } = await this.#deps.catalogue.list(filter);
+    const { count, rows } = await this.#dependencies.catalogue.list(filter);
     return { count, files: rows.map(row => this.record(row)) };
   }
 
   /** @throws file_not_found. */
   async get(id: string): Promise<FileRecord> {
-    return this.record(await this.#deps.catalogue.get(id));
+    return this.record(await this.#dependencies.catalogue.get(id));
   }
 
   record(row: FileRow): FileRecord {
-    const domain = this.#deps.inventory.domains.get(row.domain_id ?? '')?.domain;
-    return fileRecord(row, this.#deps.inventory.pools.get(row.pool_id)?.row, domain);
+    const domain = this.#dependencies.inventory.domains.get(row.domain_id ?? '')?.domain;
+    return fileRecord(row, this.#dependencies.inventory.pools.get(row.pool_id)?.row, domain);
   }
 
   /** @throws file_not_found. */
   async update(id: string, changes: { description?: string; protected?: boolean }): Promise<FileRecord> {
-    await this.#deps.catalogue.get(id);
-    await this.#deps.catalogue.update(id, {
+    await this.#dependencies.catalogue.get(id);
+    await this.#dependencies.catalogue.update(id, {
       ...(changes.description === undefined ? {} : { description: changes.description }),
       ...(changes.protected === undefined ? {} : { protected: Number(changes.protected) }),
     });
@@ -86,22 +86,22 @@ export class LibraryService {
 
   /** Reads the information of a file that has changed, when it was known before. @throws what the node answers */
   async reread(id: string): Promise<void> {
-    const row = await this.#deps.catalogue.get(id);
+    const row = await this.#dependencies.catalogue.get(id);
     if (detailsOf(row).information !== null) await this.read(row, '', AbortSignal.timeout(REREAD_TIMEOUT_MS));
   }
 
   /** @param state number or name; empty: the newest, which is remembered. @throws as `show` */
   async read(row: FileRow, state: string, signal: AbortSignal): Promise<ShowBackupResponse> {
-    const nodeId = this.#deps.pools.nodeFor(row.pool_id);
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     const file = { poolId: row.pool_id, filename: row.filename };
-    const shown = await this.#deps.links.clients(nodeId).backups.show({ file, state }, { signal });
+    const shown = await this.#dependencies.links.clients(nodeId).backups.show({ file, state }, { signal });
     if (lacksTemplate(shown.warnings)) {
       const others = await this.#templateElsewhere(nodeId, { file, state }, signal);
       shown.warnings = withTemplateOf(shown.warnings, others);
     }
     if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
-      await this.#deps.catalogue.seen(shown.file, () => true);
-    if (state === '') await this.#deps.catalogue.informed(row.id, shown);
+      await this.#dependencies.catalogue.seen(shown.file, () => true);
+    if (state === '') await this.#dependencies.catalogue.informed(row.id, shown);
     return shown;
   }
 
@@ -111,11 +111,11 @@ export class LibraryService {
     request: { file: { poolId: string; filename: string }; state: string },
     signal: AbortSignal,
   ): Promise<TemplateAnswer[]> {
-    const others = this.#deps.pools.othersWith(request.file.poolId, askedId);
+    const others = this.#dependencies.pools.othersWith(request.file.poolId, askedId);
     const limit = AbortSignal.any([signal, AbortSignal.timeout(ELSEWHERE_TIMEOUT_MS)]);
     return mapLimited(others, ASKED_AT_ONCE, async ({ id, name }) => {
       const shown = await Promise.resolve()
-        .then(() => this.#deps.links.clients(id).backups.show(request, { signal: limit }))
+        .then(() => this.#dependencies.links.clients(id).backups.show(request, { signal: limit }))
         .catch(() => undefined);
       return { node: name, warnings: shown?.warnings };
     });
@@ -123,8 +123,8 @@ export class LibraryService {
 
   /** A file that lies on its pool and is not being made or removed. @throws file_not_found, file_busy. */
   async published(id: string): Promise<FileRow> {
-    const row = await this.#deps.catalogue.get(id);
-    return isPublished(row) ? row : this.#deps.catalogue.idle(id);
+    const row = await this.#dependencies.catalogue.get(id);
+    return isPublished(row) ? row : this.#dependencies.catalogue.idle(id);
   }
 }
 

@@ -30,7 +30,7 @@ import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LendingKeeper } from './
 import type { OwnedDisk, VdiskService } from './vdisks.ts';
 import { LendableDisks, type LentDisk } from './which-disk.ts';
 
-export interface LendingServiceDeps {
+export interface LendingServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
@@ -40,13 +40,13 @@ export interface LendingServiceDeps {
 }
 
 export class LendingService {
-  readonly #deps: LendingServiceDeps;
+  readonly #dependencies: LendingServiceDependencies;
   readonly #lendable: LendableDisks;
 
-  constructor(deps: LendingServiceDeps) {
-    this.#deps = deps;
-    this.#lendable = new LendableDisks(deps.inventory, deps.vdisks);
-    const { ends } = deps.nodeTasks;
+  constructor(dependencies: LendingServiceDependencies) {
+    this.#dependencies = dependencies;
+    this.#lendable = new LendableDisks(dependencies.inventory, dependencies.vdisks);
+    const { ends } = dependencies.nodeTasks;
     ends.succeeded({
       attach_disk: ended => this.#attached(ended),
       detach_disk: ended => this.#detached(ended),
@@ -69,10 +69,10 @@ export class LendingService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const borrower = this.#deps.inventory.oneDomain(borrowerId);
+    const borrower = this.#dependencies.inventory.oneDomain(borrowerId);
     const owner = this.#lendable.ownerOf(lent);
     // a template's disks never change, wherever else it is defined
-    if (!owner.entry.domain.template) this.#deps.inventory.oneDomain(owner.entry.domain.id);
+    if (!owner.entry.domain.template) this.#dependencies.inventory.oneDomain(owner.entry.domain.id);
     const thinCloneId = lent.thin_clone ?? '';
     const { vdisk: diskId, allowNetworkLayers } = lent;
     const request = { domainId: borrowerId, diskId, thinCloneId, allowNetworkLayers };
@@ -85,7 +85,7 @@ export class LendingService {
       entities: entitiesOf(borrowerId, lent.vdisk, owner.entry.domain.id),
     };
     if (owner.entry.nodeId !== borrower.nodeId) return this.#attachFromAfar(action, request, owner, borrower);
-    return this.#deps.nodeTasks.start({
+    return this.#dependencies.nodeTasks.start({
       ...action,
       send: (clients, operationId, signal) => clients.disks.attach({ operationId, ...request }, { signal }),
     });
@@ -99,19 +99,19 @@ export class LendingService {
   ): Promise<TaskState> {
     const ownerNode = owner.entry.nodeId;
     this.#lendable.assertReachable(owner, borrower.nodeId);
-    this.#deps.nodeTasks.assertReady(ownerNode);
+    this.#dependencies.nodeTasks.assertReady(ownerNode);
     let source: DiskSource | undefined;
-    return this.#deps.nodeTasks.begin({
+    return this.#dependencies.nodeTasks.begin({
       ...action,
       prepare: async () => {
         const { domainId: borrowerId, ...disk } = request;
         const loan = { ...disk, borrowerId, borrowerNodeId: borrower.nodeId };
-        const clients = this.#deps.links.clients(ownerNode);
+        const clients = this.#dependencies.links.clients(ownerNode);
         const lent = await runOperation(clients, partId(action.taskId, 'lend'), (operationId, signal) =>
           clients.disks.lend({ operationId, ...loan }, { signal }),
         );
         source = DiskSource.fromJSON((lent as { source: unknown }).source);
-        await this.#deps.currentDomains.askEach([owner.entry.domain.id]);
+        await this.#dependencies.currentDomains.askEach([owner.entry.domain.id]);
       },
       send: (clients, operationId, signal) =>
         clients.disks.attach({ operationId, ...request, source }, { signal }),
@@ -123,12 +123,12 @@ export class LendingService {
    * @throws domain_not_found, node_unreachable, node_in_service, and what the borrower's node answers.
    */
   async detach(borrowerId: string, lent: LentDisk, user: Actor, taskId: string): Promise<TaskState> {
-    const known = this.#deps.inventory.domains.get(borrowerId);
+    const known = this.#dependencies.inventory.domains.get(borrowerId);
     if (known === undefined) return this.#endStrayLoan(borrowerId, lent, user, taskId);
     const { domain, nodeId } = known;
     const { diskId, thinCloneId, ownerId } = this.#lendable.attachedAs(known, lent);
-    const owner = this.#deps.inventory.domains.get(ownerId)?.domain.name ?? 'another VM';
-    return this.#deps.nodeTasks.start({
+    const owner = this.#dependencies.inventory.domains.get(ownerId)?.domain.name ?? 'another VM';
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: DETACH_TASK,
       verboseName: `Detach a disk of ${owner} from ${domain.name}`,
@@ -147,11 +147,11 @@ export class LendingService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const found = this.#deps.keeper.loanOf(borrowerId, vdisk);
-    if (found === undefined || this.#deps.inventory.nodes.has(found.loan.borrowerNodeId))
+    const found = this.#dependencies.keeper.loanOf(borrowerId, vdisk);
+    if (found === undefined || this.#dependencies.inventory.nodes.has(found.loan.borrowerNodeId))
       throw new VirtkeepError('domain_not_found', { id: borrowerId });
     const { domain, nodeId } = found.owner;
-    return this.#deps.nodeTasks.start({
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: DETACH_TASK,
       verboseName: `Take a disk of ${domain.name} back`,
@@ -166,24 +166,27 @@ export class LendingService {
   /** The task's record once the disk is attached. */
   async #attached({ operation, result, task }: EndedOperation): Promise<AttachedRecord> {
     const told = result as AttachResult;
-    await this.#deps.currentDomains.askEach([told.owner_id, ...idsOf(task)]);
+    await this.#dependencies.currentDomains.askEach([told.owner_id, ...idsOf(task)]);
     const warnings = told.warnings ?? operation.warnings;
-    return attachedRecord({ ...told, warnings }, this.#deps.inventory.domains.get(told.owner_id)?.domain);
+    return attachedRecord(
+      { ...told, warnings },
+      this.#dependencies.inventory.domains.get(told.owner_id)?.domain,
+    );
   }
 
   /** The task's record once the disk is detached. */
   async #detached({ result }: EndedOperation): Promise<DetachedRecord> {
     const { vdisk, owner_id, domain_id } = result as DetachResult;
-    await this.#deps.currentDomains.askEach([domain_id, owner_id]);
-    return detachedRecord(vdisk, domain_id, this.#deps.inventory.domains.get(owner_id)?.domain);
+    await this.#dependencies.currentDomains.askEach([domain_id, owner_id]);
+    return detachedRecord(vdisk, domain_id, this.#dependencies.inventory.domains.get(owner_id)?.domain);
   }
 
   /** The record of a detaching that was no more than the end of a loan. */
   async #returned({ task }: EndedOperation): Promise<DetachedRecord | undefined> {
     const [borrower, vdisk, owner] = idsOf(task);
     if (!borrower || !vdisk || !owner) return undefined;
-    await this.#deps.currentDomains.askEach([owner]);
-    return detachedRecord(vdisk, borrower, this.#deps.inventory.domains.get(owner)?.domain);
+    await this.#dependencies.currentDomains.askEach([owner]);
+    return detachedRecord(vdisk, borrower, this.#dependencies.inventory.domains.get(owner)?.domain);
   }
 
   /**
@@ -193,7 +196,7 @@ export class LendingService {
     if (outcome.status !== 'SUCCESS') return undefined;
     // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
     const [borrowerId = ''] = idsOf(task);
-    const found = this.#deps.keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
+    const found = this.#dependencies.keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
     const isElsewhere = found && found.owner.nodeId !== task.row.node_id;
     return isElsewhere ? this.#giveBack(task, found, outcome) : undefined;
   }
@@ -202,19 +205,19 @@ export class LendingService {
   #afterAttach(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
     if (outcome.status === 'SUCCESS') return undefined;
     const [borrowerId = '', , ownerId = ''] = idsOf(task);
-    const ownerNode = this.#deps.inventory.domains.get(ownerId)?.nodeId;
+    const ownerNode = this.#dependencies.inventory.domains.get(ownerId)?.nodeId;
     const isElsewhere = ownerNode !== undefined && ownerNode !== task.row.node_id;
     return isElsewhere ? this.#undo(task, borrowerId, ownerId, outcome) : undefined;
   }
 
   async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskOutcome): Promise<TaskOutcome> {
     const { owner, loan } = found;
-    const message = await this.#deps.keeper.giveBack(found, partId(task.row.id, 'return')).then(
+    const message = await this.#dependencies.keeper.giveBack(found, partId(task.row.id, 'return')).then(
       () => undefined,
       (error: unknown) =>
         `The disk is detached. The node of ${owner.domain.name} is asked again later to end the loan: ${reasonOf(error)}`,
     );
-    const now = this.#deps.inventory.domains.get(owner.domain.id)?.domain;
+    const now = this.#dependencies.inventory.domains.get(owner.domain.id)?.domain;
     const result = detachedRecord(loan.diskId, loan.borrowerId, now);
     return { ...outcome, result, ...(message === undefined ? {} : { message }) } as TaskOutcome;
   }
@@ -225,8 +228,8 @@ export class LendingService {
     ownerId: string,
     outcome: TaskOutcome,
   ): Promise<TaskOutcome> {
-    await this.#deps.currentDomains.askEach([borrowerId, ownerId]);
-    await this.#deps.keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
+    await this.#dependencies.currentDomains.askEach([borrowerId, ownerId]);
+    await this.#dependencies.keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
     return outcome;
   }
 }

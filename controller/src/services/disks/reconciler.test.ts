@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { createLogger } from '@virtkeep/shared/log';
-import { type KeeperDeps, LendingKeeper } from './reconciler.ts';
+import { type KeeperDependencies, LendingKeeper } from './reconciler.ts';
 
 const DISK = 'd';
 const OWNER = Domain.fromPartial({
@@ -24,13 +24,13 @@ function keeperOf(borrower: Partial<Domain> | undefined) {
     returned.push(diskId);
     throw new Error('tried again later');
   };
-  const deps = {
+  const dependencies = {
     inventory: { domains, nodes: new Map(['one', 'two'].map(id => [id, node])) },
     links: { isConnected: () => true, clients: () => ({ disks: { return: back } }) },
     tasks: { unfinished: async () => [] },
     log: createLogger('test', 'error'),
   };
-  return { keeper: new LendingKeeper(deps as unknown as KeeperDeps), returned };
+  return { keeper: new LendingKeeper(dependencies as unknown as KeeperDependencies), returned };
 }
 
 test.each<[string, Partial<Domain> | undefined, boolean]>([

@@ -28,7 +28,7 @@ export interface FoundLoan {
 const ROUND_MS = 5_000;
 const REFRESH_TIMEOUT_MS = 10_000;
 
-export interface KeeperDeps {
+export interface KeeperDependencies {
   inventory: Inventory;
   links: NodeLinks;
   tasks: TaskService;
@@ -39,18 +39,18 @@ export interface KeeperDeps {
 }
 
 export class LendingKeeper {
-  readonly #deps: KeeperDeps;
+  readonly #dependencies: KeeperDependencies;
   /** Loans that were found without a borrower in the last round. */
   #seen = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<void> | undefined;
 
-  constructor(deps: KeeperDeps) {
-    this.#deps = deps;
+  constructor(dependencies: KeeperDependencies) {
+    this.#dependencies = dependencies;
   }
 
   start(): void {
-    this.#timer = setInterval(() => void this.round(), this.#deps.roundMs ?? ROUND_MS);
+    this.#timer = setInterval(() => void this.round(), this.#dependencies.roundMs ?? ROUND_MS);
     this.#timer.unref();
   }
 
@@ -67,7 +67,7 @@ export class LendingKeeper {
 
   /** Ends a loan on the owner's node. @throws node_unreachable, and what the node answers. */
   async giveBack({ owner, loan }: FoundLoan, operationId: string): Promise<void> {
-    const { inventory, links } = this.#deps;
+    const { inventory, links } = this.#dependencies;
     const { nodeId } = owner;
     const clients = links.clients(nodeId);
     const request = { ownerId: owner.domain.id, diskId: loan.diskId, borrowerId: loan.borrowerId };
@@ -99,7 +99,7 @@ export class LendingKeeper {
     try {
       await this.#look();
     } catch (error) {
-      this.#deps.log.error('could not look after the loans', { error });
+      this.#dependencies.log.error('could not look after the loans', { error });
     } finally {
       this.#round = undefined;
     }
@@ -117,7 +117,7 @@ export class LendingKeeper {
   }
 
   async #giveBackQuietly(found: FoundLoan): Promise<void> {
-    const { inventory, events, log } = this.#deps;
+    const { inventory, events, log } = this.#dependencies;
     const { owner, loan } = found;
     try {
       await this.giveBack(found, newId());
@@ -141,27 +141,27 @@ export class LendingKeeper {
   #withoutBorrower(): FoundLoan[] {
     return this.#loans().filter(({ owner, loan }) => {
       if (loan.borrowerNodeId === '' || !this.#speaks(owner.nodeId)) return false;
-      const borrower = this.#deps.inventory.domains.get(loan.borrowerId);
+      const borrower = this.#dependencies.inventory.domains.get(loan.borrowerId);
       if (!this.#speaks(borrower?.nodeId ?? loan.borrowerNodeId)) return false;
       return borrower === undefined || !mayHaveDisk(borrower.domain, owner.domain.id, loan.diskId);
     });
   }
 
   #loans(): FoundLoan[] {
-    return [...this.#deps.inventory.domains.values()].flatMap(owner =>
+    return [...this.#dependencies.inventory.domains.values()].flatMap(owner =>
       owner.domain.loans.map(loan => ({ owner, loan })),
     );
   }
 
   /** The node is there and sees its hypervisor. */
   #speaks(nodeId: string): boolean {
-    const { inventory, links } = this.#deps;
+    const { inventory, links } = this.#dependencies;
     const node = inventory.nodes.get(nodeId);
     return node?.info?.libvirtConnected === true && node.row.service_mode === 0 && links.isConnected(nodeId);
   }
 
   async #isInWork(borrowerId: string, ownerId: string, exceptTask?: string): Promise<boolean> {
-    const open = await this.#deps.tasks.unfinished();
+    const open = await this.#dependencies.tasks.unfinished();
     return open.some(({ row, entities }) => {
       if (row.id === exceptTask || (row.name !== ATTACH_TASK && row.name !== DETACH_TASK)) return false;
       const ids = entities.map(entity => entity.id);

@@ -45,7 +45,7 @@ const WORDS: Record<PowerActionName, string> = {
 
 const CALL_TIMEOUT_MS = 30_000;
 
-export interface DomainServiceDeps {
+export interface DomainServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
@@ -66,7 +66,7 @@ export class DomainService {
   readonly #currentDomains: CurrentDomains;
   readonly #tags: BorneTags;
 
-  constructor({ inventory, links, nodeTasks, currentDomains, tags }: DomainServiceDeps) {
+  constructor({ inventory, links, nodeTasks, currentDomains, tags }: DomainServiceDependencies) {
     this.#inventory = inventory;
     this.#links = links;
     this.#nodeTasks = nodeTasks;

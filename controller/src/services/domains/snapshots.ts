@@ -34,7 +34,7 @@ export interface NewSnapshot {
   allow_network_layers?: boolean;
 }
 
-export interface SnapshotServiceDeps {
+export interface SnapshotServiceDependencies {
   inventory: Inventory;
   nodeTasks: NodeTasks;
   currentDomains: CurrentDomains;
@@ -46,7 +46,7 @@ export class SnapshotService {
   readonly #nodeTasks: NodeTasks;
   readonly #currentDomains: CurrentDomains;
 
-  constructor({ inventory, nodeTasks, currentDomains, domains }: SnapshotServiceDeps) {
+  constructor({ inventory, nodeTasks, currentDomains, domains }: SnapshotServiceDependencies) {
     this.#inventory = inventory;
     this.#nodeTasks = nodeTasks;
     this.#currentDomains = currentDomains;

@@ -20,7 +20,7 @@ export interface NewClone {
   description?: string;
 }
 
-export interface TemplateServiceDeps {
+export interface TemplateServiceDependencies {
   inventory: Inventory;
   nodeTasks: NodeTasks;
   pools: PoolService;
@@ -34,7 +34,7 @@ export class TemplateService {
   readonly #pools: PoolService;
   readonly #currentDomains: CurrentDomains;
 
-  constructor({ inventory, nodeTasks, pools, currentDomains, domains }: TemplateServiceDeps) {
+  constructor({ inventory, nodeTasks, pools, currentDomains, domains }: TemplateServiceDependencies) {
     this.#inventory = inventory;
     this.#nodeTasks = nodeTasks;
     this.#pools = pools;

@@ -50,7 +50,7 @@ const LIST_TIMEOUT_MS = 30_000;
 const MAX_ANNOUNCED = 1000;
 const ANNOUNCED_MS = 3_600_000;
 
-export interface IsoServiceDeps {
+export interface IsoServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
@@ -61,12 +61,12 @@ export interface IsoServiceDeps {
 }
 
 export class IsoService {
-  readonly #deps: IsoServiceDeps;
+  readonly #dependencies: IsoServiceDependencies;
   /** By id, the oldest first. */
   readonly #announced = new Map<string, NewIso & { at: number }>();
 
-  constructor(deps: IsoServiceDeps) {
-    this.#deps = deps;
+  constructor(dependencies: IsoServiceDependencies) {
+    this.#dependencies = dependencies;
   }
 
   /**
@@ -74,8 +74,8 @@ export class IsoService {
    * @throws pool_not_found, pool_not_active, node_unreachable, and what the node answers, for one that was asked for
    */
   async list({ datapool, node, domain }: IsoFilter): Promise<IsoRecord[]> {
-    if (datapool !== undefined) this.#deps.inventory.pool(datapool);
-    const asked = [...this.#deps.inventory.pools.values()].filter(
+    if (datapool !== undefined) this.#dependencies.inventory.pool(datapool);
+    const asked = [...this.#dependencies.inventory.pools.values()].filter(
       ({ row, views }) =>
         (datapool === undefined || row.id === datapool) &&
         [...views].some(([nodeId, pool]) => (node === undefined || nodeId === node) && hasFiles(pool)),
@@ -83,7 +83,10 @@ export class IsoService {
     const lists = await mapLimited(asked, WIDTH, ({ row }) =>
       this.#recordsOf(row.id, node).catch((error: unknown) => {
         if (datapool !== undefined) throw error;
-        this.#deps.log.warn('the images of a data pool cannot be listed', { pool: row.verbose_name, error });
+        this.#dependencies.log.warn('the images of a data pool cannot be listed', {
+          pool: row.verbose_name,
+          error,
+        });
         return [];
       }),
     );
@@ -131,9 +134,9 @@ export class IsoService {
     signal: AbortSignal,
   ): Promise<IsoRecord> {
     const nodeId = await this.#requireNew(image);
-    const leave = this.#deps.uploads.take(sent.userId);
+    const leave = this.#dependencies.uploads.take(sent.userId);
     try {
-      const { images } = this.#deps.links.clients(nodeId);
+      const { images } = this.#dependencies.links.clients(nodeId);
       const made = await images.upload(messages(image, sent), { signal });
       this.#announced.delete(isoIdOf(image.datapool, image.filename));
       return this.#record(image, made, this.#drivesOf(image.datapool));
@@ -145,7 +148,7 @@ export class IsoService {
   /** As `beginBytes`. */
   open({ datapool, filename }: IsoRecord, { offset, length }: Part, signal: AbortSignal) {
     const request = { poolId: datapool.id, filename, offset: BigInt(offset), length: BigInt(length) };
-    const { images } = this.#deps.links.clients(this.#deps.pools.nodeFor(datapool.id));
+    const { images } = this.#dependencies.links.clients(this.#dependencies.pools.nodeFor(datapool.id));
     return beginBytes(until => images.download(request, { signal: until }), signal);
   }
 
@@ -154,9 +157,9 @@ export class IsoService {
    * @throws pool_not_found, pool_read_only, pool_outside, pool_not_active, node_unreachable, node_in_service, file_exists
    */
   async #requireNew({ datapool, filename }: NewIso): Promise<string> {
-    const nodeId = this.#deps.pools.nodeFor(datapool);
-    this.#deps.pools.writable(datapool, nodeId, 'datapool');
-    this.#deps.nodeTasks.assertReady(nodeId);
+    const nodeId = this.#dependencies.pools.nodeFor(datapool);
+    this.#dependencies.pools.writable(datapool, nodeId, 'datapool');
+    this.#dependencies.nodeTasks.assertReady(nodeId);
     const there = (await this.#imagesOf(datapool)).find(image => image.filename === filename);
     if (there) throw new VirtkeepError('file_exists', { path: there.path, field: 'filename' });
     return nodeId;
@@ -170,12 +173,12 @@ export class IsoService {
 
   /** Of a node's answer only what is about the pool that it was asked for. */
   async #imagesOf(poolId: string, node?: string): Promise<Image[]> {
-    const nodeId = node ?? this.#deps.pools.nodeFor(poolId);
+    const nodeId = node ?? this.#dependencies.pools.nodeFor(poolId);
     const signal = AbortSignal.timeout(LIST_TIMEOUT_MS);
-    const { images } = await this.#deps.links.clients(nodeId).images.list({ poolId }, { signal });
+    const { images } = await this.#dependencies.links.clients(nodeId).images.list({ poolId }, { signal });
     const own = images.filter(image => image.poolId === poolId);
     if (own.length < images.length)
-      this.#deps.log.warn('a node tells of images of a data pool that it was not asked for', {
+      this.#dependencies.log.warn('a node tells of images of a data pool that it was not asked for', {
         node: nodeId,
         pool: poolId,
       });
@@ -185,7 +188,7 @@ export class IsoService {
   /** The VMs that have something of the pool in a drive, by its path: looked through once for all images of a list. */
   #drivesOf(poolId: string): ReadonlyMap<string, Named[]> {
     const found = new Map<string, Named[]>();
-    for (const { domain } of this.#deps.inventory.domains.values()) {
+    for (const { domain } of this.#dependencies.inventory.domains.values()) {
       const paths = domain.cdroms.filter(drive => drive.poolId === poolId).map(({ path }) => path);
       for (const path of new Set(paths))
         found.set(path, [...(found.get(path) ?? []), { id: domain.id, verbose_name: domain.name }]);
@@ -208,7 +211,7 @@ export class IsoService {
   }
 
   #emptyRecord(id: string, { datapool, filename }: NewIso): IsoRecord {
-    const row = this.#deps.inventory.pools.get(datapool)?.row;
+    const row = this.#dependencies.inventory.pools.get(datapool)?.row;
     const now = new Date().toISOString();
     return {
       id,

@@ -8,7 +8,7 @@ import { type CertificateRegister, fingerprintOf } from './certificate-register.
 
 const CALL_TIMEOUT_MS = 60_000;
 
-export interface CertificateRenewerDeps {
+export interface CertificateRenewerDependencies {
   ca: CertificateAuthority;
   register: CertificateRegister;
   links: NodeLinks;
@@ -17,18 +17,18 @@ export interface CertificateRenewerDeps {
 }
 
 export class CertificateRenewer {
-  readonly #deps: CertificateRenewerDeps;
+  readonly #dependencies: CertificateRenewerDependencies;
   /** A node shows its new certificate with its next connection only; until then we know of it here. */
   readonly #renewed = new Set<string>();
 
-  constructor(deps: CertificateRenewerDeps) {
-    this.#deps = deps;
+  constructor(dependencies: CertificateRenewerDependencies) {
+    this.#dependencies = dependencies;
   }
 
   /** Renews what is due; a node that fails is tried again at the next round. @returns the nodes renewed. */
   async round(now = Date.now()): Promise<string[]> {
     const renewed: string[] = [];
-    for (const { nodeId, clients, peer } of this.#deps.links.connected()) {
+    for (const { nodeId, clients, peer } of this.#dependencies.links.connected()) {
       if (!peer || !isDue(peer, now)) {
         this.#renewed.delete(nodeId);
         continue;
@@ -38,7 +38,7 @@ export class CertificateRenewer {
         await this.renew(nodeId, clients);
         renewed.push(nodeId);
       } catch (error) {
-        this.#deps.log.error('certificate of the node not renewed', { node: nodeId, error });
+        this.#dependencies.log.error('certificate of the node not renewed', { node: nodeId, error });
       }
     }
     return renewed;
@@ -48,16 +48,16 @@ export class CertificateRenewer {
   async renew(nodeId: string, clients: AgentClients): Promise<void> {
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const { csrPem } = await clients.node.renewCertificate({}, { signal });
-    const certificatePem = await signNodeRequest(this.#deps.ca, csrPem, nodeId);
-    await this.#deps.register.issued(nodeId, certificatePem);
+    const certificatePem = await signNodeRequest(this.#dependencies.ca, csrPem, nodeId);
+    await this.#dependencies.register.issued(nodeId, certificatePem);
     await clients.node.installCertificate({ certificatePem }, { signal });
-    await this.#deps.inventory.updateNode(
+    await this.#dependencies.inventory.updateNode(
       nodeId,
       { certificate_fingerprint: fingerprintOf(certificatePem) },
       false,
     );
     this.#renewed.add(nodeId);
-    this.#deps.log.info('certificate of the node renewed', { node: nodeId });
+    this.#dependencies.log.info('certificate of the node renewed', { node: nodeId });
   }
 }
 

@@ -58,7 +58,7 @@ export interface NodeChanges {
   service_mode?: boolean;
 }
 
-export interface NodeServiceDeps {
+export interface NodeServiceDependencies {
   db: Database;
   ca: CertificateAuthority;
   register: CertificateRegister;
@@ -80,27 +80,27 @@ interface NodeCertificateRecord {
 const CALL_TIMEOUT_MS = 30_000;
 
 export class NodeService {
-  readonly #deps: NodeServiceDeps;
+  readonly #dependencies: NodeServiceDependencies;
   /** Enrolment and removal of one node come one after the other: a certificate issued in between would never be revoked. */
   readonly #coming = new KeyedQueue();
 
-  constructor(deps: NodeServiceDeps) {
-    this.#deps = deps;
+  constructor(dependencies: NodeServiceDependencies) {
+    this.#dependencies = dependencies;
   }
 
   list(): NodeRecord[] {
-    return [...this.#deps.inventory.nodes.values()].map(entry => this.#record(entry));
+    return [...this.#dependencies.inventory.nodes.values()].map(entry => this.#record(entry));
   }
 
   /** @throws node_not_found. */
   get(id: string): NodeRecord {
-    return this.#record(this.#deps.inventory.node(id));
+    return this.#record(this.#dependencies.inventory.node(id));
   }
 
   /** @throws node_not_found. */
   usage(id: string): NodeUsage {
     const node = this.get(id);
-    const loaded = [...this.#deps.inventory.domains.values()]
+    const loaded = [...this.#dependencies.inventory.domains.values()]
       .filter(({ nodeId }) => nodeId === id)
       .map(({ domain }) => domain)
       .filter(({ powerState }) => powerState === PowerState.RUNNING || powerState === PowerState.SUSPENDED);
@@ -125,13 +125,13 @@ export class NodeService {
     request: { verbose_name?: string; description?: string; address?: string; replace?: string },
     username: string,
   ): Promise<EnrolmentTicket> {
-    return makeEnrolment(this.#deps.db, this.#deps.ca, {
+    return makeEnrolment(this.#dependencies.db, this.#dependencies.ca, {
       verboseName: request.verbose_name ?? '',
       description: request.description ?? '',
       address: request.address ?? '',
       replaces: request.replace ?? null,
       username,
-      lifetimeMs: this.#deps.enrolmentLifetimeMs,
+      lifetimeMs: this.#dependencies.enrolmentLifetimeMs,
     });
   }
 
@@ -141,7 +141,7 @@ export class NodeService {
   }
 
   async #redeem(request: EnrolmentRequest): Promise<NodeCertificateRecord> {
-    const { db, ca, register, inventory, links, events } = this.#deps;
+    const { db, ca, register, inventory, links, events } = this.#dependencies;
     const { row, certificatePem } = await redeemEnrolment(db, ca, request);
     await register.issued(row.id, certificatePem);
     await inventory.putNode(row);
@@ -153,7 +153,7 @@ export class NodeService {
 
   /** @throws node_not_found; pool_not_found when the pool is not on the node; node_unreachable (base pool only). */
   async update(id: string, changes: NodeChanges): Promise<NodeRecord> {
-    const { inventory } = this.#deps;
+    const { inventory } = this.#dependencies;
     inventory.node(id);
     if (changes.base_datapool !== undefined) await this.#setBasePool(id, changes.base_datapool);
     await inventory.updateNode(id, {
@@ -165,7 +165,7 @@ export class NodeService {
   }
 
   async #setBasePool(nodeId: string, poolId: string): Promise<void> {
-    const { inventory, links } = this.#deps;
+    const { inventory, links } = this.#dependencies;
     if (!inventory.pools.get(poolId)?.views.has(nodeId))
       throw new VirtkeepError('pool_not_found', { id: poolId, field: 'base_datapool' });
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
@@ -186,12 +186,12 @@ export class NodeService {
   }
 
   async #remove(id: string, username: string, isCompromised: boolean): Promise<void> {
-    const { inventory, links, tasks, catalogue, events, revocations } = this.#deps;
+    const { inventory, links, tasks, catalogue, events, revocations } = this.#dependencies;
     const { row } = inventory.node(id);
     const open = await tasks.unfinished(id);
     if (open.some(task => task.row.status === 'IN_PROGRESS'))
       throw new VirtkeepError('node_has_tasks', { node: row.verbose_name });
-    await forgetEnrolmentsOf(this.#deps.db, id);
+    await forgetEnrolmentsOf(this.#dependencies.db, id);
     await links.remove(id);
     await revocations.revokeNode(id, isCompromised ? 'compromised' : 'removed');
     const error = new VirtkeepError('outcome_unknown', { node: row.verbose_name });
@@ -208,7 +208,7 @@ export class NodeService {
 
   /** Files that stayed in work because the node was to tell what became of them, after their task had been given up. */
   async #letGoOfFiles(nodeId: string): Promise<void> {
-    const { catalogue, tasks } = this.#deps;
+    const { catalogue, tasks } = this.#dependencies;
     for (const file of await catalogue.inWork()) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id === nodeId) await catalogue.operationFailed(file.id, task.row.id);
@@ -217,7 +217,9 @@ export class NodeService {
 
   #record(entry: NodeEntry): NodeRecord {
     const { row, info } = entry;
-    const domains = [...this.#deps.inventory.domains.values()].filter(domain => domain.nodeId === row.id);
+    const domains = [...this.#dependencies.inventory.domains.values()].filter(
+      domain => domain.nodeId === row.id,
+    );
     const on = domains.filter(({ domain }) => domain.powerState === PowerState.RUNNING);
     return {
       id: row.id,
@@ -231,15 +233,17 @@ export class NodeService {
       domains_count: domains.length,
       domains_on_count: on.length,
       hypervisor: { libvirt: info?.libvirtVersion ?? '', emulator: info?.emulatorVersion ?? '' },
-      last_seen: this.#deps.links.isConnected(row.id) ? new Date().toISOString() : row.last_seen,
-      base_datapool: this.#deps.inventory.basePool(row.id),
+      last_seen: this.#dependencies.links.isConnected(row.id) ? new Date().toISOString() : row.last_seen,
+      base_datapool: this.#dependencies.inventory.basePool(row.id),
     };
   }
 
   /** FAILED: not reachable, or its hypervisor daemon is not. */
   #status({ row, info }: NodeEntry): NodeRecord['status'] {
     if (row.service_mode === 1) return 'SERVICE';
-    return this.#deps.links.isConnected(row.id) && info?.libvirtConnected === true ? 'ACTIVE' : 'FAILED';
+    return this.#dependencies.links.isConnected(row.id) && info?.libvirtConnected === true
+      ? 'ACTIVE'
+      : 'FAILED';
   }
 }
 

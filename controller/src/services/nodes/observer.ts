@@ -24,7 +24,7 @@ import type { CertificateRegister } from './certificate-register.ts';
 import type { OtherNodes } from './other-nodes.ts';
 import type { RevocationService } from './revocations.ts';
 
-export interface ObserverDeps {
+export interface ObserverDependencies {
   inventory: Inventory;
   currentDomains: CurrentDomains;
   register: CertificateRegister;
@@ -45,18 +45,18 @@ const CALL_TIMEOUT_MS = 10_000;
 const SEQUENCE_INTERVAL_MS = 5000;
 
 export class NodeObserver implements LinkObserver {
-  #deps: ObserverDeps | undefined;
+  #attached: ObserverDependencies | undefined;
   readonly #lossTimers = new Map<string, NodeJS.Timeout>();
   readonly #sequences = new Map<string, { value: bigint; writtenAt: number }>();
 
   /** Called once, before any link is started; the links themselves need the observer to be made. */
-  attach(deps: ObserverDeps): void {
-    this.#deps = deps;
+  attach(dependencies: ObserverDependencies): void {
+    this.#attached = dependencies;
   }
 
-  get #d(): ObserverDeps {
-    if (!this.#deps) throw new Error('the observer is not attached');
-    return this.#deps;
+  get #dependencies(): ObserverDependencies {
+    if (!this.#attached) throw new Error('the observer is not attached');
+    return this.#attached;
   }
 
   /**
@@ -68,7 +68,7 @@ export class NodeObserver implements LinkObserver {
     clients: AgentClients,
     signal: AbortSignal,
   ): Promise<{ afterSequence: bigint }> {
-    const { nodeTasks, inventory, currentDomains } = this.#d;
+    const { nodeTasks, inventory, currentDomains } = this.#dependencies;
     currentDomains.reached(nodeId, clients);
     const { sequence } = await clients.operations.list({ running: true }, { signal });
     await nodeTasks.reattach(nodeId, clients);
@@ -85,7 +85,7 @@ export class NodeObserver implements LinkObserver {
    * between the two. The node says what became of the operation; where it does not know, nothing did.
    */
   async #settleFiles(nodeId: string, clients: AgentClients, ended: AbortSignal): Promise<void> {
-    const { catalogue, tasks, nodeTasks } = this.#d;
+    const { catalogue, tasks, nodeTasks } = this.#dependencies;
     for (const file of await catalogue.inWork()) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
@@ -103,11 +103,11 @@ export class NodeObserver implements LinkObserver {
   }
 
   inventory(nodeId: string, event: InventoryEvent): Promise<void> {
-    return this.#d.inventory.apply(nodeId, event);
+    return this.#dependencies.inventory.apply(nodeId, event);
   }
 
   async operation(nodeId: string, event: OperationEvent): Promise<void> {
-    if (event.operation) await this.#d.nodeTasks.apply(nodeId, event.operation);
+    if (event.operation) await this.#dependencies.nodeTasks.apply(nodeId, event.operation);
     const place = this.#sequences.get(nodeId);
     if (!place) return;
     place.value = event.sequence;
@@ -117,16 +117,16 @@ export class NodeObserver implements LinkObserver {
 
   async #writeSequence(nodeId: string): Promise<void> {
     const place = this.#sequences.get(nodeId);
-    if (!place || !this.#d.inventory.nodes.has(nodeId)) return;
+    if (!place || !this.#dependencies.inventory.nodes.has(nodeId)) return;
     place.writtenAt = Date.now();
-    await this.#d.inventory.updateNode(nodeId, { operation_sequence: Number(place.value) }, false);
+    await this.#dependencies.inventory.updateNode(nodeId, { operation_sequence: Number(place.value) }, false);
   }
 
   connected(nodeId: string, clients: AgentClients): void {
     this.#stopLossTimer(nodeId);
-    const { log, nodeTasks } = this.#d;
+    const { log, nodeTasks } = this.#dependencies;
     for (const work of [
-      this.#d.revocations.tell(nodeId, clients),
+      this.#dependencies.revocations.tell(nodeId, clients),
       nodeTasks.connected(nodeId),
       this.#afterConnect(nodeId),
     ])
@@ -136,7 +136,7 @@ export class NodeObserver implements LinkObserver {
   }
 
   async #afterConnect(nodeId: string): Promise<void> {
-    const { inventory, register, pools, events } = this.#d;
+    const { inventory, register, pools, events } = this.#dependencies;
     await register.connected(nodeId);
     const name = inventory.node(nodeId).row.verbose_name;
     await inventory.updateNode(nodeId, { last_seen: new Date().toISOString() });
@@ -152,11 +152,11 @@ export class NodeObserver implements LinkObserver {
   }
 
   question(nodeId: string, question: Question): Promise<UseAnswer[]> {
-    return this.#d.otherNodes.answer(nodeId, question);
+    return this.#dependencies.otherNodes.answer(nodeId, question);
   }
 
   async lost(nodeId: string, reason: string): Promise<void> {
-    const { inventory, events, currentDomains } = this.#d;
+    const { inventory, events, currentDomains } = this.#dependencies;
     currentDomains.lost(nodeId);
     await this.#writeSequence(nodeId);
     this.startLossTimer(nodeId);
@@ -175,7 +175,7 @@ export class NodeObserver implements LinkObserver {
   /** Unless the node comes back in time, its tasks are LOST. Also for every node at start, which is not there yet. */
   startLossTimer(nodeId: string): void {
     this.#stopLossTimer(nodeId);
-    const { tasks, log, graceMs } = this.#d;
+    const { tasks, log, graceMs } = this.#dependencies;
     const timer = setTimeout(() => {
       tasks.markLost(nodeId).catch((error: unknown) => log.error('could not mark tasks lost', { error }));
     }, graceMs);

@@ -34,7 +34,7 @@ export interface CertificateRecord {
 
 export type RevokedCertificate = Pick<CertificateRecord, 'id' | 'kind' | 'subject'>;
 
-export interface RevocationDeps {
+export interface RevocationDependencies {
   ca: CertificateAuthority;
   register: CertificateRegister;
   links: NodeLinks;
@@ -49,19 +49,19 @@ const SERIAL = /^[1-9a-f][0-9a-f]{0,39}$/;
 const CALL_TIMEOUT_MS = 30_000;
 
 export class RevocationService {
-  readonly #deps: RevocationDeps;
+  readonly #dependencies: RevocationDependencies;
   readonly #caEnd: string;
   /** Signed entries, by what is signed: they are the same for every node. */
   #signed = new Map<string, Revocation>();
 
-  constructor(deps: RevocationDeps) {
-    this.#deps = deps;
-    this.#caEnd = new X509Certificate(deps.ca.certificatePem).validToDate.toISOString();
+  constructor(dependencies: RevocationDependencies) {
+    this.#dependencies = dependencies;
+    this.#caEnd = new X509Certificate(dependencies.ca.certificatePem).validToDate.toISOString();
   }
 
   /** What was issued, and what was revoked. */
   async list(): Promise<CertificateRecord[]> {
-    return (await this.#deps.register.list()).map(recordOf);
+    return (await this.#dependencies.register.list()).map(recordOf);
   }
 
   /**
@@ -76,7 +76,7 @@ export class RevocationService {
     user: string,
     mayBeUnknown = false,
   ): Promise<RevokedCertificate> {
-    const { register, links, ownSerial, events } = this.#deps;
+    const { register, links, ownSerial, events } = this.#dependencies;
     const serial = serialOf(text.replaceAll(':', ''));
     if (!SERIAL.test(serial))
       throw new VirtkeepError('invalid_field', { field: 'serial', reason: 'is not a serial number in hex' });
@@ -96,7 +96,7 @@ export class RevocationService {
 
   /** All certificates that a node was ever given, since it is removed. */
   async revokeNode(nodeId: string, reason: RevocationReason): Promise<void> {
-    const { register, events } = this.#deps;
+    const { register, events } = this.#dependencies;
     for (const serial of await register.serialsOf(nodeId)) await register.revoke(serial, reason, this.#caEnd);
     if (await register.refuseUnknown(nodeId)) {
       const message =
@@ -111,12 +111,12 @@ export class RevocationService {
 
   /** Tells every agent that is connected; who cannot be told is told when it connects, or at the next round. */
   tellAll(): void {
-    for (const { nodeId, clients } of this.#deps.links.connected()) void this.tell(nodeId, clients);
+    for (const { nodeId, clients } of this.#dependencies.links.connected()) void this.tell(nodeId, clients);
   }
 
   /** Tells one agent, and learns what it knows. Does not reject. */
   async tell(nodeId: string, clients: AgentClients): Promise<void> {
-    const { log } = this.#deps;
+    const { log } = this.#dependencies;
     try {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
       const told = await this.#entries();
@@ -132,12 +132,12 @@ export class RevocationService {
 
   async #entries(): Promise<Revocation[]> {
     const now = new Date().toISOString();
-    const rows = (await this.#deps.register.revoked()).filter(row => this.#until(row) >= now);
+    const rows = (await this.#dependencies.register.revoked()).filter(row => this.#until(row) >= now);
     const signed = new Map<string, Revocation>();
     for (const row of rows.slice(0, MAX_REVOCATIONS)) {
       const key = `${row.serial} ${row.reason}`;
       const entry = { serial: row.serial, reason: row.reason ?? '', until: this.#until(row) };
-      signed.set(key, this.#signed.get(key) ?? signRevocation(this.#deps.ca, entry));
+      signed.set(key, this.#signed.get(key) ?? signRevocation(this.#dependencies.ca, entry));
     }
     this.#signed = signed;
     return [...signed.values()];
@@ -154,9 +154,9 @@ export class RevocationService {
    * @returns whether any of them was forgotten here.
    */
   async #learn(from: string, entries: readonly Revocation[]): Promise<boolean> {
-    const { register, links, ca, events, log } = this.#deps;
+    const { register, links, ca, events, log } = this.#dependencies;
     const known = new Map((await register.revoked()).map(row => [row.serial, row.reason]));
-    const own = await this.#deps.ownSerial();
+    const own = await this.#dependencies.ownSerial();
     const authority = createPublicKey(ca.certificatePem);
     const now = Date.now();
     let isNew = false;

@@ -25,7 +25,7 @@ export interface PoolFilter {
 
 const CALL_TIMEOUT_MS = 30_000;
 
-export interface PoolServiceDeps {
+export interface PoolServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
@@ -34,15 +34,15 @@ export interface PoolServiceDeps {
 }
 
 export class PoolService {
-  readonly #deps: PoolServiceDeps;
+  readonly #dependencies: PoolServiceDependencies;
 
-  constructor(deps: PoolServiceDeps) {
-    this.#deps = deps;
-    deps.nodeTasks.ends.succeeded({ scan_pool: ended => this.#scanned(ended) });
+  constructor(dependencies: PoolServiceDependencies) {
+    this.#dependencies = dependencies;
+    dependencies.nodeTasks.ends.succeeded({ scan_pool: ended => this.#scanned(ended) });
   }
 
   async list(filter: PoolFilter): Promise<PoolRecord[]> {
-    const entries = [...this.#deps.inventory.pools.values()].filter(
+    const entries = [...this.#dependencies.inventory.pools.values()].filter(
       entry =>
         entry.views.size > 0 &&
         (filter.node === undefined || entry.views.has(filter.node)) &&
@@ -53,7 +53,7 @@ export class PoolService {
 
   /** @throws pool_not_found. */
   get(id: string): Promise<PoolRecord> {
-    return this.#record(this.#deps.inventory.pool(id));
+    return this.#record(this.#dependencies.inventory.pool(id));
   }
 
   /**
@@ -61,21 +61,21 @@ export class PoolService {
    * @throws pool_not_found, and what a connected node answers.
    */
   async update(id: string, changes: PoolChanges): Promise<PoolRecord> {
-    const { views } = this.#deps.inventory.pool(id);
-    await this.#deps.inventory.updatePool(id, {
+    const { views } = this.#dependencies.inventory.pool(id);
+    await this.#dependencies.inventory.updatePool(id, {
       ...(changes.outside === undefined ? {} : { outside: Number(changes.outside) }),
       ...(changes.readonly === undefined ? {} : { readonly: Number(changes.readonly) }),
       ...(changes.description === undefined ? {} : { description: changes.description }),
     });
     for (const nodeId of views.keys()) {
-      if (this.#deps.links.isConnected(nodeId)) await this.#push(nodeId, id, changes);
+      if (this.#dependencies.links.isConnected(nodeId)) await this.#push(nodeId, id, changes);
     }
     return this.get(id);
   }
 
   /** Gives a returned node the marks that were set while it was away. */
   async pushMarks(nodeId: string): Promise<void> {
-    for (const [id, { row, views }] of this.#deps.inventory.pools) {
+    for (const [id, { row, views }] of this.#dependencies.inventory.pools) {
       const view = views.get(nodeId);
       if (!view) continue;
       const missing: PoolChanges = {
@@ -88,16 +88,16 @@ export class PoolService {
 
   async #push(nodeId: string, id: string, changes: PoolChanges): Promise<void> {
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-    const pool = await this.#deps.links.clients(nodeId).pools.update({ id, ...changes }, { signal });
-    await this.#deps.inventory.poolChanged(nodeId, pool);
+    const pool = await this.#dependencies.links.clients(nodeId).pools.update({ id, ...changes }, { signal });
+    await this.#dependencies.inventory.poolChanged(nodeId, pool);
   }
 
   /** Reads a pool's backup files anew, as a task. @throws pool_not_found, pool_not_active, node_unreachable. */
   async scan(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const { row } = this.#deps.inventory.pool(id);
+    const { row } = this.#dependencies.inventory.pool(id);
     const nodeId = this.nodeFor(id);
-    this.#deps.catalogue.scanBegins(taskId);
-    return this.#deps.nodeTasks.start({
+    this.#dependencies.catalogue.scanBegins(taskId);
+    return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'scan_data_pool',
       verboseName: `Scan data pool ${row.verbose_name}`,
@@ -113,10 +113,10 @@ export class PoolService {
     const id = entityOf(operation, EntityClass.DATA_POOL);
     const { files } = result as { files: unknown[] };
     const sees = (poolId: string) => {
-      const view = this.#deps.inventory.pools.get(poolId)?.views.get(nodeId);
+      const view = this.#dependencies.inventory.pools.get(poolId)?.views.get(nodeId);
       return view !== undefined && isUsable(view);
     };
-    await this.#deps.catalogue.scanned(id, files.map(BackupFile.fromJSON), operation.id, sees);
+    await this.#dependencies.catalogue.scanned(id, files.map(BackupFile.fromJSON), operation.id, sees);
     return this.get(id);
   }
 
@@ -126,19 +126,19 @@ export class PoolService {
    * @throws pool_not_found; pool_not_active when the nodes that have it cannot use it; node_unreachable.
    */
   nodeFor(id: string, otherId?: string): string {
-    const { row, views } = this.#deps.inventory.pool(id);
-    const connected = [...views].filter(([nodeId]) => this.#deps.links.isConnected(nodeId));
+    const { row, views } = this.#dependencies.inventory.pool(id);
+    const connected = [...views].filter(([nodeId]) => this.#dependencies.links.isConnected(nodeId));
     const usable = connected.filter(([, pool]) => isUsable(pool)).map(([nodeId]) => nodeId);
-    const others = otherId === undefined ? undefined : this.#deps.inventory.pools.get(otherId)?.views;
+    const others = otherId === undefined ? undefined : this.#dependencies.inventory.pools.get(otherId)?.views;
     const rank = (nodeId: string) => {
       const other = others?.get(nodeId);
-      const inService = this.#deps.inventory.node(nodeId).row.service_mode === 1;
+      const inService = this.#dependencies.inventory.node(nodeId).row.service_mode === 1;
       return (other && isUsable(other) ? 0 : 2) + Number(inService);
     };
     const [found] = usable.sort((a, b) => rank(a) - rank(b));
     if (found !== undefined) return found;
     const [nodeId] = views.keys();
-    const node = this.#deps.inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
+    const node = this.#dependencies.inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
     if (connected.length > 0) throw new VirtkeepError('pool_not_active', { pool: row.verbose_name, node });
     throw new VirtkeepError('node_unreachable', {
       node,
@@ -148,26 +148,26 @@ export class PoolService {
 
   /** The nodes besides this one that have the pool, be they reachable or not. */
   othersWith(poolId: string, nodeId: string): { id: string; name: string }[] {
-    const { views } = this.#deps.inventory.pool(poolId);
+    const { views } = this.#dependencies.inventory.pool(poolId);
     return [...views.keys()]
       .filter(id => id !== nodeId)
-      .map(id => ({ id, name: this.#deps.inventory.nodes.get(id)?.row.verbose_name ?? id }));
+      .map(id => ({ id, name: this.#dependencies.inventory.nodes.get(id)?.row.verbose_name ?? id }));
   }
 
   /** The pool as this node sees it, usable. @throws pool_not_found, pool_not_active. */
   onNode(poolId: string, nodeId: string, field: string): Pool {
-    const entry = this.#deps.inventory.pools.get(poolId);
+    const entry = this.#dependencies.inventory.pools.get(poolId);
     if (!entry || entry.views.size === 0) throw new VirtkeepError('pool_not_found', { id: poolId, field });
     const pool = entry.views.get(nodeId);
     if (pool && isUsable(pool)) return pool;
-    const node = this.#deps.inventory.node(nodeId).row.verbose_name;
+    const node = this.#dependencies.inventory.node(nodeId).row.verbose_name;
     throw new VirtkeepError('pool_not_active', { pool: entry.row.verbose_name, node, field });
   }
 
   /** As `onNode`, for a pool that will be written to (specification 2.3, rule 7). @throws also pool_read_only, pool_outside. */
   writable(poolId: string, nodeId: string, field: string): Pool {
     const pool = this.onNode(poolId, nodeId, field);
-    const { row } = this.#deps.inventory.pool(poolId);
+    const { row } = this.#dependencies.inventory.pool(poolId);
     if (pool.readonly || row.readonly === 1)
       throw new VirtkeepError('pool_read_only', { pool: pool.name, field });
     if (pool.outside || row.outside === 1)
@@ -194,12 +194,12 @@ export class PoolService {
     for (const poolId of poolIds) {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
       const operationId = newId();
-      this.#deps.catalogue.scanBegins(operationId);
-      await this.#deps.links
+      this.#dependencies.catalogue.scanBegins(operationId);
+      await this.#dependencies.links
         .clients(nodeId)
         .pools.scan({ operationId, poolId }, { signal })
         .catch((error: unknown) =>
-          this.#deps.log.warn('pool not scanned', { node: nodeId, pool: poolId, error }),
+          this.#dependencies.log.warn('pool not scanned', { node: nodeId, pool: poolId, error }),
         );
     }
   }
@@ -207,9 +207,9 @@ export class PoolService {
   async #record(entry: PoolEntry): Promise<PoolRecord> {
     const nodes = [...entry.views.keys()].map(id => ({
       id,
-      verbose_name: this.#deps.inventory.nodes.get(id)?.row.verbose_name ?? '',
-      connected: this.#deps.links.isConnected(id),
+      verbose_name: this.#dependencies.inventory.nodes.get(id)?.row.verbose_name ?? '',
+      connected: this.#dependencies.links.isConnected(id),
     }));
-    return poolRecord(entry, nodes, await this.#deps.catalogue.countOfPool(entry.row.id));
+    return poolRecord(entry, nodes, await this.#dependencies.catalogue.countOfPool(entry.row.id));
   }
 }

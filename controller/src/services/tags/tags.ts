@@ -24,7 +24,7 @@ const MAX_TAGS = 1000;
 const MAX_BEARERS = 100_000;
 const ONE_AT_A_TIME = 'tags';
 
-export interface TagServiceDeps {
+export interface TagServiceDependencies {
   db: Database;
   inventory: Inventory;
   catalogue: Catalogue;
@@ -36,7 +36,7 @@ export class TagService {
   readonly #db: Database;
   readonly #inventory: Inventory;
   readonly #catalogue: Catalogue;
-  readonly #tell: TagServiceDeps['tell'];
+  readonly #tell: TagServiceDependencies['tell'];
   readonly #tags = new Map<string, TagRow>();
   /** Who bears a tag, with their class, by the tag's id. */
   readonly #bearers = new Map<string, Map<string, string>>();
@@ -46,7 +46,7 @@ export class TagService {
   /** Many may bear a tag that changes, and each is rendered for everybody who listens. */
   readonly #shared = new Turns();
 
-  constructor({ db, inventory, catalogue, tell }: TagServiceDeps) {
+  constructor({ db, inventory, catalogue, tell }: TagServiceDependencies) {
     this.#db = db;
     this.#inventory = inventory;
     this.#catalogue = catalogue;

@@ -44,7 +44,7 @@ export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
 
 const ASK_TIMEOUT_MS = 10_000;
 
-export interface NodeTasksDeps {
+export interface NodeTasksDependencies {
   tasks: TaskService;
   links: NodeLinks;
   inventory: Inventory;
@@ -53,7 +53,7 @@ export interface NodeTasksDeps {
 }
 
 export class NodeTasks {
-  readonly #deps: NodeTasksDeps;
+  readonly #dependencies: NodeTasksDependencies;
   /** Tasks whose start call is under way; the node need not know them yet. */
   readonly #starting = new Set<string>();
   /** Tasks whose start call was given up while their node was away, and that node; until it is back. */
@@ -67,10 +67,10 @@ export class NodeTasks {
   /** What the services do when an operation ends; before the task's outcome is told. */
   readonly ends = new OperationEnds();
 
-  constructor(deps: NodeTasksDeps) {
-    this.#deps = deps;
-    deps.tasks.setCanceller(task => this.#cancel(task));
-    deps.tasks.setChecker(states => this.#checkAll(states));
+  constructor(dependencies: NodeTasksDependencies) {
+    this.#dependencies = dependencies;
+    dependencies.tasks.setCanceller(task => this.#cancel(task));
+    dependencies.tasks.setChecker(states => this.#checkAll(states));
   }
 
   /**
@@ -81,7 +81,7 @@ export class NodeTasks {
   async start(action: NodeAction): Promise<TaskState> {
     await this.#create(action);
     await this.#launch(action);
-    return this.#deps.tasks.get(action.taskId);
+    return this.#dependencies.tasks.get(action.taskId);
   }
 
   /**
@@ -100,7 +100,7 @@ export class NodeTasks {
     const { taskId, nodeId, prepare: _prepare, send: _send, ...task } = action;
     this.#starting.add(taskId);
     try {
-      return await this.#deps.tasks.create({ ...task, id: taskId, nodeId });
+      return await this.#dependencies.tasks.create({ ...task, id: taskId, nodeId });
     } catch (error) {
       this.#starting.delete(taskId);
       throw error;
@@ -118,27 +118,32 @@ export class NodeTasks {
 
   /** @throws node_not_found, node_unreachable, node_in_service, draining. */
   assertReady(nodeId: string): void {
-    if (this.#deps.draining.aborted) throw new VirtkeepError('draining');
-    const { row } = this.#deps.inventory.node(nodeId);
+    if (this.#dependencies.draining.aborted) throw new VirtkeepError('draining');
+    const { row } = this.#dependencies.inventory.node(nodeId);
     if (row.service_mode === 1) throw new VirtkeepError('node_in_service', { node: row.verbose_name });
-    this.#deps.links.clients(nodeId);
+    this.#dependencies.links.clients(nodeId);
   }
 
   async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
     for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
-      const { row } = await this.#deps.tasks.get(taskId);
+      const { row } = await this.#dependencies.tasks.get(taskId);
       if (row.cancel_requested === 1) {
         if (attempt === 1) return this.#endWithout(taskId, { status: 'CANCELED' });
         break;
       }
       try {
         const limit = AbortSignal.timeout(START_TIMEOUT_MS);
-        const operation = await send(this.#deps.links.clients(nodeId), taskId, limit);
+        const operation = await send(this.#dependencies.links.clients(nodeId), taskId, limit);
         await this.apply(nodeId, operation);
         return;
       } catch (error) {
         if (!isUncertain(error)) return this.#refused(taskId, error);
-        this.#deps.log.warn('start call without an answer', { node: nodeId, task: taskId, attempt, error });
+        this.#dependencies.log.warn('start call without an answer', {
+          node: nodeId,
+          task: taskId,
+          attempt,
+          error,
+        });
         await sleep(START_PAUSE_MS);
       }
     }
@@ -149,21 +154,21 @@ export class NodeTasks {
     const failure = isVirtkeepError(error)
       ? error
       : new VirtkeepError('internal', { request_id: taskId }, { cause: error });
-    if (failure !== error) this.#deps.log.error('start call failed', { task: taskId, error });
+    if (failure !== error) this.#dependencies.log.error('start call failed', { task: taskId, error });
     await this.#fail(taskId, failure);
     throw failure;
   }
 
   /** The answers of all start calls were lost: asks the node, when it is there; else its return decides. */
   async #settle(taskId: string, nodeId: string): Promise<void> {
-    if (!this.#deps.links.isConnected(nodeId)) {
+    if (!this.#dependencies.links.isConnected(nodeId)) {
       this.#unsettled.set(taskId, nodeId);
       this.#starting.delete(taskId);
       return;
     }
-    const task = await this.#deps.tasks.get(taskId);
-    await this.#check(task, this.#deps.links.clients(nodeId)).catch(error =>
-      this.#deps.log.warn('task left to the next check', { task: taskId, error }),
+    const task = await this.#dependencies.tasks.get(taskId);
+    await this.#check(task, this.#dependencies.links.clients(nodeId)).catch(error =>
+      this.#dependencies.log.warn('task left to the next check', { task: taskId, error }),
     );
   }
 
@@ -173,10 +178,13 @@ export class NodeTasks {
   }
 
   async #applyNow(nodeId: string, operation: Operation): Promise<void> {
-    const task = await this.#deps.tasks.find(operation.id);
+    const task = await this.#dependencies.tasks.find(operation.id);
     // ids of operations can be read in names of files in shared pools
     if (task && task.row.node_id !== nodeId) {
-      this.#deps.log.warn("a node tells of another node's task", { node: nodeId, task: operation.id });
+      this.#dependencies.log.warn("a node tells of another node's task", {
+        node: nodeId,
+        task: operation.id,
+      });
       return;
     }
     const ended = task !== undefined && isFinal(task.row.status);
@@ -202,22 +210,22 @@ export class NodeTasks {
     const { id } = operation;
     await this.#progress(operation);
     if (!operation.cancellable || this.#stopping.has(id)) return;
-    const task = await this.#deps.tasks.find(id);
+    const task = await this.#dependencies.tasks.find(id);
     if (task === undefined || task.row.cancel_requested === 0) return;
     // Its answer waits for its turn, which is this one's now.
     void this.#stop(id, nodeId).catch((error: unknown) =>
-      this.#deps.log.warn('task not cancelled yet', { node: nodeId, task: id, error }),
+      this.#dependencies.log.warn('task not cancelled yet', { node: nodeId, task: id, error }),
     );
   }
 
   async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
     const told = parseResult(operation.resultJson);
     const nameEntities = async (entities: TaskEntity[]) => {
-      if (task) await this.#deps.tasks.update(operation.id, { entities });
+      if (task) await this.#dependencies.tasks.update(operation.id, { entities });
     };
     const ended = { nodeId, operation, result: told, task, nameEntities };
     const made = await this.ends.takeResult(ended).catch((error: unknown) => {
-      this.#deps.log.error('could not take the result of an operation over', {
+      this.#dependencies.log.error('could not take the result of an operation over', {
         operation: operation.id,
         error,
       });
@@ -235,15 +243,15 @@ export class NodeTasks {
     this.#stopping.delete(id);
     if (this.#following.has(id)) return;
     const rest = this.ends.restOf(task, outcome);
-    if (rest === undefined) return this.#deps.tasks.finish(id, outcome);
+    if (rest === undefined) return this.#dependencies.tasks.finish(id, outcome);
     this.#following.add(id);
     void rest
       .catch((error: unknown) => {
-        this.#deps.log.error('could not do all that follows an operation', { task: id, error });
+        this.#dependencies.log.error('could not do all that follows an operation', { task: id, error });
         return outcome;
       })
-      .then(last => this.#deps.tasks.finish(id, last))
-      .catch((error: unknown) => this.#deps.log.error('could not end a task', { task: id, error }))
+      .then(last => this.#dependencies.tasks.finish(id, last))
+      .catch((error: unknown) => this.#dependencies.log.error('could not end a task', { task: id, error }))
       .finally(() => this.#following.delete(id));
   }
 
@@ -254,7 +262,7 @@ export class NodeTasks {
   /** An end that no node tells. */
   #endWithout(id: string, outcome: TaskOutcome): Promise<void> {
     return this.#turns.run(id, async () => {
-      const task = await this.#deps.tasks.find(id);
+      const task = await this.#dependencies.tasks.find(id);
       if (task && !isFinal(task.row.status)) await this.#failNow(task, outcome);
     });
   }
@@ -263,18 +271,18 @@ export class NodeTasks {
     await this.ends
       .clearUp(task)
       .catch((error: unknown) =>
-        this.#deps.log.error('could not clear up after a task', { task: task.row.id, error }),
+        this.#dependencies.log.error('could not clear up after a task', { task: task.row.id, error }),
       );
     await this.#end(task, outcome);
   }
 
   async #progress(operation: Operation): Promise<void> {
-    await this.#deps.tasks.update(operation.id, progressOf(operation));
+    await this.#dependencies.tasks.update(operation.id, progressOf(operation));
   }
 
   /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
   async reattach(nodeId: string, clients: AgentClients): Promise<void> {
-    for (const task of await this.#deps.tasks.unfinished(nodeId)) {
+    for (const task of await this.#dependencies.tasks.unfinished(nodeId)) {
       this.#stopping.delete(task.row.id);
       if (!this.#starting.has(task.row.id)) await this.#check(task, clients);
     }
@@ -285,16 +293,16 @@ export class NodeTasks {
     const left = new Set([...this.#unsettled].filter(([, id]) => id === nodeId).map(([taskId]) => taskId));
     if (left.size === 0) return;
     for (const taskId of left) this.#unsettled.delete(taskId);
-    const open = await this.#deps.tasks.unfinished(nodeId);
+    const open = await this.#dependencies.tasks.unfinished(nodeId);
     await this.#checkAll(open.filter(({ row }) => left.has(row.id)));
   }
 
   async #checkAll(states: TaskState[]): Promise<void> {
     for (const task of states) {
       const nodeId = task.row.node_id;
-      if (nodeId === null || !this.#deps.links.isConnected(nodeId) || this.#starting.has(task.row.id))
+      if (nodeId === null || !this.#dependencies.links.isConnected(nodeId) || this.#starting.has(task.row.id))
         continue;
-      await this.#check(task, this.#deps.links.clients(nodeId));
+      await this.#check(task, this.#dependencies.links.clients(nodeId));
     }
   }
 
@@ -306,7 +314,7 @@ export class NodeTasks {
       await this.apply(nodeId, await clients.operations.get({ id }, { signal }));
     } catch (error) {
       if (!hasKey(error, 'operation_not_found')) throw error;
-      const node = this.#deps.inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
+      const node = this.#dependencies.inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
       await this.#fail(id, new VirtkeepError('operation_unknown', { node }));
     }
   }
@@ -321,12 +329,15 @@ export class NodeTasks {
     } catch (error) {
       const early = hasKey(error, 'operation_not_found') && this.#starting.has(id);
       if (!early && !isUncertain(error)) throw error;
-      this.#deps.log.info('a task will be cancelled when its node tells of it', { node: nodeId, task: id });
+      this.#dependencies.log.info('a task will be cancelled when its node tells of it', {
+        node: nodeId,
+        task: id,
+      });
     }
   }
 
   async #stop(id: string, nodeId: string): Promise<void> {
-    const { operations } = this.#deps.links.clients(nodeId);
+    const { operations } = this.#dependencies.links.clients(nodeId);
     this.#stopping.add(id);
     try {
       const signal = AbortSignal.timeout(ASK_TIMEOUT_MS);
@@ -346,16 +357,18 @@ export class NodeTasks {
     work: (signal: AbortSignal) => Promise<unknown>,
   ): Promise<TaskState> {
     const { taskId, ...rest } = task;
-    const created = await this.#deps.tasks.create({ ...rest, id: taskId, cancellable: false });
-    void outcomeOf(taskId, () => work(this.#deps.draining), this.#deps.log)
-      .then(outcome => this.#deps.tasks.finish(taskId, outcome))
-      .catch((error: unknown) => this.#deps.log.error('could not end a task', { task: taskId, error }));
+    const created = await this.#dependencies.tasks.create({ ...rest, id: taskId, cancellable: false });
+    void outcomeOf(taskId, () => work(this.#dependencies.draining), this.#dependencies.log)
+      .then(outcome => this.#dependencies.tasks.finish(taskId, outcome))
+      .catch((error: unknown) =>
+        this.#dependencies.log.error('could not end a task', { task: taskId, error }),
+      );
     return created;
   }
 
   /** After a restart: work of the controller itself that was under way is over. */
   async failInterrupted(): Promise<void> {
-    for (const task of await this.#deps.tasks.unfinished()) {
+    for (const task of await this.#dependencies.tasks.unfinished()) {
       if (task.row.node_id !== null || task.row.is_multitask === 1) continue;
       await this.#fail(task.row.id, new VirtkeepError('interrupted'));
     }
