@@ -20,7 +20,7 @@ import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
 import { Catalogue, knownPlaces, PathGate } from './pools/index.ts';
 import { QuestionChannel } from './question-channel.ts';
-import { LendingKeeper } from './reconcilers/loans.ts';
+import { LoanReconciler } from './reconcilers/loans.ts';
 import { AGENT_VERSION } from './version.ts';
 import { readArchive } from './workflows/archives/read-archive.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
@@ -39,7 +39,7 @@ export interface Parts {
   workflows: WorkflowDependencies;
   guestOperations: GuestOperations;
   runner: OperationRunner;
-  lending: LendingKeeper;
+  lending: LoanReconciler;
   credentials: ReloadableCredentials;
   renewal: CertificateRenewal;
   revocations: Revocations;
@@ -140,7 +140,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     concurrentOperations: config.limits.concurrent_operations,
     locksChanged: () => inventory.locksChanged(),
   });
-  const lending = new LendingKeeper({ link, runner, workflows, log });
+  const lending = new LoanReconciler({ link, runner, workflows, log });
   const credentials = new ReloadableCredentials(identity);
   const revocations = new Revocations({ directory: config.tls.dir, caPem: identity.caPem, log });
   const renewal: CertificateRenewal = new CertificateRenewal({

@@ -59,8 +59,8 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
   parts.guests.start();
   parts.lending.start();
   void link.open();
-  keepHouse(parts, config, log);
-  const housekeeping = setInterval(() => keepHouse(parts, config, log), HOUR_MS);
+  cleanUp(parts, config, log);
+  const janitor = setInterval(() => cleanUp(parts, config, log), HOUR_MS);
   log.info('agent is serving', {
     port: server.port,
     node: identity.nodeId,
@@ -70,7 +70,7 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
   notifier.ready();
 
   await shutdown.stopped;
-  clearInterval(housekeeping);
+  clearInterval(janitor);
   await close(parts, () => server.close(LAST_EVENTS_MS));
 }
 
@@ -88,7 +88,7 @@ async function close(
   journal.close();
 }
 
-function keepHouse({ journal, renewal }: Parts, config: AgentConfig, log: Logger): void {
+function cleanUp({ journal, renewal }: Parts, config: AgentConfig, log: Logger): void {
   forgetOld(journal, config, log);
   const { expires } = renewal.identity;
   if (expires.getTime() - Date.now() < EXPIRY_WARNING_MS) {

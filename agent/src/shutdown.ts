@@ -4,7 +4,7 @@ import type { OperationRunner } from './operations/runner.ts';
 /** States of the agent's end, in order: each signal, or the end of a state's time, leads to the next. */
 export type ShutdownState = 'serving' | 'draining' | 'aborting' | 'stopped';
 
-export interface ShutdownOptions {
+export interface ShutdownDependencies {
   runner: Pick<OperationRunner, 'drain' | 'idle' | 'abortAll' | 'activeCount'>;
   log: Logger;
   drainTimeoutMs: number;
@@ -18,13 +18,13 @@ export interface ShutdownOptions {
  * stopped and undo what they did. `stopped`: nothing runs, or its time is over; the journal holds what is not undone.
  */
 export class Shutdown {
-  readonly #options: ShutdownOptions;
+  readonly #dependencies: ShutdownDependencies;
   readonly #stopped = Promise.withResolvers<void>();
   #state: ShutdownState = 'serving';
   #stage = new AbortController();
 
-  constructor(options: ShutdownOptions) {
-    this.#options = options;
+  constructor(dependencies: ShutdownDependencies) {
+    this.#dependencies = dependencies;
   }
 
   get state(): ShutdownState {
@@ -38,13 +38,13 @@ export class Shutdown {
 
   /** A signal has come: begins the stop, or goes to its next state at once. */
   signal(name: string): void {
-    this.#options.log.info('signal received', { signal: name, state: this.#state });
+    this.#dependencies.log.info('signal received', { signal: name, state: this.#state });
     if (this.#state === 'serving') void this.#run();
     else this.#stage.abort();
   }
 
   async #run(): Promise<void> {
-    const { runner, drainTimeoutMs, undoTimeoutMs, onDraining } = this.#options;
+    const { runner, drainTimeoutMs, undoTimeoutMs, onDraining } = this.#dependencies;
     this.#enter('draining');
     runner.drain();
     onDraining();
@@ -59,13 +59,16 @@ export class Shutdown {
 
   #enter(state: ShutdownState): void {
     this.#state = state;
-    this.#options.log.info(`agent is ${state}`, { state, operations: this.#options.runner.activeCount });
+    this.#dependencies.log.info(`agent is ${state}`, {
+      state,
+      operations: this.#dependencies.runner.activeCount,
+    });
   }
 
   async #idleWithin(limitMs: number): Promise<boolean> {
     this.#stage = new AbortController();
     const limit = AbortSignal.any([this.#stage.signal, AbortSignal.timeout(limitMs)]);
-    return this.#options.runner.idle(limit).then(
+    return this.#dependencies.runner.idle(limit).then(
       () => true,
       () => false,
     );

@@ -5,10 +5,10 @@ import { systemdNotifier } from '@virtkeep/shared/systemd';
 import { openTokenSigner } from './auth/jwt.ts';
 import type { ControllerConfig } from './config.ts';
 import { ensureAdministrator } from './first-administrator.ts';
-import { startHousekeeping } from './housekeeping.ts';
 import type { App } from './http/app.ts';
 import { ROUTES } from './http/routes/index.ts';
 import { buildServer } from './http/server.ts';
+import { startJanitor } from './janitor.ts';
 import { ensureCa } from './pki/index.ts';
 import { createCoreServices } from './services/core.ts';
 import { createNodeServices } from './services/node-services.ts';
@@ -30,7 +30,7 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
   const services = { ...core, ...createNodeServices(core, ca) };
   await ensureAdministrator(services);
   await services.startNodes();
-  const stopHousekeeping = startHousekeeping(services);
+  const stopJanitor = startJanitor(services);
   const app = await buildServer({ services, routes: ROUTES, tls: await serverTls(config, ca) });
 
   const shutdown = new Shutdown({
@@ -44,7 +44,7 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
     close: async () => {
       app.server.closeAllConnections();
       await services.stopNodes();
-      await stopHousekeeping();
+      await stopJanitor();
       await db.destroy();
     },
   });

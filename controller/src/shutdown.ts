@@ -3,7 +3,7 @@ import type { Logger } from '@virtkeep/shared/log';
 /** States of the controller's end; each signal, or the end of a state's time, leads to the next. */
 export type ShutdownState = 'serving' | 'draining' | 'closing' | 'stopped';
 
-export interface ShutdownOptions {
+export interface ShutdownDependencies {
   log: Logger;
   /** How long answers under way may take. */
   drainTimeoutMs: number;
@@ -18,13 +18,13 @@ export interface ShutdownOptions {
  * `closing`: connections are cut, the database is closed. Tasks go on: they run on the nodes.
  */
 export class Shutdown {
-  readonly #options: ShutdownOptions;
+  readonly #dependencies: ShutdownDependencies;
   readonly #stopped = Promise.withResolvers<void>();
   readonly #hurry = Promise.withResolvers<void>();
   #state: ShutdownState = 'serving';
 
-  constructor(options: ShutdownOptions) {
-    this.#options = options;
+  constructor(dependencies: ShutdownDependencies) {
+    this.#dependencies = dependencies;
   }
 
   get state(): ShutdownState {
@@ -38,13 +38,13 @@ export class Shutdown {
 
   /** A signal has come: begins the stop; the second ends the draining at once. */
   signal(name: string): void {
-    this.#options.log.info('signal received', { signal: name, state: this.#state });
+    this.#dependencies.log.info('signal received', { signal: name, state: this.#state });
     if (this.#state === 'serving') this.#run().then(this.#stopped.resolve, this.#stopped.reject);
     else this.#hurry.resolve();
   }
 
   async #run(): Promise<void> {
-    const { drain, close, drainTimeoutMs } = this.#options;
+    const { drain, close, drainTimeoutMs } = this.#dependencies;
     this.#enter('draining');
     const timer = setTimeout(() => this.#hurry.resolve(), drainTimeoutMs);
     try {
@@ -59,6 +59,6 @@ export class Shutdown {
 
   #enter(state: ShutdownState): void {
     this.#state = state;
-    this.#options.log.info(`controller is ${state}`, { state });
+    this.#dependencies.log.info(`controller is ${state}`, { state });
   }
 }

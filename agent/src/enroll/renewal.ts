@@ -5,7 +5,7 @@ import type { ReloadableCredentials } from './credentials.ts';
 import { type Identity, storeIdentity, toIdentity } from './identity.ts';
 import type { Revocations } from './revocations.ts';
 
-export interface RenewalOptions {
+export interface RenewalDependencies {
   /** The setting `tls.dir`. */
   directory: string;
   identity: Identity;
@@ -19,13 +19,13 @@ export interface RenewalOptions {
  * certificate. The new key is kept in memory until then; a restart in between costs nothing but another request.
  */
 export class CertificateRenewal {
-  readonly #options: RenewalOptions;
+  readonly #dependencies: RenewalDependencies;
   #identity: Identity;
   #pendingKeyPem: string | undefined;
 
-  constructor(options: RenewalOptions) {
-    this.#options = options;
-    this.#identity = options.identity;
+  constructor(dependencies: RenewalDependencies) {
+    this.#dependencies = dependencies;
+    this.#identity = dependencies.identity;
   }
 
   /** The identity in use. */
@@ -48,7 +48,7 @@ export class CertificateRenewal {
    *   expired; io_failed when it cannot be stored. Then the old one stays in use.
    */
   async install(certificatePem: string): Promise<void> {
-    const { directory, credentials, log } = this.#options;
+    const { directory, credentials, log } = this.#dependencies;
     const identity = this.#check(certificatePem);
     try {
       await storeIdentity(directory, identity);
@@ -77,7 +77,7 @@ export class CertificateRenewal {
     }
     if (identity.nodeId !== this.#identity.nodeId) throw refuse(`is for another node, ${identity.nodeId}`);
     if (identity.expires.getTime() <= Date.now()) throw refuse('has expired');
-    if (this.#options.revocations.isRevoked(identity.serial)) throw refuse('was revoked');
+    if (this.#dependencies.revocations.isRevoked(identity.serial)) throw refuse('was revoked');
     return identity;
   }
 }

@@ -30,7 +30,7 @@ export interface DiskServiceOptions {
 }
 
 const RETURN_DISK = 'return_disk';
-/** Work on loans that no user asks for: the keeper's, and what the controller gives back after a node was away. */
+/** Work on loans that no user asks for: the reconciler's, and what the controller gives back after a node was away. */
 const UNASKED: ReadonlySet<string> = new Set([KEEP_LOANS, RETURN_DISK]);
 const UNASKED_PATIENCE_MS = 20_000;
 const UNASKED_POLL_MS = 50;

@@ -12,7 +12,7 @@ import { nonsense } from './programs.ts';
 import type { GuestRecords } from './records.ts';
 import { type CommandOptions, guestCommand } from './session.ts';
 
-export interface FileHandleOptions {
+export interface FileHandleDependencies {
   /** @throws VirtkeepError libvirt_unreachable */
   domain(id: string): Domain;
   records: GuestRecords;
@@ -30,11 +30,11 @@ const GIVEN_UP_MS = 86_400_000;
 const SWEEP_MS = 15_000;
 
 export class FileHandles {
-  readonly #options: FileHandleOptions;
+  readonly #dependencies: FileHandleDependencies;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(options: FileHandleOptions) {
-    this.#options = options;
+  constructor(dependencies: FileHandleDependencies) {
+    this.#dependencies = dependencies;
   }
 
   start(): void {
@@ -69,7 +69,7 @@ export class FileHandles {
 
   /** Closes what nobody uses any more. Never rejects. */
   async sweep(nowMs: number): Promise<void> {
-    const { records, idleMs } = this.#options;
+    const { records, idleMs } = this.#dependencies;
     for (const [id, files] of Object.entries(records.files())) {
       for (const [handle, usedMs] of Object.entries(files)) {
         if (nowMs - usedMs > idleMs) await this.#abandon(id, Number(handle), nowMs - usedMs > GIVEN_UP_MS);
@@ -78,7 +78,7 @@ export class FileHandles {
   }
 
   async #open(domain: Domain, args: Record<string, unknown>, options: CommandOptions): Promise<unknown> {
-    const { records } = this.#options;
+    const { records } = this.#dependencies;
     if (Object.keys(records.files()[domain.uuid] ?? {}).length >= MAX_OPEN) {
       const reason = `${MAX_OPEN} files are open in it already; close one`;
       const command = 'guest-file-open';
@@ -100,7 +100,7 @@ export class FileHandles {
     const handle = await guestCommand(domain, 'guest-file-open', args, options);
     if (typeof handle !== 'number') throw nonsense(domain, 'guest-file-open');
     try {
-      this.#options.records.setFile(domain.uuid, handle, Date.now());
+      this.#dependencies.records.setFile(domain.uuid, handle, Date.now());
     } catch (error) {
       await this.#abandon(domain.uuid, handle, false);
       throw error;
@@ -109,21 +109,21 @@ export class FileHandles {
   }
 
   #used(id: string, handle: number): void {
-    const { records } = this.#options;
+    const { records } = this.#dependencies;
     // a minute more or less does not matter, a write for each piece would
     const usedMs = records.files()[id]?.[handle];
-    if (usedMs !== undefined && Date.now() - usedMs > this.#options.idleMs / 10)
+    if (usedMs !== undefined && Date.now() - usedMs > this.#dependencies.idleMs / 10)
       this.#note(id, handle, Date.now());
   }
 
   #closed(id: string, handle: number): void {
-    const { records } = this.#options;
+    const { records } = this.#dependencies;
     if (records.files()[id]?.[handle] !== undefined) this.#note(id, handle, undefined);
   }
 
   /** What cannot be noted now is done again by a later sweep, which finds the file closed. */
   #note(id: string, handle: number, usedMs: number | undefined): void {
-    const { records, log } = this.#options;
+    const { records, log } = this.#dependencies;
     try {
       records.setFile(id, handle, usedMs);
     } catch (error) {
@@ -135,7 +135,7 @@ export class FileHandles {
   }
 
   async #abandon(id: string, handle: number, isGivenUp: boolean): Promise<void> {
-    const { domain, log } = this.#options;
+    const { domain, log } = this.#dependencies;
     try {
       await guestCommand(domain(id), 'guest-file-close', { handle });
       log.info('an abandoned file of a guest was closed', { domain: id, handle });

@@ -10,7 +10,7 @@ import { MAX_TIMER_MS } from '@virtkeep/shared/once-at';
 import { ensureThawed } from './agent.ts';
 import type { GuestRecords } from './records.ts';
 
-export interface FreezeWatchOptions {
+export interface FreezeWatchDependencies {
   /** @throws VirtkeepError libvirt_unreachable */
   domain(id: string): Domain;
   records: GuestRecords;
@@ -31,19 +31,19 @@ const SEEN_LATE_MS = 30_000;
 const MAX_HELD_MS = 120_000;
 
 export class FreezeWatch {
-  readonly #options: FreezeWatchOptions;
+  readonly #dependencies: FreezeWatchDependencies;
   /** When a guest was frozen or thawed by hand last, by performance.now(): what was asked before says nothing about it. */
   readonly #changedMs = new Map<string, number>();
   readonly #timers = new Map<string, NodeJS.Timeout>();
   readonly #stopping = new AbortController();
 
-  constructor(options: FreezeWatchOptions) {
-    this.#options = options;
+  constructor(dependencies: FreezeWatchDependencies) {
+    this.#dependencies = dependencies;
   }
 
   /** Takes up what an agent before this one knew. */
   start(): void {
-    for (const [id, sinceMs] of Object.entries(this.#options.records.frozen())) this.#plan(id, sinceMs);
+    for (const [id, sinceMs] of Object.entries(this.#dependencies.records.frozen())) this.#plan(id, sinceMs);
   }
 
   stop(): void {
@@ -54,13 +54,13 @@ export class FreezeWatch {
 
   /** Since when the guest is frozen by hand; undefined: it is not. */
   since(domainId: string): Date | undefined {
-    const sinceMs = this.#options.records.frozen()[domainId];
+    const sinceMs = this.#dependencies.records.frozen()[domainId];
     return sinceMs === undefined ? undefined : new Date(sinceMs);
   }
 
   /** The guest is about to be frozen by hand, or was found so. Known durably when this returns. */
   frozen(domainId: string): void {
-    const { records, changed } = this.#options;
+    const { records, changed } = this.#dependencies;
     this.#changedMs.set(domainId, performance.now());
     if (records.frozen()[domainId] !== undefined) return;
     const sinceMs = Date.now();
@@ -71,7 +71,7 @@ export class FreezeWatch {
 
   /** Where that cannot be noted now, the guest stays known as frozen, and its end is noted after the limit. */
   thawed(domainId: string): void {
-    const { records, changed, log } = this.#options;
+    const { records, changed, log } = this.#dependencies;
     if (records.frozen()[domainId] === undefined) return;
     this.#changedMs.set(domainId, performance.now());
     try {
@@ -88,7 +88,7 @@ export class FreezeWatch {
 
   /** The domain was seen off. One that was started and frozen since is not meant. */
   off(domainId: string): void {
-    const sinceMs = this.#options.records.frozen()[domainId];
+    const sinceMs = this.#dependencies.records.frozen()[domainId];
     if (sinceMs !== undefined && Date.now() - sinceMs > SEEN_LATE_MS) this.thawed(domainId);
   }
 
@@ -99,16 +99,16 @@ export class FreezeWatch {
   seen(domainId: string, isFrozen: boolean, askedMs: number): void {
     if (askedMs <= (this.#changedMs.get(domainId) ?? 0)) return;
     if (!isFrozen) this.thawed(domainId);
-    else if (!this.#options.isHeld(domainId)) this.frozen(domainId);
+    else if (!this.#dependencies.isHeld(domainId)) this.frozen(domainId);
   }
 
   #plan(domainId: string, sinceMs: number): void {
-    this.#at(domainId, sinceMs + this.#options.limitMs - Date.now());
+    this.#at(domainId, sinceMs + this.#dependencies.limitMs - Date.now());
   }
 
   /** Until the limit. */
   #leftMs(domainId: string): number {
-    const { records, limitMs } = this.#options;
+    const { records, limitMs } = this.#dependencies;
     return (records.frozen()[domainId] ?? 0) + limitMs - Date.now();
   }
 
@@ -120,7 +120,7 @@ export class FreezeWatch {
   }
 
   async #expire(domainId: string): Promise<void> {
-    const { domain, records, log, isHeld } = this.#options;
+    const { domain, records, log, isHeld } = this.#dependencies;
     const sinceMs = records.frozen()[domainId];
     if (sinceMs === undefined) return;
     const overMs = -this.#leftMs(domainId);

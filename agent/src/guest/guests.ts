@@ -4,13 +4,13 @@ import type { GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Logger } from '@virtkeep/shared/log';
 import { FileHandles } from './file-handles.ts';
 import { FreezeWatch } from './freeze-watch.ts';
-import { InfoKeeper, type InfoKeeperOptions } from './info-keeper.ts';
+import { InfoCache, type InfoCacheDependencies } from './info-cache.ts';
 import { type DurableSettings, GuestRecords } from './records.ts';
 import { GuestCommands } from './run-command.ts';
 
-export interface GuestsOptions {
-  link: InfoKeeperOptions['link'];
-  domains: InfoKeeperOptions['domains'];
+export interface GuestsDependencies {
+  link: InfoCacheDependencies['link'];
+  domains: InfoCacheDependencies['domains'];
   settings: DurableSettings;
   /** An operation holds the domain's disks. */
   isHeld(domainId: string): boolean;
@@ -29,16 +29,16 @@ export class Guests {
   readonly commands: GuestCommands;
   readonly #freezes: FreezeWatch;
   readonly #files: FileHandles;
-  readonly #infos: InfoKeeper;
+  readonly #infos: InfoCache;
 
-  constructor(options: GuestsOptions) {
-    const { link, settings, log, changed, isHeld, domains } = options;
+  constructor(dependencies: GuestsDependencies) {
+    const { link, settings, log, changed, isHeld, domains } = dependencies;
     const records = new GuestRecords(settings);
     const domain = (id: string): Domain => link.get().domain(id);
-    const { freezeLimitMs: limitMs, fileIdleMs: idleMs, infoRefreshMs: refreshMs } = options;
+    const { freezeLimitMs: limitMs, fileIdleMs: idleMs, infoRefreshMs: refreshMs } = dependencies;
     this.#freezes = new FreezeWatch({ domain, records, log, limitMs, isHeld, changed });
     this.#files = new FileHandles({ domain, records, log, idleMs });
-    this.#infos = new InfoKeeper({ link, domains, freezes: this.#freezes, changed, log, refreshMs });
+    this.#infos = new InfoCache({ link, domains, freezes: this.#freezes, changed, log, refreshMs });
     this.commands = new GuestCommands({ files: this.#files, freezes: this.#freezes });
   }
 

@@ -6,7 +6,7 @@
 export { ensureThawed, probeAgent } from './agent.ts';
 export { correctGuestClock } from './clock.ts';
 export { runProgram } from './exec.ts';
-export { Guests, type GuestsOptions } from './guests.ts';
+export { Guests, type GuestsDependencies as GuestsOptions } from './guests.ts';
 export { offeredCommands } from './info.ts';
 export { isWindows, type OsInfo, osInfo } from './os.ts';
 export { ensureResumed } from './resume.ts';

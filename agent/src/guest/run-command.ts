@@ -9,7 +9,7 @@ import type { FileHandles } from './file-handles.ts';
 import type { FreezeWatch } from './freeze-watch.ts';
 import { guestCommand } from './session.ts';
 
-export interface GuestCommandsOptions {
+export interface GuestCommandsDependencies {
   files: FileHandles;
   freezes: FreezeWatch;
 }
@@ -21,11 +21,11 @@ export interface CommandOptions {
 }
 
 export class GuestCommands {
-  readonly #options: GuestCommandsOptions;
+  readonly #dependencies: GuestCommandsDependencies;
   readonly #programs = new ExecTable();
 
-  constructor(options: GuestCommandsOptions) {
-    this.#options = options;
+  constructor(dependencies: GuestCommandsDependencies) {
+    this.#dependencies = dependencies;
   }
 
   /**
@@ -44,13 +44,14 @@ export class GuestCommands {
     if (command === 'guest-exec') return execCommand(this.#programs, domain, args, options);
     if (command === 'guest-exec-status')
       return execStatusCommand(this.#programs, domain, args.pid as number, options.signal);
-    if (command.startsWith('guest-file-')) return this.#options.files.run(domain, command, args, options);
+    if (command.startsWith('guest-file-'))
+      return this.#dependencies.files.run(domain, command, args, options);
     if (command.startsWith('guest-fsfreeze-freeze')) return this.#freeze(domain, command, args, options);
     const askedMs = performance.now();
     const result = await guestCommand(domain, command, args, options);
-    if (command === 'guest-fsfreeze-thaw') this.#options.freezes.thawed(domain.uuid);
+    if (command === 'guest-fsfreeze-thaw') this.#dependencies.freezes.thawed(domain.uuid);
     if (command === 'guest-fsfreeze-status')
-      this.#options.freezes.seen(domain.uuid, result === 'frozen', askedMs);
+      this.#dependencies.freezes.seen(domain.uuid, result === 'frozen', askedMs);
     return result;
   }
 
@@ -61,7 +62,7 @@ export class GuestCommands {
     args: Record<string, unknown>,
     options: CommandOptions,
   ): Promise<unknown> {
-    const { freezes } = this.#options;
+    const { freezes } = this.#dependencies;
     const wasFrozen = freezes.since(domain.uuid) !== undefined;
     freezes.frozen(domain.uuid);
     try {

@@ -5,7 +5,7 @@ import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/d
 import type { Logger } from '@virtkeep/shared/log';
 import { FileHandles } from './file-handles.ts';
 import { FreezeWatch } from './freeze-watch.ts';
-import { InfoKeeper, type InfoKeeperOptions } from './info-keeper.ts';
+import { InfoCache, type InfoCacheDependencies } from './info-cache.ts';
 import { type DurableSettings, GuestRecords } from './records.ts';
 
 const SILENT = { info() {}, warn() {}, debug() {}, error() {} } as unknown as Logger;
@@ -284,7 +284,7 @@ describe('a file of a guest', () => {
 describe('what 100 guests tell of themselves', () => {
   const ids = Array.from({ length: 100 }, (_, index) => `vm-${index}`);
 
-  function keeperOf(ask: InfoKeeperOptions['ask'], more: Partial<InfoKeeperOptions> = {}) {
+  function cacheOf(ask: InfoCacheDependencies['ask'], more: Partial<InfoCacheDependencies> = {}) {
     const libvirt = { domain: (uuid: string) => ({ uuid }), on: () => () => {} };
     const link = { connected: true, get: () => libvirt as unknown as Libvirt, onChange: () => () => {} };
     const domains = () =>
@@ -309,14 +309,14 @@ describe('what 100 guests tell of themselves', () => {
       ...(ask ? { ask } : {}),
       ...more,
     };
-    return { keeper: new InfoKeeper(options), freezes, changed };
+    return { cache: new InfoCache(options), freezes, changed };
   }
 
   test('is asked a few at a time, each once; what is known is there at once all the while', async () => {
     let [now, most] = [0, 0];
     const asked: string[] = [];
     const gate = Promise.withResolvers<void>();
-    const { keeper } = keeperOf(async ({ uuid }) => {
+    const { cache } = cacheOf(async ({ uuid }) => {
       asked.push(uuid);
       most = Math.max(most, ++now);
       // the first ones hang
@@ -325,17 +325,17 @@ describe('what 100 guests tell of themselves', () => {
       now -= 1;
       return { isFrozen: false, info: { hostname: uuid } };
     });
-    keeper.look(0);
-    keeper.look(1);
-    for (const id of ids) keeper.request(id);
+    cache.look(0);
+    cache.look(1);
+    for (const id of ids) cache.request(id);
     // a list takes what is there without a turn of the event loop
-    expect(ids.map(id => keeper.get(id))).toEqual(ids.map(() => undefined));
+    expect(ids.map(id => cache.get(id))).toEqual(ids.map(() => undefined));
     expect(asked).toHaveLength(2);
     gate.resolve();
     while (new Set(asked).size < 100 || now > 0) await new Promise(setImmediate);
     expect(most).toBe(2);
-    expect(ids.map(id => keeper.get(id)?.hostname)).toEqual(ids);
-    keeper.stop();
+    expect(ids.map(id => cache.get(id)?.hostname)).toEqual(ids);
+    cache.stop();
   });
 
   test('is asked again when it is old; a guest that is gone is forgotten', async () => {
@@ -343,7 +343,7 @@ describe('what 100 guests tell of themselves', () => {
     const asked: string[] = [];
     const domains = () =>
       present.map(id => ({ id, powerState: PowerState.RUNNING, agentState: AgentState.CONNECTED }));
-    const { keeper } = keeperOf(
+    const { cache } = cacheOf(
       async ({ uuid }) => {
         asked.push(uuid);
         return { isFrozen: false, info: { hostname: uuid } };
@@ -351,19 +351,19 @@ describe('what 100 guests tell of themselves', () => {
       { domains },
     );
     const settle = () => new Promise(setImmediate);
-    keeper.look(performance.now());
+    cache.look(performance.now());
     await settle();
-    keeper.look(performance.now());
+    cache.look(performance.now());
     await settle();
     expect(asked).toEqual(['vm-0', 'vm-1']);
-    keeper.look(performance.now() + 61_000);
+    cache.look(performance.now() + 61_000);
     await settle();
     expect(asked).toHaveLength(4);
     present = ['vm-1'];
-    keeper.look(performance.now());
-    expect(keeper.get('vm-0')).toBeUndefined();
-    expect(keeper.get('vm-1')?.hostname).toBe('vm-1');
-    keeper.stop();
+    cache.look(performance.now());
+    expect(cache.get('vm-0')).toBeUndefined();
+    expect(cache.get('vm-1')?.hostname).toBe('vm-1');
+    cache.stop();
   });
 
   test('stays when a guest falls silent, and when it is frozen', async () => {
@@ -371,22 +371,22 @@ describe('what 100 guests tell of themselves', () => {
       isFrozen: false,
       info: { hostname: 'h' },
     });
-    const { keeper, freezes } = keeperOf(async () => answer());
+    const { cache, freezes } = cacheOf(async () => answer());
     const domain = { uuid: 'vm-0' } as Domain;
-    await keeper.refresh(domain, signal);
+    await cache.refresh(domain, signal);
     answer = () => {
       throw new VirtkeepError('guest_agent_silent', { domain: 'vm-0', command: 'guest-info' });
     };
-    await expect(keeper.refresh(domain, signal)).rejects.toMatchObject({ msgKey: 'guest_agent_silent' });
-    expect(keeper.get('vm-0')?.hostname).toBe('h');
+    await expect(cache.refresh(domain, signal)).rejects.toMatchObject({ msgKey: 'guest_agent_silent' });
+    expect(cache.get('vm-0')?.hostname).toBe('h');
     answer = () => ({ isFrozen: true, info: { agentVersion: '8' } });
-    await keeper.refresh(domain, signal);
-    expect(keeper.get('vm-0')).toMatchObject({
+    await cache.refresh(domain, signal);
+    expect(cache.get('vm-0')).toMatchObject({
       hostname: 'h',
       agentVersion: '8',
       frozenSince: expect.any(Date),
     });
     freezes.stop();
-    keeper.stop();
+    cache.stop();
   });
 });

@@ -33,7 +33,7 @@ export interface LibvirtSource {
   onChange(listener: (connected: boolean) => void): () => void;
 }
 
-export interface InventoryOptions {
+export interface InventoryDependencies {
   link: LibvirtSource;
   nodeId: string;
   /** Name of the node, for error texts. */
@@ -78,7 +78,7 @@ const ALL = 'all';
 const POOLS = 'pools';
 
 export class Inventory {
-  readonly #options: InventoryOptions;
+  readonly #dependencies: InventoryDependencies;
   readonly #model: NodeModel;
   readonly #feed = new InventoryFeed(() => ({ event: { $case: 'full', value: this.snapshot() } }));
   readonly #stopping = new AbortController();
@@ -101,16 +101,19 @@ export class Inventory {
   #loaded = false;
   #poolsThere: ReadonlySet<string> = new Set();
 
-  constructor(options: InventoryOptions) {
-    this.#options = options;
-    this.#model = new NodeModel({ ...options, libvirt: () => options.link.get() }, this.#stopping.signal);
-    this.#states = new StateWatch(options.settings, options.log);
-    this.#refresher = new Refresher(SETTLE_MS, key => this.#refresh(key), options.log);
+  constructor(dependencies: InventoryDependencies) {
+    this.#dependencies = dependencies;
+    this.#model = new NodeModel(
+      { ...dependencies, libvirt: () => dependencies.link.get() },
+      this.#stopping.signal,
+    );
+    this.#states = new StateWatch(dependencies.settings, dependencies.log);
+    this.#refresher = new Refresher(SETTLE_MS, key => this.#refresh(key), dependencies.log);
   }
 
   /** Begins to look; returns at once. */
   start(): void {
-    const { link, refreshMs = DEFAULT_REFRESH_MS } = this.#options;
+    const { link, refreshMs = DEFAULT_REFRESH_MS } = this.#dependencies;
     this.#unsubscribe.push(link.onChange(connected => connected && this.#onConnected()));
     if (link.connected) this.#onConnected();
     this.#timer = setInterval(() => this.#refresher.request(ALL), refreshMs);
@@ -181,7 +184,8 @@ export class Inventory {
   /** Reads a pool's backup files anew. @throws VirtkeepError io_failed, canceled */
   async refreshFiles(poolId: string, options: Parameters<Catalogue['refresh']>[1]): Promise<void> {
     const { record } = this.pool(poolId);
-    if (record.path) await this.#options.catalogue.refresh({ id: record.id, path: record.path }, options);
+    if (record.path)
+      await this.#dependencies.catalogue.refresh({ id: record.id, path: record.path }, options);
     this.#show();
   }
 
@@ -202,7 +206,7 @@ export class Inventory {
   }
 
   #onConnected(): void {
-    const libvirt = this.#options.link.get();
+    const libvirt = this.#dependencies.link.get();
     if (this.#subscribedTo !== libvirt) {
       this.#subscribedTo = libvirt;
       for (const event of DOMAIN_EVENTS) {
@@ -221,7 +225,7 @@ export class Inventory {
   }
 
   async #refresh(key: string): Promise<void> {
-    const { link, log } = this.#options;
+    const { link, log } = this.#dependencies;
     const [what, id = ''] = key.split(' ');
     if (!link.connected && what !== 'files') return;
     try {
@@ -248,7 +252,7 @@ export class Inventory {
   }
 
   async #lookAtStates(id: string): Promise<void> {
-    const { link, lockedBy, log } = this.#options;
+    const { link, lockedBy, log } = this.#dependencies;
     const facts = this.#model.domain(id);
     if (!facts) return;
     try {
@@ -291,7 +295,7 @@ export class Inventory {
     clearTimeout(this.#guestTimer);
     this.#showTimer = undefined;
     this.#guestTimer = undefined;
-    const { catalogue, nodeName, lockedBy } = this.#options;
+    const { catalogue, nodeName, lockedBy } = this.#dependencies;
     this.#model.derivePools();
     const { pools } = this.#model;
     this.#noticePools(pools);
@@ -303,7 +307,7 @@ export class Inventory {
         ownerOf: diskId => this.#model.lenderOf(diskId, facts.uuid),
         lentState: this.#model.lentStateOf(facts.uuid),
         lockedBy: lockedBy(facts.uuid) ?? '',
-        guestInfo: this.#options.guestInfo?.(facts.uuid),
+        guestInfo: this.#dependencies.guestInfo?.(facts.uuid),
       }),
     );
     this.#shownDomains.replace(domains);
@@ -323,7 +327,7 @@ export class Inventory {
     const there = new Set(pools.filter(pool => pool.mounted).map(pool => pool.id));
     const isBack = [...there].some(id => !this.#poolsThere.has(id));
     this.#poolsThere = there;
-    if (isBack) this.#options.poolIsBack?.();
+    if (isBack) this.#dependencies.poolIsBack?.();
   }
 
   #publish(key: string, event: InventoryEvent['event']): void {

@@ -4,7 +4,7 @@ import { Backoff } from '@virtkeep/shared/backoff';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 
-export interface LinkOptions {
+export interface LinkDependencies {
   /** libvirt's connection URI, e.g. qemu:///system. */
   uri: string;
   keepAlive: { intervalSec: number; count: number };
@@ -18,19 +18,19 @@ export interface LinkOptions {
  * then refuses with `libvirt_unreachable`. Once open, the binding restores a lost connection by itself.
  */
 export class LibvirtLink {
-  readonly #options: LinkOptions;
+  readonly #dependencies: LinkDependencies;
   readonly #closing = new AbortController();
   readonly #listeners = new Set<(connected: boolean) => void>();
   #libvirt: Libvirt | undefined;
   #opening: Promise<void> | undefined;
   #lastReason = 'not connected yet';
 
-  constructor(options: LinkOptions) {
-    this.#options = options;
+  constructor(dependencies: LinkDependencies) {
+    this.#dependencies = dependencies;
   }
 
   get uri(): string {
-    return this.#options.uri;
+    return this.#dependencies.uri;
   }
 
   get connected(): boolean {
@@ -67,7 +67,7 @@ export class LibvirtLink {
   }
 
   async #open(): Promise<void> {
-    const { uri, keepAlive, log, retryMs = { min: 500, max: 10_000 } } = this.#options;
+    const { uri, keepAlive, log, retryMs = { min: 500, max: 10_000 } } = this.#dependencies;
     const { signal } = this.#closing;
     const backoff = Backoff.steady(retryMs.min, retryMs.max);
     while (!signal.aborted) {
@@ -90,7 +90,7 @@ export class LibvirtLink {
   }
 
   #changed(connected: boolean, reason: string): void {
-    const { log, uri } = this.#options;
+    const { log, uri } = this.#dependencies;
     if (connected) log.info('connected to libvirt', { uri });
     else log.warn('the connection to libvirt is lost', { uri, reason });
     for (const listener of this.#listeners) listener(connected);

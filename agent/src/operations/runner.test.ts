@@ -11,7 +11,7 @@ import type { Workflow } from '../workflows/context.ts';
 import type { Effect } from '../workflows/effect.ts';
 import { Faults } from './faults.ts';
 import { Journal } from './journal.ts';
-import { OperationRunner, type RunnerOptions, type StartOptions } from './runner.ts';
+import { OperationRunner, type RunnerDependencies, type StartOptions } from './runner.ts';
 
 const DOMAIN = newId();
 let directory: string;
@@ -39,7 +39,7 @@ async function undoEffect(effect: Effect, signal: AbortSignal): Promise<void> {
 
 const TIMES = { patienceMs: 60, minDelayMs: 10, maxDelayMs: 20 };
 
-function newRunner(options: Partial<RunnerOptions> = {}): OperationRunner {
+function newRunner(options: Partial<RunnerDependencies> = {}): OperationRunner {
   return new OperationRunner({
     journal,
     log: silent,
@@ -81,7 +81,7 @@ function untilAborted(signal: AbortSignal): Promise<never> {
 }
 
 /** As after a kill: nothing of the old runner goes on, a new agent opens the journal. */
-function crash(times: RunnerOptions['times'] = TIMES): OperationRunner {
+function crash(times: RunnerDependencies['times'] = TIMES): OperationRunner {
   runner.close();
   journal.close();
   journal = new Journal(join(directory, 'journal.db'));

@@ -21,7 +21,7 @@ import { type LockHolder, LockTable } from './locks.ts';
 import { Settler, type SettleTimes } from './settle.ts';
 import { Slots } from './slots.ts';
 
-export interface RunnerOptions {
+export interface RunnerDependencies {
   journal: Journal;
   log: Logger;
   undoEffect: UndoEffect;
@@ -65,7 +65,7 @@ const LIST_LIMIT = 10_000;
  * of the agent or by the next: `recover` continues what a crash cut off.
  */
 export class OperationRunner {
-  readonly #options: RunnerOptions;
+  readonly #dependencies: RunnerDependencies;
   readonly #active = new Map<string, ActiveOperation>();
   readonly #locks: LockTable;
   readonly #feed: OperationFeed;
@@ -74,12 +74,12 @@ export class OperationRunner {
   readonly #closing = new AbortController();
   #draining = false;
 
-  constructor(options: RunnerOptions) {
-    this.#options = options;
-    this.#locks = new LockTable(options.locksChanged);
-    this.#feed = new OperationFeed(options.journal, this.#active);
-    this.#slots = new Slots(options.concurrentOperations, options.maxQueued ?? 1000);
-    this.#settler = new Settler(this.#closing.signal, options.times);
+  constructor(dependencies: RunnerDependencies) {
+    this.#dependencies = dependencies;
+    this.#locks = new LockTable(dependencies.locksChanged);
+    this.#feed = new OperationFeed(dependencies.journal, this.#active);
+    this.#slots = new Slots(dependencies.concurrentOperations, dependencies.maxQueued ?? 1000);
+    this.#settler = new Settler(this.#closing.signal, dependencies.times);
   }
 
   /**
@@ -88,7 +88,7 @@ export class OperationRunner {
    * goes on by itself, as long as it takes (libvirt may be down).
    */
   recover(): void {
-    for (const record of this.#options.journal.unsettled()) {
+    for (const record of this.#dependencies.journal.unsettled()) {
       const operation = this.#adopt(record);
       const holder = { operationId: operation.id, kind: record.message.kind };
       try {
@@ -113,7 +113,7 @@ export class OperationRunner {
    */
   replay(id: string, kind: string, request: object): Operation | undefined {
     if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id, field: 'operation_id' });
-    const known = this.#active.get(id)?.record ?? this.#options.journal.operation(id);
+    const known = this.#active.get(id)?.record ?? this.#dependencies.journal.operation(id);
     if (known && !isFingerprintOf(known.fingerprint, kind, request)) {
       throw new VirtkeepError('operation_conflict', { id });
     }
@@ -136,7 +136,7 @@ export class OperationRunner {
     this.#locks.acquire({ operationId: options.id, kind: options.kind }, locks);
     try {
       const record = this.#newRecord(options, locks);
-      this.#options.journal.insertOperation(record);
+      this.#dependencies.journal.insertOperation(record);
       const operation = this.#adopt(record);
       this.#active.set(options.id, operation);
       this.#feed.changed();
@@ -150,17 +150,17 @@ export class OperationRunner {
 
   /** @throws VirtkeepError operation_not_found. */
   get(id: string): Operation {
-    const operation = this.#active.get(id)?.message ?? this.#options.journal.operation(id)?.message;
+    const operation = this.#active.get(id)?.message ?? this.#dependencies.journal.operation(id)?.message;
     if (!operation) throw new VirtkeepError('operation_not_found', { id });
     return operation;
   }
 
   /** Operations, newest first, with the sequence from which a watch misses nothing. */
   list(runningOnly: boolean): { operations: Operation[]; sequence: number } {
-    const sequence = this.#options.journal.lastSequence;
+    const sequence = this.#dependencies.journal.lastSequence;
     const running = [...this.#active.values()].map(active => active.message);
     if (runningOnly) return { operations: running.reverse(), sequence };
-    const all = this.#options.journal.operations(LIST_LIMIT);
+    const all = this.#dependencies.journal.operations(LIST_LIMIT);
     return { operations: all.map(stored => this.#active.get(stored.id)?.message ?? stored), sequence };
   }
 
@@ -255,7 +255,7 @@ export class OperationRunner {
       cancellable: options.cancellable,
       warnings: [],
       resultJson: '',
-      sequence: BigInt(this.#options.journal.nextSequence()),
+      sequence: BigInt(this.#dependencies.journal.nextSequence()),
     };
     return {
       message,
@@ -266,7 +266,7 @@ export class OperationRunner {
   }
 
   #adopt(record: OperationRecord): ActiveOperation {
-    const { journal, log, faults, undoEffect } = this.#options;
+    const { journal, log, faults, undoEffect } = this.#dependencies;
     return new ActiveOperation(record, { journal, log, faults, undoEffect, changed: this.#feed.changed });
   }
 
@@ -288,7 +288,7 @@ export class OperationRunner {
     if (heavy) await this.#slots.take(operation.signal);
     try {
       throwIfAborted(operation.signal);
-      const { refuseCopies } = this.#options;
+      const { refuseCopies } = this.#dependencies;
       const held = { locks, further, mayBeCopies };
       const hold = new OperationHold(operation, held, { table: this.#locks, refuseCopies });
       await (waits ? hold.renew() : hold.refuseCopies());

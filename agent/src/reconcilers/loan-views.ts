@@ -1,4 +1,4 @@
-/** What the keeper of loans sees of the domains of its node. */
+/** What the reconciler of loans sees of the domains of its node. */
 import { type Domain, DomainStateCode, type Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey } from '@virtkeep/shared/errors';
 import { isLent } from '../domain-xml/index.ts';
@@ -7,7 +7,7 @@ import type { PoolRecord } from '../pools/index.ts';
 import type { ZfsHoldings } from '../snapshots/index.ts';
 import { LENDING_STATE } from '../snapshots/index.ts';
 import { attachmentsOfParty, readParty } from '../workflows/lend/lender.ts';
-import type { PartyView, UnreadDomains } from '../workflows/lend/upkeep-plan.ts';
+import type { PartyView, UnreadDomains } from '../workflows/lend/reconcile-plan.ts';
 
 /**
  * A domain that cannot be read may have a disk of whom its texts name, by id or by one of the files of their disks.

@@ -12,17 +12,17 @@ import type { OperationRunner } from '../operations/runner.ts';
 import { type ZfsHoldings, zfsHoldings } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
-import { keepLoansWorkflow } from '../workflows/lend/upkeep.ts';
+import { reconcileLoansWorkflow } from '../workflows/lend/reconcile.ts';
 import {
   type HeldRelease,
   heldReleases,
   type LoanAction,
-  planUpkeep,
-} from '../workflows/lend/upkeep-plan.ts';
+  planReconciliation,
+} from '../workflows/lend/reconcile-plan.ts';
 import { ZfsDriver } from '../zfs/index.ts';
 import { readViews } from './loan-views.ts';
 
-export interface KeeperOptions {
+export interface LoanReconcilerDependencies {
   link: {
     readonly connected: boolean;
     get(): Libvirt;
@@ -37,7 +37,7 @@ export interface KeeperOptions {
   retryMs?: number;
 }
 
-/** Kind of the keeper's operations. */
+/** Kind of the reconciler's operations. */
 export const KEEP_LOANS = 'keep_loans';
 
 const SETTLE_MS = 300;
@@ -48,8 +48,8 @@ const BUSY_RETRY_MS = 2_000;
 /** A guest that does not let go is asked by itself so often beside the events after which it may, ms. */
 const ASK_AGAIN_MS = 600_000;
 
-export class LendingKeeper {
-  readonly #options: KeeperOptions;
+export class LoanReconciler {
+  readonly #dependencies: LoanReconcilerDependencies;
   readonly #unsubscribe: (() => void)[] = [];
   #subscribedTo: Libvirt | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -63,12 +63,12 @@ export class LendingKeeper {
   /** Owners whose instant stays for a domain that cannot be read. */
   #held = new Set<string>();
 
-  constructor(options: KeeperOptions) {
-    this.#options = options;
+  constructor(dependencies: LoanReconcilerDependencies) {
+    this.#dependencies = dependencies;
   }
 
   start(): void {
-    const { link } = this.#options;
+    const { link } = this.#dependencies;
     this.#unsubscribe.push(link.onChange(connected => connected && this.#onConnected()));
     if (link.connected) this.#onConnected();
   }
@@ -81,10 +81,10 @@ export class LendingKeeper {
   }
 
   #onConnected(): void {
-    const libvirt = this.#options.link.get();
+    const libvirt = this.#dependencies.link.get();
     if (this.#subscribedTo !== libvirt) {
       this.#subscribedTo = libvirt;
-      const { settleMs = SETTLE_MS } = this.#options;
+      const { settleMs = SETTLE_MS } = this.#dependencies;
       const look = () => {
         this.#isNews = true;
         this.#lookIn(settleMs);
@@ -112,7 +112,7 @@ export class LendingKeeper {
 
   async #look(): Promise<void> {
     this.#due = Number.POSITIVE_INFINITY;
-    if (this.#looking) return this.#lookIn(this.#options.settleMs ?? SETTLE_MS);
+    if (this.#looking) return this.#lookIn(this.#dependencies.settleMs ?? SETTLE_MS);
     this.#looking = this.#settle().then(
       nextMs => {
         this.#looking = undefined;
@@ -121,8 +121,8 @@ export class LendingKeeper {
       (error: unknown) => {
         this.#looking = undefined;
         if (!this.#stopped)
-          this.#options.log.warn('loans could not be looked at', { reason: reasonOf(error) });
-        this.#lookIn(this.#options.retryMs ?? RETRY_MS);
+          this.#dependencies.log.warn('loans could not be looked at', { reason: reasonOf(error) });
+        this.#lookIn(this.#dependencies.retryMs ?? RETRY_MS);
       },
     );
     await this.#looking;
@@ -130,7 +130,7 @@ export class LendingKeeper {
 
   /** @returns when to look again, ms */
   async #settle(): Promise<number> {
-    const { link, runner, workflows, retryMs = RETRY_MS } = this.#options;
+    const { link, runner, workflows, retryMs = RETRY_MS } = this.#dependencies;
     if (!link.connected || runner.draining) return retryMs;
     const isAsking = this.#isNews || performance.now() - this.#lastAskMs >= ASK_AGAIN_MS;
     this.#isNews = false;
@@ -138,7 +138,7 @@ export class LendingKeeper {
     const pools = () => workflows.pools(AbortSignal.timeout(LOOK_TIMEOUT_MS));
     const { views, unread } = await readViews(link.get(), await this.#zfs(), pools);
     this.#tellHeld(heldReleases(views, unread));
-    const due = planUpkeep(views, unread).filter(action => isAsking || action.do !== 'take_back');
+    const due = planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back');
     let isBusy = false;
     for (const actions of togetherOf(due)) {
       const there = new Set(views.map(({ id }) => id));
@@ -152,7 +152,7 @@ export class LendingKeeper {
   #tellHeld(held: readonly HeldRelease[]): void {
     for (const { owner, unread } of held)
       if (!this.#held.has(owner))
-        this.#options.log.warn('an instant stays: a VM that cannot be read may have a disk of it', {
+        this.#dependencies.log.warn('an instant stays: a VM that cannot be read may have a disk of it', {
           owner,
           unread,
         });
@@ -162,14 +162,14 @@ export class LendingKeeper {
   /** zfs that does not answer is no reason to leave the other loans alone: nothing on it counts as gone then. */
   #zfs(): Promise<ZfsHoldings> {
     return zfsHoldings(new ZfsDriver(), AbortSignal.timeout(LOOK_TIMEOUT_MS)).catch((error: unknown) => {
-      this.#options.log.warn('zfs cannot be read', { reason: reasonOf(error) });
+      this.#dependencies.log.warn('zfs cannot be read', { reason: reasonOf(error) });
       return { releasable: new Set(), hasClone: () => true };
     });
   }
 
   /** @returns false when an operation holds one of the domains */
   #begin(actions: LoanAction[], there: ReadonlySet<string>): boolean {
-    const { runner, workflows, log } = this.#options;
+    const { runner, workflows, log } = this.#dependencies;
     const ids = new Set(actions.flatMap(({ ownerId, borrowerId }) => [ownerId, borrowerId]));
     const domains = [...ids].filter(id => there.has(id));
     const locks = domains.map((id): Lock => ({ kind: 'domain', id, mode: 'exclusive' }));
@@ -186,7 +186,7 @@ export class LendingKeeper {
         mayBeCopies: 'all',
         cancellable: false,
         heavy: false,
-        workflow: keepLoansWorkflow(workflows, actions),
+        workflow: reconcileLoansWorkflow(workflows, actions),
       });
       log.info('loans are put right', { actions });
       return true;

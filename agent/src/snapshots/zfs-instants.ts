@@ -52,7 +52,7 @@ export async function zfsInstants(driver: ZfsDriver, signal: AbortSignal): Promi
   return found;
 }
 
-/** What the keeper of loans needs to know of zfs. */
+/** What the reconciler of loans needs to know of zfs. */
 export interface ZfsHoldings {
   /** Domains with an instant that nothing stands on any more, so that it can go as soon as no loan is left. */
   releasable: ReadonlySet<string>;

@@ -33,7 +33,7 @@ export type Effect =
     }
   /**
    * A disk lent to another domain: its loan ends, unless the borrower still has the disk. With `unplug` the borrower's
-   * guest is asked for it first; one that does not let go keeps it, and the keeper of loans goes on.
+   * guest is asked for it first; one that does not let go keeps it, and the reconciler of loans goes on.
    */
   | {
       type: 'loan';

@@ -17,7 +17,7 @@ import { IncrementalFiles } from './catalogue/extendable-files.ts';
 import { toldFewerStates } from './catalogue/fewer-states.ts';
 import { RemovedArchives } from './catalogue/removed-archives.ts';
 import { LendingService } from './disks/attachments.ts';
-import { LendingKeeper } from './disks/reconciler.ts';
+import { LoanReconciler } from './disks/reconciler.ts';
 import { VdiskService } from './disks/vdisks.ts';
 import { DomainService } from './domains/domains.ts';
 import { SnapshotService } from './domains/snapshots.ts';
@@ -42,11 +42,11 @@ import { TagService } from './tags/tags.ts';
 import { MultiTasks } from './tasks/multi-tasks.ts';
 import { NodeTasks } from './tasks/node-tasks.ts';
 
-const UPKEEP_INTERVAL_MS = 3_600_000;
+const ROUND_INTERVAL_MS = 3_600_000;
 
 /** How often a controller tries, and looks after things, of itself; for tests. */
 export interface NodeServiceTimes extends LinkTimes {
-  /** Between two looks of the lending keeper. */
+  /** Between two looks of the loan reconciler. */
   lendingRoundMs?: number;
 }
 
@@ -111,14 +111,21 @@ export function createNodeServices(
   const guests = new GuestService(inventory, links, core.draining);
   const guestOperations = new GuestOperationService(inventory, nodeTasks);
   const { lendingRoundMs } = times;
-  const lendingKeeper = new LendingKeeper({ inventory, links, tasks, events, log, roundMs: lendingRoundMs });
+  const loanReconciler = new LoanReconciler({
+    inventory,
+    links,
+    tasks,
+    events,
+    log,
+    roundMs: lendingRoundMs,
+  });
   const lending = new LendingService({
     inventory,
     links,
     nodeTasks,
     currentDomains,
     vdisks,
-    keeper: lendingKeeper,
+    reconciler: loanReconciler,
   });
   const removedArchives = new RemovedArchives(db);
   const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
@@ -177,7 +184,7 @@ export function createNodeServices(
     return kind === 'node' && inventory.nodes.has(id) ? nodes.get(id) : null;
   };
   const renewer = new CertificateRenewer({ ca, register, links, inventory, log });
-  let upkeep: NodeJS.Timeout | undefined;
+  let roundTimer: NodeJS.Timeout | undefined;
 
   return {
     nodes,
@@ -192,7 +199,7 @@ export function createNodeServices(
     backups,
     vdisks,
     lending,
-    lendingKeeper,
+    loanReconciler,
     templates,
     guests,
     guestOperations,
@@ -209,20 +216,20 @@ export function createNodeServices(
         observer.startLossTimer(row.id);
         await links.add({ id: row.id, name: row.verbose_name, address: row.address });
       }
-      upkeep = setInterval(() => {
+      roundTimer = setInterval(() => {
         void renewer.round();
         revocations.tellAll();
         multiTasks.resume().catch(error => log.error('tasks of many parts not looked after', { error }));
         register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
-      }, UPKEEP_INTERVAL_MS);
-      upkeep.unref();
-      lendingKeeper.start();
+      }, ROUND_INTERVAL_MS);
+      roundTimer.unref();
+      loanReconciler.start();
     },
     async stopNodes() {
-      clearInterval(upkeep);
+      clearInterval(roundTimer);
       observer.stop();
       await links.stop();
-      await lendingKeeper.stop();
+      await loanReconciler.stop();
     },
   };
 }

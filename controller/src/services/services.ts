@@ -10,7 +10,7 @@ import type { DownloadService } from './backups/downloads.ts';
 import type { FileActionService } from './backups/file-actions.ts';
 import type { LibraryService } from './backups/library.ts';
 import type { LendingService } from './disks/attachments.ts';
-import type { LendingKeeper } from './disks/reconciler.ts';
+import type { LoanReconciler } from './disks/reconciler.ts';
 import type { VdiskService } from './disks/vdisks.ts';
 import type { DomainService } from './domains/domains.ts';
 import type { SnapshotService } from './domains/snapshots.ts';
@@ -58,7 +58,7 @@ export interface NodeServices {
   backups: BackupService;
   vdisks: VdiskService;
   lending: LendingService;
-  lendingKeeper: LendingKeeper;
+  loanReconciler: LoanReconciler;
   templates: TemplateService;
   guests: GuestService;
   guestOperations: GuestOperationService;

@@ -82,8 +82,8 @@ const loans = () => owning.domains.get(owner.id)!.loans;
 const states = () => owning.domains.get(owner.id)!.savedStates.map(state => state.name);
 const attachments = () => borrowing.domains.get(borrower.id)!.attachments;
 
-/** What the controller has heard: the keeper goes by that. */
-const heard = () => rest.services.lendingKeeper.loanOf(borrower.id, vdisk) !== undefined;
+/** What the controller has heard: the reconciler goes by that. */
+const heard = () => rest.services.loanReconciler.loanOf(borrower.id, vdisk) !== undefined;
 
 async function restart(between: () => Promise<void> | void = () => {}): Promise<void> {
   await running.stopNodes();
@@ -205,9 +205,9 @@ describe('between two nodes', () => {
     expect(keyOf(await attach())).toBe('node_unreachable');
     await owning.start(home.tls);
     await status(rest, owning.id, 'ACTIVE');
-    await rest.services.lendingKeeper.round();
+    await rest.services.loanReconciler.round();
     expect(loans()).toHaveLength(1);
-    await rest.services.lendingKeeper.round();
+    await rest.services.loanReconciler.round();
     expect([loans(), states()]).toEqual([[], []]);
   });
 });
@@ -216,10 +216,10 @@ function failOn(condition: boolean, error: VirtkeepError): void {
   if (condition) throw error;
 }
 
-describe('the keeper', () => {
+describe('the reconciler', () => {
   const rounds = async () => {
-    await rest.services.lendingKeeper.round();
-    await rest.services.lendingKeeper.round();
+    await rest.services.loanReconciler.round();
+    await rest.services.loanReconciler.round();
   };
 
   test('ends the loan of a borrower that was deleted, or lost its disk', async () => {
@@ -286,7 +286,7 @@ describe('the keeper', () => {
     await rounds();
     expect(loans()).toHaveLength(1);
     owning.beforeStart = () => {};
-    await rest.services.lendingKeeper.round();
+    await rest.services.loanReconciler.round();
     expect(loans()).toEqual([]);
   });
 });
@@ -302,7 +302,7 @@ describe('a restart of the controller', () => {
     await ended(rest, body._task.id, 'FAILED');
     expect(kinds(borrowing)).toHaveLength(attachings);
     await until(async () => {
-      await rest.services.lendingKeeper.round();
+      await rest.services.loanReconciler.round();
       return loans().length === 0;
     });
     expect(states()).toEqual([]);
@@ -325,8 +325,8 @@ describe('a restart of the controller', () => {
     await attach();
     lendHonestly(borrowing, new Set(['detach_disk']));
     lendHonestly(owning, new Set(['return_disk']));
-    // the owner's node may come back later than the end of the detaching is heard of; then the keeper gives the disk back
-    const returning = nextCall(owning, 'return_disk', () => void rest.services.lendingKeeper.round());
+    // the owner's node may come back later than the end of the detaching is heard of; then the reconciler gives the disk back
+    const returning = nextCall(owning, 'return_disk', () => void rest.services.loanReconciler.round());
     const { body } = await detach('?async=1');
     await until(() => borrowing.operations.has(body._task.id));
     await restart(() => goOn(borrowing, lastCall(borrowing, 'detach_disk')));
@@ -343,9 +343,9 @@ test('a loan to a VM of a node that was removed is ended by its user', async () 
     id: owner.id,
     loans: [{ diskId: vdisk, borrowerId: gone, borrowerNodeId: randomUUID() }],
   });
-  await until(() => rest.services.lendingKeeper.loanOf(gone, vdisk) !== undefined);
-  await rest.services.lendingKeeper.round();
-  await rest.services.lendingKeeper.round();
+  await until(() => rest.services.loanReconciler.loanOf(gone, vdisk) !== undefined);
+  await rest.services.loanReconciler.round();
+  await rest.services.loanReconciler.round();
   expect(loans()).toHaveLength(1);
   const path = `/api/domains/${gone}/detach-vdisk/`;
   expect(keyOf(await rest.call('POST', path, { body: { vdisk: randomUUID() } }))).toBe('domain_not_found');

@@ -1,4 +1,4 @@
-/** The lab of lending: inventory, runner and the services that matter for it, and the keeper when a test wants it. */
+/** The lab of lending: inventory, runner and the services that matter for it, and the reconciler when a test wants it. */
 
 import type { DiskServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
@@ -6,7 +6,7 @@ import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkee
 import { newId } from '@virtkeep/shared/ids';
 import { diskService } from '../../../agent/src/grpc/disk-service.ts';
 import { snapshotService } from '../../../agent/src/grpc/snapshot-service.ts';
-import { KEEP_LOANS, LendingKeeper } from '../../../agent/src/reconcilers/loans.ts';
+import { KEEP_LOANS, LoanReconciler } from '../../../agent/src/reconcilers/loans.ts';
 import { LENDING_STATE } from '../../../agent/src/snapshots/index.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { run, waitFor } from '../../lab/run.ts';
@@ -24,7 +24,7 @@ export class LendLab {
   readonly base: InventoryLab;
   readonly disks: DiskServiceImplementation;
   readonly snapshots: SnapshotServiceImplementation;
-  #keeper: LendingKeeper | undefined;
+  #reconciler: LoanReconciler | undefined;
 
   private constructor(base: InventoryLab) {
     this.base = base;
@@ -38,7 +38,7 @@ export class LendLab {
   }
 
   async stop(): Promise<void> {
-    await this.#keeper?.stop();
+    await this.#reconciler?.stop();
     await this.base.stop();
   }
 
@@ -46,13 +46,13 @@ export class LendLab {
   keep(): void {
     const { link, runner, workflows } = this.base;
     const { log } = workflows;
-    this.#keeper = new LendingKeeper({ link, runner, workflows, log, settleMs: 50, retryMs: 2_000 });
-    this.#keeper.start();
+    this.#reconciler = new LoanReconciler({ link, runner, workflows, log, settleMs: 50, retryMs: 2_000 });
+    this.#reconciler.start();
   }
 
   async unkeep(): Promise<void> {
-    await this.#keeper?.stop();
-    this.#keeper = undefined;
+    await this.#reconciler?.stop();
+    this.#reconciler = undefined;
   }
 
   /** Known to the inventory. */
@@ -80,10 +80,10 @@ export class LendLab {
     return this.#patiently(async () => this.disks.detach(request, CALL));
   }
 
-  /** Tries again when it was refused because the keeper was at work just then, as people do. */
+  /** Tries again when it was refused because the reconciler was at work just then, as people do. */
   #patiently(start: () => Promise<unknown>): Promise<Record<string, unknown>> {
     return waitFor(
-      'the end of the keeper',
+      'the end of the reconciler',
       () =>
         this.base.ended(start()).catch(error => {
           if (error.params?.kind === KEEP_LOANS) return undefined;

@@ -139,7 +139,7 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
     });
 
     await lab.fuse.destroy(clone!);
-    // the keeper looks once a minute, and when the agent starts
+    // the reconciler looks once a minute, and when the agent starts
     await lab.alone.restart();
     await released();
     await waitFor('the end of the loan', async () => (await known(owner)).loans.length === 0, 120_000);
@@ -179,7 +179,7 @@ if (missing) process.stderr.write(`SKIPPED, lending from zfs is not tested here:
     });
     await lab.fuse.destroy('tank/mine');
     await lab.result(lab.alone.snapshots.remove({ ...request, operationId: newId() })).catch(error => {
-      // the keeper was faster
+      // the reconciler was faster
       if (error.msgKey !== 'snapshot_not_found') throw error;
     });
     await released();

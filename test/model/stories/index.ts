@@ -9,7 +9,7 @@ import { recompress, removal } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
 import { join } from './join.ts';
-import { attach, detach, keepLoans, lendAway } from './lending.ts';
+import { attach, detach, lendAway, reconcileLoans } from './lending.ts';
 import { offline, offlineOfBefore } from './offline.ts';
 import { rename } from './rename.ts';
 import { restoreInPlace, restoreNew } from './restore.ts';
@@ -21,7 +21,7 @@ export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
   ...{ extendOtherwise },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
-  ...{ attach, detach, lendAway, keepLoans, zfsInstant, join },
+  ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
 
 export type StoryName = keyof typeof STORIES;
@@ -49,7 +49,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   detachDiskWorkflow: ['detach'],
   lendDiskWorkflow: ['lendAway'],
   returnDiskWorkflow: ['lendAway'],
-  keepLoansWorkflow: ['keepLoans'],
+  reconcileLoansWorkflow: ['reconcileLoans'],
 };
 
 /** Workflows that declare nothing, since nothing of them can be undone or is to be. */
@@ -83,7 +83,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'lendAway',
     'extendOtherwise',
   ],
-  loan: ['attach', 'detach', 'lendAway', 'keepLoans'],
+  loan: ['attach', 'detach', 'lendAway', 'reconcileLoans'],
   removed_state: ['removeState', 'fullBackup', 'increment'],
   revert: ['revert'],
   unused_layers: ['revert'],

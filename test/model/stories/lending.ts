@@ -1,4 +1,4 @@
-/** Disks that another VM has: attached, detached, lent to another node and given back, and put right by the keeper. */
+/** Disks that another VM has: attached, detached, lent to another node and given back, and put right by the reconciler. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from '@jest/globals';
@@ -9,7 +9,7 @@ import type { Workflow } from '../../../agent/src/workflows/context.ts';
 import { attachDiskWorkflow } from '../../../agent/src/workflows/lend/attach.ts';
 import { detachDiskWorkflow } from '../../../agent/src/workflows/lend/detach.ts';
 import { lendDiskWorkflow, returnDiskWorkflow } from '../../../agent/src/workflows/lend/lend.ts';
-import { keepLoansWorkflow } from '../../../agent/src/workflows/lend/upkeep.ts';
+import { reconcileLoansWorkflow } from '../../../agent/src/workflows/lend/reconcile.ts';
 import type { Machine } from '../scripted-machine.ts';
 import type { BuildStory, Random } from '../undo-model.ts';
 import type { World } from '../world.ts';
@@ -160,16 +160,16 @@ export const lendAway: BuildStory = async (world, random) => {
 };
 
 /** The borrower is gone, by other means. */
-export const keepLoans: BuildStory = async (world, random) => {
+export const reconcileLoans: BuildStory = async (world, random) => {
   const parties = await makeParties(world, random);
   const then = (await parties.owner.view())[0]!;
   const files = world.files();
   await perform(world, parties.attach);
   await parties.owner.write(1, 2);
   world.scripted.machines.delete(parties.borrower.machine.uuid);
-  const workflow = () => keepLoansWorkflow(world.dependencies, [{ do: 'end', ...parties.key }]);
+  const workflow = () => reconcileLoansWorkflow(world.dependencies, [{ do: 'end', ...parties.key }]);
   return storyOf(world, parties, { then, points: 340, workflow }, async committed => {
-    // what was not even begun is the keeper's next look
+    // what was not even begun is the reconciler's next look
     if (!committed && loansOf(parties.owner.machine).length > 0) await perform(world, workflow);
     nothingIsLent(world, parties, files);
   });

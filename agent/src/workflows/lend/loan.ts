@@ -1,6 +1,6 @@
 /**
  * A loan in the metadata of both domains, and its end. Everything here is idempotent: it serves the workflows, undoing
- * them after a failure or a crash, and the keeper that looks for what others did.
+ * them after a failure or a crash, and the reconciler that looks for what others did.
  */
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { Logger } from '@virtkeep/shared/log';

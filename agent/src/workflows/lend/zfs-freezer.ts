@@ -96,7 +96,7 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
         await releaseZfs(driver, lender.name, await find(lender, options), options);
       } catch (error) {
         if (!hasKey(error, 'zfs_clone_exists')) throw error;
-        // somebody else's clone: the keeper looks again, and nothing waits for it
+        // somebody else's clone: the reconciler looks again, and nothing waits for it
         options.log.warn('the state of lent disks stays for a clone', { reason: reasonOf(error) });
       }
     },

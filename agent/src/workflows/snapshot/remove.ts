@@ -42,7 +42,7 @@ async function run(
   await context.step('merge', () => merge(dependencies, request, found, context));
 }
 
-/** The state of disks lent from zfs: nothing is merged. A crash leaves it to the keeper, since no loan is left. */
+/** The state of disks lent from zfs: nothing is merged. A crash leaves it to the reconciler, since no loan is left. */
 async function removeLent({ name, instant }: LentFromZfs, context: OperationContext): Promise<void> {
   await releaseZfs(new ZfsDriver(), name, instant, context);
   context.commit({});

@@ -4,7 +4,7 @@
  * afterwards, as parts of the same task: `Lend` → `Attach`, `Detach` → `Return`.
  *
  * Nothing of this is written here. After a restart of the controller the borrower's node says what became of the task's
- * operation; what was lent and is not attached goes back, by the task when it fails, else by the keeper.
+ * operation; what was lent and is not attached goes back, by the task when it fails, else by the reconciler.
  */
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
@@ -26,7 +26,7 @@ import {
   type DetachResult,
   detachedRecord,
 } from './attachment-record.ts';
-import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LendingKeeper } from './reconciler.ts';
+import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LoanReconciler } from './reconciler.ts';
 import type { OwnedDisk, VdiskService } from './vdisks.ts';
 import { LendableDisks, type LentDisk } from './which-disk.ts';
 
@@ -36,7 +36,7 @@ export interface LendingServiceDependencies {
   nodeTasks: NodeTasks;
   currentDomains: CurrentDomains;
   vdisks: VdiskService;
-  keeper: LendingKeeper;
+  reconciler: LoanReconciler;
 }
 
 export class LendingService {
@@ -147,7 +147,7 @@ export class LendingService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const found = this.#dependencies.keeper.loanOf(borrowerId, vdisk);
+    const found = this.#dependencies.reconciler.loanOf(borrowerId, vdisk);
     if (found === undefined || this.#dependencies.inventory.nodes.has(found.loan.borrowerNodeId))
       throw new VirtkeepError('domain_not_found', { id: borrowerId });
     const { domain, nodeId } = found.owner;
@@ -190,13 +190,13 @@ export class LendingService {
   }
 
   /**
-   * After a detaching the disk goes back on the owner's node. That it cannot be done now fails nothing: the keeper goes on.
+   * After a detaching the disk goes back on the owner's node. That it cannot be done now fails nothing: the reconciler goes on.
    */
   #afterDetach(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
     if (outcome.status !== 'SUCCESS') return undefined;
     // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
     const [borrowerId = ''] = idsOf(task);
-    const found = this.#dependencies.keeper.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
+    const found = this.#dependencies.reconciler.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
     const isElsewhere = found && found.owner.nodeId !== task.row.node_id;
     return isElsewhere ? this.#giveBack(task, found, outcome) : undefined;
   }
@@ -212,7 +212,7 @@ export class LendingService {
 
   async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskOutcome): Promise<TaskOutcome> {
     const { owner, loan } = found;
-    const message = await this.#dependencies.keeper.giveBack(found, partId(task.row.id, 'return')).then(
+    const message = await this.#dependencies.reconciler.giveBack(found, partId(task.row.id, 'return')).then(
       () => undefined,
       (error: unknown) =>
         `The disk is detached. The node of ${owner.domain.name} is asked again later to end the loan: ${reasonOf(error)}`,
@@ -229,7 +229,7 @@ export class LendingService {
     outcome: TaskOutcome,
   ): Promise<TaskOutcome> {
     await this.#dependencies.currentDomains.askEach([borrowerId, ownerId]);
-    await this.#dependencies.keeper.settle({ borrowerId, ownerId, exceptTask: task.row.id });
+    await this.#dependencies.reconciler.settle({ borrowerId, ownerId, exceptTask: task.row.id });
     return outcome;
   }
 }

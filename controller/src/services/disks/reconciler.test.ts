@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { createLogger } from '@virtkeep/shared/log';
-import { type KeeperDependencies, LendingKeeper } from './reconciler.ts';
+import { LoanReconciler, type LoanReconcilerDependencies } from './reconciler.ts';
 
 const DISK = 'd';
 const OWNER = Domain.fromPartial({
@@ -10,8 +10,8 @@ const OWNER = Domain.fromPartial({
 });
 const ATTACHED = [{ diskId: DISK, ownerId: 'owner' }];
 
-/** A keeper that sees this borrower on another node than the owner's, and the disks that it asked to be given back. */
-function keeperOf(borrower: Partial<Domain> | undefined) {
+/** A reconciler that sees this borrower on another node than the owner's, and the disks that it asked to be given back. */
+function reconcilerOf(borrower: Partial<Domain> | undefined) {
   const returned: string[] = [];
   const node = { info: { libvirtConnected: true }, row: { service_mode: 0 } };
   const domains = new Map([['owner', { domain: OWNER, nodeId: 'one' }]]);
@@ -30,7 +30,7 @@ function keeperOf(borrower: Partial<Domain> | undefined) {
     tasks: { unfinished: async () => [] },
     log: createLogger('test', 'error'),
   };
-  return { keeper: new LendingKeeper(dependencies as unknown as KeeperDependencies), returned };
+  return { reconciler: new LoanReconciler(dependencies as unknown as LoanReconcilerDependencies), returned };
 }
 
 test.each<[string, Partial<Domain> | undefined, boolean]>([
@@ -39,11 +39,11 @@ test.each<[string, Partial<Domain> | undefined, boolean]>([
   ['is gone', undefined, true],
   ['cannot be read, and may have it still', { unreadable: true }, false],
 ])('a loan whose borrower %s', async (_what, borrower, isEnded) => {
-  const { keeper, returned } = keeperOf(borrower);
-  await keeper.round();
+  const { reconciler, returned } = reconcilerOf(borrower);
+  await reconciler.round();
   expect(returned).toEqual([]);
-  await keeper.round();
+  await reconciler.round();
   expect(returned).toEqual(isEnded ? [DISK] : []);
-  await keeper.settle({ borrowerId: 'borrower', ownerId: 'owner', exceptTask: '' });
+  await reconciler.settle({ borrowerId: 'borrower', ownerId: 'owner', exceptTask: '' });
   expect(returned).toEqual(isEnded ? [DISK, DISK] : []);
 });

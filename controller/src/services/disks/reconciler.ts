@@ -28,7 +28,7 @@ export interface FoundLoan {
 const ROUND_MS = 5_000;
 const REFRESH_TIMEOUT_MS = 10_000;
 
-export interface KeeperDependencies {
+export interface LoanReconcilerDependencies {
   inventory: Inventory;
   links: NodeLinks;
   tasks: TaskService;
@@ -38,14 +38,14 @@ export interface KeeperDependencies {
   roundMs?: number | undefined;
 }
 
-export class LendingKeeper {
-  readonly #dependencies: KeeperDependencies;
+export class LoanReconciler {
+  readonly #dependencies: LoanReconcilerDependencies;
   /** Loans that were found without a borrower in the last round. */
   #seen = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<void> | undefined;
 
-  constructor(dependencies: KeeperDependencies) {
+  constructor(dependencies: LoanReconcilerDependencies) {
     this.#dependencies = dependencies;
   }
 

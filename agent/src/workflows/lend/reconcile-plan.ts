@@ -48,7 +48,10 @@ export interface HeldRelease {
  * All that is to be done; nothing when everything is as it should be.
  * @param unread what these have, or lend, is left as it is
  */
-export function planUpkeep(domains: readonly PartyView[], unread: UnreadDomains = new Map()): LoanAction[] {
+export function planReconciliation(
+  domains: readonly PartyView[],
+  unread: UnreadDomains = new Map(),
+): LoanAction[] {
   const byId = new Map(domains.map(domain => [domain.id, domain]));
   const actions = [
     ...domains.flatMap(owner => ofOwner(owner, byId)),
@@ -63,7 +66,7 @@ export function planUpkeep(domains: readonly PartyView[], unread: UnreadDomains 
 
 /** The instants that nothing but a domain that cannot be read may want. */
 export function heldReleases(domains: readonly PartyView[], unread: UnreadDomains): HeldRelease[] {
-  return planUpkeep(domains).flatMap(({ do: what, ownerId }): HeldRelease[] => {
+  return planReconciliation(domains).flatMap(({ do: what, ownerId }): HeldRelease[] => {
     const holder = what === 'release' ? holderOf(ownerId, unread) : undefined;
     return holder === undefined ? [] : [{ owner: ownerId, unread: holder }];
   });

@@ -5,7 +5,7 @@ const FLUSH_MS = 5000;
 const DAY_MS = 86_400_000;
 
 /** Deletes what the settings keep no longer: old tasks, events, audit records, keys and logins. */
-export async function keepHouse(services: CoreServices, now: Date): Promise<void> {
+export async function cleanUp(services: CoreServices, now: Date): Promise<void> {
   const { keep } = services.config;
   const daysAgo = (days: number) => new Date(now.getTime() - days * DAY_MS);
   await services.tasks.prune(daysAgo(keep.tasks_days));
@@ -17,10 +17,10 @@ export async function keepHouse(services: CoreServices, now: Date): Promise<void
   await services.tokens.prune(now);
 }
 
-/** Keeps house now and every hour. @returns a function that ends it. */
-export function startHousekeeping(services: CoreServices): () => Promise<void> {
+/** Cleans up now and every hour. @returns a function that ends it. */
+export function startJanitor(services: CoreServices): () => Promise<void> {
   const run = () => {
-    keepHouse(services, new Date()).catch(error => services.log.error('housekeeping failed', { error }));
+    cleanUp(services, new Date()).catch(error => services.log.error('cleaning up failed', { error }));
   };
   run();
   const timer = setInterval(run, INTERVAL_MS);

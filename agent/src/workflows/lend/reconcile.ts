@@ -1,4 +1,4 @@
-/** Puts loans right that others have changed: what the keeper found, done under the locks of the domains. */
+/** Puts loans right that others have changed: what the reconciler found, done under the locks of the domains. */
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import type { OperationContext, Workflow } from '../context.ts';
@@ -6,10 +6,10 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { freezerOf } from './freezers.ts';
 import { endAtOwner, endLoan, noteLoan, takeBack } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
-import type { LoanAction } from './upkeep-plan.ts';
+import type { LoanAction } from './reconcile-plan.ts';
 
 /** The workflow. Result: `{"waiting":["disk id",…]}`, the disks that their guests still do not let go. */
-export function keepLoansWorkflow(
+export function reconcileLoansWorkflow(
   dependencies: WorkflowDependencies,
   actions: readonly LoanAction[],
 ): Workflow {

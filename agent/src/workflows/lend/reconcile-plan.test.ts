@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { heldReleases, type PartyView, planUpkeep } from './upkeep-plan.ts';
+import { heldReleases, type PartyView, planReconciliation } from './reconcile-plan.ts';
 
 const attachment = (diskId: string, ownerId: string, more = {}) => ({
   diskId,
@@ -28,21 +28,23 @@ const borrower = (more: Partial<PartyView> = {}) => {
 };
 const key = { ownerId: 'o', diskId: 'd', borrowerId: 'b' };
 
-describe('planUpkeep', () => {
+describe('planReconciliation', () => {
   test('what is in order stays', () => {
-    expect(planUpkeep([owner(), borrower()])).toEqual([]);
-    expect(planUpkeep([view('x'), view('y')])).toEqual([]);
+    expect(planReconciliation([owner(), borrower()])).toEqual([]);
+    expect(planReconciliation([view('x'), view('y')])).toEqual([]);
   });
 
   test('a loan ends with its borrower, and when that has the disk no more', () => {
-    expect(planUpkeep([owner()])).toEqual([{ do: 'end', ...key }]);
-    expect(planUpkeep([owner(), borrower({ attachments: [], noted: [] })])).toEqual([{ do: 'end', ...key }]);
-    expect(planUpkeep([owner(), borrower({ attachments: [] })])).toEqual([{ do: 'end', ...key }]);
+    expect(planReconciliation([owner()])).toEqual([{ do: 'end', ...key }]);
+    expect(planReconciliation([owner(), borrower({ attachments: [], noted: [] })])).toEqual([
+      { do: 'end', ...key },
+    ]);
+    expect(planReconciliation([owner(), borrower({ attachments: [] })])).toEqual([{ do: 'end', ...key }]);
   });
 
   test('of a domain that cannot be read nothing counts as gone, and the others are kept all the same', () => {
     const plan = (unread: string, ...views: PartyView[]) =>
-      planUpkeep(views, new Map([[unread, new Set<string>()]]));
+      planReconciliation(views, new Map([[unread, new Set<string>()]]));
     expect(plan('b', owner())).toEqual([]);
     expect(plan('x', owner())).toEqual([{ do: 'end', ...key }]);
     expect(plan('o', borrower({ attachments: [] }))).toEqual([]);
@@ -52,40 +54,42 @@ describe('planUpkeep', () => {
     const release = { do: 'release', ownerId: 'o', diskId: '', borrowerId: '' };
     const left = [owner({ loans: [] })];
     const naming = (...owners: string[]) => new Map([['b', new Set(owners)]]);
-    expect(planUpkeep(left, naming('other'))).toEqual([release]);
+    expect(planReconciliation(left, naming('other'))).toEqual([release]);
     expect(heldReleases(left, naming('other'))).toEqual([]);
-    expect(planUpkeep(left, naming('o'))).toEqual([]);
+    expect(planReconciliation(left, naming('o'))).toEqual([]);
     expect(heldReleases(left, naming('o'))).toEqual([{ owner: 'o', unread: 'b' }]);
     expect(heldReleases([owner()], naming('o'))).toEqual([]);
   });
 
   test("another node's borrower is not this node's business", () => {
-    expect(planUpkeep([owner({ loans: [{ ...loan, borrowerNodeId: 'n' }] })])).toEqual([]);
+    expect(planReconciliation([owner({ loans: [{ ...loan, borrowerNodeId: 'n' }] })])).toEqual([]);
   });
 
   test('a running guest is asked again; one that is off has nothing to be asked', () => {
     const attachments = [attachment('d', 'o', { detaching: true })];
-    expect(planUpkeep([owner(), borrower({ attachments })])).toEqual([{ do: 'take_back', ...key }]);
-    expect(planUpkeep([owner(), borrower({ attachments, running: false })])).toEqual([]);
+    expect(planReconciliation([owner(), borrower({ attachments })])).toEqual([{ do: 'take_back', ...key }]);
+    expect(planReconciliation([owner(), borrower({ attachments, running: false })])).toEqual([]);
   });
 
   test('lost metadata is made up for: of the owner, of the borrower', () => {
-    expect(planUpkeep([owner({ loans: [] }), borrower()])).toEqual([{ do: 'note', ...key }]);
-    expect(planUpkeep([owner(), borrower({ attachments: [attachment('d', '')], noted: [] })])).toEqual([]);
-    expect(planUpkeep([borrower()])).toEqual([]);
+    expect(planReconciliation([owner({ loans: [] }), borrower()])).toEqual([{ do: 'note', ...key }]);
+    expect(
+      planReconciliation([owner(), borrower({ attachments: [attachment('d', '')], noted: [] })]),
+    ).toEqual([]);
+    expect(planReconciliation([borrower()])).toEqual([]);
   });
 
   test('an instant without loans goes', () => {
     const release = { do: 'release', ownerId: 'o', diskId: '', borrowerId: '' };
-    expect(planUpkeep([owner({ loans: [] })])).toEqual([release]);
+    expect(planReconciliation([owner({ loans: [] })])).toEqual([release]);
   });
 
   test('a note of a disk that is gone, and whose owner is not here, goes', () => {
-    expect(planUpkeep([borrower({ attachments: [] })])).toEqual([{ do: 'end', ...key }]);
+    expect(planReconciliation([borrower({ attachments: [] })])).toEqual([{ do: 'end', ...key }]);
   });
 
   test('a kept clone is looked at', () => {
-    expect(planUpkeep([owner({ loans: [{ ...loan, cloneKept: true }] })])).toEqual([
+    expect(planReconciliation([owner({ loans: [{ ...loan, cloneKept: true }] })])).toEqual([
       { do: 'look_at_clone', ...key },
     ]);
   });

@@ -12,7 +12,7 @@ import type { FreezeWatch } from './freeze-watch.ts';
 import { askInfo, type ToldInfo } from './info.ts';
 import type { CommandOptions } from './session.ts';
 
-export interface InfoKeeperOptions {
+export interface InfoCacheDependencies {
   link: {
     readonly connected: boolean;
     /** @throws VirtkeepError libvirt_unreachable */
@@ -59,8 +59,8 @@ interface Known {
   failures: number;
 }
 
-export class InfoKeeper {
-  readonly #options: InfoKeeperOptions;
+export class InfoCache {
+  readonly #dependencies: InfoCacheDependencies;
   readonly #known = new Map<string, Known>();
   readonly #waiting = new Set<string>();
   readonly #asking = new Set<string>();
@@ -69,12 +69,12 @@ export class InfoKeeper {
   #subscribedTo: Libvirt | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(options: InfoKeeperOptions) {
-    this.#options = options;
+  constructor(dependencies: InfoCacheDependencies) {
+    this.#dependencies = dependencies;
   }
 
   start(): void {
-    const { link } = this.#options;
+    const { link } = this.#dependencies;
     this.#unsubscribe.push(link.onChange(connected => connected && this.#subscribe()));
     if (link.connected) this.#subscribe();
     this.#timer = setInterval(() => this.look(performance.now()), LOOK_MS);
@@ -91,7 +91,7 @@ export class InfoKeeper {
   /** What the guest told last, and since when it is frozen; undefined when it never told anything. */
   get(domainId: string): GuestInfo | undefined {
     const info = this.#known.get(domainId)?.info;
-    const frozenSince = this.#options.freezes.since(domainId);
+    const frozenSince = this.#dependencies.freezes.since(domainId);
     if (!info && !frozenSince) return undefined;
     return { ...(info ?? { ...EMPTY, refreshed: undefined }), frozenSince };
   }
@@ -110,7 +110,7 @@ export class InfoKeeper {
 
   /** Asks the guests whose turn it is, and forgets those that are not there any more. */
   look(nowMs: number): void {
-    const { link, domains, freezes, refreshMs } = this.#options;
+    const { link, domains, freezes, refreshMs } = this.#dependencies;
     if (!link.connected) return;
     const present = domains();
     for (const { id, powerState, agentState } of present) {
@@ -129,7 +129,7 @@ export class InfoKeeper {
   }
 
   #subscribe(): void {
-    const libvirt = this.#options.link.get();
+    const libvirt = this.#dependencies.link.get();
     if (this.#subscribedTo === libvirt) return;
     this.#subscribedTo = libvirt;
     this.#unsubscribe.push(
@@ -153,7 +153,7 @@ export class InfoKeeper {
   }
 
   async #askQuietly(id: string): Promise<void> {
-    const { link, log } = this.#options;
+    const { link, log } = this.#dependencies;
     try {
       const { signal } = this.#stopping;
       await this.#ask(link.get().domain(id), { signal, waitMs: WAIT_MS, timeoutMs: ANSWER_MS });
@@ -164,7 +164,7 @@ export class InfoKeeper {
   }
 
   async #ask(domain: Domain, options: CommandOptions): Promise<void> {
-    const { freezes, changed, ask = askInfo } = this.#options;
+    const { freezes, changed, ask = askInfo } = this.#dependencies;
     const { uuid } = domain;
     const before = this.#known.get(uuid);
     this.#known.set(uuid, { ...before, failures: (before?.failures ?? 0) + 1, triedMs: performance.now() });
