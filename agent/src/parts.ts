@@ -18,7 +18,7 @@ import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
-import { Catalogue, knownPlaces, PathGate } from './pools/index.ts';
+import { BackupFiles, knownPlaces, PathGate } from './pools/index.ts';
 import { QuestionChannel } from './question-channel.ts';
 import { LoanReconciler } from './reconcilers/loans.ts';
 import { AGENT_VERSION } from './version.ts';
@@ -33,7 +33,7 @@ export interface Parts {
   journal: Journal;
   link: LibvirtLink;
   status: NodeStatus;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   inventory: Inventory;
   guests: Guests;
   workflows: WorkflowDependencies;
@@ -63,14 +63,14 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   );
   // before libvirt tells the pools: what was cut off is undone as soon as it answers
   for (const { path } of knownPlaces(journal.settings) ?? []) guardBackups(path);
-  const catalogue = new Catalogue(readArchive);
+  const backupFiles = new BackupFiles(readArchive);
   const gate = new PathGate();
   const inventory: Inventory = new Inventory({
     link,
     nodeId,
     nodeName,
     settings: journal.settings,
-    catalogue,
+    backupFiles,
     gate,
     poolIsBack: () => runner.retryNow(),
     lockedBy: domainId =>
@@ -154,7 +154,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     journal,
     link,
     status,
-    catalogue,
+    backupFiles,
     inventory,
     guests,
     workflows,

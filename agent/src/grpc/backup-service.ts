@@ -158,7 +158,7 @@ export function backupService(
   }
 }
 
-/** The archive's own record, as the catalogue has it. */
+/** The archive's own record, as the inventory has it. */
 function shownFile({ pool, filename, path }: FoundFile, { archive, newest }: OpenedBackup): BackupFile {
   const place = { poolId: pool.id, filename, path, sizeBytes: archive.sizeBytes };
   return archive.manifest === null ? foreignFileOf(place, newest) : backupFileOf(place, newest);

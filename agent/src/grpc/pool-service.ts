@@ -9,8 +9,8 @@ import { isUuid } from '@virtkeep/shared/ids';
 import type { Inventory } from '../inventory/index.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import {
+  type BackupFiles,
   backupTargetRefusal,
-  type Catalogue,
   type Settings,
   setChosenBase,
   setPoolMarks,
@@ -21,14 +21,14 @@ import { poolEntities, startOperation } from './start-operation.ts';
 
 export interface PoolServiceOptions {
   inventory: Inventory;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   runner: OperationRunner;
   settings: Settings;
 }
 
 /** `PoolService`; what its methods promise stands in the proto. */
 export function poolService(options: PoolServiceOptions): PoolServiceImplementation {
-  const { inventory, catalogue } = options;
+  const { inventory, backupFiles } = options;
   return {
     list: async () => ({ pools: inventory.poolMessages() }),
     get: async ({ id }) => known(inventory, id).message,
@@ -36,7 +36,7 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
     scan: async request => scan(options, request),
     listFiles: async ({ poolId }) => {
       known(inventory, poolId);
-      return { files: catalogue.files(poolId) };
+      return { files: backupFiles.files(poolId) };
     },
   };
 }
@@ -63,7 +63,7 @@ function update({ inventory, settings }: PoolServiceOptions, request: UpdatePool
 }
 
 /** The pool is held together with other readers: a scan disturbs nobody. */
-function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: ScanPoolRequest) {
+function scan({ inventory, backupFiles, runner }: PoolServiceOptions, request: ScanPoolRequest) {
   return startOperation(runner, { kind: 'scan_pool', request }, () => {
     const { poolId, thorough } = request;
     known(inventory, poolId);
@@ -74,7 +74,7 @@ function scan({ inventory, catalogue, runner }: PoolServiceOptions, request: Sca
       heavy: false,
       workflow: scanPool(async signal => {
         await inventory.refreshFiles(poolId, { signal, fresh: true, thorough });
-        return { files: catalogue.files(poolId), skipped: catalogue.skipped(poolId) };
+        return { files: backupFiles.files(poolId), skipped: backupFiles.skipped(poolId) };
       }),
     };
   });

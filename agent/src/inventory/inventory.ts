@@ -15,7 +15,7 @@ import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Logger } from '@virtkeep/shared/log';
 import { fromLibvirt } from '../libvirt/errors.ts';
-import type { Catalogue, PathGate, PoolRecord, Settings } from '../pools/index.ts';
+import type { BackupFiles, PathGate, PoolRecord, Settings } from '../pools/index.ts';
 import { InventoryFeed } from './feed.ts';
 import { domainMessage, poolMessage } from './messages.ts';
 import { NodeModel } from './node-model.ts';
@@ -39,7 +39,7 @@ export interface InventoryDependencies {
   /** Name of the node, for error texts. */
   nodeName: string;
   settings: Settings;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   gate: PathGate;
   /** Id of the operation that holds a domain, from the operations' locks. */
   lockedBy: (domainId: string) => string | undefined;
@@ -182,10 +182,10 @@ export class Inventory {
   }
 
   /** Reads a pool's backup files anew. @throws VirtkeepError io_failed, canceled */
-  async refreshFiles(poolId: string, options: Parameters<Catalogue['refresh']>[1]): Promise<void> {
+  async refreshFiles(poolId: string, options: Parameters<BackupFiles['refresh']>[1]): Promise<void> {
     const { record } = this.pool(poolId);
     if (record.path)
-      await this.#dependencies.catalogue.refresh({ id: record.id, path: record.path }, options);
+      await this.#dependencies.backupFiles.refresh({ id: record.id, path: record.path }, options);
     this.#show();
   }
 
@@ -295,7 +295,7 @@ export class Inventory {
     clearTimeout(this.#guestTimer);
     this.#showTimer = undefined;
     this.#guestTimer = undefined;
-    const { catalogue, nodeName, lockedBy } = this.#dependencies;
+    const { backupFiles, nodeName, lockedBy } = this.#dependencies;
     this.#model.derivePools();
     const { pools } = this.#model;
     this.#noticePools(pools);
@@ -317,7 +317,7 @@ export class Inventory {
     );
     this.#shownPools.replace(
       pools.map(pool => {
-        const counts = { disks: disks.get(pool.id)?.length ?? 0, files: catalogue.count(pool.id) };
+        const counts = { disks: disks.get(pool.id)?.length ?? 0, files: backupFiles.count(pool.id) };
         return poolMessage(pool, counts, nodeName);
       }),
     );

@@ -9,7 +9,7 @@ import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import {
-  type Catalogue,
+  type BackupFiles,
   chosenBase,
   type FsFacts,
   fsFacts,
@@ -36,7 +36,7 @@ export interface ModelOptions {
   settings: Settings;
   /** Keeps hung file systems from holding up others. */
   gate: PathGate;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   log: Logger;
   /** Uuid or name of the base pool as long as nobody chose one. */
   defaultBase?: string | undefined;
@@ -169,7 +169,7 @@ export class NodeModel {
 
   async readAllFiles(onChange: () => void): Promise<void> {
     for (const pool of this.#pools) await this.readFiles(pool.id, onChange);
-    this.#options.catalogue.keepOnly(new Set(this.#pools.map(pool => pool.id)));
+    this.#options.backupFiles.keepOnly(new Set(this.#pools.map(pool => pool.id)));
   }
 
   /**
@@ -180,10 +180,10 @@ export class NodeModel {
     const pool = this.#pools.find(candidate => candidate.id === poolId);
     if (!pool?.path || !pool.hasDirectory || !pool.active || !pool.mounted) return;
     const place = { id: pool.id, path: pool.path };
-    const { catalogue, log } = this.#options;
+    const { backupFiles, log } = this.#options;
     try {
       await this.#options.gate.run(`files ${pool.id}`, async () => {
-        if (await catalogue.refresh(place, { signal: this.#signal })) onChange();
+        if (await backupFiles.refresh(place, { signal: this.#signal })) onChange();
       });
     } catch (error) {
       if (!this.#signal.aborted)

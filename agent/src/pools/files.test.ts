@@ -9,7 +9,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import {
   type ArchiveSummary,
-  Catalogue,
+  BackupFiles,
   fsFacts,
   isMountPoint,
   MARKER,
@@ -80,7 +80,7 @@ describe('mounts and space', () => {
   });
 });
 
-describe('Catalogue', () => {
+describe('BackupFiles', () => {
   const summary: ArchiveSummary = {
     backupId: BACKUP_ID, domainId: 'd', domainName: 'vm', created: new Date(1e12), hashed: true, states: [],
     canBeIncremental: false, requiredStates: [], fallbackReason: '', templateId: '', isTemplate: false, manifestJson: '{}', grown: '',
@@ -113,9 +113,9 @@ describe('Catalogue', () => {
     writeFileSync(at('vm.xml'), `<domain><name>n</name><uuid>${POOL_ID}</uuid></domain>`);
     writeFileSync(at('broken.xml'), '<domain>');
     symlinkSync(at('a.tar'), at('link.tar'));
-    const catalogue = new Catalogue(read);
-    expect(await catalogue.refresh(place(), { signal })).toBe(true);
-    const files = catalogue.files(POOL_ID);
+    const backupFiles = new BackupFiles(read);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(true);
+    const files = backupFiles.files(POOL_ID);
     expect(files.map(file => [file.filename, file.type, file.compressed, file.damage !== ''])).toEqual([
       ['a.tar', 'tar', false, false],
       ['appliance/b.ovf', 'OVF', false, false],
@@ -133,43 +133,43 @@ describe('Catalogue', () => {
     });
     expect(files[3]?.id).toBe(uuidV5(POOL_ID, 'bad.tar.zst'));
     expect(files[5]).toMatchObject({ domainId: POOL_ID, domainName: 'n' });
-    expect(await catalogue.refresh(place(), { signal })).toBe(false);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(false);
     expect(read).toHaveBeenCalledTimes(2);
     utimesSync(at('a.tar'), 1, 1);
-    expect(await catalogue.refresh(place(), { signal })).toBe(true);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(true);
     expect(read).toHaveBeenCalledTimes(3);
-    await catalogue.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal, fresh: true });
     expect(read).toHaveBeenCalledTimes(5);
     unlinkSync(at('a.tar'));
-    expect(await catalogue.refresh(place(), { signal })).toBe(true);
-    expect(catalogue.count(POOL_ID)).toBe(5);
-    catalogue.keepOnly(new Set([POOL_ID]));
-    expect(catalogue.files()).toHaveLength(5);
-    catalogue.keepOnly(new Set());
-    expect(catalogue.files()).toEqual([]);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(true);
+    expect(backupFiles.count(POOL_ID)).toBe(5);
+    backupFiles.keepOnly(new Set([POOL_ID]));
+    expect(backupFiles.files()).toHaveLength(5);
+    backupFiles.keepOnly(new Set());
+    expect(backupFiles.files()).toEqual([]);
   });
 
   test('an archive that another node writes is what it was, and is read when that ends', async () => {
     const grown = { ...summary, domainName: 'grown' };
     const busy = new VirtkeepError('file_busy', { file: 'a.tar', operation: 'o', kind: 'k' });
     writeFileSync(at('a.tar'), 'x');
-    const catalogue = new Catalogue(read);
-    await catalogue.refresh(place(), { signal });
+    const backupFiles = new BackupFiles(read);
+    await backupFiles.refresh(place(), { signal });
     writeFileSync(at('a.tar'), 'half of it');
     writeFileSync(at('b.tar'), 'x');
     read.mockRejectedValueOnce(busy).mockRejectedValueOnce(busy);
-    await catalogue.refresh(place(), { signal });
-    expect(catalogue.files()).toMatchObject([
+    await backupFiles.refresh(place(), { signal });
+    expect(backupFiles.files()).toMatchObject([
       { id: BACKUP_ID, archiveId: BACKUP_ID, domainName: 'vm', size: 1n, damage: '' },
       { id: uuidV5(POOL_ID, 'b.tar'), archiveId: '', damage: busy.message },
     ]);
     read.mockResolvedValueOnce(grown).mockResolvedValueOnce({ ...grown, backupId: POOL_ID });
-    await catalogue.refresh(place(), { signal });
-    expect(catalogue.files()).toMatchObject([
+    await backupFiles.refresh(place(), { signal });
+    expect(backupFiles.files()).toMatchObject([
       { id: BACKUP_ID, domainName: 'grown', size: 10n },
       { id: POOL_ID, domainName: 'grown', damage: '' },
     ]);
-    expect(await catalogue.refresh(place(), { signal })).toBe(false);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(false);
   });
 
   test('what must be unpacked to be read is so only when asked for, and once', async () => {
@@ -177,30 +177,30 @@ describe('Catalogue', () => {
     const thorough = jest.fn(async (_path: string, _signal: AbortSignal, isThorough: boolean) =>
       isThorough ? { ...summary, backupId: '' } : null,
     );
-    const catalogue = new Catalogue(thorough);
-    const told = () => catalogue.files().map(({ domainName, damage }) => domainName || damage);
-    await catalogue.refresh(place(), { signal });
-    await catalogue.refresh(place(), { signal, fresh: true });
+    const backupFiles = new BackupFiles(thorough);
+    const told = () => backupFiles.files().map(({ domainName, damage }) => domainName || damage);
+    await backupFiles.refresh(place(), { signal });
+    await backupFiles.refresh(place(), { signal, fresh: true });
     expect(told()).toEqual(['']);
-    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
+    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
     expect(told()).toEqual(['vm']);
     const deep = () => thorough.mock.calls.filter(([, , isThorough]) => isThorough).length;
     expect(deep()).toBe(1);
     // a node that is back, and a scan that a user asks for again
-    await catalogue.refresh(place(), { signal, fresh: true });
-    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
+    await backupFiles.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
     expect(told()).toEqual(['vm']);
     expect(deep()).toBe(1);
     utimesSync(at('s.tar.zst'), 1, 1);
-    await catalogue.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal, fresh: true });
     expect(told()).toEqual(['']);
     thorough.mockImplementation(async (_path, _signal, isThorough) => {
       if (isThorough) throw new VirtkeepError('archive_damaged', { path: 's', reason: 'cut' });
       return null;
     });
-    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
-    await catalogue.refresh(place(), { signal, fresh: true, thorough: true });
-    await catalogue.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
+    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
+    await backupFiles.refresh(place(), { signal, fresh: true });
     expect(told()).toEqual([expect.stringContaining('cut')]);
     expect(deep()).toBe(2);
   });
@@ -213,74 +213,74 @@ describe('Catalogue', () => {
       rmSync(at('a-copy.tar'), { force: true });
       copyFileSync(at('z-original.tar'), at('a-copy.tar'));
     } while (born('a-copy.tar') <= born('z-original.tar'));
-    const catalogue = new Catalogue(read);
-    await catalogue.refresh(place(), { signal });
-    expect(catalogue.files().map(file => file.id)).toEqual([uuidV5(POOL_ID, 'a-copy.tar'), BACKUP_ID]);
+    const backupFiles = new BackupFiles(read);
+    await backupFiles.refresh(place(), { signal });
+    expect(backupFiles.files().map(file => file.id)).toEqual([uuidV5(POOL_ID, 'a-copy.tar'), BACKUP_ID]);
     unlinkSync(at('z-original.tar'));
-    await catalogue.refresh(place(), { signal });
-    expect(catalogue.files().map(file => file.id)).toEqual([BACKUP_ID]);
+    await backupFiles.refresh(place(), { signal });
+    expect(backupFiles.files().map(file => file.id)).toEqual([BACKUP_ID]);
   });
 
   describe('a file that is read while others change it', () => {
     const path = () => join(dir, 'backups', 'a.tar');
-    /** A catalogue whose first reading ends when it is told to, with what stood there when it began. */
+    /** One whose first reading ends when it is told to, with what stood there when it began. */
     const slowAtFirst = () => {
       const end = Promise.withResolvers<void>();
       const begun = Promise.withResolvers<void>();
       let reads = 0;
-      const catalogue = new Catalogue(async () => {
+      const backupFiles = new BackupFiles(async () => {
         const first = ++reads === 1;
         begun.resolve();
         if (first) await end.promise;
         return { ...summary, manifestJson: first ? 'old' : 'new' };
       });
-      return { catalogue, begun: begun.promise, end: end.resolve };
+      return { backupFiles, begun: begun.promise, end: end.resolve };
     };
     beforeEach(() => {
       writeFileSync(path(), 'one');
     });
 
     test('and that is gone then is not listed', async () => {
-      const { catalogue, begun, end } = slowAtFirst();
-      const slow = catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      const { backupFiles, begun, end } = slowAtFirst();
+      const slow = backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
       await begun;
       unlinkSync(path());
-      await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      await backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
       end();
       await slow;
-      expect(catalogue.files()).toEqual([]);
+      expect(backupFiles.files()).toEqual([]);
     });
 
     test('and that another reading found newer stays as that one found it', async () => {
-      const { catalogue, begun, end } = slowAtFirst();
-      const slow = catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      const { backupFiles, begun, end } = slowAtFirst();
+      const slow = backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
       await begun;
       writeFileSync(path(), 'one and two');
-      await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      await backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
       end();
       await slow;
-      expect(catalogue.files()).toMatchObject([{ manifestJson: 'new', size: 11n }]);
+      expect(backupFiles.files()).toMatchObject([{ manifestJson: 'new', size: 11n }]);
     });
 
     test('and that nobody else looked at is looked at again', async () => {
-      const { catalogue, begun, end } = slowAtFirst();
-      const slow = catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+      const { backupFiles, begun, end } = slowAtFirst();
+      const slow = backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
       await begun;
       writeFileSync(path(), 'one and two');
       end();
       await slow;
-      await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
-      expect(catalogue.files()).toMatchObject([{ manifestJson: 'new', size: 11n }]);
+      await backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
+      expect(backupFiles.files()).toMatchObject([{ manifestJson: 'new', size: 11n }]);
     });
   });
 
   test('a pool without backups has none; an abort stops the reading', async () => {
     rmSync(join(dir, 'backups'), { recursive: true });
-    const catalogue = new Catalogue(read);
-    expect(await catalogue.refresh(place(), { signal })).toBe(false);
+    const backupFiles = new BackupFiles(read);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(false);
     mkdirSync(join(dir, 'backups'));
     writeFileSync(at('a.tar'), 'x');
-    const aborted = catalogue.refresh(place(), { signal: AbortSignal.abort() });
+    const aborted = backupFiles.refresh(place(), { signal: AbortSignal.abort() });
     await expect(aborted).rejects.toEqual(expect.objectContaining({ msgKey: 'canceled' }));
   });
 });

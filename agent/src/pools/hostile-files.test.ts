@@ -15,7 +15,7 @@ import { writeArchive } from '../archive/test-kit.ts';
 import { readImageHeader } from '../disks/index.ts';
 import { summaryOf } from '../workflows/archives/backup-file.ts';
 import { listBackupPaths } from './backup-dir.ts';
-import { Catalogue } from './index.ts';
+import { BackupFiles } from './index.ts';
 
 const { signal } = new AbortController();
 const POOL_ID = '22222222-2222-4333-8444-555555555555';
@@ -104,14 +104,14 @@ describe('a scan', () => {
     const before = bytesRead();
     const taken = [jest.spyOn(Buffer, 'alloc'), jest.spyOn(Buffer, 'allocUnsafeSlow')];
 
-    const catalogue = new Catalogue(readArchive);
-    await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+    const backupFiles = new BackupFiles(readArchive);
+    await backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
 
     const largest = Math.max(...taken.flatMap(({ mock }) => mock.calls.map(([bytes]) => bytes)));
     for (const spy of taken) spy.mockRestore();
     expect(largest).toBeLessThan(32 * MiB);
     expect(bytesRead() - before).toBeLessThan(64 * MiB);
-    const files = catalogue.files(POOL_ID);
+    const files = backupFiles.files(POOL_ID);
     expect(files.filter(({ damage }) => damage === '').map(({ filename }) => filename)).toEqual([
       'a.xml',
       'z.xml',
@@ -123,7 +123,7 @@ describe('a scan', () => {
       'sparse.xml',
     ]);
     expect(
-      catalogue
+      backupFiles
         .skipped(POOL_ID)
         .map(({ filename }) => filename)
         .sort(),
@@ -132,12 +132,12 @@ describe('a scan', () => {
 
   test('of a directory with more names than are looked at is cut, and what was known stays', async () => {
     for (let index = 0; index < 30; index++) writeFileSync(at(`${index}.xml`), '<domain>');
-    const catalogue = new Catalogue(readArchive);
-    await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
+    const backupFiles = new BackupFiles(readArchive);
+    await backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
     const limits = { files: 10, names: 20 };
     expect(await listBackupPaths(join(dir, 'backups'), limits)).toMatchObject({ isCut: true });
     expect((await listBackupPaths(join(dir, 'backups'), limits)).names).toHaveLength(10);
-    const narrow = new Catalogue(readArchive, { files: 100, names: 30 });
+    const narrow = new BackupFiles(readArchive, { files: 100, names: 30 });
     await narrow.refresh({ id: POOL_ID, path: dir }, { signal });
     expect(narrow.count(POOL_ID)).toBe(30);
     writeFileSync(at('more.xml'), '<domain>');
@@ -158,9 +158,9 @@ test('a scan unpacks no foreign archive, however much is in it', async () => {
     Buffer.concat(Array.from({ length: 256 }, () => Buffer.concat([frame, skippable(65_536)]))),
   );
   const before = bytesRead();
-  const catalogue = new Catalogue(readArchive);
-  await catalogue.refresh({ id: POOL_ID, path: dir }, { signal });
-  expect(catalogue.files(POOL_ID)[0]!.damage).not.toBe('');
+  const backupFiles = new BackupFiles(readArchive);
+  await backupFiles.refresh({ id: POOL_ID, path: dir }, { signal });
+  expect(backupFiles.files(POOL_ID)[0]!.damage).not.toBe('');
   expect(bytesRead() - before).toBeLessThan(statSync(at('bomb.tar.zst')).size / 2);
 });
 

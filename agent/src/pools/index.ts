@@ -5,9 +5,9 @@
 export { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 
 export { isCompressedName, type Skipped } from './backup-dir.ts';
+export { type ArchiveSummary, BackupFiles, type ReadArchive } from './backup-files.ts';
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
-export { type ArchiveSummary, Catalogue, type ReadArchive } from './catalogue.ts';
 export { type FsFacts, fsFacts, requireSpace } from './fs-kind.ts';
 export { type BackupSource, backupSourceRefusal, backupTargetRefusal } from './guards.ts';
 export { isThere, type KnownPlace, knownPlaces, rememberPlaces } from './known-places.ts';

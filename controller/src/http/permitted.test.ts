@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { newId, uuidV5 } from '@virtkeep/shared/ids';
 import type { Principal } from '../auth/principal.ts';
-import { fileRecord, NO_DETAILS } from '../services/catalogue/record.ts';
+import { fileRecord, NO_DETAILS } from '../services/backup-files/record.ts';
 import type { FileRow } from '../store/schema.ts';
 import { permitted } from './permitted.ts';
 

@@ -6,16 +6,16 @@ import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
 import { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
 import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
+import { BackupFiles, type FileTold } from './backup-files/backup-files.ts';
+import { changesExtension } from './backup-files/extendable.ts';
+import { IncrementalFiles } from './backup-files/extendable-files.ts';
+import { toldFewerStates } from './backup-files/fewer-states.ts';
+import { RemovedArchives } from './backup-files/removed-archives.ts';
 import { BackupService } from './backups/backups.ts';
 import { DownloadService } from './backups/downloads.ts';
 import { ExtensionChooser } from './backups/extension.ts';
 import { FileActionService } from './backups/file-actions.ts';
 import { LibraryService } from './backups/library.ts';
-import { Catalogue, type FileTold } from './catalogue/catalogue.ts';
-import { changesExtension } from './catalogue/extendable.ts';
-import { IncrementalFiles } from './catalogue/extendable-files.ts';
-import { toldFewerStates } from './catalogue/fewer-states.ts';
-import { RemovedArchives } from './catalogue/removed-archives.ts';
 import { LendingService } from './disks/attachments.ts';
 import { LoanReconciler } from './disks/reconciler.ts';
 import { VdiskService } from './disks/vdisks.ts';
@@ -80,29 +80,35 @@ export function createNodeServices(
   const refusedNodes = new RefusedNodes(register, inventory, events, log);
   const domainOf = (id: string) => inventory.domains.get(id)?.domain;
   const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
-  const catalogue = new Catalogue(db, fileTold, domainOf, (file, states) =>
+  const backupFiles = new BackupFiles(db, fileTold, domainOf, (file, states) =>
     toldFewerStates(events, file, states),
   );
-  tasks.setReleaser(taskId => catalogue.letGo(taskId));
+  tasks.setReleaser(taskId => backupFiles.letGo(taskId));
   const incrementals = new IncrementalFiles(db, fileTold, events, domainOf);
   inventory.setDomainWatcher(async (id, before, after) => {
     if (changesExtension(before, after)) await incrementals.judge(id);
   });
   const nodeTasks = new NodeTasks({ tasks, links, inventory, log, draining: core.draining });
-  const pools = new PoolService({ inventory, links, nodeTasks, catalogue, log });
+  const pools = new PoolService({ inventory, links, nodeTasks, backupFiles, log });
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService({
     db,
     inventory,
-    catalogue,
+    backupFiles,
     tell: (kind, id) => tell({ kind, id, action: 'changed' }),
   });
   const currentDomains = new CurrentDomains(inventory);
   const domains = new DomainService({ inventory, links, nodeTasks, currentDomains, tags });
-  const library = new LibraryService({ catalogue, inventory, links, pools });
+  const library = new LibraryService({ backupFiles, inventory, links, pools });
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
-  const downloads = new DownloadService({ library, links, pools, catalogue, places: downloadPlaces });
+  const downloads = new DownloadService({
+    library,
+    links,
+    pools,
+    backupFiles,
+    places: downloadPlaces,
+  });
   const uploads = new Shares(() => ({ all: limits.uploads, perUser: limits.uploads_per_user }));
   const isos = new IsoService({ inventory, links, nodeTasks, pools, uploads, log });
   const snapshots = new SnapshotService({ inventory, nodeTasks, currentDomains, domains });
@@ -128,10 +134,10 @@ export function createNodeServices(
     reconciler: loanReconciler,
   });
   const removedArchives = new RemovedArchives(db);
-  const extensions = new ExtensionChooser(inventory, catalogue, incrementals, pools);
+  const extensions = new ExtensionChooser(inventory, backupFiles, incrementals, pools);
   const backups = new BackupService({
     inventory,
-    catalogue,
+    backupFiles,
     pools,
     library,
     nodeTasks,
@@ -143,7 +149,7 @@ export function createNodeServices(
   });
   const fileActions = new FileActionService({
     inventory,
-    catalogue,
+    backupFiles,
     removedArchives,
     pools,
     library,
@@ -158,7 +164,7 @@ export function createNodeServices(
     revocations,
     links,
     inventory,
-    catalogue,
+    backupFiles,
     tasks,
     events,
     enrolmentLifetimeMs,
@@ -169,7 +175,7 @@ export function createNodeServices(
     currentDomains,
     register,
     revocations,
-    catalogue,
+    backupFiles,
     tasks,
     nodeTasks,
     pools,

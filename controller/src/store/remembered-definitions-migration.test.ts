@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { NO_DETAILS } from '../services/catalogue/record.ts';
+import { NO_DETAILS } from '../services/backup-files/record.ts';
 import { openSqlite } from './dialect.ts';
 import { first } from './migrations/0001-first.ts';
 import { rememberedDefinitions } from './migrations/0006-remembered-definitions.ts';

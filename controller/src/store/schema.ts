@@ -255,7 +255,7 @@ export interface DomainCopyRow {
   record_json: string;
 }
 
-/** The catalogue of backup files; rebuilt by scanning the pools. */
+/** The known backup files; rebuilt by scanning the pools. */
 export interface FileRow {
   id: string;
   pool_id: string;

@@ -287,7 +287,7 @@ test('the controller is killed in the middle of a backup: the task is final when
   expect(await rest.get<Json>(`/api/library/${fileId}/`)).toMatchObject({ status: 'ACTIVE' });
 });
 
-test('the node goes and comes: its things stay, marked, and the catalogue is found again', async () => {
+test('the node goes and comes: its things stay, marked, and its backup files are found again', async () => {
   await world.agent.daemon.kill();
   await lost();
   expect(await rest.get<Json>(`/api/domains/${domainId}/`)).toMatchObject({

@@ -1,4 +1,4 @@
-/** A lab node with the agent's model of it in this process: inventory, catalogue, runner and two services, no gRPC. */
+/** A lab node with the agent's model of it in this process: inventory, backup files, runner and two services, no gRPC. */
 import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type {
@@ -23,7 +23,7 @@ import { Faults } from '../../../agent/src/operations/faults.ts';
 import { Journal } from '../../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../../agent/src/operations/runner.ts';
 import { NOBODY_ASKED } from '../../../agent/src/other-nodes.ts';
-import { Catalogue, PathGate } from '../../../agent/src/pools/index.ts';
+import { BackupFiles, PathGate } from '../../../agent/src/pools/index.ts';
 import { summaryOf } from '../../../agent/src/workflows/archives/backup-file.ts';
 import type { WorkflowDependencies } from '../../../agent/src/workflows/dependencies.ts';
 import { refuseStaleCopies } from '../../../agent/src/workflows/domain/stale-copy.ts';
@@ -48,7 +48,7 @@ export class InventoryLab {
   readonly world: World;
   readonly link: LibvirtLink;
   readonly journal: Journal;
-  readonly catalogue: Catalogue;
+  readonly backupFiles: BackupFiles;
   readonly inventory: Inventory;
   readonly runner: OperationRunner;
   readonly domains: DomainServiceImplementation;
@@ -63,13 +63,13 @@ export class InventoryLab {
     this.link = new LibvirtLink({ uri: world.node.uri, keepAlive: { intervalSec: 1, count: 3 }, log });
     this.journal = new Journal(join(world.dir, 'journal.db'));
     const { settings } = this.journal;
-    this.catalogue = new Catalogue(readArchive);
+    this.backupFiles = new BackupFiles(readArchive);
     this.inventory = new Inventory({
       link: this.link,
       nodeId: NODE_ID,
       nodeName: world.node.name,
       settings,
-      catalogue: this.catalogue,
+      backupFiles: this.backupFiles,
       gate: new PathGate(),
       lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
       guestInfo: id => this.guestInfo?.(id),
@@ -91,9 +91,9 @@ export class InventoryLab {
       mergeBandwidthMiB: 0,
     };
     this.runner = this.newRunner(this.journal);
-    const { inventory, catalogue, runner, workflows } = this;
+    const { inventory, backupFiles, runner, workflows } = this;
     this.domains = domainService({ inventory, runner, workflows });
-    this.pools = poolService({ inventory, catalogue, runner, settings });
+    this.pools = poolService({ inventory, backupFiles, runner, settings });
   }
 
   /** A runner as another run of the agent would have it. */

@@ -10,7 +10,7 @@ import { isUserState } from '../../snapshots/index.ts';
 /** Above it a list of archives and the result of an increment do not carry the manifest, but only whoever shows it. */
 const LISTED_MEMBERS = 250;
 
-/** The catalogue's view of a manifest. */
+/** What the inventory tells of a manifest. */
 export function summaryOf(manifest: Manifest): ArchiveSummary {
   return {
     backupId: manifest.backupId,
@@ -66,7 +66,7 @@ export function backupFileOf(
 }
 
 /**
- * The catalogue's view of an archive that is read without a manifest of its own: it is a backup like others, but no copy of any, and
+ * What the inventory tells of an archive that is read without a manifest of its own: it is a backup like others, but no copy of any, and
  * is not extended.
  */
 export const foreignSummaryOf = (manifest: Manifest): ArchiveSummary => ({

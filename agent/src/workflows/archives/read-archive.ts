@@ -1,4 +1,4 @@
-/** What the catalogue knows of an archive. */
+/** What the inventory tells of an archive. */
 import { lstat } from 'node:fs/promises';
 import { type Archive, openArchive } from '../../archive/index.ts';
 import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';

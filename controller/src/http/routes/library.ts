@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { requirePermission } from '../../auth/principal.ts';
-import { FILE_STATUSES, FILE_TYPES } from '../../services/catalogue/record.ts';
+import { FILE_STATUSES, FILE_TYPES } from '../../services/backup-files/record.ts';
 import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { FILE_STATUSES, FILE_TYPES } from '../../services/catalogue/record.ts';
+import { FILE_STATUSES, FILE_TYPES } from '../../services/backup-files/record.ts';
 import { STORY } from '../document/story.ts';
 import {
   Bytes,

@@ -6,9 +6,9 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
-import { archiveIdOfRow } from '../catalogue/identity.ts';
-import type { RemovedArchives } from '../catalogue/removed-archives.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { archiveIdOfRow } from '../backup-files/identity.ts';
+import type { RemovedArchives } from '../backup-files/removed-archives.ts';
 import type { DomainService } from '../domains/domains.ts';
 import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
@@ -61,7 +61,7 @@ export interface RestoreOptions
 
 export interface BackupServiceDependencies {
   inventory: Inventory;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   pools: PoolService;
   library: LibraryService;
   nodeTasks: NodeTasks;
@@ -138,7 +138,7 @@ export class BackupService {
    * what the archive can be extended from.
    */
   async #backedUp(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library, currentDomains, log } = this.#dependencies;
+    const { backupFiles, library, currentDomains, log } = this.#dependencies;
     const { nodeId, operation, task } = ended;
     const file = madeFile(ended);
     await currentDomains
@@ -146,7 +146,7 @@ export class BackupService {
       .catch((error: unknown) =>
         log.warn('the VM was not looked at after its backup', { operation: operation.id, error }),
       );
-    const id = await catalogue.backedUp(file, operation.id, await fileOf(ended, this.#dependencies));
+    const id = await backupFiles.backedUp(file, operation.id, await fileOf(ended, this.#dependencies));
     if (task && task.entities[0]?.id !== id)
       await ended.nameEntities([{ id, class: 'file' }, ...task.entities.filter(entity => entity.id !== id)]);
     await library
@@ -167,13 +167,13 @@ export class BackupService {
     },
   ): Promise<void> {
     if (made.file) {
-      return this.#dependencies.catalogue.begin(made.file.id, 'UPDATING', {
+      return this.#dependencies.backupFiles.begin(made.file.id, 'UPDATING', {
         operation: made.taskId,
         description: options.description ?? null,
         protected: options.protected ?? null,
       });
     }
-    return this.#dependencies.catalogue.creating({
+    return this.#dependencies.backupFiles.creating({
       id: made.fileId,
       operation: made.taskId,
       poolId: made.poolId,
@@ -240,7 +240,7 @@ export class BackupService {
         { id: domainId, class: 'domain' },
         { id: row.id, class: 'file' },
       ],
-      prepare: () => this.#dependencies.catalogue.read(row.id),
+      prepare: () => this.#dependencies.backupFiles.read(row.id),
       send: (clients, operationId, signal) => clients.restores.start({ operationId, ...request }, { signal }),
     });
   }

@@ -2,9 +2,9 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { FileRow } from '../../store/schema.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { detailsOf } from '../backup-files/record.ts';
 import { beginBytes, type Part } from '../byte-stream.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
-import { detailsOf } from '../catalogue/record.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { Shares } from '../shares.ts';
 import { assertArchive, type LibraryService, refOf } from './library.ts';
@@ -20,7 +20,7 @@ export interface DownloadServiceDependencies {
   library: LibraryService;
   links: NodeLinks;
   pools: PoolService;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   /** Each holds a connection, a file on its node, and for a member of a compressed archive some work there. */
   places: Shares;
 }
@@ -46,7 +46,7 @@ export class DownloadService {
 
   /** Nothing changes or removes the file from now on. @returns what ends it. @throws file_not_found, file_busy. */
   hold({ row }: Download): Promise<() => void> {
-    return this.#dependencies.catalogue.download(row.id);
+    return this.#dependencies.backupFiles.download(row.id);
   }
 
   /** Changes whenever the bytes do. */

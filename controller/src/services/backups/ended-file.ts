@@ -1,7 +1,7 @@
 /** Which backup file the end of an operation is about. A node is believed only about its own tasks, and the files of its pools. */
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import type { Catalogue } from '../catalogue/catalogue.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 
@@ -16,10 +16,10 @@ export function madeFile({ result }: EndedOperation): BackupFile {
  */
 export async function fileOf(
   { nodeId, operation, task }: EndedOperation,
-  { catalogue, inventory }: { catalogue: Catalogue; inventory: Inventory },
+  { backupFiles, inventory }: { backupFiles: BackupFiles; inventory: Inventory },
 ): Promise<string> {
   const id = entityOf(operation, EntityClass.FILE);
-  const row = await catalogue.find(id);
+  const row = await backupFiles.find(id);
   const isIts = task
     ? task.entities.some(entity => entity.id === id)
     : !row || inventory.pools.get(row.pool_id)?.views.has(nodeId) !== false;

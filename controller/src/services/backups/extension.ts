@@ -5,9 +5,9 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { FileRow } from '../../store/schema.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
-import type { IncrementalFiles } from '../catalogue/extendable-files.ts';
-import { notIncrementalReason } from '../catalogue/record.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import type { IncrementalFiles } from '../backup-files/extendable-files.ts';
+import { notIncrementalReason } from '../backup-files/record.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import { isUsable } from '../pools/record.ts';
@@ -34,13 +34,13 @@ export interface Extension {
 
 export class ExtensionChooser {
   readonly #inventory: Inventory;
-  readonly #catalogue: Catalogue;
+  readonly #backupFiles: BackupFiles;
   readonly #files: IncrementalFiles;
   readonly #pools: PoolService;
 
-  constructor(inventory: Inventory, catalogue: Catalogue, files: IncrementalFiles, pools: PoolService) {
+  constructor(inventory: Inventory, backupFiles: BackupFiles, files: IncrementalFiles, pools: PoolService) {
     this.#inventory = inventory;
-    this.#catalogue = catalogue;
+    this.#backupFiles = backupFiles;
     this.#files = files;
     this.#pools = pools;
   }
@@ -71,12 +71,12 @@ export class ExtensionChooser {
     if (datapool !== undefined && backup !== undefined)
       throw new VirtkeepError('conflicting_fields', { first: 'datapool', second: 'backup', field: 'backup' });
     if (datapool === undefined || this.#inventory.pools.has(datapool)) return { backup, datapool };
-    const file = await this.#catalogue.find(datapool);
+    const file = await this.#backupFiles.find(datapool);
     return file?.can_be_incremental === 1 ? { backup: datapool } : { datapool };
   }
 
   async #chosen(id: string, domain: Domain, nodeId: string): Promise<FileRow> {
-    const file = await this.#catalogue.unused(id);
+    const file = await this.#backupFiles.unused(id);
     const reason = this.#whyNot(file, domain, nodeId);
     if (reason !== '')
       throw new VirtkeepError('not_extendable', { file: file.filename, reason, field: 'backup' });
@@ -95,14 +95,14 @@ export class ExtensionChooser {
     const file = archives.find(
       one => this.#whyNot(one, domain, nodeId) === '' && this.#pools.isWritable(one.pool_id, nodeId),
     );
-    if (file) return { file: await this.#catalogue.unused(file.id), fallbackReason: '' };
+    if (file) return { file: await this.#backupFiles.unused(file.id), fallbackReason: '' };
     const [newest] = archives;
     if (!newest) return { file: undefined, fallbackReason: '' };
     const reason = this.#whyNot(newest, domain, nodeId) || 'its data pool cannot be written';
     return { file: undefined, fallbackReason: `${newest.filename} cannot be extended: ${reason}` };
   }
 
-  /** Empty when the catalogue knows nothing against it. */
+  /** Empty when nothing is known against it. */
   #whyNot(file: FileRow, domain: Domain, nodeId: string): string {
     if (file.type !== 'tar') return `it is of type ${file.type}`;
     if (file.domain_id !== domain.id) return 'it is a backup of another VM';

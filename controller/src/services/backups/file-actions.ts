@@ -3,8 +3,8 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ArchiveSignature } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
-import type { RemovedArchives } from '../catalogue/removed-archives.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import type { RemovedArchives } from '../backup-files/removed-archives.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
@@ -26,7 +26,7 @@ export interface RecompressOptions {
 
 export interface FileActionDependencies {
   inventory: Inventory;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   removedArchives: RemovedArchives;
   pools: PoolService;
   library: LibraryService;
@@ -87,7 +87,7 @@ export class FileActionService {
    * @throws file_not_found, file_busy, file_not_backup.
    */
   async verify(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#dependencies.catalogue.idle(id);
+    const row = await this.#dependencies.backupFiles.idle(id);
     assertArchive(row, 'verify');
     return this.#dependencies.nodeTasks.start({
       taskId,
@@ -96,7 +96,7 @@ export class FileActionService {
       user,
       nodeId: this.#dependencies.pools.nodeFor(row.pool_id),
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#dependencies.catalogue.read(id),
+      prepare: () => this.#dependencies.backupFiles.read(id),
       send: (clients, operationId, signal) =>
         clients.backups.verify({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -110,7 +110,7 @@ export class FileActionService {
    */
   async recompress(id: string, options: RecompressOptions, user: Actor, taskId: string): Promise<TaskState> {
     const { compress } = options;
-    const row = await this.#dependencies.catalogue.get(id);
+    const row = await this.#dependencies.backupFiles.get(id);
     assertArchive(row, compress ? 'compress' : 'unpack');
     if (compress === (row.compressed === 1)) {
       const format = compress ? 'compressed' : 'plain';
@@ -121,7 +121,7 @@ export class FileActionService {
     // who says that the source is to go is not given a copy instead
     if (options.keep_source === false) this.#dependencies.pools.writable(row.pool_id, nodeId, 'keep_source');
     const keepsSource = options.keep_source ?? !this.#dependencies.pools.isWritable(row.pool_id, nodeId);
-    await (keepsSource ? this.#dependencies.catalogue.idle(id) : this.#dependencies.catalogue.unused(id));
+    await (keepsSource ? this.#dependencies.backupFiles.idle(id) : this.#dependencies.backupFiles.unused(id));
     const request = {
       fileId: id,
       file: refOf(row),
@@ -140,8 +140,8 @@ export class FileActionService {
       entities: [{ id, class: 'file' }],
       prepare: () =>
         keepsSource
-          ? this.#dependencies.catalogue.read(id)
-          : this.#dependencies.catalogue.begin(id, 'UPDATING', work),
+          ? this.#dependencies.backupFiles.read(id)
+          : this.#dependencies.backupFiles.begin(id, 'UPDATING', work),
       send: (clients, operationId, signal) =>
         keepsSource
           ? clients.backups.recompressCopy({ operationId, ...request }, { signal })
@@ -154,10 +154,10 @@ export class FileActionService {
    * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
    */
   async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
-    const row = await this.#dependencies.catalogue.get(id);
+    const row = await this.#dependencies.backupFiles.get(id);
     if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
     if (row.status === 'MISSING') return this.#forget(row, user, taskId);
-    await this.#dependencies.catalogue.unused(id);
+    await this.#dependencies.backupFiles.unused(id);
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     this.#dependencies.pools.writable(row.pool_id, nodeId, 'file');
     const work = { operation: taskId, description: null, protected: null };
@@ -168,7 +168,7 @@ export class FileActionService {
       user,
       nodeId,
       entities: [{ id, class: 'file' }],
-      prepare: () => this.#dependencies.catalogue.begin(id, 'DELETING', work),
+      prepare: () => this.#dependencies.backupFiles.begin(id, 'DELETING', work),
       send: (clients, operationId, signal) =>
         clients.backups.delete({ operationId, fileId: id, file: refOf(row) }, { signal }),
     });
@@ -189,10 +189,14 @@ export class FileActionService {
   }
 
   async #verified(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library } = this.#dependencies;
+    const { backupFiles, library } = this.#dependencies;
     const id = await fileOf(ended, this.#dependencies);
     const { verified_at, restorable_states = null, signature, ...found } = ended.result as VerifyResult;
-    await catalogue.verified(id, { ...found, verifiedAt: verified_at, restorableStates: restorable_states });
+    await backupFiles.verified(id, {
+      ...found,
+      verifiedAt: verified_at,
+      restorableStates: restorable_states,
+    });
     return {
       ...(await library.get(id)),
       ...found,
@@ -203,42 +207,42 @@ export class FileActionService {
   }
 
   async #recompressed(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library } = this.#dependencies;
+    const { backupFiles, library } = this.#dependencies;
     const from = await fileOf(ended, this.#dependencies);
-    const id = await catalogue.made(madeFile(ended), ended.operation.id, { from });
-    if (id !== from && !(await catalogue.find(from))) await this.#dependencies.tags.forget([from]);
+    const id = await backupFiles.made(madeFile(ended), ended.operation.id, { from });
+    if (id !== from && !(await backupFiles.find(from))) await this.#dependencies.tags.forget([from]);
     return library.get(id);
   }
 
   /** The copy is what the task made; it is described and protected as its original is. */
   async #copied(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, library } = this.#dependencies;
+    const { backupFiles, library } = this.#dependencies;
     const original = await fileOf(ended, this.#dependencies);
-    const id = await catalogue.made(madeFile(ended), ended.operation.id);
-    const row = await catalogue.find(original);
-    if (row) await catalogue.update(id, { description: row.description, protected: row.protected });
+    const id = await backupFiles.made(madeFile(ended), ended.operation.id);
+    const row = await backupFiles.find(original);
+    if (row) await backupFiles.update(id, { description: row.description, protected: row.protected });
     await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
     return library.get(id);
   }
 
   async #removed(ended: EndedOperation): Promise<unknown> {
-    const { catalogue, removedArchives } = this.#dependencies;
+    const { backupFiles, removedArchives } = this.#dependencies;
     const id = await fileOf(ended, this.#dependencies);
-    const row = await catalogue.find(id);
+    const row = await backupFiles.find(id);
     if (row) await removedArchives.removed(row);
     await this.#drop(id);
     return {};
   }
 
-  /** The catalogue knows the file no more, and nothing is said of it. */
+  /** The file is known no more, and nothing is said of it. */
   async #drop(id: string): Promise<void> {
-    await this.#dependencies.catalogue.remove(id);
+    await this.#dependencies.backupFiles.remove(id);
     await this.#dependencies.tags.forget([id]);
   }
 
   /** Sets the file right that the task was making or changing: its first entity. */
   async #failed(task: TaskState): Promise<void> {
     const [made] = task.entities;
-    if (made?.class === 'file') await this.#dependencies.catalogue.operationFailed(made.id, task.row.id);
+    if (made?.class === 'file') await this.#dependencies.backupFiles.operationFailed(made.id, task.row.id);
   }
 }

@@ -4,11 +4,11 @@ import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backu
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { FileRow } from '../../store/schema.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
-import { archiveIdOf, archiveIdOfRow } from '../catalogue/identity.ts';
-import type { FileFilter } from '../catalogue/list.ts';
-import { detailsOf, type FileRecord, fileRecord } from '../catalogue/record.ts';
-import { isArchive, isPublished } from '../catalogue/usable.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { archiveIdOf, archiveIdOfRow } from '../backup-files/identity.ts';
+import type { FileFilter } from '../backup-files/list.ts';
+import { detailsOf, type FileRecord, fileRecord } from '../backup-files/record.ts';
+import { isArchive, isPublished } from '../backup-files/usable.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import { lacksTemplate, type TemplateAnswer, withTemplateOf } from './template-answers.ts';
@@ -23,7 +23,7 @@ const ELSEWHERE_TIMEOUT_MS = 60_000;
 const ASKED_AT_ONCE = 8;
 
 export interface LibraryServiceDependencies {
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   inventory: Inventory;
   links: NodeLinks;
   pools: PoolService;
@@ -37,13 +37,13 @@ export class LibraryService {
   }
 
   async list(filter: FileFilter): Promise<{ count: number; files: FileRecord[] }> {
-    const { count, rows } = await this.#dependencies.catalogue.list(filter);
+    const { count, rows } = await this.#dependencies.backupFiles.list(filter);
     return { count, files: rows.map(row => this.record(row)) };
   }
 
   /** @throws file_not_found. */
   async get(id: string): Promise<FileRecord> {
-    return this.record(await this.#dependencies.catalogue.get(id));
+    return this.record(await this.#dependencies.backupFiles.get(id));
   }
 
   record(row: FileRow): FileRecord {
@@ -53,8 +53,8 @@ export class LibraryService {
 
   /** @throws file_not_found. */
   async update(id: string, changes: { description?: string; protected?: boolean }): Promise<FileRecord> {
-    await this.#dependencies.catalogue.get(id);
-    await this.#dependencies.catalogue.update(id, {
+    await this.#dependencies.backupFiles.get(id);
+    await this.#dependencies.backupFiles.update(id, {
       ...(changes.description === undefined ? {} : { description: changes.description }),
       ...(changes.protected === undefined ? {} : { protected: Number(changes.protected) }),
     });
@@ -86,7 +86,7 @@ export class LibraryService {
 
   /** Reads the information of a file that has changed, when it was known before. @throws what the node answers */
   async reread(id: string): Promise<void> {
-    const row = await this.#dependencies.catalogue.get(id);
+    const row = await this.#dependencies.backupFiles.get(id);
     if (detailsOf(row).information !== null) await this.read(row, '', AbortSignal.timeout(REREAD_TIMEOUT_MS));
   }
 
@@ -100,8 +100,8 @@ export class LibraryService {
       shown.warnings = withTemplateOf(shown.warnings, others);
     }
     if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
-      await this.#dependencies.catalogue.seen(shown.file, () => true);
-    if (state === '') await this.#dependencies.catalogue.informed(row.id, shown);
+      await this.#dependencies.backupFiles.seen(shown.file, () => true);
+    if (state === '') await this.#dependencies.backupFiles.informed(row.id, shown);
     return shown;
   }
 
@@ -123,8 +123,8 @@ export class LibraryService {
 
   /** A file that lies on its pool and is not being made or removed. @throws file_not_found, file_busy. */
   async published(id: string): Promise<FileRow> {
-    const row = await this.#dependencies.catalogue.get(id);
-    return isPublished(row) ? row : this.#dependencies.catalogue.idle(id);
+    const row = await this.#dependencies.backupFiles.get(id);
+    return isPublished(row) ? row : this.#dependencies.backupFiles.idle(id);
   }
 }
 

@@ -4,7 +4,7 @@ import type {
   BackupConfiguration,
   ShowBackupResponse,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { type FileInformation, type FileRecord, informationOf } from '../catalogue/record.ts';
+import { type FileInformation, type FileRecord, informationOf } from '../backup-files/record.ts';
 
 export interface ShownConfiguration {
   domain: string | null;

@@ -378,7 +378,7 @@ export class Inventory {
     });
   }
 
-  /** The row stays when the last node lets go: the catalogue's files and the user's marks still name it. */
+  /** The row stays when the last node lets go: backup files and the user's marks still name it. */
   async #dropPool(nodeId: string, id: string): Promise<void> {
     const entry = this.pools.get(id);
     if (!entry?.views.delete(nodeId)) return;

@@ -5,8 +5,8 @@ import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { CertificateAuthority } from '../../pki/index.ts';
 import type { Database } from '../../store/schema.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
-import { workOf } from '../catalogue/file-work.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { workOf } from '../backup-files/file-work.ts';
 import type { Inventory, NodeEntry } from '../inventory/inventory.ts';
 import type { EventService } from '../journal/events.ts';
 import type { TaskService } from '../tasks/tasks.ts';
@@ -65,7 +65,7 @@ export interface NodeServiceDependencies {
   revocations: RevocationService;
   links: NodeLinks;
   inventory: Inventory;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   tasks: TaskService;
   events: EventService;
   enrolmentLifetimeMs: number;
@@ -186,7 +186,7 @@ export class NodeService {
   }
 
   async #remove(id: string, username: string, isCompromised: boolean): Promise<void> {
-    const { inventory, links, tasks, catalogue, events, revocations } = this.#dependencies;
+    const { inventory, links, tasks, backupFiles, events, revocations } = this.#dependencies;
     const { row } = inventory.node(id);
     const open = await tasks.unfinished(id);
     if (open.some(task => task.row.status === 'IN_PROGRESS'))
@@ -197,21 +197,21 @@ export class NodeService {
     const error = new VirtkeepError('outcome_unknown', { node: row.verbose_name });
     for (const { row: task, entities } of open) {
       const [made] = entities;
-      if (made?.class === 'file') await catalogue.operationFailed(made.id, task.id);
+      if (made?.class === 'file') await backupFiles.operationFailed(made.id, task.id);
       await tasks.finish(task.id, { status: 'FAILED', error });
     }
     await this.#letGoOfFiles(id);
-    await catalogue.poolsGone(await inventory.removeNode(id));
+    await backupFiles.poolsGone(await inventory.removeNode(id));
     const message = `Node ${row.verbose_name} was removed`;
     await events.record({ type: 'warning', message, user: username, entities: [{ id, class: 'node' }] });
   }
 
   /** Files that stayed in work because the node was to tell what became of them, after their task had been given up. */
   async #letGoOfFiles(nodeId: string): Promise<void> {
-    const { catalogue, tasks } = this.#dependencies;
-    for (const file of await catalogue.inWork()) {
+    const { backupFiles, tasks } = this.#dependencies;
+    for (const file of await backupFiles.inWork()) {
       const task = await workOf(file, tasks);
-      if (task?.row.node_id === nodeId) await catalogue.operationFailed(file.id, task.row.id);
+      if (task?.row.node_id === nodeId) await backupFiles.operationFailed(file.id, task.row.id);
     }
   }
 

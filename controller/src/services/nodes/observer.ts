@@ -10,8 +10,8 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { LinkObserver } from '../../agents/link.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
-import { workOf } from '../catalogue/file-work.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { workOf } from '../backup-files/file-work.ts';
 import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { EventService } from '../journal/events.ts';
@@ -29,7 +29,7 @@ export interface ObserverDependencies {
   currentDomains: CurrentDomains;
   register: CertificateRegister;
   revocations: RevocationService;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   tasks: TaskService;
   nodeTasks: NodeTasks;
   pools: PoolService;
@@ -85,8 +85,8 @@ export class NodeObserver implements LinkObserver {
    * between the two. The node says what became of the operation; where it does not know, nothing did.
    */
   async #settleFiles(nodeId: string, clients: AgentClients, ended: AbortSignal): Promise<void> {
-    const { catalogue, tasks, nodeTasks } = this.#dependencies;
-    for (const file of await catalogue.inWork()) {
+    const { backupFiles, tasks, nodeTasks } = this.#dependencies;
+    for (const file of await backupFiles.inWork()) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
       const signal = AbortSignal.any([ended, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
@@ -98,7 +98,7 @@ export class NodeObserver implements LinkObserver {
         });
       if (operation?.state === OperationState.SUCCEEDED) await nodeTasks.apply(nodeId, operation);
       else if (operation?.state !== OperationState.RUNNING)
-        await catalogue.operationFailed(file.id, task.row.id);
+        await backupFiles.operationFailed(file.id, task.row.id);
     }
   }
 

@@ -5,7 +5,7 @@ import { BackupFile, type Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/po
 import type { Logger } from '@virtkeep/shared/log';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor } from '../../auth/principal.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
@@ -29,7 +29,7 @@ export interface PoolServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   log: Logger;
 }
 
@@ -96,7 +96,7 @@ export class PoolService {
   async scan(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const { row } = this.#dependencies.inventory.pool(id);
     const nodeId = this.nodeFor(id);
-    this.#dependencies.catalogue.scanBegins(taskId);
+    this.#dependencies.backupFiles.scanBegins(taskId);
     return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'scan_data_pool',
@@ -116,7 +116,7 @@ export class PoolService {
       const view = this.#dependencies.inventory.pools.get(poolId)?.views.get(nodeId);
       return view !== undefined && isUsable(view);
     };
-    await this.#dependencies.catalogue.scanned(id, files.map(BackupFile.fromJSON), operation.id, sees);
+    await this.#dependencies.backupFiles.scanned(id, files.map(BackupFile.fromJSON), operation.id, sees);
     return this.get(id);
   }
 
@@ -194,7 +194,7 @@ export class PoolService {
     for (const poolId of poolIds) {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
       const operationId = newId();
-      this.#dependencies.catalogue.scanBegins(operationId);
+      this.#dependencies.backupFiles.scanBegins(operationId);
       await this.#dependencies.links
         .clients(nodeId)
         .pools.scan({ operationId, poolId }, { signal })
@@ -210,6 +210,6 @@ export class PoolService {
       verbose_name: this.#dependencies.inventory.nodes.get(id)?.row.verbose_name ?? '',
       connected: this.#dependencies.links.isConnected(id),
     }));
-    return poolRecord(entry, nodes, await this.#dependencies.catalogue.countOfPool(entry.row.id));
+    return poolRecord(entry, nodes, await this.#dependencies.backupFiles.countOfPool(entry.row.id));
   }
 }

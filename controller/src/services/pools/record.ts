@@ -39,7 +39,7 @@ export interface PoolRecord {
 
 /**
  * @param nodes those that have the pool. Sizes are those of a connected node where there is one, else the last known.
- * @param fileCount files of the catalogue on it.
+ * @param fileCount known backup files on it.
  */
 export function poolRecord(entry: PoolEntry, nodes: PoolNode[], fileCount: number): PoolRecord {
   const views = nodes.flatMap(node => {

@@ -8,7 +8,7 @@ import { isUuid, newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { Turns } from '@virtkeep/shared/turns';
 import type { Database, TagEntityRow, TagRow } from '../../store/schema.ts';
-import type { Catalogue } from '../catalogue/catalogue.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { BorneTag, TagRecord } from './record.ts';
 
@@ -27,7 +27,7 @@ const ONE_AT_A_TIME = 'tags';
 export interface TagServiceDependencies {
   db: Database;
   inventory: Inventory;
-  catalogue: Catalogue;
+  backupFiles: BackupFiles;
   /** Told of each thing whose tags, as its record tells them, are others now. */
   tell: (entityClass: string, entityId: string) => void;
 }
@@ -35,7 +35,7 @@ export interface TagServiceDependencies {
 export class TagService {
   readonly #db: Database;
   readonly #inventory: Inventory;
-  readonly #catalogue: Catalogue;
+  readonly #backupFiles: BackupFiles;
   readonly #tell: TagServiceDependencies['tell'];
   readonly #tags = new Map<string, TagRow>();
   /** Who bears a tag, with their class, by the tag's id. */
@@ -46,14 +46,14 @@ export class TagService {
   /** Many may bear a tag that changes, and each is rendered for everybody who listens. */
   readonly #shared = new Turns();
 
-  constructor({ db, inventory, catalogue, tell }: TagServiceDependencies) {
+  constructor({ db, inventory, backupFiles, tell }: TagServiceDependencies) {
     this.#db = db;
     this.#inventory = inventory;
-    this.#catalogue = catalogue;
+    this.#backupFiles = backupFiles;
     this.#tell = tell;
   }
 
-  /** Reads what was known before the restart. A file that the catalogue does not know has been forgotten. */
+  /** Reads what was known before the restart. A file that is not known has been forgotten. */
   async load(): Promise<void> {
     await this.#db
       .deleteFrom('tag_entities')
@@ -274,7 +274,7 @@ export class TagService {
     if (pools.has(id)) return 'data_pool';
     if ([...domains.values()].some(({ domain }) => domain.disks.some(disk => disk.id === id))) return 'vdisk';
     try {
-      await this.#catalogue.get(id);
+      await this.#backupFiles.get(id);
       return 'file';
     } catch (error) {
       if (hasKey(error, 'file_not_found')) throw new VirtkeepError('entity_not_found', { id });

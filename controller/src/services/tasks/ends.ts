@@ -1,7 +1,7 @@
 /**
  * What the end of an operation means to the controller. Each service tells it of the actions that it starts, when it is made, so that
  * an action stands in one file: what is checked before, what is sent, and what becomes of the result. It holds whoever
- * started the operation: another service's backup is in the catalogue as well.
+ * started the operation: another service's backup is known as well.
  */
 import type { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';

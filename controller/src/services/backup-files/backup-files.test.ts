@@ -3,7 +3,7 @@ import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId, uuidV5 } from '@virtkeep/shared/ids';
 import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
-import { Catalogue } from './catalogue.ts';
+import { BackupFiles } from './backup-files.ts';
 import { IncrementalFiles } from './extendable-files.ts';
 import { detailsOf } from './record.ts';
 
@@ -18,20 +18,20 @@ const FILE = BackupFile.fromPartial({
 });
 const WORK = { operation: 'o', description: null, protected: null };
 const VERIFIED = { ok: true, problems: [], verifiedAt: '', hashed: true, restorableStates: null };
-/** More moments than any of the catalogue's changes has. */
+/** More moments than any change of a record has. */
 const MOMENTS = 60;
 const PAGE = { ordering: { field: 'created', descending: true }, limit: 10, offset: 0 } as const;
 let db: Database;
-let catalogue: Catalogue;
+let backupFiles: BackupFiles;
 
 beforeEach(async () => {
   db = await openDatabase(':memory:');
-  catalogue = new Catalogue(
+  backupFiles = new BackupFiles(
     db,
     () => {},
     () => undefined,
   );
-  await catalogue.seen(FILE, everywhere);
+  await backupFiles.seen(FILE, everywhere);
 });
 afterEach(() => db.destroy());
 
@@ -48,9 +48,9 @@ async function scan(
   }: { sees?: () => boolean; meanwhile?: () => Promise<unknown> } = {},
 ): Promise<void> {
   const operation = newId();
-  catalogue.scanBegins(operation);
+  backupFiles.scanBegins(operation);
   await meanwhile();
-  await catalogue.scanned(pool, files, operation, sees);
+  await backupFiles.scanned(pool, files, operation, sees);
 }
 
 /** Does each of two at each moment of the other, and looks at what comes of both. */
@@ -72,35 +72,35 @@ async function atEachMoment(
 }
 
 describe('changes of a file at the same time', () => {
-  const begin = () => catalogue.begin('f', 'UPDATING', WORK);
+  const begin = () => backupFiles.begin('f', 'UPDATING', WORK);
   const looks = {
     'a scan sees it': () => scan('p', [FILE]),
     'a scan does not see it': () => scan('p', []),
-    'its configuration was read': () => catalogue.seen(FILE, everywhere),
-    'a verification ends': () => catalogue.verified('f', VERIFIED),
-    'it gets a description': () => catalogue.update('f', { description: 'mine' }),
+    'its configuration was read': () => backupFiles.seen(FILE, everywhere),
+    'a verification ends': () => backupFiles.verified('f', VERIFIED),
+    'it gets a description': () => backupFiles.update('f', { description: 'mine' }),
   };
 
   test.each(Object.entries(looks))(
     'an operation that begins while %s has it in work',
     async (_name, look) => {
       await atEachMoment(look, begin, async () => {
-        const row = await catalogue.get('f');
+        const row = await backupFiles.get('f');
         expect(row.status).toBe('UPDATING');
         expect(detailsOf(row).work).toEqual(WORK);
-        await catalogue.operationFailed('f', 'o');
+        await backupFiles.operationFailed('f', 'o');
       });
     },
   );
 
   test('what the user says of it while a scan sees it stays', async () => {
     let words = 0;
-    const describeIt = () => catalogue.update('f', { description: `text ${words}`, protected: words % 2 });
+    const describeIt = () => backupFiles.update('f', { description: `text ${words}`, protected: words % 2 });
     await atEachMoment(
-      () => catalogue.seen({ ...FILE, size: BigInt(words) }, everywhere),
+      () => backupFiles.seen({ ...FILE, size: BigInt(words) }, everywhere),
       describeIt,
       async () => {
-        expect(await catalogue.get('f')).toMatchObject({
+        expect(await backupFiles.get('f')).toMatchObject({
           description: `text ${words}`,
           protected: words % 2,
         });
@@ -112,28 +112,28 @@ describe('changes of a file at the same time', () => {
   test('of two operations that begin one is refused', async () => {
     await atEachMoment(
       () => begin().catch(() => {}),
-      () => catalogue.begin('f', 'DELETING', { ...WORK, operation: 'other' }).catch(() => {}),
+      () => backupFiles.begin('f', 'DELETING', { ...WORK, operation: 'other' }).catch(() => {}),
       async () => {
-        const row = await catalogue.get('f');
+        const row = await backupFiles.get('f');
         const { operation } = detailsOf(row).work!;
         expect(operation).toBe({ UPDATING: 'o', DELETING: 'other' }[row.status]);
-        await catalogue.operationFailed('f', operation);
+        await backupFiles.operationFailed('f', operation);
       },
     );
   });
 });
 
 test('a verification that ends after an operation began leaves it in work, and what it found is kept', async () => {
-  await catalogue.begin('f', 'UPDATING', WORK);
+  await backupFiles.begin('f', 'UPDATING', WORK);
   const problems = [{ member: 'a', reason: 'hash' }];
-  await catalogue.verified('f', { ...VERIFIED, ok: false, problems });
-  expect((await catalogue.get('f')).status).toBe('UPDATING');
-  await catalogue.operationFailed('f', 'o');
-  expect((await catalogue.get('f')).status).toBe('DAMAGED');
+  await backupFiles.verified('f', { ...VERIFIED, ok: false, problems });
+  expect((await backupFiles.get('f')).status).toBe('UPDATING');
+  await backupFiles.operationFailed('f', 'o');
+  expect((await backupFiles.get('f')).status).toBe('DAMAGED');
 });
 
 describe('a scan', () => {
-  const statusOf = async (id: string) => (await catalogue.find(id))?.status;
+  const statusOf = async (id: string) => (await backupFiles.find(id))?.status;
 
   test('misses what it did not find', async () => {
     await scan('p', []);
@@ -142,17 +142,17 @@ describe('a scan', () => {
 
   test('misses nothing that was published after it began, however old it says to be', async () => {
     const old = { ...FILE, id: 'g', archiveId: 'g', filename: 'g.tar', path: '/p/backups/g.tar' };
-    await scan('p', [FILE], { meanwhile: () => catalogue.made(old, 'o') });
+    await scan('p', [FILE], { meanwhile: () => backupFiles.made(old, 'o') });
     expect(await statusOf('g')).toBe('ACTIVE');
   });
 
   test('does not take back what was told of since it began', async () => {
-    await scan('p', [FILE], { meanwhile: () => catalogue.made({ ...FILE, size: 20n }, 'o') });
-    expect(await catalogue.get('f')).toMatchObject({ size: 20 });
+    await scan('p', [FILE], { meanwhile: () => backupFiles.made({ ...FILE, size: 20n }, 'o') });
+    expect(await backupFiles.get('f')).toMatchObject({ size: 20 });
   });
 
   test('that somebody else started, or that was begun before a restart, misses nothing', async () => {
-    await catalogue.scanned('p', [], newId(), everywhere);
+    await backupFiles.scanned('p', [], newId(), everywhere);
     expect(await statusOf('f')).toBe('ACTIVE');
   });
 });
@@ -181,22 +181,22 @@ describe('an archive that a scan cannot read now', () => {
   });
   beforeEach(async () => {
     await scan(POOL, [read]);
-    await catalogue.update(ID, { description: 'mine', protected: 1 });
+    await backupFiles.update(ID, { description: 'mine', protected: 1 });
   });
 
   test('is left to the operation that writes it, which finds its record', async () => {
-    await catalogue.begin(ID, 'UPDATING', WORK);
+    await backupFiles.begin(ID, 'UPDATING', WORK);
     await scan(POOL, [unread]);
-    expect(await catalogue.get(ID)).toMatchObject({ status: 'UPDATING', protected: 1 });
-    expect(await catalogue.made({ ...read, size: 20n }, 'o')).toBe(ID);
-    expect(await catalogue.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
-    expect((await catalogue.list({ ...PAGE, datapool: POOL })).count).toBe(1);
+    expect(await backupFiles.get(ID)).toMatchObject({ status: 'UPDATING', protected: 1 });
+    expect(await backupFiles.made({ ...read, size: 20n }, 'o')).toBe(ID);
+    expect(await backupFiles.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
+    expect((await backupFiles.list({ ...PAGE, datapool: POOL })).count).toBe(1);
   });
 
   test('keeps its record, and what is known of it, until it can be read again', async () => {
-    const { created } = await catalogue.get(ID);
+    const { created } = await backupFiles.get(ID);
     await scan(POOL, [unread]);
-    const row = await catalogue.get(ID);
+    const row = await backupFiles.get(ID);
     expect(row).toMatchObject({ status: 'DAMAGED', protected: 1, description: 'mine', size: 15 });
     expect(row).toMatchObject({ domain_id: 'd', domain_name: 'vm', created });
     expect(detailsOf(row)).toMatchObject({
@@ -205,16 +205,16 @@ describe('an archive that a scan cannot read now', () => {
       states: [{ number: 1 }],
     });
     await scan(POOL, [read]);
-    expect(await catalogue.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
-    expect((await catalogue.list({ ...PAGE, datapool: POOL })).count).toBe(1);
+    expect(await backupFiles.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
+    expect((await backupFiles.list({ ...PAGE, datapool: POOL })).count).toBe(1);
   });
 
   test('gives its place to another archive that is read there', async () => {
     await scan(POOL, [unread]);
     const other = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000d';
     await scan(POOL, [{ ...read, id: other, archiveId: other }]);
-    expect(await catalogue.find(ID)).toBeUndefined();
-    expect(await catalogue.get(other)).toMatchObject({ status: 'ACTIVE', protected: 0 });
+    expect(await backupFiles.find(ID)).toBeUndefined();
+    expect(await backupFiles.get(other)).toMatchObject({ status: 'ACTIVE', protected: 0 });
   });
 });
 
@@ -235,7 +235,7 @@ describe('copies of one archive', () => {
   });
   const COPY = uuidV5(Q, 'a.tar');
   const placeOf = async (id: string) => {
-    const row = await catalogue.find(id);
+    const row = await backupFiles.find(id);
     return row && `${row.pool_id} ${row.filename}`;
   };
   beforeEach(() => scan(P, [at(P, 'a.tar')]));
@@ -250,47 +250,47 @@ describe('copies of one archive', () => {
 
   test('keep their ids when the original goes', async () => {
     await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
-    await catalogue.remove(ID);
+    await backupFiles.remove(ID);
     await scan(Q, [at(Q, 'a.tar')]);
     expect([await placeOf(ID), await placeOf(COPY)]).toEqual([undefined, `${Q} a.tar`]);
   });
 
   test('are extended each by itself', async () => {
     await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
-    await catalogue.begin(COPY, 'UPDATING', WORK);
-    expect(await catalogue.made(at(Q, 'a.tar', { states: states(2) }), 'o')).toBe(COPY);
-    expect(detailsOf(await catalogue.get(COPY)).states).toHaveLength(2);
-    expect(detailsOf(await catalogue.get(ID)).states).toHaveLength(0);
-    expect([await placeOf(ID), (await catalogue.get(ID)).status]).toEqual([`${P} a.tar`, 'ACTIVE']);
+    await backupFiles.begin(COPY, 'UPDATING', WORK);
+    expect(await backupFiles.made(at(Q, 'a.tar', { states: states(2) }), 'o')).toBe(COPY);
+    expect(detailsOf(await backupFiles.get(COPY)).states).toHaveLength(2);
+    expect(detailsOf(await backupFiles.get(ID)).states).toHaveLength(0);
+    expect([await placeOf(ID), (await backupFiles.get(ID)).status]).toEqual([`${P} a.tar`, 'ACTIVE']);
   });
 
   test.each([WORK.operation, 'given up'])('are converted each by itself (work of %s)', async operation => {
     await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
-    if (operation === WORK.operation) await catalogue.begin(COPY, 'UPDATING', WORK);
-    await catalogue.made(at(Q, 'a.tar.zst', { compressed: true }), 'o', { from: COPY });
+    if (operation === WORK.operation) await backupFiles.begin(COPY, 'UPDATING', WORK);
+    await backupFiles.made(at(Q, 'a.tar.zst', { compressed: true }), 'o', { from: COPY });
     expect([await placeOf(ID), await placeOf(COPY)]).toEqual([`${P} a.tar`, `${Q} a.tar.zst`]);
     await scan(Q, [at(Q, 'a.tar.zst', { id: uuidV5(Q, 'a.tar.zst'), compressed: true })]);
-    expect((await catalogue.list({ ...PAGE, datapool: Q })).count).toBe(1);
+    expect((await backupFiles.list({ ...PAGE, datapool: Q })).count).toBe(1);
   });
 
   test('of which the former form is left over and keeps the backup’s id are two files, and nothing was lost', async () => {
     const lost: string[] = [];
     const tell = async ({ filename }: { filename: string }) => void lost.push(filename);
-    catalogue = new Catalogue(
+    backupFiles = new BackupFiles(
       db,
       () => {},
       () => undefined,
       tell,
     );
     const [former, form] = [states(1), states(2)];
-    await catalogue.begin(ID, 'UPDATING', WORK);
-    await catalogue.made(at(P, 'a.tar.zst', { states: form }), 'o', { from: ID });
+    await backupFiles.begin(ID, 'UPDATING', WORK);
+    await backupFiles.made(at(P, 'a.tar.zst', { states: form }), 'o', { from: ID });
     const left = at(P, 'a.tar', { states: former });
     for (let round = 0; round < 2; round += 1)
       await scan(P, [left, at(P, 'a.tar.zst', { id: uuidV5(P, 'a.tar.zst'), states: form })]);
     const ids = [ID, uuidV5(P, 'a.tar')];
     expect(await Promise.all(ids.map(placeOf))).toEqual([`${P} a.tar.zst`, `${P} a.tar`]);
-    expect(detailsOf(await catalogue.get(ID)).states).toHaveLength(2);
+    expect(detailsOf(await backupFiles.get(ID)).states).toHaveLength(2);
     expect(lost).toEqual([]);
     // in another pool it lies where this one's scan cannot see it
     await scan(Q, [at(Q, 'a.tar', { states: former })]);
@@ -298,20 +298,20 @@ describe('copies of one archive', () => {
   });
 
   test('an archive that was moved keeps its record', async () => {
-    await catalogue.update(ID, { description: 'mine' });
+    await backupFiles.update(ID, { description: 'mine' });
     await scan(P, [at(P, 'b.tar')]);
     await scan(Q, [at(Q, 'b.tar')]);
-    expect(await catalogue.get(ID)).toMatchObject({ pool_id: Q, description: 'mine' });
-    expect((await catalogue.list(PAGE)).count).toBe(2);
+    expect(await backupFiles.get(ID)).toMatchObject({ pool_id: Q, description: 'mine' });
+    expect((await backupFiles.list(PAGE)).count).toBe(2);
   });
 
   test('stay protected when the original is missed', async () => {
     const known = { domainId: 'd' };
     await scan(P, [at(P, 'a.tar', known)]);
-    await catalogue.update(ID, { protected: 1 });
+    await backupFiles.update(ID, { protected: 1 });
     await scan(Q, [at(Q, 'a.tar', { ...known, id: COPY })], { sees: nowhere });
     await scan(P, [], { sees: nowhere });
-    expect(await catalogue.get(COPY)).toMatchObject({ protected: 1 });
+    expect(await backupFiles.get(COPY)).toMatchObject({ protected: 1 });
   });
 
   test('that were known before copies were told apart keep their ids', async () => {
@@ -338,7 +338,7 @@ describe('copies of one archive', () => {
 
 test('an archive that was put back to an earlier state is noticed once, and one that is extended is not', async () => {
   const told: [string, number][] = [];
-  const watched = new Catalogue(
+  const watched = new BackupFiles(
     db,
     () => {},
     () => undefined,

@@ -6,30 +6,30 @@ import type { Database } from '../../store/schema.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
 import { TaskService } from '../tasks/tasks.ts';
-import { Catalogue } from './catalogue.ts';
+import { BackupFiles } from './backup-files.ts';
 
 const FILE = BackupFile.fromPartial({ id: 'f', poolId: 'p', path: '/p/backups/a.tar', filename: 'a.tar' });
 const user = { id: newId(), username: 'someone' };
 let db: Database;
 let tasks: TaskService;
-let catalogue: Catalogue;
+let backupFiles: BackupFiles;
 
 /** As a restart of the controller leaves it: all that is in memory is gone. */
 function restart(): void {
   const changes = new ChangeFeed();
   tasks = new TaskService(db, changes, new EventService(db, changes));
-  catalogue = new Catalogue(
+  backupFiles = new BackupFiles(
     db,
     () => {},
     () => undefined,
   );
-  tasks.setReleaser(id => catalogue.letGo(id));
+  tasks.setReleaser(id => backupFiles.letGo(id));
 }
 
 beforeEach(async () => {
   db = await openDatabase(':memory:');
   restart();
-  await catalogue.seen(FILE, () => true);
+  await backupFiles.seen(FILE, () => true);
 });
 afterEach(() => db.destroy());
 
@@ -39,7 +39,7 @@ async function started(name: string): Promise<string> {
   return row.id;
 }
 const begin = (operation: string, status: 'UPDATING' | 'DELETING' = 'UPDATING') =>
-  catalogue.begin('f', status, { operation, description: null, protected: null });
+  backupFiles.begin('f', status, { operation, description: null, protected: null });
 const busyBy = (operation: string) => ({
   msgKey: 'file_busy',
   params: expect.objectContaining({ operation }),
@@ -47,10 +47,10 @@ const busyBy = (operation: string) => ({
 
 test.each(['domain_restore', 'file_verify'])('%s keeps writers away until its outcome stands', async name => {
   const reader = await started(name);
-  await catalogue.read('f');
+  await backupFiles.read('f');
   restart();
   await expect(begin(newId(), 'DELETING')).rejects.toMatchObject(busyBy(reader));
-  await expect(catalogue.unused('f')).rejects.toMatchObject(busyBy(reader));
+  await expect(backupFiles.unused('f')).rejects.toMatchObject(busyBy(reader));
   await tasks.markLost('n');
   await expect(begin(newId())).rejects.toMatchObject(busyBy(reader));
   await tasks.finish(reader, { status: 'CANCELED' });
@@ -61,32 +61,32 @@ test('readers go together, also with a task that only looks', async () => {
   await started('file_refresh');
   await started('domain_restore');
   await started('file_verify');
-  await catalogue.read('f');
-  expect((await catalogue.idle('f')).id).toBe('f');
+  await backupFiles.read('f');
+  expect((await backupFiles.idle('f')).id).toBe('f');
 });
 
 test('a writer keeps readers away', async () => {
   const writer = await started('domain_backup');
   await begin(writer);
-  await expect(catalogue.read('f')).rejects.toMatchObject(busyBy(writer));
-  await expect(catalogue.download('f')).rejects.toMatchObject(busyBy(writer));
+  await expect(backupFiles.read('f')).rejects.toMatchObject(busyBy(writer));
+  await expect(backupFiles.download('f')).rejects.toMatchObject(busyBy(writer));
 });
 
 test('one whose node is lost keeps no restore away, but other writers', async () => {
   const writer = await started('domain_backup');
   await begin(writer);
   await tasks.markLost('n');
-  await catalogue.read('f');
+  await backupFiles.read('f');
   await expect(begin(newId())).rejects.toMatchObject(busyBy(writer));
 });
 
 test('what is being removed is not read', async () => {
   await begin(newId(), 'DELETING');
-  await expect(catalogue.read('f')).rejects.toMatchObject({ msgKey: 'file_busy' });
+  await expect(backupFiles.read('f')).rejects.toMatchObject({ msgKey: 'file_busy' });
 });
 
 test('downloads are counted', async () => {
-  const [first, second] = [await catalogue.download('f'), await catalogue.download('f')];
+  const [first, second] = [await backupFiles.download('f'), await backupFiles.download('f')];
   first();
   first();
   await expect(begin(newId())).rejects.toMatchObject({ msgKey: 'file_busy' });
@@ -97,7 +97,7 @@ test('downloads are counted', async () => {
 test('of a reader and a writer that start at the same time one is refused', async () => {
   const reader = await started('domain_restore');
   const writer = await started('file_remove');
-  const outcomes = await Promise.allSettled([begin(writer, 'DELETING'), catalogue.read('f')]);
+  const outcomes = await Promise.allSettled([begin(writer, 'DELETING'), backupFiles.read('f')]);
   expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'fulfilled']);
   await tasks.finish(reader, { status: 'CANCELED' });
 });
@@ -106,7 +106,7 @@ test('what a task had in work is as before when its locks are released, and what
   const other = await started('domain_backup');
   const writer = await started('domain_backup');
   await begin(writer);
-  await catalogue.creating({
+  await backupFiles.creating({
     id: 'new',
     operation: writer,
     poolId: 'p',
@@ -117,12 +117,12 @@ test('what a task had in work is as before when its locks are released, and what
   });
   await tasks.markLost('n');
   await tasks.releaseLocks(other);
-  expect((await catalogue.get('f')).status).toBe('UPDATING');
+  expect((await backupFiles.get('f')).status).toBe('UPDATING');
   await tasks.releaseLocks(writer);
-  await catalogue.letGo(writer);
-  expect((await catalogue.get('f')).status).toBe('ACTIVE');
+  await backupFiles.letGo(writer);
+  expect((await backupFiles.get('f')).status).toBe('ACTIVE');
   await begin(newId(), 'DELETING');
-  expect(await catalogue.get('new')).toMatchObject({ status: 'CREATING', protected: 1 });
+  expect(await backupFiles.get('new')).toMatchObject({ status: 'CREATING', protected: 1 });
 });
 
 test('a task whose files could not be let go is released again', async () => {
@@ -133,9 +133,9 @@ test('a task whose files could not be let go is released again', async () => {
     throw new Error('the database is busy');
   });
   await expect(tasks.releaseLocks(writer)).rejects.toThrow('busy');
-  tasks.setReleaser(id => catalogue.letGo(id));
+  tasks.setReleaser(id => backupFiles.letGo(id));
   expect((await tasks.releaseLocks(writer)).row.status).toBe('FAILED');
-  expect((await catalogue.get('f')).status).toBe('ACTIVE');
+  expect((await backupFiles.get('f')).status).toBe('ACTIVE');
 });
 
 test('what a task that was given up has made after all leaves the file to who has it now', async () => {
@@ -144,9 +144,9 @@ test('what a task that was given up has made after all leaves the file to who ha
   await tasks.markLost('n');
   await tasks.releaseLocks(lost);
   const next = newId();
-  await catalogue.begin('f', 'UPDATING', { operation: next, description: null, protected: true });
-  expect(await catalogue.made({ ...FILE, size: 20n }, lost)).toBe('f');
+  await backupFiles.begin('f', 'UPDATING', { operation: next, description: null, protected: true });
+  expect(await backupFiles.made({ ...FILE, size: 20n }, lost)).toBe('f');
   await expect(begin(newId(), 'DELETING')).rejects.toMatchObject(busyBy(next));
-  await catalogue.made({ ...FILE, size: 30n }, next);
-  expect(await catalogue.get('f')).toMatchObject({ status: 'ACTIVE', size: 30, protected: 1 });
+  await backupFiles.made({ ...FILE, size: 30n }, next);
+  expect(await backupFiles.get('f')).toMatchObject({ status: 'ACTIVE', size: 30, protected: 1 });
 });

@@ -1,6 +1,6 @@
 /**
  * Archives that were made to be extended and were removed here. Nothing extends them any more, so the saved states that they left
- * on their VM are merged by its next increment; who else removes a file may have it elsewhere. The catalogue forgets that an archive
+ * on their VM are merged by its next increment; who else removes a file may have it elsewhere. The controller forgets that an archive
  * was removed when it sees a file of it.
  */
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';

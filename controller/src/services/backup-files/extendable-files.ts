@@ -2,7 +2,7 @@
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database, FileRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
-import type { FileTold } from './catalogue.ts';
+import type { FileTold } from './backup-files.ts';
 import { archiveIdOfRow } from './identity.ts';
 import { detailsOf, extendable, notIncrementalReason } from './record.ts';
 

@@ -3,7 +3,7 @@ import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
-import { Catalogue } from './catalogue.ts';
+import { BackupFiles } from './backup-files.ts';
 import { RemovedArchives } from './removed-archives.ts';
 
 const ARCHIVE = BackupFile.fromPartial({
@@ -26,28 +26,28 @@ const COPY = BackupFile.fromPartial({
 });
 const VM = { id: 'vm', savedStates: [SavedState.fromPartial({ backupId: 'a' })] };
 let db: Database;
-let catalogue: Catalogue;
+let backupFiles: BackupFiles;
 let archives: RemovedArchives;
 
 beforeEach(async () => {
   db = await openDatabase(':memory:');
-  catalogue = new Catalogue(
+  backupFiles = new BackupFiles(
     db,
     () => {},
     () => undefined,
   );
   archives = new RemovedArchives(db);
-  await catalogue.seen(ARCHIVE, () => true);
+  await backupFiles.seen(ARCHIVE, () => true);
 });
 afterEach(() => db.destroy());
 
-const see = (file: BackupFile) => catalogue.seen(file, () => true);
+const see = (file: BackupFile) => backupFiles.seen(file, () => true);
 async function remove(id: string): Promise<void> {
-  await archives.removed(await catalogue.get(id));
-  await catalogue.remove(id);
+  await archives.removed(await backupFiles.get(id));
+  await backupFiles.remove(id);
 }
 /** A file that is missed, and is forgotten then: nobody removed it. */
-const forget = (id: string) => catalogue.remove(id);
+const forget = (id: string) => backupFiles.remove(id);
 
 test('an archive that was removed counts as removed, and no more as soon as a file of it is seen', async () => {
   await remove('a');

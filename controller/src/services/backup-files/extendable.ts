@@ -1,5 +1,5 @@
 /**
- * Whether a backup can still be extended, by what the catalogue knows of the file and the inventory of its VM
+ * Whether a backup can still be extended, by what is known of the file and the inventory of its VM
  * (specification 3.2: deleting any saved state ends it for all backups of the VM). The node's own proof at the
  * extension decides; this is what people are told before. Pure.
  */

@@ -9,7 +9,7 @@ import { uuidV5 } from '@virtkeep/shared/ids';
 import type { FileRow } from '../../store/schema.ts';
 import { detailsOf, isUnread } from './record.ts';
 
-/** What the catalogue has for a file that was seen. */
+/** What is known of a file that was seen. */
 export interface KnownRecords {
   /** At its place: the same pool and name. */
   atPlace: FileRow | undefined;

@@ -83,7 +83,7 @@ const MAX_DEFINITION_BYTES = 4 * MiB;
 /** A time of change that no file has. */
 const NEVER = -1n;
 
-export class Catalogue {
+export class BackupFiles {
   readonly #readArchive: ReadArchive;
   readonly #limits: ListLimits | undefined;
   readonly #entries = new Map<string, Entry>();

@@ -1,5 +1,5 @@
 /**
- * The catalogue of backup files. It is a cache of what lies on the pools, rebuilt by scanning them, plus the few things
+ * The backup files that the controller knows. It is a cache of what lies on the pools, rebuilt by scanning them, plus the few things
  * that only the controller knows (protection, description, results of verifications). Losing it loses no backup.
  *
  * A file's life: CREATING → ACTIVE; ACTIVE → DELETING → gone; ACTIVE ⇄ MISSING as scans find it; ACTIVE ⇄ DAMAGED by
@@ -59,7 +59,7 @@ const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
 
 export type FileTold = (id: string, action: 'created' | 'changed' | 'removed') => void;
 
-export class Catalogue {
+export class BackupFiles {
   /** A file is read, and written with what that told, by one at a time: what comes between would be lost. */
   readonly #turns = new KeyedQueue();
   readonly #users: FileUsers;
@@ -222,7 +222,7 @@ export class Catalogue {
   }
 
   /**
-   * Writes a file as it lies on its pool. A different file that the catalogue had at this place is gone; an archive that was
+   * Writes a file as it lies on its pool. A different file that was known at this place is gone; an archive that was
    * removed and is here again counts as removed no more, whatever becomes of this file.
    */
   async #put(file: BackupFile, before: FileRow | undefined): Promise<void> {
