@@ -40,8 +40,8 @@ export async function fingerprintOf(path: string, options: FingerprintOptions): 
   });
   try {
     const mark = await markOf(file);
-    const known = mark === null ? undefined : knownOf(store, path, mark);
-    if (known !== undefined) return known;
+    const stored = mark === null ? undefined : storedFingerprint(store, path, mark);
+    if (stored !== undefined) return stored;
     const fingerprint = await hashWhole(file, path, options);
     if ((await markOf(file)) !== mark)
       throw new VirtkeepError('io_failed', {
@@ -60,7 +60,11 @@ export async function fingerprintOf(path: string, options: FingerprintOptions): 
 
 const keyOf = (path: string) => `disks.fingerprint.${path}`;
 
-function knownOf(store: FingerprintStore | undefined, path: string, mark: string): string | undefined {
+function storedFingerprint(
+  store: FingerprintStore | undefined,
+  path: string,
+  mark: string,
+): string | undefined {
   const stored = store?.get(keyOf(path)) as { mark?: unknown; fingerprint?: unknown } | null | undefined;
   return stored?.mark === mark && typeof stored.fingerprint === 'string' ? stored.fingerprint : undefined;
 }

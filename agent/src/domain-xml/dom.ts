@@ -53,9 +53,9 @@ export function remove(element: Element): void {
 export function ensureChild(parent: Element, name: string, next?: Element | null): Element {
   const found = child(parent, name);
   if (found) return found;
-  const made = parent.ownerDocument!.createElement(name);
-  parent.insertBefore(made, next ?? null);
-  return made;
+  const created = parent.ownerDocument!.createElement(name);
+  parent.insertBefore(created, next ?? null);
+  return created;
 }
 
 /** Every element below (and with) `root`, parents first. */

@@ -41,10 +41,10 @@ export function newMacs(
   old: Iterable<string>,
   random: (size: number) => Buffer = randomBytes,
 ): Map<string, string> {
-  const made = new Map<string, string>();
+  const macs = new Map<string, string>();
   for (const mac of old) {
     const tail = [...random(3)].map(byte => byte.toString(16).padStart(2, '0'));
-    made.set(mac.toLowerCase(), ['52', '54', '00', ...tail].join(':'));
+    macs.set(mac.toLowerCase(), ['52', '54', '00', ...tail].join(':'));
   }
-  return made;
+  return macs;
 }

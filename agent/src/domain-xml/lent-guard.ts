@@ -38,13 +38,13 @@ export function refuseWhileLent(
 
 /** Each disk with its borrower, for people. */
 export function describeLoans(loans: readonly Loan[], names: LoanNames): string {
-  const told = loans.slice(0, MAX_NAMED).map(({ diskId, borrowerId, cloneKept }) => {
+  const texts = loans.slice(0, MAX_NAMED).map(({ diskId, borrowerId, cloneKept }) => {
     const disk = named(diskId, names.disk?.(diskId));
     const borrower = named(borrowerId, names.domain?.(borrowerId));
     return cloneKept ? `a clone of ${disk} was kept` : `${disk} to ${borrower}`;
   });
-  const more = loans.length - told.length;
-  return more > 0 ? `${told.join(', ')}, and ${more} more` : told.join(', ');
+  const more = loans.length - texts.length;
+  return more > 0 ? `${texts.join(', ')}, and ${more} more` : texts.join(', ');
 }
 
 function named(id: string, name: string | undefined): string {

@@ -137,7 +137,7 @@ function readLooseLayer(element: Element): LooseLayer[] {
   const layer = { targetDev, path, overlay: attr(element, 'overlay') === 'yes' };
   const merging = attr(element, 'merging');
   if (!merging) return [layer];
-  const stage = STAGES.find(known => known === attr(element, 'stage'));
+  const stage = STAGES.find(candidate => candidate === attr(element, 'stage'));
   const reader = attr(element, 'reader');
   return [{ ...layer, merging, ...(stage ? { stage } : {}), ...(reader ? { reader } : {}) }];
 }

@@ -21,8 +21,8 @@ const MAX_ITEMS = 4_096;
 
 const must = (refuse: ArgumentRule['refuse']): ArgumentRule => ({ refuse });
 const may = (refuse: ArgumentRule['refuse']): ArgumentRule => ({ optional: true, refuse });
-const check = (isRight: (value: unknown) => boolean, wanted: string) => (value: unknown) =>
-  isRight(value) ? undefined : `must be ${wanted}`;
+const check = (isRight: (value: unknown) => boolean, expected: string) => (value: unknown) =>
+  isRight(value) ? undefined : `must be ${expected}`;
 
 /** libvirt puts a question mark in the place of half a character. */
 const isText = (value: unknown): value is string =>

@@ -13,12 +13,12 @@ import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { fromLibvirt } from '../libvirt/errors.ts';
 
 /** The command that failed. */
-export interface Asked {
+export interface GuestRequest {
   domain: Domain;
   command: string;
   /** The agent may take long over it, so that no answer does not mean that it hangs. */
   slow: boolean;
-  /** How long it was waited for, seconds. */
+  /** How long the answer was waited for, seconds. */
   seconds: number;
 }
 
@@ -32,14 +32,14 @@ const STATUS_TIMEOUT_S = 5;
 export const nameOf = (domain: Domain): string => domain.name || domain.uuid;
 
 /** The error as the product's. Asks libvirt for the domain's state when that is what refused the command. */
-export async function guestFailure(error: unknown, asked: Asked): Promise<VirtkeepError> {
+export async function guestFailure(error: unknown, request: GuestRequest): Promise<VirtkeepError> {
   if (isVirtkeepError(error)) return error;
-  if (!isLibvirtError(error)) return otherFailure(error, asked);
+  if (!isLibvirtError(error)) return otherFailure(error, request);
   if (error.is(ErrorCode.NO_DOMAIN))
-    return new VirtkeepError('domain_not_found', { id: asked.domain.uuid }, { cause: error });
-  if (error.is(ErrorCode.OPERATION_INVALID)) return stateFailure(error, asked);
-  const failure = answerFailure(error, asked);
-  if (failure.msgKey !== 'guest_frozen' || !(await isThawed(asked.domain))) return failure;
+    return new VirtkeepError('domain_not_found', { id: request.domain.uuid }, { cause: error });
+  if (error.is(ErrorCode.OPERATION_INVALID)) return stateFailure(error, request);
+  const failure = answerFailure(error, request);
+  if (failure.msgKey !== 'guest_frozen' || !(await isThawed(request.domain))) return failure;
   return new VirtkeepError('guest_command_disabled', failure.params, { cause: error });
 }
 
@@ -59,10 +59,10 @@ async function isThawed(domain: Domain): Promise<boolean> {
 /** The errors that tell that a guest cannot be frozen: there is none, it is off or paused, or it has no channel. */
 export const ABSENT_KEYS = ['domain_not_found', 'guest_off', 'guest_no_channel'] as const;
 
-async function stateFailure(error: LibvirtError, asked: Asked): Promise<VirtkeepError> {
-  const domain = nameOf(asked.domain);
+async function stateFailure(error: LibvirtError, request: GuestRequest): Promise<VirtkeepError> {
+  const domain = nameOf(request.domain);
   const { PAUSED, PMSUSPENDED, RUNNING, BLOCKED } = DomainStateCode;
-  const state = await asked.domain.state().then(
+  const state = await request.domain.state().then(
     found => found.state,
     () => DomainStateCode.SHUTOFF,
   );
@@ -73,29 +73,29 @@ async function stateFailure(error: LibvirtError, asked: Asked): Promise<Virtkeep
   return new VirtkeepError('guest_off', { domain, state: isPaused ? 'paused' : 'off' }, { cause: error });
 }
 
-function answerFailure(error: LibvirtError, asked: Asked): VirtkeepError {
-  const { command, seconds, slow } = asked;
-  const domain = nameOf(asked.domain);
+function answerFailure(error: LibvirtError, request: GuestRequest): VirtkeepError {
+  const { command, seconds, slow } = request;
+  const domain = nameOf(request.domain);
   const options = { cause: error };
   if (error.is(ErrorCode.ARGUMENT_UNSUPPORTED))
     return new VirtkeepError('guest_no_channel', { domain }, options);
   const text = AGENT_ERROR.exec(error.message)?.[1];
-  if (text !== undefined) return agentsOwn(text, asked, error);
+  if (text !== undefined) return agentsOwn(text, request, error);
   if (LOST.test(error.message)) return new VirtkeepError('guest_agent_disconnected', { domain }, options);
   // another call of libvirt (a saved state being made) holds the guest
   if (error.is(ErrorCode.OPERATION_TIMEOUT))
     return new VirtkeepError('guest_agent_busy', { domain, command: 'another operation' }, options);
   const isSilent = error.is(ErrorCode.AGENT_UNRESPONSIVE) || error.is(ErrorCode.AGENT_UNSYNCED);
-  if (!isSilent && error.kind !== 'timeout') return otherFailure(error, asked);
+  if (!isSilent && error.kind !== 'timeout') return otherFailure(error, request);
   return slow
     ? new VirtkeepError('guest_command_timed_out', { domain, command, seconds }, options)
     : new VirtkeepError('guest_agent_silent', { domain, command }, options);
 }
 
 /** What the agent itself answered. */
-function agentsOwn(text: string, asked: Asked, cause: LibvirtError): VirtkeepError {
-  const { command } = asked;
-  const domain = nameOf(asked.domain);
+function agentsOwn(text: string, request: GuestRequest, cause: LibvirtError): VirtkeepError {
+  const { command } = request;
+  const domain = nameOf(request.domain);
   if (/frozen state/.test(text)) return new VirtkeepError('guest_frozen', { domain, command }, { cause });
   if (/^The command \S+ has not been found/.test(text))
     return new VirtkeepError('guest_command_unknown', { domain, command }, { cause });
@@ -109,10 +109,10 @@ function agentsOwn(text: string, asked: Asked, cause: LibvirtError): VirtkeepErr
 /** A guest chooses its texts. */
 const MAX_REASON = 1000;
 
-function otherFailure(error: unknown, asked: Asked): VirtkeepError {
-  const { command } = asked;
+function otherFailure(error: unknown, request: GuestRequest): VirtkeepError {
+  const { command } = request;
   if (isLibvirtError(error)) return fromLibvirt(error, command);
   const reason = String((error as Error)?.message ?? error).slice(0, MAX_REASON);
-  const params = { domain: nameOf(asked.domain), command, reason };
+  const params = { domain: nameOf(request.domain), command, reason };
   return new VirtkeepError('guest_agent_failed', params, { cause: error });
 }

@@ -167,10 +167,10 @@ async function write(
   const {
     handle,
     'buf-b64': text,
-    count: wanted,
+    count: requestedBytes,
   } = args as { handle: number; 'buf-b64': string; count?: number };
   const all = Buffer.from(text, 'base64');
-  if (wanted !== undefined && wanted > all.length) {
+  if (requestedBytes !== undefined && requestedBytes > all.length) {
     const reason = `is more than buf-b64 holds (${all.length} bytes)`;
     throw new VirtkeepError('guest_argument_invalid', {
       command: 'guest-file-write',
@@ -178,7 +178,7 @@ async function write(
       reason,
     });
   }
-  const bytes = all.subarray(0, wanted ?? all.length);
+  const bytes = all.subarray(0, requestedBytes ?? all.length);
   let written = 0;
   do {
     const piece = bytes.subarray(written, written + WRITE_BYTES);

@@ -94,10 +94,10 @@ export class FreezeWatch {
 
   /**
    * The guest was asked. What an operation has frozen is its own.
-   * @param askedMs when, by performance.now()
+   * @param askedAtMs when, by performance.now()
    */
-  seen(domainId: string, isFrozen: boolean, askedMs: number): void {
-    if (askedMs <= (this.#changedMs.get(domainId) ?? 0)) return;
+  seen(domainId: string, isFrozen: boolean, askedAtMs: number): void {
+    if (askedAtMs <= (this.#changedMs.get(domainId) ?? 0)) return;
     if (!isFrozen) this.thawed(domainId);
     else if (!this.#dependencies.isHeld(domainId)) this.frozen(domainId);
   }

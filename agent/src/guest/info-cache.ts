@@ -1,5 +1,5 @@
 /**
- * What the guests told of themselves last, kept fresh beside everything else: a list takes what is here and never waits.
+ * The last report of each guest about itself, refreshed in the background: a list takes what is here and never waits.
  *
  * A guest is asked when its agent connects, and again from time to time. Few are asked at once, so that a host full of hung
  * agents leaves libvirt's threads for commands that somebody waits for.
@@ -9,7 +9,7 @@ import { reasonOf } from '@virtkeep/shared/errors';
 import { AgentState, type GuestInfo, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Logger } from '@virtkeep/shared/log';
 import type { FreezeWatch } from './freeze-watch.ts';
-import { askInfo, type ToldInfo } from './info.ts';
+import { askInfo, type ReportedInfo } from './info.ts';
 import type { CommandOptions } from './session.ts';
 
 export interface InfoCacheDependencies {
@@ -25,7 +25,7 @@ export interface InfoCacheDependencies {
   /** Called when there is something new to show. */
   changed(): void;
   log: Logger;
-  /** How old what is known may be before the guest is asked again, ms. */
+  /** How old a report may be before the guest is asked again, ms. */
   refreshMs: number;
   /** Asks a guest; for tests. */
   ask?: typeof askInfo;
@@ -41,7 +41,7 @@ const ANSWER_MS = 2_000;
 /** A refresh does not queue behind a user's long command. */
 const WAIT_MS = 2_000;
 
-const EMPTY: ToldInfo = {
+const EMPTY: ReportedInfo = {
   agentVersion: '',
   hostname: '',
   ipv4: [],
@@ -51,17 +51,17 @@ const EMPTY: ToldInfo = {
   users: [],
 };
 
-interface Known {
-  /** Undefined: asked, and it never answered. */
-  info?: ToldInfo & { refreshed: Date };
+interface Entry {
+  /** Undefined: the guest has never answered. */
+  info?: ReportedInfo & { refreshed: Date };
   triedMs: number;
-  /** Questions in a row that were not answered: who hangs is asked less and less often, so that the others get their turn. */
+  /** Questions in a row without an answer: a guest that hangs is asked less and less often, so that the others get their turn. */
   failures: number;
 }
 
 export class InfoCache {
   readonly #dependencies: InfoCacheDependencies;
-  readonly #known = new Map<string, Known>();
+  readonly #entries = new Map<string, Entry>();
   readonly #waiting = new Set<string>();
   readonly #asking = new Set<string>();
   readonly #stopping = new AbortController();
@@ -90,7 +90,7 @@ export class InfoCache {
 
   /** What the guest told last, and since when it is frozen; undefined when it never told anything. */
   get(domainId: string): GuestInfo | undefined {
-    const info = this.#known.get(domainId)?.info;
+    const info = this.#entries.get(domainId)?.info;
     const frozenSince = this.#dependencies.freezes.since(domainId);
     if (!info && !frozenSince) return undefined;
     return { ...(info ?? { ...EMPTY, refreshed: undefined }), frozenSince };
@@ -116,7 +116,7 @@ export class InfoCache {
     for (const { id, powerState, agentState } of present) {
       if (powerState === PowerState.OFF) freezes.off(id);
       if (powerState !== PowerState.RUNNING || agentState !== AgentState.CONNECTED) continue;
-      const { triedMs, failures = 0 } = this.#known.get(id) ?? {};
+      const { triedMs, failures = 0 } = this.#entries.get(id) ?? {};
       // the end of a freeze is to be noticed, whoever ends it
       const ageMs = freezes.since(id)
         ? Math.min(FROZEN_REFRESH_MS, refreshMs)
@@ -125,7 +125,7 @@ export class InfoCache {
     }
     const ids = new Set(present.map(({ id }) => id));
     // before the node was looked at nobody is there
-    if (ids.size > 0) for (const id of this.#known.keys()) if (!ids.has(id)) this.#known.delete(id);
+    if (ids.size > 0) for (const id of this.#entries.keys()) if (!ids.has(id)) this.#entries.delete(id);
   }
 
   #subscribe(): void {
@@ -166,14 +166,14 @@ export class InfoCache {
   async #ask(domain: Domain, options: CommandOptions): Promise<void> {
     const { freezes, changed, ask = askInfo } = this.#dependencies;
     const { uuid } = domain;
-    const before = this.#known.get(uuid);
-    this.#known.set(uuid, { ...before, failures: (before?.failures ?? 0) + 1, triedMs: performance.now() });
-    const askedMs = performance.now();
+    const before = this.#entries.get(uuid);
+    this.#entries.set(uuid, { ...before, failures: (before?.failures ?? 0) + 1, triedMs: performance.now() });
+    const askedAtMs = performance.now();
     const { isFrozen, info } = await ask(domain, options);
-    freezes.seen(uuid, isFrozen, askedMs);
-    const old = this.#known.get(uuid)?.info ?? EMPTY;
+    freezes.seen(uuid, isFrozen, askedAtMs);
+    const old = this.#entries.get(uuid)?.info ?? EMPTY;
     const triedMs = performance.now();
-    this.#known.set(uuid, { info: { ...old, ...info, refreshed: new Date() }, triedMs, failures: 0 });
+    this.#entries.set(uuid, { info: { ...old, ...info, refreshed: new Date() }, triedMs, failures: 0 });
     changed();
   }
 }

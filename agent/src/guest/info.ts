@@ -17,7 +17,7 @@ export interface OfferedCommand {
   successResponse: boolean;
 }
 
-export type ToldInfo = Omit<GuestInfo, 'refreshed' | 'frozenSince'>;
+export type ReportedInfo = Omit<GuestInfo, 'refreshed' | 'frozenSince'>;
 
 const MAX_ITEMS = 256;
 const MAX_TEXT = 256;
@@ -26,10 +26,10 @@ const MAX_BYTES = 2n ** 63n - 1n;
 /** The end of the year 9999. */
 const MAX_SECONDS = 253_402_300_799;
 
-type Told = Record<string, unknown>;
-const recordOf = (value: unknown): Told =>
-  typeof value === 'object' && value !== null ? (value as Told) : {};
-const listOf = (value: unknown, most = MAX_ITEMS): Told[] =>
+type Answer = Record<string, unknown>;
+const recordOf = (value: unknown): Answer =>
+  typeof value === 'object' && value !== null ? (value as Answer) : {};
+const listOf = (value: unknown, most = MAX_ITEMS): Answer[] =>
   Array.isArray(value) ? value.slice(0, most).map(recordOf) : [];
 /** Control characters, and marks that turn the direction of what follows, are nobody's name. */
 const textOf = (value: unknown): string =>
@@ -46,13 +46,13 @@ export async function offeredCommands(
   domain: Domain,
   options: CommandOptions = {},
 ): Promise<{ version: string; commands: OfferedCommand[] }> {
-  const told = recordOf(await guestCommand(domain, 'guest-info', {}, options));
-  const commands = listOf(told.supported_commands, MAX_COMMANDS).map(command => ({
+  const answer = recordOf(await guestCommand(domain, 'guest-info', {}, options));
+  const commands = listOf(answer.supported_commands, MAX_COMMANDS).map(command => ({
     name: textOf(command.name),
     enabled: command.enabled === true,
     successResponse: command['success-response'] !== false,
   }));
-  return { version: textOf(told.version), commands: commands.filter(({ name }) => name !== '') };
+  return { version: textOf(answer.version), commands: commands.filter(({ name }) => name !== '') };
 }
 
 /**
@@ -64,7 +64,7 @@ export async function offeredCommands(
 export async function askInfo(
   domain: Domain,
   options: CommandOptions = {},
-): Promise<{ isFrozen: boolean; info: Partial<ToldInfo> }> {
+): Promise<{ isFrozen: boolean; info: Partial<ReportedInfo> }> {
   const { version, commands } = await offeredCommands(domain, options);
   const offered = new Set(commands.filter(({ enabled }) => enabled).map(({ name }) => name));
   const ask = async (command: string) => {
@@ -94,7 +94,7 @@ function leaveOut(error: unknown): undefined {
 }
 
 /** The addresses by which the guest may be reached: neither loopback nor link-local ones. */
-export function addressesOf(answer: unknown): Pick<ToldInfo, 'ipv4' | 'ipv6'> {
+export function addressesOf(answer: unknown): Pick<ReportedInfo, 'ipv4' | 'ipv6'> {
   const found = listOf(answer).flatMap(device => listOf(device['ip-addresses']));
   const all = (type: string) =>
     found
@@ -105,7 +105,7 @@ export function addressesOf(answer: unknown): Pick<ToldInfo, 'ipv4' | 'ipv6'> {
   return { ipv4: ipv4.slice(0, MAX_ITEMS), ipv6: ipv6.slice(0, MAX_ITEMS) };
 }
 
-export function systemOf(answer: unknown): ToldInfo['os'] {
+export function systemOf(answer: unknown): ReportedInfo['os'] {
   if (typeof answer !== 'object' || answer === null) return undefined;
   const info = osInfoOf(answer);
   const field = (value: string | undefined) => textOf(value);
@@ -124,18 +124,18 @@ export function systemOf(answer: unknown): ToldInfo['os'] {
 }
 
 export function fileSystemsOf(answer: unknown): GuestFileSystem[] {
-  return listOf(answer).map(told => ({
-    name: textOf(told.name),
-    mountpoint: textOf(told.mountpoint),
-    type: textOf(told.type),
-    usedBytes: bytesOf(told['used-bytes']),
-    totalBytes: bytesOf(told['total-bytes']),
+  return listOf(answer).map(fileSystem => ({
+    name: textOf(fileSystem.name),
+    mountpoint: textOf(fileSystem.mountpoint),
+    type: textOf(fileSystem.type),
+    usedBytes: bytesOf(fileSystem['used-bytes']),
+    totalBytes: bytesOf(fileSystem['total-bytes']),
   }));
 }
 
 export function usersOf(answer: unknown): GuestUser[] {
-  return listOf(answer).flatMap(told => {
-    const name = textOf(told.user);
-    return name === '' ? [] : [{ name, loginTime: timeOf(told['login-time']) }];
+  return listOf(answer).flatMap(user => {
+    const name = textOf(user.user);
+    return name === '' ? [] : [{ name, loginTime: timeOf(user['login-time']) }];
   });
 }

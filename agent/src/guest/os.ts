@@ -17,15 +17,15 @@ export interface OsInfo {
   kernelVersion?: string;
 }
 
-/** A guest keeps its system; one that was installed anew is noticed after so long. */
+/** A guest seldom gets another system; a new one is noticed after this time. */
 const KEPT_MS = 60_000;
 const MAX_KEPT = 2_000;
 const kept = new Map<string, { info: OsInfo; atMs: number }>();
 
 /** The system of a guest, asked once a minute at most. @throws VirtkeepError as `guestCommand` */
 export async function osInfo(domain: Domain, signal?: AbortSignal): Promise<OsInfo> {
-  const known = kept.get(domain.uuid);
-  if (known && performance.now() - known.atMs < KEPT_MS) return known.info;
+  const entry = kept.get(domain.uuid);
+  if (entry && performance.now() - entry.atMs < KEPT_MS) return entry.info;
   const info = osInfoOf(await guestCommand(domain, 'guest-get-osinfo', {}, { signal }));
   kept.delete(domain.uuid);
   if (kept.size >= MAX_KEPT) kept.delete(kept.keys().next().value!);
@@ -35,7 +35,7 @@ export async function osInfo(domain: Domain, signal?: AbortSignal): Promise<OsIn
 
 /** Reads an answer of guest-get-osinfo; what is not a text in it is left out. */
 export function osInfoOf(answer: unknown): OsInfo {
-  const told = (typeof answer === 'object' && answer !== null ? answer : {}) as Record<string, unknown>;
+  const record = (typeof answer === 'object' && answer !== null ? answer : {}) as Record<string, unknown>;
   const fields: [keyof OsInfo, string][] = [
     ['id', 'id'],
     ['name', 'name'],
@@ -49,7 +49,7 @@ export function osInfoOf(answer: unknown): OsInfo {
     ['kernelVersion', 'kernel-version'],
   ];
   const texts = fields.flatMap(([key, name]) => {
-    const value = told[name];
+    const value = record[name];
     return typeof value === 'string' && value !== '' ? [[key, value] as const] : [];
   });
   return Object.fromEntries(texts);

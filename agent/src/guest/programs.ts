@@ -144,22 +144,22 @@ export function statusOf(
   answer: unknown,
   { capturedBytes, isDropped }: Omit<StartedProgram, 'pid'>,
 ): ProgramStatus {
-  const told = (typeof answer === 'object' && answer !== null ? answer : {}) as Record<string, unknown>;
-  const number = (name: string) => (typeof told[name] === 'number' ? (told[name] as number) : undefined);
+  const fields = (typeof answer === 'object' && answer !== null ? answer : {}) as Record<string, unknown>;
+  const number = (name: string) => (typeof fields[name] === 'number' ? (fields[name] as number) : undefined);
   const stream = (name: string) => {
-    const data = Buffer.from(typeof told[name] === 'string' ? (told[name] as string) : '', 'base64');
+    const data = Buffer.from(typeof fields[name] === 'string' ? (fields[name] as string) : '', 'base64');
     return { bytes: data.subarray(0, capturedBytes), isCut: data.length > capturedBytes };
   };
   const [out, err] = [stream('out-data'), stream('err-data')];
   const [exitCode, signal] = [number('exitcode'), number('signal')];
   return {
-    exited: told.exited === true,
+    exited: fields.exited === true,
     ...(exitCode === undefined ? {} : { exitCode }),
     ...(signal === undefined ? {} : { signal }),
     out: out.bytes,
     err: err.bytes,
-    outTruncated: isDropped || out.isCut || told['out-truncated'] === true,
-    errTruncated: isDropped || err.isCut || told['err-truncated'] === true,
+    outTruncated: isDropped || out.isCut || fields['out-truncated'] === true,
+    errTruncated: isDropped || err.isCut || fields['err-truncated'] === true,
   };
 }
 

@@ -47,11 +47,11 @@ export class GuestCommands {
     if (command.startsWith('guest-file-'))
       return this.#dependencies.files.run(domain, command, args, options);
     if (command.startsWith('guest-fsfreeze-freeze')) return this.#freeze(domain, command, args, options);
-    const askedMs = performance.now();
+    const askedAtMs = performance.now();
     const result = await guestCommand(domain, command, args, options);
     if (command === 'guest-fsfreeze-thaw') this.#dependencies.freezes.thawed(domain.uuid);
     if (command === 'guest-fsfreeze-status')
-      this.#dependencies.freezes.seen(domain.uuid, result === 'frozen', askedMs);
+      this.#dependencies.freezes.seen(domain.uuid, result === 'frozen', askedAtMs);
     return result;
   }
 

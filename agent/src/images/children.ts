@@ -18,13 +18,13 @@ export async function childrenOf(
   paths: readonly string[],
   further: readonly string[],
 ): Promise<Map<string, string[]>> {
-  const wanted = new Set(paths);
+  const targets = new Set(paths);
   const found = new Map<string, string[]>();
   for (const directory of new Set([...paths.map(path => dirname(path)), ...further])) {
     const files = await filesIn(directory);
     await mapLimited(files, READS_AT_ONCE, async file => {
       const below = await backingOf(file);
-      if (below !== undefined && wanted.has(below)) found.set(below, [...(found.get(below) ?? []), file]);
+      if (below !== undefined && targets.has(below)) found.set(below, [...(found.get(below) ?? []), file]);
     });
   }
   return found;

@@ -21,12 +21,12 @@ export async function useElsewhere(
   { domainId, paths, proven }: ElsewhereQuestion,
   signal: AbortSignal,
 ): Promise<Verdict> {
-  const known = await withRealPaths(await pools(signal));
+  const poolRecords = await withRealPaths(await pools(signal));
   const things: Thing[] = [{ kind: 'domain', id: domainId }];
   let isReachable = false;
   for (const path of paths) {
     const real = (await realFile(path)) ?? path;
-    const pool = poolOfPath(real, known);
+    const pool = poolOfPath(real, poolRecords);
     isReachable ||= real.startsWith('/dev/') || (await isShared(real, pool));
     if (pool && !pool.outside)
       things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, real) });

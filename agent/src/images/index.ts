@@ -23,7 +23,7 @@ export {
 export {
   type FileMark,
   fileMarkAt,
-  isMade,
+  hasMark,
   isOwnFile,
   type MakeOptions,
   makeOwnFile,

@@ -58,14 +58,14 @@ export async function judgeImages(
   const node = await filesOfNode(dependencies.libvirt(), pools, question.ownerId);
   const leaving = new Set(question.leaving);
   const leavingFiles = new Set(question.leavingFiles);
-  const known = new Set([...paths, ...(question.arriving ?? [])]);
+  const excluded = new Set([...paths, ...(question.arriving ?? [])]);
   const homes = paths.flatMap(path => poolOfPath(path, pools)?.path ?? []);
   const children = await childrenOf(paths, homes);
   for (const path of paths) {
     const user = node.users.get(path)?.find(({ domainId }) => !leaving.has(domainId));
     const child = children
       .get(path)
-      ?.find(file => !known.has(file) && !isLeaving(node, file, leaving, leavingFiles));
+      ?.find(file => !excluded.has(file) && !isLeaving(node, file, leaving, leavingFiles));
     if (user) verdicts.set(path, { kind: 'used', by: `the domain ${user.name}` });
     else if (child) verdicts.set(path, { kind: 'used', by: `${child}, which stands on it` });
     else verdicts.set(path, FREE);
@@ -108,7 +108,7 @@ async function judgeElsewhere(
 ): Promise<Map<string, Verdict>> {
   const verdicts = new Map<string, Verdict>();
   const things: Thing[] = [];
-  const asked: { path: string; shared: boolean }[] = [];
+  const candidates: { path: string; shared: boolean }[] = [];
   for (const path of paths) {
     const pool = poolOfPath(path, pools);
     const shared = await isShared(path, pool);
@@ -117,16 +117,16 @@ async function judgeElsewhere(
       if (shared) verdicts.set(path, { kind: 'unknown', reason });
       continue;
     }
-    asked.push({ path, shared });
+    candidates.push({ path, shared });
     things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, path) });
   }
-  if (asked.length > 0) {
+  if (candidates.length > 0) {
     // of two nodes that know a domain the one on which it runs has it; another's copy counts by the files that it names
     const isElsewhere = ownerId !== undefined && !running.has(ownerId);
-    const isOwnerAsked = isElsewhere && asked.some(({ shared }) => shared);
+    const isOwnerAsked = isElsewhere && candidates.some(({ shared }) => shared);
     const owner: Thing[] = isOwnerAsked ? [{ kind: 'domain', id: ownerId }] : [];
     const answers = await otherNodes.whoUses([...things, ...owner], signal);
-    for (const [index, { path, shared }] of asked.entries()) {
+    for (const [index, { path, shared }] of candidates.entries()) {
       const verdict = together([answers[index], ...(shared ? answers.slice(things.length) : [])]);
       verdicts.set(path, verdict.kind === 'unknown' && !shared ? FREE : verdict);
     }

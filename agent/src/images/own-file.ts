@@ -1,8 +1,8 @@
 /**
- * A new file that is provably ours. Whoever makes a file by its name alone cannot tell later whether it is the one that he
- * made: two operations, of two nodes perhaps, may have looked, found nothing, and declared the same name. So the file is
- * made under a random name that is recorded before, gets its real name by a hard link, which never takes the place of
- * another, and is known by its inode and the instant of its birth from then on. What is written goes into that file.
+ * A new file that is provably ours. A name alone is no proof: two operations, perhaps of two nodes, may both look, find
+ * nothing, and declare the same name. So the file is created under a random name that the journal has before. A hard link,
+ * which never replaces another file, gives it its real name. From then on its inode and the time of its birth identify it,
+ * and what is written goes into that file.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
@@ -11,7 +11,7 @@ import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import { newId } from '@virtkeep/shared/ids';
 
-/** The effect of it: with `claim` it is being made, with `made` it is there. */
+/** Its effect in the journal: with `claim` the file is being created, with `made` it is there. */
 export interface OwnFile {
   type: 'file';
   path: string;
@@ -53,16 +53,16 @@ export async function makeOwnFile<T extends { keep(): void }>(
   path: string,
   declare: (effect: OwnFile) => T,
   { stack, inPool = false }: MakeOptions = {},
-): Promise<{ handle: T; made: FileMark }> {
+): Promise<{ handle: T; mark: FileMark }> {
   const name = `.virtkeep-${newId()}.claim`;
   const claiming = declare({ type: 'file', path, claim: join(dirname(path), name) });
   const make = async (directory: string) => {
     const claim = join(directory, name);
     try {
-      const made = await claimName(claim, join(directory, basename(path)));
-      const handle = declare({ type: 'file', path, made, ...(stack !== undefined && { stack }) });
+      const mark = await claimName(claim, join(directory, basename(path)));
+      const handle = declare({ type: 'file', path, made: mark, ...(stack !== undefined && { stack }) });
       await removePath(claim);
-      return { handle, made };
+      return { handle, mark };
     } catch (error) {
       if (errnoOf(error) === 'EEXIST') await removePath(claim);
       throw error;
@@ -80,10 +80,10 @@ export async function makeOwnFile<T extends { keep(): void }>(
 }
 
 async function claimName(claim: string, path: string): Promise<FileMark> {
-  const made = await makeEmpty(claim);
+  const mark = await makeEmpty(claim);
   try {
     await link(claim, path);
-    return made;
+    return mark;
   } catch (error) {
     if (!NO_LINKS.has(errnoOf(error) ?? '')) throw error;
   }
@@ -111,7 +111,7 @@ const isSame = (a: FileMark, b: FileMark): boolean => a.inode === b.inode && a.b
  * else can be said. Takes away what is left of its making.
  * @throws VirtkeepError io_failed
  */
-export async function isOwnFile({ path, claim, made }: OwnFile): Promise<boolean> {
+export async function isOwnFile({ path, claim, made: mark }: OwnFile): Promise<boolean> {
   const found = await fileMarkAt(path);
   if (claim !== undefined) {
     const claimed = await fileMarkAt(claim);
@@ -122,12 +122,12 @@ export async function isOwnFile({ path, claim, made }: OwnFile): Promise<boolean
     return false;
   }
   if (found === null) return false;
-  return made === undefined || isSame(found, made);
+  return mark === undefined || isSame(found, mark);
 }
 
-/** Whether an open file is the one that was made. @throws the file system's own error */
-export const isMade = async (file: FileHandle, made: FileMark): Promise<boolean> =>
-  isSame(markOf(await file.stat({ bigint: true })), made);
+/** Whether an open file is the one that the mark is of. @throws the file system's own error */
+export const hasMark = async (file: FileHandle, mark: FileMark): Promise<boolean> =>
+  isSame(markOf(await file.stat({ bigint: true })), mark);
 
 /** What tells the file of that name from another one; null when there is none. @throws VirtkeepError io_failed */
 export async function fileMarkAt(path: string): Promise<FileMark | null> {

@@ -1,17 +1,17 @@
 /**
- * Files that were not removed, in the clean-up of an operation. Who uses one is told once and for all. What no other node has
- * answered is asked again, but not for ever: a node may be away for weeks, and the operation's locks are held meanwhile.
+ * Files that the clean-up of an operation did not remove. A file in use is reported once. When another node gives no answer,
+ * the question is repeated, but not for ever: a node may be away for weeks, and the operation's locks are held meanwhile.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { LeftImage } from './remove.ts';
 
-/** So long an answer is waited for, ms, counted anew when the agent starts. */
+/** How long to wait for an answer, ms; the count begins again when the agent starts. */
 const PATIENCE_MS = 15 * 60_000;
 
 export class PendingAnswers {
   readonly #patienceMs: number;
   /** Path → when it was first asked for, ms of performance.now(). */
-  readonly #askedMs = new Map<string, number>();
+  readonly #askedAtMs = new Map<string, number>();
 
   constructor(patienceMs = PATIENCE_MS) {
     this.#patienceMs = patienceMs;
@@ -25,12 +25,13 @@ export class PendingAnswers {
     const nowMs = performance.now();
     for (const { path, why, reason } of left) {
       if (why !== 'unknown') continue;
-      const askedMs = this.#askedMs.get(path) ?? nowMs;
-      this.#askedMs.set(path, askedMs);
-      if (nowMs - askedMs < this.#patienceMs) throw new VirtkeepError('image_use_unknown', { path, reason });
+      const askedAtMs = this.#askedAtMs.get(path) ?? nowMs;
+      this.#askedAtMs.set(path, askedAtMs);
+      if (nowMs - askedAtMs < this.#patienceMs)
+        throw new VirtkeepError('image_use_unknown', { path, reason });
     }
     for (const { path, text } of left) {
-      this.#askedMs.delete(path);
+      this.#askedAtMs.delete(path);
       warn(text);
     }
   }

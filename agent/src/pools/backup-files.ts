@@ -227,8 +227,8 @@ export class BackupFiles {
   }
 }
 
-function readAs(told: Partial<ArchiveSummary> | null): ReadFile {
-  const { backupId: ownId = '', ...read } = told ?? {};
+function readAs(summary: Partial<ArchiveSummary> | null): ReadFile {
+  const { backupId: ownId = '', ...read } = summary ?? {};
   return { ownId, read };
 }
 

@@ -22,7 +22,7 @@ const PLACES_KEY = 'pools.places';
 /** More than any node has pools; the ones seen longest ago go first. */
 const MAX_PLACES = 1_000;
 
-/** What is known; undefined when no pool was ever looked at. */
+/** The stored places; undefined when no pool was ever looked at. */
 export function knownPlaces(settings: Settings): KnownPlace[] | undefined {
   const stored = settings.get(PLACES_KEY);
   return Array.isArray(stored) ? (stored as KnownPlace[]) : undefined;
@@ -30,11 +30,11 @@ export function knownPlaces(settings: Settings): KnownPlace[] | undefined {
 
 /** Notes places that are there now; what is known of others stays. @throws VirtkeepError journal_failed */
 export function rememberPlaces(settings: Settings, seen: readonly KnownPlace[]): void {
-  const known = knownPlaces(settings);
-  const news = seen.filter(place => !known?.some(old => isSame(old, place)));
-  if (known && news.length === 0) return;
+  const places = knownPlaces(settings);
+  const news = seen.filter(place => !places?.some(old => isSame(old, place)));
+  if (places && news.length === 0) return;
   const replaced = (old: KnownPlace) => news.some(({ id, path }) => id === old.id || path === old.path);
-  settings.set(PLACES_KEY, [...(known ?? []).filter(old => !replaced(old)), ...news].slice(-MAX_PLACES));
+  settings.set(PLACES_KEY, [...(places ?? []).filter(old => !replaced(old)), ...news].slice(-MAX_PLACES));
 }
 
 const isSame = (a: KnownPlace, b: KnownPlace): boolean =>

@@ -147,7 +147,7 @@ export function presentBranch(states: SavedState[]): { present: SavedState[]; le
 
 /** States sorted so that each comes after its parent; in order of creation among siblings. */
 export function parentsFirst(states: SavedState[]): SavedState[] {
-  const known = new Set(states.map(state => state.name));
+  const names = new Set(states.map(state => state.name));
   const byAge = states.toSorted((a, b) => a.createdUnix - b.createdUnix);
   const sorted: SavedState[] = [];
   const placed = new Set<string>();
@@ -155,7 +155,7 @@ export function parentsFirst(states: SavedState[]): SavedState[] {
     const next = byAge.find(
       state =>
         !placed.has(state.name) &&
-        (state.parent === null || !known.has(state.parent) || placed.has(state.parent)),
+        (state.parent === null || !names.has(state.parent) || placed.has(state.parent)),
     );
     if (!next) break; // a cycle: libvirt never makes one
     placed.add(next.name);

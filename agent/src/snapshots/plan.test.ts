@@ -3,13 +3,13 @@ import { planAutomaticState } from './plan.ts';
 
 describe('plan of the automatic state', () => {
   test('puts overlays beside their disks and leaves unwanted disks out', () => {
-    const disk = { block: false, wanted: true };
+    const disk = { block: false, included: true };
     const plan = planAutomaticState(
       'vm',
       { operationId: 'op', mode: 'memory' },
       [
         { ...disk, targetDev: 'vda', path: '/a/x.qcow2' },
-        { ...disk, targetDev: 'vdb', path: '/b/x.qcow2', wanted: false },
+        { ...disk, targetDev: 'vdb', path: '/b/x.qcow2', included: false },
         { ...disk, targetDev: 'vdc', path: '/dev/zvol/z', block: true },
         { ...disk, targetDev: 'vdd', path: `/a/${'n'.repeat(250)}` },
       ],

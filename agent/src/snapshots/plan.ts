@@ -18,7 +18,7 @@ export interface DiskToFreeze {
   /** A device has no directory for an overlay beside it. */
   block: boolean;
   /** Goes into the backup and is written to by the guest. */
-  wanted: boolean;
+  included: boolean;
 }
 
 export type StateMode = 'quiesced' | 'memory' | 'disks';
@@ -84,7 +84,7 @@ function planFiles(
     mode,
     disks: disks.map(disk => ({
       targetDev: disk.targetDev,
-      overlayPath: disk.wanted
+      overlayPath: disk.included
         ? overlayPath(domainName, disk, `${disk.targetDev}.${mark}${extension}`, spareDir)
         : null,
     })),

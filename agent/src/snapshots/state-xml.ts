@@ -189,10 +189,10 @@ export function withOverlays(stateXml: string, overlays: Record<string, string>)
 export function withSources(domainXml: string, sources: Record<string, DiskSource>): string {
   const { root } = parseXml(domainXml, 'domain', 'a domain');
   for (const disk of childrenAt(root, 'devices/disk')) {
-    const wanted = sources[attr(child(disk, 'target'), 'dev') ?? ''];
-    if (!wanted) continue;
+    const source = sources[attr(child(disk, 'target'), 'dev') ?? ''];
+    if (!source) continue;
     for (const backing of children(disk, 'backingStore')) disk.removeChild(backing);
-    setSource(disk, wanted);
+    setSource(disk, source);
   }
   return serializeXml(root);
 }

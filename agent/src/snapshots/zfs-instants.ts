@@ -93,8 +93,8 @@ export async function releaseZfs(
 }
 
 function add(found: Map<string, ZfsInstant>, owner: string, { name, properties }: Snapshot): void {
-  const known = found.get(owner);
-  if (known) return void known.snapshots.push(name);
+  const instant = found.get(owner);
+  if (instant) return void instant.snapshots.push(name);
   const createdUnix = Number(properties.created) || 0;
   const id = savedStateId(owner, { name: LENDING_STATE, createdUnix });
   const targets = properties.targets?.split(SEPARATOR) ?? [];

@@ -22,7 +22,7 @@ export async function makeNewFile(
   path: string,
   keep: boolean,
   options: MakeOptions = {},
-): Promise<{ handle: EffectHandle; made: FileMark }> {
+): Promise<{ handle: EffectHandle; mark: FileMark }> {
   if (await exists(path)) throw new VirtkeepError('file_exists', { path });
   const when = keep ? 'failure' : 'always';
   for (let tried = 1; ; tried += 1) {

@@ -31,7 +31,7 @@ async function makeState(guest: Guest, name: string): Promise<void> {
   const plan = planState(
     guest.name,
     { name, operationId: newId(), mode: 'disks' },
-    disks.map(({ targetDev, path }) => ({ targetDev, path: path!, block: false, wanted: true })),
+    disks.map(({ targetDev, path }) => ({ targetDev, path: path!, block: false, included: true })),
     lab.world.node.pool(0).path,
   );
   await createState(domain, plan, '', { signal, progress: { total() {}, done() {} } });

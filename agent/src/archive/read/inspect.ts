@@ -203,8 +203,8 @@ async function walkedAnew(
 function withAgain(inspection: Inspection, { again, lost }: FoundAgain): Inspection {
   const listed = new Map(again.manifest.members.map(member => [member.name, member]));
   const members = inspection.members.map(member => {
-    const known = listed.get(member.name);
-    return known === undefined ? member : listedMember(known);
+    const record = listed.get(member.name);
+    return record === undefined ? member : listedMember(record);
   });
   if (lost === null) return { ...inspection, members, again };
   const fault = damaged(inspection.file.path, lost);

@@ -106,8 +106,8 @@ export class ManifestReader {
 
   /** A manifest that others are going to continue. Errors as above. */
   base(place: Place): Promise<ReadManifest> {
-    const known = this.#bases.get(place.dataOffset);
-    if (known) return known;
+    const base = this.#bases.get(place.dataOffset);
+    if (base) return base;
     this.#baseBytes += place.sizeBytes;
     const tooMany = this.#baseBytes > MAX_CHAIN_BYTES || this.#bases.size >= MAX_CHAIN_MANIFESTS;
     const read = tooMany ? Promise.reject(this.#damaged('its manifests are too many')) : this.#read(place);

@@ -104,12 +104,12 @@ function tooMuch(mostBytes: number): FaultError {
   return new FaultError({ kind: 'unsupported', reason });
 }
 
-let toldAt = 0;
+let reportedAtMs = 0;
 
 /** How far a scan or an extraction is. */
-function tell(bytesDone: number): void {
-  if (performance.now() - toldAt <= PROGRESS_MS) return;
-  toldAt = performance.now();
+function reportProgress(bytesDone: number): void {
+  if (performance.now() - reportedAtMs <= PROGRESS_MS) return;
+  reportedAtMs = performance.now();
   parentPort!.postMessage({ progress: bytesDone });
 }
 
@@ -133,7 +133,7 @@ function readAt(stream: ZstdStream, offset: number, lengthBytes: number): Buffer
 }
 
 /** How much of a member's beginning is kept of a scan: of text all, of images what their header can take. */
-const wantedHead = ({ name, sizeBytes, isFile }: WalkedMember): number => {
+const headBytesOf = ({ name, sizeBytes, isFile }: WalkedMember): number => {
   if (!isFile) return 0;
   const isText = /\.(xml|json)$/i.test(name) && sizeBytes <= MAX_HEAD_TEXT_BYTES;
   return isText ? sizeBytes : Math.min(sizeBytes, IMAGE_HEAD_BYTES);
@@ -144,7 +144,7 @@ async function scan(fd: number, mostBytes: number): Promise<StreamScan> {
   const stream = new ZstdStream(fd, bytesDone => {
     unlessCancelled();
     if (bytesDone > mostBytes) throw tooMuch(mostBytes);
-    tell(bytesDone);
+    reportProgress(bytesDone);
   });
   const members: WalkedMember[] = [];
   const heads = new Map<number, Uint8Array>();
@@ -154,11 +154,11 @@ async function scan(fd: number, mostBytes: number): Promise<StreamScan> {
   const keepHead = () => {
     const last = members.at(-1);
     if (last === undefined || stream.position !== last.dataOffset) return;
-    const wanted = wantedHead(last);
+    const headBytes = headBytesOf(last);
     const room = /\.xml$/i.test(last.name) ? 'xml' : 'other';
-    if (wanted === 0 || wanted > roomBytes[room]) return;
-    heads.set(last.dataOffset, readAt(stream, last.dataOffset, wanted));
-    roomBytes[room] -= wanted;
+    if (headBytes === 0 || headBytes > roomBytes[room]) return;
+    heads.set(last.dataOffset, readAt(stream, last.dataOffset, headBytes));
+    roomBytes[room] -= headBytes;
   };
   const read = async (offset: number, length: number) => {
     keepHead();
@@ -186,7 +186,7 @@ function extract(order: Extract<StreamOrder, { op: 'extract' }>): void {
     if (piece.equals(ring.zeros.subarray(0, piece.length))) sink.skip(piece.length);
     else sink.write(piece);
     left -= piece.length;
-    tell(order.lengthBytes - left);
+    reportProgress(order.lengthBytes - left);
   }
   sink.finish(true);
 }

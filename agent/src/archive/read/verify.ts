@@ -243,9 +243,9 @@ function orderProblems(
       });
     lastIndex = Math.max(lastIndex, at.index);
   }
-  const known = new Set(members.map(member => member.name));
+  const listedNames = new Set(members.map(member => member.name));
   for (const { name } of walked)
-    if (!known.has(name))
+    if (!listedNames.has(name))
       problems.push({ member: name, problem: 'unexpected', text: 'it is not in the manifest' });
   return problems;
 }

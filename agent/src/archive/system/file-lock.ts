@@ -36,12 +36,12 @@ export interface FileLock {
 
 type TellMissing = (path: string) => void;
 let tellMissing: TellMissing = () => {};
-const toldOf = new Set<number>();
+const reportedDevices = new Set<number>();
 
 /** @param tell is called once for each file system that has no locks, with the path of a file there. */
 export function whenLocksAreMissing(tell: TellMissing): void {
   tellMissing = tell;
-  toldOf.clear();
+  reportedDevices.clear();
 }
 
 /**
@@ -153,8 +153,8 @@ async function taken(
 
 async function tellOnce(handle: FileHandle, path: string): Promise<void> {
   const { dev } = await handle.stat();
-  if (toldOf.has(dev)) return;
-  toldOf.add(dev);
+  if (reportedDevices.has(dev)) return;
+  reportedDevices.add(dev);
   tellMissing(path);
 }
 

@@ -59,13 +59,13 @@ export class HoleFinder {
     let step = search.next();
     while (!step.done) {
       const { what, offset } = step.value;
-      const asked =
+      const answer =
         what === 'size'
           ? sizeOfAside(fd)
           : what === 'data'
             ? nextDataAside(fd, offset)
             : nextHoleAside(fd, offset);
-      step = search.next(await asked);
+      step = search.next(await answer);
     }
     return step.value;
   }

@@ -34,8 +34,8 @@ export class Engine {
   #closed = false;
 
   constructor(workers: number | undefined) {
-    const wanted = workers ?? Math.min(availableParallelism(), DEFAULT_MAX_WORKERS);
-    const count = Math.max(1, Math.min(MAX_WORKERS, wanted));
+    const desired = workers ?? Math.min(availableParallelism(), DEFAULT_MAX_WORKERS);
+    const count = Math.max(1, Math.min(MAX_WORKERS, desired));
     const memory = takeRingMemory(count + SPARE_SLOTS);
     this.#memory = memory;
     this.#ring = new Ring(memory);

@@ -172,12 +172,12 @@ export class Ring {
     Atomics.notify(this.#control, at);
   }
 
-  #wait(slot: number, wanted: number): boolean {
+  #wait(slot: number, expected: number): boolean {
     const at = this.#at(slot);
     for (;;) {
       if (this.cancelled) return false;
       const now = Atomics.load(this.#control, at);
-      if (now === wanted) return true;
+      if (now === expected) return true;
       Atomics.wait(this.#control, at, now, WAKE_MS);
     }
   }

@@ -85,7 +85,7 @@ export async function settled(
   ring: Ring,
   signal: AbortSignal,
   paths: FaultPaths,
-  asked: Promise<Reply>[],
+  replies: Promise<Reply>[],
 ): Promise<unknown> {
   const onAbort = () => ring.cancel();
   if (signal.aborted) onAbort();
@@ -100,7 +100,7 @@ export async function settled(
     return answer;
   };
   try {
-    const answers = await Promise.all(asked.map(watch));
+    const answers = await Promise.all(replies.map(watch));
     if (signal.aborted) throw abortReason(signal);
     if (first !== undefined) throw errorOf(first, paths);
     return answers[0];

@@ -60,9 +60,9 @@ export class ArchiveAppender extends MemberWriter {
   /** Threads run and the file is open for writing. */
   #writing = false;
 
-  private constructor(options: AppenderOptions, inspection: Inspection, known: Known) {
+  private constructor(options: AppenderOptions, inspection: Inspection, facts: ArchiveFacts) {
     const { signal, onProgress } = options;
-    const { tarOffset, members, hash, signing } = known;
+    const { tarOffset, members, hash, signing } = facts;
     const tailPath = () => this.#tailPath ?? options.path;
     super({
       file: options.path,
@@ -80,13 +80,13 @@ export class ArchiveAppender extends MemberWriter {
     });
     this.path = options.path;
     this.format = inspection.access.kind === 'plain' ? 'tar' : 'tar.zst';
-    this.manifest = known.manifest;
+    this.manifest = facts.manifest;
     this.members = inspection.members;
     this.#options = options;
     this.#inspection = inspection;
-    this.#end = known.end;
-    this.#level = known.level;
-    this.#lock = known.lock;
+    this.#end = facts.end;
+    this.#level = facts.level;
+    this.#lock = facts.lock;
   }
 
   /**
@@ -112,7 +112,7 @@ export class ArchiveAppender extends MemberWriter {
     const inspection = await inspect(options.path, options.signal, held.lock);
     try {
       if (inspection.fault !== undefined) throw inspection.fault;
-      return new ArchiveAppender(options, inspection, { ...(await knownOf(options, inspection)), ...held });
+      return new ArchiveAppender(options, inspection, { ...(await factsOf(options, inspection)), ...held });
     } catch (error) {
       await inspection.file.close();
       throw error;
@@ -232,7 +232,7 @@ export class ArchiveAppender extends MemberWriter {
 /** O_DIRECT output begins at a multiple of 4096. */
 const floorAlign = (offset: number): number => offset - (offset % DATA_ALIGN);
 
-interface Known {
+interface ArchiveFacts {
   manifest: Manifest;
   end: End;
   members: MemberRecord[];
@@ -243,10 +243,10 @@ interface Known {
   lock: FileLock;
 }
 
-async function knownOf(
+async function factsOf(
   options: AppenderOptions,
   inspection: Inspection,
-): Promise<Omit<Known, 'level' | 'lock'>> {
+): Promise<Omit<ArchiveFacts, 'level' | 'lock'>> {
   const { access, manifest, file } = inspection;
   const unsupported = (reason: string) =>
     new VirtkeepError('archive_unsupported', { path: options.path, reason });
@@ -265,10 +265,10 @@ async function knownOf(
   const digest = createHash('sha256').update(bytes).digest('hex');
   const digests = hash ? { sha256: digest } : { sha256: null, ...(signing && { digest }) };
   const own: MemberRecord = { name, kind: 'manifest', sizeBytes, dataOffset, ...digests, formerPath: null };
-  const known = options.hashes
+  const records = options.hashes
     ? manifest.members.map(member => hashedMember(member, options.hashes!))
     : manifest.members;
-  return { manifest, end, members: [...known, own], tarOffset, hash, signing };
+  return { manifest, end, members: [...records, own], tarOffset, hash, signing };
 }
 
 async function endOf(

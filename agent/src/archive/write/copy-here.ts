@@ -46,9 +46,9 @@ export async function copyHere(
       await writing;
       onProgress(start);
       const length = blockLength(source.lengthBytes, index);
-      const wanted = ranges.filter(({ start, end }) => !isZero(bytes.subarray(start, end), ring.zeros));
-      allocatedBytes += wanted.reduce((sum, range) => sum + Math.min(range.end, length) - range.start, 0);
-      writing = writeRanges(bytes, wanted, { fd: to.fd, offset: to.offset + start }, paths.target);
+      const dataRanges = ranges.filter(({ start, end }) => !isZero(bytes.subarray(start, end), ring.zeros));
+      allocatedBytes += dataRanges.reduce((sum, range) => sum + Math.min(range.end, length) - range.start, 0);
+      writing = writeRanges(bytes, dataRanges, { fd: to.fd, offset: to.offset + start }, paths.target);
       // Its failure is seen at the next await; until then it must not count as unhandled.
       writing.catch(() => {});
     }

@@ -26,7 +26,7 @@ const unfinishedPathOf = (reservation: string, owner: string): string => `${rese
  */
 export async function reserveName(path: string, owner: string): Promise<FileLock | null> {
   if (await exists(path)) return null;
-  const isNew = await made(reservationPathOf(path), owner);
+  const isNew = await createReservation(reservationPathOf(path), owner);
   const lock = await lockReservation(path);
   if (lock === null) return null;
   try {
@@ -67,7 +67,7 @@ export async function freeName(path: string, owner: string): Promise<void> {
  * False when there is one already. It is seen only with its owner in it: others take an empty one for that of a writer who
  * died, and what they write into it would be written over.
  */
-async function made(reservation: string, owner: string): Promise<boolean> {
+async function createReservation(reservation: string, owner: string): Promise<boolean> {
   const unfinished = unfinishedPathOf(reservation, owner);
   try {
     await writeFresh(unfinished, owner);

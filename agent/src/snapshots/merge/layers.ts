@@ -51,7 +51,7 @@ export function stepOfLayer(picture: ChainPicture, loose: LooseLayer): MergeStep
     if (isOverlay && absentFile(picture) !== undefined) return undefined;
     return isOverlay ? { do: 'remove_file', path } : withoutLoose(picture, loose);
   }
-  if (picture.foreign.has(above) || !isAskedFor(picture, above)) return undefined;
+  if (picture.foreign.has(above) || !isNeeded(picture, above)) return undefined;
   return noteLoose(picture, loose, { ...loose, merging: above, stage: firstStage(picture, above) });
 }
 
@@ -84,7 +84,7 @@ type Merging = LooseLayer & { merging: string };
  * Somebody of this domain needs the file. A detached disk's is its owner's, and what it stands on stays as it is; a loose layer that
  * nobody stands on goes by itself.
  */
-function isAskedFor(picture: ChainPicture, path: string): boolean {
+function isNeeded(picture: ChainPicture, path: string): boolean {
   return (
     isTop(picture, path) ||
     keepersOf(picture, path).length > 0 ||

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { ErrorCode, type Libvirt, LibvirtError } from '@virtkeep/node-libvirt';
+import { nextStepOfAutomatic } from './automatic.ts';
 import { foreignFiles, lookAt } from './look.ts';
-import { nextStepOfMade } from './made.ts';
 
 const ID = '11111111-2222-4333-8444-555555555555';
 
@@ -55,7 +55,7 @@ test('an overlay whose lower file is gone is left and named, and hides nothing e
   const signal = AbortSignal.timeout(240_000);
   const look = await lookAt(node('disk.qcow2'), ID, new Map(), { files: made, signal });
   const goal = { name: 'virtkeep-tmp', countsAsDeletion: false };
-  expect(nextStepOfMade(look!.picture, goal, made)).toEqual({
+  expect(nextStepOfAutomatic(look!.picture, goal, made)).toEqual({
     do: 'done',
     left: [`${overlay} (${at('lost.qcow2')}, which it stands on, is gone)`],
   });

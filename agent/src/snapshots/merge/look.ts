@@ -21,11 +21,11 @@ import { loadAllStates, loadStates } from '../load.ts';
 import { type DiskState, diskStates, type VolumeName } from '../state-xml.ts';
 import { writtenSince } from './mark.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
-import type { MadeFiles } from './step.ts';
+import type { StateFiles } from './step.ts';
 
 /** The files of a state that an operation made. */
-export interface MadeLook {
-  files: MadeFiles;
+export interface StateLook {
+  files: StateFiles;
   signal: AbortSignal;
 }
 
@@ -37,18 +37,18 @@ export interface Look {
 /**
  * The domain's disks and states as they are now; null when there is no such domain.
  * @param foreign files that others use, from `foreignFiles`
- * @param made files of a state that an operation made, looked at too
+ * @param state files of a state that an operation made, looked at too
  * @throws LibvirtError, VirtkeepError io_failed
  */
 export function lookAt(
   libvirt: Libvirt,
   domainId: string,
   foreign: ReadonlyMap<string, string>,
-  made?: MadeLook,
+  state?: StateLook,
 ): Promise<Look | null> {
   return unlessGone(async () => {
     const domain = await libvirt.domainByUuid(domainId);
-    return { domain, picture: await pictureOf(libvirt, domain, foreign, made) };
+    return { domain, picture: await pictureOf(libvirt, domain, foreign, state) };
   }, null);
 }
 
@@ -56,15 +56,15 @@ async function pictureOf(
   libvirt: Libvirt,
   domain: Domain,
   foreign: ReadonlyMap<string, string>,
-  made: MadeLook | undefined,
+  state: StateLook | undefined,
 ): Promise<ChainPicture> {
   const running = await domain.isActive();
   const live = running ? await domain.xml() : null;
   const persistent = await domain.isPersistent();
   const config = persistent ? await domain.xml(DomainXml.INACTIVE) : null;
-  const saving = made !== undefined && running && (await isSaving(domain));
+  const saving = state !== undefined && running && (await isSaving(domain));
   const { states, automatic } =
-    saving && (await isBeingMade(domain, live!, made.files))
+    saving && (await isBeingMade(domain, live!, state.files))
       ? { states: [], automatic: [] }
       : await loadAllStates(domain);
   const { metadata } = parseDomain(live ?? config ?? '', domain.name);
@@ -73,7 +73,7 @@ async function pictureOf(
   const liveTops = await liveTopsOf(domain, liveDisks);
   const configTops = topsOf(configDisks);
   const files = new Files();
-  if (made) await files.addMade(made.files);
+  if (state) await files.addStateFiles(state.files);
   for (const disks of [liveDisks, configDisks]) await files.addDisks(disks);
   for (const { overlays, frozen, frozenFormats = {}, memoryPath } of [...states, ...automatic]) {
     for (const [target, overlay] of Object.entries(overlays)) {
@@ -86,12 +86,13 @@ async function pictureOf(
     for (const upper of [reader, merging]) if (upper !== undefined) await files.addChain(upper, 'qcow2');
     await files.addChain(path, overlay ? 'qcow2' : 'raw');
   }
-  const known = [
+  const usedPaths = [
     ...[...liveTops.values()].map(top => top.path),
     ...configTops.values(),
     ...(metadata.looseLayers ?? []).map(({ merging }) => merging),
   ];
-  const unsure = made?.files.overlays.map(({ path }) => path).filter(path => !known.includes(path)) ?? [];
+  const unsure =
+    state?.files.overlays.map(({ path }) => path).filter(path => !usedPaths.includes(path)) ?? [];
   return {
     domainId: domain.uuid,
     power: running ? 'running' : 'off',
@@ -102,8 +103,8 @@ async function pictureOf(
     states,
     automatic,
     files: files.found,
-    empty: made ? await files.emptyOf(unsure, made.signal) : new Set(),
-    since: await files.sinceOf(made?.files.overlays ?? [], metadata.looseLayers ?? []),
+    empty: state ? await files.emptyOf(unsure, state.signal) : new Set(),
+    since: await files.sinceOf(state?.files.overlays ?? [], metadata.looseLayers ?? []),
     metadata,
     foreign,
     saving,
@@ -124,7 +125,7 @@ async function isSaving(domain: Domain): Promise<boolean> {
 }
 
 /** It is the one for which libvirt lists none, when no disk is on an overlay of it: that comes after the memory. */
-async function isBeingMade(domain: Domain, live: string, { overlays }: MadeFiles): Promise<boolean> {
+async function isBeingMade(domain: Domain, live: string, { overlays }: StateFiles): Promise<boolean> {
   try {
     await domain.snapshots(SnapshotList.TOPOLOGICAL);
     return false;
@@ -218,7 +219,7 @@ class Files {
   }
 
   /** What may have been made in part only: an overlay without a byte stands on nothing. */
-  async addMade({ overlays, memoryPath }: MadeFiles): Promise<void> {
+  async addStateFiles({ overlays, memoryPath }: StateFiles): Promise<void> {
     if (memoryPath !== undefined) await this.addPlain(memoryPath);
     for (const { path } of overlays) {
       if (!(await exists(path))) continue;
@@ -241,7 +242,7 @@ class Files {
 
   /** What is known of the files below these overlays, as far as their merge did not begin. */
   async sinceOf(
-    overlays: MadeFiles['overlays'],
+    overlays: StateFiles['overlays'],
     notes: readonly LooseLayer[],
   ): Promise<Map<string, 'same' | 'written'>> {
     const since = new Map<string, 'same' | 'written'>();

@@ -78,7 +78,7 @@ export async function removeAutomaticState(
   options: MergeOptions,
 ): Promise<void> {
   const { domainId, name } = state;
-  const request = { domainId, name, countsAsDeletion: false, made: state };
+  const request = { domainId, name, countsAsDeletion: false, stateFiles: state };
   try {
     await new Merge(images, request, options).run();
   } catch (error) {
@@ -117,7 +117,7 @@ class Merge {
   /** Files that somebody else uses, and who. */
   #foreign = new Map<string, string>();
   /** Files above the ones that other nodes were asked about. */
-  readonly #asked = new Set<string>();
+  readonly #checkedElsewhere = new Set<string>();
   readonly #now = new Date();
   /** How often each merge was begun. */
   readonly #begun = new Map<string, number>();
@@ -136,9 +136,9 @@ class Merge {
   }
 
   async run(): Promise<void> {
-    const { domainId, made } = this.#request;
+    const { domainId, stateFiles } = this.#request;
     const { signal, log } = this.#options;
-    const files = made && { files: made, signal };
+    const files = stateFiles && { files: stateFiles, signal };
     const libvirt = this.#images.libvirt();
     this.#foreign = await patiently(signal, () => foreignFiles(libvirt, domainId));
     for (;;) {
@@ -163,11 +163,11 @@ class Merge {
    */
   async #askElsewhere({ domain, picture }: Look): Promise<void> {
     if (picture.power !== 'off') return;
-    const { domainId, name, made } = this.#request;
-    const uppers = uppersToAsk(picture, this.#request).filter(path => !this.#asked.has(path));
+    const { domainId, name, stateFiles } = this.#request;
+    const uppers = uppersToAsk(picture, this.#request).filter(path => !this.#checkedElsewhere.has(path));
     if (uppers.length === 0) return;
     // what a deletion merges was made long ago, and no node has a definition from before it
-    const proven = made === undefined || uppers.every(path => picture.since.get(path) === 'same');
+    const proven = stateFiles === undefined || uppers.every(path => picture.since.get(path) === 'same');
     const paths = uppers.map(path => picture.files.get(path)!);
     const verdict = await useElsewhere(this.#images, { domainId, paths, proven }, this.#options.signal);
     if (verdict.kind === 'used') {
@@ -175,7 +175,7 @@ class Merge {
         throw this.#failed(domain, `its disks are used by ${verdict.by}`);
       for (const path of uppers) this.#foreign.set(path, verdict.by);
     } else if (verdict.kind === 'unknown') this.#settleUnknown(uppers, verdict.reason);
-    for (const path of uppers) this.#asked.add(path);
+    for (const path of uppers) this.#checkedElsewhere.add(path);
   }
 
   #settleUnknown(uppers: readonly string[], reason: string): void {
@@ -264,7 +264,7 @@ class Merge {
    * state goes on, since the next run of the agent completes it.
    */
   async #stopJob({ domain, picture }: Look, step: MergeStep): Promise<void> {
-    if (this.#request.made || (step.do !== 'wait' && step.do !== 'pivot')) return;
+    if (this.#request.stateFiles || (step.do !== 'wait' && step.do !== 'pivot')) return;
     const { targetDev } = step;
     // of a commit below the top only who began it knows whose it is
     if (!this.#started.has(targetDev) && !picture.live.get(targetDev)?.mirror) return;
@@ -275,15 +275,15 @@ class Merge {
 
   /** The domain is gone: its overlays hold its newest data, and are not ours to delete. */
   async #leaveAll(): Promise<void> {
-    const { memoryPath } = this.#request.made ?? {};
+    const { memoryPath } = this.#request.stateFiles ?? {};
     if (memoryPath !== undefined) await this.#removeMemory(memoryPath);
   }
 
   /** One that somebody uses after all stays and is told. What the operation itself made nobody else was told of. */
   async #removeMemory(path: string): Promise<void> {
-    const { domainId: ownerId, made } = this.#request;
+    const { domainId: ownerId, stateFiles } = this.#request;
     const { signal, warn } = this.#options;
-    const unanswered = made ? 'take' : 'leave';
+    const unanswered = stateFiles ? 'take' : 'leave';
     const left = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
     for (const { text } of left) warn(text);
     if (left.length > 0) this.#foreign.set(path, 'others');
@@ -291,9 +291,9 @@ class Merge {
 
   /** One that somebody uses after all stays, and is left alone from now on. */
   async #removeLayer(path: string): Promise<void> {
-    const { domainId: ownerId, made } = this.#request;
+    const { domainId: ownerId, stateFiles } = this.#request;
     const { signal, log } = this.#options;
-    const unanswered = made ? 'fresh' : 'leave';
+    const unanswered = stateFiles ? 'fresh' : 'leave';
     const left = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
     for (const { text } of left) log.warn('a merged layer stays', { domain: ownerId, reason: text });
     if (left.length > 0) this.#foreign.set(path, 'others');

@@ -10,15 +10,15 @@
 import type { DomainMetadata, LooseLayer } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
 import { savedStateId } from '../state-id.ts';
+import { nextStepOfAutomatic, uppersOfAutomatic } from './automatic.ts';
 import { blockJobOf } from './jobs.ts';
 import { forgetState, stepOfLayer, strandedLayers } from './layers.ts';
-import { nextStepOfMade, uppersOfMade } from './made.ts';
 import { type ChainPicture, heldReason, isRemovable, keptFiles, readersOf } from './picture.ts';
 import type { MergeGoal, MergeStep } from './step.ts';
 
 /** The next step on the way to the goal. */
 export function nextMergeStep(picture: ChainPicture, goal: MergeGoal, now: Date): MergeStep {
-  if (goal.made) return nextStepOfMade(picture, goal, goal.made);
+  if (goal.stateFiles) return nextStepOfAutomatic(picture, goal, goal.stateFiles);
   const state = picture.states.find(({ name }) => name === goal.name);
   if (state) return stepOfState(picture, state, goal, now);
   for (const loose of picture.metadata.looseLayers ?? []) {
@@ -37,8 +37,8 @@ export function uppersOf(
   picture: ChainPicture,
   goal: MergeGoal,
 ): [uppers: readonly string[], freed: readonly string[]] {
-  const { name, made } = goal;
-  if (made) return [uppersOfMade(picture, goal, made), []];
+  const { name, stateFiles } = goal;
+  if (stateFiles) return [uppersOfAutomatic(picture, goal, stateFiles), []];
   const state = picture.states.find(candidate => candidate.name === name);
   if (!state || isNative(state)) return [[], []];
   const readers = keptFiles(state).map(({ path }) => readersOf(picture, path));
@@ -72,7 +72,7 @@ function withRemoved(metadata: DomainMetadata, id: string, layers: LooseLayer[])
   if (removedStates.includes(id) && missing.length === 0) return undefined;
   return {
     ...metadata,
-    removedStates: [...removedStates.filter(known => known !== id), id],
+    removedStates: [...removedStates.filter(other => other !== id), id],
     looseLayers: [...looseLayers, ...missing],
   };
 }

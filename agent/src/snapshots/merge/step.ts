@@ -6,12 +6,12 @@ export interface MergeGoal {
   name: string | null;
   /** A deletion by the user, after which older archives cannot be extended. */
   countsAsDeletion: boolean;
-  /** The state is an operation's own: it goes as if it had never been made, with all that the operation may have made. */
-  made?: MadeFiles;
+  /** Present when an operation created the state for itself: these files are removed with it, as if it had never existed. */
+  stateFiles?: StateFiles;
 }
 
 /** The files that an operation may have made for its state. */
-export interface MadeFiles {
+export interface StateFiles {
   overlays: readonly {
     targetDev: string;
     path: string;
@@ -26,7 +26,7 @@ export interface MadeFiles {
 }
 
 /** A state that an operation made for itself; the same as the journal's `automatic_state` effect. */
-export interface AutomaticState extends MadeFiles {
+export interface AutomaticState extends StateFiles {
   domainId: string;
   name: string;
 }

@@ -221,7 +221,7 @@ function planFor(
       targetDev: disk.targetDev,
       path: disk.path ?? '',
       block: disk.type === 'block',
-      wanted: plan?.writable ?? false,
+      included: plan?.writable ?? false,
     };
   });
   const { name } = facts.config;

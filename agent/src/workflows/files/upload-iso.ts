@@ -11,7 +11,7 @@ import { openForeign } from '@virtkeep/shared/foreign-file';
 import { isoIdOf } from '@virtkeep/shared/iso';
 import { GiB } from '@virtkeep/shared/units';
 import { publishNew } from '../../archive/index.ts';
-import { type FileMark, isMade } from '../../images/index.ts';
+import { type FileMark, hasMark } from '../../images/index.ts';
 import type { IsoPlace } from '../../iso/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
@@ -28,7 +28,7 @@ export interface IsoUpload {
 /** The file that the bytes are written to. */
 interface Unfinished {
   path: string;
-  made: FileMark;
+  mark: FileMark;
 }
 
 /** More than any medium has. */
@@ -43,9 +43,9 @@ export function uploadIso({ place, sizeBytes, bytes }: IsoUpload): Workflow {
     const { step, effects } = context;
     const partial = join(dirname(path), `.virtkeep-${context.id}.upload`);
     await step('check', () => requireRoom(place, sizeBytes));
-    const { made } = await step('make', () => makeNewFile(context, partial, false, { inPool: true }));
-    const size = await step('receive', () => receive(context, { path: partial, made }, { bytes, sizeBytes }));
-    effects.begin({ type: 'file', path, made }, 'failure');
+    const { mark } = await step('make', () => makeNewFile(context, partial, false, { inPool: true }));
+    const size = await step('receive', () => receive(context, { path: partial, mark }, { bytes, sizeBytes }));
+    effects.begin({ type: 'file', path, made: mark }, 'failure');
     await step('publish', () => publishNew(partial, path));
     context.commit({ id: isoIdOf(pool.id, filename), pool_id: pool.id, filename, path, size });
   };
@@ -61,13 +61,13 @@ const tooLarge = () => new VirtkeepError('body_too_large', { limit_bytes: MAX_BY
 /** @returns the size. @throws VirtkeepError bad_request when less came than was announced; body_too_large, disk_full, io_failed, canceled */
 async function receive(
   context: OperationContext,
-  { path, made }: Unfinished,
+  { path, mark }: Unfinished,
   { bytes, sizeBytes }: Pick<IsoUpload, 'bytes' | 'sizeBytes'>,
 ): Promise<number> {
   const { progress, signal } = context;
   progress.total(sizeBytes);
   let size = 0;
-  const file = await openUnfinished({ path, made });
+  const file = await openUnfinished({ path, mark });
   try {
     for (;;) {
       const next = await orAborted(bytes.next(), signal);
@@ -87,13 +87,13 @@ async function receive(
 }
 
 /** Somebody may have put another file under its name since it was made. */
-async function openUnfinished({ path, made }: Unfinished): Promise<FileHandle> {
+async function openUnfinished({ path, mark }: Unfinished): Promise<FileHandle> {
   const open = (directory: string) => openForeign(join(directory, basename(path)), 'update');
   const file = await inPoolDirectory(path, open).catch(error => {
     throw fromIoError(error, 'opening', path);
   });
   try {
-    if (await isMade(file, made)) return file;
+    if (await hasMark(file, mark)) return file;
     throw new VirtkeepError('io_failed', { operation: 'opening', path, reason: 'another file is there' });
   } catch (error) {
     await file.close();

@@ -89,9 +89,9 @@ async function makeOverlays(
   { domain, name, disks, allowNetworkLayers }: OfflineTarget,
   directory: string,
 ): Promise<OverlayState> {
-  const wanted = disks.map(({ targetDev, path, block }) => ({ targetDev, path, block, wanted: true }));
+  const diskList = disks.map(({ targetDev, path, block }) => ({ targetDev, path, block, included: true }));
   const spare = await spareDirectory(operations, disks, signal);
-  const plan = planAutomaticState(name, { operationId: id, mode: 'disks' }, wanted, spare);
+  const plan = planAutomaticState(name, { operationId: id, mode: 'disks' }, diskList, spare);
   const overlays = plan.disks.map(({ targetDev, overlayPath }) => ({ targetDev, path: overlayPath! }));
   const type = 'automatic_state' as const;
   const state = { type, domainId: domain.uuid, name: plan.name, overlays, noted: true };

@@ -115,12 +115,12 @@ async function extractAll(
   context.progress.total(wanted.reduce((sum, file) => sum + (sizes.get(file.member) ?? 0), 0));
   let doneBytes = 0;
   for (const { member, path, keep, stack } of wanted) {
-    const { handle, made } = await makeNewFile(context, path, keep, { stack, inPool: true });
+    const { handle, mark } = await makeNewFile(context, path, keep, { stack, inPool: true });
     if (!keep) passing.set(path, handle);
     await archive.extractMember(member, path, {
       signal: context.signal,
       existing: true,
-      mark: made,
+      mark,
       checkHash: true,
       onProgress: bytes => context.progress.done(doneBytes + bytes),
     });

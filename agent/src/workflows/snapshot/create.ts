@@ -120,14 +120,14 @@ export async function prepareState(
   const parsed = parseDomain(await domain.xml(), domain.name);
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
   const disks = disksToFreeze(config);
-  const frozen = config.disks.filter((_, index) => disks[index]!.wanted);
+  const frozen = config.disks.filter((_, index) => disks[index]!.included);
   refuseEncrypted(
     config.name,
     await withLayers(frozen),
     'given a saved state, whose layer would be in plain text',
   );
   const mode = await chooseMode(target, config, request, context);
-  const beside = disks.find(disk => disk.wanted && !disk.block);
+  const beside = disks.find(disk => disk.included && !disk.block);
   const base = (await dependencies.pools(context.signal)).find(pool => pool.isBase)?.path;
   const spareDirectory = beside ? dirname(beside.path) : base;
   if (!spareDirectory)
@@ -137,7 +137,7 @@ export async function prepareState(
     });
   const place = {
     domain: config.name,
-    disks: disks.map(({ wanted, block }) => ({ written: wanted, block })),
+    disks: disks.map(({ included, block }) => ({ written: included, block })),
     directory: spareDirectory,
     period: 'from now on',
     allowNetwork: request.allowNetworkLayers,
@@ -161,15 +161,20 @@ function withLayers(disks: readonly DiskConfig[]): Promise<DiskWithLayers[]> {
 /** @throws VirtkeepError snapshot_failed for a disk that can be written and not frozen */
 function disksToFreeze({ name, disks }: DomainConfig): DiskToFreeze[] {
   return disks.map(disk => {
-    const wanted = disk.device === 'disk' && !disk.readonly && !disk.shareable && !disk.transient;
+    const included = disk.device === 'disk' && !disk.readonly && !disk.shareable && !disk.transient;
     const format = disk.format ?? 'raw';
-    const known = disk.path !== undefined && (disk.type === 'file' || disk.type === 'block');
-    if (wanted && (!known || (format !== 'qcow2' && format !== 'raw')))
+    const hasPath = disk.path !== undefined && (disk.type === 'file' || disk.type === 'block');
+    if (included && (!hasPath || (format !== 'qcow2' && format !== 'raw')))
       throw new VirtkeepError('snapshot_failed', {
         domain: name,
         reason: `its disk ${disk.targetDev} (${disk.source}) is neither a file nor a device`,
       });
-    return { targetDev: disk.targetDev, path: disk.path ?? '', block: disk.type === 'block', wanted };
+    return {
+      targetDev: disk.targetDev,
+      path: disk.path ?? '',
+      block: disk.type === 'block',
+      included,
+    };
   });
 }
 

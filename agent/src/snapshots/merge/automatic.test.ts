@@ -6,9 +6,9 @@
 import { describe, expect, test } from '@jest/globals';
 import { type DomainMetadata, type LooseLayer, lastingMetadata } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
-import { nextStepOfMade } from './made.ts';
+import { nextStepOfAutomatic } from './automatic.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
-import type { MadeFiles, MergeStep } from './step.ts';
+import type { MergeStep, StateFiles } from './step.ts';
 
 interface File {
   backing: string | null;
@@ -62,7 +62,7 @@ class Node {
   }
 
   /** @param made how far it gets: of how many disks the file is there, and whether QEMU uses them */
-  begin(made: { files: number; isUsed: boolean; isKnown: boolean }): MadeFiles {
+  begin(made: { files: number; isUsed: boolean; isKnown: boolean }): StateFiles {
     const overlays = [...this.config].map(([targetDev, layer]) => ({
       targetDev,
       layer,
@@ -355,11 +355,11 @@ function interfere(node: Node, random: (below: number) => number, value: number)
   }
 }
 
-function run(node: Node, made: MadeFiles, random: (below: number) => number): string[] {
+function run(node: Node, made: StateFiles, random: (below: number) => number): string[] {
   const before = node.reading();
   for (let steps = 0; ; steps++) {
     expect(steps).toBeLessThan(200);
-    const step = nextStepOfMade(node.picture(), GOAL, made);
+    const step = nextStepOfAutomatic(node.picture(), GOAL, made);
     if (step.do === 'done') return step.left ?? [];
     const isWhole = random(5) > 0;
     node.act(step, isWhole);
@@ -412,7 +412,7 @@ describe('a definition of before that others put in place', () => {
         for (const target of ['vda', 'vdb']) node.config.set(target, `/${target}`);
         if (random(2)) node.start();
       }
-      const step = nextStepOfMade(node.picture(), GOAL, made);
+      const step = nextStepOfAutomatic(node.picture(), GOAL, made);
       if (step.do === 'done' && steps >= when) {
         expect(step.left).toHaveLength(made.overlays.filter(({ path }) => node.files.has(path)).length);
         break;
@@ -435,7 +435,7 @@ describe('a definition of before that others put in place', () => {
 });
 
 describe('an overlay whose disk went on without it', () => {
-  function putBack(): { node: Node; made: MadeFiles } {
+  function putBack(): { node: Node; made: StateFiles } {
     const node = new Node(['vda']);
     const made = node.begin({ files: 1, isUsed: true, isKnown: true });
     node.write('vda', 1, 11);
@@ -462,7 +462,7 @@ describe('an overlay whose disk went on without it', () => {
 });
 
 describe('overlays that only the operation wrote to, and whose domain may not have got them', () => {
-  function changed(isUsed: boolean): { node: Node; made: MadeFiles } {
+  function changed(isUsed: boolean): { node: Node; made: StateFiles } {
     const node = new Node(['vda', 'vdb']);
     node.stop();
     const made = { ...node.begin({ files: 2, isUsed, isKnown: false }), unusedIsNothing: true };
@@ -497,13 +497,13 @@ describe('overlays that only the operation wrote to, and whose domain may not ha
 });
 
 describe('a domain that is off, whose definition names overlays', () => {
-  function returned(isNoted = false): { node: Node; made: MadeFiles } {
+  function returned(isNoted = false): { node: Node; made: StateFiles } {
     const node = new Node(['vda', 'vdb']);
     const made = node.begin({ files: 2, isUsed: true, isKnown: true });
     node.write('vda', 1, 11);
     node.write('vdb', 1, 12);
     node.stop();
-    if (isNoted) node.act(nextStepOfMade(node.picture(), GOAL, made), true);
+    if (isNoted) node.act(nextStepOfAutomatic(node.picture(), GOAL, made), true);
     // as another node does that has the former definition
     node.files.get('/vda')!.blocks.set(2, 20);
     node.written.add('/vda');
@@ -538,7 +538,7 @@ describe('while libvirt makes a state', () => {
     const made = node.begin({ files: 0, isUsed: false, isKnown });
     if (memoryPath !== undefined) node.files.set(memoryPath, { backing: null, blocks: new Map() });
     const picture = { ...node.picture(), saving: true };
-    return nextStepOfMade(picture, GOAL, memoryPath === undefined ? made : { ...made, memoryPath });
+    return nextStepOfAutomatic(picture, GOAL, memoryPath === undefined ? made : { ...made, memoryPath });
   }
 
   test('with our memory file: it is ended', () => {
@@ -559,7 +559,7 @@ test.each([
   const made = { ...node.begin({ files: 0, isUsed: false, isKnown: false }), memoryPath: '/m' };
   node.files.set('/m', { backing: null, blocks: new Map() });
   const picture = { ...node.picture(), foreign: new Map(isForeign ? [['/m', 'other']] : []) };
-  const step = nextStepOfMade(picture, GOAL, made);
+  const step = nextStepOfAutomatic(picture, GOAL, made);
   expect(step).toMatchObject(isForeign ? { do: 'done' } : { do: 'remove_memory', path: '/m' });
 });
 
@@ -572,7 +572,7 @@ describe('whose a job is', () => {
     const made = node.begin({ files: 1, isUsed: true, isKnown: true });
     active(node, true);
     const step = { do: 'wait_for_job', targetDev: 'vda', job: 'active-commit' };
-    expect(nextStepOfMade(node.picture(), GOAL, made)).toEqual(step);
+    expect(nextStepOfAutomatic(node.picture(), GOAL, made)).toEqual(step);
   });
 
   test('an earlier version of the agent noted its merges in the journal only', () => {
@@ -586,12 +586,12 @@ describe('whose a job is', () => {
   test('a commit into another file than the noted one is not ours', () => {
     const node = new Node(['vda']);
     const made = node.begin({ files: 1, isUsed: true, isKnown: true });
-    for (let step = nextStepOfMade(node.picture(), GOAL, made); step.do !== 'commit_active'; ) {
+    for (let step = nextStepOfAutomatic(node.picture(), GOAL, made); step.do !== 'commit_active'; ) {
       node.act(step, true);
-      step = nextStepOfMade(node.picture(), GOAL, made);
+      step = nextStepOfAutomatic(node.picture(), GOAL, made);
     }
     const job = { kind: 'active-commit', above: '/vda.tmp', layer: '/base', ready: true, foreign: true };
     node.jobs.set('vda', job);
-    expect(nextStepOfMade(node.picture(), GOAL, made)).toMatchObject({ do: 'wait_for_job' });
+    expect(nextStepOfAutomatic(node.picture(), GOAL, made)).toMatchObject({ do: 'wait_for_job' });
   });
 });

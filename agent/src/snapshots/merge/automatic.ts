@@ -1,7 +1,7 @@
 /**
  * Removing a state that an operation made for itself, decided without doing it: the temporary one of a backup, or one that
- * was not to stay. It goes as if it had never been made, so what it made is known by path from the operation's journal,
- * and every way that a state can have come half into being is expected.
+ * was not to stay. Nothing of it remains, as if it had never existed. The operation's journal has the paths of its files,
+ * and every way that a state can be created only in part is expected.
  *
  * Each overlay is merged into the file below it by the same steps as a deleted state's layers: noted in the domain's metadata
  * as a merge under way before its first byte, followed wherever the file is used by then (the disk may have another target,
@@ -28,7 +28,7 @@ import {
   readersOf,
 } from './picture.ts';
 import { firstStage } from './stage.ts';
-import type { MadeFiles, MergeGoal, MergeStep } from './step.ts';
+import type { MergeGoal, MergeStep, StateFiles } from './step.ts';
 
 /** One overlay that exists, seen with what it stands on. */
 interface Overlay {
@@ -44,20 +44,26 @@ interface Overlay {
 }
 
 /** The next step of removing the state of an operation. */
-export function nextStepOfMade(picture: ChainPicture, goal: MergeGoal, made: MadeFiles): MergeStep {
+export function nextStepOfAutomatic(
+  picture: ChainPicture,
+  goal: MergeGoal,
+  stateFiles: StateFiles,
+): MergeStep {
   const memoryPath =
-    made.memoryPath !== undefined && isRemovable(picture, made.memoryPath) ? made.memoryPath : null;
-  const state = ownState(picture, goal, made);
+    stateFiles.memoryPath !== undefined && isRemovable(picture, stateFiles.memoryPath)
+      ? stateFiles.memoryPath
+      : null;
+  const state = ownState(picture, goal, stateFiles);
   // once ours is in the list, what is being saved is somebody else's
   if (picture.saving) return { do: memoryPath !== null && !state ? 'abort_save' : 'wait_for_state' };
   if (state?.deleting) return { do: 'native_delete', name: state.name };
   const rest = without(picture, state);
-  const overlays = existing(rest, made);
+  const overlays = existing(rest, stateFiles);
   return (
-    waitForJob(rest, overlays, made) ??
-    note(rest, overlays, made) ??
-    stepOfNoted(rest, made) ??
-    stepOfUnused(rest, overlays, made) ??
+    waitForJob(rest, overlays, stateFiles) ??
+    note(rest, overlays, stateFiles) ??
+    stepOfNoted(rest, stateFiles) ??
+    stepOfUnused(rest, overlays, stateFiles) ??
     (memoryPath === null ? undefined : { do: 'remove_memory', path: memoryPath }) ??
     // last: as long as it stands there, whoever has lost the journal knows what is to be merged
     (state && forgetState(picture, state)) ?? { do: 'done', left: leftOf(picture, overlays) }
@@ -65,30 +71,34 @@ export function nextStepOfMade(picture: ChainPicture, goal: MergeGoal, made: Mad
 }
 
 /** What will be merged, before anything is. */
-export function uppersOfMade(picture: ChainPicture, goal: MergeGoal, made: MadeFiles): string[] {
-  const rest = without(picture, ownState(picture, goal, made));
-  const overlays = existing(rest, made);
-  return toBeNoted(rest, overlays, made).map(({ path }) => path);
+export function uppersOfAutomatic(picture: ChainPicture, goal: MergeGoal, stateFiles: StateFiles): string[] {
+  const rest = without(picture, ownState(picture, goal, stateFiles));
+  const overlays = existing(rest, stateFiles);
+  return toBeNoted(rest, overlays, stateFiles).map(({ path }) => path);
 }
 
 /** A state of the same name that somebody else made is not the one that was declared. */
-function ownState(picture: ChainPicture, { name }: MergeGoal, made: MadeFiles): SavedState | undefined {
+function ownState(
+  picture: ChainPicture,
+  { name }: MergeGoal,
+  stateFiles: StateFiles,
+): SavedState | undefined {
   const state = allStates(picture).find(candidate => candidate.name === name);
   if (!state || state.name.startsWith(AUTOMATIC_PREFIX)) return state;
-  const own = [...made.overlays.map(({ path }) => path), made.memoryPath];
+  const own = [...stateFiles.overlays.map(({ path }) => path), stateFiles.memoryPath];
   const files = [...Object.values(state.overlays), state.memoryPath];
   return own.some(path => path !== undefined && files.includes(path)) ? state : undefined;
 }
 
-/** As if it had never been made, but for its files. */
+/** The picture without that state; its files stay in it. */
 function without(picture: ChainPicture, state: SavedState | undefined): ChainPicture {
   const others = (states: readonly SavedState[]) => states.filter(other => other !== state);
   return { ...picture, states: others(picture.states), automatic: others(picture.automatic) };
 }
 
-function existing(picture: ChainPicture, made: MadeFiles): Overlay[] {
+function existing(picture: ChainPicture, stateFiles: StateFiles): Overlay[] {
   const isKept = (path: string) => keepersOf(picture, path).length > 0;
-  return made.overlays.flatMap(({ targetDev, path }) => {
+  return stateFiles.overlays.flatMap(({ targetDev, path }) => {
     const layer = picture.files.get(path);
     if (layer === undefined) return [];
     const isUsed = (file: string, by: string[]) => isTop(picture, file) || by.length > 0 || isKept(file);
@@ -110,7 +120,11 @@ function existing(picture: ChainPicture, made: MadeFiles): Overlay[] {
 }
 
 /** What somebody else does to the disk may end with another file on top, or with another content below. */
-function waitForJob(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): MergeStep | undefined {
+function waitForJob(
+  picture: ChainPicture,
+  overlays: Overlay[],
+  stateFiles: StateFiles,
+): MergeStep | undefined {
   for (const { path, layer } of overlays) {
     const targetDev = liveDiskOf(picture, path);
     const job = targetDev === undefined ? null : foreignJobOn(picture, targetDev);
@@ -118,16 +132,16 @@ function waitForJob(picture: ChainPicture, overlays: Overlay[], made: MadeFiles)
     const { path: top, mirror } = picture.live.get(targetDev!)!;
     const isThatMerge = mirror?.job === 'active-commit' && top === path && mirror.path === layer;
     // an agent of an earlier version noted its merges in the journal only, with the overlays
-    if (made.noted === true || !isThatMerge) return { do: 'wait_for_job', targetDev: targetDev!, job };
+    if (stateFiles.noted === true || !isThatMerge) return { do: 'wait_for_job', targetDev: targetDev!, job };
   }
   return undefined;
 }
 
-/** None without the others: a disk of then beside disks of another moment is none. */
-function toBeNoted(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): Overlay[] {
+/** Overlays in use are merged all or none: disks of two different moments together are no consistent state. */
+function toBeNoted(picture: ChainPicture, overlays: Overlay[], stateFiles: StateFiles): Overlay[] {
   // an agent of an earlier version has written to the files below with nothing noted
-  const isStale = made.noted === true && overlays.some(overlay => wentOnBelow(picture, overlay));
-  return overlays.filter(overlay => !(isStale && overlay.used) && isToBeNoted(picture, overlay, made));
+  const isStale = stateFiles.noted === true && overlays.some(overlay => wentOnBelow(picture, overlay));
+  return overlays.filter(overlay => !(isStale && overlay.used) && isToBeNoted(picture, overlay, stateFiles));
 }
 
 /** The definition has it, and yet the file below has newer data: whoever starts the domain elsewhere writes there. */
@@ -142,7 +156,7 @@ function wentOnBelow({ power, since }: ChainPicture, { path, used, noted }: Over
 function isToBeNoted(
   picture: ChainPicture,
   { path, layer, used, layerUsed, noted }: Overlay,
-  { unusedIsNothing = false }: MadeFiles,
+  { unusedIsNothing = false }: StateFiles,
 ): boolean {
   if (noted || layer === null || !picture.files.has(layer) || picture.foreign.has(path)) return false;
   if (!used)
@@ -164,9 +178,9 @@ function liveTopOf(picture: ChainPicture, path: string): string | undefined {
   return [...picture.live].find(([, top]) => top.path === path)?.[0];
 }
 
-function note(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): MergeStep | undefined {
+function note(picture: ChainPicture, overlays: Overlay[], stateFiles: StateFiles): MergeStep | undefined {
   const { metadata } = picture;
-  const missing = toBeNoted(picture, overlays, made);
+  const missing = toBeNoted(picture, overlays, stateFiles);
   if (missing.length === 0) return undefined;
   // what was the top of a disk is not removed, also when nobody has the disk any more
   const layers = missing.map(
@@ -180,8 +194,8 @@ function note(picture: ChainPicture, overlays: Overlay[], made: MadeFiles): Merg
   return { do: 'note', metadata: { ...metadata, looseLayers: [...kept, ...layers] } };
 }
 
-function stepOfNoted(picture: ChainPicture, made: MadeFiles): MergeStep | undefined {
-  const paths = new Set(made.overlays.map(({ path }) => path));
+function stepOfNoted(picture: ChainPicture, stateFiles: StateFiles): MergeStep | undefined {
+  const paths = new Set(stateFiles.overlays.map(({ path }) => path));
   for (const loose of picture.metadata.looseLayers ?? []) {
     if (loose.merging === undefined || !paths.has(loose.merging)) continue;
     if (!picture.files.has(loose.merging)) return withoutLoose(picture, loose);
@@ -194,7 +208,7 @@ function stepOfNoted(picture: ChainPicture, made: MadeFiles): MergeStep | undefi
 function stepOfUnused(
   picture: ChainPicture,
   overlays: Overlay[],
-  { unusedIsNothing = false }: MadeFiles,
+  { unusedIsNothing = false }: StateFiles,
 ): MergeStep | undefined {
   for (const { targetDev, path, layer, used, layerUsed, noted } of overlays) {
     if (picture.foreign.has(path)) continue;
