@@ -66,3 +66,13 @@ test('two that connect a node anew at once leave one connection, begun after the
     expect.objectContaining({ params: expect.objectContaining({ node: 'n2' }) }),
   );
 });
+
+test('once all are stopped the nodes are away, not unknown: what was being sent to them may still have arrived', async () => {
+  const first = nextAttempt();
+  await links.add(target);
+  await first;
+  const stopped = links.stop();
+  attempts[0]!();
+  await stopped;
+  expect(() => links.clients(NODE)).toThrow(expect.objectContaining({ msgKey: 'node_unreachable' }));
+});

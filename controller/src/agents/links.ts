@@ -81,11 +81,9 @@ export class NodeLinks {
       .map(link => ({ nodeId: link.target.id, clients: link.clients(), peer: link.peer() }));
   }
 
-  /** Ends all connections; the nodes keep working. */
+  /** Ends all connections; the nodes keep working, and count as away. */
   async stop(): Promise<void> {
     this.#isStopped = true;
-    const links = [...this.#links.values()];
-    this.#links.clear();
-    await Promise.all(links.map(link => link.stop()));
+    await Promise.all([...this.#links.values()].map(link => link.stop()));
   }
 }
