@@ -17,7 +17,7 @@ import { attachDiskWorkflow } from '../workflows/lend/attach.ts';
 import { detachDiskWorkflow } from '../workflows/lend/detach.ts';
 import { lendDiskWorkflow, returnDiskWorkflow } from '../workflows/lend/lend.ts';
 import { attachmentsOfParty, readParty } from '../workflows/lend/lender.ts';
-import { whichAttachment, whichDisk } from '../workflows/lend/which-disk.ts';
+import { diskToLend, loanToEnd } from '../workflows/lend/which-disk.ts';
 import { ZfsDriver } from '../zfs/index.ts';
 import { isDomainActive } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
@@ -90,7 +90,7 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
   const noted = party ? attachmentsOfParty(party) : [];
   const isClone = ({ diskId }: { diskId: string }) =>
     noted.some(attachment => attachment.diskId === diskId && attachment.clone === true);
-  const chosen = whichAttachment(inventory.domains(), borrower, request, isClone);
+  const chosen = loanToEnd(inventory.domains(), borrower, request, isClone);
   const { ownerId } = chosen;
   const owner = inventory.domains().find(({ id }) => id === ownerId);
   const workflow = detachDiskWorkflow(workflows, { borrowerId, ...chosen });
@@ -150,9 +150,9 @@ async function choose({ inventory }: DiskServiceOptions, request: { diskId: stri
     .flatMap(({ disks }) => disks)
     .find(({ id }) => id === request.diskId)?.path;
   const isOnZfs = path !== undefined && (await new ZfsDriver().datasetOf(path)) !== null;
-  const chosen = whichDisk(inventory.domains(), request, isOnZfs);
+  const chosen = diskToLend(inventory.domains(), request, isOnZfs);
   await inventory.refreshDomain(chosen.owner.id);
-  return whichDisk(inventory.domains(), request, isOnZfs);
+  return diskToLend(inventory.domains(), request, isOnZfs);
 }
 
 /** @throws VirtkeepError domain_not_found, libvirt_unreachable, libvirt_failed */

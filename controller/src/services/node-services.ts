@@ -130,7 +130,6 @@ export function createNodeServices(
     links,
     nodeTasks,
     currentDomains,
-    vdisks,
     reconciler: loanReconciler,
   });
   const removedArchives = new RemovedArchives(db);

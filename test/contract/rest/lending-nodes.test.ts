@@ -137,6 +137,26 @@ describe('between two nodes', () => {
     expect([loans().length, kinds(owning).slice(before)]).toEqual([1, []]);
   });
 
+  test("a thin clone's disk is lent, and detached, by its template's name, which its node does not know", async () => {
+    const [named, own] = [randomUUID(), randomUUID()];
+    const { poolId } = owner.disks[0]!;
+    const path = '/p/template';
+    const template = borrowing.setDomain({ template: true, disks: [Disk.fromPartial({ id: named, path })] });
+    const disk = Disk.fromPartial({ id: own, path: '/p/own', backingChain: [path], poolId });
+    const clone = owning.setDomain({ parentId: template.id, disks: [disk] });
+    await known(template.id);
+    await known(clone.id);
+    const body = { vdisk: named, thin_clone: clone.id };
+    const attached = await rest.call('POST', `/api/domains/${borrower.id}/attach-vdisk/`, { body });
+    expect([attached.status, attached.body.vdisk]).toEqual([200, own]);
+    await until(
+      async () => (await rest.call('GET', `/api/vdisks/?another_domain=${borrower.id}`)).body.count === 1,
+    );
+    const detached = await rest.call('POST', `/api/domains/${borrower.id}/detach-vdisk/`, { body });
+    expect([detached.status, detached.body.vdisk]).toEqual([200, own]);
+    expect([owning.domains.get(clone.id)!.loans, attachments()]).toEqual([[], []]);
+  });
+
   test('with async=1 the task is there before anything is lent', async () => {
     lendHonestly(owning, new Set(['lend_disk']));
     const lending = nextCall(owning, 'lend_disk');

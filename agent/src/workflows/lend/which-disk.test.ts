@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Disk, Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import { whichAttachment, whichDisk } from './which-disk.ts';
+import { diskToLend, loanToEnd } from './which-disk.ts';
 
 const disk = (id: string, path: string, backingChain: string[] = []) =>
   Disk.fromPartial({ id, path, backingChain });
@@ -20,7 +20,7 @@ const plain = Domain.fromPartial({
 const all = [template, clone, plain];
 const ask = (diskId: string, thinCloneId = '') => ({ diskId, thinCloneId });
 
-describe('whichDisk', () => {
+describe('diskToLend', () => {
   test.each([
     ['p1', '', 'p', 'p1', false],
     ['t1', '', 't', 't1', false],
@@ -30,23 +30,23 @@ describe('whichDisk', () => {
     ['c2', 'c', 'c', 'c2', true],
   ])('%s with thin clone "%s" is %s of %s', (...row) => {
     const [id, thinClone, owner, found, thin] = row;
-    const chosen = whichDisk(all, ask(id, thinClone));
+    const chosen = diskToLend(all, ask(id, thinClone), false);
     expect([chosen.owner.id, chosen.disk.id, chosen.thinClone]).toEqual([owner, found, thin]);
     expect(chosen.warnings).toEqual([]);
   });
 
   test("a thin clone's disk without thin_clone is its template's, and the answer says so", () => {
-    const chosen = whichDisk(all, ask('c1'));
+    const chosen = diskToLend(all, ask('c1'), false);
     expect([chosen.owner.id, chosen.disk.id]).toEqual(['t', 't1']);
     expect(chosen.warnings[0]).toContain('clone');
   });
 
   test('on zfs it is its own, with thin_clone and without', () => {
     for (const thinClone of ['', 'c']) {
-      const chosen = whichDisk(all, ask('c1', thinClone), true);
+      const chosen = diskToLend(all, ask('c1', thinClone), true);
       expect(chosen).toMatchObject({ owner: { id: 'c' }, disk: { id: 'c1' }, thinClone: true, warnings: [] });
     }
-    expect(whichDisk(all, ask('p1'), true)).toMatchObject({ owner: { id: 'p' }, thinClone: false });
+    expect(diskToLend(all, ask('p1'), true)).toMatchObject({ owner: { id: 'p' }, thinClone: false });
   });
 
   test.each([
@@ -55,11 +55,11 @@ describe('whichDisk', () => {
     ['t1', 'x', 'domain_not_found'],
     ['p1', 'p', 'not_thin_clone'],
   ])('%s with thin clone "%s": %s', (id, thinClone, msgKey) => {
-    expect(() => whichDisk(all, ask(id, thinClone))).toThrow(expect.objectContaining({ msgKey }));
+    expect(() => diskToLend(all, ask(id, thinClone), false)).toThrow(expect.objectContaining({ msgKey }));
   });
 });
 
-describe('whichAttachment', () => {
+describe('loanToEnd', () => {
   const attachment = (diskId: string, ownerId: string, attachedId: string) => ({
     diskId,
     ownerId,
@@ -74,32 +74,32 @@ describe('whichAttachment', () => {
   const never = () => false;
 
   test('the id of the original means it', () => {
-    const found = whichAttachment(all, borrower(attachment('p1', 'p', 'a1')), ask('p1'), never);
+    const found = loanToEnd(all, borrower(attachment('p1', 'p', 'a1')), ask('p1'), never);
     expect(found).toEqual({ diskId: 'p1', ownerId: 'p', keepClone: false });
   });
 
   test('the same request as to attach means the same disk', () => {
     const ofClone = borrower(attachment('c1', 'c', 'a1'));
-    expect(whichAttachment(all, ofClone, ask('t1', 'c'), never).diskId).toBe('c1');
-    expect(whichAttachment(all, ofClone, ask('c1', 'c'), never).diskId).toBe('c1');
-    expect(whichAttachment(all, borrower(attachment('t1', 't', 'a1')), ask('c1'), never).diskId).toBe('t1');
+    expect(loanToEnd(all, ofClone, ask('t1', 'c'), never).diskId).toBe('c1');
+    expect(loanToEnd(all, ofClone, ask('c1', 'c'), never).diskId).toBe('c1');
+    expect(loanToEnd(all, borrower(attachment('t1', 't', 'a1')), ask('c1'), never).diskId).toBe('t1');
   });
 
   test('the id of the attached object is refused, that of a clone keeps the clone', () => {
     const one = borrower(attachment('p1', 'p', 'a1'));
-    expect(() => whichAttachment(all, one, ask('a1'), never)).toThrow(
+    expect(() => loanToEnd(all, one, ask('a1'), never)).toThrow(
       expect.objectContaining({ msgKey: 'attached_object_given', params: { value: 'a1', disk: 'p1' } }),
     );
-    expect(whichAttachment(all, one, ask('a1'), () => true)).toMatchObject({ diskId: 'p1', keepClone: true });
+    expect(loanToEnd(all, one, ask('a1'), () => true)).toMatchObject({ diskId: 'p1', keepClone: true });
   });
 
   test('a loan without an attachment is ended by the same request', () => {
-    expect(whichAttachment(all, borrower(), ask('p1'), never)).toMatchObject({ diskId: 'p1', ownerId: 'p' });
+    expect(loanToEnd(all, borrower(), ask('p1'), never)).toMatchObject({ diskId: 'p1', ownerId: 'p' });
   });
 
   test('what is not attached is told', () => {
     for (const request of [ask('c2'), ask('unknown'), ask('p1', 'c')])
-      expect(() => whichAttachment(all, borrower(), request, never)).toThrow(
+      expect(() => loanToEnd(all, borrower(), request, never)).toThrow(
         expect.objectContaining({ msgKey: 'vdisk_not_attached' }),
       );
   });

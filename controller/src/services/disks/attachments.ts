@@ -27,7 +27,7 @@ import {
   detachedRecord,
 } from './attachment-record.ts';
 import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LoanReconciler } from './reconciler.ts';
-import type { OwnedDisk, VdiskService } from './vdisks.ts';
+import type { OwnedDisk } from './vdisks.ts';
 import { LendableDisks, type LentDisk } from './which-disk.ts';
 
 export interface LendingServiceDependencies {
@@ -35,7 +35,6 @@ export interface LendingServiceDependencies {
   links: NodeLinks;
   nodeTasks: NodeTasks;
   currentDomains: CurrentDomains;
-  vdisks: VdiskService;
   reconciler: LoanReconciler;
 }
 
@@ -45,7 +44,7 @@ export class LendingService {
 
   constructor(dependencies: LendingServiceDependencies) {
     this.#dependencies = dependencies;
-    this.#lendable = new LendableDisks(dependencies.inventory, dependencies.vdisks);
+    this.#lendable = new LendableDisks(dependencies.inventory);
     const { ends } = dependencies.nodeTasks;
     ends.succeeded({
       attach_disk: ended => this.#attached(ended),
@@ -74,8 +73,13 @@ export class LendingService {
     // a template's disks never change, wherever else it is defined
     if (!owner.entry.domain.template) this.#dependencies.inventory.oneDomain(owner.entry.domain.id);
     const thinCloneId = lent.thin_clone ?? '';
-    const { vdisk: diskId, allowNetworkLayers } = lent;
-    const request = { domainId: borrowerId, diskId, thinCloneId, allowNetworkLayers };
+    const diskId = this.#lendable.nameOf(owner, lent);
+    const request = {
+      domainId: borrowerId,
+      diskId,
+      thinCloneId,
+      allowNetworkLayers: lent.allowNetworkLayers,
+    };
     const action = {
       taskId,
       name: ATTACH_TASK,

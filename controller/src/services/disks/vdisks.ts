@@ -1,6 +1,7 @@
 /** The disks of all VMs, and which of them are attached to another VM: told from the inventory. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Attachment, Disk } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { diskOf } from '@virtkeep/shared/which-disk';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
 import {
@@ -75,9 +76,7 @@ export class VdiskService {
   original({ ownerId, diskId }: Attachment): OwnedDisk | undefined {
     const named = this.find(diskId);
     const entry = this.#inventory.domains.get(ownerId);
-    const disk =
-      entry?.domain.disks.find(one => one.id === diskId) ??
-      entry?.domain.disks.find(one => named && one.backingChain.includes(named.disk.path));
+    const disk = entry && diskOf(entry.domain, diskId, named?.disk);
     return entry && disk ? { disk, entry } : named;
   }
 

@@ -1,8 +1,9 @@
-/** Which disk a request to attach or detach means, and whether another node can read it. */
+/** Which disk a request to attach or detach means among all nodes' VMs, and whether another node can read it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { isChosen, type NoDisk, whichAttachment, whichDisk } from '@virtkeep/shared/which-disk';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
 import { isUsable } from '../pools/record.ts';
-import type { OwnedDisk, VdiskService } from './vdisks.ts';
+import type { OwnedDisk } from './vdisks.ts';
 
 /** Which disk is meant. */
 export interface LentDisk {
@@ -14,40 +15,34 @@ export interface LentDisk {
 
 export class LendableDisks {
   readonly #inventory: Inventory;
-  readonly #vdisks: VdiskService;
 
-  constructor(inventory: Inventory, vdisks: VdiskService) {
+  constructor(inventory: Inventory) {
     this.#inventory = inventory;
-    this.#vdisks = vdisks;
   }
 
   /**
-   * The owner: the thin clone that was named, else whose disk it is; of a thin clone's own disk its template.
+   * The owner: the thin clone that was named, else whose disk it is; of a thin clone's own disk its template. Only the node
+   * knows what lies on zfs, where that is the thin clone.
    * @throws vdisk_not_found, attached_object_given, invalid_thin_clone.
    */
-  ownerOf({ vdisk, thin_clone }: LentDisk): OwnedDisk {
-    if (thin_clone) return this.#thinClonesDisk(vdisk, thin_clone);
-    const found = this.#vdisks.find(vdisk);
-    if (found === undefined) throw this.#unknownDisk(vdisk);
-    const template = this.#inventory.domains.get(found.entry.domain.parentId);
-    if (template === undefined) return found;
-    const below = template.domain.disks.find(disk => found.disk.backingChain.includes(disk.path));
-    return below === undefined ? found : { disk: below, entry: template };
+  ownerOf(lent: LentDisk): OwnedDisk {
+    const chosen = whichDisk(this.#domains(), requestOf(lent));
+    if (!isChosen(chosen)) throw this.#refusal(chosen, lent);
+    return { disk: chosen.disk, entry: this.#inventory.domain(chosen.owner.id) };
   }
 
-  #thinClonesDisk(vdisk: string, id: string): OwnedDisk {
-    const entry = this.#inventory.domains.get(id);
-    const refuse = (reason: string) =>
-      new VirtkeepError('invalid_thin_clone', { id, reason, field: 'thin_clone' });
-    if (entry === undefined) throw refuse('does not exist');
-    if (entry.domain.parentId === '') throw refuse('is not a thin clone');
-    const base = this.#vdisks.find(vdisk);
-    if (base === undefined) throw this.#unknownDisk(vdisk);
-    const disk = entry.domain.disks.find(
-      one => one.id === vdisk || one.backingChain.includes(base.disk.path),
-    );
-    if (disk === undefined) throw refuse(`has no disk ${vdisk}`);
-    return { disk, entry };
+  #refusal({ fault }: NoDisk, { vdisk, thin_clone }: LentDisk): VirtkeepError {
+    if (fault === 'no_disk') return this.#unknownDisk(vdisk);
+    const reasons = {
+      no_domain: 'does not exist',
+      no_thin_clone: 'is not a thin clone',
+      not_its_disk: `has no disk ${vdisk}`,
+    };
+    return new VirtkeepError('invalid_thin_clone', {
+      id: thin_clone ?? '',
+      reason: reasons[fault],
+      field: 'thin_clone',
+    });
   }
 
   #unknownDisk(id: string): VirtkeepError {
@@ -63,20 +58,26 @@ export class LendableDisks {
     return new VirtkeepError('vdisk_not_found', { id, field: 'vdisk' });
   }
 
-  /** What the borrower has under this id: a thin clone's disk may be named by its own id or by its template's. */
-  attachedAs({ domain }: DomainEntry, { vdisk, thin_clone }: LentDisk) {
-    const fitting = domain.attachments.filter(
-      one =>
-        (one.diskId === vdisk || this.#vdisks.original(one)?.disk.id === vdisk) &&
-        (!thin_clone || one.ownerId === thin_clone),
-    );
-    const found = fitting.find(one => one.thinClone === Boolean(thin_clone)) ?? fitting[0];
-    if (found === undefined) return { diskId: vdisk, thinCloneId: thin_clone ?? '', ownerId: '' };
-    return {
-      diskId: found.diskId,
-      thinCloneId: found.thinClone ? found.ownerId : '',
-      ownerId: found.ownerId,
-    };
+  /** What the owner's node is to call it: as it was asked for, unless that disk's VM, a template or a clone, is on another one. */
+  nameOf({ disk, entry }: OwnedDisk, { vdisk }: LentDisk): string {
+    const there = [...this.#inventory.domains.values()].filter(({ nodeId }) => nodeId === entry.nodeId);
+    return there.some(({ domain }) => domain.disks.some(({ id }) => id === vdisk)) ? vdisk : disk.id;
+  }
+
+  /**
+   * How the borrower's node, which may know neither the owner nor its template, is to be told what is to go. What nobody
+   * here has attached passes as it was asked for: the node may know more.
+   */
+  attachedAs({ domain }: DomainEntry, lent: LentDisk) {
+    const request = requestOf(lent);
+    const found = whichAttachment(this.#domains(), domain, request);
+    if (found === undefined) return { ...request, ownerId: '' };
+    const { diskId, ownerId, thinClone } = found;
+    return { diskId, thinCloneId: thinClone ? ownerId : '', ownerId };
+  }
+
+  #domains() {
+    return [...this.#inventory.domains.values()].map(({ domain }) => domain);
   }
 
   /**
@@ -95,3 +96,5 @@ export class LendableDisks {
     throw new VirtkeepError('vdisk_unreachable', { disk: disk.id, node, reason, field: 'vdisk' });
   }
 }
+
+const requestOf = ({ vdisk, thin_clone }: LentDisk) => ({ diskId: vdisk, thinCloneId: thin_clone ?? '' });
