@@ -22,7 +22,8 @@ packages=(
 )
 # What the tests need besides, and the Debian guest.
 test_packages=(
-  faketime libarchive-tools mmdebstrap openssh-client ovmf python3 python3-aiohttp strace swtpm swtpm-tools xfsprogs
+  default-jre-headless faketime libarchive-tools mmdebstrap openssh-client ovmf python3 python3-aiohttp python3-certifi
+  python3-dateutil python3-six python3-urllib3 strace swtpm swtpm-tools xfsprogs
 )
 bench_packages=(virtnbdbackup)
 

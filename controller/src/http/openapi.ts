@@ -78,7 +78,7 @@ export async function registerOpenApi(app: App): Promise<void> {
 }
 
 interface Media {
-  schema?: ExampleSchema & { required?: string[] };
+  schema?: ExampleSchema & { title?: string; required?: string[] };
   example?: unknown;
 }
 
@@ -96,7 +96,7 @@ interface Document {
   components: { schemas: Record<string, ExampleSchema>; examples?: object };
 }
 
-/** Adds what follows from the rest: names of operations, examples of answers, errors. */
+/** Adds what follows from the rest: names of operations and of their bodies and answers, examples of answers, errors. */
 function complete({ paths, components }: Document): void {
   const allKeys = new Set<ErrorKey>();
   for (const [path, methods] of Object.entries(paths)) {
@@ -106,6 +106,7 @@ function complete({ paths, components }: Document): void {
       // nobody needs a token where none is asked for
       operation.security ??= [];
       relaxBody(operation);
+      nameShapes(operation);
       for (const { content } of Object.values(operation.responses))
         giveExample(content?.['application/json'], components.schemas);
       const keys = operation['x-error-keys'] ?? [];
@@ -123,6 +124,18 @@ function relaxBody({ requestBody }: Operation): void {
   requestBody.required = Object.values(requestBody.content ?? {}).some(
     ({ schema }) => (schema?.required ?? []).length > 0,
   );
+}
+
+/** What is written out where it is used gets a title: generators of clients name its class by it, others by a number. */
+function nameShapes({ operationId: name = '', requestBody, responses }: Operation): void {
+  const title = name.replaceAll(/(?:^|_)([a-z0-9])/g, (_, first: string) => first.toUpperCase());
+  for (const media of Object.values(requestBody?.content ?? {})) nameShape(media, `${title}Body`);
+  for (const { content } of Object.values(responses))
+    for (const media of Object.values(content ?? {})) nameShape(media, `${title}Answer`);
+}
+
+function nameShape(media: Media, title: string): void {
+  if (media.schema?.properties !== undefined) media.schema = { title, ...media.schema };
 }
 
 function giveExample(media: Media | undefined, records: Document['components']['schemas']): void {

@@ -9,6 +9,7 @@ import {
   lackOfSchema,
   type Operation,
   operationsOf,
+  titlesOf,
 } from './api-document.ts';
 import { makeRestApp, type RestApp } from './app.ts';
 
@@ -38,8 +39,9 @@ afterAll(() => rest.close());
 test('every operation has its name, its words, its examples and its errors', () => {
   expect(operations.length).toBeGreaterThan(90);
   expect(operations.flatMap(lackOfOperation)).toEqual([]);
-  const ids = operations.map(({ spec }) => spec.operationId);
-  expect(ids.filter((id, index) => ids.indexOf(id) !== index)).toEqual([]);
+  const twice = <T>(all: T[]) => all.filter((one, index) => all.indexOf(one) !== index);
+  expect(twice(operations.map(({ spec }) => spec.operationId))).toEqual([]);
+  expect(twice([...operations.flatMap(titlesOf), ...Object.keys(document.components.schemas)])).toEqual([]);
 });
 
 test('every record has its words and an example', () => {

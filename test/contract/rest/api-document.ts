@@ -2,6 +2,7 @@
 
 export interface JsonSchema {
   $ref?: string;
+  title?: string;
   type?: string | string[];
   description?: string;
   properties?: Record<string, JsonSchema>;
@@ -69,6 +70,7 @@ export function lackOfOperation({ method, path, spec }: Operation): string[] {
     ]),
     ...mediaOf(spec).flatMap(([what, media]): [unknown, string][] => [
       [media.example ?? media.examples ?? media.schema?.examples, `an example of its ${what}`],
+      [media.schema?.properties === undefined || media.schema.title, `a title of its ${what}`],
     ]),
     ...['400', '401', '500'].flatMap((status): [unknown, string][] =>
       status === '401' && !needsLogin
@@ -95,6 +97,11 @@ function mediaOf({ requestBody, responses }: ApiOperation): [string, Media][] {
         .map(([, media]): [string, Media] => [`answer ${status}`, media]),
     );
   return [...bodies, ...answers];
+}
+
+/** Names of the bodies and answers that are written out where they are used. */
+export function titlesOf({ spec }: Operation): string[] {
+  return mediaOf(spec).flatMap(([, { schema }]) => (schema?.title === undefined ? [] : [schema.title]));
 }
 
 /** Fields without a description, anywhere in a schema. */

@@ -1,16 +1,13 @@
 /** The main job by small clients that behave as those of the API family do, with a scripted agent behind the server. */
-import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { type ClientWorld, clientWorld, type Job } from '../clients/honest-agent.ts';
 import { integer, object, text } from '../clients/kinds.ts';
+import { python } from '../clients/python.ts';
 import { StrictClient } from '../clients/strict-client.ts';
 import { PASSWORD, type RestApp } from './app.ts';
 import { stopAll } from './nodes-world.ts';
 
-/** Debian's, which has Debian's aiohttp (`test/lab/setup.sh`). */
-const PYTHON = '/usr/bin/python3';
 const PYTHON_CLIENT = fileURLToPath(new URL('../clients/main_job.py', import.meta.url));
 
 let rest: RestApp;
@@ -30,7 +27,7 @@ afterAll(() => stopAll(rest));
 test('one in Python that sends async, an idempotency key and headers of its own with everything', async () => {
   const { domain, borrower, vdisk, datapool } = job;
   const parameters = [url, 'the-administrator', PASSWORD, domain, borrower, vdisk, datapool];
-  const { stdout } = await promisify(execFile)(PYTHON, [PYTHON_CLIENT, ...parameters]);
+  const { stdout } = await python([PYTHON_CLIENT, ...parameters]);
   const made = JSON.parse(stdout) as { file: string; restored: string };
   expect((await rest.call('GET', `/api/library/${made.file}/`)).body.status).toBe('ACTIVE');
   expect((await rest.call('GET', `/api/domains/${made.restored}/`)).body.tags).toMatchObject([
