@@ -1,13 +1,7 @@
-/** The API document for generators that do not know OpenAPI 3.1. */
-import { Converter } from '@apiture/openapi-down-convert';
-
-/** As OpenAPI 3.0 says the same. */
-export function asOpenApi30(document: object): object {
-  return new Converter(nullsAsFlags(document) as object).convert();
-}
+/** What of the API document has to be said in the words of OpenAPI 3.0 before the converter can do the rest. */
 
 /** `anyOf` of something and null is `nullable` there; of the ways of 3.1 to say so the converter knows only the list of types. */
-function nullsAsFlags(value: unknown): unknown {
+export function nullsAsFlags(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(nullsAsFlags);
   if (typeof value !== 'object' || value === null) return value;
   const same = Object.fromEntries(Object.entries(value).map(([key, part]) => [key, nullsAsFlags(part)]));

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { type ClientWorld, clientWorld, type Job } from '../clients/honest-agent.ts';
-import { asOpenApi30 } from '../clients/openapi-30.ts';
+import { nullsAsFlags } from '../clients/openapi-30.ts';
 import { python } from '../clients/python.ts';
 import { PASSWORD } from './app.ts';
 import { stopAll } from './nodes-world.ts';
@@ -73,14 +73,20 @@ test('one with the types of openapi-typescript', async () => {
 });
 
 test('one in Python, by openapi-generator', async () => {
-  const older = join(directory, 'openapi-3.0.json');
-  writeFileSync(older, JSON.stringify(asOpenApi30(JSON.parse(readFileSync(document, 'utf8')))));
-  const made = join(directory, 'python');
+  const [older, made] = [join(directory, 'openapi-3.0.json'), join(directory, 'python')];
+  await writeOlder(older);
   await generatePython(older, made);
   await python(['-m', 'compileall', '-q', made]);
   const { stdout } = await python([clientFile('generated_main_job.py'), ...jobParameters()], made);
   await expectDone(stdout);
 });
+
+/** The document as OpenAPI 3.0. */
+async function writeOlder(to: string): Promise<void> {
+  const flagged = join(directory, 'flagged.json');
+  writeFileSync(flagged, JSON.stringify(nullsAsFlags(JSON.parse(readFileSync(document, 'utf8')))));
+  await program('@apiture/openapi-down-convert/lib/src/cli.js', '--input', flagged, '--output', to);
+}
 
 /** The npm package brings the generator itself; it is an old one, but Debian 12 and 13 have all that its clients import. */
 async function generatePython(from: string, to: string): Promise<void> {
