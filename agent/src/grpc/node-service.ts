@@ -47,20 +47,21 @@ export function nodeService(options: NodeServiceOptions): NodeServiceImplementat
 
   async function* watchNode(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
     for await (const info of status.watch(signal)) {
-      yield { event: { $case: 'nodeChanged', value: nodeInfo(info) } };
+      yield { event: { $case: 'nodeChanged', value: nodeInfo(info) }, revision: 0n };
     }
   }
 
   /** A `full` event from before the first look is no proof that anything is gone: it says so as without libvirt. */
   async function* watchInventory(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
-    for await (const { event } of inventory.watch(signal)) {
+    for await (const told of inventory.watch(signal)) {
+      const { event } = told;
       if (event?.$case !== 'full') {
-        yield { event };
+        yield told;
         continue;
       }
       const node = nodeInfo(undefined, event.value.pools);
       node.libvirtConnected &&= inventory.loaded;
-      yield { event: { $case: 'full', value: { ...event.value, node } } };
+      yield { ...told, event: { $case: 'full', value: { ...event.value, node } } };
     }
   }
 

@@ -5,6 +5,7 @@ import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
 import { snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isUnlistable } from '../libvirt/errors.ts';
 import { type SavedState, savedStateOf } from '../snapshots/index.ts';
+import { keepIfEqual } from './shown.ts';
 
 /** A saved state; of one that cannot be read hardly more than its name and time is known. */
 export type ListedState = SavedState & { unread?: true };
@@ -34,7 +35,7 @@ export function powerStateOf(state: number): PowerState {
 
 /**
  * Reads a domain; undefined when it does not exist (any more).
- * @param old facts from before: an unchanged XML is not parsed again
+ * @param old facts from before: an unchanged XML is not parsed again; they are the answer when nothing is different
  * @throws LibvirtError
  */
 export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promise<DomainFacts | undefined> {
@@ -46,7 +47,7 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
       readStates(domain, old?.savedStates),
     ]);
     const config = old?.xml === xml ? old.config : tryParse(xml);
-    return {
+    return keepIfEqual(old, {
       uuid: domain.uuid,
       name: config?.name ?? domain.name,
       xml,
@@ -54,7 +55,7 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
       power: powerStateOf(state),
       persistent,
       savedStates,
-    };
+    });
   } catch (error) {
     if (isNoDomain(error)) return undefined;
     throw error;

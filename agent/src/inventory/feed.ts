@@ -4,27 +4,44 @@ import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node
 /** More waiting changes than that are replaced by one `full` event: a reader that slow is better served by it. */
 const MAX_PENDING = 10_000;
 
+type Change = InventoryEvent['event'];
+
+interface Pending {
+  change: Change;
+  /** Revision of the first change of the thing that was not read. */
+  since: bigint;
+}
+
 interface Reader {
-  /** Newest event per thing, oldest thing first. */
-  pending: Map<string, InventoryEvent>;
+  /** Newest change per thing, the thing that has waited longest first. */
+  pending: Map<string, Pending>;
   resync: boolean;
   wake: PromiseWithResolvers<void>;
 }
 
-/** Hands changes to any number of readers; each gets the newest state of a thing, not every state in between. */
+/**
+ * Hands changes to any number of readers; each gets the newest state of a thing, not every state in between. Each event says up to
+ * which revision its reader has been told everything.
+ */
 export class InventoryFeed {
-  readonly #full: () => InventoryEvent;
+  readonly #full: () => Change;
+  readonly #newest: () => bigint;
   readonly #readers = new Set<Reader>();
 
-  constructor(full: () => InventoryEvent) {
+  /**
+   * @param full everything
+   * @param newest revision of the newest change; 0 while what is known is not everything yet
+   */
+  constructor(full: () => Change, newest: () => bigint) {
     this.#full = full;
+    this.#newest = newest;
   }
 
-  /** @param key names the thing; a later event of it replaces one that was not read yet */
-  publish(key: string, event: InventoryEvent): void {
+  /** @param key names the thing; a later change of it takes the place of one that was not read yet */
+  publish(key: string, change: Change, revision: bigint): void {
     for (const reader of this.#readers) {
-      reader.pending.delete(key);
-      reader.pending.set(key, event);
+      const since = reader.pending.get(key)?.since ?? revision;
+      reader.pending.set(key, { change, since });
       if (reader.pending.size > MAX_PENDING) {
         reader.pending.clear();
         reader.resync = true;
@@ -50,11 +67,11 @@ export class InventoryFeed {
         if (reader.resync) {
           reader.resync = false;
           reader.pending.clear();
-          yield this.#full();
+          yield { event: this.#full(), revision: this.#toldTo(reader) };
         }
-        for (const [key, event] of reader.pending) {
+        for (const [key, { change }] of reader.pending) {
           reader.pending.delete(key);
-          yield event;
+          yield { event: change, revision: this.#toldTo(reader) };
           if (reader.resync) break;
         }
         if (reader.pending.size > 0 || reader.resync) continue;
@@ -64,5 +81,12 @@ export class InventoryFeed {
     } finally {
       this.#readers.delete(reader);
     }
+  }
+
+  /** A thing that changed again while it waited keeps its place, so what comes first is what has waited longest. */
+  #toldTo({ pending }: Reader): bigint {
+    const newest = this.#newest();
+    const [first] = pending.values();
+    return newest === 0n || first === undefined ? newest : first.since - 1n;
   }
 }

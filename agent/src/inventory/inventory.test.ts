@@ -1,4 +1,4 @@
-import { describe, expect, jest, test } from '@jest/globals';
+import { beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { mapLimited } from '@virtkeep/shared/limit';
@@ -137,37 +137,70 @@ test('pools are derived with outside ones, their sizes and the base', () => {
 });
 
 describe('InventoryFeed', () => {
-  const full: InventoryEvent = {
-    event: { $case: 'full', value: { node: undefined, domains: [], pools: [] } },
-  };
-  const removed = (value: string): InventoryEvent => ({ event: { $case: 'domainRemoved', value } });
+  type Change = InventoryEvent['event'];
+  const full: Change = { $case: 'full', value: { node: undefined, domains: [], pools: [] } };
+  const removed = (value: string): Change => ({ $case: 'domainRemoved', value });
 
-  test('begins with everything, then the newest change of each thing', async () => {
-    const feed = new InventoryFeed(() => full);
+  let newest: bigint;
+  let feed: InventoryFeed;
+  const publish = (key: string, value: string) => {
+    newest += 1n;
+    feed.publish(key, removed(value), newest);
+  };
+
+  beforeEach(() => {
+    newest = 10n;
+    feed = new InventoryFeed(
+      () => full,
+      () => newest,
+    );
+  });
+
+  test('begins with everything, then the newest change of each thing, and says how far they reach', async () => {
     const stop = new AbortController();
     const reader = feed.read(stop.signal);
-    expect((await reader.next()).value).toBe(full);
-    feed.publish('a', removed('a1'));
-    feed.publish('b', removed('b'));
-    feed.publish('a', removed('a2'));
-    expect((await reader.next()).value).toEqual(removed('b'));
-    expect((await reader.next()).value).toEqual(removed('a2'));
+    expect((await reader.next()).value).toEqual({ event: full, revision: 10n });
+    publish('a', 'a1');
+    publish('b', 'b');
+    publish('a', 'a2');
+    expect((await reader.next()).value).toEqual({ event: removed('a2'), revision: 11n });
+    expect((await reader.next()).value).toEqual({ event: removed('b'), revision: 13n });
     const waiting = reader.next();
-    feed.publish('c', removed('c'));
-    expect((await waiting).value).toEqual(removed('c'));
+    publish('c', 'c');
+    expect((await waiting).value).toEqual({ event: removed('c'), revision: 14n });
     const last = reader.next();
     stop.abort();
     await expect(last).rejects.toEqual(expect.objectContaining({ msgKey: 'canceled' }));
   });
 
-  test('a reader that is far behind starts again', async () => {
-    const feed = new InventoryFeed(() => full);
+  test('a thing that changes all the time lets a reader get no further than what it was told of the others', async () => {
     const reader = feed.read(new AbortController().signal);
     await reader.next();
-    for (let index = 0; index <= 10_000; index++) feed.publish(`k${index}`, removed(`${index}`));
-    expect((await reader.next()).value).toBe(full);
-    feed.publish('z', removed('z'));
-    expect((await reader.next()).value).toEqual(removed('z'));
+    publish('a', 'a1');
+    publish('b', 'b1');
+    for (let round = 2; round < 10; round += 1) {
+      publish('a', `a${round}`);
+      const { revision } = (await reader.next()).value as InventoryEvent;
+      const toldOfB = round > 2;
+      expect(revision < 12n).toBe(!toldOfB);
+    }
+  });
+
+  test('nothing is said of how far it reaches while not everything was seen', async () => {
+    newest = 0n;
+    const reader = feed.read(new AbortController().signal);
+    expect((await reader.next()).value).toEqual({ event: full, revision: 0n });
+    feed.publish('a', removed('a'), 5n);
+    expect((await reader.next()).value).toEqual({ event: removed('a'), revision: 0n });
+  });
+
+  test('a reader that is far behind starts again', async () => {
+    const reader = feed.read(new AbortController().signal);
+    await reader.next();
+    for (let index = 0; index <= 10_000; index++) publish(`k${index}`, `${index}`);
+    expect((await reader.next()).value).toEqual({ event: full, revision: newest });
+    publish('z', 'z');
+    expect((await reader.next()).value).toEqual({ event: removed('z'), revision: newest });
   });
 });
 

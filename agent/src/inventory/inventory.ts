@@ -4,7 +4,7 @@
  * last known state stands.
  */
 import type { Libvirt, LibvirtEvents } from '@virtkeep/node-libvirt';
-import { throwIfAborted } from '@virtkeep/shared/abort';
+import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { Domain, type GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type {
@@ -13,14 +13,17 @@ import type {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { BackupFiles, PathGate, PoolRecord, Settings } from '../pools/index.ts';
+import { domainSource } from './domain-source.ts';
 import { InventoryFeed } from './feed.ts';
-import { domainMessage, poolMessage } from './messages.ts';
+import { poolMessage } from './messages.ts';
 import { NodeModel } from './node-model.ts';
 import type { OwnershipRule } from './pool-facts.ts';
 import { Refresher } from './refresher.ts';
+import { Revisions } from './revisions.ts';
 import { Shown } from './shown.ts';
 import { StateWatch } from './state-watch.ts';
 
@@ -63,6 +66,9 @@ const SHOW_MS = 20;
 /** What guests tell is less urgent, and comes from many, one after the other, ms. */
 const SHOW_GUESTS_MS = 250;
 const DEFAULT_REFRESH_MS = 30_000;
+/** How long the end of an operation waits for a look at what it touched. */
+const LOOK_TIMEOUT_MS = 10_000;
+const LOOK_WIDTH = 8;
 /** Events after which a domain is looked at. */
 const DOMAIN_EVENTS = [
   'lifecycle',
@@ -80,19 +86,17 @@ const POOLS = 'pools';
 export class Inventory {
   readonly #dependencies: InventoryDependencies;
   readonly #model: NodeModel;
-  readonly #feed = new InventoryFeed(() => ({ event: { $case: 'full', value: this.snapshot() } }));
+  readonly #revisions: Revisions;
+  readonly #feed = new InventoryFeed(
+    () => ({ $case: 'full', value: this.snapshot() }),
+    () => (this.#loaded ? this.#revisions.newest : 0n),
+  );
   readonly #stopping = new AbortController();
   readonly #refresher: Refresher;
   readonly #states: StateWatch;
   readonly #looks = new KeyedQueue();
-  readonly #shownDomains = new Shown(Domain, {
-    changed: value => this.#publish(`domain ${value.id}`, { $case: 'domainChanged', value }),
-    removed: value => this.#publish(`domain ${value}`, { $case: 'domainRemoved', value }),
-  });
-  readonly #shownPools = new Shown(Pool, {
-    changed: value => this.#publish(`pool ${value.id}`, { $case: 'poolChanged', value }),
-    removed: value => this.#publish(`pool ${value}`, { $case: 'poolRemoved', value }),
-  });
+  readonly #shownDomains: Shown<Domain>;
+  readonly #shownPools: Shown<Pool>;
   #unsubscribe: (() => void)[] = [];
   #subscribedTo: Libvirt | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -103,6 +107,15 @@ export class Inventory {
 
   constructor(dependencies: InventoryDependencies) {
     this.#dependencies = dependencies;
+    this.#revisions = new Revisions(dependencies.settings);
+    this.#shownDomains = new Shown(Domain, this.#revisions, {
+      changed: (value, at) => this.#feed.publish(`domain ${value.id}`, { $case: 'domainChanged', value }, at),
+      removed: (value, at) => this.#feed.publish(`domain ${value}`, { $case: 'domainRemoved', value }, at),
+    });
+    this.#shownPools = new Shown(Pool, this.#revisions, {
+      changed: (value, at) => this.#feed.publish(`pool ${value.id}`, { $case: 'poolChanged', value }, at),
+      removed: (value, at) => this.#feed.publish(`pool ${value}`, { $case: 'poolRemoved', value }, at),
+    });
     this.#model = new NodeModel(
       { ...dependencies, libvirt: () => dependencies.link.get() },
       this.#stopping.signal,
@@ -179,6 +192,28 @@ export class Inventory {
   async refreshDomain(id: string): Promise<void> {
     await this.#asked(() => this.#model.readDomain(id));
     this.#show();
+  }
+
+  /**
+   * Looks at what an operation has touched, as far as that can be looked at in time: what cannot be is seen later, as any change.
+   * Then it is seen in `revision`. Never rejects.
+   */
+  async look(ids: readonly string[]): Promise<void> {
+    const limit = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(LOOK_TIMEOUT_MS)]);
+    const looks = mapLimited(ids, LOOK_WIDTH, id =>
+      this.#model
+        .readDomain(id)
+        .catch((error: unknown) =>
+          this.#dependencies.log.debug('a domain was not looked at', { domain: id, reason: reasonOf(error) }),
+        ),
+    );
+    await orAborted(looks, limit).catch(() => {});
+    if (!this.#stopping.signal.aborted) this.#show();
+  }
+
+  /** What is shown now is told to who has been told everything up to this one. */
+  get revision(): bigint {
+    return this.#revisions.newest;
   }
 
   /** Reads a pool's backup files anew. @throws VirtkeepError io_failed, canceled */
@@ -289,7 +324,7 @@ export class Inventory {
     this.#showTimer ??= setTimeout(() => this.#show(), SHOW_MS);
   }
 
-  /** Makes the messages anew and tells the readers what is different. */
+  /** Makes those messages anew that may be different, and tells the readers what is. */
   #show(): void {
     clearTimeout(this.#showTimer);
     clearTimeout(this.#guestTimer);
@@ -299,28 +334,33 @@ export class Inventory {
     this.#model.derivePools();
     const { pools } = this.#model;
     this.#noticePools(pools);
-    const domains = this.#model.domains.map(facts =>
-      domainMessage(facts, {
-        pools,
-        disks: this.#model.disksOf(facts.uuid),
-        templateFiles: this.#model.templateFiles(facts),
-        ownerOf: diskId => this.#model.lenderOf(diskId, facts.uuid),
-        lentState: this.#model.lentStateOf(facts.uuid),
-        lockedBy: lockedBy(facts.uuid) ?? '',
-        guestInfo: this.#dependencies.guestInfo?.(facts.uuid),
-      }),
+    const lenders = this.#model.lenders();
+    this.#shownDomains.replace(
+      this.#model.domains.map(facts =>
+        domainSource(facts, {
+          ...this.#model.scopeOf(facts),
+          lenders: lenders.get(facts.uuid),
+          lockedBy: lockedBy(facts.uuid) ?? '',
+          guestInfo: this.#dependencies.guestInfo?.(facts.uuid),
+        }),
+      ),
     );
-    this.#shownDomains.replace(domains);
-    const disks = Map.groupBy(
-      domains.flatMap(domain => domain.disks),
-      disk => disk.poolId,
-    );
+    const disks = this.#diskCounts();
     this.#shownPools.replace(
       pools.map(pool => {
-        const counts = { disks: disks.get(pool.id)?.length ?? 0, files: backupFiles.count(pool.id) };
-        return poolMessage(pool, counts, nodeName);
+        const counts = { disks: disks.get(pool.id) ?? 0, files: backupFiles.count(pool.id) };
+        const inputs = [counts.disks, counts.files, JSON.stringify(pool)];
+        return { id: pool.id, inputs, render: () => poolMessage(pool, counts, nodeName) };
       }),
     );
+  }
+
+  /** How many disks lie in each pool. */
+  #diskCounts(): Map<string, number> {
+    const counts = new Map<string, number>();
+    for (const { disks } of this.#shownDomains.values())
+      for (const { poolId } of disks) counts.set(poolId, (counts.get(poolId) ?? 0) + 1);
+    return counts;
   }
 
   #noticePools(pools: readonly PoolRecord[]): void {
@@ -328,9 +368,5 @@ export class Inventory {
     const isBack = [...there].some(id => !this.#poolsThere.has(id));
     this.#poolsThere = there;
     if (isBack) this.#dependencies.poolIsBack?.();
-  }
-
-  #publish(key: string, event: InventoryEvent['event']): void {
-    this.#feed.publish(key, { event });
   }
 }

@@ -15,13 +15,13 @@ import {
   type DomainConfig,
   isLent,
 } from '../domain-xml/index.ts';
-import { backupTargetRefusal, type PoolRecord, pathOf, poolOfPath } from '../pools/index.ts';
+import { backupTargetRefusal, type PoolPlace, type PoolRecord, pathOf, poolOfPath } from '../pools/index.ts';
 import { AUTOMATIC_PREFIX, type StateFacts, savedStateMessage } from '../snapshots/index.ts';
 import { type DiskFacts, firstOwnLayer } from './disk-facts.ts';
 import type { DomainFacts } from './domain-facts.ts';
 
 export interface DomainScope {
-  pools: readonly PoolRecord[];
+  pools: readonly PoolPlace[];
   disks: DiskFacts | undefined;
   /** Files of the template's disks, when the domain is a thin clone and its template is on this node. */
   templateFiles?: ReadonlySet<string> | undefined;

@@ -8,6 +8,7 @@ import { reasonOf } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
+import type { DomainConfig } from '../domain-xml/index.ts';
 import {
   type BackupFiles,
   chosenBase,
@@ -15,8 +16,8 @@ import {
   fsFacts,
   mountPointOf,
   type PathGate,
+  type PoolPlace,
   type PoolRecord,
-  pathOf,
   poolMarks,
   ROOT_MOUNT,
   rememberPlaces,
@@ -29,6 +30,7 @@ import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
 import { type OwnershipRule, readPools } from './pool-facts.ts';
+import { keepIfEqual } from './shown.ts';
 
 export interface ModelOptions {
   libvirt(): Libvirt;
@@ -42,6 +44,16 @@ export interface ModelOptions {
   defaultBase?: string | undefined;
   /** What is done about pools in which others than root may write. Default: warn. */
   ownership?: OwnershipRule;
+}
+
+/** What a domain's message is made of besides its facts, as far as it was read. */
+export interface ModelScope {
+  places: readonly PoolPlace[];
+  disks: DiskFacts | undefined;
+  /** The template of a thin clone, when it is on this node. */
+  template: DomainConfig | undefined;
+  /** The state of disks that it lends from zfs. */
+  lentState: StateFacts | undefined;
 }
 
 /** Domains read at a time; each takes four short calls. */
@@ -60,6 +72,7 @@ export class NodeModel {
   #lentStates: ReadonlyMap<string, StateFacts> = new Map();
   #libvirtPools: PoolRecord[] = [];
   #pools: PoolRecord[] = [];
+  #places: readonly PoolPlace[] = [];
 
   /** @param signal ends all reading */
   constructor(options: ModelOptions, signal: AbortSignal) {
@@ -80,26 +93,26 @@ export class NodeModel {
     return this.#domains.get(domainId);
   }
 
-  disksOf(domainId: string): DiskFacts | undefined {
-    return this.#disks.get(domainId);
+  /** What a domain's message is made of besides its facts; what has not changed is the same object as before. */
+  scopeOf({ uuid, config }: DomainFacts): ModelScope {
+    return {
+      places: this.#places,
+      disks: this.#disks.get(uuid),
+      template: this.#domains.get(config?.metadata.parent?.id ?? '')?.config,
+      lentState: this.#lentStates.get(uuid),
+    };
   }
 
-  /** Files of the disks of a thin clone's template; undefined when it is none, or its template is not on this node. */
-  templateFiles(facts: DomainFacts): ReadonlySet<string> | undefined {
-    const parent = this.#domains.get(facts.config?.metadata.parent?.id ?? '');
-    return parent?.config && new Set(parent.config.disks.flatMap(disk => pathOf(disk, this.#pools) ?? []));
-  }
-
-  /** The domain whose metadata says that it lends the disk to that borrower. */
-  lenderOf(diskId: string, borrowerId: string): string | undefined {
-    return this.domains.find(({ config }) =>
-      config?.metadata.loans?.some(loan => loan.diskId === diskId && loan.borrowerId === borrowerId),
-    )?.uuid;
-  }
-
-  /** The state of disks that a domain lends from zfs. */
-  lentStateOf(domainId: string): StateFacts | undefined {
-    return this.#lentStates.get(domainId);
+  /** The domains whose metadata says that they lend a disk: by borrower and disk. */
+  lenders(): Map<string, Map<string, string>> {
+    const lenders = new Map<string, Map<string, string>>();
+    for (const { uuid, config } of this.#domains.values())
+      for (const { diskId, borrowerId } of config?.metadata.loans ?? []) {
+        const ofBorrower = lenders.get(borrowerId) ?? new Map<string, string>();
+        lenders.set(borrowerId, ofBorrower);
+        if (!ofBorrower.has(diskId)) ofBorrower.set(diskId, uuid);
+      }
+    return lenders;
   }
 
   /** Domains whose lent disks are on zfs, as last seen. */
@@ -138,7 +151,7 @@ export class NodeModel {
     if (facts.config.metadata.loans || this.#lentStates.has(id)) await this.#readLentStates();
     const disks = await readDiskFacts(facts.config, this.#pools, this.#options.gate, this.#disks.get(id));
     // it may have been removed while its headers were read
-    if (this.#domains.has(id)) this.#disks.set(id, disks);
+    if (this.#domains.has(id)) this.#disks.set(id, keepIfEqual(this.#disks.get(id), disks));
   }
 
   /** @throws LibvirtError */
@@ -204,13 +217,23 @@ export class NodeModel {
       chosenBase: chosenBase(settings),
       defaultBase,
     });
+    const places = this.#pools.map(({ id, name, path, outside }) => ({
+      id,
+      name,
+      outside,
+      ...(path !== undefined && { path }),
+    }));
+    this.#places = keepIfEqual(this.#places, places);
   }
 
   /** zfs that does not answer leaves what was seen before. */
   async #readLentStates(): Promise<void> {
     try {
       const instants = await zfsInstants(this.#zfs, this.#signal);
-      this.#lentStates = new Map([...instants].map(([id, instant]) => [id, asSavedState(instant)]));
+      const states = [...instants].map(
+        ([id, instant]) => [id, keepIfEqual(this.#lentStates.get(id), asSavedState(instant))] as const,
+      );
+      this.#lentStates = new Map(states);
     } catch (error) {
       if (!this.#signal.aborted) this.#options.log.warn('zfs cannot be read', { reason: reasonOf(error) });
     }

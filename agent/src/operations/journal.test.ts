@@ -31,6 +31,7 @@ function record(sequence: number, finished?: Date): OperationRecord {
       cancellable: true,
       warnings: [],
       resultJson: '',
+      inventoryRevision: 0n,
       sequence: BigInt(sequence),
     },
     fingerprint: 'f',

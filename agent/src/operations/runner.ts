@@ -256,6 +256,7 @@ export class OperationRunner {
       warnings: [],
       resultJson: '',
       sequence: BigInt(this.#dependencies.journal.nextSequence()),
+      inventoryRevision: 0n,
     };
     return {
       message,

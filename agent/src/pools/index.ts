@@ -17,7 +17,7 @@ export { outsidePools } from './outside.ts';
 export { directoriesOf, otherWriters } from './ownership.ts';
 export { keepsFiles, type PoolDefinition, parsePool, poolKind } from './parse-pool.ts';
 export { PathGate } from './path-gate.ts';
-export { placeOf, poolOfPath } from './place.ts';
+export { type PoolPlace, placeOf, poolOfPath } from './place.ts';
 export type { PoolRecord } from './record.ts';
 export { isInside, resolveBackup, resolveInPool } from './resolve.ts';
 export {

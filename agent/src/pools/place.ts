@@ -27,9 +27,12 @@ const NOT_A_GROUP = new Set([
   'cdrom',
 ]);
 
+/** As much of a pool as tells what lies in it. */
+export type PoolPlace = Pick<PoolRecord, 'id' | 'name' | 'path' | 'outside'>;
+
 /** The pool with the longest directory above a path. */
-export function poolOfPath(path: string, pools: readonly PoolRecord[]): PoolRecord | undefined {
-  let best: PoolRecord | undefined;
+export function poolOfPath<Pool extends PoolPlace>(path: string, pools: readonly Pool[]): Pool | undefined {
+  let best: Pool | undefined;
   for (const pool of pools) {
     if (!pool.path || !path.startsWith(pool.path.endsWith('/') ? pool.path : `${pool.path}/`)) continue;
     // the pool that was named by the administrator wins over an outside pool of the same directory

@@ -56,6 +56,7 @@ function leaveOperation(effect: Effect, committed = false): string {
     warnings: [],
     resultJson: committed ? '{}' : '',
     sequence: BigInt(journal.nextSequence()),
+    inventoryRevision: 0n,
   };
   journal.insertOperation({ message, fingerprint: '', locks: [], committed });
   journal.addEffect(id, effect, 'always');

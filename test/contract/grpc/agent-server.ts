@@ -36,7 +36,7 @@ const emptyInventory: Inventory = {
   loaded: true,
   snapshot: () => ({ node: undefined, domains: [], pools: [] }),
   async *watch(signal) {
-    yield { event: { $case: 'full', value: { node: undefined, domains: [], pools: [] } } };
+    yield { event: { $case: 'full', value: { node: undefined, domains: [], pools: [] } }, revision: 1n };
     await orAborted(new Promise(() => {}), signal);
   },
 };

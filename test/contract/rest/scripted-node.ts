@@ -141,6 +141,8 @@ export class FakeAgent {
   questions: QuestionChannel | undefined;
   /** An agent of the version before, which knows nothing of questions. */
   asksNothing = false;
+  /** An agent of the version before, which numbers no changes. */
+  tellsRevisions = true;
   /** What RenewCertificate answers, and what InstallCertificate got. */
   csrPem = '';
   /** What it was told of revoked certificates, and knows from before. */
@@ -151,7 +153,8 @@ export class FakeAgent {
   #server: Server | undefined;
   #port = 0;
   #listeners = new Set<() => void>();
-  #inventoryListeners = new Set<(event: InventoryEvent['event']) => void>();
+  #inventoryListeners = new Set<(event: InventoryEvent) => void>();
+  #revision = 1n;
 
   constructor(id: string = randomUUID()) {
     this.id = id;
@@ -358,7 +361,13 @@ export class FakeAgent {
   }
 
   #tell(event: NonNullable<InventoryEvent['event']>): void {
-    for (const listener of this.#inventoryListeners) listener(event);
+    this.#revision += 1n;
+    const told = { event, revision: this.#toldRevision };
+    for (const listener of this.#inventoryListeners) listener(told);
+  }
+
+  get #toldRevision(): bigint {
+    return this.tellsRevisions ? this.#revision : 0n;
   }
 
   #nodeService(): NodeServiceImplementation {
@@ -366,9 +375,9 @@ export class FakeAgent {
     return {
       getInfo: async () => agent.info,
       async *watchInventory(_request, { signal }) {
-        const queue: InventoryEvent['event'][] = [];
+        const queue: InventoryEvent[] = [];
         let wake = () => {};
-        const listener = (event: InventoryEvent['event']) => {
+        const listener = (event: InventoryEvent) => {
           queue.push(event);
           wake();
         };
@@ -378,9 +387,10 @@ export class FakeAgent {
           const domains = [...agent.domains.values()];
           yield {
             event: { $case: 'full', value: { node: agent.info, domains, pools: [...agent.pools.values()] } },
+            revision: agent.#toldRevision,
           };
           while (!signal.aborted) {
-            for (let event = queue.shift(); event; event = queue.shift()) yield { event };
+            for (let event = queue.shift(); event; event = queue.shift()) yield event;
             await new Promise<void>(resolve => {
               wake = resolve;
               if (queue.length > 0 || signal.aborted) resolve();

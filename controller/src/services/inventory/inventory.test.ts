@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import { type InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
@@ -34,9 +34,12 @@ beforeEach(async () => {
 afterEach(() => db.destroy());
 
 const domainOf = (id: string) => Domain.fromPartial({ id, name: id });
+const tell = (event: InventoryEvent['event']) => inventory.apply(NODE, { event, revision: 0n });
 const fullOf = (...ids: string[]): InventoryEvent => {
   const node = NodeInfo.fromPartial({ id: NODE, libvirtConnected: true });
-  return { event: { $case: 'full', value: { node, domains: ids.map(domainOf), pools: [] } } };
+  return InventoryEvent.fromPartial({
+    event: { $case: 'full', value: { node, domains: ids.map(domainOf), pools: [] } },
+  });
 };
 
 test('others get their turn while all of a node is taken over', async () => {
@@ -65,9 +68,9 @@ test('an older record does not take the place of a newer one that came another w
   const record = (name: string, revision: bigint) => Domain.fromPartial({ id: 'vm', name, revision });
   const nameNow = () => inventory.domain('vm').domain.name;
   await inventory.domainChanged(NODE, record('asked for', 8n));
-  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: record('told before', 7n) } });
+  await tell({ $case: 'domainChanged', value: record('told before', 7n) });
   expect(nameNow()).toBe('asked for');
-  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: record('told after', 9n) } });
+  await tell({ $case: 'domainChanged', value: record('told after', 9n) });
   expect(nameNow()).toBe('told after');
   await inventory.apply(NODE, fullOf('vm'));
   expect(nameNow()).toBe('vm');
@@ -76,8 +79,8 @@ test('an older record does not take the place of a newer one that came another w
 test('a removed domain is not brought back by a change that its node told before', async () => {
   await inventory.apply(NODE, fullOf('vm'));
   const removed = inventory.domainGoes(NODE, 'vm');
-  await inventory.apply(NODE, { event: { $case: 'domainChanged', value: domainOf('vm') } });
-  await inventory.apply(NODE, { event: { $case: 'domainRemoved', value: 'vm' } });
+  await tell({ $case: 'domainChanged', value: domainOf('vm') });
+  await tell({ $case: 'domainRemoved', value: 'vm' });
   await removed;
   expect(inventory.domains.has('vm')).toBe(false);
   await inventory.domainGoes(NODE, 'vm');

@@ -298,7 +298,7 @@ export interface Domain {
   guestInfo:
     | GuestInfo
     | undefined;
-  /** Grows with each change: of two records that came different ways, the one with the greater revision is the newer. */
+  /** That of its last change: of two records that came different ways, the one with the greater revision is the newer. */
   revision: bigint;
   /** Its definition cannot be read: only its name, power and saved states are told, and it may have anything besides. */
   unreadable: boolean;

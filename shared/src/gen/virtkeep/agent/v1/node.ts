@@ -52,6 +52,11 @@ export interface InventoryEvent {
     { $case: "poolRemoved"; value: string }
     | { $case: "nodeChanged"; value: NodeInfo }
     | undefined;
+  /**
+   * Every change of the inventory has a number, which grows, across restarts of the agent too. All changes up to this one have
+   * been told by this event and those before it. 0: nothing is said of it.
+   */
+  revision: bigint;
 }
 
 export interface Inventory {
@@ -536,7 +541,7 @@ export const WatchInventoryRequest: MessageFns<WatchInventoryRequest> = {
 };
 
 function createBaseInventoryEvent(): InventoryEvent {
-  return { event: undefined };
+  return { event: undefined, revision: 0n };
 }
 
 export const InventoryEvent: MessageFns<InventoryEvent> = {
@@ -560,6 +565,12 @@ export const InventoryEvent: MessageFns<InventoryEvent> = {
       case "nodeChanged":
         NodeInfo.encode(message.event.value, writer.uint32(50).fork()).join();
         break;
+    }
+    if (message.revision !== 0n) {
+      if (BigInt.asUintN(64, message.revision) !== message.revision) {
+        throw new globalThis.Error("value provided for field message.revision of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.revision);
     }
     return writer;
   },
@@ -625,6 +636,14 @@ export const InventoryEvent: MessageFns<InventoryEvent> = {
             message.event = { $case: "nodeChanged", value: NodeInfo.decode(reader, reader.uint32()) };
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.revision = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -662,6 +681,7 @@ export const InventoryEvent: MessageFns<InventoryEvent> = {
         : isSet(object.node_changed)
         ? { $case: "nodeChanged", value: NodeInfo.fromJSON(object.node_changed) }
         : undefined,
+      revision: isSet(object.revision) ? BigInt(object.revision) : 0n,
     };
   },
 
@@ -679,6 +699,9 @@ export const InventoryEvent: MessageFns<InventoryEvent> = {
       obj.poolRemoved = message.event.value;
     } else if (message.event?.$case === "nodeChanged") {
       obj.nodeChanged = NodeInfo.toJSON(message.event.value);
+    }
+    if (message.revision !== 0n) {
+      obj.revision = message.revision.toString();
     }
     return obj;
   },
@@ -726,6 +749,7 @@ export const InventoryEvent: MessageFns<InventoryEvent> = {
         break;
       }
     }
+    message.revision = (object.revision !== undefined && object.revision !== null) ? BigInt(object.revision) : 0n;
     return message;
   },
 };

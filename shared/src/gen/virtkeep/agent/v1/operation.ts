@@ -122,6 +122,11 @@ export interface Operation {
   resultJson: string;
   /** Sequence of the last event of this operation. */
   sequence: bigint;
+  /**
+   * Of one that has ended: the revision of the inventory in which the domains that it touched are seen as they are now;
+   * see InventoryEvent. 0: not told.
+   */
+  inventoryRevision: bigint;
 }
 
 export interface Progress {
@@ -180,6 +185,7 @@ function createBaseOperation(): Operation {
     warnings: [],
     resultJson: "",
     sequence: 0n,
+    inventoryRevision: 0n,
   };
 }
 
@@ -223,6 +229,12 @@ export const Operation: MessageFns<Operation> = {
         throw new globalThis.Error("value provided for field message.sequence of type uint64 too large");
       }
       writer.uint32(96).uint64(message.sequence);
+    }
+    if (message.inventoryRevision !== 0n) {
+      if (BigInt.asUintN(64, message.inventoryRevision) !== message.inventoryRevision) {
+        throw new globalThis.Error("value provided for field message.inventoryRevision of type uint64 too large");
+      }
+      writer.uint32(320).uint64(message.inventoryRevision);
     }
     return writer;
   },
@@ -336,6 +348,14 @@ export const Operation: MessageFns<Operation> = {
             message.sequence = reader.uint64() as bigint;
             continue;
           }
+          case 40: {
+            if (tag !== 320) {
+              break;
+            }
+
+            message.inventoryRevision = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -366,6 +386,11 @@ export const Operation: MessageFns<Operation> = {
         ? globalThis.String(object.result_json)
         : "",
       sequence: isSet(object.sequence) ? BigInt(object.sequence) : 0n,
+      inventoryRevision: isSet(object.inventoryRevision)
+        ? BigInt(object.inventoryRevision)
+        : isSet(object.inventory_revision)
+        ? BigInt(object.inventory_revision)
+        : 0n,
     };
   },
 
@@ -407,6 +432,9 @@ export const Operation: MessageFns<Operation> = {
     if (message.sequence !== 0n) {
       obj.sequence = message.sequence.toString();
     }
+    if (message.inventoryRevision !== 0n) {
+      obj.inventoryRevision = message.inventoryRevision.toString();
+    }
     return obj;
   },
 
@@ -429,6 +457,9 @@ export const Operation: MessageFns<Operation> = {
     message.warnings = object.warnings?.map((e) => e) || [];
     message.resultJson = object.resultJson ?? "";
     message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
+    message.inventoryRevision = (object.inventoryRevision !== undefined && object.inventoryRevision !== null)
+      ? BigInt(object.inventoryRevision)
+      : 0n;
     return message;
   },
 };

@@ -1,0 +1,114 @@
+/** What a change of one domain costs, on a scripted libvirt. */
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import type { Libvirt } from '@virtkeep/node-libvirt';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import type { Logger } from '@virtkeep/shared/log';
+import { type BackupFiles, PathGate } from '../pools/index.ts';
+import { Inventory } from './inventory.ts';
+
+const COUNT = 40;
+const idOf = (index: number) => `5e0f5a7c-3a77-4d0a-9d4f-${String(index).padStart(12, '0')}`;
+const OWNER = idOf(0);
+const BORROWER = idOf(1);
+
+/** What is said of each domain besides its name, by id. */
+let metadata: Map<string, string>;
+let locked: Map<string, string>;
+let inventory: Inventory;
+let encoded: string[];
+let stop: AbortController;
+
+function xmlOf(id: string): string {
+  return `<domain type='kvm'><name>vm-${id.slice(-3)}</name><uuid>${id}</uuid><memory>1</memory><os><type>hvm</type></os>
+    ${metadata.get(id) ?? ''}<devices/></domain>`;
+}
+
+const domainOf = (uuid: string) => ({
+  uuid,
+  name: uuid,
+  isPersistent: async () => true,
+  snapshots: async () => [],
+  state: async () => ({ state: 5, reason: 0 }),
+  xml: async () => xmlOf(uuid),
+});
+
+beforeEach(async () => {
+  metadata = new Map();
+  locked = new Map();
+  const libvirt = {
+    domain: domainOf,
+    domains: async () => Array.from({ length: COUNT }, (_, index) => domainOf(idOf(index))),
+    pools: async () => [],
+    on: () => () => {},
+  } as unknown as Libvirt;
+  const values = new Map<string, unknown>();
+  inventory = new Inventory({
+    link: { uri: 'test', connected: true, get: () => libvirt, onChange: () => () => {} },
+    nodeId: idOf(999),
+    nodeName: 'n',
+    settings: { get: key => values.get(key), set: (key, value) => void values.set(key, value) },
+    backupFiles: { count: () => 0, keepOnly: () => {} } as unknown as BackupFiles,
+    gate: new PathGate(),
+    lockedBy: id => locked.get(id),
+    log: { debug: () => {}, warn: () => {}, error: () => {} } as unknown as Logger,
+  });
+  stop = new AbortController();
+  const { encode } = Domain;
+  encoded = [];
+  jest.spyOn(Domain, 'encode').mockImplementation((message, writer) => {
+    encoded.push(message.id);
+    return encode(message, writer);
+  });
+  inventory.start();
+  for await (const { event } of inventory.watch(stop.signal))
+    if (event?.$case === 'full' && event.value.domains.length === COUNT) break;
+  encoded = [];
+});
+
+afterEach(async () => {
+  stop.abort();
+  await inventory.stop();
+  jest.restoreAllMocks();
+});
+
+const encodedOnce = () => [...new Set(encoded)].sort();
+
+test('a change of one domain is rendered and encoded as that one', async () => {
+  metadata.set(OWNER, '<description>new</description>');
+  await inventory.refreshDomain(OWNER);
+  expect(inventory.domain(OWNER).description).toBe('new');
+  expect(encodedOnce()).toEqual([OWNER]);
+});
+
+test('a domain that was read anew and is as before costs nothing', async () => {
+  await inventory.refreshDomain(OWNER);
+  expect(encodedOnce()).toEqual([]);
+});
+
+test('an operation that takes a domain changes that one', () => {
+  locked.set(BORROWER, 'operation');
+  inventory.locksChanged();
+  expect(inventory.domain(BORROWER).lockedBy).toBe('operation');
+  expect(encodedOnce()).toEqual([BORROWER]);
+});
+
+async function nextOf(events: AsyncIterator<InventoryEvent>): Promise<InventoryEvent> {
+  return (await events.next()).value as InventoryEvent;
+}
+
+test('a reader is told up to which change it knows everything', async () => {
+  const events = inventory.watch(stop.signal)[Symbol.asyncIterator]();
+  const full = await nextOf(events);
+  expect(full.revision).toBe(inventory.revision);
+  for (const [id, words] of [[OWNER, 'one'], [BORROWER, 'two'], [OWNER, 'three']] as const) {
+    metadata.set(id, `<description>${words}</description>`);
+    await inventory.refreshDomain(id);
+  } // biome-ignore format: one story
+  const first = await nextOf(events);
+  // the newest of it, but of the other change nothing was told yet
+  expect(first.event).toMatchObject({ $case: 'domainChanged', value: { description: 'three' } });
+  expect(first.revision).toBe(full.revision + 1n);
+  const second = await nextOf(events);
+  expect(second.revision).toBe(inventory.revision);
+});
