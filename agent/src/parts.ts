@@ -28,6 +28,7 @@ import { refuseStaleCopies } from './workflows/domain/stale-copy.ts';
 import type { GuestOperations } from './workflows/guest/domain.ts';
 import { undoEffects } from './workflows/undo/recover.ts';
 import { undoWhenThere } from './workflows/undo/world.ts';
+import { ZfsDriver } from './zfs/index.ts';
 
 export interface Parts {
   journal: Journal;
@@ -65,11 +66,13 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   for (const { path } of knownPlaces(journal.settings) ?? []) guardBackups(path);
   const backupFiles = new BackupFiles(readArchive);
   const gate = new PathGate();
+  const zfs = new ZfsDriver();
   const inventory: Inventory = new Inventory({
     link,
     nodeId,
     nodeName,
     settings: journal.settings,
+    zfs,
     backupFiles,
     gate,
     poolIsBack: () => runner.retryNow(),
@@ -99,6 +102,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const workflows: WorkflowDependencies = {
     libvirt: () => link.get(),
     pools: signal => inventory.pools(signal),
+    zfs,
     otherNodes: questions,
     claims: new Claims(),
     judge: signer.judge,

@@ -22,6 +22,7 @@ import type { OtherNodes } from '../../agent/src/other-nodes.ts';
 import type { PoolRecord } from '../../agent/src/pools/index.ts';
 import type { Hold } from '../../agent/src/workflows/context.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
+import { ZfsDriver } from '../../agent/src/zfs/index.ts';
 import { run } from '../lab/run.ts';
 import { RunOfAgent } from './run-of-agent.ts';
 import { ScriptedLibvirt } from './scripted-libvirt.ts';
@@ -87,6 +88,7 @@ export class World {
       log: silent,
       version: '1',
       nodeName: 'node',
+      zfs: new ZfsDriver(),
       otherNodes: NOBODY_ELSE,
       claims: this.claims,
       judge: judgedAs('own'),

@@ -18,7 +18,6 @@ import { detachDiskWorkflow } from '../workflows/lend/detach.ts';
 import { lendDiskWorkflow, returnDiskWorkflow } from '../workflows/lend/lend.ts';
 import { attachmentsOfParty, readParty } from '../workflows/lend/lender.ts';
 import { diskToLend, loanToEnd } from '../workflows/lend/which-disk.ts';
-import { ZfsDriver } from '../zfs/index.ts';
 import { isDomainActive } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
 import { domainEntities, domainLocks, type OperationPlan, startOperation } from './start-operation.ts';
@@ -144,12 +143,15 @@ function requireIds(request: { diskId: string; thinCloneId: string; domainId?: s
 }
 
 /** The disk that is meant. Its owner is looked at now: it may have changed a moment ago. */
-async function choose({ inventory }: DiskServiceOptions, request: { diskId: string; thinCloneId: string }) {
+async function choose(
+  { inventory, workflows }: DiskServiceOptions,
+  request: { diskId: string; thinCloneId: string },
+) {
   const path = inventory
     .domains()
     .flatMap(({ disks }) => disks)
     .find(({ id }) => id === request.diskId)?.path;
-  const isOnZfs = path !== undefined && (await new ZfsDriver().datasetOf(path)) !== null;
+  const isOnZfs = path !== undefined && (await workflows.zfs.datasetOf(path)) !== null;
   const chosen = diskToLend(inventory.domains(), request, isOnZfs);
   await inventory.refreshDomain(chosen.owner.id);
   return diskToLend(inventory.domains(), request, isOnZfs);

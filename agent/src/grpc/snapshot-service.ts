@@ -12,7 +12,6 @@ import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { createSnapshotWorkflow } from '../workflows/snapshot/create.ts';
 import { removeSnapshotWorkflow } from '../workflows/snapshot/remove.ts';
 import { revertSnapshotWorkflow } from '../workflows/snapshot/revert.ts';
-import { ZfsDriver } from '../zfs/index.ts';
 import { askDomain, layerLocks } from './ask-domain.ts';
 import { requireDescription, requireUuid } from './fields.ts';
 import { domainEntities, domainLocks, startOperation } from './start-operation.ts';
@@ -30,7 +29,7 @@ export function snapshotService(
       requireUuid('domain_id', domainId);
       const call = 'virDomainSnapshot';
       const states: StateFacts[] = await askDomain(dependencies.libvirt, domainId, call, loadStates);
-      const onZfs = await zfsInstants(new ZfsDriver(), signal).catch((error: unknown) => {
+      const onZfs = await zfsInstants(dependencies.zfs, signal).catch((error: unknown) => {
         dependencies.log.warn('zfs cannot be read', { reason: reasonOf(error) });
         return null;
       });

@@ -17,6 +17,7 @@ import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { BackupFiles, PathGate, PoolRecord, Settings } from '../pools/index.ts';
+import type { ZfsDriver } from '../zfs/index.ts';
 import { domainSource } from './domain-source.ts';
 import { InventoryFeed } from './feed.ts';
 import { poolMessage } from './messages.ts';
@@ -42,6 +43,7 @@ export interface InventoryDependencies {
   /** Name of the node, for error texts. */
   nodeName: string;
   settings: Settings;
+  zfs: ZfsDriver;
   backupFiles: BackupFiles;
   gate: PathGate;
   /** Id of the operation that holds a domain, from the operations' locks. */

@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals';
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { type BackupFiles, PathGate, type Settings } from '../pools/index.ts';
+import type { ZfsDriver } from '../zfs/index.ts';
 import { NodeModel } from './node-model.ts';
 
 const UUID = '5e0f5a7c-3a77-4d0a-9d4f-0d5b6c1f3a11';
@@ -24,6 +25,7 @@ test('a read that began before another one never puts back what the later one sa
     libvirt: () => libvirt,
     nodeId: 'n',
     settings: {} as Settings,
+    zfs: {} as ZfsDriver,
     gate: new PathGate(),
     backupFiles: {} as BackupFiles,
     log: { warn: () => {} } as never,

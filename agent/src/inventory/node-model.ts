@@ -25,7 +25,7 @@ import {
 } from '../pools/index.ts';
 import type { StateFacts } from '../snapshots/index.ts';
 import { asSavedState, zfsInstants } from '../snapshots/index.ts';
-import { ZfsDriver } from '../zfs/index.ts';
+import type { ZfsDriver } from '../zfs/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
@@ -36,6 +36,7 @@ export interface ModelOptions {
   libvirt(): Libvirt;
   nodeId: string;
   settings: Settings;
+  zfs: ZfsDriver;
   /** Keeps hung file systems from holding up others. */
   gate: PathGate;
   backupFiles: BackupFiles;
@@ -62,7 +63,6 @@ const WIDTH = 8;
 export class NodeModel {
   readonly #options: ModelOptions;
   readonly #signal: AbortSignal;
-  readonly #zfs = new ZfsDriver();
   /** One read of a domain, or of the pools, at a time: an event's and that of everything overlap; the older must not end last. */
   readonly #reads = new KeyedQueue();
   readonly #domains = new Map<string, DomainFacts>();
@@ -229,7 +229,7 @@ export class NodeModel {
   /** zfs that does not answer leaves what was seen before. */
   async #readLentStates(): Promise<void> {
     try {
-      const instants = await zfsInstants(this.#zfs, this.#signal);
+      const instants = await zfsInstants(this.#options.zfs, this.#signal);
       const states = [...instants].map(
         ([id, instant]) => [id, keepIfEqual(this.#lentStates.get(id), asSavedState(instant))] as const,
       );

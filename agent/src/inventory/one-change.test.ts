@@ -5,6 +5,7 @@ import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import type { Logger } from '@virtkeep/shared/log';
 import { type BackupFiles, PathGate } from '../pools/index.ts';
+import { ZfsDriver } from '../zfs/index.ts';
 import { Inventory } from './inventory.ts';
 
 const COUNT = 40;
@@ -48,6 +49,7 @@ beforeEach(async () => {
     nodeId: idOf(999),
     nodeName: 'n',
     settings: { get: key => values.get(key), set: (key, value) => void values.set(key, value) },
+    zfs: new ZfsDriver(),
     backupFiles: { count: () => 0, keepOnly: () => {} } as unknown as BackupFiles,
     gate: new PathGate(),
     lockedBy: id => locked.get(id),

@@ -19,7 +19,6 @@ import {
   type LoanAction,
   planReconciliation,
 } from '../workflows/lend/reconcile-plan.ts';
-import { ZfsDriver } from '../zfs/index.ts';
 import { readViews } from './loan-views.ts';
 
 export interface LoanReconcilerDependencies {
@@ -161,8 +160,9 @@ export class LoanReconciler {
 
   /** zfs that does not answer is no reason to leave the other loans alone: nothing on it counts as gone then. */
   #zfs(): Promise<ZfsHoldings> {
-    return zfsHoldings(new ZfsDriver(), AbortSignal.timeout(LOOK_TIMEOUT_MS)).catch((error: unknown) => {
-      this.#dependencies.log.warn('zfs cannot be read', { reason: reasonOf(error) });
+    const { log, workflows } = this.#dependencies;
+    return zfsHoldings(workflows.zfs, AbortSignal.timeout(LOOK_TIMEOUT_MS)).catch((error: unknown) => {
+      log.warn('zfs cannot be read', { reason: reasonOf(error) });
       return { releasable: new Set(), hasClone: () => true };
     });
   }

@@ -5,12 +5,14 @@ import type { GrowthLimits, JudgeArchive, SignManifest } from '../archive/index.
 import type { Claims } from '../claims.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord, Settings } from '../pools/index.ts';
+import type { ZfsDriver } from '../zfs/index.ts';
 
 export interface WorkflowDependencies {
   /** The connection to libvirt. @throws VirtkeepError libvirt_unreachable before the first one */
   libvirt(): Libvirt;
   /** The node's pools as they are now, outside ones included. */
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  zfs: ZfsDriver;
   /** What other nodes use of what lies in shared pools. */
   otherNodes: OtherNodes;
   /** What this node is about to use; others ask for it. */

@@ -22,6 +22,7 @@ import type { WorkflowDependencies } from '../../../agent/src/workflows/dependen
 import { refuseStaleCopies } from '../../../agent/src/workflows/domain/stale-copy.ts';
 import { restoreWorkflow } from '../../../agent/src/workflows/restore/restore.ts';
 import { undoEffects } from '../../../agent/src/workflows/undo/recover.ts';
+import { ZfsDriver } from '../../../agent/src/zfs/index.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { startWorld, type World } from '../../lab/world.ts';
 
@@ -45,6 +46,7 @@ export class WorkflowLab {
     this.dependencies = {
       libvirt: () => libvirt,
       pools: async () => this.#pools(),
+      zfs: new ZfsDriver(),
       otherNodes: NOBODY_ASKED,
       claims: new Claims(),
       judge: judgedAs('own'),

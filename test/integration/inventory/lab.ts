@@ -28,6 +28,7 @@ import { summaryOf } from '../../../agent/src/workflows/archives/backup-file.ts'
 import type { WorkflowDependencies } from '../../../agent/src/workflows/dependencies.ts';
 import { refuseStaleCopies } from '../../../agent/src/workflows/domain/stale-copy.ts';
 import { undoEffects } from '../../../agent/src/workflows/undo/recover.ts';
+import { ZfsDriver } from '../../../agent/src/zfs/index.ts';
 import { waitFor } from '../../lab/run.ts';
 import { startWorld, type World } from '../../lab/world.ts';
 
@@ -63,12 +64,14 @@ export class InventoryLab {
     this.link = new LibvirtLink({ uri: world.node.uri, keepAlive: { intervalSec: 1, count: 3 }, log });
     this.journal = new Journal(join(world.dir, 'journal.db'));
     const { settings } = this.journal;
+    const zfs = new ZfsDriver();
     this.backupFiles = new BackupFiles(readArchive);
     this.inventory = new Inventory({
       link: this.link,
       nodeId: NODE_ID,
       nodeName: world.node.name,
       settings,
+      zfs,
       backupFiles: this.backupFiles,
       gate: new PathGate(),
       lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
@@ -79,6 +82,7 @@ export class InventoryLab {
     this.workflows = {
       libvirt: () => this.link.get(),
       pools: signal => this.inventory.pools(signal),
+      zfs,
       otherNodes: NOBODY_ASKED,
       claims: new Claims(),
       judge: judgedAs('own'),

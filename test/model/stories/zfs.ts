@@ -47,7 +47,7 @@ export const zfsInstant: BuildStory = async (world, random) => {
     points: 20,
     workflow: () => async context => {
       const { libvirt } = world.dependencies;
-      const freezer = zfsFreezer({ libvirt, driver: driverOf(world, snapshots) });
+      const freezer = zfsFreezer({ libvirt, zfs: driverOf(world, snapshots) });
       const active = machine.live !== null;
       const lender = { id: machine.uuid, name: 'vm', template: false, active, disks };
       await context.step('freeze', () => freezer.freeze(lender, context, false));

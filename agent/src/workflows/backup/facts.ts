@@ -18,7 +18,6 @@ import {
   readDiskFiles,
   type SavedState,
 } from '../../snapshots/index.ts';
-import { ZfsDriver } from '../../zfs/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { kindOf, refuseUncopyable, requireLasting } from '../domain/domain-kind.ts';
 import { refuseLent } from '../domain/refuse-lent.ts';
@@ -106,7 +105,7 @@ export async function readFacts(
       running: power !== 'off',
       hasStates: all.length > 0,
       incremental: options.incremental,
-      datasets: await datasetsOf(content),
+      datasets: await datasetsOf(dependencies, content),
       mdevs: config.hostdevs.filter(device => device.type === 'mdev').map(device => device.address ?? ''),
       disks: content.disks.map(disk => disk.config),
     },
@@ -340,9 +339,8 @@ async function withTimes(
 }
 
 /** Names of the zfs datasets that hold files of the disks to be copied: a pool of libvirt may be a directory of one. */
-async function datasetsOf({ disks }: ContentPlan): Promise<string[]> {
-  const driver = new ZfsDriver();
+async function datasetsOf({ zfs }: WorkflowDependencies, { disks }: ContentPlan): Promise<string[]> {
   const files = disks.filter(disk => !disk.block);
-  const places = await Promise.all(files.map(({ path }) => driver.datasetOf(path)));
+  const places = await Promise.all(files.map(({ path }) => zfs.datasetOf(path)));
   return places.filter(dataset => dataset !== null);
 }

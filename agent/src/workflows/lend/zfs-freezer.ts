@@ -15,7 +15,7 @@ import {
   snapshotNameOf,
   zfsInstants,
 } from '../../snapshots/index.ts';
-import { type Clone, cloneIdOf, cloneNameFor, ZfsDriver, type ZfsPlace } from '../../zfs/index.ts';
+import { type Clone, cloneIdOf, cloneNameFor, type ZfsDriver, type ZfsPlace } from '../../zfs/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { DiskFreezer, FreezerOptions, Lender, LenderDisk } from './freezer.ts';
 
@@ -27,23 +27,23 @@ const AGENT_BLOCK = -2;
 
 export interface ZfsFreezerOptions {
   libvirt(): Libvirt;
-  driver?: ZfsDriver;
+  zfs: ZfsDriver;
 }
 
 /** Lending from zfs: the instant is a snapshot of the datasets, what a borrower gets is a clone of it. */
-export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOptions): DiskFreezer {
+export function zfsFreezer({ libvirt, zfs }: ZfsFreezerOptions): DiskFreezer {
   const find = async ({ id }: Lender, { signal }: FreezerOptions) =>
-    (await zfsInstants(driver, signal)).get(id) ?? null;
+    (await zfsInstants(zfs, signal)).get(id) ?? null;
   const clonesOf = (lender: Lender, diskId: string, borrowerId: string, options: FreezerOptions) =>
-    findClones(driver, { owner: lender.id, disk: diskId, borrower: borrowerId }, options);
+    findClones(zfs, { owner: lender.id, disk: diskId, borrower: borrowerId }, options);
   return {
     kind: 'zfs',
     find,
 
     async serves(lender, options) {
-      if (lender.template || !(await driver.isPresent())) return false;
+      if (lender.template || !(await zfs.isPresent())) return false;
       const written = lender.disks.filter(disk => !disk.readonly);
-      const places = await Promise.all(written.map(({ path }) => driver.placeOf(path, options.signal)));
+      const places = await Promise.all(written.map(({ path }) => zfs.placeOf(path, options.signal)));
       if (places.every(place => place === null)) return false;
       if ((await find(lender, options)) !== null) return true;
       if (places.includes(null)) return false;
@@ -57,11 +57,11 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
       if (known) return known;
       const written = lender.disks.filter(disk => !disk.readonly);
       const datasets = new Set<string>();
-      for (const disk of written) datasets.add((await placeOf(driver, disk, context.signal)).dataset);
+      for (const disk of written) datasets.add((await placeOf(zfs, disk, context.signal)).dataset);
       const targets = written.map(({ targetDev }) => targetDev);
       await atRest(libvirt, lender, context, async () => {
         const made = instantProperties(lender.id, Math.floor(Date.now() / 1000), targets);
-        await driver.snapshot([...datasets], snapshotNameOf(lender.id), made, context.signal);
+        await zfs.snapshot([...datasets], snapshotNameOf(lender.id), made, context.signal);
       });
       return find(lender, context);
     },
@@ -69,7 +69,7 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
     async sourceOf(lender, disk, borrowerId, options) {
       const { path, format, block } = disk;
       if (disk.readonly) return { path, format, block };
-      const place = await placeOf(driver, disk, options.signal);
+      const place = await placeOf(zfs, disk, options.signal);
       const instant = await find(lender, options);
       const snapshot = `${place.dataset}@${snapshotNameOf(lender.id)}`;
       if (!instant?.snapshots.includes(snapshot) || !instant.targets.includes(disk.targetDev)) return null;
@@ -77,14 +77,14 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
       const dataset = known?.dataset ?? cloneNameFor(place.dataset, newId());
       const named = { owner: lender.id, disk: disk.id, borrower: borrowerId };
       const attached = known
-        ? await driver.open(known.dataset, place, options.signal)
-        : await driver.clone(snapshot, place, { dataset, properties: named }, options.signal);
+        ? await zfs.open(known.dataset, place, options.signal)
+        : await zfs.clone(snapshot, place, { dataset, properties: named }, options.signal);
       return { path: attached, format, block, attachedId: cloneIdOf(dataset)! };
     },
 
     async giveBack(lender, diskId, borrowerId, options) {
       for (const { dataset } of await clonesOf(lender, diskId, borrowerId, options))
-        await driver.destroyClone(dataset, options.signal);
+        await zfs.destroyClone(dataset, options.signal);
     },
 
     async cloneExists(lender, diskId, borrowerId, options) {
@@ -93,7 +93,7 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
 
     async release(lender, options) {
       try {
-        await releaseZfs(driver, lender.name, await find(lender, options), options);
+        await releaseZfs(zfs, lender.name, await find(lender, options), options);
       } catch (error) {
         if (!hasKey(error, 'zfs_clone_exists')) throw error;
         // somebody else's clone: the reconciler looks again, and nothing waits for it
@@ -103,18 +103,18 @@ export function zfsFreezer({ libvirt, driver = new ZfsDriver() }: ZfsFreezerOpti
   };
 }
 
-async function placeOf(driver: ZfsDriver, disk: LenderDisk, signal: AbortSignal): Promise<ZfsPlace> {
-  const place = await driver.placeOf(disk.path, signal);
+async function placeOf(zfs: ZfsDriver, disk: LenderDisk, signal: AbortSignal): Promise<ZfsPlace> {
+  const place = await zfs.placeOf(disk.path, signal);
   if (place) return place;
   throw new VirtkeepError('zfs_failed', { command: 'list', reason: `${disk.path} is not on zfs any more` });
 }
 
 async function findClones(
-  driver: ZfsDriver,
+  zfs: ZfsDriver,
   wanted: { owner: string; disk: string; borrower: string },
   { signal }: FreezerOptions,
 ): Promise<Clone[]> {
-  const clones = await driver.clones(CLONE_KEYS, signal);
+  const clones = await zfs.clones(CLONE_KEYS, signal);
   return clones.filter(
     ({ dataset, properties: { owner, disk, borrower } }) =>
       cloneIdOf(dataset) !== undefined &&

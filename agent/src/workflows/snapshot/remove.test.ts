@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals';
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { createLogger } from '@virtkeep/shared/log';
+import { ZfsDriver } from '../../zfs/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { removeSnapshotWorkflow } from './remove.ts';
@@ -36,6 +37,7 @@ test('a deletion that succeeded leaves nothing to wait for the pools of the VM',
   const connection = node();
   const dependencies = {
     libvirt: () => connection,
+    zfs: new ZfsDriver(),
     mergeBandwidthMiB: 0,
     nvramDirectory: '/nowhere',
     log: createLogger('test', 'error'),

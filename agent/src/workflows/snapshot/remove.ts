@@ -11,7 +11,6 @@ import {
   type ZfsInstant,
   zfsInstants,
 } from '../../snapshots/index.ts';
-import { ZfsDriver } from '../../zfs/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { requireLasting } from '../domain/domain-kind.ts';
@@ -38,13 +37,17 @@ async function run(
 ): Promise<void> {
   const found = await context.step('check', () => check(dependencies, request, context));
   if (found !== null && typeof found === 'object')
-    return context.step('merge', () => removeLent(found, context));
+    return context.step('merge', () => removeLent(dependencies, found, context));
   await context.step('merge', () => merge(dependencies, request, found, context));
 }
 
 /** The state of disks lent from zfs: nothing is merged. A crash leaves it to the reconciler, since no loan is left. */
-async function removeLent({ name, instant }: LentFromZfs, context: OperationContext): Promise<void> {
-  await releaseZfs(new ZfsDriver(), name, instant, context);
+async function removeLent(
+  { zfs }: WorkflowDependencies,
+  { name, instant }: LentFromZfs,
+  context: OperationContext,
+): Promise<void> {
+  await releaseZfs(zfs, name, instant, context);
   context.commit({});
 }
 
@@ -68,7 +71,7 @@ async function check(
   const { domain, picture } = target;
   const instant = stateById(picture, snapshotId)
     ? undefined
-    : (await zfsInstants(new ZfsDriver(), context.signal)).get(domainId);
+    : (await zfsInstants(dependencies.zfs, context.signal)).get(domainId);
   if (instant?.id === snapshotId) {
     // kept clones have an error of their own, that names the clone
     const loans = picture.metadata.loans?.filter(loan => !loan.cloneKept) ?? [];
