@@ -11,10 +11,10 @@ export class Claims {
 
   /** @returns what ends the claims; may be called again. */
   make(things: readonly Thing[], by: Claimant): () => void {
-    const made = things.map(thing => ({ key: keyOf(thing), by }));
-    for (const claim of made) this.#claims.add(claim);
+    const claims = things.map(thing => ({ key: keyOf(thing), by }));
+    for (const claim of claims) this.#claims.add(claim);
     return () => {
-      for (const claim of made) this.#claims.delete(claim);
+      for (const claim of claims) this.#claims.delete(claim);
     };
   }
 

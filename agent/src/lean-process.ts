@@ -40,9 +40,9 @@ export function startLean(): void {
  */
 export async function shedStripper(): Promise<void> {
   if (starts() === 0 || starts() >= MAX_STARTS) return;
-  const known = cachedFiles();
+  const countBefore = cachedFiles();
   keepCodeCache();
-  if (cachedFiles() === known) return;
+  if (cachedFiles() === countBefore) return;
   // They fail outside of a thread, but their code is in the cache then.
   await Promise.allSettled(WORKERS.map(url => import(url.href)));
   keepCodeCache();

@@ -31,6 +31,6 @@ export interface OtherNodes {
 }
 
 /** An agent that no controller listens to knows of nothing elsewhere. */
-export const NOBODY_ASKED: OtherNodes = {
+export const NO_OTHER_NODES: OtherNodes = {
   whoUses: async things => things.map(() => ({ kind: 'unknown', reason: 'no controller was asked' })),
 };

@@ -18,7 +18,7 @@ import { judgedAs, manifestOf } from '../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../agent/src/claims.ts';
 import { children, parseXml, withoutSecrets } from '../../agent/src/domain-xml/index.ts';
 import { LIVE_XML, SNAPSHOT_XML } from '../../agent/src/domain-xml/sample-xml.ts';
-import { NOBODY_ASKED } from '../../agent/src/other-nodes.ts';
+import { NO_OTHER_NODES } from '../../agent/src/other-nodes.ts';
 import { samplePool } from '../../agent/src/pools/sample-pool.ts';
 import type { OpenedBackup } from '../../agent/src/workflows/archives/source.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
@@ -312,7 +312,7 @@ async function tryOne(seed: number): Promise<string> {
     ...{
       libvirt: () => libvirt,
       judge: judgedAs(trust),
-      otherNodes: NOBODY_ASKED,
+      otherNodes: NO_OTHER_NODES,
       claims,
       nodeName: 'n',
     },

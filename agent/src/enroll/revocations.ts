@@ -71,12 +71,12 @@ export class Revocations {
     return [...this.#entries.values()];
   }
 
-  /** Runs `told` when this certificate is revoked. @returns a function that ends it. */
-  whenRevoked(serial: string, told: () => void): () => void {
+  /** Runs the listener when this certificate is revoked. @returns a function that removes the listener. */
+  whenRevoked(serial: string, listener: () => void): () => void {
     const listeners = this.#listeners.get(serial) ?? new Set();
-    this.#listeners.set(serial, listeners.add(told));
+    this.#listeners.set(serial, listeners.add(listener));
     return () => {
-      listeners.delete(told);
+      listeners.delete(listener);
       if (listeners.size === 0 && this.#listeners.get(serial) === listeners) this.#listeners.delete(serial);
     };
   }
@@ -98,16 +98,16 @@ export class Revocations {
     this.#unreadable = false;
     for (const { serial } of fresh) {
       this.#log.warn('a certificate was revoked', { serial });
-      for (const told of [...(this.#listeners.get(serial) ?? [])]) told();
+      for (const listener of [...(this.#listeners.get(serial) ?? [])]) listener();
     }
     if (this.#stored < this.#changes) await this.#writing.run(FILE, () => this.#store());
   }
 
-  /** What is known to be compromised stays so. */
+  /** Whether an entry says more than the one that is there: a compromised certificate stays compromised. */
   #isNews({ serial, reason, until }: Revocation): boolean {
-    const known = this.#entries.get(serial);
-    const isWorse = known?.reason === 'removed' && reason === 'compromised';
-    return (known === undefined || isWorse) && !isOver({ reason, until });
+    const entry = this.#entries.get(serial);
+    const isWorse = entry?.reason === 'removed' && reason === 'compromised';
+    return (entry === undefined || isWorse) && !isOver({ reason, until });
   }
 
   #forgetOld(): boolean {

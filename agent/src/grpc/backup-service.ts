@@ -45,7 +45,7 @@ import {
 /** Above it zstd takes many times as long for a few percent. */
 const MAX_COMPRESSION_LEVEL = 9;
 
-interface AskedConversion {
+interface ConversionCall {
   request: RecompressBackupRequest;
   /** Of the copy the source stays. */
   kind: 'recompress' | 'recompress_copy';
@@ -54,7 +54,7 @@ interface AskedConversion {
 
 async function planConversion(
   dependencies: WorkflowDependencies,
-  { request, kind, signal }: AskedConversion,
+  { request, kind, signal }: ConversionCall,
 ): Promise<OperationPlan> {
   checkLevel(request.compressionLevel);
   const pools = await dependencies.pools(signal);
@@ -153,8 +153,8 @@ export function backupService(
       }),
   };
 
-  function convert(asked: AskedConversion) {
-    return startOperation(runner, asked, () => planConversion(dependencies, asked));
+  function convert(call: ConversionCall) {
+    return startOperation(runner, call, () => planConversion(dependencies, call));
   }
 }
 

@@ -7,8 +7,11 @@ import type { Logger } from '@virtkeep/shared/log';
 import { ServerError, type ServerMiddleware, Status } from 'nice-grpc-common';
 import { peerIn } from './peer.ts';
 
-/** Answered a thousand times a day with lists and states, which are in no archive, guest or definition; by this request, or by any. */
-export const UNTOLD: Record<string, true | ((request: never) => boolean)> = {
+/**
+ * Calls that are not audited: they come a thousand times a day, and answer lists and states that hold nothing of an archive, a
+ * guest or a definition. `true`: every request; a function: the requests for which it is true.
+ */
+export const NOT_AUDITED: Record<string, true | ((request: never) => boolean)> = {
   'OperationService/Get': true,
   'OperationService/List': true,
   'OperationService/Watch': true,
@@ -31,8 +34,8 @@ export const UNTOLD: Record<string, true | ((request: never) => boolean)> = {
   'ServerReflection/ServerReflectionInfo': true,
 };
 
-/** What of a request is told: which thing is meant and what shall be done. What is not named here may be a secret, or much. */
-const TOLD_FIELDS = [
+/** The fields of a request that the audit shows: what it is about and what is to be done. Any other field may be a secret, or large. */
+const AUDIT_FIELDS = [
   'operationId',
   'id',
   'domainId',
@@ -74,14 +77,14 @@ export function auditMiddleware(log: Logger): ServerMiddleware {
       throw error;
     } finally {
       const method = shortName(call.method.path);
-      if (REFUSED.has(outcome) || !isUntold(method, call.request)) {
+      if (REFUSED.has(outcome) || !isNotAudited(method, call.request)) {
         const { subject, role, serial } = peerIn(context);
         log.info('call', {
           caller: cut(subject),
           role,
           serial,
           method,
-          request: told(call.request),
+          request: auditFields(call.request),
           outcome,
         });
       }
@@ -89,9 +92,9 @@ export function auditMiddleware(log: Logger): ServerMiddleware {
   };
 }
 
-function isUntold(method: string, request: unknown): boolean {
-  const untold = Object.hasOwn(UNTOLD, method) ? UNTOLD[method] : false;
-  return typeof untold === 'function' ? untold(request as never) : untold === true;
+function isNotAudited(method: string, request: unknown): boolean {
+  const rule = Object.hasOwn(NOT_AUDITED, method) ? NOT_AUDITED[method] : false;
+  return typeof rule === 'function' ? rule(request as never) : rule === true;
 }
 
 /** `/package.Service/Method` without the package. */
@@ -105,20 +108,20 @@ function outcomeOf(error: unknown): string {
   return error instanceof Error && error.name === 'AbortError' ? 'canceled' : 'internal';
 }
 
-/** The fields that are told, each of a bounded length. */
-function told(request: unknown): Record<string, unknown> {
+/** The fields of a request for the audit, each of a bounded length. */
+function auditFields(request: unknown): Record<string, unknown> {
   const fields = request as Record<string, unknown>;
   return Object.fromEntries(
-    TOLD_FIELDS.map(name => [name, toldValue(fields[name])]).filter(([, value]) => value !== undefined),
+    AUDIT_FIELDS.map(name => [name, auditValue(fields[name])]).filter(([, value]) => value !== undefined),
   );
 }
 
-function toldValue(value: unknown): unknown {
+function auditValue(value: unknown): unknown {
   if (typeof value === 'string') return value === '' ? undefined : cut(value);
   if (typeof value === 'boolean' || typeof value === 'number') return value || undefined;
   if (typeof value !== 'object' || value === null) return undefined;
   const { poolId, filename } = value as Record<string, unknown>;
-  return typeof filename === 'string' ? { poolId: toldValue(poolId), filename: cut(filename) } : undefined;
+  return typeof filename === 'string' ? { poolId: auditValue(poolId), filename: cut(filename) } : undefined;
 }
 
 function cut(text: string): string {

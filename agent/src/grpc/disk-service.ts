@@ -30,9 +30,9 @@ export interface DiskServiceOptions {
 
 const RETURN_DISK = 'return_disk';
 /** Work on loans that no user asks for: the reconciler's, and what the controller gives back after a node was away. */
-const UNASKED: ReadonlySet<string> = new Set([KEEP_LOANS, RETURN_DISK]);
-const UNASKED_PATIENCE_MS = 20_000;
-const UNASKED_POLL_MS = 50;
+const BACKGROUND_KINDS: ReadonlySet<string> = new Set([KEEP_LOANS, RETURN_DISK]);
+const BACKGROUND_PATIENCE_MS = 20_000;
+const BACKGROUND_POLL_MS = 50;
 
 /** `DiskService`; what its methods promise stands in the proto. */
 export function diskService(options: DiskServiceOptions): DiskServiceImplementation {
@@ -181,14 +181,15 @@ async function planOf(
   { runner }: DiskServiceOptions,
   { ids, locks, ...plan }: DiskPlan,
 ): Promise<OperationPlan> {
-  await letUnaskedEnd(runner, await locks());
+  await letBackgroundEnd(runner, await locks());
   // asked again: the wait may have been long enough for the owner to stop or start
   return { ...plan, entities: domainEntities(...ids), locks: await locks(), heavy: false };
 }
 
-/** Whoever asks for something is not told that domains are busy which are held for a moment, unasked: it waits. */
-async function letUnaskedEnd(runner: OperationRunner, locks: readonly Lock[]): Promise<void> {
-  const until = performance.now() + UNASKED_PATIENCE_MS;
-  const isHeld = () => locks.some(({ kind, id }) => UNASKED.has(runner.holderOf(kind, id)?.kind ?? ''));
-  while (isHeld() && performance.now() < until) await sleep(UNASKED_POLL_MS);
+/** Background work holds domains only for a moment: a request waits for its end instead of failing because they are busy. */
+async function letBackgroundEnd(runner: OperationRunner, locks: readonly Lock[]): Promise<void> {
+  const until = performance.now() + BACKGROUND_PATIENCE_MS;
+  const isHeld = () =>
+    locks.some(({ kind, id }) => BACKGROUND_KINDS.has(runner.holderOf(kind, id)?.kind ?? ''));
+  while (isHeld() && performance.now() < until) await sleep(BACKGROUND_POLL_MS);
 }

@@ -55,7 +55,7 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
     getXml: async ({ id, inactive }, context) => {
       await knownDomain(inventory, id);
       const flags = inactive ? DomainXml.INACTIVE : 0;
-      const xml = await asked(options.workflows, id, domain => domain.xml(flags));
+      const xml = await withDomainErrors(options.workflows, id, domain => domain.xml(flags));
       return { xml: maySeeSecrets(context) ? xml : withoutSecrets(xml) };
     },
     setPower: async request => startPower(options, request),
@@ -148,7 +148,7 @@ async function update(options: DomainServiceOptions, request: UpdateDomainReques
     throw new VirtkeepError('domain_busy', { domain: domain.name, operation, kind });
   }
   requireDescription(description);
-  await asked(options.workflows, domainId, target =>
+  await withDomainErrors(options.workflows, domainId, target =>
     changeMetadata(
       options.workflows.libvirt(),
       target,
@@ -220,7 +220,7 @@ async function freshDomain(inventory: Inventory, id: string): Promise<Domain> {
 }
 
 /** A call to libvirt, with the product's errors. */
-async function asked<T>(
+async function withDomainErrors<T>(
   workflows: RemoveDependencies,
   id: string,
   call: (domain: LibvirtDomain) => Promise<T>,

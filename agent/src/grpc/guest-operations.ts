@@ -127,7 +127,7 @@ interface Service {
   operations: GuestOperations;
 }
 
-interface Asked {
+interface StartCall {
   request: { operationId: string; domainId: string };
   remembered?: object;
 }
@@ -139,11 +139,11 @@ interface Asked {
 function start(
   { runner, operations }: Service,
   kind: string,
-  asked: Asked,
+  call: StartCall,
   planOf: (isRunning: boolean) => Plan,
 ): Promise<Operation> {
-  return startOperation(runner, { kind, ...asked }, async () => {
-    const { domainId } = asked.request;
+  return startOperation(runner, { kind, ...call }, async () => {
+    const { domainId } = call.request;
     requireUuid('domain_id', domainId);
     const { workflow, holds, heavy } = planOf(await isDomainActive(operations.libvirt, domainId));
     return {
@@ -163,12 +163,12 @@ async function changeKeys(
 ): Promise<Operation> {
   const { domainId, user, allowNetworkLayers } = request;
   requireUser('user', user);
-  const wanted = { domainId, user, keys: requireKeys(request.keys), allowNetworkLayers };
+  const keyRequest = { domainId, user, keys: requireKeys(request.keys), allowNetworkLayers };
   const { operations } = service;
   return start(service, `${change}_ssh_keys`, { request }, isRunning =>
     isRunning
-      ? running(changeSshKeys(operations, change, wanted))
-      : off(changeSshKeysOffline(operations, change, wanted)),
+      ? running(changeSshKeys(operations, change, keyRequest))
+      : off(changeSshKeysOffline(operations, change, keyRequest)),
   );
 }
 

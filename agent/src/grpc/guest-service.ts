@@ -11,7 +11,7 @@ import { type Guests, listSshKeys, offeredCommands } from '../guest/index.ts';
 import type { Inventory } from '../inventory/index.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import type { GuestOperations } from '../workflows/guest/domain.ts';
-import { knownPreparations } from '../workflows/guest/prepare.ts';
+import { availablePreparations } from '../workflows/guest/prepare.ts';
 import { requireUuid } from './fields.ts';
 
 export interface GuestServiceOptions {
@@ -46,12 +46,12 @@ export function guestService(options: GuestServiceOptions): GuestQueries {
     getInfo: async ({ domainId, refresh }, { signal }) => {
       const domain = await domainOf(options, domainId);
       if (refresh) await guests.refresh(domain, signal);
-      return guests.info(domainId) ?? NOTHING_TOLD;
+      return guests.info(domainId) ?? EMPTY_INFO;
     },
     listPreparations: async ({ domainId }, { signal }) => {
       const { name } = await domainOf(options, domainId);
       const { forceTcg, log } = options.guestOperations;
-      return { operations: await knownPreparations({ domain: name ?? domainId, signal, forceTcg, log }) };
+      return { operations: await availablePreparations({ domain: name ?? domainId, signal, forceTcg, log }) };
     },
     listSshKeys: async ({ domainId, user }, { signal }) => {
       if (!/^[^\s:/\0]+$/.test(user) || user.length > MAX_USER_NAME || user.startsWith('-')) {
@@ -110,7 +110,7 @@ async function domainOf(
   }
 }
 
-const NOTHING_TOLD: GuestInfo = {
+const EMPTY_INFO: GuestInfo = {
   refreshed: undefined,
   agentVersion: '',
   hostname: '',

@@ -46,21 +46,21 @@ export function imageService(
       const stream = requests[Symbol.asyncIterator]();
       const next = () => withTimeout('Waiting for bytes of the image', idleMs, signal, () => stream.next());
       const first = await next();
-      const asked = first.done ? undefined : first.value.image;
-      if (!asked) throw new VirtkeepError('missing_field', { field: 'image' });
-      requireUuid('operation_id', asked.operationId);
-      const place = await newIsoPlace(await pools(signal), asked, nodeName);
+      const request = first.done ? undefined : first.value.image;
+      if (!request) throw new VirtkeepError('missing_field', { field: 'image' });
+      requireUuid('operation_id', request.operationId);
+      const place = await newIsoPlace(await pools(signal), request, nodeName);
       const operation = runner.start({
-        id: asked.operationId,
+        id: request.operationId,
         kind: 'upload_iso',
-        request: asked,
-        entities: poolEntities(asked.poolId),
+        request,
+        entities: poolEntities(request.poolId),
         locks: [fileLock(place.path, 'exclusive')],
         cancellable: true,
         heavy: false,
-        workflow: uploadIso({ place, sizeBytes: Number(asked.size), bytes: dataOf(next) }),
+        workflow: uploadIso({ place, sizeBytes: Number(request.size), bytes: dataOf(next) }),
       });
-      return ended(runner, operation, asked);
+      return ended(runner, operation, request);
     },
   };
 }

@@ -31,11 +31,11 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
   const { inventory, backupFiles } = options;
   return {
     list: async () => ({ pools: inventory.poolMessages() }),
-    get: async ({ id }) => known(inventory, id).message,
+    get: async ({ id }) => poolById(inventory, id).message,
     update: async request => update(options, request),
     scan: async request => scan(options, request),
     listFiles: async ({ poolId }) => {
-      known(inventory, poolId);
+      poolById(inventory, poolId);
       return { files: backupFiles.files(poolId) };
     },
   };
@@ -44,10 +44,10 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
 /** @throws VirtkeepError pool_not_found, invalid_field, journal_failed */
 function update({ inventory, settings }: PoolServiceOptions, request: UpdatePoolRequest): Pool {
   const { id, readonly, outside, description, isBase } = request;
-  const { record } = known(inventory, id);
+  const { record } = poolById(inventory, id);
   requireDescription(description);
-  const isMade = record.kind === 'outside';
-  if (isMade && (readonly === false || outside === false))
+  const isOutsideKind = record.kind === 'outside';
+  if (isOutsideKind && (readonly === false || outside === false))
     throw new VirtkeepError('pool_outside', { pool: record.name });
   if (isBase === true) {
     // it may be off at present, but it must be able to hold backups
@@ -66,7 +66,7 @@ function update({ inventory, settings }: PoolServiceOptions, request: UpdatePool
 function scan({ inventory, backupFiles, runner }: PoolServiceOptions, request: ScanPoolRequest) {
   return startOperation(runner, { kind: 'scan_pool', request }, () => {
     const { poolId, thorough } = request;
-    known(inventory, poolId);
+    poolById(inventory, poolId);
     return {
       entities: poolEntities(poolId),
       locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
@@ -81,7 +81,7 @@ function scan({ inventory, backupFiles, runner }: PoolServiceOptions, request: S
 }
 
 /** @throws VirtkeepError invalid_uuid, pool_not_found */
-function known(inventory: Inventory, id: string): ReturnType<Inventory['pool']> {
+function poolById(inventory: Inventory, id: string): ReturnType<Inventory['pool']> {
   if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id });
   return inventory.pool(id);
 }

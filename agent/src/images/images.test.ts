@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import type { Libvirt } from '@virtkeep/node-libvirt';
-import { NOBODY_ASKED, type OtherNodes } from '../other-nodes.ts';
+import { NO_OTHER_NODES, type OtherNodes } from '../other-nodes.ts';
 import { samplePool } from '../pools/sample-pool.ts';
 import { type ImageQuestion, PendingAnswers, removeImages, replaceImages } from './index.ts';
 
@@ -104,7 +104,7 @@ function remove(
   names: string[],
   question: ImageQuestion & { otherNodes?: OtherNodes; shared?: boolean } = {},
 ) {
-  const { otherNodes = NOBODY_ASKED, shared = false, ...rest } = question;
+  const { otherNodes = NO_OTHER_NODES, shared = false, ...rest } = question;
   const pools = async () => [samplePool('one', { path: directory, shared })];
   return removeImages({ libvirt: () => libvirt, pools, otherNodes }, names.map(at), {
     ...rest,
@@ -321,7 +321,7 @@ function replace(
 ) {
   const pools = async () => [samplePool('one', { path: directory })];
   const paths = files.map(({ from, to }) => ({ from: at(from), to: at(to) }));
-  return replaceImages({ libvirt: () => libvirt, pools, otherNodes: NOBODY_ASKED }, paths, {
+  return replaceImages({ libvirt: () => libvirt, pools, otherNodes: NO_OTHER_NODES }, paths, {
     leaving,
     leavingFiles: leavingFiles.map(at),
     signal: AbortSignal.timeout(20_000),

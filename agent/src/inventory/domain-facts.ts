@@ -77,8 +77,8 @@ async function readStates(domain: Domain, old?: ListedState[]): Promise<ListedSt
   for (const snapshot of snapshots) {
     const xml = await snapshotXml(snapshot);
     if (xml === null) continue;
-    const known = old?.find(state => state.xml === xml);
-    states.push({ ...(known ?? stateOr(xml, snapshot.name)), current: snapshot.name === current });
+    const unchanged = old?.find(state => state.xml === xml);
+    states.push({ ...(unchanged ?? stateOr(xml, snapshot.name)), current: snapshot.name === current });
   }
   return states;
 }

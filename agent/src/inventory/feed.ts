@@ -67,11 +67,11 @@ export class InventoryFeed {
         if (reader.resync) {
           reader.resync = false;
           reader.pending.clear();
-          yield { event: this.#full(), revision: this.#toldTo(reader) };
+          yield { event: this.#full(), revision: this.#revisionSentTo(reader) };
         }
         for (const [key, { change }] of reader.pending) {
           reader.pending.delete(key);
-          yield { event: change, revision: this.#toldTo(reader) };
+          yield { event: change, revision: this.#revisionSentTo(reader) };
           if (reader.resync) break;
         }
         if (reader.pending.size > 0 || reader.resync) continue;
@@ -84,7 +84,7 @@ export class InventoryFeed {
   }
 
   /** A thing that changed again while it waited keeps its place, so what comes first is what has waited longest. */
-  #toldTo({ pending }: Reader): bigint {
+  #revisionSentTo({ pending }: Reader): bigint {
     const newest = this.#newest();
     const [first] = pending.values();
     return newest === 0n || first === undefined ? newest : first.since - 1n;

@@ -185,14 +185,14 @@ export class Inventory {
   /** The pools as they are now: asks libvirt and the file systems. @throws VirtkeepError libvirt_unreachable, libvirt_failed */
   async pools(signal: AbortSignal): Promise<PoolRecord[]> {
     throwIfAborted(signal);
-    await this.#asked(() => this.#model.readPools());
+    await this.#callLibvirt(() => this.#model.readPools());
     this.#show();
     return [...this.#model.pools];
   }
 
   /** Looks at one domain now (it was changed by us). @throws VirtkeepError libvirt_unreachable, libvirt_failed */
   async refreshDomain(id: string): Promise<void> {
-    await this.#asked(() => this.#model.readDomain(id));
+    await this.#callLibvirt(() => this.#model.readDomain(id));
     this.#show();
   }
 
@@ -255,7 +255,7 @@ export class Inventory {
     this.#refresher.request(ALL);
   }
 
-  async #asked(work: () => Promise<void>): Promise<void> {
+  async #callLibvirt(work: () => Promise<void>): Promise<void> {
     return work().catch((error: unknown) => {
       throw fromLibvirt(error, 'libvirt');
     });

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 
 type Codec<T> = { encode(message: T): { finish(): Uint8Array } };
 
-export interface Told<T> {
+export interface ChangeListener<T> {
   /** @param revision that of the change */
   changed(message: T, revision: bigint): void;
   removed(id: string, revision: bigint): void;
@@ -16,7 +16,7 @@ export interface Source<T> {
   render(): T;
 }
 
-interface Known<T> {
+interface Entry<T> {
   inputs: readonly unknown[];
   message: T;
   /** Without its revision. */
@@ -33,60 +33,60 @@ export const encodedForm = (message: object): Uint8Array | undefined => encodedF
 export class Shown<T extends { id: string; name: string; revision?: bigint }> {
   readonly #codec: Codec<T>;
   readonly #revisions: { next(): bigint };
-  readonly #told: Told<T>;
-  readonly #known = new Map<string, Known<T>>();
+  readonly #listener: ChangeListener<T>;
+  readonly #entries = new Map<string, Entry<T>>();
   /** By name; undefined when something is different since. */
   #sorted: readonly T[] | undefined;
 
-  constructor(codec: Codec<T>, revisions: { next(): bigint }, told: Told<T>) {
+  constructor(codec: Codec<T>, revisions: { next(): bigint }, listener: ChangeListener<T>) {
     this.#codec = codec;
     this.#revisions = revisions;
-    this.#told = told;
+    this.#listener = listener;
   }
 
   get(id: string): T | undefined {
-    return this.#known.get(id)?.message;
+    return this.#entries.get(id)?.message;
   }
 
   /** All, by name. */
   all(): T[] {
-    this.#sorted ??= [...this.#known.values()].map(known => known.message).sort(byName);
+    this.#sorted ??= [...this.#entries.values()].map(entry => entry.message).sort(byName);
     return [...this.#sorted];
   }
 
   /** All, in any order. */
   *values(): Generator<T> {
-    for (const { message } of this.#known.values()) yield message;
+    for (const { message } of this.#entries.values()) yield message;
   }
 
   /** Takes this set in place of the old one. */
   replace(sources: readonly Source<T>[]): void {
     const present = new Set(sources.map(({ id }) => id));
-    for (const id of [...this.#known.keys()]) {
+    for (const id of [...this.#entries.keys()]) {
       if (present.has(id)) continue;
-      this.#known.delete(id);
+      this.#entries.delete(id);
       this.#sorted = undefined;
-      this.#told.removed(id, this.#revisions.next());
+      this.#listener.removed(id, this.#revisions.next());
     }
     for (const source of sources) this.#take(source);
   }
 
   /** Messages are equal when their bytes on the wire are, but for their revision, which is given here. */
   #take({ id, inputs, render }: Source<T>): void {
-    const old = this.#known.get(id);
+    const old = this.#entries.get(id);
     if (old && areTheSame(old.inputs, inputs)) return;
     const message = render();
     const bytes = this.#codec.encode(message).finish();
     if (old && Buffer.compare(old.bytes, bytes) === 0) {
-      this.#known.set(id, { ...old, inputs });
+      this.#entries.set(id, { ...old, inputs });
       return;
     }
     const revision = this.#revisions.next();
     if (message.revision !== undefined) message.revision = revision;
     encodedForms.set(message, this.#codec.encode(message).finish());
-    this.#known.set(id, { inputs, message, bytes });
+    this.#entries.set(id, { inputs, message, bytes });
     this.#sorted = undefined;
-    this.#told.changed(message, revision);
+    this.#listener.changed(message, revision);
   }
 }
 

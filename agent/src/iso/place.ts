@@ -9,7 +9,7 @@ export interface IsoPlace {
   path: string;
 }
 
-interface AskedImage {
+interface ImageRequest {
   poolId: string;
   filename: string;
 }
@@ -36,7 +36,7 @@ export function readablePool(
 /** An image that is there. @throws VirtkeepError as `readablePool`; iso_not_found, path_outside_pool, io_failed */
 export async function findIso(
   pools: readonly PoolRecord[],
-  { poolId, filename }: AskedImage,
+  { poolId, filename }: ImageRequest,
   node: string,
 ): Promise<IsoPlace> {
   const pool = readablePool(pools, poolId, node);
@@ -59,7 +59,7 @@ export async function findIso(
  */
 export async function newIsoPlace(
   pools: readonly PoolRecord[],
-  { poolId, filename }: AskedImage,
+  { poolId, filename }: ImageRequest,
   node: string,
 ): Promise<IsoPlace> {
   const pool = readablePool(pools, poolId, node);

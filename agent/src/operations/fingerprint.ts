@@ -9,9 +9,9 @@ export function fingerprint(kind: string, request: object): string {
 }
 
 /** Whether a journal's fingerprint is that of the request; versions before wrote down what says nothing, too. */
-export function isFingerprintOf(known: string, kind: string, request: object): boolean {
+export function isFingerprintOf(stored: string, kind: string, request: object): boolean {
   const hadNot = (value: unknown, key: string) => key !== 'removedArchives' || isSaid(value);
-  return known === fingerprint(kind, request) || known === hashOf(kind, request, hadNot);
+  return stored === fingerprint(kind, request) || stored === hashOf(kind, request, hadNot);
 }
 
 /** Not the default of its kind in the protocol. */

@@ -72,10 +72,10 @@ export class OperationHold implements Hold {
 
   async #take({ again }: FurtherLocks): Promise<void> {
     const { id, message, signal } = this.#operation;
-    const wanted = await orAborted(again(), signal);
+    const desired = await orAborted(again(), signal);
     throwIfAborted(signal);
     const held = this.#operation.record.locks;
-    const missing = wanted.filter(lock => !held.some(kept => covers(kept, lock)));
+    const missing = desired.filter(lock => !held.some(kept => covers(kept, lock)));
     if (missing.length === 0) return;
     this.#table.acquire({ operationId: id, kind: message.kind }, missing);
     this.#operation.holds([...held, ...missing]);

@@ -113,11 +113,11 @@ export class OperationRunner {
    */
   replay(id: string, kind: string, request: object): Operation | undefined {
     if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id, field: 'operation_id' });
-    const known = this.#active.get(id)?.record ?? this.#dependencies.journal.operation(id);
-    if (known && !isFingerprintOf(known.fingerprint, kind, request)) {
+    const record = this.#active.get(id)?.record ?? this.#dependencies.journal.operation(id);
+    if (record && !isFingerprintOf(record.fingerprint, kind, request)) {
       throw new VirtkeepError('operation_conflict', { id });
     }
-    return known?.message;
+    return record?.message;
   }
 
   /**
@@ -126,8 +126,8 @@ export class OperationRunner {
    *   journal_failed: then nothing was started.
    */
   start(options: StartOptions): Operation {
-    const known = this.replay(options.id, options.kind, options.request);
-    if (known) return known;
+    const existing = this.replay(options.id, options.kind, options.request);
+    if (existing) return existing;
     if (this.#draining) throw new VirtkeepError('draining');
     const heavy = options.heavy ?? true;
     if (heavy) this.#slots.assertRoom();

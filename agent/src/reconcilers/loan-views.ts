@@ -80,4 +80,4 @@ async function ownLayers(domain: Domain, pools: readonly PoolRecord[]): Promise<
 
 const namesOwner = ({ config, unread }: Definition, ownerId: string): boolean =>
   unread?.xml.toLowerCase().includes(ownerId.toLowerCase()) === true ||
-  config?.metadata.attachments.some(known => known.ownerId === ownerId) === true;
+  config?.metadata.attachments.some(attachment => attachment.ownerId === ownerId) === true;

@@ -13,7 +13,7 @@ import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { createLogger } from '@virtkeep/shared/log';
 import { convertImage, createImage } from '../disks/index.ts';
-import { NOBODY_ASKED } from '../other-nodes.ts';
+import { NO_OTHER_NODES } from '../other-nodes.ts';
 import type { OperationContext } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import type { Effect } from './effect.ts';
@@ -64,7 +64,7 @@ class Run {
     const dependencies = {
       libvirt: () => libvirt,
       pools: async () => [],
-      otherNodes: NOBODY_ASKED,
+      otherNodes: NO_OTHER_NODES,
       log: createLogger('test', 'error'),
       swtpmDirectory: at('swtpm'),
       nvramDirectory: at('nvram'),

@@ -112,15 +112,15 @@ export class ZfsDriver {
     signal: AbortSignal,
   ): Promise<void> {
     const names = datasets.map(dataset => requireSnapshot(`${requireDataset(dataset)}@${name}`));
-    const made: string[] = [];
+    const created: string[] = [];
     try {
       for (const pool of new Set(names.map(poolOf))) {
         const ofPool = names.filter(snapshot => poolOf(snapshot) === pool);
-        made.push(...(await this.#snapshotPool(ofPool, options(properties), signal)));
+        created.push(...(await this.#snapshotPool(ofPool, options(properties), signal)));
       }
     } catch (error) {
       const undo = AbortSignal.timeout(PATIENCE_MS);
-      for (const snapshot of made) await this.destroySnapshot(snapshot, '', undo).catch(() => {});
+      for (const snapshot of created) await this.destroySnapshot(snapshot, '', undo).catch(() => {});
       throw error;
     }
   }
@@ -129,15 +129,15 @@ export class ZfsDriver {
     const answer = await this.#tools.zfs(['snapshot', ...set, ...names], signal);
     if (answer.code === 0) return names;
     if (names.length === 1 || !/too many arguments/.test(answer.stderr)) throw refused('snapshot', answer);
-    const made: string[] = [];
+    const created: string[] = [];
     try {
-      for (const name of names) made.push(...(await this.#snapshotPool([name], set, signal)));
+      for (const name of names) created.push(...(await this.#snapshotPool([name], set, signal)));
     } catch (error) {
       const undo = AbortSignal.timeout(PATIENCE_MS);
-      for (const name of made) await this.destroySnapshot(name, '', undo).catch(() => {});
+      for (const name of created) await this.destroySnapshot(name, '', undo).catch(() => {});
       throw error;
     }
-    return made;
+    return created;
   }
 
   /**
@@ -198,8 +198,8 @@ export class ZfsDriver {
   }
 
   async #list(type: string, columns: string[], keys: readonly string[], signal: AbortSignal) {
-    const wanted = [...columns, ...keys.map(propertyName)].join(',');
-    const answer = await this.#tools.zfs(['list', '-H', '-t', type, '-o', wanted], signal);
+    const columnList = [...columns, ...keys.map(propertyName)].join(',');
+    const answer = await this.#tools.zfs(['list', '-H', '-t', type, '-o', columnList], signal);
     if (answer.code !== 0 && !/no datasets available/.test(answer.stderr)) throw refused('list', answer);
     return lines(answer.stdout).map(line => {
       const fields = line.split('\t');

@@ -13,7 +13,7 @@ import { Claims } from '../../../agent/src/claims.ts';
 import { Faults } from '../../../agent/src/operations/faults.ts';
 import { Journal } from '../../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../../agent/src/operations/runner.ts';
-import { NOBODY_ASKED } from '../../../agent/src/other-nodes.ts';
+import { NO_OTHER_NODES } from '../../../agent/src/other-nodes.ts';
 import { BACKUPS_DIR, type PoolRecord } from '../../../agent/src/pools/index.ts';
 import { samplePool } from '../../../agent/src/pools/sample-pool.ts';
 import { backupWorkflow } from '../../../agent/src/workflows/backup/backup.ts';
@@ -47,7 +47,7 @@ export class WorkflowLab {
       libvirt: () => libvirt,
       pools: async () => this.#pools(),
       zfs: new ZfsDriver(),
-      otherNodes: NOBODY_ASKED,
+      otherNodes: NO_OTHER_NODES,
       claims: new Claims(),
       judge: judgedAs('own'),
       filesChanged: () => {},

@@ -22,7 +22,7 @@ import { LibvirtLink } from '../../../agent/src/libvirt/link.ts';
 import { Faults } from '../../../agent/src/operations/faults.ts';
 import { Journal } from '../../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../../agent/src/operations/runner.ts';
-import { NOBODY_ASKED } from '../../../agent/src/other-nodes.ts';
+import { NO_OTHER_NODES } from '../../../agent/src/other-nodes.ts';
 import { BackupFiles, PathGate } from '../../../agent/src/pools/index.ts';
 import { summaryOf } from '../../../agent/src/workflows/archives/backup-file.ts';
 import type { WorkflowDependencies } from '../../../agent/src/workflows/dependencies.ts';
@@ -83,7 +83,7 @@ export class InventoryLab {
       libvirt: () => this.link.get(),
       pools: signal => this.inventory.pools(signal),
       zfs,
-      otherNodes: NOBODY_ASKED,
+      otherNodes: NO_OTHER_NODES,
       claims: new Claims(),
       judge: judgedAs('own'),
       filesChanged: id => this.inventory.filesChanged(id),

@@ -6,7 +6,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { ArchiveWriter, type Manifest, openArchive } from '../../../agent/src/archive/index.ts';
 import { judgedAs } from '../../../agent/src/archive/test-kit.ts';
 import { deviceDifferences } from '../../../agent/src/domain-xml/compare.ts';
-import { type Answer, NOBODY_ASKED } from '../../../agent/src/other-nodes.ts';
+import { type Answer, NO_OTHER_NODES } from '../../../agent/src/other-nodes.ts';
 import { RESTORE_STEPS } from '../../../agent/src/workflows/restore/restore.ts';
 import { makeDataDisk, makePlainDisk } from '../../lab/disks.ts';
 import { defineGuest, Guest } from '../../lab/guest.ts';
@@ -386,7 +386,7 @@ describe('what comes with the disks', () => {
       const named = await restore({ luns: ['sdz'] });
       expect(await restored(named.name).xml(true)).toContain(alias);
     } finally {
-      lab.dependencies.otherNodes = NOBODY_ASKED;
+      lab.dependencies.otherNodes = NO_OTHER_NODES;
       await run(['losetup', '--detach', device]);
       rmSync(image);
       rmSync(inPool('by-id'));

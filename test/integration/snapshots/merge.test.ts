@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../../agent/src/domain-xml/index.ts';
-import { NOBODY_ASKED } from '../../../agent/src/other-nodes.ts';
+import { NO_OTHER_NODES } from '../../../agent/src/other-nodes.ts';
 import {
   createState,
   markOf,
@@ -164,7 +164,7 @@ describe('the temporary state of a backup', () => {
     }));
     const warn = (text: string) => left.push(text);
     await removeAutomaticState(dependencies, { ...state, overlays }, { signal, log: dependencies.log, warn });
-    dependencies.otherNodes = NOBODY_ASKED;
+    dependencies.otherNodes = NO_OTHER_NODES;
     expect(await hashes()).toEqual(before);
     expect(left).toHaveLength(2);
     expect(await guest.snapshots()).toEqual([]);

@@ -83,19 +83,19 @@ export async function removeReplaced(
 
 /** Of a removal that was cut off behind the archive. By now another archive may be about to take the name. */
 async function removeOwnHashFile({ path, was }: Replaced): Promise<void> {
-  const made = was?.hashFile;
+  const mark = was?.hashFile;
   const hashFile = sha256PathOf(path);
-  if (made && (await isOwnFile({ type: 'file', path: hashFile, made }))) await removePath(hashFile);
+  if (mark && (await isOwnFile({ type: 'file', path: hashFile, made: mark }))) await removePath(hashFile);
 }
 
 async function isCovered({ path, by, was }: Replaced, lock: FileLock, signal: AbortSignal): Promise<boolean> {
-  const made = await contentOf(by, 'none', signal);
+  const converted = await contentOf(by, 'none', signal);
   const now = await contentOf(path, lock, signal);
-  const known = was ?? made;
-  if (!made || !now || !known) return false;
-  if ([made.backupId, now.backupId].some(id => id !== known.backupId)) return false;
+  const expected = was ?? converted;
+  if (!converted || !now || !expected) return false;
+  if ([converted.backupId, now.backupId].some(id => id !== expected.backupId)) return false;
   const isAsItWas = was === undefined || now.sizeBytes === was.sizeBytes;
-  return isAsItWas && now.states === known.states && made.states >= known.states;
+  return isAsItWas && now.states === expected.states && converted.states >= expected.states;
 }
 
 /** Null for what is no whole archive of this product. */

@@ -64,28 +64,31 @@ export interface OpenedBackup {
  * | of others, or without manifests | null               | null                      | true          | what its XML told   | the same, all it has |
  *
  * Only the first may be signed, extended and converted; of the others `unknown` tells what is not known.
- * @param wanted number or name of the state; empty: the newest
+ * @param requestedState number or name of the state; empty: the newest
  * @param holding `none` for a look at it that is over at once, `look` for one that unpacks one stream of zstd
  * @throws VirtkeepError archive_unsupported, archive_damaged, state_not_found, file_busy
  */
 export async function openBackup(
   path: string,
-  wanted: string,
+  requestedState: string,
   signal: AbortSignal,
   holding: Holding = 'shared',
 ): Promise<OpenedBackup> {
   const archive = await openArchive(path, signal, { salvage: true, holding });
   try {
     // Of an archive that lost its end an older state is given only to who asks for that one.
-    if (archive.damage !== null && wanted === '') {
+    if (archive.damage !== null && requestedState === '') {
       const reason = `${archive.damage}; older states may be restored by naming one`;
       throw new VirtkeepError('archive_damaged', { path, reason });
     }
     const { newest, unknown } = await newestOf(archive, signal);
     const found = newest.states.findLast(
-      candidate => wanted === '' || candidate.name === wanted || String(candidate.number) === wanted,
+      candidate =>
+        requestedState === '' ||
+        candidate.name === requestedState ||
+        String(candidate.number) === requestedState,
     );
-    if (!found) throw new VirtkeepError('state_not_found', { file: path, state: wanted });
+    if (!found) throw new VirtkeepError('state_not_found', { file: path, state: requestedState });
     const isDescribed = archive.manifest === null && archive.again === null;
     const manifest = isDescribed ? newest : await archive.manifestOfState(found.number);
     const state = manifest.states.find(candidate => candidate.number === found.number)!;
@@ -119,10 +122,10 @@ function unread(path: string): VirtkeepError {
 /** As `openBackup`, for who only looks and gives the archive time: nothing is held. Errors as there, and file_not_found. */
 export async function lookIntoBackup(
   path: string,
-  wanted: string,
+  requestedState: string,
   signal: AbortSignal,
 ): Promise<OpenedBackup> {
   const archive = await openArchive(path, signal, { salvage: true, holding: 'none' });
   await archive.close();
-  return await openBackup(path, wanted, signal, archive.isUnread ? 'look' : 'none');
+  return await openBackup(path, requestedState, signal, archive.isUnread ? 'look' : 'none');
 }

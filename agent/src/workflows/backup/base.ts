@@ -77,7 +77,7 @@ export function refuseTooLarge(
 async function manifestOf(
   { path, filename }: FoundFile,
   lock: FileLock,
-  wantedId: string,
+  expectedId: string,
   signal: AbortSignal,
 ): Promise<Manifest> {
   await putTailsBack(path, lock, signal);
@@ -85,7 +85,7 @@ async function manifestOf(
   const { manifest } = archive;
   await archive.close();
   if (!manifest) throw notExtendable(filename, 'it has no manifest of this service');
-  if (wantedId !== '' && wantedId !== manifest.backupId)
+  if (expectedId !== '' && expectedId !== manifest.backupId)
     throw notExtendable(filename, 'it is a copy of another backup');
   return manifest;
 }

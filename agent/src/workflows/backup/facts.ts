@@ -311,8 +311,8 @@ function chainsOf(
   { files, split, template, states, detached }: FoundLayers,
 ): Map<string, OwnChain> {
   const targets = content.disks.map(disk => disk.config.targetDev);
-  const wanted = targets.map(targetDev => ({ targetDev, files: files.get(targetDev)! }));
-  const chain = buildChain(config.name, wanted, states, detached);
+  const disks = targets.map(targetDev => ({ targetDev, files: files.get(targetDev)! }));
+  const chain = buildChain(config.name, disks, states, detached);
   return new Map(
     chain.disks.map(({ targetDev, layers }) => {
       const { own, base } = split.get(targetDev)!;

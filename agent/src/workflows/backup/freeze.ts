@@ -146,9 +146,9 @@ async function attempt(
     throw error;
   }
   const overlays = await withMarks(effect.overlays, facts.persistent);
-  const made = context.effects.begin({ ...effect, overlays }, lasting ? 'failure' : 'always');
+  const handleWithMarks = context.effects.begin({ ...effect, overlays }, lasting ? 'failure' : 'always');
   handle.keep();
-  handle = made;
+  handle = handleWithMarks;
   await refuseOtherLayers(facts, plan);
   const consistency = facts.power === 'off' ? 'off' : mode === 'disks' ? 'crash' : mode;
   const { memoryPath } = plan;
@@ -232,10 +232,10 @@ function planFor(
 
 /** "backup_20261120T232700Z", with "_2" and so on when the VM has a state of that name. */
 function lastingName({ states }: BackupFacts, time: Date): string {
-  const wanted = `backup_${timeStamp(time)}`;
+  const desiredName = `backup_${timeStamp(time)}`;
   const taken = new Set(states.map(({ name }) => name));
-  let name = wanted;
-  for (let count = 2; taken.has(name); count += 1) name = `${wanted}_${count}`;
+  let name = desiredName;
+  for (let count = 2; taken.has(name); count += 1) name = `${desiredName}_${count}`;
   return name;
 }
 

@@ -97,13 +97,13 @@ function tell(
   { facts, base, fallbackReason }: BackupJob,
   request: StartBackupRequest,
   { warn }: OperationContext,
-  told?: readonly string[],
+  earlierWarnings?: readonly string[],
 ): void {
-  for (const warning of facts.warnings) if (!told?.includes(warning)) warn(warning);
+  for (const warning of facts.warnings) if (!earlierWarnings?.includes(warning)) warn(warning);
   if (fallbackReason !== null) warn(`A full backup is made instead of an increment: ${fallbackReason}.`);
   const keepsHashes =
     request.extendHashed === false && base?.manifest.members.some(({ sha256 }) => sha256 !== null);
-  if (keepsHashes && told === undefined)
+  if (keepsHashes && earlierWarnings === undefined)
     warn(`The archive ${base!.filename} has hashes, so that the increment has them, too.`);
 }
 
@@ -208,14 +208,14 @@ async function extensionOf(at: Checking, base: BaseArchive): Promise<BackupJob> 
 async function fullBackup(at: Checking, reason: string | null): Promise<BackupJob> {
   const { dependencies, request, pools } = at;
   const target = targetPool(pools, request.poolId, dependencies.nodeName);
-  const asked = request.canBeIncremental || request.extend !== undefined;
-  const wanted = asked && !(await carriesClones(dependencies, request.domainId));
-  const facts = await factsOf(at, wanted);
-  if (asked && !wanted) facts.warnings.push(`The backup cannot be extended: ${NO_STATE}.`);
+  const isRequested = request.canBeIncremental || request.extend !== undefined;
+  const lasting = isRequested && !(await carriesClones(dependencies, request.domainId));
+  const facts = await factsOf(at, lasting);
+  if (isRequested && !lasting) facts.warnings.push(`The backup cannot be extended: ${NO_STATE}.`);
   const { requireConsistency } = request;
-  const mode = await chooseMode(facts, { requireConsistency, lasting: wanted });
-  const incremental = wanted && mode !== null;
-  if (wanted && !incremental)
+  const mode = await chooseMode(facts, { requireConsistency, lasting });
+  const incremental = lasting && mode !== null;
+  if (lasting && !incremental)
     facts.warnings.push('The VM has no disk that it writes to; the backup cannot be extended.');
   const { fileId: backupId, compress: compressed } = request;
   return { target, facts, mode, base: null, backupId, incremental, fallbackReason: reason, compressed };

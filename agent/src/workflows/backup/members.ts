@@ -202,8 +202,8 @@ function diskEntry(
   disk: DiskPlan,
 ): Manifest['disks'][number] {
   const { layers, base } = picture.chains.get(disk.config.targetDev)!;
-  const known = picture.continued?.disks.get(disk.config.targetDev);
-  const from = known?.from ?? 0;
+  const former = picture.continued?.disks.get(disk.config.targetDev);
+  const from = former?.from ?? 0;
   const added = layers.slice(from).map((layer, index) => {
     const first = from + index === 0 && base === null;
     const name = first
@@ -223,18 +223,18 @@ function diskEntry(
     virtualSizeBytes: layers.at(-1)!.virtualSize,
     format: 'qcow2',
     ...(isRawLuks({ ...disk.config, layers }) ? { encryption: 'luks' as const } : {}),
-    formerFormat: formerFormatOf(picture, known) ?? layers[0]!.format,
+    formerFormat: formerFormatOf(picture, former) ?? layers[0]!.format,
     formerPath: disk.path,
     poolId: disk.pool?.id ?? null,
     poolName: disk.pool?.name ?? null,
-    layers: [...(known?.layers ?? []), ...added],
+    layers: [...(former?.layers ?? []), ...added],
     base,
   };
 }
 
 /** The first layer that the archive has decides what a restored disk may become; it may be gone from the node. */
-function formerFormatOf({ continued }: BackupPicture, known: ContinuedDisk | undefined): string | undefined {
-  return known && continued?.manifest.disks.find(({ id }) => id === known.id)?.formerFormat;
+function formerFormatOf({ continued }: BackupPicture, former: ContinuedDisk | undefined): string | undefined {
+  return former && continued?.manifest.disks.find(({ id }) => id === former.id)?.formerFormat;
 }
 
 function automaticMemory(collect: MemberCollector, { automatic, sizes }: BackupPicture): string | null {
@@ -247,11 +247,11 @@ function memoryOf(collect: MemberCollector, picture: BackupPicture, state: Saved
   const { memoryPath } = state;
   if (memoryPath === null) return null;
   const size = picture.sizes.get(memoryPath);
-  const known = collect.former?.members.find(
+  const former = collect.former?.members.find(
     member =>
       member.kind === 'memory' && member.formerPath === memoryPath && member.sizeBytes === size?.fileSize,
   );
-  return known?.name ?? collect.file(memberNames.memory(state.name), 'memory', memoryPath, size);
+  return former?.name ?? collect.file(memberNames.memory(state.name), 'memory', memoryPath, size);
 }
 
 function imageEntry(
@@ -273,7 +273,7 @@ function imageEntry(
 
 /** An image is in the archive already when its path, size and time are those of the image there. */
 function imageMember(collect: MemberCollector, path: string, size: FileSize | undefined): string {
-  const known = collect.former?.isos.find(
+  const former = collect.former?.isos.find(
     iso =>
       iso.member !== null &&
       iso.formerPath === path &&
@@ -281,7 +281,7 @@ function imageMember(collect: MemberCollector, path: string, size: FileSize | un
       size.modified !== undefined &&
       iso.modified === size.modified,
   );
-  return known?.member ?? collect.file(memberNames.iso(path), 'iso', path, size);
+  return former?.member ?? collect.file(memberNames.iso(path), 'iso', path, size);
 }
 
 function stateEntry(
@@ -292,7 +292,7 @@ function stateEntry(
 ): Manifest['snapshots'][number] {
   const firmware = firmwareEntries(collect, picture, state);
   const xmlSha256 = createHash('sha256').update(state.xml).digest('hex');
-  const known = collect.former?.snapshots.find(
+  const entry = collect.former?.snapshots.find(
     former => former.name === state.name && former.xmlSha256 === xmlSha256,
   );
   const xmlName = memberNames.stateXml(collect.stateNumber, state.name);
@@ -302,7 +302,7 @@ function stateEntry(
     current: state.current,
     created: new Date(state.createdUnix * 1000).toISOString(),
     description: state.description || null,
-    xmlMember: known?.xmlMember ?? collect.bytes(xmlName, 'state_xml', state.xml),
+    xmlMember: entry?.xmlMember ?? collect.bytes(xmlName, 'state_xml', state.xml),
     xmlSha256,
     memoryMember,
     formerMemoryPath: state.memoryPath,
@@ -316,10 +316,10 @@ function firmwareEntries(
   { config, stateFirmware }: BackupPicture,
   state: SavedState,
 ): Pick<Manifest['snapshots'][number], 'nvram' | 'tpm'> {
-  const known = knownFirmware(collect.former, state);
+  const record = knownFirmware(collect.former, state);
   const { nvram, tpm } = stateFirmware.get(state.name) ?? {};
   const side = (kind: 'nvram' | 'tpm', bytes: Buffer | null | undefined) => {
-    if (known?.[kind]) return known[kind];
+    if (record?.[kind]) return record[kind];
     if (!bytes) return null;
     const member = collect.bytes(memberNames[kind](collect.stateNumber, state.name), kind, bytes);
     return kind === 'nvram'
@@ -366,8 +366,8 @@ class MemberCollector {
     return { bytes: before.bytes + this.#tarBytes, members: before.members + this.members.length };
   }
 
-  bytes(wanted: string, kind: MemberKind, content: string | Buffer, formerPath?: string): string {
-    const name = this.#unique(wanted);
+  bytes(desiredName: string, kind: MemberKind, content: string | Buffer, formerPath?: string): string {
+    const name = this.#unique(desiredName);
     const bytes = Buffer.from(content);
     this.members.push({ name, kind, from: 'bytes', bytes, ...(formerPath ? { formerPath } : {}) });
     this.totalBytes += bytes.length;
@@ -376,18 +376,18 @@ class MemberCollector {
     return name;
   }
 
-  file(wanted: string, kind: MemberKind, path: string, size: FileSize = UNKNOWN_SIZE): string {
+  file(desiredName: string, kind: MemberKind, path: string, size: FileSize = UNKNOWN_SIZE): string {
     return this.#once(path, size, () => {
-      const name = this.#unique(wanted);
+      const name = this.#unique(desiredName);
       this.members.push({ name, kind, from: 'file', path });
       this.#tarBytes += HEADER_BYTES + roundUp(size.fileSize, 512);
       return name;
     });
   }
 
-  raw(wanted: string, path: string, virtualSize: number, size: FileSize): string {
+  raw(desiredName: string, path: string, virtualSize: number, size: FileSize): string {
     return this.#once(path, { ...size, fileSize: virtualSize }, () => {
-      const name = this.#unique(wanted);
+      const name = this.#unique(desiredName);
       this.members.push({ name, kind: 'disk', from: 'raw', path, virtualSize });
       this.#tarBytes += HEADER_BYTES + Math.min(size.allocatedSize, virtualSize);
       return name;
@@ -395,8 +395,8 @@ class MemberCollector {
   }
 
   #once(path: string, size: FileSize, add: () => string): string {
-    const known = this.#byPath.get(path);
-    if (known !== undefined) return known;
+    const existing = this.#byPath.get(path);
+    if (existing !== undefined) return existing;
     const name = add();
     this.#byPath.set(path, name);
     this.sources.push(path);
@@ -406,11 +406,11 @@ class MemberCollector {
   }
 
   /** Different texts may become the same safe name ("a/b" and "a_b"). */
-  #unique(wanted: string): string {
-    const dot = wanted.lastIndexOf('.');
-    let name = wanted;
+  #unique(desiredName: string): string {
+    const dot = desiredName.lastIndexOf('.');
+    let name = desiredName;
     for (let count = 2; this.#names.has(name); count += 1)
-      name = `${wanted.slice(0, dot)}-${count}${wanted.slice(dot)}`;
+      name = `${desiredName.slice(0, dot)}-${count}${desiredName.slice(dot)}`;
     this.#names.add(name);
     return name;
   }

@@ -1,6 +1,6 @@
 /**
- * Archives that have grown too long and are never extended again. Their states on a VM are needed by nobody then, but no
- * state says so: what is known when an increment is refused is kept until they are merged.
+ * Archives that have grown too long and are never extended again. Nobody needs their states on a VM any more, but no state
+ * says so: the refusal of an increment is noted here until these states are merged.
  */
 import type { Settings } from '../../pools/index.ts';
 
@@ -14,8 +14,8 @@ export function retiredArchives(settings: Settings | undefined, domainId: string
 
 /** Durable when it returns. @throws VirtkeepError journal_failed */
 export function retireArchive(settings: Settings | undefined, domainId: string, backupId: string): void {
-  const known = retiredArchives(settings, domainId);
-  if (!known.includes(backupId)) settings?.set(keyOf(domainId), [...known, backupId]);
+  const archives = retiredArchives(settings, domainId);
+  if (!archives.includes(backupId)) settings?.set(keyOf(domainId), [...archives, backupId]);
 }
 
 /** Forgets those of which the domain has no state any more. @throws VirtkeepError journal_failed */
@@ -24,7 +24,7 @@ export function forgetRetired(
   domainId: string,
   present: ReadonlySet<string>,
 ): void {
-  const known = retiredArchives(settings, domainId);
-  const left = known.filter(id => present.has(id));
-  if (left.length < known.length) settings?.set(keyOf(domainId), left);
+  const archives = retiredArchives(settings, domainId);
+  const left = archives.filter(id => present.has(id));
+  if (left.length < archives.length) settings?.set(keyOf(domainId), left);
 }

@@ -176,8 +176,8 @@ export async function forgetMerging(layers: readonly FrozenLayer[]): Promise<voi
 
 async function mergingOf(path: string): Promise<Merging | null> {
   if (!(await exists(noteOf(path)))) return null;
-  const [word] = (await readFile(noteOf(path), 'utf8')).split('\n');
-  return word === 'last_moment' ? 'last_moment' : 'merging';
+  const [stage] = (await readFile(noteOf(path), 'utf8')).split('\n');
+  return stage === 'last_moment' ? 'last_moment' : 'merging';
 }
 
 /** Watches until the domain forgot the state, or the signal fires. @returns whether it did */

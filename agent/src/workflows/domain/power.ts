@@ -190,17 +190,18 @@ async function ask(
 }
 
 /**
- * Waits until a guest that was asked is off. One that was still starting has not heard the button: its agent is asked as soon as
- * it answers.
- * @returns by which way it was asked last
+ * Waits until the guest is off. A guest that is still starting does not see the power button: its agent is asked as soon as it
+ * answers.
+ * @param firstMethod the way by which it was asked to shut down
+ * @returns the way by which it was asked last
  */
 async function untilOff(
   domain: Domain,
-  asked: Method,
+  firstMethod: Method,
   say: (text: string) => void,
   signal: AbortSignal,
 ): Promise<Method> {
-  let method = asked;
+  let method = firstMethod;
   for (let look = 1; ; look += 1) {
     if ((await patiently(signal, () => currentPower(domain))) === OFF) return method;
     if (method === 'acpi' && look % LOOKS_PER_PROBE === 0 && (await probeAgent(domain)).answers) {
@@ -217,10 +218,10 @@ async function untilOff(
 }
 
 /** Polls, since an event can be lost with the connection. A transient domain that is gone is off. */
-async function untilState(domain: Domain, wanted: PowerState, signal: AbortSignal): Promise<void> {
+async function untilState(domain: Domain, desired: PowerState, signal: AbortSignal): Promise<void> {
   for (;;) {
     const power = await patiently(signal, () => currentPower(domain));
-    if (power === wanted) return;
+    if (power === desired) return;
     await sleep(POLL_MS, signal);
   }
 }

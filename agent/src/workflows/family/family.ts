@@ -72,6 +72,6 @@ export async function refuseWithClones(
 
 function named(names: string[]): string {
   const more = names.length - MAX_NAMED;
-  const told = names.slice(0, MAX_NAMED).join(', ');
-  return more > 0 ? `${told} and ${more} more` : told;
+  const text = names.slice(0, MAX_NAMED).join(', ');
+  return more > 0 ? `${text} and ${more} more` : text;
 }

@@ -122,9 +122,11 @@ function findBase(
 ): { disk?: TemplateDisk; fault?: TemplateFault } {
   const named =
     disks.find(({ path }) => path === base.path) ?? disks.find(({ path }) => diskId(path) === base.diskId);
-  const wanted = base.fingerprint;
-  if (wanted === undefined) return named ? { disk: named } : { fault: mismatch(`has no disk ${base.path}.`) };
-  const same = named?.fingerprint === wanted ? named : disks.find(disk => disk.fingerprint === wanted);
+  const fingerprint = base.fingerprint;
+  if (fingerprint === undefined)
+    return named ? { disk: named } : { fault: mismatch(`has no disk ${base.path}.`) };
+  const same =
+    named?.fingerprint === fingerprint ? named : disks.find(disk => disk.fingerprint === fingerprint);
   if (same) return { disk: same };
   if (named && named.format !== base.format)
     return {
@@ -151,8 +153,8 @@ export function standingDisks(manifest: Manifest): Standing[] {
 }
 
 function hasVersion(manifest: Manifest, { metadata }: Pick<DomainConfig, 'metadata'>): boolean {
-  const wanted = manifest.template?.version;
-  return !wanted || wanted === String(metadata.templateVersion);
+  const version = manifest.template?.version;
+  return !version || version === String(metadata.templateVersion);
 }
 
 function nameOf({ template }: Manifest): string {

@@ -33,7 +33,10 @@ export function verifyWorkflow(dependencies: Pick<WorkflowDependencies, 'judge'>
       context.warn('The archive has no checksums for some members: their content could be read, not proved.');
     if (result.restorableStates.length === 0)
       result.restorableStates = await restorable(path, result, context);
-    context.commit({ ...verifyResult(result, new Date()), ...(judgement && { signature: told(judgement) }) });
+    context.commit({
+      ...verifyResult(result, new Date()),
+      ...(judgement && { signature: judgementFields(judgement) }),
+    });
   };
 }
 
@@ -53,7 +56,7 @@ async function restorable(
   }
 }
 
-const told = ({ trust, signer, reason, coversContent }: Judgement) => ({
+const judgementFields = ({ trust, signer, reason, coversContent }: Judgement) => ({
   trust,
   signer,
   reason,

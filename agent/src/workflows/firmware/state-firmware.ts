@@ -233,13 +233,13 @@ export async function exchangeFirmware(
   former: FormerFirmware,
   stateId: string,
 ): Promise<string | null> {
-  const wanted = await readKeptFirmware(dependencies, former.domainId, stateId);
+  const desired = await readKeptFirmware(dependencies, former.domainId, stateId);
   const present = await readFirmware(dependencies, former);
   await keepFirmware(dependencies, former.domainId, former.key, present);
-  await replaceFirmware(dependencies, former, wanted);
+  await replaceFirmware(dependencies, former, desired);
   const unknown = [
-    ...(present.nvram && wanted.nvram === undefined ? ['UEFI variables'] : []),
-    ...(present.tpm && wanted.tpm === undefined ? ['state of the TPM'] : []),
+    ...(present.nvram && desired.nvram === undefined ? ['UEFI variables'] : []),
+    ...(present.tpm && desired.tpm === undefined ? ['state of the TPM'] : []),
   ];
   if (unknown.length === 0) return null;
   return `The saved state holds no copy of the ${unknown.join(' and the ')}; what the VM has was kept.`;

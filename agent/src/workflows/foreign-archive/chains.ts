@@ -16,7 +16,7 @@ export interface ForeignImage {
 }
 
 /** A disk of the definition that would be in a file of the archive. */
-export interface WantedDisk {
+export interface ExpectedDisk {
   target: string;
   /** Its active file on the other machine. */
   path: string;
@@ -40,7 +40,7 @@ export interface ForeignChain {
 export interface ForeignChains {
   chains: ForeignChain[];
   /** Disks that the archive has no image of. */
-  missing: WantedDisk[];
+  missing: ExpectedDisk[];
   /** Images of no disk. */
   unused: string[];
   /** The one disk and the one image are not of one name. */
@@ -49,7 +49,7 @@ export interface ForeignChains {
 
 export interface ChainQuestion {
   images: readonly ForeignImage[];
-  disks: readonly WantedDisk[];
+  disks: readonly ExpectedDisk[];
   /** By member the file that it was, where a saved state tells it. */
   formerPaths: ReadonlyMap<string, string>;
   /** The archive has configurations of several states: what was merged between them makes headers of before untrue. */
@@ -168,7 +168,7 @@ function assumed({ disks, images }: ChainQuestion, below: Below) {
 }
 
 /** @throws UnclearChains */
-function refuseOtherDepth({ target, path, files }: WantedDisk, top: ForeignImage, below: Below): void {
+function refuseOtherDepth({ target, path, files }: ExpectedDisk, top: ForeignImage, below: Below): void {
   let found = 0;
   for (let at: ForeignImage | null = top; at !== null && found <= below.size; at = below.get(at) ?? null)
     found += 1;
@@ -193,7 +193,7 @@ function refuseForks(below: Below): void {
 }
 
 /** @throws UnclearChains */
-function refuseCovered({ target }: WantedDisk, top: ForeignImage, below: Below): void {
+function refuseCovered({ target }: ExpectedDisk, top: ForeignImage, below: Below): void {
   for (const [image, under] of below)
     if (under === top)
       throw new UnclearChains(
@@ -211,7 +211,7 @@ function claim(owners: Map<ForeignImage, string>, image: ForeignImage, target: s
 
 /** @throws UnclearChains */
 function chainOf(
-  disk: WantedDisk,
+  disk: ExpectedDisk,
   top: ForeignImage,
   below: Below,
   formerPaths: ReadonlyMap<string, string>,

@@ -131,10 +131,10 @@ function chainsOf(
 function overlaysOf(states: Definitions['states'], members: Reading['members']): Map<string, string> {
   const overlays = new Map<string, string>();
   for (const { config } of states) {
-    const made = config.disks.filter(({ mode, path }) => mode === 'external' && path !== undefined);
+    const external = config.disks.filter(({ mode, path }) => mode === 'external' && path !== undefined);
     const ending = memberNames.layer('x', config.name).slice(1);
     const bearing = members.filter(({ name }) => name.endsWith(ending));
-    if (made.length === 1 && bearing.length === 1) overlays.set(bearing[0]!.name, made[0]!.path!);
+    if (external.length === 1 && bearing.length === 1) overlays.set(bearing[0]!.name, external[0]!.path!);
   }
   return overlays;
 }
@@ -350,10 +350,14 @@ function statesOf(
  * be of another machine.
  */
 function unknownDisks({ disks }: SnapshotConfig, chains: readonly ForeignChain[]): string[] {
-  const made = new Set(chains.flatMap(({ layers }) => layers.slice(1).map(({ formerPath }) => formerPath)));
+  const overlayPaths = new Set(
+    chains.flatMap(({ layers }) => layers.slice(1).map(({ formerPath }) => formerPath)),
+  );
   const held = new Set(chains.map(({ target }) => target));
   return disks
-    .filter(({ mode, name, path }) => mode === 'external' && held.has(name) && !made.has(path ?? null))
+    .filter(
+      ({ mode, name, path }) => mode === 'external' && held.has(name) && !overlayPaths.has(path ?? null),
+    )
     .map(({ name }) => name);
 }
 

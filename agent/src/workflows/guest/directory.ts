@@ -124,8 +124,8 @@ async function looked(guest: Guest, { unit, computerName }: JoinRequest) {
   const missing = await missingPackages(guest, family.manager, family.packages);
   if (missing.length > 0) {
     // nothing is installed in one that is joined; what tells that may be missing itself
-    const told = await guest.run(family.current);
-    if (told.exitCode === 0) refuseJoined(guest, family.directoryIn(told));
+    const answer = await guest.run(family.current);
+    if (answer.exitCode === 0) refuseJoined(guest, family.directoryIn(answer));
   }
   return { family, before, computer, missing };
 }
@@ -142,14 +142,14 @@ function renamed(before: string, computer: string): string {
 }
 
 /** What realmd's service needs to start in a slow guest may be more than D-Bus waits for it, 25 s. */
-const TIMES_ASKED = 3;
+const MAX_ATTEMPTS = 3;
 
 /**
  * The directory that a guest is in; null: none.
  * @throws VirtkeepError guest_operation_failed when it does not tell
  */
 export async function directoryOf(guest: Guest, family: Family, operation: string): Promise<string | null> {
-  for (let left = TIMES_ASKED - 1; ; left -= 1) {
+  for (let left = MAX_ATTEMPTS - 1; ; left -= 1) {
     const result = await guest.run(family.current);
     if (result.exitCode === 0) return family.directoryIn(result);
     if (!family.alwaysTells) return null;

@@ -128,9 +128,9 @@ async function nameWindows(
 }
 
 /** Windows writes the names of computers in capitals. */
-const isSame = (found: unknown, wanted: string) => String(found).toUpperCase() === wanted.toUpperCase();
+const isSame = (found: unknown, expected: string) => String(found).toUpperCase() === expected.toUpperCase();
 
-function requireName(guest: Guest, found: unknown, wanted: string): void {
-  if (!isSame(found, wanted))
+function requireName(guest: Guest, found: unknown, expected: string): void {
+  if (!isSame(found, expected))
     throw operationFailed(guest, OPERATION, `the guest says "${String(found)}" afterwards`);
 }

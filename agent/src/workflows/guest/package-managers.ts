@@ -4,14 +4,14 @@
  */
 import { LARGE_OUTPUT_BYTES, type Program, type ProgramResult } from './guest.ts';
 
-/** Packages that are wanted; `a|b`: one of them. */
-export type Wanted = readonly string[];
+/** Names of packages; `a|b`: one of the two is enough. */
+export type PackageList = readonly string[];
 
 export interface PackageManager {
   /** Asks which of the packages are installed. */
-  query(wanted: Wanted): Program;
+  query(packages: PackageList): Program;
   /** Those that the answer to `query` does not name. */
-  missing(wanted: Wanted, answer: ProgramResult): string[];
+  missing(packages: PackageList, answer: ProgramResult): string[];
   /** Tells name, version and "installed" of all that is there, one package a line; one that is half installed has another word. */
   listing: Program;
   /** Fetches the lists of its sources; absent where `fetch` does that, too. */
@@ -102,20 +102,20 @@ const apt = (...options: string[]) => ({
 });
 
 const rpm = {
-  query: (wanted: Wanted) => english('rpm', '-q', ...wanted),
-  missing: (wanted: Wanted, { out }: ProgramResult) =>
-    wanted.filter(name => new RegExp(`^package ${escaped(name)} is not installed`, 'm').test(out)),
+  query: (packages: PackageList) => english('rpm', '-q', ...packages),
+  missing: (packages: PackageList, { out }: ProgramResult) =>
+    packages.filter(name => new RegExp(`^package ${escaped(name)} is not installed`, 'm').test(out)),
   listing: listing('rpm', '-qa', '--qf', '%{NAME} %{VERSION}-%{RELEASE} installed\\n'),
 };
 
 const dpkg = {
-  query: (wanted: Wanted) => {
-    const names = wanted.flatMap(entry => entry.split('|'));
+  query: (packages: PackageList) => {
+    const names = packages.flatMap(entry => entry.split('|'));
     return english('dpkg-query', '-W', '-f', `\${Package} \${db:Status-Status}\\n`, ...names);
   },
-  missing: (wanted: Wanted, { out }: ProgramResult) => {
+  missing: (packages: PackageList, { out }: ProgramResult) => {
     const isInstalled = (name: string) => new RegExp(`^${escaped(name)} installed$`, 'm').test(out);
-    return wanted.filter(entry => !entry.split('|').some(isInstalled));
+    return packages.filter(entry => !entry.split('|').some(isInstalled));
   },
   listing: listing('dpkg-query', '-W', '-f', `\${Package} \${Version} \${db:Status-Status}\\n`),
   sources: (names: readonly string[]) => english('apt-cache', 'policy', ...names),
@@ -151,10 +151,10 @@ export const DNF_OR_YUM: PackageManager = {
 };
 
 /** Of each entry the name to install: the first that the sources have, by what `sources` answered; else the first. */
-export function chosenNames(wanted: Wanted, { out }: ProgramResult): string[] {
+export function chosenNames(packages: PackageList, { out }: ProgramResult): string[] {
   const isThere = (name: string) =>
     new RegExp(`^${escaped(name)}:\\n(?: .*\\n)*? +Candidate: (?!\\(none\\))`, 'm').test(out);
-  return wanted.map(entry => {
+  return packages.map(entry => {
     const names = entry.split('|');
     return names.find(isThere) ?? names[0]!;
   });
@@ -162,17 +162,17 @@ export function chosenNames(wanted: Wanted, { out }: ProgramResult): string[] {
 
 /** The packages whose line is in one listing and not in the one before: new, or of another version. */
 export function newlyInstalled(before: ProgramResult, after: ProgramResult): string[] {
-  const known = new Set(before.out.split('\n'));
+  const linesBefore = new Set(before.out.split('\n'));
   const names = after.out
     .split('\n')
-    .filter(line => line.endsWith(' installed') && !known.has(line))
+    .filter(line => line.endsWith(' installed') && !linesBefore.has(line))
     .map(line => line.split(' ')[0]!);
   return [...new Set(names)].sort();
 }
 
-/** As texts tell it. */
-export const wantedText = (wanted: Wanted): string =>
-  wanted.map(entry => entry.replaceAll('|', ' or ')).join(', ');
+/** The packages as a text for people. */
+export const packagesText = (packages: PackageList): string =>
+  packages.map(entry => entry.replaceAll('|', ' or ')).join(', ');
 
 function escaped(name: string): string {
   return name.replaceAll(/[.+*?^$()[\]{}|\\]/g, '\\$&');

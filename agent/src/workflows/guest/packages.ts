@@ -14,29 +14,29 @@ import {
   isBusy,
   isTimeOver,
   newlyInstalled,
+  type PackageList,
   type PackageManager,
-  type Wanted,
-  wantedText,
+  packagesText,
 } from './package-managers.ts';
 
 /** Packages that are missing, for an operation in a guest. */
 export interface Installation {
   guest: Guest;
   manager: PackageManager;
-  missing: Wanted;
+  missing: PackageList;
   /** Completes "lacks what … needs". */
   operation: string;
   /** False: nothing is installed. Absent: what can be fetched is, and what cannot is told as missing. */
   install: boolean | undefined;
 }
 
-/** Those of the wanted packages that the guest does not have. */
+/** Those of the packages that the guest does not have. */
 export async function missingPackages(
   guest: Guest,
   manager: PackageManager,
-  wanted: Wanted,
+  packages: PackageList,
 ): Promise<string[]> {
-  return wanted.length === 0 ? [] : manager.missing(wanted, await guest.run(manager.query(wanted)));
+  return packages.length === 0 ? [] : manager.missing(packages, await guest.run(manager.query(packages)));
 }
 
 /** Names all that are missing. */
@@ -45,7 +45,7 @@ export function packagesMissing({
   missing,
   operation,
 }: Pick<Installation, 'guest' | 'missing' | 'operation'>): VirtkeepError {
-  const params = { domain: guest.name, operation, missing: wantedText(missing) };
+  const params = { domain: guest.name, operation, missing: packagesText(missing) };
   return new VirtkeepError('guest_packages_missing', params);
 }
 
@@ -65,7 +65,7 @@ export async function installPackages(
   if (missing.length === 0) return [];
   if (install === false) throw packagesMissing(installation);
   const run = (program: Program) => whenFree(context, installation, program, busy);
-  context.progress.message(`Fetching ${wantedText(missing)} in the guest.`);
+  context.progress.message(`Fetching ${packagesText(missing)} in the guest.`);
   const names = await context.step('fetch packages', async () => {
     const { names, reason } = await fetched(installation, run);
     if (reason === null) return names;
@@ -73,19 +73,19 @@ export async function installPackages(
     context.warn(`The packages were not installed: ${reason}`);
     throw packagesMissing(installation);
   });
-  context.progress.message(`Installing ${wantedText(missing)} in the guest.`);
+  context.progress.message(`Installing ${packagesText(missing)} in the guest.`);
   return context.step('install packages', async () => {
     const { result, installed } = await declared(context, installation, names, run);
     if (result.exitCode !== 0) throw installFailed(installation, failureText(result));
     const left = await missingPackages(guest, manager, missing);
     if (left.length > 0)
-      throw installFailed(installation, `it succeeded, and ${wantedText(left)} is not there`);
+      throw installFailed(installation, `it succeeded, and ${packagesText(left)} is not there`);
     return installed;
   });
 }
 
 const installFailed = ({ guest, missing }: Installation, reason: string): VirtkeepError =>
-  new VirtkeepError('guest_install_failed', { domain: guest.name, missing: wantedText(missing), reason });
+  new VirtkeepError('guest_install_failed', { domain: guest.name, missing: packagesText(missing), reason });
 
 /** The names to install; with a reason they cannot be had. */
 async function fetched(
@@ -115,12 +115,12 @@ async function declared(
 ): Promise<{ result: ProgramResult; installed: string[] }> {
   const before = await guest.run(manager.listing);
   const effect = { type: 'guest_packages', domain: guest.name } as const;
-  const asked = context.effects.begin({ ...effect, packages: names, installed: false }, 'failure');
+  const requestEffect = context.effects.begin({ ...effect, packages: names, installed: false }, 'failure');
   const result = await run(manager.install(names));
   const installed = newlyInstalled(before, await guest.run(manager.listing));
   if (installed.length > 0)
     context.effects.begin({ ...effect, packages: installed, installed: true }, 'failure');
-  asked.keep();
+  requestEffect.keep();
   return { result, installed };
 }
 

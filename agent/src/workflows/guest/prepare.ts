@@ -15,9 +15,9 @@ export interface PrepareRequest {
   allowNetworkLayers: boolean;
 }
 
-interface KnownOperation {
+interface Preparation {
   name: string;
-  /** Done when none are named. */
+  /** Done when the request names no operation. */
   default: boolean;
   description: string;
 }
@@ -34,8 +34,8 @@ export function prepare(operations: GuestOperations, request: PrepareRequest): W
         const { config, disks } = await requireOff(operations, domain, action, context.signal);
         const { forceTcg, log } = operations;
         const options = { domain: config.name, signal: context.signal, forceTcg, log };
-        const known = await knownPreparations(options);
-        const chosen = chosenOperations(request.operations, known);
+        const available = await availablePreparations(options);
+        const chosen = chosenOperations(request.operations, available);
         return { name: config.name, disk: bootDisk(disks, request.bootDiskId), chosen };
       });
       const { allowNetworkLayers } = request;
@@ -47,8 +47,8 @@ export function prepare(operations: GuestOperations, request: PrepareRequest): W
     });
 }
 
-/** What can be done on this node. @throws VirtkeepError guestfs_failed, timed_out, or the signal's reason */
-export async function knownPreparations(options: GuestfsOptions): Promise<KnownOperation[]> {
+/** The operations that this node offers. @throws VirtkeepError guestfs_failed, timed_out, or the signal's reason */
+export async function availablePreparations(options: GuestfsOptions): Promise<Preparation[]> {
   return operationsIn(await runGuestfs('virt-sysprep', ['--list-operations'], options));
 }
 
@@ -59,7 +59,7 @@ function bootDisk(disks: OwnDisk[], id: string): OwnDisk {
 }
 
 /** Reads `virt-sysprep --list-operations`: a name, an asterisk for those done by default, an explanation. */
-export function operationsIn(text: string): KnownOperation[] {
+export function operationsIn(text: string): Preparation[] {
   return text.split('\n').flatMap(line => {
     const [, name, mark, description = ''] = /^([a-z][a-z0-9-]*)\s+(\*)?\s*(.*)/.exec(line) ?? [];
     if (name === undefined || NEED_ARGUMENTS.has(name)) return [];
@@ -68,13 +68,13 @@ export function operationsIn(text: string): KnownOperation[] {
 }
 
 /** @throws VirtkeepError invalid_field that names an operation there is not */
-export function chosenOperations(wanted: readonly string[], known: readonly KnownOperation[]): string[] {
-  if (wanted.length === 0) return known.filter(operation => operation.default).map(({ name }) => name);
-  const unknown = wanted.find(name => !known.some(operation => operation.name === name));
+export function chosenOperations(desired: readonly string[], available: readonly Preparation[]): string[] {
+  if (desired.length === 0) return available.filter(operation => operation.default).map(({ name }) => name);
+  const unknown = desired.find(name => !available.some(operation => operation.name === name));
   if (unknown !== undefined) {
-    const names = known.map(({ name }) => name).join(', ');
+    const names = available.map(({ name }) => name).join(', ');
     const reason = `names "${unknown.slice(0, 50)}", which is none of: ${names}`;
     throw new VirtkeepError('invalid_field', { field: 'operations', reason });
   }
-  return [...new Set(wanted)];
+  return [...new Set(desired)];
 }

@@ -35,15 +35,15 @@ export function parseSshKey(text: string): SshKey {
   if (/PRIVATE KEY/.test(line)) refuse('it is a private key');
   const [type = '', blob = '', ...comment] = line.split(/[ \t]+/);
   if (!TYPES.has(type)) {
-    const known = [...TYPES].some(name => line.includes(` ${name} `) || line.includes(`\t${name} `));
-    refuse(known ? 'it begins with options, which are not taken' : 'its type is not known');
+    const hasKnownType = [...TYPES].some(name => line.includes(` ${name} `) || line.includes(`\t${name} `));
+    refuse(hasKnownType ? 'it begins with options, which are not taken' : 'its type is not known');
   }
   const bytes = Buffer.from(blob, 'base64');
   if (blob === '' || bytes.toString('base64') !== blob) refuse('its key is not base64');
   if (embeddedType(bytes) !== type) refuse('the type in its key is another than the one before it');
   if (!isWhole(bytes)) refuse('its key is cut off');
-  const wanted = BLOB_BYTES[type];
-  if (wanted !== undefined && bytes.length !== wanted)
+  const expected = BLOB_BYTES[type];
+  if (expected !== undefined && bytes.length !== expected)
     refuse('its key is not as long as keys of its type are');
   return { type, blob, comment: comment.join(' ') };
 }

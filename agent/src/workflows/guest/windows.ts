@@ -55,8 +55,8 @@ export async function runScript(
   if (result.exitCode === 0 && answer && answer.failed === undefined) return answer;
   const said = String(answer?.reason ?? (result.err.trim() || `exit code ${result.exitCode}`));
   const reason = secretsOf(program).reduce(withoutSecret, said).slice(0, 500);
-  const known = failures[String(answer?.failed)];
-  throw known ? known(reason) : operationFailed(guest, operation, reason);
+  const failureOf = failures[String(answer?.failed)];
+  throw failureOf ? failureOf(reason) : operationFailed(guest, operation, reason);
 }
 
 function secretsOf({ input }: Program): string[] {

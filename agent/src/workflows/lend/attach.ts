@@ -104,7 +104,7 @@ async function checkBorrower(
   requireLasting(await kindOf(borrower.domain), 'given disks of other domains');
   if (borrowerId === ownerId)
     throw new VirtkeepError('invalid_field', { field: 'vdisk', reason: 'is a disk of this domain itself' });
-  const there = attachmentsOfParty(borrower).find(known => known.diskId === diskId);
+  const there = attachmentsOfParty(borrower).find(attachment => attachment.diskId === diskId);
   if (there)
     throw new VirtkeepError('vdisk_attached_already', {
       disk: diskId,
@@ -133,7 +133,7 @@ export async function hold(
   if (!owner.metadata.template)
     requireLasting(await kindOf(owner.domain), 'held at one moment to lend its disks');
   const lender = await readLender(dependencies, owner, context.signal);
-  const disk = lender.disks.find(known => known.id === diskId);
+  const disk = lender.disks.find(candidate => candidate.id === diskId);
   if (!disk) throw new VirtkeepError('vdisk_not_found', { id: diskId });
   refuseEncrypted(owner.name, [{ ...disk, layers: [] }], 'lent: its reader would get ciphertext');
   const freezer = await freezerOf(dependencies, lender, context);

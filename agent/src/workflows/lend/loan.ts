@@ -35,11 +35,11 @@ export interface LoanOptions {
 
 /** Notes the loan in the owner's metadata. */
 export async function noteLoan(party: Party, loan: Loan): Promise<void> {
-  const others = (party.metadata.loans ?? []).filter(known => !isSame(known, loan));
+  const others = (party.metadata.loans ?? []).filter(other => !isSame(other, loan));
   await change(party, { loans: [...others, loan] });
 }
 
-/** Notes the attachment in the borrower's metadata, in place of what was known of that disk. */
+/** Notes the attachment in the borrower's metadata; it replaces an earlier note about the same disk. */
 export async function noteAttachment(party: Party, attachment: Attachment): Promise<void> {
   const others = party.metadata.attachments.filter(({ diskId }) => diskId !== attachment.diskId);
   await change(party, { attachments: [...others, attachment] });
@@ -56,10 +56,10 @@ function isSame(a: Loan, b: { diskId: string; borrowerId: string }): boolean {
 
 /** Whether a device of the borrower is that disk. */
 export function isDiskOf({ metadata }: Party, diskId: string): (disk: DiskConfig) => boolean {
-  const known = metadata.attachments.find(attachment => attachment.diskId === diskId);
+  const record = metadata.attachments.find(attachment => attachment.diskId === diskId);
   return disk => {
     const id = lentDiskIdOf(disk.alias);
-    return id === undefined ? isLent(disk, metadata) && disk.path === known?.path : id === diskId;
+    return id === undefined ? isLent(disk, metadata) && disk.path === record?.path : id === diskId;
   };
 }
 
@@ -75,7 +75,7 @@ export async function takeBack(
 ): Promise<boolean> {
   throwIfAborted(signal);
   const party = await readParty(dependencies.libvirt(), borrowerId);
-  const attached = party && attachmentsOfParty(party).find(known => known.diskId === diskId);
+  const attached = party && attachmentsOfParty(party).find(attachment => attachment.diskId === diskId);
   if (!party) return true;
   if (attached && (!attached.detaching || keepClone))
     await noteAttachment(party, { ...attached, detaching: true, ...(keepClone ? { keepClone } : {}) });
@@ -119,13 +119,13 @@ export async function endAtOwner(
   if (!owner) return;
   const lender = await readLender(dependencies, owner, options.signal);
   const freezer = await freezerOf(dependencies, lender, options);
-  const loan = owner.metadata.loans?.find(known => isSame(known, { diskId, borrowerId }));
+  const loan = owner.metadata.loans?.find(candidate => isSame(candidate, { diskId, borrowerId }));
   if (keepClone && loan && (await freezer.cloneExists(lender, diskId, borrowerId, options))) {
     if (!loan.cloneKept) await noteLoan(owner, { ...loan, cloneKept: true });
     return;
   }
   await freezer.giveBack(lender, diskId, borrowerId, options);
-  if (loan) await change(owner, { loans: owner.metadata.loans!.filter(known => known !== loan) });
+  if (loan) await change(owner, { loans: owner.metadata.loans!.filter(other => other !== loan) });
   if (!owner.metadata.loans?.length) await freezer.release(lender, options);
 }
 

@@ -79,7 +79,7 @@ function holderOf(ownerId: string, unread: UnreadDomains): string | undefined {
 function ofOwner(owner: PartyView, byId: ReadonlyMap<string, PartyView>): LoanAction[] {
   const ownerId = owner.id;
   const isWanted = [...byId.values()].some(({ attachments }) =>
-    attachments.some(known => known.ownerId === ownerId),
+    attachments.some(attachment => attachment.ownerId === ownerId),
   );
   if (owner.loans.length === 0)
     return owner.hasInstant && !isWanted ? [{ do: 'release', ownerId, diskId: '', borrowerId: '' }] : [];
@@ -88,7 +88,7 @@ function ofOwner(owner: PartyView, byId: ReadonlyMap<string, PartyView>): LoanAc
     if (cloneKept) return [{ do: 'look_at_clone', ...key }];
     // of another node's domains only the controller knows
     if (borrowerNodeId !== undefined) return [];
-    const isThere = byId.get(borrowerId)?.attachments.some(known => known.diskId === diskId);
+    const isThere = byId.get(borrowerId)?.attachments.some(attachment => attachment.diskId === diskId);
     return isThere ? [] : [{ do: 'end', ...key }];
   });
 }
@@ -114,7 +114,7 @@ function ofBorrower(
   // an owner of this node has a loan for each of these, which ends them
   const stale = borrower.noted.filter(
     ({ diskId, ownerId }) =>
-      !borrower.attachments.some(known => known.diskId === diskId) && !isLent(ownerId, diskId),
+      !borrower.attachments.some(attachment => attachment.diskId === diskId) && !isLent(ownerId, diskId),
   );
   const ends = stale.map(({ diskId, ownerId }) => ({ do: 'end', ownerId, diskId, borrowerId }) as const);
   return [...actions, ...ends];

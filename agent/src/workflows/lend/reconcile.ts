@@ -93,5 +93,8 @@ async function keepsClone(
   { borrowerId, diskId }: { borrowerId: string; diskId: string },
 ): Promise<boolean> {
   const borrower = await requireParty(dependencies, borrowerId).catch(() => undefined);
-  return borrower?.metadata.attachments.some(known => known.diskId === diskId && known.keepClone) ?? false;
+  return (
+    borrower?.metadata.attachments.some(attachment => attachment.diskId === diskId && attachment.keepClone) ??
+    false
+  );
 }

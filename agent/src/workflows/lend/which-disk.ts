@@ -63,7 +63,7 @@ export function loanToEnd(
   const { diskId, thinCloneId } = request;
   const meant = whichAttachment(domains, borrower, request);
   if (meant) return { diskId: meant.diskId, ownerId: meant.ownerId, keepClone: false };
-  const attached = borrower.attachments.find(known => known.attachedId === diskId);
+  const attached = borrower.attachments.find(attachment => attachment.attachedId === diskId);
   if (attached && !isClone(attached))
     throw new VirtkeepError('attached_object_given', { value: diskId, disk: attached.diskId });
   if (attached) return { diskId: attached.diskId, ownerId: attached.ownerId, keepClone: true };

@@ -53,15 +53,15 @@ export function zfsFreezer({ libvirt, zfs }: ZfsFreezerOptions): DiskFreezer {
     },
 
     async freeze(lender, context) {
-      const known = await find(lender, context);
-      if (known) return known;
+      const existing = await find(lender, context);
+      if (existing) return existing;
       const written = lender.disks.filter(disk => !disk.readonly);
       const datasets = new Set<string>();
       for (const disk of written) datasets.add((await placeOf(zfs, disk, context.signal)).dataset);
       const targets = written.map(({ targetDev }) => targetDev);
       await atRest(libvirt, lender, context, async () => {
-        const made = instantProperties(lender.id, Math.floor(Date.now() / 1000), targets);
-        await zfs.snapshot([...datasets], snapshotNameOf(lender.id), made, context.signal);
+        const properties = instantProperties(lender.id, Math.floor(Date.now() / 1000), targets);
+        await zfs.snapshot([...datasets], snapshotNameOf(lender.id), properties, context.signal);
       });
       return find(lender, context);
     },
@@ -73,11 +73,11 @@ export function zfsFreezer({ libvirt, zfs }: ZfsFreezerOptions): DiskFreezer {
       const instant = await find(lender, options);
       const snapshot = `${place.dataset}@${snapshotNameOf(lender.id)}`;
       if (!instant?.snapshots.includes(snapshot) || !instant.targets.includes(disk.targetDev)) return null;
-      const [known] = await clonesOf(lender, disk.id, borrowerId, options);
-      const dataset = known?.dataset ?? cloneNameFor(place.dataset, newId());
+      const [existing] = await clonesOf(lender, disk.id, borrowerId, options);
+      const dataset = existing?.dataset ?? cloneNameFor(place.dataset, newId());
       const named = { owner: lender.id, disk: disk.id, borrower: borrowerId };
-      const attached = known
-        ? await zfs.open(known.dataset, place, options.signal)
+      const attached = existing
+        ? await zfs.open(existing.dataset, place, options.signal)
         : await zfs.clone(snapshot, place, { dataset, properties: named }, options.signal);
       return { path: attached, format, block, attachedId: cloneIdOf(dataset)! };
     },
@@ -111,16 +111,16 @@ async function placeOf(zfs: ZfsDriver, disk: LenderDisk, signal: AbortSignal): P
 
 async function findClones(
   zfs: ZfsDriver,
-  wanted: { owner: string; disk: string; borrower: string },
+  key: { owner: string; disk: string; borrower: string },
   { signal }: FreezerOptions,
 ): Promise<Clone[]> {
   const clones = await zfs.clones(CLONE_KEYS, signal);
   return clones.filter(
     ({ dataset, properties: { owner, disk, borrower } }) =>
       cloneIdOf(dataset) !== undefined &&
-      owner === wanted.owner &&
-      disk === wanted.disk &&
-      borrower === wanted.borrower,
+      owner === key.owner &&
+      disk === key.disk &&
+      borrower === key.borrower,
   );
 }
 

@@ -55,14 +55,14 @@ export type DeviceVerdict =
   | { attach: false; reason: string; refuse: boolean };
 
 /** Pure. */
-export function judgeDevice(facts: DeviceFacts, asked: boolean, keepIdentity: boolean): DeviceVerdict {
-  const no = (reason: string): DeviceVerdict => ({ attach: false, reason, refuse: asked });
-  if (!asked && !keepIdentity)
+export function judgeDevice(facts: DeviceFacts, isNamed: boolean, keepIdentity: boolean): DeviceVerdict {
+  const no = (reason: string): DeviceVerdict => ({ attach: false, reason, refuse: isNamed });
+  if (!isNamed && !keepIdentity)
     return no('it belongs to the original VM, which this one stands beside; name its target to attach it');
   if (!facts.isPresent) return no('it is not there or in use');
   if (facts.usedBy !== undefined) return no(`it is used by ${facts.usedBy}`);
   if (facts.unheard === undefined) return { attach: true };
-  if (!asked) return no(`others may use it (${facts.unheard}); name its target to attach it all the same`);
+  if (!isNamed) return no(`others may use it (${facts.unheard}); name its target to attach it all the same`);
   return { attach: true, warning: `others may use it (${facts.unheard})` };
 }
 
@@ -95,10 +95,10 @@ export async function attachableDevices(
     : { used: new Map(), unread: [] };
   for (const disk of candidates) {
     const { targetDev: target, source } = disk;
-    const asked = named.includes(target);
+    const isNamed = named.includes(target);
     const things = (await deviceNamesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
     const facts = isLookedAt(disk) ? await factsOf() : { isPresent: true };
-    const verdict = judgeDevice(facts, asked, isRightful);
+    const verdict = judgeDevice(facts, isNamed, isRightful);
     if (verdict.attach) {
       targets.add(target);
       if (verdict.warning) found.warnings.push(`${target} (${source}) is attached: ${verdict.warning}.`);
@@ -128,9 +128,9 @@ function withoutDevices(
   found: AttachableDevices,
 ): AttachableDevices {
   const reason = 'the backup is not signed by a node of this controller';
-  const asked = candidates.find(({ targetDev }) => named.includes(targetDev));
-  if (asked)
-    throw new VirtkeepError('lun_unavailable', { target: asked.targetDev, source: asked.source, reason });
+  const device = candidates.find(({ targetDev }) => named.includes(targetDev));
+  if (device)
+    throw new VirtkeepError('lun_unavailable', { target: device.targetDev, source: device.source, reason });
   return { ...found, reasons: new Map(candidates.map(({ targetDev }) => [targetDev, reason])) };
 }
 

@@ -54,7 +54,7 @@ export interface ExtractedMemory {
   resume: string | null;
 }
 
-interface WantedFile {
+interface FileToExtract {
   member: string;
   path: string;
   keep: boolean;
@@ -75,23 +75,23 @@ export async function extractFiles(
   const { disks, images } = placement;
   const memoryPath = (name: string) =>
     freePath(placement.memory.directory, `${identity.uuid}.${name}`, '.memory');
-  const wanted: WantedFile[] = [];
-  if (shape !== 'overlay') for (const { layers } of disks) wanted.push(...layersWanted(layers));
-  wanted.push(...images.map(image => ({ ...image, keep: true })));
+  const files: FileToExtract[] = [];
+  if (shape !== 'overlay') for (const { layers } of disks) files.push(...filesOfLayers(layers));
+  files.push(...images.map(image => ({ ...image, keep: true })));
   const saved: ExtractedMemory['saved'] = [];
   for (const [index, restored] of states.entries()) {
     const { memoryMember } = restored.record;
     if (memoryMember === null) continue;
     const path = await memoryPath(`state${index + 1}`);
     saved.push({ state: restored, path });
-    wanted.push({ member: memoryMember, path, keep: true });
+    files.push({ member: memoryMember, path, keep: true });
   }
   const resume = state.memoryMember === null ? null : await memoryPath('resume');
-  if (resume !== null) wanted.push({ member: state.memoryMember!, path: resume, keep: false });
-  return { passing: await extractAll(context, archive, wanted), memory: { saved, resume } };
+  if (resume !== null) files.push({ member: state.memoryMember!, path: resume, keep: false });
+  return { passing: await extractAll(context, archive, files), memory: { saved, resume } };
 }
 
-function layersWanted(layers: readonly LayerPlacement[]): WantedFile[] {
+function filesOfLayers(layers: readonly LayerPlacement[]): FileToExtract[] {
   const stack = layers[0]!.path;
   return layers.flatMap(({ member, path, merged, packed }) => [
     packed ? { ...packed, keep: false, stack } : { member, path, keep: true, stack },
@@ -108,13 +108,13 @@ async function freePath(directory: string, stem: string, ending: string): Promis
 async function extractAll(
   context: OperationContext,
   archive: OpenedBackup['archive'],
-  wanted: WantedFile[],
+  files: FileToExtract[],
 ): Promise<Map<string, EffectHandle>> {
   const passing = new Map<string, EffectHandle>();
   const sizes = new Map(archive.members.map(member => [member.name, member.sizeBytes]));
-  context.progress.total(wanted.reduce((sum, file) => sum + (sizes.get(file.member) ?? 0), 0));
+  context.progress.total(files.reduce((sum, file) => sum + (sizes.get(file.member) ?? 0), 0));
   let doneBytes = 0;
-  for (const { member, path, keep, stack } of wanted) {
+  for (const { member, path, keep, stack } of files) {
     const { handle, mark } = await makeNewFile(context, path, keep, { stack, inPool: true });
     if (!keep) passing.set(path, handle);
     await archive.extractMember(member, path, {

@@ -106,7 +106,7 @@ export function placeFiles(input: PlacementInput): Placement {
   return { ...fallback, poolChanged: true, warnings: [...fallback.warnings, text] };
 }
 
-/** What is placed, and the paths that it was given: a backup may hold two images of one name, or of one id. */
+/** What is to be placed, and the paths that are in use by now: a backup may hold two images with the same name, or the same id. */
 interface Placing extends PlacementInput {
   given: Set<string>;
 }
@@ -114,8 +114,8 @@ interface Placing extends PlacementInput {
 const isTaken = ({ existing, given }: Placing, path: string): boolean =>
   existing.has(path) || given.has(path);
 
-function placeIn(wanted: PlacementInput, pool: PoolRecord | null): Placement {
-  const input: Placing = { ...wanted, given: new Set() };
+function placeIn(request: PlacementInput, pool: PoolRecord | null): Placement {
+  const input: Placing = { ...request, given: new Set() };
   const warnings: string[] = [];
   const disks = input.manifest.disks.map(disk => placeDisk(input, disk, pool, warnings));
   const moved = pool === null && disks.some(({ disk, pool: used }) => used !== formerPool(input, disk));
@@ -239,9 +239,9 @@ function placeImages(input: Placing, pool: PoolRecord | null, warnings: string[]
       );
       continue;
     }
-    const known = byMember.get(member) ?? placeImage(input, member, formerPath, pool);
-    byMember.set(member, known);
-    drives.set(image.target, known.path);
+    const placement = byMember.get(member) ?? placeImage(input, member, formerPath, pool);
+    byMember.set(member, placement);
+    drives.set(image.target, placement.path);
   }
   return { images: [...byMember.values()], drives };
 }
@@ -255,8 +255,8 @@ function placeImage(
   const former = writablePoolOf(input, formerPath);
   if (!pool && former && !isTaken(input, formerPath)) return place(input, member, formerPath, former);
   const target = pool ?? fallbackPool(input);
-  const wanted = join(target.path!, basename(formerPath));
-  const path = isTaken(input, wanted) ? join(target.path!, `${input.newId()}.iso`) : wanted;
+  const desired = join(target.path!, basename(formerPath));
+  const path = isTaken(input, desired) ? join(target.path!, `${input.newId()}.iso`) : desired;
   return place(input, member, path, target);
 }
 

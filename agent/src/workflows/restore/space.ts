@@ -19,14 +19,14 @@ export async function placeBySize(
     signal.throwIfAborted();
     most.set(name, await archive.mostBytes(name));
   }
-  const told = toldBytes(input.manifest, most);
+  const manifestSizes = manifestSizesOf(input.manifest, most);
   const placed = attempt(input, most);
-  const isDecided = poolsOf(placed) === poolsOf(attempt(input, told));
+  const isDecided = poolsOf(placed) === poolsOf(attempt(input, manifestSizes));
   if (isDecided && !hasKey(placed, 'pool_no_space')) return placed as Placement;
   if (isDecided) throw placed;
   const counted = new Map<string, number>();
   for (const [name, bytes] of most)
-    counted.set(name, bytes <= told.get(name)! ? bytes : await archive.countBytes(name, signal));
+    counted.set(name, bytes <= manifestSizes.get(name)! ? bytes : await archive.countBytes(name, signal));
   return placeFiles({ ...input, bytesOf: counted });
 }
 
@@ -37,10 +37,10 @@ function membersOf({ manifest, memoryMembers }: Omit<PlacementInput, 'bytesOf'>)
   return new Set([...layers, ...images, ...memoryMembers]);
 }
 
-/** What the manifest says, where that is less. */
-function toldBytes({ members }: Manifest, most: ReadonlyMap<string, number>): Map<string, number> {
-  const told = new Map(members.map(({ name, allocatedBytes }) => [name, allocatedBytes]));
-  return new Map([...most].map(([name, bytes]) => [name, Math.min(bytes, told.get(name) ?? bytes)]));
+/** Sizes of members by the manifest, where they are less than the most that can come. */
+function manifestSizesOf({ members }: Manifest, most: ReadonlyMap<string, number>): Map<string, number> {
+  const sizes = new Map(members.map(({ name, allocatedBytes }) => [name, allocatedBytes]));
+  return new Map([...most].map(([name, bytes]) => [name, Math.min(bytes, sizes.get(name) ?? bytes)]));
 }
 
 function attempt(

@@ -149,8 +149,8 @@ function frozenLayers(disks: ManifestDisk[], { record, xml }: StateCandidate): M
   const frozen = new Map<string, KeptLayer>();
   const external = config.disks.filter(disk => disk.mode === 'external');
   for (const { name, path } of external) {
-    const made = path === undefined ? undefined : layerAt(disks, path);
-    if (made && made.index > 0) frozen.set(name, { ...made, index: made.index - 1 });
+    const overlay = path === undefined ? undefined : layerAt(disks, path);
+    if (overlay && overlay.index > 0) frozen.set(name, { ...overlay, index: overlay.index - 1 });
   }
   // none of its files is known: all were moved since, and the layers tell by name who froze them
   if (frozen.size === 0)
@@ -208,12 +208,12 @@ function currentOf(
   parents: ReadonlyMap<string, string | null>,
 ): string | null {
   const flagged = candidates.find(({ record, merged }) => record.current && !merged)?.record.name ?? null;
-  const wanted = nearest(flagged);
-  if (flagged !== null && wanted === flagged) return wanted;
+  const desired = nearest(flagged);
+  if (flagged !== null && desired === flagged) return desired;
   // merged states stand between the one that was current and what is left of its ancestors
   const merged = kept.filter(candidate => candidate.merged).map(({ record }) => record.name);
   const tip = merged.find(name => ![...parents.values()].includes(name));
-  return tip ?? wanted;
+  return tip ?? desired;
 }
 
 function timeOf(record: ManifestSavedState): number {

@@ -81,9 +81,10 @@ async function run(
     await makeState(request, context, checked);
     const { domain } = checked.target;
     await keepFirmwareOfState(dependencies, domain, request.name);
-    const made = (await loadStates(domain)).find(({ name }) => name === request.name);
-    if (!made) throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason: 'it is not there' });
-    context.commit({ snapshot: savedStateRecord(request.domainId, made) });
+    const created = (await loadStates(domain)).find(({ name }) => name === request.name);
+    if (!created)
+      throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason: 'it is not there' });
+    context.commit({ snapshot: savedStateRecord(request.domainId, created) });
   });
 }
 

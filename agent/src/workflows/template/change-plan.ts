@@ -104,10 +104,10 @@ function whyNotNow({ name, running, managedSave, states, metadata }: MemberFacts
 }
 
 function whyNotSame({ name, metadata }: MemberFacts, template: MemberFacts): string[] {
-  const [made, now] = [metadata.parent?.version, template.metadata.templateVersion];
-  return made === now
+  const [origin, now] = [metadata.parent?.version, template.metadata.templateVersion];
+  return origin === now
     ? []
-    : [`${name} was made of version ${made ?? 'unknown'} of the template, which has ${now}`];
+    : [`${name} was made of version ${origin ?? 'unknown'} of the template, which has ${now}`];
 }
 
 /** A file that takes the place of another one needs a directory of ours, and nobody else who has the old one. */

@@ -70,8 +70,8 @@ async function run(
     const { uuid: id, metadata } = config;
     const parent = request.thin ? { id, version: metadata.templateVersion } : null;
     const own = { ...identity, description: request.description, parent, nvramPath };
-    const made = { domainId: identity.uuid, files: plan.disks.map(({ path }) => path) };
-    await defineOwnDomain(dependencies, context, made, cloneDefinition(checked.xml, plan, own));
+    const created = { domainId: identity.uuid, files: plan.disks.map(({ path }) => path) };
+    await defineOwnDomain(dependencies, context, created, cloneDefinition(checked.xml, plan, own));
   });
   context.commit({
     domain_id: identity.uuid,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { type Domain, ErrorCode, type Libvirt, LibvirtError } from '@virtkeep/node-libvirt';
-import { NOBODY_ASKED } from '../../other-nodes.ts';
+import { NO_OTHER_NODES } from '../../other-nodes.ts';
 import { samplePool } from '../../pools/sample-pool.ts';
 import type { TemplateChange } from '../effect.ts';
 import { switchTemplate } from './switch.ts';
@@ -85,7 +85,7 @@ const carryOut = () =>
     {
       libvirt: () => libvirt,
       pools: async () => [samplePool('one', { path: directory })],
-      otherNodes: NOBODY_ASKED,
+      otherNodes: NO_OTHER_NODES,
     },
     change,
     { signal: AbortSignal.timeout(30_000), warn: text => warnings.push(text) },

@@ -58,20 +58,20 @@ async function refuseRunning(family: Relative[], signal: AbortSignal): Promise<v
 type Replacement = Pick<TemplateChange['files'][number], 'from' | 'to'>;
 
 /**
- * Puts the new files in their places, those of domains that exist; the others are nobody's. That only the family uses the
- * former ones was proven before the commit, so that a node which does not answer now holds nothing up, nor does the disk of
- * a clone that was undefined since.
+ * Puts the new files of domains that exist in their places; files of other domains belong to nobody. Before the commit it was
+ * proven that only the family uses the old files. So neither a node that does not answer now nor the disk of a clone that was
+ * undefined since then delays this.
  */
 async function replaceAll(
   images: ImageDependencies,
   change: TemplateChange,
-  known: ReadonlySet<string>,
+  existingIds: ReadonlySet<string>,
   { signal, warn, progress }: SwitchOptions,
 ): Promise<void> {
   const { templateId, cloneIds, files } = change;
-  const due = await dueOf(change, known);
+  const due = await dueOf(change, existingIds);
   const templates = due.filter(({ to }) => isTemplates(change, to));
-  const anew = await spoiledOverlays(change, templates, known, signal);
+  const anew = await spoiledOverlays(change, templates, existingIds, signal);
   const all: Replacement[] = [];
   for (const file of anew) all.push(await makeAnew(file, signal));
   all.push(...due);
@@ -104,14 +104,14 @@ const isTemplates = ({ templateId, files }: TemplateChange, path: string): boole
 /** The new files that have not taken their places. Clones stand on the template's also when its domain is gone. */
 async function dueOf(
   { templateId, files }: TemplateChange,
-  known: ReadonlySet<string>,
+  existingIds: ReadonlySet<string>,
 ): Promise<Replacement[]> {
   const due: Replacement[] = [];
   for (const { domainId, from, to } of files) {
     const isMade = await exists(from);
-    if (isMade && (known.has(domainId) || (domainId === templateId && known.size > 0)))
+    if (isMade && (existingIds.has(domainId) || (domainId === templateId && existingIds.size > 0)))
       due.push({ from, to });
-    if (!isMade && known.has(domainId) && !(await exists(to)))
+    if (!isMade && existingIds.has(domainId) && !(await exists(to)))
       throw new VirtkeepError('io_failed', {
         operation: 'replacing',
         path: to,
@@ -128,13 +128,13 @@ async function dueOf(
 async function spoiledOverlays(
   { templateId, files }: TemplateChange,
   templates: readonly Replacement[],
-  known: ReadonlySet<string>,
+  existingIds: ReadonlySet<string>,
   signal: AbortSignal,
 ): Promise<Replacement[]> {
   const found: Replacement[] = [];
   if (templates.length === 0) return found;
   for (const { domainId, from, to } of files) {
-    if (domainId === templateId || !known.has(domainId) || (await exists(from))) continue;
+    if (domainId === templateId || !existingIds.has(domainId) || (await exists(from))) continue;
     if (!(await isEmptyOverlay(to, { signal }))) found.push({ from, to });
   }
   return found;

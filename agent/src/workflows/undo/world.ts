@@ -36,16 +36,16 @@ export function undoWhenThere(undo: UndoEffect, dependencies: WorldDependencies)
   return async (effect, signal, warn, amend) => {
     const places = await placesOf(effect, dependencies, signal);
     const pools = places.pools;
-    await requireThere(places.known, pools, dependencies);
+    await requireThere(places.directories, pools, dependencies);
     await undo(effect, signal, warn, amend);
     // a file system that went away meanwhile has shown nothing of what it holds
-    await requireThere(places.known, pools, dependencies);
+    await requireThere(places.directories, pools, dependencies);
   };
 }
 
 interface Places {
-  /** Those that the effect needs. */
-  known: KnownPlace[];
+  /** The directories of pools that the effect needs. */
+  directories: KnownPlace[];
   /** Undefined while libvirt is away. */
   pools: readonly PoolRecord[] | undefined;
 }
@@ -60,14 +60,14 @@ async function placesOf(
   // before pools were ever looked at, nobody knows where a path belongs
   if (needs.libvirt || knownPlaces(settings) === undefined) requireLibvirt(dependencies);
   // a frozen guest does not wait for a pool that does not answer
-  if (needs.domains.length === 0 && needs.paths.length === 0) return { known: [], pools: undefined };
+  if (needs.domains.length === 0 && needs.paths.length === 0) return { directories: [], pools: undefined };
   const pools = connected() ? await dependencies.pools(signal) : undefined;
   const definitions = await Promise.all(needs.domains.map(id => definitionsOf(dependencies.libvirt(), id)));
-  const known = knownPlaces(settings) ?? [];
-  for (const path of needs.paths) requireKnown(path, known, pools);
-  const paths = [...needs.paths, ...definitions.flat().flatMap(xml => imagesIn(xml, known))];
-  const needed = new Set(paths.flatMap(path => placeOfPath(path, known) ?? []));
-  return { known: [...needed], pools };
+  const places = knownPlaces(settings) ?? [];
+  for (const path of needs.paths) requireKnown(path, places, pools);
+  const paths = [...needs.paths, ...definitions.flat().flatMap(xml => imagesIn(xml, places))];
+  const needed = new Set(paths.flatMap(path => placeOfPath(path, places) ?? []));
+  return { directories: [...needed], pools };
 }
 
 function requireLibvirt({ connected, libvirt }: WorldDependencies): void {
@@ -88,27 +88,27 @@ async function definitionsOf(libvirt: Libvirt, domainId: string): Promise<string
  * The files of a definition that undoing may change or look for: its disks with their layers, and what is noted as to be
  * merged. What else it names (the image in a drive, a shared directory, a log) may be gone for good and changes nothing.
  */
-function imagesIn(xml: string, known: readonly KnownPlace[]): string[] {
+function imagesIn(xml: string, places: readonly KnownPlace[]): string[] {
   const { disks, metadata } = parseDomain(xml);
   const own = disks.filter(({ device }) => device === 'disk' || device === 'lun');
   return [
-    ...own.flatMap(disk => pathOf(disk, known) ?? []),
+    ...own.flatMap(disk => pathOf(disk, places) ?? []),
     ...own.flatMap(({ backingChain = [] }) => backingChain.flatMap(({ path }) => path ?? [])),
     ...(metadata.looseLayers ?? []).flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]),
   ];
 }
 
 /** The deepest known place above a path. */
-function placeOfPath(path: string, known: readonly KnownPlace[]): KnownPlace | undefined {
-  const above = known.filter(place => path.startsWith(`${place.path}/`));
+function placeOfPath(path: string, places: readonly KnownPlace[]): KnownPlace | undefined {
+  const above = places.filter(place => path.startsWith(`${place.path}/`));
   return above.sort((a, b) => b.path.length - a.path.length)[0];
 }
 
 /** Refuses a path of a pool that is defined, and was not there whenever it was looked at. */
-function requireKnown(path: string, known: readonly KnownPlace[], pools: Places['pools']): void {
+function requireKnown(path: string, places: readonly KnownPlace[], pools: Places['pools']): void {
   const pool = poolOfPath(path, pools ?? []);
   if (!pool?.path || pool.mounted || !pool.hasDirectory) return;
-  const place = placeOfPath(path, known);
+  const place = placeOfPath(path, places);
   if (place && place.path.length >= pool.path.length) return;
   throw waits(pool.path, pool.name, 'it was never seen mounted');
 }
