@@ -9,6 +9,7 @@ import type {
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
 import { isoIdOf } from '@virtkeep/shared/iso';
+import { resultOf } from '@virtkeep/shared/operation-result';
 import { findIso, type IsoImage, isoChunks, listIsoImages, newIsoPlace, readablePool } from '../iso/index.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { PathGate } from '../pools/index.ts';
@@ -84,17 +85,9 @@ async function ended(runner: OperationRunner, { id }: Operation, { poolId }: New
     if (!operation || operation.state === OperationState.RUNNING) continue;
     if (operation.error) throw fromErrorMessage(operation.error);
     if (operation.state !== OperationState.SUCCEEDED) throw new VirtkeepError('canceled');
-    const { filename, path, size } = JSON.parse(operation.resultJson) as {
-      filename: string;
-      path: string;
-      size: number;
-    };
-    return imageMessage(poolId, {
-      filename,
-      path,
-      sizeBytes: size,
-      modified: operation.finished ?? new Date(),
-    });
+    const { filename, path, size } = resultOf(operation, 'uploadIso');
+    const modified = operation.finished ?? new Date();
+    return imageMessage(poolId, { filename, path, sizeBytes: Number(size), modified });
   }
   throw new VirtkeepError('draining');
 }

@@ -70,7 +70,7 @@ beforeEach(() => {
     cancellable: false,
     workflow: async context => {
       await promise;
-      context.commit({});
+      context.commit();
     },
   });
 });

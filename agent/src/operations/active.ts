@@ -3,6 +3,7 @@ import { reasonOf, type VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { toErrorMessage } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
+import { type Result, resultFields } from '@virtkeep/shared/operation-result';
 import type { Hold, Lock, OperationContext } from '../workflows/context.ts';
 import type { UndoEffect } from '../workflows/effect.ts';
 import { JournaledEffects } from './effects.ts';
@@ -151,15 +152,13 @@ export class ActiveOperation {
     this.#middle = this.#dependencies.faults.middle(this.message.kind, this.progress.phase);
   }
 
-  #commit(result: unknown): void {
+  #commit(result: Result | undefined): void {
     throwIfAborted(this.signal);
     const { journal } = this.#dependencies;
     const message: Operation = {
       ...this.message,
       cancellable: false,
-      resultJson: JSON.stringify(result ?? {}, (_key, value: unknown) =>
-        typeof value === 'bigint' ? Number(value) : value,
-      ),
+      ...resultFields(result),
       sequence: BigInt(journal.nextSequence()),
     };
     const record = { ...this.#record, message, committed: true };

@@ -32,6 +32,7 @@ function record(sequence: number, finished?: Date): OperationRecord {
       warnings: [],
       resultJson: '',
       inventoryRevision: 0n,
+      result: undefined,
       sequence: BigInt(sequence),
     },
     fingerprint: 'f',

@@ -7,6 +7,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
+import { type Result, resultFields } from '@virtkeep/shared/operation-result';
 import type { Workflow } from '../workflows/context.ts';
 import type { Effect } from '../workflows/effect.ts';
 import { Faults } from './faults.ts';
@@ -57,6 +58,9 @@ function options(workflow: Workflow, more: Partial<StartOptions> = {}): StartOpt
   const base = { id: newId(), kind: 'backup', request: {}, entities: [], cancellable: true, locks };
   return { ...base, workflow, ...more };
 }
+
+/** Some result that names somebody. */
+const heldBy = (holder = 'nobody'): Result => ({ $case: 'keepLoans', value: { waiting: [holder] } });
 
 async function ended(id: string, of: OperationRunner = runner): Promise<Operation> {
   for await (const { operation } of of.watch(0, id, AbortSignal.timeout(240_000))) {
@@ -110,13 +114,13 @@ describe('start', () => {
         context.effects.begin(file('/b'), 'failure');
         context.effects.begin(file('/c'), 'always');
         context.warn('small trouble');
-        context.commit({ size: 5n });
+        context.commit({ $case: 'sysprep', value: { action: 'quit' } });
       }),
     );
     const operation = await ended(id);
     expect(operation).toMatchObject({
       state: OperationState.SUCCEEDED,
-      resultJson: '{"size":5}',
+      ...resultFields({ $case: 'sysprep', value: { action: 'quit' } }),
       warnings: ['small trouble'],
     });
     expect(undone).toEqual(['/c', '/a']);
@@ -135,7 +139,7 @@ describe('start', () => {
     let began = 0;
     const workflow: Workflow = async context => {
       began++;
-      context.commit({});
+      context.commit();
     };
     const locks: StartOptions['locks'] = [
       { kind: 'domain', id: DOMAIN, mode: 'exclusive' },
@@ -157,7 +161,7 @@ describe('start', () => {
     const first = options(
       async context => {
         runs++;
-        context.commit({});
+        context.commit();
       },
       { request: { a: 1, b: { c: 2n } } },
     );
@@ -197,7 +201,7 @@ describe('start', () => {
     const lock = { kind: 'file', id: '/a', mode: 'shared' } as const;
     const release = runner.hold('download', [lock]);
     const work = () =>
-      options(async context => context.commit({}), { locks: [{ ...lock, mode: 'exclusive' }] });
+      options(async context => context.commit(), { locks: [{ ...lock, mode: 'exclusive' }] });
     expect(() => runner.start(work())).toThrow(expect.objectContaining({ msgKey: 'file_busy' }));
     const other = runner.hold('download', [lock]);
     release();
@@ -212,7 +216,7 @@ describe('start', () => {
     const hold = (context: { signal: AbortSignal }) => untilAborted(context.signal);
     const running = [1, 2].map(() => runner.start(options(hold, { locks: [] })));
     const queued = runner.start(options(hold, { locks: [] }));
-    const light = runner.start(options(async context => context.commit({}), { locks: [], heavy: false }));
+    const light = runner.start(options(async context => context.commit(), { locks: [], heavy: false }));
     expect((await ended(light.id)).state).toBe(OperationState.SUCCEEDED);
     expect(runner.get(queued.id).progress?.phase).toBe('queued');
     runner.cancel(queued.id);
@@ -231,7 +235,7 @@ describe('start', () => {
   });
 
   test('a draining runner takes nothing new but answers what it knows', async () => {
-    const known = options(async context => context.commit({}));
+    const known = options(async context => context.commit());
     runner.start(known);
     runner.drain();
     await ended(known.id);
@@ -253,7 +257,7 @@ describe('locks that depend on how things are', () => {
     const { here: leave, seen } = reached();
     const work: Workflow = async context => {
       await seen;
-      context.commit({});
+      context.commit();
     };
     runner.start(options(work, { locks: [] }));
     return { leave };
@@ -265,19 +269,19 @@ describe('locks that depend on how things are', () => {
       asked++;
       return [];
     };
-    const work: Workflow = async context => context.commit({ holder: holder() });
+    const work: Workflow = async context => context.commit(heldBy(holder()));
     const release = runner.hold('power', [power]);
     const refused = options(work, { further: { now: [power], again } });
     expect(() => runner.start(refused)).toThrow(expect.objectContaining({ msgKey: 'domain_busy' }));
     release();
     const { id } = runner.start(options(work, { further: { now: [power], again } }));
-    expect((await ended(id)).resultJson).toBe(JSON.stringify({ holder: id }));
+    expect(await ended(id)).toMatchObject(resultFields(heldBy(id)));
     expect(asked).toBe(0);
   });
 
   test('are decided when its turn comes; an operation that waits does without them', async () => {
     const { leave } = crowded();
-    const work: Workflow = async context => context.commit({ holder: holder() });
+    const work: Workflow = async context => context.commit(heldBy(holder()));
     const further = { now: [], again: async () => [power] };
     const { id } = runner.start(options(work, { further }));
     const other = runner.start(
@@ -285,7 +289,7 @@ describe('locks that depend on how things are', () => {
     );
     expect(holder()).toBeUndefined();
     leave();
-    expect((await ended(id)).resultJson).toBe(JSON.stringify({ holder: id }));
+    expect(await ended(id)).toMatchObject(resultFields(heldBy(id)));
     expect((await ended(other.id)).state).toBe(OperationState.SUCCEEDED);
     await until(() => holder() === undefined);
   });
@@ -299,7 +303,7 @@ describe('locks that depend on how things are', () => {
       ran = true;
     };
     const { id } = runner.start(options(work, { further }));
-    const behind = runner.start(options(async context => context.commit({}), { locks: [] }));
+    const behind = runner.start(options(async context => context.commit(), { locks: [] }));
     leave();
     expect((await ended(id)).error).toMatchObject({ msgKey: 'domain_busy', params: { kind: 'power' } });
     expect((await ended(behind.id)).state).toBe(OperationState.SUCCEEDED);
@@ -364,7 +368,7 @@ describe('what is held as things are, by work that takes long', () => {
       isOff = false;
       await hold.renew();
       look();
-      commit({});
+      commit();
     };
     const again = async () => (isOff ? [power] : []);
     const { id } = runner.start(options(work, { further: { now: [power], again } }));
@@ -405,7 +409,7 @@ describe('what is held as things are, by work that takes long', () => {
     const work: Workflow = async ({ hold, commit }) => {
       isCopy = true;
       await hold.renew();
-      commit({});
+      commit();
     };
     const refused = await ended(runner.start(options(work)).id);
     expect(refused.error?.msgKey).toBe('domain_elsewhere');
@@ -423,7 +427,7 @@ describe('what is held as things are, by work that takes long', () => {
     };
     const work: Workflow = async ({ hold, commit }) => {
       await hold.renew();
-      commit({});
+      commit();
     };
     const { id } = runner.start(options(work, { further: { now: [], again } }));
     await seen;
@@ -511,7 +515,7 @@ describe('failure and cancel', () => {
     const go = Promise.withResolvers<void>();
     const { id } = runner.start(
       options(async context => {
-        context.commit({});
+        context.commit();
         reached.resolve();
         await go.promise;
         throw new VirtkeepError('merge_failed', { state: 's', domain: DOMAIN, reason: 'busy' });
@@ -529,7 +533,7 @@ describe('failure and cancel', () => {
     const { id } = runner.start(
       options(async context => {
         runner.cancel(context.id);
-        context.commit({});
+        context.commit();
       }),
     );
     expect((await ended(id)).state).toBe(OperationState.CANCELED);
@@ -591,7 +595,7 @@ describe('recovery', () => {
       options(async context => {
         context.effects.begin(file('/a'), 'failure');
         context.effects.begin(file('/b'), 'always');
-        context.commit({ file: 'x' });
+        context.commit(heldBy('x'));
         committed.here();
         await new Promise(() => {});
       }),
@@ -599,7 +603,10 @@ describe('recovery', () => {
     await committed.seen;
     runner = crash();
     runner.recover();
-    expect(await ended(id)).toMatchObject({ state: OperationState.SUCCEEDED, resultJson: '{"file":"x"}' });
+    expect(await ended(id)).toMatchObject({
+      state: OperationState.SUCCEEDED,
+      ...resultFields(heldBy('x')),
+    });
     expect(undone).toEqual(['/b']);
   });
 
@@ -608,7 +615,7 @@ describe('recovery', () => {
       options(async context => {
         context.effects.begin(file('/new'), 'failure');
         context.effects.begin(file('/old'), 'success');
-        if (commit) context.commit({});
+        if (commit) context.commit();
         begun();
         await untilAborted(context.signal);
       });
@@ -630,7 +637,7 @@ describe('recovery', () => {
     const { id } = runner.start(
       options(async context => {
         context.effects.begin(file('/a'), 'always');
-        context.commit({});
+        context.commit();
       }),
     );
     expect((await ended(id)).state).toBe(OperationState.SUCCEEDED);
@@ -645,11 +652,11 @@ describe('recovery', () => {
 
 describe('watch', () => {
   test('sequences grow, also across restarts, and a resumed stream gets only what is newer', async () => {
-    const first = runner.start(options(async context => context.commit({}), { locks: [] }));
+    const first = runner.start(options(async context => context.commit(), { locks: [] }));
     const seen = Number((await ended(first.id)).sequence);
     runner = crash();
     runner.recover();
-    const second = runner.start(options(async context => context.commit({}), { locks: [] }));
+    const second = runner.start(options(async context => context.commit(), { locks: [] }));
     await ended(second.id);
     const stop = new AbortController();
     for await (const event of runner.watch(seen, '', stop.signal)) {
@@ -666,7 +673,7 @@ describe('watch', () => {
   });
 
   test('the stream of an ended operation ends; of an unknown one there is none; closing ends all', async () => {
-    const { id } = runner.start(options(async context => context.commit({})));
+    const { id } = runner.start(options(async context => context.commit()));
     const last = await ended(id);
     for await (const _ of runner.watch(Number(last.sequence), id, AbortSignal.timeout(240_000)))
       throw new Error('nothing is newer');
@@ -683,7 +690,7 @@ describe('watch', () => {
 
 describe('list', () => {
   test('newest first, running ones with their live state', async () => {
-    const first = runner.start(options(async context => context.commit({}), { locks: [] }));
+    const first = runner.start(options(async context => context.commit(), { locks: [] }));
     await ended(first.id);
     await until(() => Date.now() > first.created!.getTime());
     const second = runner.start(options(context => untilAborted(context.signal), { locks: [] }));

@@ -255,6 +255,7 @@ export class OperationRunner {
       cancellable: options.cancellable,
       warnings: [],
       resultJson: '',
+      result: undefined,
       sequence: BigInt(this.#dependencies.journal.nextSequence()),
       inventoryRevision: 0n,
     };

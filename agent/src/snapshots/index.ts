@@ -27,7 +27,7 @@ export {
   type StateMode,
   type StatePlan,
 } from './plan.ts';
-export { type StateFacts, savedStateMessage, savedStateRecord } from './record.ts';
+export { type StateFacts, savedStateMessage } from './record.ts';
 export {
   defineReverted,
   makeOverlays,

@@ -1,4 +1,4 @@
-import { SavedState as SavedStateMessage } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { SavedState as SavedStateMessage } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { SavedState } from './chain.ts';
 import { parseIncrementTag } from './increment-tag.ts';
 import { savedStateId } from './state-id.ts';
@@ -41,8 +41,3 @@ export function savedStateMessage(
 }
 
 const isSameTime = (a: Date | undefined, b: Date | undefined): boolean => a?.getTime() === b?.getTime();
-
-/** The same as JSON, for the result of an operation. */
-export function savedStateRecord(domainId: string, state: StateFacts): unknown {
-  return SavedStateMessage.toJSON(savedStateMessage(domainId, state));
-}

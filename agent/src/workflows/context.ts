@@ -8,6 +8,7 @@
  * effects are undone, and which of them wait while another could not be, stands in `operations/undo-order.ts`.
  */
 import type { Logger } from '@virtkeep/shared/log';
+import type { Result } from '@virtkeep/shared/operation-result';
 import type { Effects } from './effect.ts';
 
 export interface ProgressReporter {
@@ -53,8 +54,9 @@ export interface OperationContext {
   /**
    * The point of no return: stores the result durably and drops the `failure` effects in one transaction. After it a
    * cancel is refused, and a crash ends as success once the `always` effects are undone.
+   * @param result of the operation's kind; absent for a kind that tells nothing
    */
-  commit(result: unknown): void;
+  commit(result?: Result): void;
 }
 
 /** A workflow: resolves after `commit`, or throws a VirtkeepError. */

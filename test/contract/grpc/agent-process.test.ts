@@ -55,6 +55,7 @@ function leaveOperation(effect: Effect, committed = false): string {
     cancellable: true,
     warnings: [],
     resultJson: committed ? '{}' : '',
+    result: undefined,
     sequence: BigInt(journal.nextSequence()),
     inventoryRevision: 0n,
   };

@@ -5,7 +5,7 @@
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import * as grpc from '@grpc/grpc-js';
-import { loadFileDescriptorSetFromBuffer, loadSync } from '@grpc/proto-loader';
+import { loadFileDescriptorSetFromBuffer, loadSync, type MessageTypeDefinition } from '@grpc/proto-loader';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { orAborted } from '@virtkeep/shared/abort';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
@@ -72,6 +72,13 @@ function independentClient(serviceName: string, credentials = controller, option
   ) as LooseClient;
 }
 
+/** The result of an operation, by the protos alone. */
+function unpacked({ result }: Answer): object {
+  const { type_url: type, value } = result as { type_url: string; value: Buffer };
+  const known = load('virtkeep/agent/v1/operation_result.proto', PROTOS);
+  return (known[type.split('/').at(-1)!] as MessageTypeDefinition<object, object>).deserialize(value);
+}
+
 function call(client: LooseClient, method: string, request: object, deadlineMs = 240_000): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const done = (error: grpc.ServiceError | null, answer: Answer) =>
@@ -122,7 +129,7 @@ async function finishedOperation(): Promise<string> {
     entities: [],
     locks: [],
     cancellable: true,
-    workflow: async context => context.commit({ answer: 42 }),
+    workflow: async context => context.commit({ $case: 'prepare', value: { operations: ['logfiles'] } }),
   });
   for await (const _ of agent.runner.watch(0, id, AbortSignal.timeout(240_000)));
   return id;
@@ -269,7 +276,7 @@ describe('what is there', () => {
   test('reflection tells all services, and a client made from it alone works', async () => {
     // The server answers one file a question; its imports are asked for like any reflection client does.
     const symbols = [
-      'google.protobuf.Timestamp',
+      ...['google.protobuf.Timestamp', 'google.protobuf.Any'],
       ...['Error', 'Operation', 'Domain', 'Pool', 'NodeService'].map(name => `virtkeep.agent.v1.${name}`),
     ];
     const [list, ...files] = await reflect([
@@ -317,11 +324,13 @@ describe('operations', () => {
   test('Get answers an ended operation; an unknown one is NOT_FOUND with its key', async () => {
     const id = await finishedOperation();
     await withClient(independentClient('OperationService'), async client => {
-      expect(await call(client, 'Get', { id })).toMatchObject({
+      const operation = await call(client, 'Get', { id });
+      expect(operation).toMatchObject({
         id,
         state: 'OPERATION_STATE_SUCCEEDED',
-        resultJson: '{"answer":42}',
+        resultJson: '{"operations":["logfiles"]}',
       });
+      expect(unpacked(operation)).toEqual({ result: 'prepare', prepare: { operations: ['logfiles'] } });
       const unknown = newId();
       const error = (await call(client, 'Get', { id: unknown }).catch(caught => caught)) as grpc.ServiceError;
       expect(error.code).toBe(grpc.status.NOT_FOUND);

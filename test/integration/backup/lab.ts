@@ -188,7 +188,7 @@ function beforeMerge(workflow: Workflow, work: (archivePath: string) => Promise<
     return workflow({
       ...context,
       commit: result => {
-        path = (result as { file: { path: string } }).file.path;
+        if (result?.$case === 'backup') path = result.value.file!.path;
         context.commit(result);
       },
       step: async (name, run) => {

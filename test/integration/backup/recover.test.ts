@@ -348,7 +348,7 @@ describe('a change of the disks of a guest that is off', () => {
         changeOffline(operations as never, context, target, async ({ overlays }) => {
           for (const path of overlays)
             await run(['qemu-io', '-f', 'qcow2', '-c', `write -q -P ${byte} 4M 64k`, path]);
-          return {};
+          return { $case: 'prepare', value: { operations: [] } };
         }),
       )
       .finally(() => lab.inject(''));

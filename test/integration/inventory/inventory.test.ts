@@ -109,7 +109,7 @@ describe('a domain', () => {
     const operation = lab.runner.start({
       id: newId(), kind: 'backup', request: {}, entities: [], cancellable: true, heavy: false,
       locks: [{ kind: 'domain', id, mode: 'exclusive' }],
-      workflow: async context => { await gate.promise; context.commit({}); },
+      workflow: async context => { await gate.promise; context.commit(); },
     }); // biome-ignore format: one call
     expect(lab.inventory.domain(id).lockedBy).toBe(operation.id);
     const busy = expect.objectContaining({ msgKey: 'domain_busy' });

@@ -160,7 +160,7 @@ export class InventoryLab {
       locks: kinds.map(kind => ({ kind, id: domainId, mode: 'exclusive' })),
       workflow: async context => {
         await gate.promise;
-        context.commit({});
+        context.commit();
       },
     });
     const release = () => {

@@ -47,7 +47,7 @@ export const offline: BuildStory = async world => {
         { domain, name: 'vm', disks, action: 'changed', allowNetworkLayers: false },
         async ({ overlays }) => {
           for (const path of overlays) await world.write(path, 1, 2);
-          return {};
+          return { $case: 'prepare', value: { operations: [] } };
         },
       );
     },
@@ -93,7 +93,7 @@ export const offlineOfBefore: BuildStory = async (world, random) => {
           await world.write(path, 1, 2);
         }
       });
-      context.commit({});
+      context.commit();
       await context.step('apply', () => commitOverlays(overlays, context.signal));
     },
     undone: effect => isUndone(world, effect),

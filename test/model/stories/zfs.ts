@@ -51,7 +51,7 @@ export const zfsInstant: BuildStory = async (world, random) => {
       const active = machine.live !== null;
       const lender = { id: machine.uuid, name: 'vm', template: false, active, disks };
       await context.step('freeze', () => freezer.freeze(lender, context, false));
-      context.commit({});
+      context.commit();
     },
     undone: effect => isUndone(world, effect),
     async safe() {

@@ -1,7 +1,7 @@
 /** What a manifest says about its file, in the words of the gRPC contract. */
 
 import { basename } from 'node:path';
-import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import { type FinishedArchive, isHashed, type Manifest, whyGrown } from '../../archive/index.ts';
 import { type ArchiveSummary, isCompressedName } from '../../pools/index.ts';
@@ -86,12 +86,12 @@ export function foreignFileOf(
   return { ...backupFileOf(file, manifest), ...summary, id, archiveId };
 }
 
-/** The same as JSON, for the result of an operation. `filename` is needed for a file in a folder of `backups/`. */
-export function backupFileRecord(
+/** The same of what was just written. `filename` is needed for a file in a folder of `backups/`. */
+export function finishedFileOf(
   finished: FinishedArchive,
   pool: { id: string },
   filename = basename(finished.path),
-): unknown {
+): BackupFile {
   const { path, sizeBytes, manifest } = finished;
-  return BackupFile.toJSON(backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest));
+  return backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest);
 }

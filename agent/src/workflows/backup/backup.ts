@@ -13,7 +13,7 @@ import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { FinishOptions } from '../../archive/index.ts';
 import { markSources } from '../../disks/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
-import { backupFileRecord } from '../archives/backup-file.ts';
+import { finishedFileOf } from '../archives/backup-file.ts';
 import {
   closeConversion,
   declareRemoval,
@@ -81,7 +81,7 @@ async function extendOtherForm(
 ): Promise<void> {
   const form = scope.prepared.form!;
   let isCommitted = false;
-  const commit = (result: unknown) => {
+  const commit: OperationContext['commit'] = result => {
     context.commit(result);
     isCommitted = true;
   };
@@ -128,10 +128,8 @@ async function backUp(
     const finished = await context.step('publish', () => draft.destination!.finish(finish));
     if (prepared.form) draft.removal = await replaces(context, base!, prepared.form);
     const filename = base && join(dirname(base.filename), basename(finished.path));
-    context.commit({
-      file: backupFileRecord(finished, job.base ?? job.target, filename ?? undefined),
-      state: number,
-    });
+    const file = finishedFileOf(finished, job.base ?? job.target, filename ?? undefined);
+    context.commit({ $case: 'backup', value: { file, state: number } });
   } catch (error) {
     throwIfAborted(stop.signal);
     throw error;

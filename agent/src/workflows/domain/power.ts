@@ -63,7 +63,7 @@ export function powerRefusal(
   const rule = ruleOf(action);
   const allowed = force ? (rule.forced ?? rule.from) : rule.from;
   if (!allowed.includes(domain.power)) {
-    const state = STATE_WORDS[domain.power] ?? 'in an unknown state';
+    const state = stateWord(domain.power);
     return new VirtkeepError('power_state_conflict', { domain: domain.name, state, action: rule.verb });
   }
   if (action === PowerAction.START && domain.template) {
@@ -77,6 +77,8 @@ const STATE_WORDS: Partial<Record<PowerState, string>> = {
   [SUSPENDED]: 'suspended',
   [RUNNING]: 'running',
 };
+
+const stateWord = (state: PowerState) => STATE_WORDS[state] ?? 'in an unknown state';
 
 /** @throws VirtkeepError invalid_field for what is no action */
 export function ruleOf(action: PowerAction): Rule {
@@ -96,10 +98,10 @@ export function setPower(dependencies: PowerDependencies, request: PowerRequest)
       const method = await context.step('act', () =>
         act(dependencies.libvirt(), { domain, name }, request, context),
       );
-      const state = STATE_WORDS[ruleOf(request.action).to];
+      const powerState = stateWord(ruleOf(request.action).to);
       if (method === 'acpi')
         context.warn('The guest agent did not answer, so the power button (ACPI) was pressed.');
-      context.commit(method ? { power_state: state, method } : { power_state: state });
+      context.commit({ $case: 'power', value: { powerState, ...(method && { method }) } });
     } catch (error) {
       throw fromDomain(error, request.domainId, 'power');
     }

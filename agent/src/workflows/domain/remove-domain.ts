@@ -48,7 +48,7 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
       await step('undefine', async () => {
         await undefineWholly(domain);
         // no place for a cancel between the two: the files go when the effect is undone
-        commit({ removed: files });
+        commit({ $case: 'removeDomain', value: { removed: files } });
       });
     } catch (error) {
       throw fromDomain(error, request.domainId, 'remove_domain');

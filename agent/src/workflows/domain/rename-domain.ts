@@ -48,7 +48,7 @@ export function renameDomain(dependencies: Dependencies, { domainId, name }: Ren
         warn(
           `The UEFI variables stay in ${nvram}: give a VM that is defined as "${former}" by hand another file.`,
         );
-      commit({ name, former_name: former });
+      commit({ $case: 'renameDomain', value: { name, formerName: former } });
     } catch (error) {
       throw fromDomain(error, domainId, 'rename');
     }

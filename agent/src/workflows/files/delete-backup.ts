@@ -9,7 +9,7 @@ import type { Workflow } from '../context.ts';
 export function deleteBackupWorkflow(path: string, filesChanged: () => void): Workflow {
   return async context => {
     await context.step('delete', () => removeArchive(path));
-    context.commit({});
+    context.commit();
     filesChanged();
   };
 }

@@ -31,7 +31,7 @@ beforeEach(async () => {
 afterEach(() => rmSync(directory, { recursive: true }));
 
 const handle = { undo: async () => {}, keep: () => {} };
-const commit = jest.fn();
+const commit = jest.fn<OperationContext['commit']>();
 const warn = jest.fn();
 const archives = () => readdirSync(join(directory, 'backups')).filter(name => !name.startsWith('.'));
 
@@ -120,7 +120,9 @@ describe('a conversion that keeps its source', () => {
     await convert({}, true);
     expect(archives()).toEqual(['a.tar', 'a.tar.zst']);
     expect(readFileSync(path).equals(before)).toBe(true);
-    const [{ file }] = commit.mock.calls[0] as [{ file: { id: string; archiveId: string } }];
+    const [result] = commit.mock.calls[0]!;
+    if (result?.$case !== 'recompressCopy') throw new Error('a copy was to be told');
+    const file = result.value.file!;
     const { manifest, close } = await openedCopy();
     await close();
     expect(file).toMatchObject({ id: uuidV5('p', 'a.tar.zst'), archiveId: manifest?.backupId });

@@ -8,7 +8,7 @@
 import { dirname, join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import {
   type ConvertOptions,
@@ -124,7 +124,8 @@ async function recompress(
     await refuseChanged(lock, mark);
     const former = { path: source.path, sizeBytes, converter };
     if (!keepsSource) removal = await declareRemoval(context, former, finished.path);
-    context.commit({ file: recordOf(finished, target, keepsSource) });
+    const file = fileOf(finished, target, keepsSource);
+    context.commit({ $case: keepsSource ? 'recompressCopy' : 'recompress', value: { file } });
   } finally {
     if (draft.work) await closeConversion(draft.work);
   }
@@ -168,12 +169,12 @@ function adopting({ judge, sign }: WorkflowDependencies): ConvertOptions['sign']
   return archive => (judge(archive).trust === 'foreign' ? sign : undefined);
 }
 
-function recordOf(
+function fileOf(
   { path, sizeBytes, manifest }: FinishedArchive,
   pool: PoolRecord,
   isCopy: boolean,
-): unknown {
+): BackupFile {
   const filename = path.slice(join(pool.path!, BACKUPS_DIR).length + 1);
   const file = backupFileOf({ poolId: pool.id, filename, path, sizeBytes }, manifest);
-  return BackupFile.toJSON(isCopy ? { ...file, id: uuidV5(pool.id, filename) } : file);
+  return isCopy ? { ...file, id: uuidV5(pool.id, filename) } : file;
 }

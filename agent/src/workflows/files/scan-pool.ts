@@ -1,4 +1,4 @@
-import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Skipped } from '../../pools/index.ts';
 import type { Workflow } from '../context.ts';
 
@@ -20,6 +20,6 @@ export function scanPool(scan: (signal: AbortSignal) => Promise<Scanned>): Workf
     }
     for (const { filename, reason } of skipped)
       context.warn(filename === '' ? reason : `${filename}: ${reason}`);
-    context.commit({ files: files.map(file => BackupFile.toJSON(file)) });
+    context.commit({ $case: 'scanPool', value: { files } });
   };
 }

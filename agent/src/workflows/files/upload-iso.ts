@@ -47,7 +47,8 @@ export function uploadIso({ place, sizeBytes, bytes }: IsoUpload): Workflow {
     const size = await step('receive', () => receive(context, { path: partial, mark }, { bytes, sizeBytes }));
     effects.begin({ type: 'file', path, made: mark }, 'failure');
     await step('publish', () => publishNew(partial, path));
-    context.commit({ id: isoIdOf(pool.id, filename), pool_id: pool.id, filename, path, size });
+    const value = { id: isoIdOf(pool.id, filename), poolId: pool.id, filename, path, size: BigInt(size) };
+    context.commit({ $case: 'uploadIso', value });
   };
 }
 

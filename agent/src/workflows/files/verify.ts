@@ -1,5 +1,6 @@
 /** Reads a whole archive and compares what can be compared. */
 import { hasKey } from '@virtkeep/shared/errors';
+import type { ResultOf } from '@virtkeep/shared/operation-result';
 import {
   type ArchiveProblem,
   type Judgement,
@@ -33,10 +34,7 @@ export function verifyWorkflow(dependencies: Pick<WorkflowDependencies, 'judge'>
       context.warn('The archive has no checksums for some members: their content could be read, not proved.');
     if (result.restorableStates.length === 0)
       result.restorableStates = await restorable(path, result, context);
-    context.commit({
-      ...verifyResult(result, new Date()),
-      ...(judgement && { signature: judgementFields(judgement) }),
-    });
+    context.commit({ $case: 'verify', value: verifyResult(result, judgement, new Date()) });
   };
 }
 
@@ -56,21 +54,19 @@ async function restorable(
   }
 }
 
-const judgementFields = ({ trust, signer, reason, coversContent }: Judgement) => ({
-  trust,
-  signer,
-  reason,
-  covers_content: coversContent,
-});
-
-/** The result of a verification as JSON; `now` is its time. */
-export function verifyResult(result: VerifyResult, now: Date): object {
+/** What a verification tells; `now` is its time. */
+export function verifyResult(
+  result: VerifyResult,
+  signature: Judgement | undefined,
+  now: Date,
+): ResultOf<'verify'> {
   return {
     ok: result.problems.length === 0,
     problems: result.problems.map(problemOf),
-    verified_at: now.toISOString(),
+    verifiedAt: now.toISOString(),
     hashed: result.hashed,
-    restorable_states: result.restorableStates,
+    restorableStates: { numbers: result.restorableStates },
+    signature,
   };
 }
 

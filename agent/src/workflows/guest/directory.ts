@@ -60,7 +60,8 @@ export function joinDirectory(operations: GuestOperations, request: JoinRequest)
       if (restarted) warnings.push(...(await provenAgain(context, guest, { ...request, onWindows })));
       if (onWindows && !request.restart) warnings.push('The guest is in the directory when it is restarted.');
       for (const warning of warnings) context.warn(warning);
-      context.commit({ domain: request.directory, computer_name: computer, restarted, warnings, installed });
+      const value = { domain: request.directory, computerName: computer, restarted, warnings, installed };
+      context.commit({ $case: 'joinDirectory', value });
     });
 }
 
@@ -76,7 +77,7 @@ export function leaveDirectory(operations: GuestOperations, request: LeaveReques
       const restarted =
         request.restart &&
         (await context.step('restart', () => restartGuest(context, guest, onWindows ? 'windows' : 'linux')));
-      context.commit({ domain: directory, restarted });
+      context.commit({ $case: 'leaveDirectory', value: { domain: directory, restarted } });
     });
 }
 

@@ -2,6 +2,7 @@
  * Gives a guest its host name: a running Linux by hostnamectl, a running Windows by Rename-Computer and a restart, a Linux that
  * is off by virt-customize on its disks (specification 4.6). The name is read back from the guest.
  */
+import type { Result } from '@virtkeep/shared/operation-result';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import { type GuestOperations, inDomain, requireOff, requireRunning } from './domain.ts';
@@ -37,7 +38,7 @@ export function setHostname(operations: GuestOperations, request: HostnameReques
       if (onWindows) return nameWindows(context, guest, hostname, request.restart);
       await context.step('apply', () => nameLinux(guest, hostname));
       await context.step('verify', () => verifyLinux(guest, hostname));
-      context.commit({ hostname, method: 'agent', restarted: false });
+      context.commit(named(hostname, 'agent', false));
     });
 }
 
@@ -54,10 +55,15 @@ export function setHostnameOffline(operations: GuestOperations, request: Hostnam
       const target = { domain, name: config.name, disks, action, allowNetworkLayers };
       await changeOffline(operations, context, target, async images => {
         await nameImages(images, config.name, hostname);
-        return { hostname, method: 'offline', restarted: false };
+        return named(hostname, 'offline', false);
       });
     });
 }
+
+const named = (hostname: string, method: 'agent' | 'offline', restarted: boolean): Result => ({
+  $case: 'setHostname',
+  value: { hostname, method, restarted },
+});
 
 /** libguestfs writes the name where the distributions it knows have it; /etc/hostname is where all of today read it. */
 async function nameImages(images: OfflineImages, domain: string, hostname: string): Promise<void> {
@@ -118,13 +124,13 @@ async function nameWindows(
   });
   if (!isPending || !restart) {
     if (isPending) context.warn('The guest takes its new name when it is restarted.');
-    context.commit({ hostname, method: 'agent', restarted: false });
+    context.commit(named(hostname, 'agent', false));
     return;
   }
   const restarted = await context.step('restart', () => restartGuest(context, guest, 'windows'));
   if (restarted)
     await context.step('read back', async () => requireName(guest, (await read()).active, hostname));
-  context.commit({ hostname, method: 'agent', restarted });
+  context.commit(named(hostname, 'agent', restarted));
 }
 
 /** Windows writes the names of computers in capitals. */

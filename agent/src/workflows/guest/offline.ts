@@ -9,6 +9,7 @@ import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncFile } from '@virtkeep/shared/files';
+import type { Result } from '@virtkeep/shared/operation-result';
 import { changedSource, markSources, qemuImg, type SourceMark } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
@@ -61,7 +62,7 @@ export async function changeOffline(
   operations: GuestOperations,
   context: OperationContext,
   target: OfflineTarget,
-  change: (images: OfflineImages) => Promise<object>,
+  change: (images: OfflineImages) => Promise<Result>,
 ): Promise<void> {
   const directory = join(operations.scratchDirectory, `offline-${context.id}`);
   const marks = await markSources(target.disks.map(({ path }) => path));

@@ -42,7 +42,7 @@ export function prepare(operations: GuestOperations, request: PrepareRequest): W
       const target = { domain, name, disks: [disk], action, allowNetworkLayers };
       await changeOffline(operations, context, target, async images => {
         await images.run('virt-sysprep', ['--operations', chosen.join(',')]);
-        return { operations: chosen };
+        return { $case: 'prepare', value: { operations: chosen } };
       });
     });
 }

@@ -2,9 +2,11 @@
  * The SSH keys of a user of a Linux guest (specification 4.6). In a running guest by the agent's own commands; an agent that
  * lacks them runs a script as the user. In one that is off by virt-customize.
  */
+
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Result } from '@virtkeep/shared/operation-result';
 import { isWindows } from '../../guest/index.ts';
 import type { Workflow } from '../context.ts';
 import { type GuestOperations, inDomain, requireOff, requireRunning } from './domain.ts';
@@ -56,7 +58,7 @@ export function changeSshKeys(
         requireChanged(guest, change, keys, found);
         return found;
       });
-      context.commit({ keys: left, method: 'agent' });
+      context.commit(changed(change, left, 'agent'));
     });
 }
 
@@ -80,10 +82,15 @@ export function changeSshKeysOffline(
         else await removeOffline(images, await readOffline(images, name, change, user), keys);
         const { lines } = await readOffline(images, name, change, user);
         requireChanged({ name }, change, keys, lines);
-        return { keys: lines, method: 'offline' };
+        return changed(change, lines, 'offline');
       });
     });
 }
+
+const changed = (change: KeyChange, keys: string[], method: 'agent' | 'offline'): Result => ({
+  $case: change === 'add' ? 'addSshKeys' : 'removeSshKeys',
+  value: { keys, method },
+});
 
 async function refuseWindows(guest: Guest, operation: string): Promise<void> {
   if (isWindows(await guest.osInfo()))

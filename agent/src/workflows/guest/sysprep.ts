@@ -79,7 +79,7 @@ export function sysprep(operations: GuestOperations, request: SysprepRequest): W
         requireDone(guest, request, answer);
       });
       await context.step('end', () => end(domain, guest, request.action, context));
-      context.commit({ action: request.action });
+      context.commit({ $case: 'sysprep', value: { action: request.action } });
     });
 }
 

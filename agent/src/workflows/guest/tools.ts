@@ -21,7 +21,7 @@ export function attachTools(operations: GuestOperations, domainId: string): Work
       });
       if (!drive.isMounted) await context.step('mount', () => place(domain, drive, path));
       await context.step('verify', () => verify(domain, drive.targetDev, path));
-      context.commit({ target_dev: drive.targetDev, path });
+      context.commit({ $case: 'attachGuestTools', value: { targetDev: drive.targetDev, path } });
     });
 }
 
@@ -51,7 +51,7 @@ export function detachTools(operations: GuestOperations, domainId: string): Work
       });
       await context.step('unmount', () => place(domain, drive, null));
       await context.step('verify', () => verify(domain, drive.targetDev, null));
-      context.commit({ target_dev: drive.targetDev });
+      context.commit({ $case: 'detachGuestTools', value: { targetDev: drive.targetDev } });
     });
 }
 

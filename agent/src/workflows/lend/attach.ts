@@ -85,13 +85,10 @@ async function run(
     const { path, format, block } = held;
     const disk: LentDisk = { diskId, path, format, block, targetDev };
     await plug(borrower, disk);
-    commit({
-      vdisk: diskId,
-      owner_id: ownerId,
-      attached: { id: held.attachedId, target_dev: targetDev, path },
-      snapshot: held.instant,
-      warnings: request.warnings,
-    });
+    const attached = { id: held.attachedId, targetDev, path };
+    const snapshot = held.instant ?? undefined;
+    const { warnings } = request;
+    commit({ $case: 'attachDisk', value: { vdisk: diskId, ownerId, attached, snapshot, warnings } });
   });
 }
 

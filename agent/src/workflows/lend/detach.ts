@@ -50,7 +50,8 @@ async function run(
     if (!isGone) throw new VirtkeepError('device_did_not_detach', { id: borrowerId });
   });
   await step('release', async () => {
-    commit({ vdisk: diskId, owner_id: ownerId, domain_id: borrowerId, owner_is_here: ownerIsHere });
+    const value = { vdisk: diskId, ownerId, domainId: borrowerId, ownerIsHere };
+    commit({ $case: 'detachDisk', value });
     await handle.undo(context.signal);
   });
 }

@@ -1,5 +1,4 @@
 /** The owner's side of a loan to a domain of another node: the instant and the note here, the disk there. */
-import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { fromDomain } from '../../libvirt/domains.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -46,7 +45,7 @@ async function lend(
   const source = sourceFor(request, held, pools, dependencies.nodeName);
   await step('note', async () => {
     await noteLoan(await requireParty(dependencies, ownerId), { diskId, borrowerId, borrowerNodeId });
-    commit({ source: DiskSource.toJSON(source), snapshot: held.instant });
+    commit({ $case: 'lendDisk', value: { source, snapshot: held.instant ?? undefined } });
   });
 }
 
@@ -67,7 +66,7 @@ async function giveBack(
   const handle = context.effects.begin({ type: 'loan', ...key, unplug: false, keepClone: false }, 'always');
   await context.step('release', async () => {
     await endAtOwner(dependencies, key, false, context);
-    context.commit({});
+    context.commit();
     handle.keep();
   });
 }

@@ -36,7 +36,7 @@ async function run(
         context.log.info('a loan could not be settled', { action, reason: reasonOf(error) });
       }
     }
-    context.commit({ waiting });
+    context.commit({ $case: 'keepLoans', value: { waiting } });
   });
 }
 

@@ -10,8 +10,10 @@
  * (restore/gate.ts). What else its owner defined (kernel, host devices, QEMU options) comes back only from an archive that this
  * node vouches for; who may merely put files into a pool's backups gets nothing but a guest.
  */
+
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import type { ResultOf } from '@virtkeep/shared/operation-result';
 import { diskId } from '../../disks/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import { findBackupFile, type OpenedBackup, openBackup } from '../archives/source.ts';
@@ -72,7 +74,7 @@ async function run(
     const resumed = await context.step('start', () =>
       startRestored(dependencies, context, domain, { resume, startOn: request.startOn }),
     );
-    context.commit(resultOf(plan));
+    context.commit({ $case: 'restore', value: restoreResult(plan) });
     if (resumed) await setResumedClock(context, domain);
   } finally {
     for (const end of claims) end();
@@ -107,18 +109,18 @@ async function join(
 }
 
 /** What a restore answers; the same for an instant one. */
-export function resultOf(plan: RestorePlan): unknown {
+export function restoreResult(plan: RestorePlan): ResultOf<'restore'> {
   const { identity, placement, warnings } = plan;
   return {
-    domain_id: identity.uuid,
+    domainId: identity.uuid,
     name: identity.name,
     disks: placement.disks.map(({ disk, pool, layers }) => ({
       id: diskId(layers[0]!.path, pool),
       path: layers.at(-1)!.path,
-      pool_id: pool.id,
-      target_dev: disk.target,
+      poolId: pool.id,
+      targetDev: disk.target,
     })),
     warnings,
-    pool_changed: placement.poolChanged,
+    poolChanged: placement.poolChanged,
   };
 }

@@ -19,7 +19,7 @@ import {
   planState,
   type StateMode,
   type StatePlan,
-  savedStateRecord,
+  savedStateMessage,
 } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -84,7 +84,8 @@ async function run(
     const created = (await loadStates(domain)).find(({ name }) => name === request.name);
     if (!created)
       throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason: 'it is not there' });
-    context.commit({ snapshot: savedStateRecord(request.domainId, created) });
+    const snapshot = savedStateMessage(request.domainId, created);
+    context.commit({ $case: 'createSnapshot', value: { snapshot } });
   });
 }
 

@@ -48,7 +48,7 @@ async function removeLent(
   context: OperationContext,
 ): Promise<void> {
   await releaseZfs(zfs, name, instant, context);
-  context.commit({});
+  context.commit();
 }
 
 /** The state of disks lent from zfs, with the name of its domain. */
@@ -109,7 +109,7 @@ async function merge(
   try {
     await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB, progress });
     await pruneFirmware(dependencies, domainId);
-    context.commit({});
+    context.commit();
     // nothing is left: what the disks lie on may go away for good
     handle.keep();
   } catch (error) {

@@ -134,7 +134,7 @@ async function exchange(
   await context.step('start', async () => {
     const wasRunning = picture.power === 'running';
     const runs = await startReverted(libvirt, domain, state, { ...reverted, wasRunning });
-    context.commit({ power_state: runs ? 'running' : 'off' });
+    context.commit({ $case: 'revertSnapshot', value: { powerState: runs ? 'running' : 'off' } });
   });
 }
 
@@ -147,7 +147,8 @@ async function revertInternal(
   try {
     await domain.snapshot(state.name).revert(0, { timeoutMs: 0 });
     await writeMetadata(domain, { ...picture.metadata, statesDeleted: new Date() });
-    context.commit({ power_state: (await domain.isActive()) ? 'running' : 'off' });
+    const powerState = (await domain.isActive()) ? 'running' : 'off';
+    context.commit({ $case: 'revertSnapshot', value: { powerState } });
   } catch (error) {
     throw failed(domain.name, state, error);
   }

@@ -85,7 +85,7 @@ async function run(
     return context.effects.begin({ type: 'template_change', ...change }, 'success');
   });
   const { templateId, version, cloneIds } = change;
-  context.commit({ template_id: templateId, version, clones: cloneIds });
+  context.commit({ $case: 'changeTemplate', value: { templateId, version, clones: cloneIds } });
   await context.step('switch', async () => {
     await switchTemplate(dependencies, change, context);
     handle.keep();

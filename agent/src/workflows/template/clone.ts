@@ -73,17 +73,9 @@ async function run(
     const created = { domainId: identity.uuid, files: plan.disks.map(({ path }) => path) };
     await defineOwnDomain(dependencies, context, created, cloneDefinition(checked.xml, plan, own));
   });
-  context.commit({
-    domain_id: identity.uuid,
-    name: identity.name,
-    disks: plan.disks.map(({ id, path, pool, targetDev }) => ({
-      id,
-      path,
-      pool_id: pool.id,
-      target_dev: targetDev,
-    })),
-    warnings: plan.warnings,
-  });
+  const { uuid: domainId, name } = identity;
+  const disks = plan.disks.map(({ id, path, pool, targetDev }) => ({ id, path, poolId: pool.id, targetDev }));
+  context.commit({ $case: 'cloneDomain', value: { domainId, name, disks, warnings: plan.warnings } });
 }
 
 async function check(

@@ -23,7 +23,7 @@ import { checkRestore } from '../check.ts';
 import { restoredDefinition } from '../definition.ts';
 import { judgeDrives } from '../drives.ts';
 import { extractFiles, patchMemory, writeFirmwareState } from '../files.ts';
-import { admit, resultOf } from '../restore.ts';
+import { admit, restoreResult } from '../restore.ts';
 import { defineRestored, startRestored } from '../start.ts';
 import { allowReading } from './access.ts';
 import { withArchiveChain } from './chain.ts';
@@ -111,7 +111,7 @@ async function start(
       const onBytes = resume && { ...resume, xml: onArchive(resume.xml) };
       return startRestored(dependencies, context, domain, { resume: onBytes, startOn: true });
     });
-    context.commit(resultOf(plan));
+    context.commit({ $case: 'restore', value: restoreResult(plan) });
     return { effect, resumed: resumed ? domain : null, finished: () => handle.keep() };
   } finally {
     for (const end of claims) end();

@@ -7,6 +7,7 @@
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import type { CallContext, CallOptions } from "nice-grpc-common";
+import { Any } from "../../../google/protobuf/any.ts";
 import { Timestamp } from "../../../google/protobuf/timestamp.ts";
 import { Entity, Error } from "./common.ts";
 
@@ -118,10 +119,14 @@ export interface Operation {
   cancellable: boolean;
   /** Things the user should know although the operation succeeded. */
   warnings: string[];
-  /** Result of the operation as a JSON object; its shape per kind is documented at the start call. */
+  /** `result` as a JSON object in the shape that is documented at the start call; agents of before tell nothing else. */
   resultJson: string;
   /** Sequence of the last event of this operation. */
   sequence: bigint;
+  /** An OperationResult, once it can no longer fail; absent for a kind that tells nothing. */
+  result:
+    | Any
+    | undefined;
   /**
    * Of one that has ended: the revision of the inventory in which the domains that it touched are seen as they are now;
    * see InventoryEvent. 0: not told.
@@ -185,6 +190,7 @@ function createBaseOperation(): Operation {
     warnings: [],
     resultJson: "",
     sequence: 0n,
+    result: undefined,
     inventoryRevision: 0n,
   };
 }
@@ -229,6 +235,9 @@ export const Operation: MessageFns<Operation> = {
         throw new globalThis.Error("value provided for field message.sequence of type uint64 too large");
       }
       writer.uint32(96).uint64(message.sequence);
+    }
+    if (message.result !== undefined) {
+      Any.encode(message.result, writer.uint32(106).fork()).join();
     }
     if (message.inventoryRevision !== 0n) {
       if (BigInt.asUintN(64, message.inventoryRevision) !== message.inventoryRevision) {
@@ -348,6 +357,14 @@ export const Operation: MessageFns<Operation> = {
             message.sequence = reader.uint64() as bigint;
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.result = Any.decode(reader, reader.uint32());
+            continue;
+          }
           case 40: {
             if (tag !== 320) {
               break;
@@ -386,6 +403,7 @@ export const Operation: MessageFns<Operation> = {
         ? globalThis.String(object.result_json)
         : "",
       sequence: isSet(object.sequence) ? BigInt(object.sequence) : 0n,
+      result: isSet(object.result) ? Any.fromJSON(object.result) : undefined,
       inventoryRevision: isSet(object.inventoryRevision)
         ? BigInt(object.inventoryRevision)
         : isSet(object.inventory_revision)
@@ -432,6 +450,9 @@ export const Operation: MessageFns<Operation> = {
     if (message.sequence !== 0n) {
       obj.sequence = message.sequence.toString();
     }
+    if (message.result !== undefined) {
+      obj.result = Any.toJSON(message.result);
+    }
     if (message.inventoryRevision !== 0n) {
       obj.inventoryRevision = message.inventoryRevision.toString();
     }
@@ -457,6 +478,9 @@ export const Operation: MessageFns<Operation> = {
     message.warnings = object.warnings?.map((e) => e) || [];
     message.resultJson = object.resultJson ?? "";
     message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
+    message.result = (object.result !== undefined && object.result !== null)
+      ? Any.fromPartial(object.result)
+      : undefined;
     message.inventoryRevision = (object.inventoryRevision !== undefined && object.inventoryRevision !== null)
       ? BigInt(object.inventoryRevision)
       : 0n;
