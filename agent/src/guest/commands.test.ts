@@ -92,8 +92,43 @@ describe('refused, naming the argument', () => {
     ['guest-set-memory-blocks', { 'mem-blks': [null] }, 'mem-blks'],
     ['guest-set-user-password', { username: 'u', password: 'c2VjcmV0' }, 'crypted'],
     ['guest-ping', { constructor: 1 }, 'constructor'],
+    ['guest-ping', parseExact('{"__proto__":1}') as Record<string, unknown>, '__proto__'],
   ])('%s %j', (command, args, field) => {
     expect(refusal(command, args)).toEqual(invalid(field));
+  });
+
+  test.each<[string, Record<string, unknown>, string, string]>([
+    ['guest-ping', { verbose: true }, 'verbose', 'is not known'],
+    ['guest-exec', { arg: 1, args: 1 }, 'args', 'is not known'],
+    ['guest-exec', {}, 'path', 'is required'],
+    [
+      'guest-file-seek',
+      { handle: 'x', offset: 'x' },
+      'handle',
+      'must be an integer from 0 to 9007199254740991',
+    ],
+    ['guest-set-time', { time: -1 }, 'time', 'must be an integer from 0 to 9223372036854775807'],
+    ['guest-shutdown', { mode: 'explode' }, 'mode', 'must be one of powerdown, halt, reboot'],
+    ['guest-exec', { path: 'ls', 'input-data': 'A' }, 'input-data', 'must be base64'],
+    [
+      'guest-exec',
+      { path: 'ls', 'input-data': 'AAAA'.repeat(31_000) },
+      'input-data',
+      'holds more than 92160 bytes',
+    ],
+    [
+      'guest-set-vcpus',
+      { vcpus: [{ 'logical-id': 1, online: 1 }] },
+      'vcpus',
+      'must be a list of objects with logical-id, online, can-offline',
+    ],
+  ])('and what is wrong with it: %s %j', (command, args, field, reason) => {
+    expect(refusal(command, args)).toEqual(invalid(field, reason));
+  });
+
+  test('a list without end before its items are looked at', () => {
+    const args = { username: 'u', keys: Array(1_000_000).fill(1) };
+    expect(refusal('guest-ssh-remove-authorized-keys', args)).toEqual(invalid('keys'));
   });
 
   test('without the value, which may be a secret', () => {
