@@ -130,19 +130,19 @@ async function issueCert(
   config: ControllerConfig,
   { role, name, out, days }: { role?: string; name?: string; out?: string; days?: string },
 ): Promise<void> {
-  const known = SERVICE_ROLES.find(item => item === role);
-  if (known === undefined) throw new UsageError(`--role must be one of: ${SERVICE_ROLES.join(', ')}`);
+  const serviceRole = SERVICE_ROLES.find(item => item === role);
+  if (serviceRole === undefined) throw new UsageError(`--role must be one of: ${SERVICE_ROLES.join(', ')}`);
   if (name === undefined) throw new UsageError('--name is required');
   const maxDays = config.agents.service_certificate_max_days;
   const files = await issueServiceCertificate(config.state_dir, {
-    role: known,
+    role: serviceRole,
     name,
     outDir: out ?? process.cwd(),
     days: Number(days ?? maxDays),
     maxDays,
     issued: pem =>
       withDatabase(config, async db => {
-        const row = certificateRow(pem, { kind: 'service', subject: name, role: known });
+        const row = certificateRow(pem, { kind: 'service', subject: name, role: serviceRole });
         await db.insertInto('certificates').values(row).execute();
       }),
   });

@@ -20,11 +20,11 @@ interface Owner {
  */
 export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () => void {
   makePassable(dirname(resolve(stateDir)));
-  const made = mkdirSync(stateDir, { recursive: true, mode: 0o700 }) !== undefined;
+  const isNew = mkdirSync(stateDir, { recursive: true, mode: 0o700 }) !== undefined;
   if (process.geteuid?.() !== 0) return () => {};
-  const owner = made ? serviceOwner(account) : statSync(stateDir);
+  const owner = isNew ? serviceOwner(account) : statSync(stateDir);
   if (owner === undefined || owner.uid === 0) return () => {};
-  if (made) chownSync(stateDir, owner.uid, owner.gid);
+  if (isNew) chownSync(stateDir, owner.uid, owner.gid);
   process.setegid!(owner.gid);
   process.seteuid!(owner.uid);
   return becomeRoot;
@@ -34,7 +34,8 @@ export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () =>
 function makePassable(directory: string): void {
   const first = mkdirSync(directory, { recursive: true });
   if (first === undefined) return;
-  for (let made = directory; made.length >= first.length; made = dirname(made)) chmodSync(made, 0o755);
+  for (let current = directory; current.length >= first.length; current = dirname(current))
+    chmodSync(current, 0o755);
 }
 
 /** Node looks users up by name only in order to become one. */

@@ -82,9 +82,9 @@ function toServerError(
 ): unknown {
   if (error instanceof ServerError || isAbort(error)) return error;
   if (!isVirtkeepError(error)) report(error, method);
-  const known = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: method });
-  return new RichServerError(grpcStatus(known.msgKey), known.message, [
-    ErrorInfo.fromPartial({ reason: known.msgKey, domain: ERROR_DOMAIN, metadata: known.params }),
+  const failure = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: method });
+  return new RichServerError(grpcStatus(failure.msgKey), failure.message, [
+    ErrorInfo.fromPartial({ reason: failure.msgKey, domain: ERROR_DOMAIN, metadata: failure.params }),
   ]);
 }
 

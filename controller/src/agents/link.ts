@@ -46,7 +46,7 @@ export interface LinkTimes {
   connectTimeoutMs: number;
 }
 
-/** Questions of one node in work at a time; further ones wait in the stream. */
+/** Questions of one node that are answered at a time; further ones wait in the stream. */
 const MAX_QUESTIONS = 32;
 
 export const LINK_TIMES: LinkTimes = { firstRetryMs: 500, maxRetryMs: 15_000, connectTimeoutMs: 30_000 };
@@ -228,12 +228,14 @@ export class NodeLink {
 
   /** An agent of an earlier version asks nothing: its session stands without. */
   async #watchQuestions(clients: AgentClients, signal: AbortSignal): Promise<void> {
-    const inWork = new Set<Promise<void>>();
+    const pendingAnswers = new Set<Promise<void>>();
     try {
       for await (const question of clients.node.watchQuestions({}, { signal })) {
-        const answered = this.#answer(clients, question, signal).finally(() => inWork.delete(answered));
-        inWork.add(answered);
-        if (inWork.size >= MAX_QUESTIONS) await Promise.race(inWork);
+        const answered = this.#answer(clients, question, signal).finally(() =>
+          pendingAnswers.delete(answered),
+        );
+        pendingAnswers.add(answered);
+        if (pendingAnswers.size >= MAX_QUESTIONS) await Promise.race(pendingAnswers);
       }
     } catch (error) {
       if (!isUnimplemented(error)) throw error;

@@ -44,14 +44,14 @@ export class LoginThrottle {
   attempt(username: string, address: string, now = new Date()): Promise<void> {
     const subjects = subjectsOf(username, address);
     return this.#db.transaction().execute(async trx => {
-      const known = await isKnown(trx, subjects[0]!.id, now);
-      for (const subject of known ? subjects.slice(0, 1) : subjects) {
+      const hasLoggedIn = await isKnown(trx, subjects[0]!.id, now);
+      for (const subject of hasLoggedIn ? subjects.slice(0, 1) : subjects) {
         const row = await trx
           .selectFrom('login_failures')
           .selectAll()
           .where('subject', '=', subject.id)
           .executeTakeFirst();
-        const waitMs = row === undefined ? 0 : remainingMs(row, subject.free, known, now);
+        const waitMs = row === undefined ? 0 : remainingMs(row, subject.free, hasLoggedIn, now);
         if (waitMs > 0) throw new VirtkeepError('too_many_logins', { seconds: Math.ceil(waitMs / 1000) });
       }
       for (const { id } of subjects) await count(trx, id, now);
@@ -135,18 +135,18 @@ function countedTimes(now: Date): { from: string; to: string } {
 function remainingMs(
   row: { failures: number; last_failure: string },
   free: number,
-  known: boolean,
+  hasLoggedIn: boolean,
   now: Date,
 ): number {
   const { from, to } = countedTimes(now);
   if (row.failures < free || row.last_failure < from || row.last_failure > to) return 0;
   const sinceMs = Math.max(0, now.getTime() - new Date(row.last_failure).getTime());
-  const longestMs = longestWaitMs(known, row.failures);
+  const longestMs = longestWaitMs(hasLoggedIn, row.failures);
   return Math.min(longestMs, 1000 * 2 ** Math.min(20, row.failures - free)) - sinceMs;
 }
 
-function longestWaitMs(known: boolean, failures: number): number {
-  if (!known) return MAX_WAIT_MS;
+function longestWaitMs(hasLoggedIn: boolean, failures: number): number {
+  if (!hasLoggedIn) return MAX_WAIT_MS;
   return failures < GUESSES ? MAX_WAIT_KNOWN_MS : MAX_WAIT_GUESSING_MS;
 }
 

@@ -53,16 +53,16 @@ export async function answerBytes(
     leave();
   });
   const source = await find();
-  const wanted = rangeHeader(request, source.tag);
+  const rangeText = rangeHeader(request, source.tag);
   const head = request.method === 'HEAD';
-  const asked = head || wanted !== undefined ? await source.sizeOf(hungUp.signal) : undefined;
-  const range = asked === undefined ? undefined : parseRange(wanted, asked);
+  const sizeBytes = head || rangeText !== undefined ? await source.sizeOf(hungUp.signal) : undefined;
+  const range = sizeBytes === undefined ? undefined : parseRange(rangeText, sizeBytes);
   if (range === null) {
-    reply.header('content-range', `bytes */${asked}`);
-    throw new VirtkeepError('range_not_satisfiable', { range: wanted ?? '', size: asked ?? 0 });
+    reply.header('content-range', `bytes */${sizeBytes}`);
+    throw new VirtkeepError('range_not_satisfiable', { range: rangeText ?? '', size: sizeBytes ?? 0 });
   }
   if (head) {
-    describe(reply, source, asked, range);
+    describe(reply, source, sizeBytes, range);
     return reply.send();
   }
   const part = range ? { offset: range.first, length: range.last - range.first + 1 } : WHOLE;

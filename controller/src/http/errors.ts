@@ -44,10 +44,11 @@ export function envelope(errors: readonly VirtkeepError[], requestId: string): E
 /** The error handler of the server. Errors nobody foresaw are logged with their stack and leave as `internal`. */
 export function errorHandler(log: Logger) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply => {
-    const known =
+    const mapped =
       reply.raw.destroyed && isAbort(error) ? [new VirtkeepError('canceled')] : knownErrors(error, request);
-    if (known === undefined) log.error('request failed', { error, request_id: request.id, url: request.url });
-    const errors = known ?? [new VirtkeepError('internal', { request_id: request.id })];
+    if (mapped === undefined)
+      log.error('request failed', { error, request_id: request.id, url: request.url });
+    const errors = mapped ?? [new VirtkeepError('internal', { request_id: request.id })];
     const first = errors[0]!;
     request.errorKey = first.msgKey;
     if (first.status === 401) reply.header('www-authenticate', 'jwt');
@@ -171,8 +172,8 @@ export function answerClientError(error: Error & { code?: string }, socket: Sock
   }
   const late = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
   const reason = late ? 'it did not arrive in time' : 'it is not HTTP this server can read';
-  const known = new VirtkeepError('bad_request', { reason });
-  const text = JSON.stringify(envelope([known], newId()));
+  const failure = new VirtkeepError('bad_request', { reason });
+  const text = JSON.stringify(envelope([failure], newId()));
   socket.write(
     `HTTP/1.1 400 Bad Request\r\ncontent-type: ${JSON_TYPE}\r\ncontent-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`,
   );

@@ -34,9 +34,9 @@ async function takeKey(services: Services, request: FastifyRequest, reply: Fasti
 
 /** A request is the same one whatever stands in the fields that its route ignores. */
 function whatCounts(body: Record<string, unknown>, { routeOptions: { schema } }: FastifyRequest): object {
-  const known = (schema?.body ?? {}) as BodySchema;
-  if (!isOpen(known)) return body;
-  const { properties = {} } = known;
+  const bodySchema = (schema?.body ?? {}) as BodySchema;
+  if (!isOpen(bodySchema)) return body;
+  const { properties = {} } = bodySchema;
   return Object.fromEntries(Object.entries(body).filter(([name]) => Object.hasOwn(properties, name)));
 }
 

@@ -4,8 +4,8 @@
  */
 import type { ErrorKey } from '@virtkeep/shared/errors';
 
-/** A question to a node. */
-export const NODE_ASKED = [
+/** A call to a node. */
+export const NODE_CALL = [
   'node_unreachable',
   'node_outdated',
   'libvirt_failed',
@@ -18,7 +18,7 @@ export const NODE_ASKED = [
 
 /** A task on a node, whatever it does. */
 export const NODE_WORK = [
-  ...NODE_ASKED,
+  ...NODE_CALL,
   'node_in_service',
   'operation_conflict',
   'overloaded',
@@ -103,7 +103,7 @@ export const POOL_WRITE = [
 ] as const satisfies readonly ErrorKey[];
 
 /** The mark of a data pool is changed on its nodes. */
-export const POOL_MARKED = [...NODE_ASKED, ...POOL_WRITE, 'disk_full'] as const satisfies readonly ErrorKey[];
+export const POOL_MARKED = [...NODE_CALL, ...POOL_WRITE, 'disk_full'] as const satisfies readonly ErrorKey[];
 
 /** An archive is read. */
 export const ARCHIVE_READ = [
@@ -116,9 +116,9 @@ export const ARCHIVE_READ = [
   'member_not_found',
 ] as const satisfies readonly ErrorKey[];
 
-/** The agent of a guest is asked. */
-export const GUEST_ASKED = [
-  ...NODE_ASKED,
+/** A call to the agent of a guest. */
+export const GUEST_CALL = [
+  ...NODE_CALL,
   ...DOMAIN_PLACE,
   'guest_off',
   'guest_no_channel',

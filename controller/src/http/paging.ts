@@ -43,11 +43,11 @@ export function parsePage<const O extends string>(
 ): Page<O extends `-${infer F}` ? F : O> {
   type Field = O extends `-${infer F}` ? F : O;
   const names = orderings.map(name => name.replace(/^-/, ''));
-  const asked = query.ordering ?? orderings[0];
-  const field = asked.replace(/^-/, '');
+  const ordering = query.ordering ?? orderings[0];
+  const field = ordering.replace(/^-/, '');
   if (!names.includes(field)) {
     throw new VirtkeepError('unknown_ordering', {
-      value: asked,
+      value: ordering,
       allowed: names.join(', '),
       field: 'ordering',
     });
@@ -55,7 +55,7 @@ export function parsePage<const O extends string>(
   return {
     limit: query.limit ?? 100,
     offset: query.offset ?? 0,
-    ordering: { field: field as Field, descending: asked.startsWith('-') },
+    ordering: { field: field as Field, descending: ordering.startsWith('-') },
     name: query.name,
     fields: parseFields(query.fields, schema),
     allContent: query.all_content === 1,

@@ -7,7 +7,7 @@ import type { Principal } from '../auth/principal.ts';
 import type { TokenRecord } from '../services/accounts/tokens.ts';
 import type { UserRecord } from '../services/accounts/users.ts';
 import type { FileRecord } from '../services/backup-files/record.ts';
-import { isArchive, isIdle, isInWork, isPublished } from '../services/backup-files/usable.ts';
+import { isArchive, isBusy, isIdle, isPublished } from '../services/backup-files/usable.ts';
 import type { VdiskRecord } from '../services/disks/record.ts';
 import type { IsoRecord } from '../services/isos/isos.ts';
 import type { NodeRecord } from '../services/nodes/nodes.ts';
@@ -36,7 +36,7 @@ const file: Rules<FileRecord> = {
   update: can => can('library.manage'),
   refresh: (can, record) => can('library.manage') && isPublished(record),
   verify: (can, record) => can('library.manage') && isIdle(record) && isArchive(record),
-  remove: (can, record) => can('library.manage') && !isInWork(record) && !record.protected,
+  remove: (can, record) => can('library.manage') && !isBusy(record) && !record.protected,
   compress: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_compressed,
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
   restore: (can, { additional_flags }) => can('backup.restore') && additional_flags.can_be_domained,

@@ -45,8 +45,8 @@ async function checkRequest(request: x509.Pkcs10CertificateRequest, urn: string)
   const proven = await request.verify().catch(() => false);
   if (!proven) throw refused('is not signed by its own key');
   const extension = request.getExtension(SUBJECT_ALT_NAME) as x509.SubjectAlternativeNameExtension | null;
-  const wanted = extension?.names.items ?? [];
-  const foreign = wanted.find(item => item.value.toLowerCase().startsWith('urn:') && item.value !== urn);
+  const names = extension?.names.items ?? [];
+  const foreign = names.find(item => item.value.toLowerCase().startsWith('urn:') && item.value !== urn);
   if (foreign) throw refused(`asks for the name ${foreign.value}, but the node's is ${urn}`);
 }
 

@@ -6,10 +6,10 @@ import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
 import { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
 import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
-import { BackupFiles, type FileTold } from './backup-files/backup-files.ts';
+import { BackupFiles, type FileListener } from './backup-files/backup-files.ts';
 import { changesExtension } from './backup-files/extendable.ts';
 import { IncrementalFiles } from './backup-files/extendable-files.ts';
-import { toldFewerStates } from './backup-files/fewer-states.ts';
+import { reportFewerStates } from './backup-files/fewer-states.ts';
 import { RemovedArchives } from './backup-files/removed-archives.ts';
 import { BackupService } from './backups/backups.ts';
 import { DownloadService } from './backups/downloads.ts';
@@ -79,12 +79,13 @@ export function createNodeServices(
   const revocations = new RevocationService({ ca, register, links, events, log, ownSerial });
   const refusedNodes = new RefusedNodes(register, inventory, events, log);
   const domainOf = (id: string) => inventory.domains.get(id)?.domain;
-  const fileTold: FileTold = (entityId, action) => changes.publish({ kind: 'file', entityId, action });
-  const backupFiles = new BackupFiles(db, fileTold, domainOf, (file, states) =>
-    toldFewerStates(events, file, states),
+  const fileListener: FileListener = (entityId, action) =>
+    changes.publish({ kind: 'file', entityId, action });
+  const backupFiles = new BackupFiles(db, fileListener, domainOf, (file, states) =>
+    reportFewerStates(events, file, states),
   );
   tasks.setReleaser(taskId => backupFiles.letGo(taskId));
-  const incrementals = new IncrementalFiles(db, fileTold, events, domainOf);
+  const incrementals = new IncrementalFiles(db, fileListener, events, domainOf);
   inventory.setDomainWatcher(async (id, before, after) => {
     if (changesExtension(before, after)) await incrementals.judge(id);
   });

@@ -18,7 +18,7 @@ export const STORY = {
   token: '4d5e6f7a-8b9c-4d0e-8f1a-2b3c4d5e6f7a',
   request: '1f2a3b4c-5d6e-4f7a-8b9c-0d1e2f3a4b5c',
   key: 'aa0b1c2d-3e4f-4a5b-8c6d-7e8f9a0b1c2d',
-  made: '2026-03-01T02:00:00.000Z',
+  created: '2026-03-01T02:00:00.000Z',
   changed: '2026-03-02T02:00:00.000Z',
   ended: '2026-03-02T02:04:10.000Z',
   until: '2026-05-31T02:00:00.000Z',

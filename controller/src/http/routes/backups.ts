@@ -9,7 +9,7 @@ import {
   ARCHIVE_READ,
   DISK_WORK,
   DOMAIN_WORK,
-  NODE_ASKED,
+  NODE_CALL,
   POOL_READ,
   POOL_WRITE,
   STATE_WORK,
@@ -133,7 +133,7 @@ const BACKUP_ERRORS = [
 ] as const;
 
 const SHOW_ERRORS = [
-  ...NODE_ASKED,
+  ...NODE_CALL,
   ...POOL_READ,
   ...ARCHIVE_READ,
   'state_not_found',

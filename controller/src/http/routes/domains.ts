@@ -211,7 +211,7 @@ function changeRoutes(app: App, services: Services): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      const { verbose_name, name = verbose_name, description, tags: wanted } = request.body;
+      const { verbose_name, name = verbose_name, description, tags: tagNames } = request.body;
       if (verbose_name !== undefined && name !== verbose_name)
         throw new VirtkeepError('conflicting_fields', { first: 'name', second: 'verbose_name' });
       const user = principalOf(request);
@@ -223,9 +223,9 @@ function changeRoutes(app: App, services: Services): void {
       if (name !== undefined && (await taskOfKey(services, request))) return rename(name);
       const isRenamed = services.domains.isOtherName(id, name);
       if (isRenamed) services.domains.checkRename(id, name);
-      if (wanted !== undefined) services.tags.assertKnown(wanted);
+      if (tagNames !== undefined) services.tags.assertKnown(tagNames);
       await services.domains.update(id, { description });
-      if (wanted !== undefined) await services.tags.set(id, wanted);
+      if (tagNames !== undefined) await services.tags.set(id, tagNames);
       return isRenamed ? rename(name) : services.domains.get(id, user);
     },
   );

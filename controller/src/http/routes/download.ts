@@ -5,10 +5,10 @@ import type { Services } from '../../services/services.ts';
 import type { RouteModule } from '../app.ts';
 import { answerBytes, BYTE_ANSWERS, type ByteSource } from '../byte-answer.ts';
 import { whenClosed } from '../closed.ts';
-import { ARCHIVE_READ, NODE_ASKED, POOL_READ } from '../node-errors.ts';
+import { ARCHIVE_READ, NODE_CALL, POOL_READ } from '../node-errors.ts';
 import { IdParams } from '../schemas/common.ts';
 
-const DOWNLOAD_ERRORS = [...NODE_ASKED, ...POOL_READ, ...ARCHIVE_READ, 'range_not_satisfiable'] as const;
+const DOWNLOAD_ERRORS = [...NODE_CALL, ...POOL_READ, ...ARCHIVE_READ, 'range_not_satisfiable'] as const;
 
 const Query = Type.Object(
   {

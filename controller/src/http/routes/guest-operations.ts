@@ -7,7 +7,7 @@ import type { TaskState } from '../../services/tasks/tasks.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { DISK_WORK, DOMAIN_WORK, GUEST_ASKED, POOL_READ } from '../node-errors.ts';
+import { DISK_WORK, DOMAIN_WORK, GUEST_CALL, POOL_READ } from '../node-errors.ts';
 import { AllowNetworkLayers, AsyncQuery, body, GivenUuid, IdParams, oneOf, ref } from '../schemas/common.ts';
 import {
   ChangedSshKeysSchema,
@@ -87,7 +87,7 @@ const PREPARE = {
 };
 
 const IN_GUEST_ERRORS = [
-  ...GUEST_ASKED,
+  ...GUEST_CALL,
   ...DOMAIN_WORK,
   'guest_packages_missing',
   'guest_argument_invalid',
@@ -114,7 +114,7 @@ export const guestOperationRoutes: RouteModule = (app, services) => {
     example: { hostname: 'web-1' },
     answer: HostnameSetSchema,
     errors: OFFLINE_ERRORS,
-    start: (...asked) => guestOperations.setHostname(...asked),
+    start: (...args) => guestOperations.setHostname(...args),
   });
   add('add-to-ad', {
     summary: 'Join a guest to a directory domain',
@@ -122,7 +122,7 @@ export const guestOperationRoutes: RouteModule = (app, services) => {
     example: { domainname: 'corp.example.org', login: 'joiner', password: 'correct horse battery' },
     answer: DirectoryJoinedSchema,
     errors: DIRECTORY_ERRORS,
-    start: (...asked) => guestOperations.joinDirectory(...asked),
+    start: (...args) => guestOperations.joinDirectory(...args),
   });
   add('rm-from-ad', {
     summary: 'Let a guest leave its directory domain',
@@ -130,7 +130,7 @@ export const guestOperationRoutes: RouteModule = (app, services) => {
     example: { login: 'joiner', password: 'correct horse battery' },
     answer: DirectoryLeftSchema,
     errors: DIRECTORY_ERRORS,
-    start: (...asked) => guestOperations.leaveDirectory(...asked),
+    start: (...args) => guestOperations.leaveDirectory(...args),
   });
   add('ssh-keys', {
     summary: 'Add SSH keys to a user of a Linux guest, running or off',
@@ -153,7 +153,7 @@ export const guestOperationRoutes: RouteModule = (app, services) => {
     fields: SYSPREP,
     example: { mode: 'oobe', action: 'shutdown' },
     answer: SysprepRunSchema,
-    start: (...asked) => guestOperations.sysprep(...asked),
+    start: (...args) => guestOperations.sysprep(...args),
   });
   add('prepare', {
     summary: 'Prepare the disk of a Linux guest that is off to become a template',
@@ -161,7 +161,7 @@ export const guestOperationRoutes: RouteModule = (app, services) => {
     example: { operations: ['machine-id', 'ssh-hostkeys'] },
     answer: GuestPreparedSchema,
     errors: OFFLINE_ERRORS,
-    start: (...asked) => guestOperations.prepare(...asked),
+    start: (...args) => guestOperations.prepare(...args),
   });
   for (const change of ['attach', 'detach'] as const)
     add(`${change}-guest-tools-iso`, {
@@ -170,7 +170,7 @@ export const guestOperationRoutes: RouteModule = (app, services) => {
       example: {},
       errors: TOOLS_ERRORS,
       answer: GuestToolsSchema,
-      start: (id, _asked, user, taskId) => guestOperations.tools(change, id, user, taskId),
+      start: (id, _body, user, taskId) => guestOperations.tools(change, id, user, taskId),
     });
 };
 
@@ -181,7 +181,7 @@ interface GuestAction<P extends TProperties> {
   /** Beside those of every operation in a guest. */
   errors?: readonly ErrorKey[];
   answer: TSchema & { $id?: string };
-  start: (id: string, asked: Static<TObject<P>>, user: Principal, taskId: string) => Promise<TaskState>;
+  start: (id: string, body: Static<TObject<P>>, user: Principal, taskId: string) => Promise<TaskState>;
 }
 
 function operationRoute<P extends TProperties>(

@@ -6,7 +6,7 @@ import { DEFAULT_TIMEOUT_S } from '../../services/guests/guests.ts';
 import type { Services } from '../../services/services.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { DOMAIN_PLACE, GUEST_ASKED, NODE_ASKED } from '../node-errors.ts';
+import { DOMAIN_PLACE, GUEST_CALL, NODE_CALL } from '../node-errors.ts';
 import { AsyncQuery, IdParams, oneOf, ref } from '../schemas/common.ts';
 import {
   AvailableCommandsSchema,
@@ -25,7 +25,7 @@ const COMMAND_NAME = new RegExp(COMMAND_PATTERN);
 const Flag = oneOf(['', 'true', 'false', '1', '0'] as const, { description: 'ask the guest now' });
 
 const COMMAND_ERRORS = [
-  ...GUEST_ASKED,
+  ...GUEST_CALL,
   'guest_argument_invalid',
   'guest_process_unknown',
   'guest_thaw_failed',
@@ -41,7 +41,7 @@ function commandRoutes(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/available-guest-cmds/',
     {
-      config: { access: 'guest.read', auditedRead: () => true, errors: GUEST_ASKED },
+      config: { access: 'guest.read', auditedRead: () => true, errors: GUEST_CALL },
       schema: {
         tags,
         summary: 'The commands that the agent of this guest offers and has enabled',
@@ -64,7 +64,7 @@ function commandRoutes(app: App, services: Services): void {
       config: {
         access: 'guest.read',
         secretAnswer: true,
-        auditDetail: commandAsked,
+        auditDetail: commandForAudit,
         exactIntegers: true,
         errors: COMMAND_ERRORS,
       },
@@ -81,12 +81,12 @@ function commandRoutes(app: App, services: Services): void {
     },
     async (request, reply) => {
       const { id } = request.params;
-      services.guests.requireKnown(id);
+      services.guests.requireDomain(id);
       const { fargs: args = {}, timeout = DEFAULT_TIMEOUT_S } = request.body;
       const command = commandOf(request.body);
-      const asked = { command, args, timeout };
+      const call = { command, args, timeout };
       const user = principalOf(request);
-      const result = await services.guests.run(id, asked, user, hungUp(reply));
+      const result = await services.guests.run(id, call, user, hungUp(reply));
       return Object.fromEntries([[command, result]]);
     },
   );
@@ -99,7 +99,7 @@ function readRoutes(app: App, services: Services): void {
       config: {
         access: 'domain.read',
         auditedRead: isRefresh,
-        errors: [...GUEST_ASKED, 'permission_denied'],
+        errors: [...GUEST_CALL, 'permission_denied'],
       },
       schema: {
         tags,
@@ -121,7 +121,7 @@ function readRoutes(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/ssh-keys/',
     {
-      config: { access: 'guest.execute', auditedRead: () => true, errors: GUEST_ASKED },
+      config: { access: 'guest.execute', auditedRead: () => true, errors: GUEST_CALL },
       schema: {
         tags,
         summary: 'The SSH keys that may log in as a user of the guest',
@@ -144,7 +144,7 @@ function preparationsRoute(app: App, services: Services): void {
   app.get(
     '/api/domains/:id/prepare-operations/',
     {
-      config: { access: 'guest.execute', errors: [...NODE_ASKED, ...DOMAIN_PLACE, 'guestfs_failed'] },
+      config: { access: 'guest.execute', errors: [...NODE_CALL, ...DOMAIN_PLACE, 'guestfs_failed'] },
       schema: {
         tags,
         summary: 'The operations that the offline preparation of a Linux guest can do',
@@ -178,7 +178,7 @@ function commandOf({ emu_cmd, qemu_cmd }: { emu_cmd: string; qemu_cmd?: string }
 }
 
 /** For the audit, of whatever was sent. */
-function commandAsked({ emu_cmd, qemu_cmd }: Record<string, unknown>): string {
+function commandForAudit({ emu_cmd, qemu_cmd }: Record<string, unknown>): string {
   const command = emu_cmd ?? qemu_cmd;
   return typeof command === 'string' && COMMAND_NAME.test(command) ? command : '';
 }

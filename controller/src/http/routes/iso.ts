@@ -14,7 +14,7 @@ import { whenClosed } from '../closed.ts';
 import { LOGIN_ERRORS } from '../document/error-keys.ts';
 import { STORY } from '../document/story.ts';
 import { boundaryOf, fileOf } from '../multipart.ts';
-import { NODE_ASKED, POOL_READ, POOL_WRITE } from '../node-errors.ts';
+import { NODE_CALL, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import { permitted } from '../permitted.ts';
 import {
@@ -44,10 +44,10 @@ const TicketParams = Type.Object(
   { additionalProperties: false },
 );
 
-const READ_ERRORS = [...NODE_ASKED, ...POOL_READ, 'iso_not_found'] as const;
+const READ_ERRORS = [...NODE_CALL, ...POOL_READ, 'iso_not_found'] as const;
 const BYTES_ERRORS = [...READ_ERRORS, 'range_not_satisfiable'] as const;
 const UPLOAD_ERRORS = [
-  ...NODE_ASKED,
+  ...NODE_CALL,
   ...POOL_WRITE,
   'iso_not_found',
   'node_in_service',
@@ -250,6 +250,6 @@ async function upload(
   // of a form only about so much is the image
   const sizeBytes = boundary === undefined ? Number(request.headers['content-length'] ?? 0) : 0;
   const viewer = principalOf(request);
-  const made = await services.isos.upload(image, { userId: viewer.id, sizeBytes, bytes }, hungUp.signal);
-  return permitted('iso', made, viewer);
+  const created = await services.isos.upload(image, { userId: viewer.id, sizeBytes, bytes }, hungUp.signal);
+  return permitted('iso', created, viewer);
 }

@@ -63,7 +63,7 @@ export const systemRoutes: RouteModule = (app, services) => {
             {
               time_zone: 'Europe/Berlin',
               local_time: '2026-03-01T03:00:00.000+01:00',
-              utc_time: STORY.made,
+              utc_time: STORY.created,
             },
           ),
         },

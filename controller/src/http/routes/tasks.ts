@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { TASK_STATUSES } from '../../services/tasks/record.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { NODE_ASKED } from '../node-errors.ts';
+import { NODE_CALL } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
 import { body, filterById, IdParams, integer, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
 import { TaskRecordSchema, TaskResponse } from '../schemas/task.ts';
@@ -119,7 +119,7 @@ export const taskRoutes: RouteModule = (app, services) => {
     {
       config: {
         access: 'task.cancel',
-        errors: [...NODE_ASKED, 'not_cancellable', 'permission_denied', 'outcome_unknown'],
+        errors: [...NODE_CALL, 'not_cancellable', 'permission_denied', 'outcome_unknown'],
       },
       schema: {
         tags,

@@ -17,7 +17,7 @@ import { ClusterSchema, ResourcePoolSchema } from '../schemas/whole.ts';
 interface Whole {
   path: string;
   /** What one is called. */
-  word: string;
+  noun: string;
   id: string;
   schema: typeof ClusterSchema | typeof ResourcePoolSchema;
   record: (nodes: readonly NodeRecord[]) => object;
@@ -26,29 +26,29 @@ interface Whole {
 export const wholeRoutes: RouteModule = (app, services) => {
   wholeOf(app, services, {
     path: '/api/clusters/',
-    word: 'cluster',
+    noun: 'cluster',
     id: CLUSTER.id,
     schema: ClusterSchema,
     record: clusterRecord,
   });
   wholeOf(app, services, {
     path: '/api/resource-pools/',
-    word: 'resource pool',
+    noun: 'resource pool',
     id: RESOURCE_POOL.id,
     schema: ResourcePoolSchema,
     record: resourcePoolRecord,
   });
 };
 
-function wholeOf(app: App, services: Services, { path, word, id, schema, record }: Whole): void {
-  const tags = [`${word}s`];
+function wholeOf(app: App, services: Services, { path, noun, id, schema, record }: Whole): void {
+  const tags = [`${noun}s`];
   app.get(
     path,
     {
       config: { access: 'node.read' },
       schema: {
         tags,
-        summary: `List ${word}s: there is one, which has everything`,
+        summary: `List ${noun}s: there is one, which has everything`,
         querystring: listQuery({ cluster: filterById('of this cluster; there is one') }),
         response: { 200: listOf(schema) },
       },
@@ -64,11 +64,11 @@ function wholeOf(app: App, services: Services, { path, word, id, schema, record 
     `${path}:id/`,
     {
       config: { access: 'node.read' },
-      schema: { tags, summary: `The one ${word}`, params: IdParams, response: { 200: ref(schema) } },
+      schema: { tags, summary: `The one ${noun}`, params: IdParams, response: { 200: ref(schema) } },
     },
     async request => {
-      const { id: asked } = request.params as { id: string };
-      if (asked !== id) throw new VirtkeepError('not_found', { path: `${path}${asked}/` });
+      const { id: requestedId } = request.params as { id: string };
+      if (requestedId !== id) throw new VirtkeepError('not_found', { path: `${path}${requestedId}/` });
       return record(services.nodes.list()) as never;
     },
   );

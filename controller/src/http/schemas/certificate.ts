@@ -29,7 +29,7 @@ export const CertificateSchema = record(
     example: {
       ...node,
       role: '',
-      issued: STORY.made,
+      issued: STORY.created,
       expires_on: STORY.until,
       revoked_on: null,
       reason: null,

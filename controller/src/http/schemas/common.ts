@@ -102,8 +102,8 @@ export const IdParams = part({ id: described(GivenUuid, 'id of the thing that th
 
 /** A user, for clients. */
 export const UserNumber = Type.Integer({ minimum: 1, maximum: 2 ** 31 - 1, description: 'number of a user' });
-/** As `UserNumber`, and 0 for one who is not known. */
-export const ToldUser = part(
+/** A user by number and name; the number is 0 for an unknown user. */
+export const NamedUser = part(
   {
     id: Type.Integer({ minimum: 0, description: 'number of the user; 0: unknown' }),
     username: text('the name at that time'),

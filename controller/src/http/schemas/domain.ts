@@ -65,7 +65,7 @@ export const DomainSchema = record(
       vdisks_count: 1,
       tags: [{ id: STORY.tag, verbose_name: 'nightly', colour: '#1e90ff' }],
       hints: 0,
-      created: STORY.made,
+      created: STORY.created,
       modified: STORY.changed,
       locked_by: null,
       permissions: ['shutdown', 'reboot', 'suspend', 'reset', 'backup', 'snapshot'],

@@ -36,7 +36,7 @@ export const GuestInfoSchema = record(
           total_bytes: 20_957_446_144,
         },
       ],
-      users: [{ name: 'root', login_time: STORY.made }],
+      users: [{ name: 'root', login_time: STORY.created }],
       frozen_since: null,
     },
   },

@@ -11,7 +11,7 @@ export const SnapshotSchema = record(
       verbose_name: 'before the upgrade',
       description: '',
       parent: null,
-      created: STORY.made,
+      created: STORY.created,
       current: true,
       memory: false,
       backup: null,

@@ -5,6 +5,7 @@ import {
   Bytes,
   described,
   exampleOf,
+  NamedUser,
   nullable,
   oneOf,
   Permissions,
@@ -12,7 +13,6 @@ import {
   record,
   ref,
   Time,
-  ToldUser,
   text,
   truth,
   Uuid,
@@ -84,7 +84,7 @@ export const TaskRecordSchema = record(
     nodes_list: Type.Array(Uuid, { description: 'ids of the nodes that work on it' }),
     nodes_user_responses: Type.Array(Type.Unknown(), { description: 'always empty' }),
     events: Type.Array(Uuid, { description: 'ids of its events' }),
-    user: ToldUser,
+    user: NamedUser,
     permissions: Permissions,
     detail: part(
       {

@@ -142,12 +142,12 @@ describe('a scan', () => {
 
   test('misses nothing that was published after it began, however old it says to be', async () => {
     const old = { ...FILE, id: 'g', archiveId: 'g', filename: 'g.tar', path: '/p/backups/g.tar' };
-    await scan('p', [FILE], { meanwhile: () => backupFiles.made(old, 'o') });
+    await scan('p', [FILE], { meanwhile: () => backupFiles.recordResult(old, 'o') });
     expect(await statusOf('g')).toBe('ACTIVE');
   });
 
   test('does not take back what was told of since it began', async () => {
-    await scan('p', [FILE], { meanwhile: () => backupFiles.made({ ...FILE, size: 20n }, 'o') });
+    await scan('p', [FILE], { meanwhile: () => backupFiles.recordResult({ ...FILE, size: 20n }, 'o') });
     expect(await backupFiles.get('f')).toMatchObject({ size: 20 });
   });
 
@@ -188,7 +188,7 @@ describe('an archive that a scan cannot read now', () => {
     await backupFiles.begin(ID, 'UPDATING', WORK);
     await scan(POOL, [unread]);
     expect(await backupFiles.get(ID)).toMatchObject({ status: 'UPDATING', protected: 1 });
-    expect(await backupFiles.made({ ...read, size: 20n }, 'o')).toBe(ID);
+    expect(await backupFiles.recordResult({ ...read, size: 20n }, 'o')).toBe(ID);
     expect(await backupFiles.get(ID)).toMatchObject({ status: 'ACTIVE', protected: 1, description: 'mine' });
     expect((await backupFiles.list({ ...PAGE, datapool: POOL })).count).toBe(1);
   });
@@ -258,7 +258,7 @@ describe('copies of one archive', () => {
   test('are extended each by itself', async () => {
     await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
     await backupFiles.begin(COPY, 'UPDATING', WORK);
-    expect(await backupFiles.made(at(Q, 'a.tar', { states: states(2) }), 'o')).toBe(COPY);
+    expect(await backupFiles.recordResult(at(Q, 'a.tar', { states: states(2) }), 'o')).toBe(COPY);
     expect(detailsOf(await backupFiles.get(COPY)).states).toHaveLength(2);
     expect(detailsOf(await backupFiles.get(ID)).states).toHaveLength(0);
     expect([await placeOf(ID), (await backupFiles.get(ID)).status]).toEqual([`${P} a.tar`, 'ACTIVE']);
@@ -267,7 +267,7 @@ describe('copies of one archive', () => {
   test.each([WORK.operation, 'given up'])('are converted each by itself (work of %s)', async operation => {
     await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
     if (operation === WORK.operation) await backupFiles.begin(COPY, 'UPDATING', WORK);
-    await backupFiles.made(at(Q, 'a.tar.zst', { compressed: true }), 'o', { from: COPY });
+    await backupFiles.recordResult(at(Q, 'a.tar.zst', { compressed: true }), 'o', { from: COPY });
     expect([await placeOf(ID), await placeOf(COPY)]).toEqual([`${P} a.tar`, `${Q} a.tar.zst`]);
     await scan(Q, [at(Q, 'a.tar.zst', { id: uuidV5(Q, 'a.tar.zst'), compressed: true })]);
     expect((await backupFiles.list({ ...PAGE, datapool: Q })).count).toBe(1);
@@ -284,7 +284,7 @@ describe('copies of one archive', () => {
     );
     const [former, form] = [states(1), states(2)];
     await backupFiles.begin(ID, 'UPDATING', WORK);
-    await backupFiles.made(at(P, 'a.tar.zst', { states: form }), 'o', { from: ID });
+    await backupFiles.recordResult(at(P, 'a.tar.zst', { states: form }), 'o', { from: ID });
     const left = at(P, 'a.tar', { states: former });
     for (let round = 0; round < 2; round += 1)
       await scan(P, [left, at(P, 'a.tar.zst', { id: uuidV5(P, 'a.tar.zst'), states: form })]);

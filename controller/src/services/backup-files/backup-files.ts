@@ -3,10 +3,10 @@
  * that only the controller knows (protection, description, results of verifications). Losing it loses no backup.
  *
  * A file's life: CREATING → ACTIVE; ACTIVE → DELETING → gone; ACTIVE ⇄ MISSING as scans find it; ACTIVE ⇄ DAMAGED by
- * scan or verification; UPDATING while it is extended or converted. When an operation fails, what it left is set right:
- * a file that was being made never came to be, any other is what it was before. A file in work names its operation, so
- * that another one, refused because of it, does not set it right too early. What changes or removes a file is refused while
- * another reads it, and the other way round, on whichever nodes they run.
+ * scan or verification; UPDATING while it is extended or converted. When an operation fails, its file is set right:
+ * a file that was being created is removed from the list, any other file is what it was before. A busy file names its operation,
+ * so that another operation, which is refused because the file is busy, does not set it right too early. What changes or removes
+ * a file is refused while another operation reads it, and the other way round, on whichever nodes they run.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
@@ -31,7 +31,7 @@ import {
   UNVERIFIED,
   unpublishedPath,
 } from './record.ts';
-import { IN_WORK, isInWork } from './usable.ts';
+import { BUSY_STATUSES, isBusy } from './usable.ts';
 
 export interface NewFile {
   id: string;
@@ -57,16 +57,16 @@ const MAX_SCANS = 1000;
 /** Statuses in which a scan may miss a file. */
 const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
 
-export type FileTold = (id: string, action: 'created' | 'changed' | 'removed') => void;
+export type FileListener = (id: string, action: 'created' | 'changed' | 'removed') => void;
 
 export class BackupFiles {
-  /** A file is read, and written with what that told, by one at a time: what comes between would be lost. */
+  /** Reading a file's row and writing it again is one turn, for one caller at a time: a change in between would be lost. */
   readonly #turns = new KeyedQueue();
   readonly #users: FileUsers;
-  /** Operations of scans that are under way, and the files that were told of since each began. */
+  /** Operations of scans that are under way, and the files that were reported since each began. */
   readonly #scans = new Map<string, Set<string>>();
   readonly #db: Database;
-  readonly #tell: FileTold;
+  readonly #tell: FileListener;
   readonly #domainOf: (id: string) => Domain | undefined;
   readonly #fewerStates: (before: FileRow, states: number) => Promise<void>;
 
@@ -76,7 +76,7 @@ export class BackupFiles {
    */
   constructor(
     db: Database,
-    tell: FileTold,
+    tell: FileListener,
     domainOf: (id: string) => Domain | undefined,
     fewerStates: (before: FileRow, states: number) => Promise<void> = async () => {},
   ) {
@@ -145,7 +145,7 @@ export class BackupFiles {
   }
 
   /**
-   * A file as it lies on its pool now; one in work is left to its operation.
+   * A file as it lies on its pool now; a busy one is left to its operation.
    * @param sees whether the node that tells of it sees this pool
    * @param beside what was seen with it
    * @returns the id of its record
@@ -166,19 +166,19 @@ export class BackupFiles {
   }
 
   /**
-   * An operation has made or changed this file. The file that it had in work is what it was before, when it is another one;
-   * when `moved` says so (a conversion), it is this one now, or gone when this is no copy of it. One that another operation
-   * has in work by now, because this one was given up, is left to that.
+   * Records the file that an operation has created or changed. When the operation kept another file busy, that one is what it
+   * was before; with `moved` (a conversion) it has become this file, or it is removed when this file is no copy of it. A file
+   * that another operation keeps busy by now, because this one was given up, is left to that operation.
    * @returns the id of the file's record
    */
-  async made(file: BackupFile, operation: string, moved?: { from: string }): Promise<string> {
-    const held = (await this.inWork()).find(row => detailsOf(row).work?.operation === operation);
+  async recordResult(file: BackupFile, operation: string, moved?: { from: string }): Promise<string> {
+    const held = (await this.busyFiles()).find(row => detailsOf(row).work?.operation === operation);
     const source = moved && (held ?? (await this.find(moved.from)));
     const isSame = source && archiveIdOfRow(source) === archiveIdOf(file);
     const id = isSame ? source.id : await this.#identify(file, () => true);
     await this.#turns.run(id, async () => {
       const before = await this.find(id);
-      if (!isInWorkOfOther(before, operation)) await this.#put({ ...file, id }, before);
+      if (!isBusyForOther(before, operation)) await this.#put({ ...file, id }, before);
     });
     if (!held) return id;
     const { description, protected: keep } = detailsOf(held).work!;
@@ -200,7 +200,7 @@ export class BackupFiles {
   async backedUp(file: BackupFile, operation: string, about: string): Promise<string> {
     const row = await this.find(about);
     const goesOn = row !== undefined && archiveIdOfRow(row) === archiveIdOf(file);
-    return this.made(file, operation, goesOn ? { from: about } : undefined);
+    return this.recordResult(file, operation, goesOn ? { from: about } : undefined);
   }
 
   async #identify(
@@ -247,12 +247,12 @@ export class BackupFiles {
         .execute();
       await trx.deleteFrom('removed_archives').where('archive_id', '=', archiveIdOfRow(row)).execute();
     });
-    for (const told of this.#scans.values()) told.add(id);
+    for (const files of this.#scans.values()) files.add(id);
     if (!before || before.record_json !== row.record_json || before.status !== row.status)
       this.#tell(id, before ? 'changed' : 'created');
   }
 
-  /** A scan is about to be started: what is told of files from now on is newer than what it will find. */
+  /** A scan is about to start: any report about a file from now on is newer than what the scan finds. */
   scanBegins(operation: string): void {
     this.#scans.set(operation, new Set());
     const [oldest] = this.#scans.keys();
@@ -260,8 +260,8 @@ export class BackupFiles {
   }
 
   /**
-   * All that a scan found on a pool: what it did not find is MISSING, unless it was told of after the scan began; for a scan
-   * that somebody else started that is not known. Files in work are left to their operations.
+   * All that a scan found on a pool. A file that it did not find is MISSING, unless a report about it came after the scan began;
+   * for a scan that somebody else started, such reports are not known. Busy files are left to their operations.
    */
   async scanned(
     poolId: string,
@@ -290,12 +290,12 @@ export class BackupFiles {
 
   /**
    * An operation begins to change or remove the file.
-   * @throws file_busy when another one has it in work, or reads it.
+   * @throws file_busy when another operation changes, removes or reads it.
    */
   begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
     return this.#turns.run(id, async () => {
       const row = await this.get(id);
-      if (isInWork(row)) throw busy(row);
+      if (isBusy(row)) throw busy(row);
       await this.#assertUnread(row);
       await this.#setDetails(row, status, { ...detailsOf(row), work });
     });
@@ -320,7 +320,7 @@ export class BackupFiles {
 
   async #assertReadable(id: string): Promise<void> {
     const row = await this.get(id);
-    if (!isInWork(row)) return;
+    if (!isBusy(row)) return;
     const { work } = detailsOf(row);
     if (row.status !== 'UPDATING' || work === null || (await this.#users.isRunning(work.operation)))
       throw busy(row);
@@ -344,7 +344,7 @@ export class BackupFiles {
    * then as it was asked for. What a task reads it holds only while it has no outcome. Idempotent.
    */
   async letGo(taskId: string): Promise<void> {
-    for (const row of await this.inWork())
+    for (const row of await this.busyFiles())
       if (row.status !== 'CREATING' && detailsOf(row).work?.operation === taskId)
         await this.operationFailed(row.id, taskId);
   }
@@ -353,11 +353,11 @@ export class BackupFiles {
   async idle(id: string): Promise<FileRow> {
     const row = await this.get(id);
     if (row.status === 'MISSING') throw new VirtkeepError('file_not_found', { id });
-    if (isInWork(row)) throw busy(row);
+    if (isBusy(row)) throw busy(row);
     return row;
   }
 
-  /** @param among the statuses in which a file can be missed: one that is in work meanwhile may not */
+  /** @param among the statuses in which a file can become MISSING: one that is busy meanwhile cannot */
   async #missing(id: string, among: readonly FileStatus[]): Promise<void> {
     await this.#turns.run(id, async () => {
       await this.#db
@@ -397,12 +397,12 @@ export class BackupFiles {
     this.#tell(id, 'changed');
   }
 
-  /** What a verification found. A file that an operation has in work meanwhile stays there. */
+  /** What a verification found. A file that is busy meanwhile keeps its status. */
   verified(id: string, found: Verification): Promise<void> {
     return this.#change(id, async (row, details) => {
       const problems = found.problems.map(problem => `${problem.member}: ${problem.reason}`).join('; ');
       const settled = found.ok ? 'ACTIVE' : 'DAMAGED';
-      await this.#setDetails(row, isInWork(row) ? (row.status as FileStatus) : settled, {
+      await this.#setDetails(row, isBusy(row) ? (row.status as FileStatus) : settled, {
         ...details,
         failed_verification: !found.ok,
         damage: found.ok ? '' : problems || 'the verification failed',
@@ -437,15 +437,15 @@ export class BackupFiles {
   operationFailed(id: string, operation: string): Promise<void> {
     return this.#change(id, async (row, details) => {
       if (row.status === 'CREATING') return this.#delete(id);
-      if (!isInWork(row)) return;
+      if (!isBusy(row)) return;
       if (details.work !== null && details.work.operation !== operation) return;
       await this.#setDetails(row, details.damage === '' ? 'ACTIVE' : 'DAMAGED', { ...details, work: null });
     });
   }
 
   /** Files that an operation is making, changing or removing. */
-  inWork(): Promise<FileRow[]> {
-    return this.#db.selectFrom('files').selectAll().where('status', 'in', IN_WORK).execute();
+  busyFiles(): Promise<FileRow[]> {
+    return this.#db.selectFrom('files').selectAll().where('status', 'in', BUSY_STATUSES).execute();
   }
 
   /** No node has these pools any more. */
@@ -488,13 +488,13 @@ function isAt(file: BackupFile, row: FileRow): boolean {
   return file.poolId === row.pool_id && file.filename === row.filename;
 }
 
-function isInWorkOfOther(row: FileRow | undefined, operation: string): boolean {
+function isBusyForOther(row: FileRow | undefined, operation: string): boolean {
   if (row?.status !== 'UPDATING' && row?.status !== 'DELETING') return false;
   const { work } = detailsOf(row);
   return work !== null && work.operation !== operation;
 }
 
-/** What refuses a second operation on a file in work. */
+/** The refusal of a second operation on a busy file. */
 export function busy(row: FileRow): VirtkeepError {
   const kind = { CREATING: 'backup', DELETING: 'delete_backup' }[row.status] ?? 'update';
   const operation = detailsOf(row).work?.operation ?? row.id;

@@ -2,20 +2,20 @@
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database, FileRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
-import type { FileTold } from './backup-files.ts';
+import type { FileListener } from './backup-files.ts';
 import { archiveIdOfRow } from './identity.ts';
 import { detailsOf, extendable, notIncrementalReason } from './record.ts';
 
 export class IncrementalFiles {
   readonly #db: Database;
-  readonly #tell: FileTold;
+  readonly #tell: FileListener;
   readonly #events: EventService;
   readonly #domainOf: (id: string) => Domain | undefined;
 
   /** @param domainOf the VM of this id, while a known node has it. */
   constructor(
     db: Database,
-    tell: FileTold,
+    tell: FileListener,
     events: EventService,
     domainOf: (id: string) => Domain | undefined,
   ) {
@@ -82,7 +82,7 @@ export class IncrementalFiles {
     }
   }
 
-  /** Files in work say nothing: what comes of their operation does. */
+  /** Nothing is recorded for a busy file: the end of its operation says what holds then. */
   async #record(row: FileRow, reason: string): Promise<void> {
     if (row.status === 'UPDATING' || row.status === 'MISSING') return;
     const entities = [{ id: row.id, class: 'file' }];

@@ -3,7 +3,7 @@ import type { EventService } from '../journal/events.ts';
 import { detailsOf } from './record.ts';
 
 /** An archive that was put back to what it was is whole, and signed as that: only who knew it before can tell. */
-export async function toldFewerStates(
+export async function reportFewerStates(
   events: Pick<EventService, 'record'>,
   file: FileRow,
   states: number,

@@ -145,8 +145,8 @@ test('what a task that was given up has made after all leaves the file to who ha
   await tasks.releaseLocks(lost);
   const next = newId();
   await backupFiles.begin('f', 'UPDATING', { operation: next, description: null, protected: true });
-  expect(await backupFiles.made({ ...FILE, size: 20n }, lost)).toBe('f');
+  expect(await backupFiles.recordResult({ ...FILE, size: 20n }, lost)).toBe('f');
   await expect(begin(newId(), 'DELETING')).rejects.toMatchObject(busyBy(next));
-  await backupFiles.made({ ...FILE, size: 30n }, next);
+  await backupFiles.recordResult({ ...FILE, size: 30n }, next);
   expect(await backupFiles.get('f')).toMatchObject({ status: 'ACTIVE', size: 30, protected: 1 });
 });

@@ -1,4 +1,4 @@
-/** Which task has a file in work. */
+/** Which task changes or removes a busy file. */
 import type { FileRow } from '../../store/schema.ts';
 import type { TaskService, TaskState } from '../tasks/tasks.ts';
 import { detailsOf } from './record.ts';

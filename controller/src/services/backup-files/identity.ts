@@ -29,8 +29,12 @@ export const archiveIdOfRow = (row: FileRow): string => detailsOf(row).archive_i
  * @param sees whether the node that tells of the file sees this pool too: it takes the file for the original then only when
  *   the one at the record's place is gone
  */
-export function recordIdOf(file: BackupFile, known: KnownRecords, sees: (poolId: string) => boolean): string {
-  const { atPlace, ofBackup, isInPlace = false } = known;
+export function recordIdOf(
+  file: BackupFile,
+  records: KnownRecords,
+  sees: (poolId: string) => boolean,
+): string {
+  const { atPlace, ofBackup, isInPlace = false } = records;
   if (atPlace && isUnread(file)) return atPlace.id;
   const archiveId = archiveIdOf(file);
   const copyId = uuidV5(file.poolId, file.filename);

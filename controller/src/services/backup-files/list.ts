@@ -49,10 +49,10 @@ function matching(db: Database, filter: FileFilter) {
     query = query.where('id', 'in', eb =>
       eb.selectFrom('tag_entities').select('entity_id').where('tag_id', '=', tag),
     );
-  const wanted = filter.can_be_incremental;
-  if (wanted === undefined) return query;
+  const isExtendable = filter.can_be_incremental;
+  if (isExtendable === undefined) return query;
   return query.where(eb => {
     const can = eb.and([eb('can_be_incremental', '=', 1), eb('status', 'in', [...EXTENDABLE_STATUSES])]);
-    return wanted ? can : eb.not(can);
+    return isExtendable ? can : eb.not(can);
   });
 }

@@ -48,7 +48,7 @@ export interface FileProblem {
   reason: string;
 }
 
-/** The operation that has a file in work (UPDATING, DELETING), and what its user wants of the file that comes of it. */
+/** The operation that changes or removes a busy file (UPDATING, DELETING), and what its user asks for the file that results. */
 export interface FileWork {
   operation: string;
   /** Null: as it is. */
@@ -232,7 +232,7 @@ export const isUnread = ({ damage, archiveId, states, type, compressed }: Backup
 
 /** What an archive itself says, apart from its hashes. */
 type Content = Pick<FileRow, 'domain_id' | 'domain_name' | 'created'> & {
-  told: Pick<
+  archive: Pick<
     FileDetails,
     | 'archive_id'
     | 'states'
@@ -257,7 +257,7 @@ function contentOf(file: BackupFile, created: string): Content {
     domain_id: file.domainId || null,
     domain_name: file.domainName || null,
     created: file.created?.toISOString() ?? created,
-    told: {
+    archive: {
       archive_id: file.archiveId,
       states,
       fallback_reason: file.fallbackReason,
@@ -272,7 +272,7 @@ function contentOf(file: BackupFile, created: string): Content {
 
 function knownContent(row: FileRow): Content {
   const { domain_id, domain_name, created } = row;
-  return { domain_id, domain_name, created, told: detailsOf(row) };
+  return { domain_id, domain_name, created, archive: detailsOf(row) };
 }
 
 /**
@@ -289,12 +289,12 @@ export function rowOfFile(
   const kept = before && detailsOf(before);
   const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
   const unread = before !== undefined && isUnread(file);
-  const { told, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
+  const { archive, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
   const hashed = unread ? kept!.hash_sum !== null : file.hashed;
   const failedVerification = same && (kept?.failed_verification ?? false);
   const isKnown = same || unread || goesOn(before, file);
   const details: FileDetails = {
-    ...told,
+    ...archive,
     hash_sum: hashSum(hashed, same ? (kept?.hash_sum ?? null) : null),
     damage: file.damage || (failedVerification ? (kept?.damage ?? '') : ''),
     failed_verification: failedVerification,

@@ -4,13 +4,13 @@ interface Usable {
   type: string;
 }
 
-export const IN_WORK: readonly string[] = ['CREATING', 'DELETING', 'UPDATING'];
+export const BUSY_STATUSES: readonly string[] = ['CREATING', 'DELETING', 'UPDATING'];
 
 /** Something makes, changes or removes it. */
-export const isInWork = ({ status }: Pick<Usable, 'status'>): boolean => IN_WORK.includes(status);
+export const isBusy = ({ status }: Pick<Usable, 'status'>): boolean => BUSY_STATUSES.includes(status);
 
 /** It is there, and nothing makes, changes or removes it. */
-export const isIdle = (file: Pick<Usable, 'status'>): boolean => file.status !== 'MISSING' && !isInWork(file);
+export const isIdle = (file: Pick<Usable, 'status'>): boolean => file.status !== 'MISSING' && !isBusy(file);
 
 /** It lies on its pool and is not being made or removed: what it says can be read. */
 export const isPublished = (file: Pick<Usable, 'status'>): boolean =>

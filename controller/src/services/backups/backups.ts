@@ -17,7 +17,7 @@ import type { EndedOperation } from '../tasks/ends.ts';
 import { type NodeOptions, nodeFields } from '../tasks/node-fields.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
-import { fileOf, madeFile } from './ended-file.ts';
+import { fileOf, resultFile } from './ended-file.ts';
 import type { Extension, ExtensionChooser } from './extension.ts';
 
 import { assertArchive, type LibraryService, refOf } from './library.ts';
@@ -116,7 +116,7 @@ export class BackupService {
       fallbackReason: extension.fallbackReason,
       removedArchives: await this.#dependencies.removedArchives.of(domain),
     };
-    const made = file?.id ?? fileId;
+    const targetId = file?.id ?? fileId;
     return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'domain_backup',
@@ -124,7 +124,7 @@ export class BackupService {
       user,
       nodeId,
       entities: [
-        { id: made, class: 'file' },
+        { id: targetId, class: 'file' },
         { id: domain.id, class: 'domain' },
       ],
       prepare: () => this.#prepare(options, { domain, poolId, fileId, file, taskId }),
@@ -140,7 +140,7 @@ export class BackupService {
   async #backedUp(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library, currentDomains, log } = this.#dependencies;
     const { nodeId, operation, task } = ended;
-    const file = madeFile(ended);
+    const file = resultFile(ended);
     await currentDomains
       .ask(nodeId, file.domainId)
       .catch((error: unknown) =>
@@ -158,7 +158,7 @@ export class BackupService {
   /** What the user wants of the file holds for whichever comes of it: the extended one, or a new one instead. */
   #prepare(
     options: BackupOptions,
-    made: {
+    target: {
       domain: { id: string; name: string };
       poolId: string;
       fileId: string;
@@ -166,18 +166,18 @@ export class BackupService {
       taskId: string;
     },
   ): Promise<void> {
-    if (made.file) {
-      return this.#dependencies.backupFiles.begin(made.file.id, 'UPDATING', {
-        operation: made.taskId,
+    if (target.file) {
+      return this.#dependencies.backupFiles.begin(target.file.id, 'UPDATING', {
+        operation: target.taskId,
         description: options.description ?? null,
         protected: options.protected ?? null,
       });
     }
     return this.#dependencies.backupFiles.creating({
-      id: made.fileId,
-      operation: made.taskId,
-      poolId: made.poolId,
-      domain: made.domain,
+      id: target.fileId,
+      operation: target.taskId,
+      poolId: target.poolId,
+      domain: target.domain,
       description: options.description ?? '',
       protected: options.protected ?? false,
       compressed: options.compress ?? false,

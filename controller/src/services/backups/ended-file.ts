@@ -5,8 +5,8 @@ import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 
-/** The archive that a result tells of. */
-export function madeFile({ result }: EndedOperation): BackupFile {
+/** The archive that is in an operation's result. */
+export function resultFile({ result }: EndedOperation): BackupFile {
   return BackupFile.fromJSON((result as { file: unknown }).file);
 }
 

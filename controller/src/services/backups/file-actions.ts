@@ -10,7 +10,7 @@ import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
-import { fileOf, madeFile } from './ended-file.ts';
+import { fileOf, resultFile } from './ended-file.ts';
 import { assertArchive, type LibraryService, refOf, SHOW_TIMEOUT_MS } from './library.ts';
 import { shownSignature } from './show-record.ts';
 
@@ -209,7 +209,7 @@ export class FileActionService {
   async #recompressed(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library } = this.#dependencies;
     const from = await fileOf(ended, this.#dependencies);
-    const id = await backupFiles.made(madeFile(ended), ended.operation.id, { from });
+    const id = await backupFiles.recordResult(resultFile(ended), ended.operation.id, { from });
     if (id !== from && !(await backupFiles.find(from))) await this.#dependencies.tags.forget([from]);
     return library.get(id);
   }
@@ -218,7 +218,7 @@ export class FileActionService {
   async #copied(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library } = this.#dependencies;
     const original = await fileOf(ended, this.#dependencies);
-    const id = await backupFiles.made(madeFile(ended), ended.operation.id);
+    const id = await backupFiles.recordResult(resultFile(ended), ended.operation.id);
     const row = await backupFiles.find(original);
     if (row) await backupFiles.update(id, { description: row.description, protected: row.protected });
     await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
@@ -242,7 +242,8 @@ export class FileActionService {
 
   /** Sets the file right that the task was making or changing: its first entity. */
   async #failed(task: TaskState): Promise<void> {
-    const [made] = task.entities;
-    if (made?.class === 'file') await this.#dependencies.backupFiles.operationFailed(made.id, task.row.id);
+    const [entity] = task.entities;
+    if (entity?.class === 'file')
+      await this.#dependencies.backupFiles.operationFailed(entity.id, task.row.id);
   }
 }

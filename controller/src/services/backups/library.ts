@@ -20,7 +20,7 @@ export const SHOW_TIMEOUT_MS = 600_000;
 const REREAD_TIMEOUT_MS = 10_000;
 /** Of the other nodes, when one lacks a template. */
 const ELSEWHERE_TIMEOUT_MS = 60_000;
-const ASKED_AT_ONCE = 8;
+const REQUESTS_AT_ONCE = 8;
 
 export interface LibraryServiceDependencies {
   backupFiles: BackupFiles;
@@ -107,13 +107,13 @@ export class LibraryService {
 
   /** What the other nodes that have the file's pool say of the template that the backup's thin clone stands on. */
   #templateElsewhere(
-    askedId: string,
+    nodeId: string,
     request: { file: { poolId: string; filename: string }; state: string },
     signal: AbortSignal,
   ): Promise<TemplateAnswer[]> {
-    const others = this.#dependencies.pools.othersWith(request.file.poolId, askedId);
+    const others = this.#dependencies.pools.othersWith(request.file.poolId, nodeId);
     const limit = AbortSignal.any([signal, AbortSignal.timeout(ELSEWHERE_TIMEOUT_MS)]);
-    return mapLimited(others, ASKED_AT_ONCE, async ({ id, name }) => {
+    return mapLimited(others, REQUESTS_AT_ONCE, async ({ id, name }) => {
       const shown = await Promise.resolve()
         .then(() => this.#dependencies.links.clients(id).backups.show(request, { signal: limit }))
         .catch(() => undefined);

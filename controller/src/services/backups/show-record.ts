@@ -47,12 +47,17 @@ export interface ShownSignature {
   covers_content: boolean;
 }
 
-/** @param told agents of the version before tell nothing */
-export function shownSignature(told: ArchiveSignature | undefined): ShownSignature {
-  if (told?.trust === 'own' || told?.trust === 'fleet')
-    return { trust: told.trust, signer: told.signer, reason: null, covers_content: told.coversContent };
-  const reason = told?.reason || 'its node does not tell who signed it';
-  return { trust: 'foreign', signer: told?.signer || null, reason, covers_content: false };
+/** @param signature undefined from an agent of the version before */
+export function shownSignature(signature: ArchiveSignature | undefined): ShownSignature {
+  if (signature?.trust === 'own' || signature?.trust === 'fleet')
+    return {
+      trust: signature.trust,
+      signer: signature.signer,
+      reason: null,
+      covers_content: signature.coversContent,
+    };
+  const reason = signature?.reason || 'its node does not tell who signed it';
+  return { trust: 'foreign', signer: signature?.signer || null, reason, covers_content: false };
 }
 
 export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownBackup {

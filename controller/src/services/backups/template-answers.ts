@@ -28,8 +28,8 @@ export function withTemplateOf(
   others: readonly TemplateAnswer[],
 ): BackupWarning[] {
   const rest = own.filter(({ key }) => !FAULTS.includes(key));
-  const asked = others.filter(({ warnings }) => warnings !== undefined);
-  const having = asked.filter(({ warnings }) => !lacksTemplate(warnings!)).map(({ node }) => node);
+  const answers = others.filter(({ warnings }) => warnings !== undefined);
+  const having = answers.filter(({ warnings }) => !lacksTemplate(warnings!)).map(({ node }) => node);
   if (having.length > 0) {
     const text = `The template is on ${having.join(', ')}; restore the thin clone there.`;
     return [...rest, { key: 'template_elsewhere', text }];
@@ -37,7 +37,7 @@ export function withTemplateOf(
   const silent = others.filter(({ warnings }) => warnings === undefined).map(({ node }) => node);
   const unasked =
     silent.length === 0 ? '' : ` Not asked, since they are not reachable: ${silent.join(', ')}.`;
-  return [...rest, ...faultsOf([own, ...asked.map(({ warnings }) => warnings!)], others.length)].map(
+  return [...rest, ...faultsOf([own, ...answers.map(({ warnings }) => warnings!)], others.length)].map(
     warning => (FAULTS.includes(warning.key) ? { ...warning, text: warning.text + unasked } : warning),
   );
 }

@@ -127,10 +127,10 @@ export class LendingService {
    * @throws domain_not_found, node_unreachable, node_in_service, and what the borrower's node answers.
    */
   async detach(borrowerId: string, lent: LentDisk, user: Actor, taskId: string): Promise<TaskState> {
-    const known = this.#dependencies.inventory.domains.get(borrowerId);
-    if (known === undefined) return this.#endStrayLoan(borrowerId, lent, user, taskId);
-    const { domain, nodeId } = known;
-    const { diskId, thinCloneId, ownerId } = this.#lendable.attachedAs(known, lent);
+    const borrower = this.#dependencies.inventory.domains.get(borrowerId);
+    if (borrower === undefined) return this.#endStrayLoan(borrowerId, lent, user, taskId);
+    const { domain, nodeId } = borrower;
+    const { diskId, thinCloneId, ownerId } = this.#lendable.attachedAs(borrower, lent);
     const owner = this.#dependencies.inventory.domains.get(ownerId)?.domain.name ?? 'another VM';
     return this.#dependencies.nodeTasks.start({
       taskId,
@@ -169,12 +169,12 @@ export class LendingService {
 
   /** The task's record once the disk is attached. */
   async #attached({ operation, result, task }: EndedOperation): Promise<AttachedRecord> {
-    const told = result as AttachResult;
-    await this.#dependencies.currentDomains.askEach([told.owner_id, ...idsOf(task)]);
-    const warnings = told.warnings ?? operation.warnings;
+    const attachResult = result as AttachResult;
+    await this.#dependencies.currentDomains.askEach([attachResult.owner_id, ...idsOf(task)]);
+    const warnings = attachResult.warnings ?? operation.warnings;
     return attachedRecord(
-      { ...told, warnings },
-      this.#dependencies.inventory.domains.get(told.owner_id)?.domain,
+      { ...attachResult, warnings },
+      this.#dependencies.inventory.domains.get(attachResult.owner_id)?.domain,
     );
   }
 

@@ -81,7 +81,7 @@ export class LoanReconciler {
   /** Ends what an owner lent to a borrower that does not have it, unless another task is at these two. */
   async settle(pair: { borrowerId: string; ownerId: string; exceptTask: string }): Promise<void> {
     const { borrowerId, ownerId, exceptTask } = pair;
-    if (await this.#isInWork(borrowerId, ownerId, exceptTask)) return;
+    if (await this.#isBusy(borrowerId, ownerId, exceptTask)) return;
     const found = this.#withoutBorrower().filter(
       ({ owner, loan }) => owner.domain.id === ownerId && loan.borrowerId === borrowerId,
     );
@@ -111,7 +111,7 @@ export class LoanReconciler {
     this.#seen = new Set(found.map(keyOf));
     for (const one of found) {
       if (!before.has(keyOf(one))) continue;
-      if (await this.#isInWork(one.loan.borrowerId, one.owner.domain.id)) continue;
+      if (await this.#isBusy(one.loan.borrowerId, one.owner.domain.id)) continue;
       await this.#giveBackQuietly(one);
     }
   }
@@ -160,7 +160,8 @@ export class LoanReconciler {
     return node?.info?.libvirtConnected === true && node.row.service_mode === 0 && links.isConnected(nodeId);
   }
 
-  async #isInWork(borrowerId: string, ownerId: string, exceptTask?: string): Promise<boolean> {
+  /** An attach or detach of this pair is under way. */
+  async #isBusy(borrowerId: string, ownerId: string, exceptTask?: string): Promise<boolean> {
     const open = await this.#dependencies.tasks.unfinished();
     return open.some(({ row, entities }) => {
       if (row.id === exceptTask || (row.name !== ATTACH_TASK && row.name !== DETACH_TASK)) return false;

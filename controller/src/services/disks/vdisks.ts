@@ -91,8 +91,8 @@ export class VdiskService {
 }
 
 function matches(record: VdiskRecord, nodeId: string, filter: VdiskFilter): boolean {
-  const same = (wanted: string | undefined, value: string | undefined) =>
-    wanted === undefined || wanted === value;
+  const same = (expected: string | undefined, value: string | undefined) =>
+    expected === undefined || expected === value;
   return (
     same(filter.domain, record.domain.id) &&
     same(filter.datapool, record.datapool?.id) &&

@@ -273,7 +273,7 @@ export class DomainService {
 }
 
 function matches({ domain, nodeId }: DomainEntry, record: DomainRecord, filter: DomainFilter): boolean {
-  const same = <T>(wanted: T | undefined, value: T) => wanted === undefined || wanted === value;
+  const same = <T>(expected: T | undefined, value: T) => expected === undefined || expected === value;
   return (
     same(filter.node, nodeId) &&
     same(filter.template, record.template) &&

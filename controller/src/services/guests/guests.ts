@@ -41,7 +41,7 @@ export class GuestService {
   }
 
   /** @throws domain_not_found */
-  requireKnown(id: string): void {
+  requireDomain(id: string): void {
     this.#inventory.domain(id);
   }
 
@@ -60,11 +60,11 @@ export class GuestService {
 
   /**
    * Runs one command.
-   * @param asked.args its arguments; long integers in them and in the result are kept for `JSON.stringify`
+   * @param call.args its arguments; long integers in them and in the result are kept for `JSON.stringify`
    * @throws permission_denied, invalid_field (fargs), domain_not_found, node_unreachable, and what the node answers
    */
-  async run(id: string, asked: GuestCommandRequest, user: Principal, signal: AbortSignal): Promise<unknown> {
-    const { command, args, timeout } = asked;
+  async run(id: string, call: GuestCommandRequest, user: Principal, signal: AbortSignal): Promise<unknown> {
+    const { command, args, timeout } = call;
     requirePermission(user, guestPermission(command));
     if (isDeeperThan(MAX_LEVELS, args))
       throw new VirtkeepError('invalid_field', { field: 'fargs', reason: 'is nested too deeply' });
@@ -81,18 +81,18 @@ export class GuestService {
   }
 
   /**
-   * What the guest told of itself last; it is asked first when `refresh`.
+   * The last report of the guest about itself; with `refresh` the guest is asked first.
    * @throws domain_not_found; when asked also permission_denied, node_unreachable, and what the node answers
    */
   async info(id: string, refresh: boolean, user: Principal, signal: AbortSignal): Promise<GuestInfoRecord> {
     const { domain, nodeId } = this.#inventory.domain(id);
     if (!refresh) return guestInfoRecord(domain, domain.guestInfo, this.#links.isConnected(nodeId));
     requirePermission(user, 'guest.read');
-    const told = await this.#ask(
+    const info = await this.#ask(
       { id, command: 'guest-info', seconds: ASK_TIMEOUT_S, signal },
       (clients, options) => clients.guests.getInfo({ domainId: id, refresh: true }, options),
     );
-    return guestInfoRecord(domain, told, true);
+    return guestInfoRecord(domain, info, true);
   }
 
   /** The SSH keys of a user of the guest. @throws domain_not_found, node_unreachable, and what the node answers */

@@ -111,7 +111,7 @@ export class GuestOperationService {
 
   joinDirectory(id: string, request: JoinRequest, user: Actor, taskId: string): Promise<TaskState> {
     const { domainname: directory, login, password, newname = '', oupath = '', restart } = request;
-    const wanted = {
+    const fields = {
       installPackages: request.install_packages,
       directory,
       login,
@@ -126,20 +126,20 @@ export class GuestOperationService {
       id,
       user,
       taskId,
-      send: (guests, operation, options) => guests.joinDirectory({ ...operation, ...wanted }, options),
+      send: (guests, operation, options) => guests.joinDirectory({ ...operation, ...fields }, options),
     });
   }
 
   leaveDirectory(id: string, request: LeaveRequest, user: Actor, taskId: string): Promise<TaskState> {
     const { domainname: directory = '', login, password, restart } = request;
-    const wanted = { directory, login, password, restart: isYes(restart) };
+    const fields = { directory, login, password, restart: isYes(restart) };
     return this.#start({
       name: 'guest_rm_from_ad',
       title: 'Leave the directory with',
       id,
       user,
       taskId,
-      send: (guests, operation, options) => guests.leaveDirectory({ ...operation, ...wanted }, options),
+      send: (guests, operation, options) => guests.leaveDirectory({ ...operation, ...fields }, options),
     });
   }
 
@@ -155,7 +155,7 @@ export class GuestOperationService {
     taskId: string,
   ): Promise<TaskState> {
     const keys = [ssh_key].flat();
-    const wanted = { user: ssh_user, keys, allowNetworkLayers: allow_network_layers };
+    const fields = { user: ssh_user, keys, allowNetworkLayers: allow_network_layers };
     return this.#start({
       name: `guest_ssh_keys_${change}`,
       title: change === 'add' ? 'Add SSH keys to' : 'Remove SSH keys from',
@@ -164,21 +164,21 @@ export class GuestOperationService {
       taskId,
       send: (guests, operation, options) =>
         change === 'add'
-          ? guests.addSshKeys({ ...operation, ...wanted }, options)
-          : guests.removeSshKeys({ ...operation, ...wanted }, options),
+          ? guests.addSshKeys({ ...operation, ...fields }, options)
+          : guests.removeSshKeys({ ...operation, ...fields }, options),
     });
   }
 
   sysprep(id: string, request: SysprepOptions, user: Actor, taskId: string): Promise<TaskState> {
     const { mode = 'oobe', action = 'shutdown', generalize = true, vm_mode = false, unattend = '' } = request;
-    const wanted = { mode, action, generalize, vmMode: vm_mode, unattend };
+    const fields = { mode, action, generalize, vmMode: vm_mode, unattend };
     return this.#start({
       name: 'guest_sysprep',
       title: 'Run Sysprep in',
       id,
       user,
       taskId,
-      send: (guests, operation, options) => guests.sysprep({ ...operation, ...wanted }, options),
+      send: (guests, operation, options) => guests.sysprep({ ...operation, ...fields }, options),
     });
   }
 
@@ -188,14 +188,14 @@ export class GuestOperationService {
     user: Actor,
     taskId: string,
   ): Promise<TaskState> {
-    const wanted = { bootDiskId: boot_disk, operations, allowNetworkLayers: allow_network_layers };
+    const fields = { bootDiskId: boot_disk, operations, allowNetworkLayers: allow_network_layers };
     return this.#start({
       name: 'guest_prepare',
       title: 'Prepare',
       id,
       user,
       taskId,
-      send: (guests, operation, options) => guests.prepare({ ...operation, ...wanted }, options),
+      send: (guests, operation, options) => guests.prepare({ ...operation, ...fields }, options),
     });
   }
 

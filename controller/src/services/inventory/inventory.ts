@@ -50,8 +50,8 @@ export type InventoryChange = {
   action: 'created' | 'changed' | 'removed';
 };
 
-/** How long after a removal the node's stream may take to tell of it: it does at once, behind what it told before. */
-const REMOVAL_TOLD_MS = 5_000;
+/** How long after a removal the node's stream may take to report it: it does so at once, behind its earlier reports. */
+const REMOVAL_REPORT_MS = 5_000;
 
 /** Waited for before a change of a domain counts as taken over; `undefined`: it was not there, or is gone. */
 export type DomainWatcher = (
@@ -180,8 +180,8 @@ export class Inventory {
     const poolIds = new Set(full.pools.map(pool => pool.id));
     // seen at once: what is heard of while this is taken over is not among them
     const goneDomains = [...this.domains.keys()]
-      .map(id => ({ id, told: this.#reports(id).get(nodeId) }))
-      .filter(({ id, told }) => told && !domainIds.has(id));
+      .map(id => ({ id, report: this.#reports(id).get(nodeId) }))
+      .filter(({ id, report }) => report && !domainIds.has(id));
     const gonePools = [...this.pools]
       .map(([id, { views }]) => ({ id, views, view: views.get(nodeId) }))
       .filter(({ id, view }) => view && !poolIds.has(id));
@@ -197,9 +197,9 @@ export class Inventory {
       await this.#oneByOne.run(domain.id, () => this.#takeDomain(nodeId, domain));
     }
     if (full.node?.libvirtConnected === false) return;
-    for (const { id, told } of goneDomains)
+    for (const { id, report } of goneDomains)
       await this.#oneByOne.run(id, async () => {
-        if (this.#reports(id).get(nodeId) === told) await this.#dropDomain(nodeId, id);
+        if (this.#reports(id).get(nodeId) === report) await this.#dropDomain(nodeId, id);
       });
     for (const { id, views, view } of gonePools)
       await this.#oneByOne.run(id, async () => {
@@ -259,8 +259,8 @@ export class Inventory {
   /** What the node's stream tells, and what it was asked for, pass each other: the older of two records is dropped. */
   domainChanged(nodeId: string, domain: Domain): Promise<void> {
     return this.#oneByOne.run(domain.id, async () => {
-      const told = this.#reports(domain.id).get(nodeId);
-      if (told && domain.revision < told.revision) return;
+      const report = this.#reports(domain.id).get(nodeId);
+      if (report && domain.revision < report.revision) return;
       await this.#takeDomain(nodeId, domain);
     });
   }
@@ -313,15 +313,15 @@ export class Inventory {
   }
 
   /**
-   * The node has just removed the domain. Its stream may still hold changes from before, which would bring it back, so the
-   * stream's own word is waited for; a node that says nothing in time is believed all the same.
+   * The node has just removed the domain. Its stream may still hold earlier changes, which would bring the domain back, so the
+   * stream's own report of the removal is waited for. A node that reports nothing in time is believed all the same.
    */
   async domainGoes(nodeId: string, id: string): Promise<void> {
     if (!this.#reports(id).has(nodeId)) return;
-    const told = Promise.withResolvers<void>();
-    this.#awaited.set(id, told.resolve);
-    const timer = setTimeout(told.resolve, REMOVAL_TOLD_MS);
-    await told.promise;
+    const removal = Promise.withResolvers<void>();
+    this.#awaited.set(id, removal.resolve);
+    const timer = setTimeout(removal.resolve, REMOVAL_REPORT_MS);
+    await removal.promise;
     clearTimeout(timer);
     this.#awaited.delete(id);
     await this.domainRemoved(nodeId, id);

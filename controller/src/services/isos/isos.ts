@@ -75,12 +75,12 @@ export class IsoService {
    */
   async list({ datapool, node, domain }: IsoFilter): Promise<IsoRecord[]> {
     if (datapool !== undefined) this.#dependencies.inventory.pool(datapool);
-    const asked = [...this.#dependencies.inventory.pools.values()].filter(
+    const pools = [...this.#dependencies.inventory.pools.values()].filter(
       ({ row, views }) =>
         (datapool === undefined || row.id === datapool) &&
         [...views].some(([nodeId, pool]) => (node === undefined || nodeId === node) && hasFiles(pool)),
     );
-    const lists = await mapLimited(asked, WIDTH, ({ row }) =>
+    const lists = await mapLimited(pools, WIDTH, ({ row }) =>
       this.#recordsOf(row.id, node).catch((error: unknown) => {
         if (datapool !== undefined) throw error;
         this.#dependencies.log.warn('the images of a data pool cannot be listed', {
@@ -137,9 +137,9 @@ export class IsoService {
     const leave = this.#dependencies.uploads.take(sent.userId);
     try {
       const { images } = this.#dependencies.links.clients(nodeId);
-      const made = await images.upload(messages(image, sent), { signal });
+      const created = await images.upload(messages(image, sent), { signal });
       this.#announced.delete(isoIdOf(image.datapool, image.filename));
-      return this.#record(image, made, this.#drivesOf(image.datapool));
+      return this.#record(image, created, this.#drivesOf(image.datapool));
     } finally {
       leave();
     }
@@ -206,8 +206,8 @@ export class IsoService {
     const { datapool, filename } = image;
     const time = timeOf(modified);
     const domains = drives.get(path) ?? [];
-    const told = { path, size: Number(size), created: time, modified: time, domains };
-    return { ...this.#emptyRecord(isoIdOf(datapool, filename), image), ...told, status: 'ACTIVE' };
+    const facts = { path, size: Number(size), created: time, modified: time, domains };
+    return { ...this.#emptyRecord(isoIdOf(datapool, filename), image), ...facts, status: 'ACTIVE' };
   }
 
   #emptyRecord(id: string, { datapool, filename }: NewIso): IsoRecord {
@@ -232,9 +232,9 @@ export class IsoService {
 }
 
 /** A time that a node tells; one that no calendar has is the beginning of time. */
-function timeOf(told: Date | undefined): string {
-  const year = told?.getUTCFullYear() ?? Number.NaN;
-  return (year >= 0 && year <= 9999 ? told! : new Date(0)).toISOString();
+function timeOf(time: Date | undefined): string {
+  const year = time?.getUTCFullYear() ?? Number.NaN;
+  return (year >= 0 && year <= 9999 ? time! : new Date(0)).toISOString();
 }
 
 async function* messages(

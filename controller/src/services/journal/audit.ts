@@ -110,15 +110,16 @@ export class AuditService {
     await this.#write(entry, id, now, kind);
   }
 
-  /** Of refused strangers only as much as does not fill the log; for a user each guess is counted, told how exactly ever. */
-  async #recordStranger(asked: AuditEntry, id: string, now: Date): Promise<void> {
-    const subject = asked.status === TOO_MANY ? undefined : asked.subject;
-    const exactness = this.#strangers.meet(addressGroup(asked.address), subject, now);
-    const entry = exactness === 'named' ? asked : { ...asked, ...NOBODY };
+  /** Refusals of strangers are written only as far as they do not fill the log. For a user each guess is counted, however it is written. */
+  async #recordStranger(attempt: AuditEntry, id: string, now: Date): Promise<void> {
+    const subject = attempt.status === TOO_MANY ? undefined : attempt.subject;
+    const exactness = this.#strangers.meet(addressGroup(attempt.address), subject, now);
+    const entry = exactness === 'named' ? attempt : { ...attempt, ...NOBODY };
     const kind = refusalKind(entry)!;
     const written = exactness === 'folded' ? 'not' : this.#roomFor(kind, id, now);
-    if (written === 'not') this.#countOfDay({ ...asked, ...NOBODY }, now);
-    if (asked.userId !== null && (written === 'not' || exactness === 'placed')) this.#countOfDay(asked, now);
+    if (written === 'not') this.#countOfDay({ ...attempt, ...NOBODY }, now);
+    if (attempt.userId !== null && (written === 'not' || exactness === 'placed'))
+      this.#countOfDay(attempt, now);
     if (written === 'now') await this.#write(entry, id, now, kind);
   }
 
@@ -130,8 +131,8 @@ export class AuditService {
     return 'not';
   }
 
-  #countOfDay(asked: AuditEntry, now: Date): void {
-    const entry = { ...asked, address: SEVERAL };
+  #countOfDay(attempt: AuditEntry, now: Date): void {
+    const entry = { ...attempt, address: SEVERAL };
     this.#daily.count(refusalKind(entry)!, now, () => rowOf(entry, newId(), now));
   }
 
@@ -277,10 +278,10 @@ function bounded(text: string, maxBytes = MAX_TEXT_BYTES): string {
 function inOrder(value: unknown, first: readonly string[]): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
   const fields = Object.entries(value);
-  const known = (name: string) => first.includes(name);
+  const isFirst = (name: string) => first.includes(name);
   return Object.fromEntries([
-    ...fields.filter(([name]) => known(name)),
-    ...fields.filter(([name]) => !known(name)),
+    ...fields.filter(([name]) => isFirst(name)),
+    ...fields.filter(([name]) => !isFirst(name)),
   ]);
 }
 

@@ -26,13 +26,13 @@ export class DailyRefusals {
       this.#ofToday.clear();
       this.#day = day;
     }
-    const known = this.#ofToday.get(kind);
-    if (known === undefined) {
+    const entry = this.#ofToday.get(kind);
+    if (entry === undefined) {
       this.#ofToday.set(kind, { row: first(), written: 0 });
       return;
     }
-    known.row.count += 1;
-    known.row.last_time = now.toISOString();
+    entry.row.count += 1;
+    entry.row.last_time = now.toISOString();
   }
 
   /** Writes each record that has grown, and only then takes it as written. */

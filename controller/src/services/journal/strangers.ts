@@ -58,8 +58,8 @@ export class Strangers {
   }
 
   #subjectsOf(place: string): Set<string> | undefined {
-    const known = this.#places.get(place);
-    if (known !== undefined || this.#places.size >= PLACES) return known;
+    const existing = this.#places.get(place);
+    if (existing !== undefined || this.#places.size >= PLACES) return existing;
     const subjects = new Set<string>();
     this.#places.set(place, subjects);
     return subjects;

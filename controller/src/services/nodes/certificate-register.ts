@@ -65,11 +65,11 @@ export class CertificateRegister {
    * @returns whether anything changed
    */
   async revoke(serial: string, reason: RevocationReason, unknownUntil: string): Promise<boolean> {
-    const known = await this.find(serial);
-    if (known?.reason === 'compromised' || known?.reason === reason) return false;
+    const existing = await this.find(serial);
+    if (existing?.reason === 'compromised' || existing?.reason === reason) return false;
     const now = new Date().toISOString();
     const revocation = { revoked_on: now, reason };
-    const row = { ...UNKNOWN, serial, issued: now, expires_on: unknownUntil, ...known, ...revocation };
+    const row = { ...UNKNOWN, serial, issued: now, expires_on: unknownUntil, ...existing, ...revocation };
     await this.#db
       .insertInto('certificates')
       .values(row)

@@ -196,8 +196,8 @@ export class NodeService {
     await revocations.revokeNode(id, isCompromised ? 'compromised' : 'removed');
     const error = new VirtkeepError('outcome_unknown', { node: row.verbose_name });
     for (const { row: task, entities } of open) {
-      const [made] = entities;
-      if (made?.class === 'file') await backupFiles.operationFailed(made.id, task.id);
+      const [entity] = entities;
+      if (entity?.class === 'file') await backupFiles.operationFailed(entity.id, task.id);
       await tasks.finish(task.id, { status: 'FAILED', error });
     }
     await this.#letGoOfFiles(id);
@@ -206,10 +206,10 @@ export class NodeService {
     await events.record({ type: 'warning', message, user: username, entities: [{ id, class: 'node' }] });
   }
 
-  /** Files that stayed in work because the node was to tell what became of them, after their task had been given up. */
+  /** Files that stayed busy after their task was given up, because only the node knew what had become of them. */
   async #letGoOfFiles(nodeId: string): Promise<void> {
     const { backupFiles, tasks } = this.#dependencies;
-    for (const file of await backupFiles.inWork()) {
+    for (const file of await backupFiles.busyFiles()) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id === nodeId) await backupFiles.operationFailed(file.id, task.row.id);
     }

@@ -81,12 +81,12 @@ export class NodeObserver implements LinkObserver {
   }
 
   /**
-   * Files in work whose task has ended already: it was given up while the node was away, or the controller stopped
-   * between the two. The node says what became of the operation; where it does not know, nothing did.
+   * Busy files whose task has ended already: the task was given up while the node was away, or the controller stopped before
+   * the file was set right. The node says how the operation ended; an operation that it does not know did nothing.
    */
   async #settleFiles(nodeId: string, clients: AgentClients, ended: AbortSignal): Promise<void> {
     const { backupFiles, tasks, nodeTasks } = this.#dependencies;
-    for (const file of await backupFiles.inWork()) {
+    for (const file of await backupFiles.busyFiles()) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
       const signal = AbortSignal.any([ended, AbortSignal.timeout(CALL_TIMEOUT_MS)]);

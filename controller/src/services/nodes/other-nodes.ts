@@ -10,8 +10,8 @@ import type { Inventory } from '../inventory/inventory.ts';
 /** Below the time after which the asking node gives up. */
 const NODE_LIMIT_MS = 8_000;
 
-/** What one node says of a thing; that it may use it, but was not heard, is a text. */
-type Word = { nodeName: string; found: FoundUse } | { nodeName: string; unheard: string };
+/** What one node says about a thing; `unheard` is the reason why a node that may use it gave no answer. */
+type Report = { nodeName: string; found: FoundUse } | { nodeName: string; unheard: string };
 
 export class OtherNodes {
   readonly #inventory: Inventory;
@@ -26,7 +26,7 @@ export class OtherNodes {
 
   /** Does not reject. */
   async answer(askerId: string, { things }: Question): Promise<UseAnswer[]> {
-    const words = things.map((): Word[] => []);
+    const reports = things.map((): Report[] => []);
     const others = [...this.#inventory.nodes.keys()].filter(nodeId => nodeId !== askerId);
     await Promise.all(
       others.map(async nodeId => {
@@ -36,10 +36,10 @@ export class OtherNodes {
           nodeId,
           places.map(place => things[place]!),
         );
-        for (const [index, place] of places.entries()) words[place]!.push(said[index]!);
+        for (const [index, place] of places.entries()) reports[place]!.push(said[index]!);
       }),
     );
-    return things.map((thing, place) => this.#judge(askerId, thing, words[place]!));
+    return things.map((thing, place) => this.#judge(askerId, thing, reports[place]!));
   }
 
   /** A file only by a node that has its pool; a node that never told what it has may have anything. */
@@ -49,7 +49,7 @@ export class OtherNodes {
     return this.#inventory.pools.get(thing.value.poolId)?.views.has(nodeId) ?? false;
   }
 
-  async #ask(nodeId: string, things: Thing[]): Promise<Word[]> {
+  async #ask(nodeId: string, things: Thing[]): Promise<Report[]> {
     const nodeName = this.#inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
     try {
       const signal = AbortSignal.timeout(this.#limitMs);
@@ -67,19 +67,19 @@ export class OtherNodes {
     return !active && this.#inventory.domains.get(domainId)?.ranOn === nodeId;
   }
 
-  #judge(askerId: string, { thing }: Thing, words: readonly Word[]): UseAnswer {
+  #judge(askerId: string, { thing }: Thing, reports: readonly Report[]): UseAnswer {
     if (thing?.$case === 'file' && !this.#inventory.pools.get(thing.value.poolId)?.views.has(askerId))
       return unknown('the controller does not know of the data pool yet');
-    const uses = words.flatMap(word =>
-      'found' in word && word.found.use ? [useOf(word.nodeName, word.found.use)] : [],
+    const uses = reports.flatMap(report =>
+      'found' in report && report.found.use ? [useOf(report.nodeName, report.found.use)] : [],
     );
     const use = uses.find(({ active }) => active) ?? uses[0];
     if (use)
       return { answer: { $case: 'used', value: { ...use, lastRanHere: this.#ranLast(askerId, use) } } };
-    const unsure = words.find(word => 'found' in word && word.found.unsure !== '');
+    const unsure = reports.find(report => 'found' in report && report.found.unsure !== '');
     if (unsure && 'found' in unsure)
       return unknown(`node ${unsure.nodeName} cannot tell: ${unsure.found.unsure}`);
-    const unheard = words.find(word => 'unheard' in word);
+    const unheard = reports.find(report => 'unheard' in report);
     if (unheard) return unknown(`node ${unheard.nodeName} was not heard: ${unheard.unheard}`);
     return { answer: { $case: 'unused', value: {} } };
   }

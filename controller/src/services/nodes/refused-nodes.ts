@@ -1,4 +1,4 @@
-/** Tells of machines that stand in a node's place and are not believed: once for each certificate, not at each try. */
+/** Reports machines that stand in a node's place and are not believed: once for each certificate, not at each try. */
 import { reasonOf } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { NodeCertificate } from '../../agents/clients.ts';
@@ -11,8 +11,8 @@ export class RefusedNodes {
   readonly #inventory: Inventory;
   readonly #events: EventService;
   readonly #log: Logger;
-  /** The serial told of last, by node. */
-  readonly #told = new Map<string, string>();
+  /** By node the serial that was reported last. */
+  readonly #lastSerials = new Map<string, string>();
 
   constructor(register: CertificateRegister, inventory: Inventory, events: EventService, log: Logger) {
     this.#register = register;
@@ -24,15 +24,15 @@ export class RefusedNodes {
   /** Why the node is not believed; undefined: it is. */
   refusal(nodeId: string, shown: NodeCertificate): string | undefined {
     const reason = this.#register.refusal(nodeId, shown);
-    if (reason === undefined) this.#told.delete(nodeId);
-    else if (this.#told.get(nodeId) !== shown.serial) this.#tell(nodeId, shown.serial, reason);
+    if (reason === undefined) this.#lastSerials.delete(nodeId);
+    else if (this.#lastSerials.get(nodeId) !== shown.serial) this.#tell(nodeId, shown.serial, reason);
     return reason;
   }
 
   #tell(nodeId: string, serial: string, reason: string): void {
     const row = this.#inventory.nodes.get(nodeId)?.row;
     if (!row) return;
-    this.#told.set(nodeId, serial);
+    this.#lastSerials.set(nodeId, serial);
     const place = `The machine at ${row.address} ${reason} (serial ${serial}).`;
     const remedy = `If it is the node, enrol it again with a token of "virtkeep-controller node token --replace ${nodeId}".`;
     this.#log.warn('a machine in the place of a node was refused', { node: nodeId, reason, serial });

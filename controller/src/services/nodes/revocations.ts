@@ -119,8 +119,8 @@ export class RevocationService {
     const { log } = this.#dependencies;
     try {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-      const told = await this.#entries();
-      const { revocations } = await clients.node.revoke({ revocations: told }, { signal });
+      const entries = await this.#entries();
+      const { revocations } = await clients.node.revoke({ revocations: entries }, { signal });
       if (await this.#learn(nodeId, revocations)) this.tellAll();
     } catch (error) {
       // an agent of an earlier version believes what is signed until it ends
@@ -155,20 +155,20 @@ export class RevocationService {
    */
   async #learn(from: string, entries: readonly Revocation[]): Promise<boolean> {
     const { register, links, ca, events, log } = this.#dependencies;
-    const known = new Map((await register.revoked()).map(row => [row.serial, row.reason]));
+    const reasons = new Map((await register.revoked()).map(row => [row.serial, row.reason]));
     const own = await this.#dependencies.ownSerial();
     const authority = createPublicKey(ca.certificatePem);
     const now = Date.now();
     let isNew = false;
     for (const entry of entries.slice(0, MAX_REVOCATIONS)) {
-      const reason = known.get(entry.serial);
+      const reason = reasons.get(entry.serial);
       if (reason === 'compromised' || reason === entry.reason || entry.serial === own) continue;
       if (Date.parse(entry.until) < now) continue;
       if (!isGenuine(entry, authority)) {
         log.warn('the node tells of a revoked certificate what the authority did not sign', { node: from });
         break;
       }
-      known.set(entry.serial, entry.reason);
+      reasons.set(entry.serial, entry.reason);
       if (!(await register.revoke(entry.serial, entry.reason as RevocationReason, entry.until))) continue;
       isNew = true;
       const nodeId = await register.nodeOf(entry.serial);

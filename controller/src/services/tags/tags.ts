@@ -159,22 +159,22 @@ export class TagService {
     });
   }
 
-  /** @param wanted ids or names. @throws tag_not_found for the id of none. */
-  assertKnown(wanted: readonly string[]): void {
-    for (const text of wanted) if (isUuid(text) && !this.#find(text)) this.#row(text);
+  /** @param idsOrNames ids or names. @throws tag_not_found for the id of none. */
+  assertKnown(idsOrNames: readonly string[]): void {
+    for (const text of idsOrNames) if (isUuid(text) && !this.#find(text)) this.#row(text);
   }
 
   /**
    * Gives a thing these tags and no others.
-   * @param wanted ids or names; a name that no tag has makes one, an id never does
+   * @param idsOrNames ids or names; a name that no tag has makes one, an id never does
    * @throws tag_not_found, and nothing is changed then; entity_not_found; too_many_tags.
    */
-  set(entityId: string, wanted: readonly string[]): Promise<void> {
+  set(entityId: string, idsOrNames: readonly string[]): Promise<void> {
     return this.#turns.run(ONE_AT_A_TIME, async () => {
-      this.assertKnown(wanted);
+      this.assertKnown(idsOrNames);
       const [[, entity_class]] = [...(await this.#classesOf([entityId]))] as [[string, string]];
       const ids = new Set<string>();
-      for (const text of wanted) ids.add(await this.#idOf(text));
+      for (const text of idsOrNames) ids.add(await this.#idOf(text));
       const former = this.#rowsOf(entityId).filter(({ id }) => !ids.has(id));
       for (const { id } of former) await this.#drop(id, [entityId]);
       const added = await this.#put([...ids].map(tag_id => ({ tag_id, entity_id: entityId, entity_class })));

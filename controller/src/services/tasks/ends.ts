@@ -63,10 +63,10 @@ export class OperationEnds {
   }
 }
 
-function addAll<T>(known: Map<string, T>, more: Record<string, T>): void {
+function addAll<T>(target: Map<string, T>, more: Record<string, T>): void {
   for (const [key, value] of Object.entries(more)) {
-    if (known.has(key)) throw new Error(`two services take the end of ${key}`);
-    known.set(key, value);
+    if (target.has(key)) throw new Error(`two services take the end of ${key}`);
+    target.set(key, value);
   }
 }
 

@@ -89,9 +89,9 @@ export class MultiTasks {
       if (row.cancel_requested === 1) throw new VirtkeepError('canceled');
       await begin({ id: user.id, username: user.username, parent }, newId());
     } catch (error) {
-      const told = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: parent });
-      if (told !== error) this.#log.error('could not begin a part', { task: parent, error });
-      this.#refusals.get(parent)?.set(entity.id, taskError(told));
+      const failure = isVirtkeepError(error) ? error : new VirtkeepError('internal', { request_id: parent });
+      if (failure !== error) this.#log.error('could not begin a part', { task: parent, error });
+      this.#refusals.get(parent)?.set(entity.id, taskError(failure));
     }
   }
 

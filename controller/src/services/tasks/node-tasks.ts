@@ -219,12 +219,12 @@ export class NodeTasks {
   }
 
   async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
-    const told = parseResult(operation.resultJson);
+    const nodeResult = parseResult(operation.resultJson);
     const nameEntities = async (entities: TaskEntity[]) => {
       if (task) await this.#dependencies.tasks.update(operation.id, { entities });
     };
-    const ended = { nodeId, operation, result: told, task, nameEntities };
-    const made = await this.ends.takeResult(ended).catch((error: unknown) => {
+    const ended = { nodeId, operation, result: nodeResult, task, nameEntities };
+    const result = await this.ends.takeResult(ended).catch((error: unknown) => {
       this.#dependencies.log.error('could not take the result of an operation over', {
         operation: operation.id,
         error,
@@ -234,7 +234,7 @@ export class NodeTasks {
     if (!task) return;
     if (operation.progress) await this.#progress(operation);
     const message = operation.warnings.join(' ');
-    await this.#end(task, { status: 'SUCCESS', result: made ?? told, message });
+    await this.#end(task, { status: 'SUCCESS', result: result ?? nodeResult, message });
   }
 
   /** Gives a task its outcome, or lets it go on with what follows its operation. */

@@ -68,7 +68,7 @@ export type PartListener = (parent: string) => Promise<void>;
 export type Checker = (tasks: TaskState[]) => Promise<void>;
 
 const MAX_CHECKED = 1000;
-const PARTS_ASKED_AT_ONCE = 8;
+const PART_REQUESTS_AT_ONCE = 8;
 
 export class TaskService {
   readonly #store: TaskStore;
@@ -95,7 +95,7 @@ export class TaskService {
     this.#canceller = canceller;
   }
 
-  /** Set once at start by what knows of the files that tasks have in work. */
+  /** Set once at start by the owner of the files that tasks keep busy. */
   setReleaser(releaser: Releaser): void {
     this.#releaser = releaser;
   }
@@ -298,7 +298,7 @@ export class TaskService {
 
   /** The wish to end of a task of many parts, for all that have no outcome. */
   async cancelParts(parent: string): Promise<void> {
-    await mapLimited(await this.#store.wishEndOfParts(parent), PARTS_ASKED_AT_ONCE, async id => {
+    await mapLimited(await this.#store.wishEndOfParts(parent), PART_REQUESTS_AT_ONCE, async id => {
       // A part that has ended meanwhile needs no cancel, and one past its point of no return has its end.
       await this.#canceller(await this.get(id)).catch(() => {});
     });
