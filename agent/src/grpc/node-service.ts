@@ -53,15 +53,15 @@ export function nodeService(options: NodeServiceOptions): NodeServiceImplementat
 
   /** A `full` event from before the first look is no proof that anything is gone: it says so as without libvirt. */
   async function* watchInventory(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
-    for await (const told of inventory.watch(signal)) {
-      const { event } = told;
+    for await (const change of inventory.watch(signal)) {
+      const { event } = change;
       if (event?.$case !== 'full') {
-        yield told;
+        yield change;
         continue;
       }
       const node = nodeInfo(undefined, event.value.pools);
       node.libvirtConnected &&= inventory.loaded;
-      yield { ...told, event: { $case: 'full', value: { ...event.value, node } } };
+      yield { ...change, event: { $case: 'full', value: { ...event.value, node } } };
     }
   }
 

@@ -126,6 +126,6 @@ export async function runAction(
 }
 
 /** What the task made, by its class: a backup may turn out to be another file than the one that it began with. */
-export function madeBy(task: Task, entityClass: string): string {
+export function createdId(task: Task, entityClass: string): string {
   return Object.entries(task.entities).find(([, kind]) => kind === entityClass)?.[0] ?? '';
 }

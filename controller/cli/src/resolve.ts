@@ -12,33 +12,34 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 export async function resolve(
   client: Client,
   collection: 'domains' | 'data-pools' | 'nodes',
-  word: string,
+  nameOrId: string,
 ): Promise<Named> {
-  if (UUID.test(word)) return client.get<Named>(`/api/${collection}/${word.toLowerCase()}/`);
-  const found = (await client.all<Named>(`/api/${collection}/`, { name: word })).filter(
-    one => one.verbose_name === word,
+  if (UUID.test(nameOrId)) return client.get<Named>(`/api/${collection}/${nameOrId.toLowerCase()}/`);
+  const found = (await client.all<Named>(`/api/${collection}/`, { name: nameOrId })).filter(
+    one => one.verbose_name === nameOrId,
   );
-  return single(found, collection, word);
+  return single(found, collection, nameOrId);
 }
 
 /** Finds a backup file by its id or its exact file name. */
-export async function resolveFile(client: Client, word: string): Promise<Named & { filename: string }> {
-  if (UUID.test(word)) return client.get<Named & { filename: string }>(`/api/library/${word.toLowerCase()}/`);
+export async function resolveFile(client: Client, nameOrId: string): Promise<Named & { filename: string }> {
+  if (UUID.test(nameOrId))
+    return client.get<Named & { filename: string }>(`/api/library/${nameOrId.toLowerCase()}/`);
   const files = await client.all<Named & { filename: string }>('/api/library/');
   return single(
-    files.filter(file => file.filename === word),
+    files.filter(file => file.filename === nameOrId),
     'backups',
-    word,
+    nameOrId,
   );
 }
 
 /** Finds a saved state of a VM by its id or its exact name. */
-export async function resolveSnapshot(client: Client, domainId: string, word: string): Promise<Named> {
+export async function resolveSnapshot(client: Client, domainId: string, nameOrId: string): Promise<Named> {
   const states = await client.all<Named>(`/api/domains/${domainId}/snapshots/`);
   return single(
-    states.filter(state => state.id === word.toLowerCase() || state.verbose_name === word),
+    states.filter(state => state.id === nameOrId.toLowerCase() || state.verbose_name === nameOrId),
     'saved states',
-    word,
+    nameOrId,
   );
 }
 
@@ -48,25 +49,25 @@ export async function resolveSnapshot(client: Client, domainId: string, word: st
  */
 export async function resolveVdisk(
   client: Client,
-  word: string,
+  nameOrId: string,
   likely: Query = {},
 ): Promise<{ id: string }> {
-  if (UUID.test(word)) return { id: word.toLowerCase() };
+  if (UUID.test(nameOrId)) return { id: nameOrId.toLowerCase() };
   const named = async (query: Query) =>
-    (await client.all<Named>('/api/vdisks/', { name: word, ...query })).filter(
-      disk => disk.verbose_name === word,
+    (await client.all<Named>('/api/vdisks/', { name: nameOrId, ...query })).filter(
+      disk => disk.verbose_name === nameOrId,
     );
   const found = await named(likely);
-  return single(found.length > 0 ? found : await named({}), 'disks', word);
+  return single(found.length > 0 ? found : await named({}), 'disks', nameOrId);
 }
 
-function single<T extends { id: string }>(found: T[], collection: string, word: string): T {
+function single<T extends { id: string }>(found: T[], collection: string, nameOrId: string): T {
   const [first, second] = found;
   if (!first)
-    throw new CliError(`There is nothing named "${word}" among the ${collection}.`, ExitCode.notFound);
+    throw new CliError(`There is nothing named "${nameOrId}" among the ${collection}.`, ExitCode.notFound);
   if (second)
     throw new CliError(
-      `"${word}" is not unique among the ${collection}: ${found.map(one => one.id).join(', ')}. Give the id.`,
+      `"${nameOrId}" is not unique among the ${collection}: ${found.map(one => one.id).join(', ')}. Give the id.`,
       ExitCode.usage,
     );
   return first;

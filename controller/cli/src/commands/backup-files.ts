@@ -23,10 +23,10 @@ export function addFileActions(backups: Command): void {
   backups
     .command('remove <backup>')
     .description('delete a backup file')
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const file = await resolveFile(client, word);
+        const file = await resolveFile(client, nameOrId);
         const task = await runAction(client, `/api/library/${file.id}/remove/`, {}, { quiet: json });
         if (json) printJson(task);
         else print(`${file.filename}: removed`);
@@ -35,10 +35,10 @@ export function addFileActions(backups: Command): void {
   backups
     .command('scan <pool>')
     .description('find the backup files on a data pool')
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const pool = await resolve(client, 'data-pools', word);
+        const pool = await resolve(client, 'data-pools', nameOrId);
         const task = await runAction(client, `/api/data-pools/${pool.id}/scan/`, {}, { quiet: json });
         if (json) printJson(task);
         else print(`${pool.verbose_name}: scanned`);
@@ -50,10 +50,10 @@ function addVerify(backups: Command): void {
   backups
     .command('verify <backup>')
     .description('read the whole file and compare its checksums and hashes')
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const file = await resolveFile(client, word);
+        const file = await resolveFile(client, nameOrId);
         const task = await runAction(client, `/api/library/${file.id}/verify/`, {}, { quiet: json });
         const { response } = await client.get<{ response: Verified }>(`/api/tasks/${task.id}/response/`);
         if (json) printJson({ ...task, response });
@@ -80,13 +80,13 @@ const KEEP = 'the old file stays, as it always does on a read-only or outside po
 function addConversions(backups: Command): void {
   const convert = async (
     action: string,
-    word: string,
+    nameOrId: string,
     options: Json & { pool?: string },
     command: Command,
   ) => {
     const { json } = command.optsWithGlobals<GlobalOptions>();
     await withClient(async client => {
-      const file = await resolveFile(client, word);
+      const file = await resolveFile(client, nameOrId);
       const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
       const body = {
         ...(pool ? { datapool: pool.id } : {}),
@@ -107,12 +107,12 @@ function addConversions(backups: Command): void {
     .option('--level <level>', '1 to 9', level)
     .option('--keep', KEEP)
     .option('--sign', SIGN)
-    .action((word: string, options, command: Command) => convert('compress', word, options, command));
+    .action((nameOrId: string, options, command: Command) => convert('compress', nameOrId, options, command));
   backups
     .command('unpack <backup>')
     .description('make a plain backup of a compressed one')
     .option('--pool <pool>', 'data pool for the new file (default: in place of the old one)')
     .option('--keep', KEEP)
     .option('--sign', SIGN)
-    .action((word: string, options, command: Command) => convert('unpack', word, options, command));
+    .action((nameOrId: string, options, command: Command) => convert('unpack', nameOrId, options, command));
 }

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
-import { follow, madeBy, type Started } from '../follow.ts';
+import { createdId, follow, type Started } from '../follow.ts';
 import { type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
 import { bytes, clean, note, print, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve, resolveFile } from '../resolve.ts';
@@ -41,10 +41,10 @@ export function addBackup(program: Command): void {
     .option('--protect', 'protect the file against deletion')
     .option('--description <text>', 'free text kept with the file')
     .option('--no-wait', 'print the task and return at once')
-    .action(async (word: string, options: BackupOptions, command: Command) => {
+    .action(async (nameOrId: string, options: BackupOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const domain = await resolve(client, 'domains', word);
+        const domain = await resolve(client, 'domains', nameOrId);
         const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
         const extended = options.extend ? await resolveFile(client, options.extend) : undefined;
         const body = backupBody(domain.id, options);
@@ -59,7 +59,7 @@ export function addBackup(program: Command): void {
         );
         if (!options.wait) return json ? printJson(started) : print(started._task.id);
         const task = await follow(client, started._task.id, json);
-        const file = await client.get<Named>(`/api/library/${madeBy(task, 'file')}/`);
+        const file = await client.get<Named>(`/api/library/${createdId(task, 'file')}/`);
         if (json) return printJson(file);
         const isNew = (file.states as Json[]).length === 1;
         if (isNew && file.fallback_reason) note(`not an increment: ${clean(file.fallback_reason)}`);
@@ -129,10 +129,10 @@ export function addBackups(program: Command): void {
     .description('show the configuration of the VM that a backup would restore')
     .option('--state <state>', 'number or name of the state (default: the newest)')
     .option('--members', 'list the members of the file, by the names that download takes')
-    .action(async (word: string, options: { state?: string; members?: boolean }, command: Command) => {
+    .action(async (nameOrId: string, options: { state?: string; members?: boolean }, command: Command) => {
       const shown = await withClient(async client =>
         client.post('/api/domains/show-backup/', {
-          file: (await resolveFile(client, word)).id,
+          file: (await resolveFile(client, nameOrId)).id,
           ...(options.state ? { state: options.state } : {}),
         }),
       );

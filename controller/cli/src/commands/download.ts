@@ -24,9 +24,9 @@ export function addDownload(backups: Command): void {
     .option('-o, --output <path>', 'file to write, "-" for stdout (default: its own name, here)')
     .option('--member <name>', 'one member of the archive, uncompressed')
     .option('--resume', 'go on with a download that was broken off')
-    .action(async (word: string, options: DownloadOptions) => {
+    .action(async (nameOrId: string, options: DownloadOptions) => {
       await withClient(async client => {
-        const file = await resolveFile(client, word);
+        const file = await resolveFile(client, nameOrId);
         const path = `/api/library/${file.id}/download/`;
         const output = options.output ?? basename(options.member ?? file.filename);
         if (output === '-') return toStdout(await client.bytes(path, { member: options.member }));

@@ -37,8 +37,8 @@ async function operate(command: Command, vm: string, { path, body, tell }: Guest
   const { json } = command.optsWithGlobals<GlobalOptions>();
   await withClient(async client => {
     const domain = await resolve(client, 'domains', vm);
-    const asked = await body(client, domain);
-    const task = await runAction(client, `/api/domains/${domain.id}/${path}/`, asked, { quiet: json });
+    const fields = await body(client, domain);
+    const task = await runAction(client, `/api/domains/${domain.id}/${path}/`, fields, { quiet: json });
     if (json) return printJson(task);
     const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
     print(clean(`${domain.verbose_name}: ${tell(response)}`));

@@ -88,9 +88,9 @@ function addVms(program: Command): void {
   vms
     .command('show <vm>')
     .description('show one VM, by name or id')
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const domain = await withClient(async client =>
-        client.get<Named>(`/api/domains/${(await resolve(client, 'domains', word)).id}/`),
+        client.get<Named>(`/api/domains/${(await resolve(client, 'domains', nameOrId)).id}/`),
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(domain);
       const utils = (domain.guest_utils ?? {}) as GuestUtils;

@@ -12,10 +12,10 @@ export function addPower(program: Command): void {
   for (const action of ACTIONS) {
     const command = vms!.command(`${action} <vm>`).description(`${action} a VM`);
     if (action === 'shutdown' || action === 'reboot') command.option('--force', 'pull the plug');
-    command.action(async (word: string, options: { force?: boolean }, self: Command) => {
+    command.action(async (nameOrId: string, options: { force?: boolean }, self: Command) => {
       const { json } = self.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const domain = await resolve(client, 'domains', word);
+        const domain = await resolve(client, 'domains', nameOrId);
         const started = await client.post<Started>(
           `/api/domains/${domain.id}/${action}/`,
           options.force ? { force: true } : {},

@@ -46,10 +46,10 @@ export function addRestore(program: Command): void {
       'also of a backup that nobody vouches for (see backups show); administrators only',
     )
     .option('--no-wait', 'print the task and return at once')
-    .action(async (word: string, options: RestoreOptions, command: Command) => {
+    .action(async (nameOrId: string, options: RestoreOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const file = await resolveFile(client, word);
+        const file = await resolveFile(client, nameOrId);
         const node = options.node
           ? await resolve(client, 'nodes', options.node)
           : onlyNode(await client.all<Named>('/api/nodes/'));

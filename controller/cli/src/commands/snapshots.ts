@@ -18,9 +18,9 @@ export function addSnapshots(program: Command): void {
   snapshots
     .command('list <vm>')
     .description('list the saved states of a VM, oldest first')
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const states = await withClient(async client => {
-        const domain = await resolve(client, 'domains', word);
+        const domain = await resolve(client, 'domains', nameOrId);
         return client.all<Named>(`/api/domains/${domain.id}/snapshots/`);
       });
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(states);
@@ -42,10 +42,10 @@ export function addSnapshots(program: Command): void {
     .option('--memory', 'with the memory of the running VM')
     .option('--require-consistency', 'fail when the guest agent cannot freeze the file systems')
     .option('--description <text>', 'free text kept with the state')
-    .action(async (word: string, name: string, options: CreateOptions, command: Command) => {
+    .action(async (nameOrId: string, name: string, options: CreateOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const domain = await resolve(client, 'domains', word);
+        const domain = await resolve(client, 'domains', nameOrId);
         const task = await runAction(client, `/api/domains/${domain.id}/snapshots/`, body(name, options), {
           quiet: json,
         });
@@ -71,31 +71,31 @@ function addChanges(snapshots: Command): void {
     .command('remove <vm> <snapshot>')
     .description('delete a saved state; all backups of the VM stop being incremental')
     .option('--bandwidth <bytes>', 'most bytes per second that the merge may write, e.g. 50M', bandwidth)
-    .action(async (vm: string, word: string, options: { bandwidth?: number }, command: Command) => {
+    .action(async (vm: string, nameOrId: string, options: { bandwidth?: number }, command: Command) => {
       const limit = options.bandwidth === undefined ? {} : { bandwidth: options.bandwidth };
       await withClient(client =>
-        change(client, { vm, word, action: 'remove', done: 'removed' }, limit, command),
+        change(client, { vm, nameOrId, action: 'remove', done: 'removed' }, limit, command),
       );
     });
   snapshots
     .command('revert <vm> <snapshot>')
     .description('bring a VM back to a saved state; what came after on its disks is lost')
-    .action(async (vm: string, word: string, _options, command: Command) => {
+    .action(async (vm: string, nameOrId: string, _options, command: Command) => {
       await withClient(client =>
-        change(client, { vm, word, action: 'revert', done: 'reverted to' }, {}, command),
+        change(client, { vm, nameOrId, action: 'revert', done: 'reverted to' }, {}, command),
       );
     });
 }
 
 async function change(
   client: Client,
-  { vm, word, action, done }: { vm: string; word: string; action: string; done: string },
+  { vm, nameOrId, action, done }: { vm: string; nameOrId: string; action: string; done: string },
   options: Json,
   command: Command,
 ): Promise<void> {
   const { json } = command.optsWithGlobals<GlobalOptions>();
   const domain = await resolve(client, 'domains', vm);
-  const state = await resolveSnapshot(client, domain.id, word);
+  const state = await resolveSnapshot(client, domain.id, nameOrId);
   const path = `/api/domains/${domain.id}/snapshots/${state.id}/${action}/`;
   const task = await runAction(client, path, options, { quiet: json });
   if (json) printJson(task);

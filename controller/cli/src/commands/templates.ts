@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { type GlobalOptions, withClient } from '../context.ts';
-import { follow, madeBy, runAction, type Started } from '../follow.ts';
+import { createdId, follow, runAction, type Started } from '../follow.ts';
 import { print, printJson, printTable } from '../output.ts';
 import { type Named, resolve } from '../resolve.ts';
 
@@ -46,10 +46,10 @@ function addMark(templates: Command, name: string, template: boolean, descriptio
   templates
     .command(`${name} <vm>`)
     .description(description)
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const domain = await resolve(client, 'domains', word);
+        const domain = await resolve(client, 'domains', nameOrId);
         const path = `/api/domains/${domain.id}/template/`;
         const started = await client.put<Started>(path, { template }, { async: 1 });
         const task = await follow(client, started._task.id, json);
@@ -66,10 +66,10 @@ function addClone(templates: Command): void {
     .option('--thin', 'only what is changed later takes space; of templates only')
     .option('--pool <pool>', 'data pool of the new disks; without it beside the old ones')
     .option('--description <text>', 'free text kept with the new VM')
-    .action(async (word: string, name: string | undefined, options: CloneOptions, command: Command) => {
+    .action(async (nameOrId: string, name: string | undefined, options: CloneOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const domain = await resolve(client, 'domains', word);
+        const domain = await resolve(client, 'domains', nameOrId);
         const { thin, pool, description } = options;
         const body = {
           ...(name === undefined ? {} : { verbose_name: name }),
@@ -79,8 +79,8 @@ function addClone(templates: Command): void {
         };
         const task = await runAction(client, `/api/domains/${domain.id}/clone/`, body, { quiet: json });
         if (json) return printJson(task);
-        const made = await client.get<Named>(`/api/domains/${madeBy(task, 'domain')}/`);
-        print(`${made.verbose_name}  ${made.id}`);
+        const created = await client.get<Named>(`/api/domains/${createdId(task, 'domain')}/`);
+        print(`${created.verbose_name}  ${created.id}`);
       });
     });
 }
@@ -91,10 +91,10 @@ function addChange(templates: Command): void {
     .description(
       'take the changes of a thin clone into its template; all its thin clones begin anew from that',
     )
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       await withClient(async client => {
-        const clone = await resolve(client, 'domains', word);
+        const clone = await resolve(client, 'domains', nameOrId);
         const task = await runAction(
           client,
           `/api/domains/${clone.id}/change-template/`,

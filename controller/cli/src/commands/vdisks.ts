@@ -49,9 +49,9 @@ export function addVdisks(program: Command): void {
   vdisks
     .command('show <disk>')
     .description('show one disk, by id or name')
-    .action(async (word: string, _options, command: Command) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
       const disk = await withClient(async client =>
-        client.get(`/api/vdisks/${(await resolveVdisk(client, word)).id}/`),
+        client.get(`/api/vdisks/${(await resolveVdisk(client, nameOrId)).id}/`),
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(disk);
       printFields([
@@ -74,8 +74,8 @@ function addLending(vdisks: Command): void {
   withLayerOptions(vdisks.command('attach <vm> <disk>'))
     .description('attach a disk of another VM, read-only, as it is at this moment')
     .option('--thin-clone <vm>', 'the thin clone whose state is meant; without it its template is')
-    .action(async (vm: string, word: string, options: LendOptions, command: Command) =>
-      lend(command, { action: 'attach', vm, word }, options, ({ attached, snapshot }) => {
+    .action(async (vm: string, nameOrId: string, options: LendOptions, command: Command) =>
+      lend(command, { action: 'attach', vm, nameOrId }, options, ({ attached, snapshot }) => {
         const instant = snapshot ? `, as of ${String(snapshot.created)}` : '';
         print(`${vm}: attached as ${String(attached?.target_dev)}${instant}`);
       }),
@@ -84,14 +84,14 @@ function addLending(vdisks: Command): void {
     .command('detach <vm> <disk>')
     .description('detach a disk of another VM, named by its original')
     .option('--thin-clone <vm>', 'the thin clone whose state was attached')
-    .action(async (vm: string, word: string, options: LendOptions, command: Command) =>
-      lend(command, { action: 'detach', vm, word }, options, () => print(`${vm}: detached`)),
+    .action(async (vm: string, nameOrId: string, options: LendOptions, command: Command) =>
+      lend(command, { action: 'detach', vm, nameOrId }, options, () => print(`${vm}: detached`)),
     );
 }
 
 async function lend(
   command: Command,
-  { action, vm, word }: { action: 'attach' | 'detach'; vm: string; word: string },
+  { action, vm, nameOrId }: { action: 'attach' | 'detach'; vm: string; nameOrId: string },
   { thinClone, allowNetworkLayers }: LendOptions,
   tell: (response: { attached?: Json; snapshot?: Json | null }) => void,
 ): Promise<void> {
@@ -100,7 +100,7 @@ async function lend(
     const domain = await resolve(client, 'domains', vm);
     const clone = thinClone === undefined ? undefined : await resolve(client, 'domains', thinClone);
     const likely = action === 'detach' ? { another_domain: domain.id } : { domain: clone?.id };
-    const disk = await resolveVdisk(client, word, likely);
+    const disk = await resolveVdisk(client, nameOrId, likely);
     const body = { vdisk: disk.id, ...(clone ? { thin_clone: clone.id } : {}) };
     const query: Record<string, number> = allowNetworkLayers ? { allow_network_layers: 1 } : {};
     const task = await runAction(client, `/api/domains/${domain.id}/${action}-vdisk/`, body, {
@@ -114,8 +114,8 @@ async function lend(
 }
 
 async function filters(client: Client, { attachedTo, vm, pool, node }: ListOptions) {
-  const id = async (collection: 'domains' | 'data-pools' | 'nodes', word: string | undefined) =>
-    word === undefined ? undefined : (await resolve(client, collection, word)).id;
+  const id = async (collection: 'domains' | 'data-pools' | 'nodes', nameOrId: string | undefined) =>
+    nameOrId === undefined ? undefined : (await resolve(client, collection, nameOrId)).id;
   return {
     another_domain: await id('domains', attachedTo),
     domain: await id('domains', vm),
