@@ -1,4 +1,4 @@
-import { Agent, request as httpsRequest } from 'node:https';
+import { HttpClient } from '@virtkeep/shared/http-client';
 
 export interface RestAnswer<T = Record<string, unknown>> {
   status: number;
@@ -18,10 +18,10 @@ export interface TaskRecord {
 
 const POLL_MS = 150;
 
-/** A plain REST client, independent of the product's own: what it prints is what was answered. */
+/** A plain REST client: any answer is given as it came, whatever the command would make of it. */
 export class Rest {
   readonly url: string;
-  readonly #agent: Agent;
+  readonly #http: HttpClient;
   token: string | undefined;
 
   /** @param ca PEM of the CA that signed the controller's certificate */
@@ -29,7 +29,8 @@ export class Rest {
     this.url = url;
     this.token = token;
     // a kept connection dies with a killed controller, and a test must not see that
-    this.#agent = new Agent({ ca, keepAlive: false });
+    const agent = { ca, keepAlive: false };
+    this.#http = new HttpClient({ agent, idleTimeoutMs: 360_000, maxAnswerBytes: Number.POSITIVE_INFINITY });
   }
 
   /** Logs in and keeps the token for further requests. @throws Error when refused */
@@ -42,47 +43,20 @@ export class Rest {
   }
 
   /** One request; any status is an answer. A body that is not JSON is given as `{ text }`. */
-  send<T = Record<string, unknown>>(
+  async send<T = Record<string, unknown>>(
     method: string,
     path: string,
     body?: unknown,
     headers: Record<string, string> = {},
   ): Promise<RestAnswer<T>> {
-    const payload =
-      body === undefined
-        ? undefined
-        : typeof body === 'string' || Buffer.isBuffer(body)
-          ? body
-          : JSON.stringify(body);
-    return new Promise((resolve, reject) => {
-      const request = httpsRequest(
-        new URL(path, this.url),
-        {
-          method,
-          agent: this.#agent,
-          timeout: 360_000,
-          headers: {
-            ...(payload === undefined
-              ? {}
-              : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) }),
-            ...(this.token ? { authorization: `jwt ${this.token}` } : {}),
-            ...headers,
-          },
-        },
-        response => {
-          const chunks: Buffer[] = [];
-          response.on('data', (chunk: Buffer) => chunks.push(chunk));
-          response.once('error', reject);
-          response.once('end', () => {
-            const text = Buffer.concat(chunks).toString();
-            resolve({ status: response.statusCode ?? 0, body: parse(text) as T, headers: response.headers });
-          });
-        },
-      );
-      request.once('timeout', () => request.destroy(new Error(`${method} ${path}: no answer in time`)));
-      request.once('error', reject);
-      request.end(payload);
+    const isRaw = body === undefined || typeof body === 'string' || Buffer.isBuffer(body);
+    const { status, text, ...answer } = await this.#http.send({
+      method,
+      url: new URL(path, this.url),
+      payload: isRaw ? body : JSON.stringify(body),
+      headers: { ...(this.token ? { authorization: `jwt ${this.token}` } : {}), ...headers },
     });
+    return { status, body: parse(text) as T, headers: answer.headers };
   }
 
   /** A request that must succeed. @throws Error with status and body otherwise */

@@ -4,10 +4,10 @@
  * then is verified in full, host name included, before the secret is sent.
  */
 import { createHash } from 'node:crypto';
-import { request } from 'node:https';
 import { connect, type DetailedPeerCertificate } from 'node:tls';
 import { ConfigError } from '@virtkeep/shared/config';
 import { reasonOf } from '@virtkeep/shared/errors';
+import { type HttpAnswer, HttpClient } from '@virtkeep/shared/http-client';
 
 const TIMEOUT_MS = 30_000;
 const MAX_ANSWER_BYTES = 1024 * 1024;
@@ -77,26 +77,17 @@ function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   return chain;
 }
 
-function post(url: URL, ca: string, body: string): Promise<{ status: number; text: string }> {
-  return new Promise((resolve, reject) => {
-    const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
-    const sent = request(url, { method: 'POST', ca, headers, agent: false, signal }, answer => {
-      const chunks: Buffer[] = [];
-      let sizeBytes = 0;
-      answer.on('data', (chunk: Buffer) => {
-        sizeBytes += chunk.length;
-        if (sizeBytes > MAX_ANSWER_BYTES) answer.destroy(new Error('the answer is too large'));
-        else chunks.push(chunk);
-      });
-      answer.on('end', () =>
-        resolve({ status: answer.statusCode ?? 0, text: Buffer.concat(chunks).toString('utf8') }),
-      );
-      answer.on('error', fail);
-    });
-    const fail = (error: unknown) =>
-      reject(new ConfigError(`the request to the controller at ${url.host} failed: ${reasonOf(error)}`));
-    sent.on('error', fail);
-    sent.end(body);
+async function post(url: URL, ca: string, payload: string): Promise<HttpAnswer> {
+  const client = new HttpClient({
+    agent: { ca },
+    idleTimeoutMs: TIMEOUT_MS,
+    maxAnswerBytes: MAX_ANSWER_BYTES,
   });
+  try {
+    return await client.send({ method: 'POST', url, payload, signal: AbortSignal.timeout(TIMEOUT_MS) });
+  } catch (error) {
+    throw new ConfigError(`the request to the controller at ${url.host} failed: ${reasonOf(error)}`);
+  } finally {
+    client.close();
+  }
 }

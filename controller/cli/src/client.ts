@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { type ClientRequest, type IncomingMessage, request as requestHttp } from 'node:http';
-import { Agent, request as requestHttps } from 'node:https';
-import { text } from 'node:stream/consumers';
+import type { IncomingMessage } from 'node:http';
+import { HttpClient, type HttpRequest } from '@virtkeep/shared/http-client';
 import { CliError, ExitCode, exitCodeFor } from './exit-codes.ts';
 import { clean } from './output.ts';
 import type { Session } from './session.ts';
@@ -15,7 +14,7 @@ const IDLE_TIMEOUT_MS = 330_000;
 
 interface Answer {
   status: number;
-  body: string;
+  text: string;
 }
 
 /** The answer of a download, to be read by its user. */
@@ -31,14 +30,14 @@ export interface Bytes {
 /** The REST calls of the controller: JSON in, JSON out, its errors as CliErrors with their text. */
 export class Client {
   readonly #session: Session;
-  readonly #agent: Agent;
+  readonly #http: HttpClient;
 
   constructor(session: Session) {
     this.#session = session;
-    this.#agent = new Agent({
-      keepAlive: true,
-      maxSockets: 4,
-      ...(session.ca ? { ca: readCa(session.ca) } : {}),
+    this.#http = new HttpClient({
+      agent: { keepAlive: true, maxSockets: 4, ...(session.ca ? { ca: readCa(session.ca) } : {}) },
+      idleTimeoutMs: IDLE_TIMEOUT_MS,
+      maxAnswerBytes: MAX_ANSWER_BYTES,
     });
   }
 
@@ -69,12 +68,15 @@ export class Client {
   }
 
   close(): void {
-    this.#agent.destroy();
+    this.#http.close();
   }
 
   async #call<T>(method: string, path: string, query: Query, body?: Json): Promise<T> {
-    const answer = await this.#send(method, buildUrl(this.#session.url, path, query), body);
-    if (answer.status >= 200 && answer.status < 300) return (answer.body ? JSON.parse(answer.body) : {}) as T;
+    const url = buildUrl(this.#session.url, path, query);
+    const payload = body === undefined ? undefined : JSON.stringify(body);
+    const request = { method, url, payload, headers: this.#headers() };
+    const answer = await this.#reach(request, () => this.#http.send(request));
+    if (answer.status >= 200 && answer.status < 300) return (answer.text ? JSON.parse(answer.text) : {}) as T;
     throw new CliError(errorText(answer), exitCodeFor(answer.status));
   }
 
@@ -84,62 +86,26 @@ export class Client {
    */
   async bytes(path: string, query: Query, from?: { offset: number; tag: string }): Promise<Bytes> {
     const url = buildUrl(this.#session.url, path, query);
-    const headers = this.#headers(undefined);
-    if (from) Object.assign(headers, { range: `bytes=${from.offset}-`, 'if-range': from.tag });
-    const { answer: stream } = await this.#open('GET', url, headers, undefined);
-    const status = stream.statusCode ?? 0;
+    const range = from ? { range: `bytes=${from.offset}-`, 'if-range': from.tag } : {};
+    const request = { method: 'GET', url, headers: { ...this.#headers(), ...range } };
+    const { status, headers, stream } = await this.#reach(request, () => this.#http.open(request));
     if (status === 200 || status === 206) {
-      const { 'content-length': length, etag: tag } = stream.headers;
+      const { 'content-length': length, etag: tag } = headers;
       return { status, length: length === undefined ? undefined : Number(length), tag, stream };
     }
-    throw new CliError(errorText({ status, body: await text(stream) }), exitCodeFor(status));
+    const text = await this.#reach(request, () => this.#http.text(stream));
+    throw new CliError(errorText({ status, text }), exitCodeFor(status));
   }
 
-  async #send(method: string, url: URL, body?: Json): Promise<Answer> {
-    const payload = body === undefined ? undefined : JSON.stringify(body);
-    const { request, answer } = await this.#open(method, url, this.#headers(payload), payload);
-    const chunks: Buffer[] = [];
-    let sizeBytes = 0;
-    try {
-      for await (const chunk of answer as AsyncIterable<Buffer>) {
-        sizeBytes += chunk.length;
-        if (sizeBytes > MAX_ANSWER_BYTES) request.destroy(new Error('the answer is too large'));
-        else chunks.push(chunk);
-      }
-    } catch (error) {
+  #headers(): Record<string, string> {
+    const { token } = this.#session;
+    return { accept: 'application/json', ...(token ? { authorization: `jwt ${token}` } : {}) };
+  }
+
+  /** @throws CliError when the controller cannot be reached, or does not answer to the end */
+  #reach<T>({ url }: HttpRequest, send: () => Promise<T>): Promise<T> {
+    return send().catch(error => {
       throw unreachable(url, error as NodeJS.ErrnoException);
-    }
-    return { status: answer.statusCode ?? 0, body: Buffer.concat(chunks).toString('utf8') };
-  }
-
-  #headers(payload: string | undefined): Record<string, string | number> {
-    const headers: Record<string, string | number> = { accept: 'application/json' };
-    if (this.#session.token) headers.authorization = `jwt ${this.#session.token}`;
-    if (payload !== undefined) {
-      headers['content-type'] = 'application/json';
-      headers['content-length'] = Buffer.byteLength(payload);
-    }
-    return headers;
-  }
-
-  /** Sends a request; answers when the headers are there. */
-  #open(
-    method: string,
-    url: URL,
-    headers: Record<string, string | number>,
-    payload: string | undefined,
-  ): Promise<{ request: ClientRequest; answer: IncomingMessage }> {
-    const secure = url.protocol === 'https:';
-    const send = secure ? requestHttps : requestHttp;
-    return new Promise((resolve, reject) => {
-      const request = send(
-        url,
-        { method, headers, timeout: IDLE_TIMEOUT_MS, ...(secure ? { agent: this.#agent } : {}) },
-        answer => resolve({ request, answer }),
-      );
-      request.on('timeout', () => request.destroy(new Error('no answer in time')));
-      request.on('error', error => reject(unreachable(url, error)));
-      request.end(payload);
     });
   }
 }
@@ -173,7 +139,7 @@ function buildUrl(base: string, path: string, query: Query): URL {
 
 function errorText(answer: Answer): string {
   try {
-    const { errors, detail } = JSON.parse(answer.body) as {
+    const { errors, detail } = JSON.parse(answer.text) as {
       errors?: { code: string; detail: string }[];
       detail?: string;
     };
