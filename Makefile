@@ -38,6 +38,7 @@ test: setup ## Runs every test: unit, contract, integration, end to end with rea
 soak: setup ## Runs the tests that need much: a Debian guest, running and off, in its directory domain, its agent stopped and killed
 	@test/lab/setup.sh soak
 	@VIRTKEEP_UNDO_HISTORIES=$${VIRTKEEP_UNDO_HISTORIES:-100} VIRTKEEP_HOSTILE_BACKUPS=$${VIRTKEEP_HOSTILE_BACKUPS:-10000} \
+	VIRTKEEP_LENDING_OPERATIONS=$${VIRTKEEP_LENDING_OPERATIONS:-200} VIRTKEEP_LONG_INCREMENTS=$${VIRTKEEP_LONG_INCREMENTS:-30} \
 	VIRTKEEP_UNDO_SEED=$${VIRTKEEP_UNDO_SEED:-$$(date +%s)} VIRTKEEP_HOSTILE_SEED=$${VIRTKEEP_HOSTILE_SEED:-$$(date +%s)} node test/run.ts soak
 
 unit: modules ## Runs the unit and contract tests only

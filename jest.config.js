@@ -28,6 +28,14 @@ export default {
       ],
     },
     { ...base, displayName: 'e2e', testMatch: ['<rootDir>/test/e2e/**/*.test.ts'] },
-    { ...base, displayName: 'soak', testMatch: ['<rootDir>/test/{soak,model}/**/*.test.ts'] },
+    {
+      ...base,
+      displayName: 'soak',
+      // the random ones are longer there
+      testMatch: [
+        '<rootDir>/test/{soak,model}/**/*.test.ts',
+        '<rootDir>/test/e2e/{lending-random,long-increments}.test.ts',
+      ],
+    },
   ],
 };

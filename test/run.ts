@@ -2,8 +2,8 @@
  * Runs the tests, tells which files took longest, and prints, as the very last line, how many passed and failed.
  * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
- * Unit and contract tests come first. Those that start hypervisor nodes follow, three files at a time: each has a world of
- * its own, and waits for emulated guests more than it works.
+ * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, three files at a
+ * time: each has a world of its own, and waits for emulated guests more than it works.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -20,11 +20,24 @@ interface Outcome {
 
 const SLOWEST_SHOWN = 10;
 
+interface Lane {
+  projects: string[];
+  flags: string[];
+  /** Files at a time, of a lane that has the machine for itself, and beside another one. */
+  workers: [alone: number, beside: number];
+  limitMinutes: number;
+}
+
 /** A busy machine makes slow, not wrong: the limits end what hangs, they measure nothing. */
-const PHASES = [
-  { projects: ['unit', 'contract'], flags: ['--maxWorkers=2', '--testTimeout=300000'], limitMinutes: 15 },
-  { projects: ['integration', 'e2e'], flags: ['--maxWorkers=3'], limitMinutes: 75 },
-  { projects: ['soak'], flags: ['--runInBand'], limitMinutes: 180 },
+const LANES: readonly Lane[] = [
+  {
+    projects: ['unit', 'contract'],
+    flags: ['--testTimeout=300000'],
+    workers: [2, 2],
+    limitMinutes: 40,
+  },
+  { projects: ['integration', 'e2e'], flags: [], workers: [3, 3], limitMinutes: 75 },
+  { projects: ['soak'], flags: [], workers: [1, 1], limitMinutes: 180 },
 ];
 
 /** So long may a test run take to end once its results are written. */
@@ -38,15 +51,15 @@ let stopped = false;
 process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
 
 await reportLeaks('an earlier run left behind, now removed');
-for (const phase of PHASES) {
-  const isWanted = (project: string) => (wanted.length === 0 ? project !== 'soak' : wanted.includes(project));
-  const projects = phase.projects.filter(isWanted);
-  if (projects.length === 0) continue;
-  const outcome = await runJest(projects, phase.flags, phase.limitMinutes);
+const isWanted = (project: string) => (wanted.length === 0 ? project !== 'soak' : wanted.includes(project));
+const lanes = LANES.map(lane => ({ ...lane, projects: lane.projects.filter(isWanted) })).filter(
+  ({ projects }) => projects.length > 0,
+);
+const outcomes = lanes.map(lane => runJest(lane, lane.workers[lanes.length > 1 ? 1 : 0]));
+for (const outcome of await Promise.all(outcomes)) {
   total.passed += outcome.passed;
   total.failed += outcome.failed;
   total.files.push(...outcome.files);
-  if (stopped) break;
 }
 total.failed += await reportLeaks('left behind by this run, now removed');
 process.exitCode = total.failed === 0 && total.passed > 0 && !stopped ? 0 : 1;
@@ -66,7 +79,7 @@ function tellSlowest(files: Outcome['files']): void {
 }
 
 /** One jest run; a run that crashed or took too long counts as one failure. */
-async function runJest(projects: string[], flags: string[], limitMinutes: number): Promise<Outcome> {
+async function runJest({ projects, flags, limitMinutes }: Lane, workers: number): Promise<Outcome> {
   const report = join(scratch, `${projects[0]}.json`);
   const jest = join(ROOT, 'node_modules', 'jest', 'bin', 'jest.js');
   const argv = [
@@ -79,7 +92,7 @@ async function runJest(projects: string[], flags: string[], limitMinutes: number
   ];
   const child = spawn(
     process.execPath,
-    [...argv, ...flags, '--passWithNoTests', '--selectProjects', ...projects],
+    [...argv, ...flags, `--maxWorkers=${workers}`, '--passWithNoTests', '--selectProjects', ...projects],
     {
       cwd: ROOT,
       // jest prints its JSON to stdout too; its report for people goes to stderr

@@ -9,7 +9,7 @@ import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone, lostAnswer } from './agent-alone.ts';
 import { randomOf } from './long-history.ts';
 
-const OPERATIONS = Number(process.env.VIRTKEEP_LENDING_OPERATIONS ?? 200);
+const OPERATIONS = Number(process.env.VIRTKEEP_LENDING_OPERATIONS ?? 40);
 const SEED = Number(process.env.VIRTKEEP_LENDING_SEED ?? 1);
 const LONG_MS = 3_600_000;
 const STATE = 'vdisks_attached_to_another_domains';

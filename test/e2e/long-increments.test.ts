@@ -2,7 +2,7 @@
  * A long life of one running guest with four incremental archives side by side (plain and compressed, saved states held
  * and not), the agent killed at random points; in the end every state of every archive holds what the guest said then.
  *
- * VIRTKEEP_LONG_INCREMENTS (default 30) and VIRTKEEP_LONG_SEED make it longer or different.
+ * VIRTKEEP_LONG_INCREMENTS (default 8) and VIRTKEEP_LONG_SEED make it longer or different.
  */
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone } from './agent-alone.ts';
 import { LivingGuest, randomOf, type Trees, treeOfImage } from './long-history.ts';
 
-const INCREMENTS = Number(process.env.VIRTKEEP_LONG_INCREMENTS ?? 30);
+const INCREMENTS = Number(process.env.VIRTKEEP_LONG_INCREMENTS ?? 8);
 const SEED = Number(process.env.VIRTKEEP_LONG_SEED ?? 20_261_121);
 /** Every so many increments the agent is killed in the middle of one. */
 const KILL_EVERY = 4;

@@ -61,7 +61,7 @@ export function guestXml(options: GuestXmlOptions): string {
     ${options.uefi === true ? UEFI : ''}
     ${bootXml(options)}
   </os>
-  <features><acpi/><tcg><tb-cache unit='MiB'>16</tb-cache></tcg></features>
+  <features><acpi/><tcg><tb-cache unit='MiB'>64</tb-cache></tcg></features>
   <clock offset='utc'/>
   <on_crash>destroy</on_crash>
   <devices>
@@ -79,10 +79,14 @@ export function guestXml(options: GuestXmlOptions): string {
 `;
 }
 
+/** What an emulated processor pays most for while the kernel starts: a third of the time. */
+const FAST_BOOT = 'mitigations=off cryptomgr.notests';
+
 function bootXml({ boot, cmdline = '' }: GuestXmlOptions): string {
   if ('rom' in boot) return `<loader readonly='yes' type='rom'>${boot.rom}</loader>`;
   const { kernel, initrd } = boot;
-  return `<kernel>${kernel}</kernel><initrd>${initrd}</initrd><cmdline>console=ttyS0 quiet ${cmdline}</cmdline>`;
+  const words = `console=ttyS0 quiet ${FAST_BOOT} ${cmdline}`;
+  return `<kernel>${kernel}</kernel><initrd>${initrd}</initrd><cmdline>${words}</cmdline>`;
 }
 
 const UEFI = `<loader readonly='yes' type='pflash'>/usr/share/OVMF/OVMF_CODE_4M.fd</loader>

@@ -1,4 +1,4 @@
-import { copyFileSync, writeFileSync } from 'node:fs';
+import { closeSync, copyFileSync, openSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { DEBIAN_CMDLINE, type DebianVariant, debianGuest } from './debian-guest.ts';
 import { type GuestXmlOptions, guestXml } from './domain-xml.ts';
@@ -127,6 +127,20 @@ export class Guest {
     if (result.exitCode !== 0)
       throw new Error(`${this.name}: ${script}: ${result.exitCode} ${result.stderr}`);
     return result.stdout;
+  }
+
+  /**
+   * Types on its console, a pseudo-terminal, which stays open during the work: QEMU reads nothing of one that nobody has open.
+   * Who reads there has it, also where no agent answers.
+   */
+  async typing<T>(text: string, work: () => Promise<T>): Promise<T> {
+    const terminal = openSync(await this.node.virsh('ttyconsole', this.name), 'r+');
+    try {
+      writeSync(terminal, text);
+      return await work();
+    } finally {
+      closeSync(terminal);
+    }
   }
 
   /** Starts a program in the guest that goes on running: no output is captured. */

@@ -8,7 +8,7 @@ import { LENDING_STATE } from '../../../agent/src/snapshots/index.ts';
 import { makeTwoFaced } from '../../lab/disks.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { openFilesOf } from '../../lab/processes.ts';
-import { run, waitFor } from '../../lab/run.ts';
+import { waitFor } from '../../lab/run.ts';
 import { CALL } from '../inventory/lab.ts';
 import { deviceOf, LendLab, onLent } from './lab.ts';
 
@@ -339,50 +339,6 @@ describe('what is lost is found again', () => {
     await lab.detach(reader, disks[0]!);
     expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
   });
-});
-
-test('24 disks of another VM fit into one that is off, which starts with them, and into a running one', async () => {
-  const { path } = lab.base.world.node.pool(0);
-  const specs = [];
-  for (let index = 0; index < 24; index += 1) {
-    const file = join(path, `${newId()}.qcow2`);
-    await run(['qemu-img', 'create', '-q', '-f', 'qcow2', file, '1M']);
-    specs.push({ path: file, format: 'qcow2' as const });
-  }
-  const rich = await lab.base.world.defineTiny({
-    name: 'rich',
-    disks: specs.map((spec, index) => ({
-      ...spec,
-      target: `sd${String.fromCharCode(97 + index)}`,
-      bus: 'scsi' as const,
-    })),
-  });
-  const poor = await lab.base.world.defineTiny({ name: 'poor', dataDisks: [{ sizeMiB: 8 }] });
-  await lab.known(poor);
-  const ids = await lab.diskIds(rich);
-  expect(new Set(ids).size).toBe(24);
-  for (const id of ids) await lab.attach(poor, id);
-  expect((await lab.known(poor)).attachments).toHaveLength(24);
-  await (await poor.start()).waitForAgent();
-  expect((await poor.sh('ls /sys/block | grep -c vd')).trim()).toBe('25');
-  // and into a running one that has ports for them
-  const devices = "<controller type='pci' model='pcie-root-port'/>".repeat(24);
-  const wide = await lab.base.world.defineTiny({ name: 'wide', dataDisks: [], devices });
-  await lab.known(wide);
-  await (await wide.start()).waitForAgent();
-  for (const id of ids) await lab.attach(wide, id);
-  expect((await lab.known(wide)).attachments).toHaveLength(24);
-  await waitFor(
-    'the disks',
-    async () => (await wide.sh('ls /sys/block | grep -c vd')).trim() === '24',
-    120_000,
-  );
-  expect((await lab.isSound(rich)).lends).toBe(48);
-  await wide.destroy();
-  await lab.base.world.node.virsh('undefine', wide.name);
-  await lab.base.power(await poor.uuid(), PowerAction.SHUTDOWN, { force: true });
-  await lab.base.world.node.virsh('undefine', poor.name);
-  await lab.nothingLent(rich);
 });
 
 test('a running guest without a free slot is told so, and one with slots gets disks until they are used up', async () => {

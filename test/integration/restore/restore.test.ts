@@ -170,7 +170,7 @@ describe('as a new VM', () => {
     const guest = await lab.world.defineTiny();
     await (await guest.start()).waitForAgent();
     await guest.sh(
-      'echo kept > /tmp/in-memory-only; (sleep 1; killall qemu-ga; sleep 45; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run) >/dev/null 2>&1 </dev/null &',
+      'echo kept > /tmp/in-memory-only; (sleep 1; killall qemu-ga; read go < /dev/ttyS0; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run) >/dev/null 2>&1 </dev/null &',
     );
     await guest.waitForNoAgent();
     const { file, manifest } = await lab.backup(guest, { compress: true });
@@ -183,7 +183,7 @@ describe('as a new VM', () => {
       const copy = restored(result.name);
       expect(await copy.state()).toBe(startOn ? 'running' : 'shut off');
       if (!startOn) await copy.start();
-      await copy.waitForAgent();
+      await copy.typing('go\n', () => copy.waitForAgent());
       expect(await copy.sh('cat /tmp/in-memory-only')).toBe('kept\n');
       expect(lab.files(1).filter(name => name.endsWith('.memory'))).toEqual([]);
       await copy.destroy();
