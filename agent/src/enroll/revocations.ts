@@ -37,7 +37,7 @@ export class Revocations {
   readonly #listeners = new Map<string, Set<() => void>>();
   readonly #writing = new KeyedQueue();
   #unreadable = false;
-  /** Counts what changed, and how much of that is in the file: what could not be stored is, the next time that it is told. */
+  /** Counts changes, and how many of them are in the file: one that could not be stored is stored with the controller's next report. */
   #changes = 0;
   #stored = 0;
 
@@ -53,7 +53,7 @@ export class Revocations {
     return this.#unreadable;
   }
 
-  /** True when whoever shows this certificate is nobody any more. `serial` is as `serialOf` makes it. */
+  /** Whether this certificate does not count any more. `serial` is as `serialOf` returns it. */
   isRevoked(serial: string): boolean {
     return this.#entries.has(serial);
   }
@@ -66,7 +66,7 @@ export class Revocations {
     return this.#entries.get(serial)?.reason === 'compromised';
   }
 
-  /** Everything that is known. */
+  /** All entries. */
   list(): Revocation[] {
     return [...this.#entries.values()];
   }

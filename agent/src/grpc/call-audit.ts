@@ -1,6 +1,6 @@
 /**
- * Who called what: a line of the log for each call that reads or changes something, and for each that was refused. One middleware
- * over all methods, so that a new one is told unless it is named here as one that only lists or follows.
+ * Who called what: a line of the log for each call that reads or changes something, and for each refused call. One middleware
+ * covers all methods, so a new method is audited unless it is named here as one that only lists or follows.
  */
 import { isVirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
@@ -60,11 +60,11 @@ const AUDIT_FIELDS = [
   'allowForeign',
   'sign',
 ] as const;
-/** Told of every method. */
+/** Refusals that are written for every method, also for those that are not audited otherwise. */
 const REFUSED = new Set(['peer_not_allowed', 'peer_revoked', 'peer_ended']);
 const MAX_TEXT_CHARACTERS = 256;
 
-/** Writes the line when the call has ended, whichever way; so it stands around the checks of who may call. */
+/** Writes the line when the call has ended, successful or not; so it is outside of the checks of who may call. */
 export function auditMiddleware(log: Logger): ServerMiddleware {
   return async function* (call, context) {
     let outcome = 'canceled';

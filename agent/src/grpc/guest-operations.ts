@@ -45,7 +45,7 @@ export type GuestOperationMethods = Pick<
   | 'detachTools'
 >;
 
-/** Those methods of the GuestService that change guests. */
+/** The methods of the GuestService that change guests. */
 export function guestOperations(runner: OperationRunner, operations: GuestOperations): GuestOperationMethods {
   const service = { runner, operations };
   return {
@@ -117,7 +117,7 @@ interface Plan {
   heavy: boolean;
 }
 
-/** Nobody else may stop or start the guest meanwhile; its disks may be backed up. */
+/** Holds the power of a running guest: nobody else may stop or start it meanwhile, but its disks may be backed up. */
 const running = (workflow: Workflow): Plan => ({ workflow, holds: ['power'], heavy: false });
 const off = (workflow: Workflow): Plan => ({ workflow, holds: ['domain', 'power'], heavy: true });
 const definition = (workflow: Workflow): Plan => ({ workflow, holds: ['domain'], heavy: false });

@@ -1,6 +1,6 @@
 /**
- * What libvirt and the agents say when a command fails, as the product's errors. Texts are those of libvirt 9 and qemu-ga;
- * the table in `session.test.ts` has each of them.
+ * Turns what libvirt and the agents say about a failed command into the product's errors. The texts are those of libvirt 9
+ * and qemu-ga; the table in `session.test.ts` has each of them.
  */
 import {
   type Domain,
@@ -16,7 +16,7 @@ import { fromLibvirt } from '../libvirt/errors.ts';
 export interface GuestRequest {
   domain: Domain;
   command: string;
-  /** The agent may take long over it, so that no answer does not mean that it hangs. */
+  /** The agent may take long for it, so a missing answer does not mean that the agent hangs. */
   slow: boolean;
   /** How long the answer was waited for, seconds. */
   seconds: number;
@@ -44,8 +44,8 @@ export async function guestFailure(error: unknown, request: GuestRequest): Promi
 }
 
 /**
- * qemu-ga gives the last reason for which it disabled a command: of one that it never had enabled it says, after the first
- * freeze, that the guest is frozen.
+ * qemu-ga gives the last reason for which it disabled a command. After the first freeze it therefore says of a command that
+ * was never enabled that the guest is frozen.
  */
 async function isThawed(domain: Domain): Promise<boolean> {
   try {
@@ -66,7 +66,7 @@ async function stateFailure(error: LibvirtError, request: GuestRequest): Promise
     found => found.state,
     () => DomainStateCode.SHUTOFF,
   );
-  // it came back since: what refused the command is over
+  // it runs again: the reason for which the command was refused is gone
   if (state === RUNNING || state === BLOCKED)
     return new VirtkeepError('guest_agent_disconnected', { domain }, { cause: error });
   const isPaused = state === PAUSED || state === PMSUSPENDED;
@@ -106,7 +106,7 @@ function agentsOwn(text: string, request: GuestRequest, cause: LibvirtError): Vi
   return new VirtkeepError('guest_agent_failed', { domain, command, reason }, { cause });
 }
 
-/** A guest chooses its texts. */
+/** A guest can send a text of any length. */
 const MAX_REASON = 1000;
 
 function otherFailure(error: unknown, request: GuestRequest): VirtkeepError {

@@ -1,6 +1,7 @@
 /**
- * Files that were opened in guests through the product's interface. Whoever opens one and goes away leaves it open in the
- * guest until its agent ends, so each is closed when nobody has used it for a while; durably known, also after a crash.
+ * Files that were opened in guests through the product's interface. A client that opens a file and goes away would leave it
+ * open in the guest until the guest's agent ends. So each file is closed when nobody has used it for a while. The list of
+ * open files is durable: a crash of the agent changes nothing.
  */
 import type { Domain } from '@virtkeep/node-libvirt';
 import { orAborted } from '@virtkeep/shared/abort';
@@ -25,7 +26,7 @@ export interface FileHandleDependencies {
 const WRITE_BYTES = 64 * KiB;
 /** Files open at a time in one guest, by this interface. */
 const MAX_OPEN = 16;
-/** A guest that does not answer keeps its files for so long; then they are given up, ms. */
+/** How long files of a guest that does not answer stay on the list before they are given up, ms. */
 const GIVEN_UP_MS = 86_400_000;
 const SWEEP_MS = 15_000;
 

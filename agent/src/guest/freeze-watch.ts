@@ -1,7 +1,7 @@
 /**
- * Guests that were frozen by hand, and their end: a freeze that lasts longer than the limit is thawed, also by the next
- * agent when this one was killed. The freeze of a backup is no freeze by hand: libvirt makes and ends it within one call, and
- * the journal of that operation answers for its end.
+ * Guests that were frozen by hand. A freeze that lasts longer than the limit is thawed, by the next agent when this one was
+ * killed. The freeze of a backup is no freeze by hand: libvirt begins and ends it within one call, and the journal of that
+ * operation makes sure of its end.
  */
 import type { Domain } from '@virtkeep/node-libvirt';
 import { reasonOf } from '@virtkeep/shared/errors';
@@ -22,17 +22,17 @@ export interface FreezeWatchDependencies {
   changed(): void;
 }
 
-/** How long one attempt to thaw asks; then comes the next. */
+/** How long one attempt to thaw may take; then the next one begins. */
 const THAW_MS = 60_000;
 const RETRY_MS = 5_000;
-/** What is seen of a domain may be so old. */
+/** How old the last look at a domain may be. */
 const SEEN_LATE_MS = 30_000;
 /** An operation freezes a guest for seconds; what lasts longer is not its freeze. */
 const MAX_HELD_MS = 120_000;
 
 export class FreezeWatch {
   readonly #dependencies: FreezeWatchDependencies;
-  /** When a guest was frozen or thawed by hand last, by performance.now(): what was asked before says nothing about it. */
+  /** When a guest was frozen or thawed by hand last, by performance.now(): an answer to an earlier question does not count. */
   readonly #changedMs = new Map<string, number>();
   readonly #timers = new Map<string, NodeJS.Timeout>();
   readonly #stopping = new AbortController();
@@ -41,7 +41,7 @@ export class FreezeWatch {
     this.#dependencies = dependencies;
   }
 
-  /** Takes up what an agent before this one knew. */
+  /** Goes on with the freezes that an agent before this one noted. */
   start(): void {
     for (const [id, sinceMs] of Object.entries(this.#dependencies.records.frozen())) this.#plan(id, sinceMs);
   }
@@ -58,7 +58,7 @@ export class FreezeWatch {
     return sinceMs === undefined ? undefined : new Date(sinceMs);
   }
 
-  /** The guest is about to be frozen by hand, or was found so. Known durably when this returns. */
+  /** The guest is about to be frozen by hand, or was found frozen. That is durable when this returns. */
   frozen(domainId: string): void {
     const { records, changed } = this.#dependencies;
     this.#changedMs.set(domainId, performance.now());
@@ -69,7 +69,7 @@ export class FreezeWatch {
     changed();
   }
 
-  /** Where that cannot be noted now, the guest stays known as frozen, and its end is noted after the limit. */
+  /** When that cannot be noted now, the guest stays on the list as frozen, and the end is noted after the limit. */
   thawed(domainId: string): void {
     const { records, changed, log } = this.#dependencies;
     if (records.frozen()[domainId] === undefined) return;
@@ -86,15 +86,15 @@ export class FreezeWatch {
     changed();
   }
 
-  /** The domain was seen off. One that was started and frozen since is not meant. */
+  /** The domain was seen off. A domain that was started and frozen since then is left alone. */
   off(domainId: string): void {
     const sinceMs = this.#dependencies.records.frozen()[domainId];
     if (sinceMs !== undefined && Date.now() - sinceMs > SEEN_LATE_MS) this.thawed(domainId);
   }
 
   /**
-   * The guest was asked. What an operation has frozen is its own.
-   * @param askedAtMs when, by performance.now()
+   * The guest has answered whether it is frozen. A freeze by an operation belongs to that operation, and is ignored here.
+   * @param askedAtMs time of the question, by performance.now()
    */
   seen(domainId: string, isFrozen: boolean, askedAtMs: number): void {
     if (askedAtMs <= (this.#changedMs.get(domainId) ?? 0)) return;

@@ -88,7 +88,7 @@ export class InfoCache {
     this.#stopping.abort();
   }
 
-  /** What the guest told last, and since when it is frozen; undefined when it never told anything. */
+  /** The guest's last report, and since when it is frozen; undefined when it has never reported anything. */
   get(domainId: string): GuestInfo | undefined {
     const info = this.#entries.get(domainId)?.info;
     const frozenSince = this.#dependencies.freezes.since(domainId);
@@ -124,7 +124,7 @@ export class InfoCache {
       if (triedMs === undefined || nowMs - triedMs >= ageMs) this.request(id);
     }
     const ids = new Set(present.map(({ id }) => id));
-    // before the node was looked at nobody is there
+    // before the first look at the node the list is empty
     if (ids.size > 0) for (const id of this.#entries.keys()) if (!ids.has(id)) this.#entries.delete(id);
   }
 

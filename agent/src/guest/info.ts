@@ -1,6 +1,6 @@
 /**
- * What a guest tells of itself. A guest may say anything: what is not as it should be is left out, lists and texts are cut, and
- * what remains can be sent on.
+ * What a guest reports about itself. A guest may say anything: what is not well-formed is left out, lists and texts are cut, and
+ * the rest can be sent on.
  */
 import { isIP } from 'node:net';
 import type { Domain } from '@virtkeep/node-libvirt';
@@ -56,8 +56,8 @@ export async function offeredCommands(
 }
 
 /**
- * Asks a guest for all it tells of itself; what its agent does not offer is left empty. While it is frozen it tells nothing
- * else.
+ * Asks a guest for a full report about itself; what its agent does not offer stays empty. A frozen guest reports only that it is
+ * frozen.
  * @throws VirtkeepError guest_off, guest_no_channel, guest_agent_disconnected, guest_agent_silent, guest_agent_busy and
  *   what else keeps it from answering
  */
@@ -81,7 +81,7 @@ export async function askInfo(
   return { isFrozen, info: { agentVersion: version, hostname, ...addresses, os, fileSystems, users } };
 }
 
-/** One thing that a guest cannot tell does not keep it from telling the others. */
+/** When one question fails, the answers to the others still count. */
 function leaveOut(error: unknown): undefined {
   const isOwn = hasKey(
     error,

@@ -58,8 +58,8 @@ export function osInfoOf(answer: unknown): OsInfo {
 export const isWindows = ({ id }: OsInfo): boolean => id === 'mswindows';
 
 /**
- * Whether programs are started as on Windows. A guest that does not tell its system (an old agent, or the command is
- * filtered) is judged by the program's path.
+ * Whether programs are started as on Windows. When a guest does not report its system (an old agent, or the command is
+ * filtered), the program's path decides.
  * @throws VirtkeepError as `guestCommand`, but not for that
  */
 export async function startsAsWindows(domain: Domain, path: string, signal?: AbortSignal): Promise<boolean> {

@@ -26,7 +26,7 @@ export interface StartedProgram {
   pid: number;
   /** Output is captured, up to so many bytes of each stream. */
   capturedBytes: number;
-  /** Output was wanted and is not captured: the guest offers no way to bound it. */
+  /** The caller asked for output, but it is not captured: the guest offers no way to bound it. */
   isDropped: boolean;
 }
 
@@ -89,7 +89,7 @@ async function wrappedRequest(
   return { path: POWERSHELL, arg, ...common };
 }
 
-/** One byte more than is kept tells that there was more. */
+/** One byte more than is kept shows that there was more. */
 function limitsOf({ capture, maxOutputBytes }: ProgramSpec): OutputLimits {
   const limit = Math.min(maxOutputBytes, MAX_OUTPUT_BYTES) + 1;
   return {
@@ -121,7 +121,7 @@ function isWithoutShell(error: unknown): boolean {
 }
 
 /**
- * Asks once how a program is. The agent tells the end of a program a single time.
+ * Asks once for the state of a program. The agent reports the end of a program only once.
  * @throws VirtkeepError guest_process_unknown; as `guestCommand`
  */
 export async function askStatus(
@@ -139,7 +139,7 @@ export async function askStatus(
   }
 }
 
-/** Reads an answer of guest-exec-status; what is not as it should be counts as absent. */
+/** Reads an answer of guest-exec-status; a field of the wrong type counts as absent. */
 export function statusOf(
   answer: unknown,
   { capturedBytes, isDropped }: Omit<StartedProgram, 'pid'>,

@@ -1,4 +1,4 @@
-/** The commands of guest agents as the product offers them: arguments checked, answers bounded, traces of them followed. */
+/** The commands of guest agents as the product offers them: arguments are checked, answers bounded, open files and freezes followed up. */
 import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey } from '@virtkeep/shared/errors';
 import { checkArguments } from './commands.ts';
@@ -55,7 +55,7 @@ export class GuestCommands {
     return result;
   }
 
-  /** Known before it happens, so that a crash in between does not leave the guest frozen. */
+  /** The freeze is noted before it happens, so that a crash in between does not leave the guest frozen. */
   async #freeze(
     domain: Domain,
     command: string,

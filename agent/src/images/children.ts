@@ -4,14 +4,14 @@ import { dirname, join } from 'node:path';
 import { mapLimited } from '@virtkeep/shared/limit';
 import { readImageHeader } from '../disks/index.ts';
 
-/** Further files of one directory are not looked at: what stands on an image is looked for, not promised. */
+/** Further files of one directory are not looked at: the search for images above another one is best effort. */
 const MAX_FILES = 5_000;
 const READS_AT_ONCE = 8;
-/** What bears these endings is no qcow2 image. */
+/** Files with these endings are no qcow2 images. */
 const NO_IMAGE = /\.(iso|memory|fd|tar|zst|sha256|xml|claim)$/;
 
 /**
- * Per image the files that name it as what they stand on, of those that lie in its directory or in one of `further`.
+ * Per image the files that name it as their backing file, among those in its directory or in one of `further`.
  * @param paths real ones
  */
 export async function childrenOf(

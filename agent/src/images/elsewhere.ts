@@ -8,13 +8,13 @@ export interface ElsewhereQuestion {
   domainId: string;
   /** The files that would be written to. */
   paths: readonly string[];
-  /** They are known to be as they were: a definition alone, or a node that is not heard, is then nothing to wait for. */
+  /** The files are proven to be unchanged: then neither a mere definition elsewhere nor a node without an answer matters. */
   proven: boolean;
 }
 
 /**
- * Who has the domain or its files on another node. What runs there counts always; what is only defined may have run, and
- * counts unless the files prove that it did not.
+ * Who has the domain or its files on another node. A domain that runs there always counts. One that is only defined may have
+ * run: it counts unless the files prove that it did not.
  */
 export async function useElsewhere(
   { pools, otherNodes }: ImageDependencies,

@@ -17,8 +17,8 @@ export interface ImageDependencies {
 
 export interface ImageQuestion {
   /**
-   * The domain whose files they are or were. That its saved states name a file as made for them (a layer, a memory file), and
-   * that it noted it as to be merged, is no use of it; that another node knows the same domain is one, unless it runs here.
+   * The domain to which the files belong or belonged. A file that its saved states name as theirs (a layer, a memory file), or
+   * that it has noted for a merge, is not in use by that. The same domain on another node is a use, unless it runs here.
    */
   ownerId?: string;
   /** Domains that give the files up: no use of theirs counts, nor that one of their images stands on another. */
@@ -28,12 +28,12 @@ export interface ImageQuestion {
   /** Files that may stand on others: new images that are to take a place among them. */
   arriving?: readonly string[];
   /**
-   * What to do without an answer about the other nodes. `leave`, as a rule. `take`: this operation made the files and
-   * nobody else was told of them, or it was proven before that they are free; a use that is told of still counts. `fresh`:
-   * this operation made them for `ownerId`, so that nobody else can have them as long as that runs here.
+   * What to do without an answer of the other nodes. `leave`: the files stay; the default. `take`: this operation created the
+   * files and nobody else has heard of them, or they were proven free before; a use that a node reports still counts. `fresh`:
+   * this operation created them for `ownerId`, so nobody else can have them while that domain runs here.
    */
   unanswered?: 'leave' | 'take' | 'fresh';
-  /** No other node was ever told of them: none is asked. */
+  /** No other node has ever heard of them: none is asked. */
   alone?: boolean;
 }
 
@@ -89,7 +89,7 @@ function isLeaving(
   return isGivenUp && found.every(({ domainId }) => leaving.has(domainId));
 }
 
-/** What is known here when the other nodes are asked. */
+/** What this node knows before it asks the other nodes. */
 interface Elsewhere {
   pools: readonly PoolRecord[];
   node: NodeFiles;
@@ -97,8 +97,8 @@ interface Elsewhere {
 }
 
 /**
- * Asks about what lies where other nodes can reach it. A pool that looks local may be one that another node has, too: then
- * what that node says counts, and its silence does not.
+ * Asks about files that other nodes can reach. A pool that looks local may be one that another node has, too: then an answer
+ * of that node counts, and its silence does not.
  */
 async function judgeElsewhere(
   { otherNodes }: ImageDependencies,
@@ -121,7 +121,7 @@ async function judgeElsewhere(
     things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, path) });
   }
   if (candidates.length > 0) {
-    // of two nodes that know a domain the one on which it runs has it; another's copy counts by the files that it names
+    // of two nodes that have a domain, the one on which it runs is its node; the copy on the other counts by the files that it names
     const isElsewhere = ownerId !== undefined && !running.has(ownerId);
     const isOwnerAsked = isElsewhere && candidates.some(({ shared }) => shared);
     const owner: Thing[] = isOwnerAsked ? [{ kind: 'domain', id: ownerId }] : [];
@@ -137,7 +137,7 @@ async function judgeElsewhere(
   return verdicts;
 }
 
-/** One use is enough; and one answer that is missing, else. */
+/** One use makes it used; without a use, one missing answer makes it unknown. */
 function together(answers: readonly (Answer | undefined)[]): Verdict {
   let verdict: Verdict = FREE;
   for (const answer of answers) {
@@ -150,7 +150,7 @@ function together(answers: readonly (Answer | undefined)[]): Verdict {
   return verdict;
 }
 
-/** A local file system is this node's alone. */
+/** Whether other nodes can reach the file: a local file system belongs to this node alone. */
 export async function isShared(path: string, pool: PoolRecord | undefined): Promise<boolean> {
   return pool?.shared === true || (await fsFacts(dirname(path))).network !== undefined;
 }

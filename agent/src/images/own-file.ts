@@ -19,8 +19,8 @@ export interface OwnFile {
   claim?: string;
   made?: FileMark;
   /**
-   * An image may stand on those of the operation that were made before it with the same text, and on no others. Absent where none
-   * stands on another, and in a journal of an earlier version.
+   * An image may stand on images of the operation that were created before it with the same text here, and on no others. Absent
+   * where none stands on another, and in a journal of an earlier version.
    */
   stack?: string;
 }
@@ -107,8 +107,8 @@ const markOf = ({ ino, birthtimeNs }: { ino: bigint; birthtimeNs: bigint }): Fil
 const isSame = (a: FileMark, b: FileMark): boolean => a.inode === b.inode && a.bornNs === b.bornNs;
 
 /**
- * Whether the file of that name is the one that the effect is about; of one without proof (of an earlier version) nothing
- * else can be said. Takes away what is left of its making.
+ * Whether the file of that name is the one that the effect is about. An effect without a mark (of an earlier version) cannot
+ * prove it: then the name decides. Removes what an interrupted creation has left.
  * @throws VirtkeepError io_failed
  */
 export async function isOwnFile({ path, claim, made: mark }: OwnFile): Promise<boolean> {

@@ -10,7 +10,7 @@ const PATIENCE_MS = 15 * 60_000;
 
 export class PendingAnswers {
   readonly #patienceMs: number;
-  /** Path → when it was first asked for, ms of performance.now(). */
+  /** Path → time of the first question about it, ms of performance.now(). */
   readonly #askedAtMs = new Map<string, number>();
 
   constructor(patienceMs = PATIENCE_MS) {
@@ -18,7 +18,7 @@ export class PendingAnswers {
   }
 
   /**
-   * Tells of files that stay.
+   * Warns of files that stay.
    * @throws VirtkeepError image_use_unknown while an answer may still come; then nothing was told
    */
   settle(left: readonly LeftImage[], warn: (text: string) => void): void {

@@ -14,7 +14,7 @@ interface ImageRequest {
   filename: string;
 }
 
-/** What libvirt and tools show in one line, and every file system takes. */
+/** Longest file name: libvirt and tools show it in one line, and every file system takes it. */
 const MAX_NAME_BYTES = 200;
 
 /** A pool whose directory can be read. @throws VirtkeepError pool_not_found, pool_not_active, pool_not_mounted, pool_kind_unsupported */

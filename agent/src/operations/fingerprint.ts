@@ -1,20 +1,20 @@
 import { createHash } from 'node:crypto';
 
 /**
- * SHA-256 (hex) of a kind and a request, independent of the order of keys and of fields that say nothing, which a request of an
- * earlier version does not have. Only the hash is kept, since a request may carry secrets.
+ * SHA-256 (hex) of a kind and a request. The order of keys does not matter, and neither do fields with their default value, which
+ * a request of an earlier version may lack. Only the hash is kept, since a request may carry secrets.
  */
 export function fingerprint(kind: string, request: object): string {
   return hashOf(kind, request, isSaid);
 }
 
-/** Whether a journal's fingerprint is that of the request; versions before wrote down what says nothing, too. */
+/** Whether a journal's fingerprint is that of the request; earlier versions also hashed fields with their default value. */
 export function isFingerprintOf(stored: string, kind: string, request: object): boolean {
   const hadNot = (value: unknown, key: string) => key !== 'removedArchives' || isSaid(value);
   return stored === fingerprint(kind, request) || stored === hashOf(kind, request, hadNot);
 }
 
-/** Not the default of its kind in the protocol. */
+/** Whether a value is another than the default of its type in the protocol. */
 function isSaid(value: unknown): boolean {
   if (Array.isArray(value)) return value.length > 0;
   return value !== '' && value !== 0 && value !== 0n && value !== false;

@@ -4,13 +4,13 @@ import type { ActiveOperation } from './active.ts';
 import type { LockTable } from './locks.ts';
 
 /**
- * Locks that depend on how things are (whether a VM runs, say). An operation that has to wait for its turn does without
- * them until then, and so does long work that needs none of them: what was so before need not be so any more.
+ * Locks that depend on the present state (for example whether a VM runs). An operation that waits for its turn does not hold
+ * them meanwhile, and neither does long work that needs none of them: the state may change in that time.
  */
 export interface FurtherLocks {
-  /** As things are at the request: taken with the others by an operation that starts at once. */
+  /** Those by the state at the request: an operation that starts at once takes them with the others. */
   now: Lock[];
-  /** Asked when the turn of one comes that had to wait, and after long work. */
+  /** Gives them anew when a waiting operation gets its turn, and after long work. */
   again: () => Promise<Lock[]>;
 }
 
@@ -25,7 +25,7 @@ export interface HoldOptions {
 /** Throws when one of these VMs is but a stale copy of another node's. */
 export type RefuseCopies = (domainIds: readonly string[], signal: AbortSignal) => Promise<void>;
 
-/** What a running operation holds as things are. The journal's record says the same as the table, so that recovery holds it too. */
+/** The further locks of a running operation. The journal's record says the same as the table, so that recovery holds them too. */
 export class OperationHold implements Hold {
   readonly #operation: ActiveOperation;
   readonly #options: HoldOptions;

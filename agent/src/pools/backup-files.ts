@@ -47,9 +47,9 @@ export type ReadArchive = (
 
 interface RefreshOptions {
   signal: AbortSignal;
-  /** What has not changed is read, too. */
+  /** Files that have not changed are read, too. */
   fresh?: boolean;
-  /** What must be unpacked to be read is read, too, unless it was since it changed. */
+  /** Files that must be unpacked to be read are read, too, unless they have been read since their last change. */
   thorough?: boolean;
 }
 
@@ -68,11 +68,11 @@ interface Entry {
   isUnpacked: boolean;
 }
 
-/** What reading a file told. */
+/** What was read of a file. */
 interface ReadFile {
   ownId: string;
   read?: Partial<BackupFile>;
-  /** Nothing, since somebody writes it; it is looked at again each time. */
+  /** Nothing was read, since somebody writes the file; it is looked at again each time. */
   isBusy?: boolean;
   isUnpacked?: boolean;
 }
@@ -113,7 +113,7 @@ export class BackupFiles {
     return sum;
   }
 
-  /** What bears a backup's name in a pool and was not read when it was last looked at. */
+  /** Files with a backup's name in a pool that could not be read at the last look. */
   skipped(poolId: string): readonly Skipped[] {
     return this.#skipped.get(poolId) ?? [];
   }
@@ -148,7 +148,7 @@ export class BackupFiles {
     for (const poolId of this.#skipped.keys()) if (!poolIds.has(poolId)) this.#skipped.delete(poolId);
   }
 
-  /** Two refreshes may look at one file at a time, and others change it meanwhile: what was read last is kept, not what ended last. */
+  /** Two refreshes may look at one file at a time while others change it: the result of the later reading is kept, whichever ends last. */
   async #look(pool: Place, filename: string, options: RefreshOptions): Promise<boolean> {
     const path = join(pool.path, BACKUPS_DIR, filename);
     const facts = await factsOf(path);
@@ -156,12 +156,12 @@ export class BackupFiles {
     const old = this.#entries.get(path);
     const isKnown = old?.poolId === pool.id && isSame(old, facts);
     if (isKnown && !options.fresh) return false;
-    // what it told then is true of it now: only its size and its times tell
+    // what was unpacked once is not unpacked again while its size and times are the same: only they show a change
     if (isKnown && old.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
     const bare = { ...emptyFile(pool.id, filename, path, kind), size: facts.size, created: facts.mtime };
     const { ownId, isBusy, isUnpacked = false, read } = await this.#read(path, kind, options);
-    // What it was before its writer began it is again when that fails; else it has changed.
+    // when its writer fails, the file is again what it was before; when it succeeds, the file has changed and is read again
     if (isBusy && old?.poolId === pool.id) return false;
     const now = await factsOf(path);
     if (!now) return this.#entries.delete(path);

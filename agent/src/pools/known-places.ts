@@ -1,6 +1,6 @@
 /**
- * The directories of pools as they were when they were last seen, in the node's durable settings: after a restart it can be
- * told where a path belongs, and whether what held it is there, before libvirt has told its pools.
+ * The directories of pools as they were last seen, kept in the node's durable settings. So after a restart it is known to which
+ * pool a path belongs, and whether that pool's file system is there, before libvirt has listed its pools.
  */
 import { hasMarker } from './mount.ts';
 import { mountPointOf, ROOT_MOUNT } from './mount-table.ts';
@@ -45,8 +45,8 @@ const isSame = (a: KnownPlace, b: KnownPlace): boolean =>
   a.marker === b.marker;
 
 /**
- * Whether what held the place is there now. A marker in the directory is always proof enough, so an administrator can let
- * go of a place that will never come back by making one.
+ * Whether the file system of the place is there now. A marker file in the directory is always proof enough: an administrator
+ * creates one to give up a place that will never come back.
  */
 export async function isThere({ path, mountPoint, marker }: KnownPlace): Promise<boolean> {
   if (!marker && (mountPoint === ROOT_MOUNT || (await mountPointOf(path)) === mountPoint)) return true;

@@ -36,7 +36,7 @@ export interface SavedState {
   description: string;
   /** Unix time, seconds. */
   createdUnix: number;
-  /** When a state of the domain had last been deleted or reverted to, as the domain said when this one was made. */
+  /** When a state of the domain was last deleted or reverted to, by the domain's metadata at the time of this one. */
   deletedBefore?: Date;
   memory: 'no' | 'internal' | 'external';
   memoryPath: string | null;
@@ -123,8 +123,8 @@ export function keptOf({ overlays, frozen }: SavedState): Record<string, string>
 }
 
 /**
- * The states the VM stands on, and the names of the others: after a revert those made after the state it went back to
- * are on a branch that it left. With no current state nothing is known of branches, and all count as present.
+ * The states that the VM stands on, and the names of the others: after a revert, states newer than the one it went back to are
+ * on a branch that it has left. Without a current state nothing is known of branches, and all states count as present.
  */
 export function presentBranch(states: SavedState[]): { present: SavedState[]; left: string[] } {
   const byName = new Map(states.map(state => [state.name, state]));

@@ -2,7 +2,7 @@
 import { basename, dirname, extname, join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 
-/** Names of automatic states start so; whatever bears such a name without a running operation is a leftover. */
+/** Names of automatic states start so; a state with such a name and without a running operation is a leftover. */
 export const AUTOMATIC_PREFIX = 'virtkeep-tmp-';
 
 /** Name of the state that keeps the instant of all disks that a domain lends (specification 3.1). */
@@ -17,7 +17,7 @@ export interface DiskToFreeze {
   path: string;
   /** A device has no directory for an overlay beside it. */
   block: boolean;
-  /** Goes into the backup and is written to by the guest. */
+  /** The disk goes into the backup, and the guest writes to it. */
   included: boolean;
 }
 

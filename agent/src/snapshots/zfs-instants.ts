@@ -1,7 +1,7 @@
 /**
- * The instants of domains whose disks are lent from zfs. Each is a snapshot of every dataset and volume that the domain's
- * disks lie on, all under one name; whose it is and when it was made stands on the snapshots themselves, so zfs alone is
- * asked. The name bears the owner's id, since several domains may have their disks in one dataset.
+ * The instants of domains whose disks are lent from zfs. An instant is one snapshot of every dataset and volume that the
+ * domain's disks lie on, all under one name. Its owner and its time are properties of the snapshots, so zfs alone is asked.
+ * The name has the owner's id in it, since several domains may have their disks in one dataset.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Snapshot, ZfsDriver } from '../zfs/index.ts';
@@ -101,7 +101,7 @@ function add(found: Map<string, ZfsInstant>, owner: string, { name, properties }
   found.set(owner, { id, name: LENDING_STATE, createdUnix, targets, snapshots: [name] });
 }
 
-/** As a saved state among those of libvirt. */
+/** The instant as a saved state, to stand among those of libvirt. */
 export function asSavedState({ name, createdUnix, targets }: ZfsInstant): StateFacts {
   return {
     name,

@@ -1,9 +1,9 @@
 /**
  * What virtkeep does with zfs: find the dataset or volume of a disk, snapshot it, clone the snapshot, destroy both.
  *
- * What is known of a snapshot or a clone of ours is written on it, as user properties (`virtkeep:…`), so that nothing
- * else is needed to find it again. Works with OpenZFS and with zfs-fuse, whose `zfs` has neither `-p` nor the property
- * `clones`, and takes one snapshot at a time.
+ * All facts about our snapshots and clones are user properties on them (`virtkeep:…`), so nothing else is needed to find them
+ * again. This works with OpenZFS and with zfs-fuse, whose `zfs` has neither `-p` nor the property `clones`, and takes one
+ * snapshot at a time.
  */
 import { posix } from 'node:path';
 import { sleep } from '@virtkeep/shared/abort';

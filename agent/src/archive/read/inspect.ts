@@ -57,16 +57,16 @@ export interface Inspection {
   members: ArchiveMember[];
   /** One of ours that was unpacked and packed again; `manifest` is null then. */
   again?: PackedAgain;
-  /** What is wrong with the archive as a whole; it is then not to be used but for a verification. */
+  /** What is wrong with the archive as a whole; such an archive may only be verified. */
   fault?: VirtkeepError;
-  /** Set beside a fault when older states can still be read: manifest and members are those of the last of them. */
+  /** Set beside a fault when older states can still be read: manifest and members are those of the newest such state. */
   salvaged?: Salvaged;
 }
 
 /**
  * How an archive is held while it is open: by a shared lock of its own until it is closed (`shared`), by a lock of the
- * caller's, or not at all: only for a look at what an extension leaves alone, which must be in nobody's way. It is short with `none`;
- * with `look` one stream of zstd is unpacked, until it is removed.
+ * caller, or not at all. Without a lock only parts that an extension leaves alone are read, and no writer is kept waiting:
+ * `none` is a short look; `look` unpacks one stream of zstd, and ends when the file is removed.
  */
 export type Holding = 'shared' | 'none' | 'look' | FileLock;
 
@@ -299,9 +299,9 @@ function manifestHeaderIn(tail: Buffer): number | undefined {
 }
 
 /**
- * Whether a manifest stands right behind the members that it lists, as in every archive that is ours as it was written. Elsewhere it
- * came to the end by the order in which somebody packed. So this decides which of the two an archive is: ours, whose signature counts and
- * which may be extended, or packed again and foreign, for which nobody vouches.
+ * Whether a manifest stands directly behind the members that it lists, as in every archive of ours that is as it was written.
+ * In an archive that somebody packed again it is last only by chance. So this decides which of the two an archive is: ours, whose
+ * signature counts and which may be extended, or packed again and foreign, for which nobody vouches.
  */
 function standsAtEnd(members: readonly ArchiveMember[]): boolean {
   const own = members.at(-1)!;

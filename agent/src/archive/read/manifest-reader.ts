@@ -25,8 +25,8 @@ export interface ReadManifest {
 }
 
 /**
- * Reads the manifests of one archive and makes each whole by those it continues (manifest-chain.ts). In place of one that
- * is damaged one of its successors is taken, which says the same.
+ * Reads the manifests of one archive and completes each by the manifests that it continues (manifest-chain.ts). In place of a
+ * damaged manifest one of its successors is taken, which says the same.
  *
  * The newest one lists all others. Once it is known, each is read by what it says of them and not by what they say of one
  * another: those of before signatures list no digests, and a signature stands for what the newest one lists.
@@ -63,7 +63,7 @@ export class ManifestReader {
     return read;
   }
 
-  /** Takes this one for the newest from now on. */
+  /** From now on this manifest counts as the newest. */
   goBy({ manifest, sha256 }: ReadManifest, { dataOffset, sizeBytes }: Place): void {
     const own: Place = { dataOffset, sizeBytes, sha256 };
     this.#listed = new Map([...manifest.members, own].map(place => [place.dataOffset, place]));

@@ -19,7 +19,7 @@ export interface StreamAnswer {
 }
 
 const PIECE_BYTES = 1024 * 1024;
-/** Kept of a scan: of one image, of one text, of all definitions, and of all else together. */
+/** How many bytes a scan keeps: of one image, of one text, of all definitions, and of everything else together. */
 const IMAGE_HEAD_BYTES = 64 * 1024;
 const MAX_HEAD_TEXT_BYTES = 16 * 1024 * 1024;
 const MAX_XML_BYTES = 64 * 1024 * 1024;
@@ -43,7 +43,7 @@ class ZstdStream {
   /** Uncompressed bytes given out. */
   position = 0;
 
-  /** @param goOn is told between two pieces what was given out, and throws to end it */
+  /** @param goOn is called between two pieces with the bytes given out so far; it throws to end the stream */
   constructor(fd: number, goOn: (bytesDone: number) => void) {
     this.#fd = fd;
     this.#goOn = goOn;
@@ -132,7 +132,7 @@ function readAt(stream: ZstdStream, offset: number, lengthBytes: number): Buffer
   return Buffer.concat(pieces);
 }
 
-/** How much of a member's beginning is kept of a scan: of text all, of images what their header can take. */
+/** How many bytes of a member's beginning a scan keeps: of a text all, of an image as much as its header can take. */
 const headBytesOf = ({ name, sizeBytes, isFile }: WalkedMember): number => {
   if (!isFile) return 0;
   const isText = /\.(xml|json)$/i.test(name) && sizeBytes <= MAX_HEAD_TEXT_BYTES;
@@ -148,7 +148,7 @@ async function scan(fd: number, mostBytes: number): Promise<StreamScan> {
   });
   const members: WalkedMember[] = [];
   const heads = new Map<number, Uint8Array>();
-  // definitions have room of their own: to describe the archive all of them are read, and each that was not kept would unpack it anew
+  // definitions have their own room: all of them are read to describe the archive, and for each one that was not kept it is unpacked again
   const roomBytes = { xml: MAX_XML_BYTES, other: MAX_HEADS_BYTES };
   // once the walk goes on, the stream is still where the data of the last member begin
   const keepHead = () => {

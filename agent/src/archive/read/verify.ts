@@ -157,7 +157,7 @@ async function checked(
   }
 }
 
-/** What kept the archive from being opened. A cut file is told by its last member. */
+/** Why the archive could not be opened. When the file is cut off, that is a problem of its last member. */
 function wholeProblems(fault: VirtkeepError, { members, salvaged }: Inspection): ArchiveProblem[] {
   const text = fault.params.reason ?? fault.message;
   if (salvaged !== undefined) return salvagedProblems(text, salvaged);

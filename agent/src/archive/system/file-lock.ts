@@ -1,8 +1,8 @@
 /**
- * Who reads an archive and who writes it, agreed upon by all nodes on the file itself: any number of readers (a restore, an
- * instant restore to the end of its pull, a verification, a download), or one writer (an increment, a conversion, a
- * removal). A lock of the open file description goes when its holder dies, whatever way, and NFSv4 and CIFS carry it to
- * the other nodes. Where a file system has none the controller's record of readers and writers is all there is.
+ * All nodes agree on the file itself who reads an archive and who writes it: any number of readers (a restore, an instant
+ * restore to the end of its pull, a verification, a download), or one writer (an increment, a conversion, a removal). A lock
+ * of the open file description ends when its holder dies, for whatever reason, and NFSv4 and CIFS carry it to the other nodes.
+ * On a file system without locks there is only the controller's record of readers and writers.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { basename } from 'node:path';
@@ -15,7 +15,7 @@ import { isLocked, type LockRange, setLock } from './syscalls.ts';
 const OURS: LockRange = { start: 1n << 62n, lengthBytes: 1n };
 /** Where QEMU locks the images it has open, archives of an instant restore among them (its block/file-posix.c). */
 const OF_QEMU: LockRange = { start: 100n, lengthBytes: 200n };
-/** So often a name may come to mean another file between its opening and its locking. */
+/** At most so many times another file may take the name between the opening and the locking. */
 const MAX_OPENINGS = 5;
 
 export type LockMode = 'shared' | 'exclusive';
@@ -38,7 +38,7 @@ type TellMissing = (path: string) => void;
 let tellMissing: TellMissing = () => {};
 const reportedDevices = new Set<number>();
 
-/** @param tell is called once for each file system that has no locks, with the path of a file there. */
+/** @param tell is called once for each file system that has no locks, with the path of a file on it. */
 export function whenLocksAreMissing(tell: TellMissing): void {
   tellMissing = tell;
   reportedDevices.clear();
@@ -64,19 +64,19 @@ export async function lockFile(path: string, mode: LockMode): Promise<FileLock> 
   throw fileBusy(path);
 }
 
-/** A lock that is another's to give back. */
+/** The same lock for a caller who must not release it. */
 export function borrowedLock(lock: FileLock | undefined): FileLock | undefined {
   if (lock === undefined) return undefined;
   const { path, mode, handle, excludes } = lock;
   return { path, mode, handle, excludes, confirm: () => lock.confirm(), release: async () => {} };
 }
 
-/** Whether somebody writes the file now, for who looks without a lock; false when that cannot be told. */
+/** Whether somebody writes the file now, for a caller without a lock; false when that cannot be found out. */
 export async function isBeingWritten(handle: FileHandle): Promise<boolean> {
   return isLocked(handle.fd, 'shared', OURS);
 }
 
-/** What refuses a file that is locked: who has it the file system does not say. */
+/** The refusal of a locked file: the file system does not say who holds it. */
 export function fileBusy(path: string): VirtkeepError {
   const params = {
     file: basename(path),

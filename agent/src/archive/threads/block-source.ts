@@ -26,10 +26,10 @@ export interface BlockSource {
   lengthBytes: number;
 }
 
-/** What is asked of a file's holes; the answer is a number. */
+/** A question about a file's holes; the answer is a number. */
 type Question = { what: 'data' | 'hole' | 'size'; offset: number };
 
-/** Remembers, per reader, how far the hole reaches that it saw last: no system call per block inside it. */
+/** Each reader remembers the end of the hole that it saw last, so blocks inside that hole need no system call. */
 export class HoleFinder {
   readonly #source: BlockSource;
   #dataFrom = 0;
@@ -85,7 +85,7 @@ export class HoleFinder {
       this.#dataFrom = data === Number.POSITIVE_INFINITY ? end : data;
       if (data >= end) break;
       const found = yield { what: 'hole', offset: data };
-      // No data there after all: where they are could not be told.
+      // No data there after all: the file system could not say where they are.
       const hole = found > data ? found : Number.POSITIVE_INFINITY;
       const from = data - start - ((data - start) % DATA_ALIGN);
       addRange(ranges, from, Math.min(length, roundUp(Math.min(hole, end) - start, DATA_ALIGN)));

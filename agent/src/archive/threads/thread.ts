@@ -64,7 +64,7 @@ export class Thread {
     });
   }
 
-  /** A thread that is ended while it loads a native module takes the whole process with it: waits for that. */
+  /** Waits until the thread is loaded: ending a thread that loads a native module would end the whole process. */
   async stop(): Promise<void> {
     await this.#loaded;
     await this.#worker.terminate();
@@ -78,8 +78,8 @@ export class Thread {
 }
 
 /**
- * Waits for all asked threads. The first fault or the signal stops the others through the ring's cancel flag, and
- * all have stopped on return. @returns the answer of the first
+ * Waits for the replies of all threads. The first fault or the signal stops the others through the ring's cancel flag, and all
+ * have stopped on return. @returns the answer of the first thread
  */
 export async function settled(
   ring: Ring,

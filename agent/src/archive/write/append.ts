@@ -23,7 +23,7 @@ import { PlainOutput } from './plain-output.ts';
 import { replaceHashes, writeHashes } from './sidecar.ts';
 import { markDurable, saveTail, tailNames, undoAppend } from './tail.ts';
 
-/** A manifest that would be larger continues a nearer one: that of a VM of very many disks. */
+/** A manifest that would be larger (of a VM with very many disks) continues a nearer one. */
 const HANDY_MANIFEST_BYTES = 4 * 1024 * 1024;
 
 /** Where new members go: at the end-of-archive blocks, or at their frame. */

@@ -5,12 +5,15 @@
  *
  * Each overlay is merged into the file below it by the same steps as a deleted state's layers: noted in the domain's metadata
  * as a merge under way before its first byte, followed wherever the file is used by then (the disk may have another target,
- * or another layer on it), and removed when nobody uses it. An overlay that is not used and was not noted holds nobody knows
- * what: it is removed when nothing was written to it, merged when its disk was taken away and not written to since, and
- * else left, with its name told, because it may hold the newest data of a disk. Unless the operation says that nobody but itself
- * wrote to what is not used: then that is removed, and nothing is lost but what the operation did not bring to its end.
- * And none is merged of a domain that is off when a file below one was written to since: another node has run it from there, and
- * its disks are newer than the overlays.
+ * or another layer on it), and removed when nobody uses it.
+ *
+ * The content of an overlay that is not used and was not noted is unknown. It is removed when nothing was written to it, and
+ * merged when its disk was detached and not written to since. Otherwise it stays and is named in a warning, because it may hold
+ * the newest data of a disk. When the operation says that nobody but itself wrote to unused overlays, they are removed: only
+ * unfinished work of that operation is lost.
+ *
+ * Nothing is merged for a domain that is off when a file below an overlay was written to since: another node has run the domain
+ * from that file, and its disks are newer than the overlays.
  */
 import type { LooseLayer } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
@@ -30,7 +33,7 @@ import {
 import { firstStage } from './stage.ts';
 import type { MergeGoal, MergeStep, StateFiles } from './step.ts';
 
-/** One overlay that exists, seen with what it stands on. */
+/** An overlay that exists, and the file that it stands on. */
 interface Overlay {
   targetDev: string;
   path: string;
@@ -70,14 +73,14 @@ export function nextStepOfAutomatic(
   );
 }
 
-/** What will be merged, before anything is. */
+/** The overlays that will be merged, before any is. */
 export function uppersOfAutomatic(picture: ChainPicture, goal: MergeGoal, stateFiles: StateFiles): string[] {
   const rest = without(picture, ownState(picture, goal, stateFiles));
   const overlays = existing(rest, stateFiles);
   return toBeNoted(rest, overlays, stateFiles).map(({ path }) => path);
 }
 
-/** A state of the same name that somebody else made is not the one that was declared. */
+/** The declared state; a state of the same name that somebody else has created is another one. */
 function ownState(
   picture: ChainPicture,
   { name }: MergeGoal,
@@ -119,7 +122,7 @@ function existing(picture: ChainPicture, stateFiles: StateFiles): Overlay[] {
   });
 }
 
-/** What somebody else does to the disk may end with another file on top, or with another content below. */
+/** A block job of somebody else may end with another file on top of the disk, or with other content below: it is waited for. */
 function waitForJob(
   picture: ChainPicture,
   overlays: Overlay[],
@@ -144,14 +147,14 @@ function toBeNoted(picture: ChainPicture, overlays: Overlay[], stateFiles: State
   return overlays.filter(overlay => !(isStale && overlay.used) && isToBeNoted(picture, overlay, stateFiles));
 }
 
-/** The definition has it, and yet the file below has newer data: whoever starts the domain elsewhere writes there. */
+/** The definition names the overlay, but the file below has newer data: the domain was started elsewhere and writes there. */
 function wentOnBelow({ power, since }: ChainPicture, { path, used, noted }: Overlay): boolean {
   return power === 'off' && used && !noted && since.get(path) === 'written';
 }
 
 /**
- * Whether the overlay can be merged by the steps of a deleted layer. What is below it must be the disk's content of then:
- * only the running or the next domain's own definition may name it, which follows.
+ * Whether the overlay can be merged by the steps of a deleted layer. The file below must still have the disk's content of that
+ * time: only the domain's own definitions may name it, which are changed with the merge.
  */
 function isToBeNoted(
   picture: ChainPicture,
@@ -222,7 +225,7 @@ function stepOfUnused(
   return undefined;
 }
 
-/** The guest runs with the lower file, so the definition must not put the upper one, of before, on it at the next start. */
+/** The guest runs with the lower file: at the next start the definition must not put the older upper file on top of it. */
 function isLeftBehind(picture: ChainPicture, path: string, layer: string): boolean {
   return (
     [...picture.config.values()].includes(path) &&

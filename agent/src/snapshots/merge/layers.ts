@@ -81,8 +81,8 @@ export function strandedLayers(picture: ChainPicture): string[] {
 type Merging = LooseLayer & { merging: string };
 
 /**
- * Somebody of this domain needs the file. A detached disk's is its owner's, and what it stands on stays as it is; a loose layer that
- * nobody stands on goes by itself.
+ * Whether this domain needs the file. The file of a detached disk belongs to its owner, and what it stands on stays as it is; a
+ * loose layer on which nothing stands is removed on its own.
  */
 function isNeeded(picture: ChainPicture, path: string): boolean {
   return (

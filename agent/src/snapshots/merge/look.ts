@@ -124,7 +124,7 @@ async function isSaving(domain: Domain): Promise<boolean> {
   return runs && params.operation === SNAPSHOT_OPERATION;
 }
 
-/** It is the one for which libvirt lists none, when no disk is on an overlay of it: that comes after the memory. */
+/** Whether libvirt creates this very state: it lists no states meanwhile, and no disk is on an overlay of it, which follows the memory. */
 async function isBeingMade(domain: Domain, live: string, { overlays }: StateFiles): Promise<boolean> {
   try {
     await domain.snapshots(SnapshotList.TOPOLOGICAL);
@@ -157,7 +157,7 @@ async function fileOf(libvirt: Libvirt, name: VolumeName | undefined): Promise<s
   return (await (await pool?.findVolume(name.volume))?.path()) ?? null;
 }
 
-/** In the words that a mirror in the XML has. */
+/** Kinds of block jobs, by the words of a mirror in the XML. */
 const JOB_WORDS: Record<number, string> = {
   [BlockJobType.PULL]: 'pull',
   [BlockJobType.COPY]: 'copy',
@@ -183,12 +183,12 @@ function topsOf(disks: Disks): Map<string, string> {
   return found;
 }
 
-/** A file without a byte was made in part only. */
+/** Whether nothing was ever written to the file; a file without a byte was created only in part. */
 async function isNeverWritten(path: string, signal: AbortSignal): Promise<boolean> {
   return (await stat(path)).size === 0 || isEmptyOverlay(path, { signal });
 }
 
-/** A disk's files, top to bottom. One that is gone is the last: it is named, and nobody knows what it stood on. */
+/** A disk's files, top to bottom. A missing file is the last one: it is named, but what it stood on is unknown. */
 async function pathsOfChain(top: string, format: string): Promise<string[]> {
   try {
     return (await readLayers(top, format)).map(({ path }) => path);
@@ -218,7 +218,7 @@ class Files {
     }
   }
 
-  /** What may have been made in part only: an overlay without a byte stands on nothing. */
+  /** Files that may have been created only in part: an overlay without a byte stands on nothing. */
   async addStateFiles({ overlays, memoryPath }: StateFiles): Promise<void> {
     if (memoryPath !== undefined) await this.addPlain(memoryPath);
     for (const { path } of overlays) {
@@ -280,7 +280,7 @@ async function filesUsedBy(libvirt: Libvirt, other: Domain): Promise<string[]> {
     return await filesNamedBy(libvirt, other);
   } catch (error) {
     if (!hasKey(error, 'xml_invalid')) throw error;
-    // nobody else waits until it can be read: whatever its texts name is its own meanwhile
+    // others do not wait until its XML can be read: until then every file that its texts name counts as its own
     const states = await Promise.all((await listSnapshots(other)).map(state => snapshotXml(state)));
     const texts = [...(await definitionsOf(other)), ...states].filter(xml => xml !== null);
     const fileOfVolume = (volume: VolumeName) => fileOf(libvirt, volume);

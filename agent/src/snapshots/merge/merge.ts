@@ -37,7 +37,7 @@ export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer' 
 const FIRST_POLL_MS = 10;
 const POLL_MS = 160;
 const FOREIGN_JOB_PATIENCE_MS = 15_000;
-/** The same step so many times in a row means that we would turn in circles. */
+/** The same step so many times in a row means an endless loop. */
 const MAX_REPEATS = 20;
 /**
  * Failures of one step before it is told: the guest may be stopped, or the daemon restarted, in the middle of it. A block
@@ -116,7 +116,7 @@ class Merge {
   readonly #options: MergeOptions;
   /** Files that somebody else uses, and who. */
   #foreign = new Map<string, string>();
-  /** Files above the ones that other nodes were asked about. */
+  /** Upper files of merges for which the other nodes have been asked. */
   readonly #checkedElsewhere = new Set<string>();
   readonly #now = new Date();
   /** How often each merge was begun. */
@@ -187,7 +187,7 @@ class Merge {
     for (const path of uppers) this.#foreign.set(path, 'a node that was not heard');
   }
 
-  /** Refuses what has no room, and what turns in circles. */
+  /** Refuses a merge without room for it, and a step that is repeated without effect. */
   async #require({ domain, picture }: Look, step: MergeStep): Promise<void> {
     const { signal, log } = this.#options;
     const seen = JSON.stringify(step);
@@ -273,13 +273,13 @@ class Merge {
     if (top !== undefined) await noteStopped(domain, top).catch(() => {});
   }
 
-  /** The domain is gone: its overlays hold its newest data, and are not ours to delete. */
+  /** The domain is gone: its overlays hold its newest data and stay. */
   async #leaveAll(): Promise<void> {
     const { memoryPath } = this.#request.stateFiles ?? {};
     if (memoryPath !== undefined) await this.#removeMemory(memoryPath);
   }
 
-  /** One that somebody uses after all stays and is told. What the operation itself made nobody else was told of. */
+  /** A file that somebody uses after all stays, with a warning. Nobody else has heard of a file that the operation itself created. */
   async #removeMemory(path: string): Promise<void> {
     const { domainId: ownerId, stateFiles } = this.#request;
     const { signal, warn } = this.#options;
@@ -289,7 +289,7 @@ class Merge {
     if (left.length > 0) this.#foreign.set(path, 'others');
   }
 
-  /** One that somebody uses after all stays, and is left alone from now on. */
+  /** A file that somebody uses after all stays, and is left alone from now on. */
   async #removeLayer(path: string): Promise<void> {
     const { domainId: ownerId, stateFiles } = this.#request;
     const { signal, log } = this.#options;

@@ -169,7 +169,7 @@ function create(
   return createState(domain, plan, incrementTag(lasting.backupId, lasting.number), context);
 }
 
-/** libvirt freezes and thaws within the one call; what it leaves frozen when it dies in between, we thaw. */
+/** libvirt freezes and thaws within one call; when it dies in between, the guest stays frozen and is thawed here. */
 async function quiesced(
   context: OperationContext,
   facts: BackupFacts,
@@ -185,8 +185,8 @@ async function quiesced(
 }
 
 /**
- * Somebody may have changed the layers (by virsh) after they were looked at. What the state froze must be what is going
- * to be copied: the next increment starts from it.
+ * Somebody may have changed the layers (by virsh) after the look at them. The files that the state froze must be those that are
+ * copied, since the next increment starts from them.
  */
 async function refuseOtherLayers(facts: BackupFacts, plan: StatePlan): Promise<void> {
   for (const { targetDev, overlayPath } of plan.disks) {

@@ -1,4 +1,4 @@
-/** What a request comes to, decided before anything is touched: a new archive, or an increment of one. */
+/** Decides what a request leads to before anything is touched: a new archive, or an increment of one. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { isHashed, isNameTooLong, type Manifest } from '../../archive/index.ts';
@@ -29,9 +29,9 @@ export interface BackupJob {
   backupId: string;
   /** The state stays on the VM. */
   incremental: boolean;
-  /** Why it is a new archive although an increment was wanted. */
+  /** Why a new archive is written although an increment was requested. */
   fallbackReason: string | null;
-  /** The form of what is made, or of what comes of the extended one. */
+  /** The form of the new archive, or of the extended one afterwards. */
   compressed: boolean;
 }
 
@@ -39,7 +39,7 @@ export interface ExtendedArchive extends BaseArchive {
   id: string;
   manifest: Manifest;
   disks: Map<string, ContinuedDisk>;
-  /** It has another form than it is to have. */
+  /** It has another form than the requested one. */
   toConvert: boolean;
   /** Members of it have no SHA-256 and are to get theirs. */
   toHash: boolean;
@@ -80,7 +80,7 @@ export async function checkAgain(
   return job;
 }
 
-/** A full backup in place of an increment for which the archive turned out to be no good. @throws as {@link checkBackup} */
+/** A full backup in place of an increment, when the archive turns out not to be extendable. @throws as {@link checkBackup} */
 export async function fullInstead(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,

@@ -79,7 +79,7 @@ export interface ArchivePlan {
   totalBytes: number;
   /** Bytes that the archive takes uncompressed. */
   neededBytes: number;
-  /** What the tar is going to hold, with what it had before and each header; of raw disks what of them is allocated. */
+  /** The size of the tar with its earlier members and all headers; raw disks count with their allocated bytes. */
   tarSize: TarSize;
 }
 
@@ -341,7 +341,7 @@ function knownFirmware(former: Manifest | null, { name, createdUnix, description
   return own ? former.states.find(state => state.name === name) : undefined;
 }
 
-/** Gathers members under unique names; a file that is wanted twice (an image in two drives) goes in once. */
+/** Gathers members under unique names; a file that is needed twice (an image in two drives) goes in once. */
 class MemberCollector {
   readonly members: MemberPlan[] = [];
   readonly sources: string[] = [];

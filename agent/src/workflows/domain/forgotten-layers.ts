@@ -1,7 +1,8 @@
 /**
- * Layers of an automatic state that their domain forgot. A transient domain is gone when it stops, and whoever keeps its XML
- * starts it again with the file below the layer, which has not what the guest wrote since. The layer alone has it, so it is
- * never dropped: it is put back into the file below when that was written to by nobody else, else it stays and is named.
+ * Layers of an automatic state that their domain forgot. A transient domain is gone when it stops. Whoever keeps its XML starts
+ * it again with the file below the layer, without the data that the guest has written since: only the layer has them. So the
+ * layer is never dropped. It is merged into the file below when nobody else has written to that file; else it stays, and a
+ * warning names it.
  *
  * | what is known of the file below                         | the layer                                                |
  * |---------------------------------------------------------|----------------------------------------------------------|
@@ -33,7 +34,7 @@ export interface LayerOptions {
   signal: AbortSignal;
   /** Tells what stays. */
   warn(text: string): void;
-  /** Told of files of which another node has not told whether it uses them: throws while an answer is worth waiting for. */
+  /** Called with files about which another node has not answered; it throws while an answer is worth waiting for. */
   settle(left: readonly LeftImage[]): void;
 }
 
@@ -67,7 +68,7 @@ export function isForgotten(libvirt: Libvirt, { domainId, name }: FrozenLayers):
   }, true);
 }
 
-/** libvirt goes on with a state although whoever asked for it is gone. */
+/** libvirt goes on with a state although the client that requested it is gone. */
 async function isBeingMade(domain: Domain): Promise<boolean> {
   try {
     const { type, params } = await domain.jobStats();
@@ -154,7 +155,7 @@ async function putBack(
 const noteOf = (path: string) => `${path}.merging`;
 const unfinishedNoteOf = (path: string) => `${noteOf(path)}.new`;
 
-/** Durably says so beside each layer. */
+/** Notes durably, beside each layer, that its merge begins. */
 export async function noteMerging(layers: readonly FrozenLayer[], merging: Merging): Promise<void> {
   for (const { path, below } of layers) {
     if (!below || !(await exists(path))) continue;

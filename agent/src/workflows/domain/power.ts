@@ -1,6 +1,6 @@
 /**
- * Changes a domain's power state and waits until it has changed. A guest is asked, through its agent when that answers,
- * else by the ACPI button; one that does not obey is reported as `timed_out` and never forced: pulling the plug is a
+ * Changes a domain's power state and waits until it has changed. A guest is asked, through its agent when that answers, else by
+ * the ACPI button. A guest that does not obey ends the operation with `timed_out` and is never forced: to cut the power is a
  * request of its own (`force`).
  */
 import { type Domain, DomainShutdown, type Libvirt } from '@virtkeep/node-libvirt';

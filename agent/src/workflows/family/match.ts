@@ -78,8 +78,8 @@ export function requireMatch(manifest: Manifest, { faults }: TemplateMatch, file
 }
 
 /**
- * The match for an archive that somebody else made: content that was not compared is another's for it, or an archive could
- * have itself be put onto any template by naming its path.
+ * The match for a foreign archive: content that could not be compared counts as different. Otherwise an archive could get itself
+ * restored onto any template by naming its path.
  */
 export function provenOnly(manifest: Manifest, match: TemplateMatch): TemplateMatch {
   const unproven = standingDisks(manifest).filter(({ base }) => base.fingerprint === undefined);

@@ -15,12 +15,12 @@ export interface ForeignImage {
   fault?: string;
 }
 
-/** A disk of the definition that would be in a file of the archive. */
+/** A disk of the definition that a file of the archive should hold. */
 export interface ExpectedDisk {
   target: string;
   /** Its active file on the other machine. */
   path: string;
-  /** Of how many files it consists, where the definition tells. */
+  /** How many files it consists of, when the definition says it. */
   files: number | undefined;
 }
 
@@ -43,14 +43,14 @@ export interface ForeignChains {
   missing: ExpectedDisk[];
   /** Images of no disk. */
   unused: string[];
-  /** The one disk and the one image are not of one name. */
+  /** There is one disk and one image, and their names differ. */
   isAssumed: boolean;
 }
 
 export interface ChainQuestion {
   images: readonly ForeignImage[];
   disks: readonly ExpectedDisk[];
-  /** By member the file that it was, where a saved state tells it. */
+  /** By member the path that its file had, when a saved state says it. */
   formerPaths: ReadonlyMap<string, string>;
   /** The archive has configurations of several states: what was merged between them makes headers of before untrue. */
   hasSeveralStates: boolean;

@@ -218,7 +218,7 @@ function listed(names: readonly string[]): string {
   return `${named.join(', ')}${rest}`;
 }
 
-/** What is used as a layer is one, whatever it is called. */
+/** An image that is used as a layer is a layer, whatever its name. */
 function recordsOf(members: Reading['members'], chains: readonly ForeignChain[]): MemberRecord[] {
   const kinds = new Map(
     chains.flatMap(({ layers }) =>
@@ -346,8 +346,8 @@ function statesOf(
 }
 
 /**
- * Disks of the archive that a saved state has, and no layer tells which file it made: it would come back without them, and its memory would
- * be of another machine.
+ * Disks of the archive that a saved state has although no layer is known to be its overlay. The state would come back without these
+ * disks, and its memory would belong to another machine.
  */
 function unknownDisks({ disks }: SnapshotConfig, chains: readonly ForeignChain[]): string[] {
   const overlayPaths = new Set(
@@ -361,7 +361,7 @@ function unknownDisks({ disks }: SnapshotConfig, chains: readonly ForeignChain[]
     .map(({ name }) => name);
 }
 
-/** libvirt tells seconds; null for a time that is none. */
+/** A time from libvirt's seconds; null for an invalid one. */
 function timeOf(seconds: number): string | null {
   const time = new Date(seconds * 1000);
   return Number.isNaN(time.getTime()) ? null : time.toISOString();

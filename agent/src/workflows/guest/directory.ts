@@ -112,7 +112,7 @@ async function joinLinux(
   return { computer, installed };
 }
 
-/** What is known of a guest before anything in it is changed. */
+/** Reads what a join needs to know of a guest, before anything in it is changed. */
 async function looked(guest: Guest, { unit, computerName }: JoinRequest) {
   const family = await requireFamily(guest, JOINING);
   if (unit.length > 0 && !family.takesUnit)
@@ -124,7 +124,7 @@ async function looked(guest: Guest, { unit, computerName }: JoinRequest) {
   const computer = requireComputerName('computer_name', computerName || before.split('.')[0]!);
   const missing = await missingPackages(guest, family.manager, family.packages);
   if (missing.length > 0) {
-    // nothing is installed in one that is joined; what tells that may be missing itself
+    // nothing is installed in a guest that is joined already; the program that tells so may itself be missing
     const answer = await guest.run(family.current);
     if (answer.exitCode === 0) refuseJoined(guest, family.directoryIn(answer));
   }

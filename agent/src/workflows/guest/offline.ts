@@ -83,7 +83,7 @@ export async function changeOffline(
   await context.step('merge', () => merge.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
 }
 
-/** Makes them, and declares them as what is nothing unless the domain uses them. */
+/** Creates the overlays, and declares that they may be removed unless the domain uses them. */
 async function makeOverlays(
   operations: GuestOperations,
   { id, effects, signal, warn }: OperationContext,

@@ -24,7 +24,7 @@ export interface PackageManager {
   install(names: readonly string[]): Program;
 }
 
-/** What is looked at once. */
+/** Limit of a program that only reads. */
 const LOOK_TIMEOUT_MS = 120_000;
 /** Lists and packages come from servers that may not answer, or slowly; the guest itself ends what takes longer. */
 const REFRESH_TIMEOUT_S = 180;
@@ -40,7 +40,7 @@ export function english(path: string, ...args: string[]): Program {
   return { path: '/usr/bin/env', args: ['LC_ALL=C', path, ...args], timeoutMs: LOOK_TIMEOUT_MS };
 }
 
-/** The same of all packages: cut, it would tell of an installation only in part. */
+/** The same for a list of all packages, with room for all of it: a cut list would hide what was installed. */
 const listing = (path: string, ...args: string[]): Program => ({
   ...english(path, ...args),
   maxOutputBytes: LARGE_OUTPUT_BYTES,
@@ -53,7 +53,7 @@ const bounded = (seconds: number, { path, args }: Program): Program => ({
   timeoutMs: (seconds + 2 * KILL_AFTER_S) * 1000,
 });
 
-/** It was ended since its time was over: codes of `timeout`. */
+/** The guest ended it because its time was over: exit codes of `timeout`. */
 export const isTimeOver = ({ exitCode }: ProgramResult): boolean => exitCode === 124 || exitCode === 137;
 
 const BUSY =

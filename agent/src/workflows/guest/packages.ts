@@ -1,8 +1,8 @@
 /**
  * The packages that an operation needs in a guest: which are missing, and their installation by the guest's own package manager.
  *
- * Whether that reaches its sources is found out by fetching the packages: nothing else tells. Until then nothing in the guest is
- * changed. What is installed then stays, also when the operation fails later; the effect `guest_packages` says so.
+ * Only fetching the packages shows whether the package manager reaches its sources. Until then nothing in the guest is changed.
+ * Installed packages stay, also when the operation fails later; the effect `guest_packages` says so.
  */
 import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -26,7 +26,7 @@ export interface Installation {
   missing: PackageList;
   /** Completes "lacks what … needs". */
   operation: string;
-  /** False: nothing is installed. Absent: what can be fetched is, and what cannot is told as missing. */
+  /** False: nothing is installed. Absent: packages are installed when they can be fetched, else reported as missing. */
   install: boolean | undefined;
 }
 
@@ -106,7 +106,7 @@ async function fetched(
   return { names, reason: isTimeOver(result) ? 'they were not fetched in time' : failureText(result) };
 }
 
-/** Runs an installation with what it does declared: first what was asked for, then what became of it. */
+/** Runs an installation and declares it as an effect: first the requested packages, then those that were installed. */
 async function declared(
   context: OperationContext,
   { guest, manager }: Installation,
@@ -124,7 +124,7 @@ async function declared(
   return { result, installed };
 }
 
-/** Tells that packages stay in a guest although the operation that they were installed for failed. */
+/** The warning that packages stay in a guest although the operation that needed them failed. */
 export function stayingPackages({
   domain,
   packages,

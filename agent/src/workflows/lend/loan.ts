@@ -29,7 +29,7 @@ export interface LoanKey {
 export interface LoanOptions {
   signal: AbortSignal;
   log: Logger;
-  /** Told what stays although the loan has ended, and why. */
+  /** Called with what stays although the loan has ended, and why. */
   warn(text: string): void;
 }
 

@@ -54,7 +54,7 @@ export type DeviceVerdict =
   | { attach: true; warning?: string }
   | { attach: false; reason: string; refuse: boolean };
 
-/** Pure. */
+/** Decides about one device by the facts; pure. @param isNamed the request names its target */
 export function judgeDevice(facts: DeviceFacts, isNamed: boolean, keepIdentity: boolean): DeviceVerdict {
   const no = (reason: string): DeviceVerdict => ({ attach: false, reason, refuse: isNamed });
   if (!isNamed && !keepIdentity)

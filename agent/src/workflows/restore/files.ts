@@ -40,7 +40,7 @@ const MAX_NVRAM_BYTES = 16 * 1024 * 1024;
 /** Programs that look at layers side by side. */
 const CHECKS_AT_ONCE = 2;
 
-/** What was extracted. */
+/** The extracted files. */
 export interface Extracted {
   memory: ExtractedMemory;
   /** By their paths the files that do not stay: they can be taken back before the operation's end. */
@@ -184,7 +184,7 @@ async function unpack(
   await removePiece(packed.path, passing, signal);
 }
 
-/** What it held is elsewhere now. No domain was ever told of its random name: to look for one costs more than the merge. */
+/** Removes a file whose content is elsewhere now. No domain can name it, since its name is random, so none is looked for. */
 async function removePiece(path: string, passing: Extracted['passing'], signal: AbortSignal): Promise<void> {
   await removePieces([path], signal);
   passing.get(path)?.keep();

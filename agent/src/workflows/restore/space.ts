@@ -4,9 +4,9 @@ import type { Archive, Manifest } from '../../archive/index.ts';
 import { type Placement, type PlacementInput, placeFiles } from './placement.ts';
 
 /**
- * Places the files of a backup. What they take is what the archive has: a manifest that says less, forged or damaged,
- * would let a restore begin that fills the pool under everybody else. Zeros that are no holes (a copy made by what fills
- * them, a file system that tells of none) count as data at first; where that decides, they are looked for.
+ * Places the files of a backup by the bytes that the archive has. With the smaller sizes of a forged or damaged manifest a
+ * restore could begin that fills the pool for all others. Zeros that are no holes in the archive (written by a program that
+ * fills holes, or read from a file system that reports none) count as data at first; they are counted when that decides.
  * @throws VirtkeepError as `placeFiles`; archive_damaged, io_failed, canceled
  */
 export async function placeBySize(

@@ -1,9 +1,9 @@
 /**
  * Which saved states a restored VM bears, and what each of them keeps.
  *
- * A state of an archive has the saved states that the VM had at that moment, and those that earlier increments made and
- * that were merged away on the VM since: their layers are still apart in the archive. What a saved state keeps is told
- * by the layers and not by the paths in its XML, since merges change what lies at a path.
+ * A restored VM gets the saved states that it had at that moment, and also those of earlier increments that were merged on the
+ * VM since: in the archive their layers are still apart. The layers say what a saved state keeps, and not the paths in its XML,
+ * since merges change the content of a path.
  */
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';

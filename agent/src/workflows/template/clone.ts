@@ -185,7 +185,7 @@ async function firmwareOf(dependencies: WorkflowDependencies, config: DomainConf
   return { nvram: nvram ?? null, tpm: tpm ?? null };
 }
 
-/** Who started the original behind our back, or wrote to its files: the clone is worth nothing. */
+/** Refuses when somebody has started the original meanwhile, or written to its files: the clone would be inconsistent. */
 async function refuseChanged({ domain, marks }: Checked): Promise<void> {
   await refuseRunning(domain);
   await refuseChangedSources(domain.name, marks, 'cloned while its disks change; start the clone again');

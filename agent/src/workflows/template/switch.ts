@@ -122,8 +122,8 @@ async function dueOf(
 }
 
 /**
- * Overlays that took their places before the images below them did, and were written to since, because their domain was
- * started in between (by virsh, or with the node after a crash). Upon the new image that would be neither the one nor the other.
+ * Overlays that took their places before the images below them, and were written to since, because their domain was started in
+ * between (by virsh, or with the node after a crash). Together with the new image below they would hold a mixture of both disks.
  */
 async function spoiledOverlays(
   { templateId, files }: TemplateChange,
@@ -140,7 +140,7 @@ async function spoiledOverlays(
   return found;
 }
 
-/** Where an overlay is made once more; the name of the first one would tell that this one is whole. */
+/** Name of an overlay that is created again; under the name of the first one it would count as complete. */
 const anewBeside = (from: string): string => `${from}.anew`;
 
 async function makeAnew({ from, to }: Replacement, signal: AbortSignal): Promise<Replacement> {

@@ -1,6 +1,6 @@
 /**
- * Whether the world that an effect was made in is there: libvirt, and what holds the effect's files. Undoing waits for it: an
- * attempt before fails with what is absent, the effect stays in the journal, and its operation's locks stay held.
+ * Whether all that an effect needs is there: libvirt, and the file systems with the effect's files. Undoing waits for that: an
+ * earlier attempt fails with the name of what is absent, the effect stays in the journal, and its operation keeps its locks.
  */
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -38,7 +38,7 @@ export function undoWhenThere(undo: UndoEffect, dependencies: WorldDependencies)
     const pools = places.pools;
     await requireThere(places.directories, pools, dependencies);
     await undo(effect, signal, warn, amend);
-    // a file system that went away meanwhile has shown nothing of what it holds
+    // when a file system went away during the undo, its files were not seen and not undone
     await requireThere(places.directories, pools, dependencies);
   };
 }
@@ -57,7 +57,7 @@ async function placesOf(
 ): Promise<Places> {
   const needs = needsOf(effect);
   const { settings, connected } = dependencies;
-  // before pools were ever looked at, nobody knows where a path belongs
+  // before the first look at the pools, nobody knows to which of them a path belongs
   if (needs.libvirt || knownPlaces(settings) === undefined) requireLibvirt(dependencies);
   // a frozen guest does not wait for a pool that does not answer
   if (needs.domains.length === 0 && needs.paths.length === 0) return { directories: [], pools: undefined };
@@ -104,7 +104,7 @@ function placeOfPath(path: string, places: readonly KnownPlace[]): KnownPlace | 
   return above.sort((a, b) => b.path.length - a.path.length)[0];
 }
 
-/** Refuses a path of a pool that is defined, and was not there whenever it was looked at. */
+/** Refuses a path of a pool that is defined, but was absent at every look. */
 function requireKnown(path: string, places: readonly KnownPlace[], pools: Places['pools']): void {
   const pool = poolOfPath(path, pools ?? []);
   if (!pool?.path || pool.mounted || !pool.hasDirectory) return;
