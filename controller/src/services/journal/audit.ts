@@ -3,9 +3,10 @@
 import { isExact, parseExact } from '@virtkeep/shared/exact-json';
 import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
+import type { ExpressionBuilder } from 'kysely';
 import { addressGroup } from '../../auth/address-group.ts';
-import { contains } from '../../store/dialect.ts';
-import type { AuditRow, Database } from '../../store/schema.ts';
+import { listRows } from '../../store/list-rows.ts';
+import type { AuditRow, Database, Schema } from '../../store/schema.ts';
 import { userNumbers } from '../accounts/user-numbers.ts';
 import { DailyRefusals } from './daily-refusals.ts';
 import { RepeatedRefusals } from './repeated-refusals.ts';
@@ -184,32 +185,19 @@ export class AuditService {
 
   async list(filter: AuditFilter): Promise<{ count: number; records: AuditRecord[] }> {
     await this.flush();
-    let query = this.#db.selectFrom('audit');
-    if (filter.user !== undefined) query = query.where('username', '=', filter.user);
-    if (filter.entity !== undefined) {
-      const { entity } = filter;
-      // some records of users were written by number
-      query = query.where(eb =>
-        eb.or([
-          eb('entity_id', '=', entity),
-          eb('entity_id', 'in', eb.selectFrom('users').select('id').where('number', '=', Number(entity))),
-        ]),
-      );
-    }
-    if (filter.name !== undefined) query = query.where(contains('action', filter.name));
-    const total = await query
-      .select(({ fn }) => fn.countAll<number>().as('number'))
-      .executeTakeFirstOrThrow();
-    const rows = await query
-      .selectAll()
-      .orderBy('sequence', filter.descending ? 'desc' : 'asc')
-      .limit(filter.limit)
-      .offset(filter.offset)
-      .execute();
+    const { user, entity, name, descending, limit, offset } = filter;
+    const { count, rows } = await listRows(this.#db, 'audit', {
+      equal: { username: user },
+      containing: { action: name },
+      and: eb => (entity === undefined ? [] : [concerns(eb, entity)]),
+      orderBy: ['sequence'],
+      descending,
+      limit,
+      offset,
+    });
     const named = rows.flatMap(row => [{ user_id: row.user_id }, { user_id: row.entity_id }]);
     const numbers = await userNumbers(this.#db, named);
-    const records = rows.map(row => auditRecord(row, numbers));
-    return { count: Number(total.number), records };
+    return { count, records: rows.map(row => auditRecord(row, numbers)) };
   }
 
   async prune(before: Date): Promise<number> {
@@ -219,6 +207,12 @@ export class AuditService {
       .executeTakeFirst();
     return Number(result.numDeletedRows);
   }
+}
+
+/** Some records of users were written by number. */
+function concerns(eb: ExpressionBuilder<Schema, 'audit'>, entity: string) {
+  const numbered = eb.selectFrom('users').select('id').where('number', '=', Number(entity));
+  return eb.or([eb('entity_id', '=', entity), eb('entity_id', 'in', numbered)]);
 }
 
 function rowOf(entry: AuditEntry, id: string, now: Date): AuditRow {

@@ -1,7 +1,7 @@
 /** Events: what happened, for people. Kept in the database and told on the event stream. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
-import { contains } from '../../store/dialect.ts';
+import { listRows } from '../../store/list-rows.ts';
 import type { Database, EventRow } from '../../store/schema.ts';
 import type { ChangeFeed } from './changes.ts';
 import { nextSequence } from './sequence.ts';
@@ -79,28 +79,20 @@ export class EventService {
 
   /** One page of events and the number of all that match. */
   async list(filter: EventFilter): Promise<{ count: number; events: EventRecord[] }> {
-    let query = this.#db.selectFrom('events');
-    if (filter.type !== undefined) query = query.where('type', '=', filter.type);
-    if (filter.user !== undefined) query = query.where('user', '=', filter.user);
-    if (filter.name !== undefined) query = query.where(contains('message', filter.name));
-    if (filter.entity !== undefined) {
-      const entity = filter.entity;
-      query = query.where('id', 'in', eb =>
-        eb.selectFrom('event_entities').select('event_id').where('entity_id', '=', entity),
-      );
-    }
-    const total = await query
-      .select(({ fn }) => fn.countAll<number>().as('number'))
-      .executeTakeFirstOrThrow();
-    const direction = filter.ordering.descending ? 'desc' : 'asc';
-    const rows = await query
-      .selectAll()
-      .orderBy(filter.ordering.field === 'created' ? 'sequence' : filter.ordering.field, direction)
-      .orderBy('id', direction)
-      .limit(filter.limit)
-      .offset(filter.offset)
-      .execute();
-    return { count: Number(total.number), events: await this.#complete(rows) };
+    const { type, user, entity, name, ordering, limit, offset } = filter;
+    const { count, rows } = await listRows(this.#db, 'events', {
+      equal: { type, user },
+      containing: { message: name },
+      and: eb => {
+        const concerned = eb.selectFrom('event_entities').select('event_id');
+        return entity === undefined ? [] : [eb('id', 'in', concerned.where('entity_id', '=', entity))];
+      },
+      orderBy: [ordering.field === 'created' ? 'sequence' : ordering.field, 'id'],
+      descending: ordering.descending,
+      limit,
+      offset,
+    });
+    return { count, events: await this.#complete(rows) };
   }
 
   /** @throws event_not_found, also when it was pruned. */

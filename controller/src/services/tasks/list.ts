@@ -1,5 +1,5 @@
-import { contains } from '../../store/dialect.ts';
-import type { Database, TaskRow } from '../../store/schema.ts';
+import { listRows, type RowPage } from '../../store/list-rows.ts';
+import type { Database } from '../../store/schema.ts';
 
 export interface TaskFilter {
   parent?: string | undefined;
@@ -16,29 +16,18 @@ export interface TaskFilter {
 }
 
 /** One page of tasks and the number of all that match. */
-export async function listTasks(
-  db: Database,
-  filter: TaskFilter,
-): Promise<{ count: number; rows: TaskRow[] }> {
-  let query = db.selectFrom('tasks');
-  if (filter.parent !== undefined) query = query.where('parent', '=', filter.parent);
-  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
-  if (filter.node !== undefined) query = query.where('node_id', '=', filter.node);
-  if (filter.name !== undefined) query = query.where(contains('verbose_name', filter.name));
-  if (filter.entity !== undefined) {
-    const entity = filter.entity;
-    query = query.where('id', 'in', eb =>
-      eb.selectFrom('task_entities').select('task_id').where('entity_id', '=', entity),
-    );
-  }
-  const total = await query.select(({ fn }) => fn.countAll<number>().as('number')).executeTakeFirstOrThrow();
-  const direction = filter.ordering.descending ? 'desc' : 'asc';
-  const rows = await query
-    .selectAll()
-    .orderBy(filter.ordering.field, direction)
-    .orderBy('id', direction)
-    .limit(filter.limit)
-    .offset(filter.offset)
-    .execute();
-  return { count: Number(total.number), rows };
+export function listTasks(db: Database, filter: TaskFilter): Promise<RowPage<'tasks'>> {
+  const { parent, status, node, name, entity, ordering, limit, offset } = filter;
+  return listRows(db, 'tasks', {
+    equal: { parent, status, node_id: node },
+    containing: { verbose_name: name },
+    and: eb => {
+      const concerned = eb.selectFrom('task_entities').select('task_id');
+      return entity === undefined ? [] : [eb('id', 'in', concerned.where('entity_id', '=', entity))];
+    },
+    orderBy: [ordering.field, 'id'],
+    descending: ordering.descending,
+    limit,
+    offset,
+  });
 }
