@@ -15,8 +15,8 @@ interface Owner {
 
 /**
  * Makes the state directory and goes on as its owner.
- * @param account whose a directory is that had to be made, where there is such a user
- * @returns what makes root of the process again, for what is not the service's
+ * @param account owner of a directory that is created here, when there is such a user
+ * @returns a function that makes the process root again, for work outside of the service's files
  */
 export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () => void {
   makePassable(dirname(resolve(stateDir)));
@@ -30,7 +30,7 @@ export function actAsStateOwner(stateDir: string, account = SERVICE_USER): () =>
   return becomeRoot;
 }
 
-/** Makes what is missing so that others may pass through it, whatever the umask: the service must. What is there stays as it is. */
+/** Creates missing directories so that the service may pass through them, whatever the umask. Existing ones stay as they are. */
 function makePassable(directory: string): void {
   const first = mkdirSync(directory, { recursive: true });
   if (first === undefined) return;

@@ -2,7 +2,8 @@
  * Wrong passwords are slowed down: each further failure doubles the wait, per user and address together, and, with more
  * patience, per address and per user alone (so that neither many users from one place nor one user from many places can
  * be guessed through). An attempt is counted before the password is checked, in one transaction, so parallel guesses do
- * not slip past. From where a user logged in lately, others' failures keep nobody out: there only the pair's own count.
+ * not slip past. In a place from where a user logged in lately, failures of others do not keep that user out: there only the
+ * pair's own failures count.
  */
 import { createHash } from 'node:crypto';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -126,7 +127,7 @@ function knownSince(now: Date): string {
   return new Date(now.getTime() - KNOWN_FOR_MS).toISOString();
 }
 
-/** Of when failures still count. */
+/** The times between which failures still count. */
 function countedTimes(now: Date): { from: string; to: string } {
   const at = (ms: number) => new Date(now.getTime() + ms).toISOString();
   return { from: at(-FORGET_MS), to: at(MAX_AHEAD_MS) };

@@ -37,7 +37,7 @@ export const BYTE_ANSWERS = {
 };
 
 /**
- * Sends them, to a reader who goes on taking them and still has the right to it.
+ * Sends the bytes, as long as the reader takes them and still has the right to them.
  * @param find what is read; whoever it locks for is told by `whenClosed` of the reply
  */
 export async function answerBytes(
@@ -68,7 +68,7 @@ export async function answerBytes(
   const part = range ? { offset: range.first, length: range.last - range.first + 1 } : WHOLE;
   const { size, bytes } = await source.open(part, hungUp.signal);
   describe(reply, source, size, range);
-  // what ends is gone on with by Range, with a new token or as another role
+  // an answer that ends early can be resumed by Range, with a new token or another role
   whenClosed(
     reply.raw,
     watchRight(services, request, () => reply.raw.destroy()),
@@ -92,13 +92,13 @@ function describe(
   if (range) reply.code(206).header('content-range', `bytes ${range.first}-${range.last}/${size}`);
 }
 
-/** The range asked for, unless it is of bytes that have changed since (If-Range). */
+/** The requested range, unless its bytes have changed since (If-Range). */
 function rangeHeader(request: FastifyRequest, tag: string): string | undefined {
   const condition = request.headers['if-range'];
   return condition === undefined || condition === tag ? request.headers.range : undefined;
 }
 
-/** RFC 6266: the name as it is for clients that can read it, and without anything odd for those that cannot. */
+/** RFC 6266: the full name for clients that can read it, and a plain ASCII name for those that cannot. */
 function disposition(path: string): string {
   const name = basename(path);
   const plain = name.replace(/[^\w.-]/g, '_');

@@ -11,7 +11,7 @@ import { GIVEN_UUID_PATTERN } from './schemas/common.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** Several things wrong with one request, told at once. */
+/** Several faults of one request, answered together. */
 export class RequestErrors extends Error {
   override readonly name = 'RequestErrors';
   readonly errors: VirtkeepError[];
@@ -74,12 +74,12 @@ export function refuseUnrouted(log: Logger) {
   };
 }
 
-/** What was stopped because its reader has left: no fault of ours, and nobody is told. */
+/** Whether the answer was stopped because the reader has left: no fault of ours, and nobody gets an answer. */
 function isAbort(error: unknown): boolean {
   return (error as { name?: unknown } | null)?.name === 'AbortError';
 }
 
-/** The table's errors for what was thrown; undefined when it is a fault of ours. */
+/** The table's errors for a thrown error; undefined when it is a fault of the controller. */
 function knownErrors(error: unknown, request: FastifyRequest): VirtkeepError[] | undefined {
   if (isVirtkeepError(error)) return [error];
   if (error instanceof RequestErrors) return error.errors;
@@ -109,7 +109,7 @@ function fromFastify(error: FastifyError, request: FastifyRequest): VirtkeepErro
   }
 }
 
-/** What else Fastify blames the client for. */
+/** Other errors for which Fastify blames the client. */
 function undefinedUnlessClient(error: FastifyError): VirtkeepError | undefined {
   const status = error.statusCode ?? 500;
   if (status < 400 || status >= 500) return undefined;

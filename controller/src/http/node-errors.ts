@@ -1,6 +1,6 @@
 /**
- * What work on a node may be refused for or fail with, by what it has to do with: routes put their own lists together of these.
- * A test holds them against what the workflows of the agent throw.
+ * The errors that work on a node may be refused or fail with, grouped by subject; routes combine their lists from these. A test
+ * compares them with the errors that the agent's workflows throw.
  */
 import type { ErrorKey } from '@virtkeep/shared/errors';
 

@@ -52,7 +52,7 @@ export interface Verification {
   restorableStates: number[] | null;
 }
 
-/** Scans whose results are still to come; one that is forgotten before misses nothing. */
+/** Scans whose results are still to come. A scan that is forgotten marks no file as MISSING. */
 const MAX_SCANS = 1000;
 /** Statuses in which a scan may miss a file. */
 const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
@@ -72,7 +72,7 @@ export class BackupFiles {
 
   /**
    * @param domainOf the VM of this id, while a known node has it
-   * @param fewerStates told of a file that has lost its newest states, and not by an operation: that it is signed tells nothing of those
+   * @param fewerStates called with a file that has lost its newest states without an operation; a valid signature does not exclude that
    */
   constructor(
     db: Database,
@@ -113,7 +113,7 @@ export class BackupFiles {
     return Number(row.number);
   }
 
-  /** A backup that is about to be made. Made before the start call, so that its description and protection hold. */
+  /** Creates the record of a backup before the start call, so that its description and protection hold. */
   async creating(file: NewFile): Promise<void> {
     const now = new Date().toISOString();
     await this.#db
@@ -192,9 +192,9 @@ export class BackupFiles {
   }
 
   /**
-   * A backup has made a file, or extended one, maybe in another form: then that one lies elsewhere now. A full backup in an
-   * increment's place is another file.
-   * @param about the file that it was to make or to extend
+   * Records the file that a backup has created or extended. When it was extended in another form, it has another place now. A
+   * full backup in place of an increment is another file.
+   * @param about the file that the backup was to create or to extend
    * @returns the id of the file's record
    */
   async backedUp(file: BackupFile, operation: string, about: string): Promise<string> {
@@ -222,8 +222,8 @@ export class BackupFiles {
   }
 
   /**
-   * Writes a file as it lies on its pool. A different file that was known at this place is gone; an archive that was
-   * removed and is here again counts as removed no more, whatever becomes of this file.
+   * Writes the row of a file as it lies on its pool. The row of another file at this place is removed. An archive that was
+   * removed and is here again does not count as removed any more, whatever happens to this file later.
    */
   async #put(file: BackupFile, before: FileRow | undefined): Promise<void> {
     const row = rowOfFile(
@@ -302,7 +302,7 @@ export class BackupFiles {
   }
 
   /**
-   * A task, which is on disk already, begins to read the file; it does until its outcome stands.
+   * A task, which is on disk already, begins to read the file; it counts as a reader until it has an outcome.
    * @throws file_not_found, file_busy when something that runs changes or removes the file. An operation whose node is lost
    * does not count: a restore may be what its VM needs now, and the node that reads finds out what can be read.
    */
@@ -339,9 +339,9 @@ export class BackupFiles {
   }
 
   /**
-   * Lets go of what a task holds that was given up: the files it changes or removes are what they were before. One that it
-   * makes is in nobody's way, and stays until its node tells what became of it: it may come yet, and is to be protected
-   * then as it was asked for. What a task reads it holds only while it has no outcome. Idempotent.
+   * Releases the files of a task that was given up: those that it changes or removes are what they were before. A file that it
+   * creates hinders nobody and stays until its node reports the outcome: the file may still come, and then has the protection
+   * that was requested. A file that a task reads is held only while the task has no outcome. Idempotent.
    */
   async letGo(taskId: string): Promise<void> {
     for (const row of await this.busyFiles())
@@ -371,7 +371,7 @@ export class BackupFiles {
     await this.#protectCopies(id);
   }
 
-  /** It may have been moved, and its new place seen first: a protected backup stays so. */
+  /** The file may have been moved, and its new place seen first: its protection goes with it. */
   async #protectCopies(id: string): Promise<void> {
     const row = await this.find(id);
     if (row?.protected !== 1 || row.domain_id === null) return;
@@ -418,7 +418,7 @@ export class BackupFiles {
     });
   }
 
-  /** What was read of the configuration it would restore. */
+  /** Keeps what was read of the configuration that the file would restore. */
   async informed(id: string, shown: ShowBackupResponse): Promise<void> {
     if (!shown.configuration) return;
     const information = informationOf(shown.configuration);
@@ -433,7 +433,7 @@ export class BackupFiles {
     return this.#turns.run(id, () => this.#delete(id));
   }
 
-  /** An operation on the file has failed: what was being made never came to be, anything else is what it was. */
+  /** An operation on the file has failed: a file that was being created is removed from the list, any other is what it was before. */
   operationFailed(id: string, operation: string): Promise<void> {
     return this.#change(id, async (row, details) => {
       if (row.status === 'CREATING') return this.#delete(id);
@@ -443,7 +443,7 @@ export class BackupFiles {
     });
   }
 
-  /** Files that an operation is making, changing or removing. */
+  /** Files that an operation creates, changes or removes. */
   busyFiles(): Promise<FileRow[]> {
     return this.#db.selectFrom('files').selectAll().where('status', 'in', BUSY_STATUSES).execute();
   }
@@ -460,7 +460,7 @@ export class BackupFiles {
     for (const { id } of rows) await this.#missing(id, FILE_STATUSES);
   }
 
-  /** Changes a file that is known, alone. */
+  /** Changes the row of a file, when there is one, in a turn of its own. */
   #change(id: string, work: (row: FileRow, details: FileDetails) => Promise<void>): Promise<void> {
     return this.#turns.run(id, async () => {
       const row = await this.find(id);
@@ -501,7 +501,7 @@ export function busy(row: FileRow): VirtkeepError {
   return new VirtkeepError('file_busy', { file: row.verbose_name, operation, kind });
 }
 
-/** The same archive, whole, at the end of an earlier state: an operation says so itself when it has put that back. */
+/** The same archive, whole, but ending with an earlier state; an operation that puts an earlier end back reports that itself. */
 function hasFewerStates(before: FileRow, file: BackupFile): boolean {
   const isSame = file.type === 'tar' && file.damage === '' && archiveIdOfRow(before) === archiveIdOf(file);
   return isSame && before.status !== 'CREATING' && file.states.length < detailsOf(before).states.length;

@@ -1,4 +1,4 @@
-/** The backups that were made to be extended, and the word to people when one no longer can be. */
+/** The backups that were made to be extended, and the report to users when one cannot be extended any more. */
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database, FileRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
@@ -45,7 +45,7 @@ export class IncrementalFiles {
     return furthestCopies(capable).sort(newestFirst);
   }
 
-  /** After a start: a stop between the change of a VM and that of its backups is made good. */
+  /** After a start: judges all again, since the controller may have stopped between the change of a VM and that of its backups. */
   async judgeAll(): Promise<void> {
     const rows = await this.#db
       .selectFrom('files')
@@ -62,7 +62,7 @@ export class IncrementalFiles {
     for (const { id } of rows) await this.#judgeFile(id, domainId);
   }
 
-  /** As the file is when the judgement is written: it may be extended meanwhile. */
+  /** Judges by the file's row at the time of writing: the file may be extended meanwhile. */
   async #judgeFile(id: string, domainId: string): Promise<void> {
     for (;;) {
       const row = await this.#db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst();

@@ -2,7 +2,7 @@ import type { FileRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
 import { detailsOf } from './record.ts';
 
-/** An archive that was put back to what it was is whole, and signed as that: only who knew it before can tell. */
+/** Reports an archive that is whole and signed but has fewer states than before: only the record of the earlier state shows it. */
 export async function reportFewerStates(
   events: Pick<EventService, 'record'>,
   file: FileRow,

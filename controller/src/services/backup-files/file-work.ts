@@ -3,7 +3,7 @@ import type { FileRow } from '../../store/schema.ts';
 import type { TaskService, TaskState } from '../tasks/tasks.ts';
 import { detailsOf } from './record.ts';
 
-/** Undefined: nobody knows. A file of an earlier version does not name its task: then it is the newest that names the file. */
+/** Undefined: unknown. A record of an earlier version does not name its task: then it is the newest task that names the file. */
 export async function workOf(file: FileRow, tasks: TaskService): Promise<TaskState | undefined> {
   const { work } = detailsOf(file);
   if (work !== null) return tasks.find(work.operation);

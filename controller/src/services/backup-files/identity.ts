@@ -1,33 +1,33 @@
 /**
- * Which record a file on a pool belongs to. An archive bears the id of its backup, and so do its copies; a record is of one
- * file: its place decides first, so that copies in two pools, or under two names, are two records for good. The record that
- * has the backup's own id goes with an archive that was moved. A file that could not be read says nothing of which archive
- * it is, and so stays the one that was known at its place. Pure.
+ * Which record a file on a pool belongs to; pure. An archive has the id of its backup in it, and so have its copies, but a record
+ * is for one file. So the place decides first: copies in two pools, or under two names, always are two records. The record with
+ * the backup's own id follows an archive that was moved. A file that could not be read does not say which archive it is, and so
+ * stays the one that the record at its place has.
  */
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import type { FileRow } from '../../store/schema.ts';
 import { detailsOf, isUnread } from './record.ts';
 
-/** What is known of a file that was seen. */
+/** The records that a seen file may belong to. */
 export interface KnownRecords {
   /** At its place: the same pool and name. */
   atPlace: FileRow | undefined;
-  /** With its backup's id, wherever. */
+  /** With its backup's id, at any place. */
   ofBackup: FileRow | undefined;
   /** The file at the place of `ofBackup` was seen, too, and is of the same archive. */
   isInPlace?: boolean;
 }
 
-/** The id in the archive's manifest, the same for all its copies. Agents of the version before tell it only as the file's id. */
+/** The id in the archive's manifest, the same for all its copies. Agents of the version before send it only as the file's id. */
 export const archiveIdOf = (file: Pick<BackupFile, 'id' | 'archiveId'>): string => file.archiveId || file.id;
 
 /** The same of a record; one that was written by the version before has it as its own id, or does not know it. */
 export const archiveIdOfRow = (row: FileRow): string => detailsOf(row).archive_id || row.id;
 
 /**
- * @param sees whether the node that tells of the file sees this pool too: it takes the file for the original then only when
- *   the one at the record's place is gone
+ * @param sees whether the node that reports the file sees this pool, too: then the file counts as the original only when the one
+ *   at the record's place is gone
  */
 export function recordIdOf(
   file: BackupFile,

@@ -1,4 +1,4 @@
-/** Backup files as the REST contract tells of them, and how a file seen on a pool becomes a row. Pure. */
+/** The record of a backup file in the REST contract, and the row of a file that was seen on a pool; pure. */
 import { type BackupConfiguration, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
@@ -63,7 +63,7 @@ export interface FileDetails {
   states: FileState[];
   hash_sum: HashSum | null;
   fallback_reason: string;
-  /** What is wrong with it, told by the scan or by the last verification. */
+  /** What is wrong with it, by the scan or by the last verification. */
   damage: string;
   /** The last verification found it damaged; holds until a better one, or until the file changes. */
   failed_verification: boolean;
@@ -224,13 +224,13 @@ function statesOnVm(archiveId: string, domain: Domain | undefined): string[] {
 }
 
 /**
- * The node could read nothing of the file: somebody writes it, or reading failed, or it is of a later version; or one stream of zstd,
- * which it does not decompress before it is asked to.
+ * Whether the node could read nothing of the file: somebody writes it, reading failed, it is of a later version, or it is one
+ * stream of zstd, which the node decompresses only on request.
  */
 export const isUnread = ({ damage, archiveId, states, type, compressed }: BackupFile): boolean =>
   archiveId === '' && states.length === 0 && (damage !== '' || (type === 'tar' && compressed));
 
-/** What an archive itself says, apart from its hashes. */
+/** What an archive itself says, without its hashes. */
 type Content = Pick<FileRow, 'domain_id' | 'domain_name' | 'created'> & {
   archive: Pick<
     FileDetails,
@@ -276,9 +276,9 @@ function knownContent(row: FileRow): Content {
 }
 
 /**
- * The row of a file that was seen on a pool. What only the controller knows (protection, description, verification,
- * information) is kept from the row it had, unless the file itself has changed since; information also of one that was
- * extended or converted, until it is read anew; of a file that could not be read everything that was known.
+ * The row of a file that was seen on a pool. Facts that only the controller has (protection, description, verification,
+ * information) are kept from the former row, unless the file itself has changed since. The information of a file that was
+ * extended or converted is kept until it is read again. Of a file that could not be read everything is kept.
  */
 export function rowOfFile(
   file: BackupFile,
@@ -322,7 +322,7 @@ export function rowOfFile(
   return { ...row, can_be_incremental: Number(extendable(row, domain)) };
 }
 
-/** It is the archive that it was, and holds all states that it held: it was extended or converted. */
+/** Whether it is the same archive with all its former states: it was extended or converted. */
 function goesOn(before: FileRow | undefined, file: BackupFile): boolean {
   if (before === undefined) return false;
   const { archive_id: archiveId, states } = detailsOf(before);
@@ -333,7 +333,7 @@ function goesOn(before: FileRow | undefined, file: BackupFile): boolean {
   );
 }
 
-/** Hashes are recorded, and were not compared yet. */
+/** Hashes are recorded, but have not been compared yet. */
 export const UNVERIFIED: HashSum = {
   algorithm: 'SHA-256',
   value: null,

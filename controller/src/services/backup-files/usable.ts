@@ -1,4 +1,4 @@
-/** What a backup file may be used for, by its status and type. The calls refuse by it, and `permissions` offer by it. Pure. */
+/** What a backup file may be used for, by its status and type; pure. Calls are refused and `permissions` are offered by these rules. */
 interface Usable {
   status: string;
   type: string;
@@ -6,13 +6,13 @@ interface Usable {
 
 export const BUSY_STATUSES: readonly string[] = ['CREATING', 'DELETING', 'UPDATING'];
 
-/** Something makes, changes or removes it. */
+/** An operation creates, changes or removes it. */
 export const isBusy = ({ status }: Pick<Usable, 'status'>): boolean => BUSY_STATUSES.includes(status);
 
-/** It is there, and nothing makes, changes or removes it. */
+/** It is there, and no operation creates, changes or removes it. */
 export const isIdle = (file: Pick<Usable, 'status'>): boolean => file.status !== 'MISSING' && !isBusy(file);
 
-/** It lies on its pool and is not being made or removed: what it says can be read. */
+/** It lies on its pool and is not being created or removed: its content can be read. */
 export const isPublished = (file: Pick<Usable, 'status'>): boolean =>
   file.status === 'UPDATING' || isIdle(file);
 

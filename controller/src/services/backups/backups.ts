@@ -109,7 +109,7 @@ export class BackupService {
       extend: file && refOf(file),
       extendFileId: file?.id ?? '',
       extendArchiveId: file ? archiveIdOfRow(file) : '',
-      // given or not: what is not asked for stays as it is
+      // may be absent: what the request does not name stays as it is
       extendCompressed: file && options.compress,
       extendHashed: file && options.hash_sum,
       fallbackFull: file !== undefined && extension.fallback,
@@ -134,8 +134,8 @@ export class BackupService {
 
   /**
    * The file that the result names: a new archive, the extended one, or a new one because that could not be extended;
-   * then it takes the first place among the task's entities. The VM's new saved state is heard of first, since it is
-   * what the archive can be extended from.
+   * then it takes the first place among the task's entities. Before that the VM's record is read again, since the archive can be
+   * extended from the VM's new saved state.
    */
   async #backedUp(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library, currentDomains, log } = this.#dependencies;
@@ -155,7 +155,7 @@ export class BackupService {
     return library.get(id);
   }
 
-  /** What the user wants of the file holds for whichever comes of it: the extended one, or a new one instead. */
+  /** Notes the user's description and protection: they hold for the extended file, or for the new one in its place. */
   #prepare(
     options: BackupOptions,
     target: {
@@ -184,7 +184,7 @@ export class BackupService {
     });
   }
 
-  /** Where a new archive goes; also one that is made because the chosen one could not be extended after all. */
+  /** The pool of a new archive, also of one that replaces an archive which could not be extended. */
   #poolOf({ file, fallback, datapool }: Extension, nodeId: string): string {
     if (file && !fallback) return file.pool_id;
     const base = this.#dependencies.inventory.basePool(nodeId);

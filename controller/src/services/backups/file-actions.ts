@@ -1,4 +1,4 @@
-/** What may be done with a backup file, and what the nodes' answers to it mean. */
+/** The actions on backup files, and what is done with the nodes' results. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ArchiveSignature } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Actor } from '../../auth/principal.ts';
@@ -40,7 +40,7 @@ interface VerifyResult {
   problems: { member: string; reason: string }[];
   verified_at: string;
   hashed: boolean;
-  /** Agents of the version before this do not tell. */
+  /** Absent from agents of the version before. */
   restorable_states?: number[];
   /** An `ArchiveSignature`. */
   signature?: object;
@@ -118,7 +118,7 @@ export class FileActionService {
     }
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
     this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
-    // who says that the source is to go is not given a copy instead
+    // a request that asks for the removal of the source is refused, and not answered by a copy
     if (options.keep_source === false) this.#dependencies.pools.writable(row.pool_id, nodeId, 'keep_source');
     const keepsSource = options.keep_source ?? !this.#dependencies.pools.isWritable(row.pool_id, nodeId);
     await (keepsSource ? this.#dependencies.backupFiles.idle(id) : this.#dependencies.backupFiles.unused(id));
@@ -214,7 +214,7 @@ export class FileActionService {
     return library.get(id);
   }
 
-  /** The copy is what the task made; it is described and protected as its original is. */
+  /** The copy is the result of the task; it has the description and protection of its original. */
   async #copied(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library } = this.#dependencies;
     const original = await fileOf(ended, this.#dependencies);
@@ -234,13 +234,13 @@ export class FileActionService {
     return {};
   }
 
-  /** The file is known no more, and nothing is said of it. */
+  /** Removes the file's record and its tags, without a report. */
   async #drop(id: string): Promise<void> {
     await this.#dependencies.backupFiles.remove(id);
     await this.#dependencies.tags.forget([id]);
   }
 
-  /** Sets the file right that the task was making or changing: its first entity. */
+  /** Sets the file right that the task was creating or changing: its first entity. */
   async #failed(task: TaskState): Promise<void> {
     const [entity] = task.entities;
     if (entity?.class === 'file')

@@ -16,9 +16,9 @@ import { lacksTemplate, type TemplateAnswer, withTemplateOf } from './template-a
 /** Reading a whole compressed archive of another make can take long. */
 export const SHOW_TIMEOUT_MS = 600_000;
 
-/** Whoever waits for a backup waits for this, too; what was read before stays when it takes longer. */
+/** A client that waits for a backup waits for this, too; when it takes longer, the information of before stays. */
 const REREAD_TIMEOUT_MS = 10_000;
-/** Of the other nodes, when one lacks a template. */
+/** Limit for the other nodes' answers, when one node lacks a template. */
 const ELSEWHERE_TIMEOUT_MS = 60_000;
 const REQUESTS_AT_ONCE = 8;
 
@@ -105,7 +105,7 @@ export class LibraryService {
     return shown;
   }
 
-  /** What the other nodes that have the file's pool say of the template that the backup's thin clone stands on. */
+  /** What other nodes with the file's pool answer about the template of the backup's thin clone. @param nodeId has answered already */
   #templateElsewhere(
     nodeId: string,
     request: { file: { poolId: string; filename: string }; state: string },

@@ -1,4 +1,4 @@
-/** The configuration of the VM that a backup would restore, as the REST contract tells it. Pure. */
+/** The record of the VM's configuration that a backup would restore, for the REST contract; pure. */
 import type {
   ArchiveSignature,
   BackupConfiguration,

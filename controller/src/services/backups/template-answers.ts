@@ -1,6 +1,6 @@
 /**
- * What several nodes say of the template of a thin clone's backup (specification 2.3, rule 3): each knows its own VMs alone, and the
- * backup's configuration is shown for none of them in particular. Pure.
+ * Joins the answers of several nodes about the template of a thin clone's backup (specification 2.3, rule 3): each node knows only
+ * its own VMs, and the configuration of a backup is shown for no node in particular. Pure.
  */
 import type { BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 
@@ -20,8 +20,8 @@ export function lacksTemplate(warnings: readonly BackupWarning[]): boolean {
 }
 
 /**
- * The warnings of one node, with what all of them know of the template in place of its own: when some have it, which those
- * are; else what is wrong with the one there is, or that there is none, and who could not be asked.
+ * The warnings of one node; those about the template are replaced by what all nodes answer. When some nodes have the template,
+ * the warning names them. Else it says what is wrong with the template, or that no node has it, and which nodes gave no answer.
  */
 export function withTemplateOf(
   own: readonly BackupWarning[],
@@ -42,7 +42,7 @@ export function withTemplateOf(
   );
 }
 
-/** Those of a node that has a template, whatever is wrong with it; else that none has it. */
+/** The warnings of a node that has a template with a fault; else the warning that no node has one. */
 function faultsOf(answers: readonly (readonly BackupWarning[])[], others: number): BackupWarning[] {
   const faults = answers.map(warnings => warnings.filter(({ key }) => FAULTS.includes(key)));
   const found = faults.find(some => some.every(({ key }) => key !== 'template_missing')) ?? faults[0]!;

@@ -3,8 +3,8 @@
  * that of the borrower's node. When the owner is on another node, its node lends the disk before and takes it back
  * afterwards, as parts of the same task: `Lend` → `Attach`, `Detach` → `Return`.
  *
- * Nothing of this is written here. After a restart of the controller the borrower's node says what became of the task's
- * operation; what was lent and is not attached goes back, by the task when it fails, else by the reconciler.
+ * The controller stores nothing of this. After a restart the borrower's node reports the end of the task's operation. A disk that
+ * was lent and is not attached goes back: by the task when it fails, else by the reconciler.
  */
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
@@ -144,7 +144,7 @@ export class LendingService {
     });
   }
 
-  /** A loan to a VM of a node that was removed: nobody but the user can say that it is over. */
+  /** Ends a loan to a VM of a node that was removed: only the user can say that it is over. */
   async #endStrayLoan(
     borrowerId: string,
     { vdisk }: LentDisk,
@@ -185,7 +185,7 @@ export class LendingService {
     return detachedRecord(vdisk, domain_id, this.#dependencies.inventory.domains.get(owner_id)?.domain);
   }
 
-  /** The record of a detaching that was no more than the end of a loan. */
+  /** The record of a detaching that only ended a loan. */
   async #returned({ task }: EndedOperation): Promise<DetachedRecord | undefined> {
     const [borrower, vdisk, owner] = idsOf(task);
     if (!borrower || !vdisk || !owner) return undefined;
@@ -198,7 +198,7 @@ export class LendingService {
    */
   #afterDetach(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
     if (outcome.status !== 'SUCCESS') return undefined;
-    // of the VM that was asked for, whatever the node tells; its disk may be that of a thin clone, which only the node knows
+    // for the VM of the request, whatever the node reports; its disk may be that of a thin clone, which only the node knows
     const [borrowerId = ''] = idsOf(task);
     const found = this.#dependencies.reconciler.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
     const isElsewhere = found && found.owner.nodeId !== task.row.node_id;
@@ -244,7 +244,7 @@ function entitiesOf(borrowerId: string, vdisk: string, ownerId: string): TaskEnt
   return [{ id: borrowerId, class: 'domain' }, { id: vdisk, class: 'vdisk' }, ...owner];
 }
 
-/** Id of an operation that is a part of a task: the same whenever the task is gone on with. */
+/** Id of an operation that is a part of a task; the same when the task is continued. */
 function partId(taskId: string, part: 'lend' | 'return'): string {
   return uuidV5(taskId, part);
 }

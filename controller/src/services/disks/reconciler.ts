@@ -1,6 +1,6 @@
 /**
- * Ends loans between nodes that nobody ends: the borrower was deleted (by us or behind our back), lost the disk, or the
- * attaching was broken off. Only the controller sees both nodes; loans within one node are its agent's.
+ * Ends loans between nodes that nobody else ends: the borrower was deleted (by us or by others), lost the disk, or the attaching
+ * was interrupted. Only the controller sees both nodes; the agent of a node ends loans within it.
  *
  * It never guesses: the borrower's node must be there and say that the VM is gone or without the disk, in two rounds, so
  * that a loan whose attaching has just begun (by whatever client of the agents) is left alone. A VM that its node cannot
@@ -137,7 +137,7 @@ export class LoanReconciler {
     });
   }
 
-  /** Loans to other nodes whose borrower, by the word of a node that is there, has no such disk. */
+  /** Loans to other nodes whose borrower has no such disk, by the report of a node that is connected. */
   #withoutBorrower(): FoundLoan[] {
     return this.#loans().filter(({ owner, loan }) => {
       if (loan.borrowerNodeId === '' || !this.#speaks(owner.nodeId)) return false;

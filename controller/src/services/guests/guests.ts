@@ -1,4 +1,4 @@
-/** Asking guests through their agents: single commands and what they tell of themselves. Each answers at once, without a task. */
+/** Calls to guests through their agents: single commands, and reports about themselves. Each answers at once, without a task. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { isDeeperThan, parseExact } from '@virtkeep/shared/exact-json';
 import type { Preparation } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
@@ -16,7 +16,7 @@ export interface GuestCommandRequest {
   timeout: number;
 }
 
-/** The specification knows no time limit: a guest on a busy host is slow, not silent. */
+/** The specification has no time limit: a guest on a busy host is slow, not silent. */
 export const DEFAULT_TIMEOUT_S = 60;
 /** A program that runs longer is asked about with guest-exec-status. */
 export const MAX_TIMEOUT_S = 600;
@@ -105,7 +105,7 @@ export class GuestService {
   }
 
   /**
-   * What can be done offline to prepare this VM's disk: its node's tools offer it.
+   * The operations that prepare this VM's disk offline, as the tools of its node offer them.
    * @throws domain_not_found, node_unreachable, guestfs_failed, and what the node answers
    */
   async preparations(id: string, signal: AbortSignal): Promise<Preparation[]> {

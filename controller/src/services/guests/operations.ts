@@ -1,6 +1,6 @@
 /**
- * The operations inside of guests (specification 4.6), each a task of the guest's node. Their secrets stand in the request and
- * in the start call, and nowhere else: no row of the database holds what was asked.
+ * The operations inside of guests (specification 4.6), each a task of the guest's node. Their secrets are in the request and in the
+ * start call, and nowhere else: no row of the database holds the request.
  */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';

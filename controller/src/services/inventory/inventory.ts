@@ -22,7 +22,7 @@ import { InventoryStore } from './store.ts';
 
 export interface NodeEntry {
   row: NodeRow;
-  /** What the node last said of itself; null before its first word. */
+  /** The node's last report about itself; null before the first one. */
   info: NodeInfo | null;
 }
 
@@ -64,13 +64,13 @@ export class Inventory {
   readonly nodes = new Map<string, NodeEntry>();
   readonly domains = new Map<string, DomainEntry>();
   readonly pools = new Map<string, PoolEntry>();
-  /** What other nodes tell of a domain than the one that has it, by domain and node; most have none. */
+  /** Reports about a domain by other nodes than its own, by domain and node; most domains have none. */
   readonly #copies = new Map<string, ReadonlyMap<string, Domain>>();
-  /** Nodes that are not there now: what they told last of a VM is no proof that it still runs. */
+  /** Nodes that are away: their last report about a VM is no proof that it still runs. */
   readonly #away = new Set<string>();
   readonly #store: InventoryStore;
   readonly #tell: (change: InventoryChange) => void;
-  /** The database answers at once, so a row of changes would keep everybody else from being answered. */
+  /** The database answers synchronously: without turns, many changes in a row would keep other requests waiting. */
   readonly #turns = new Turns();
   /** One change of a domain or pool at a time: each builds on what the former one wrote. By id. */
   readonly #oneByOne = new KeyedQueue();
@@ -178,7 +178,7 @@ export class Inventory {
   async #full(nodeId: string, full: FullInventory): Promise<void> {
     const domainIds = new Set(full.domains.map(domain => domain.id));
     const poolIds = new Set(full.pools.map(pool => pool.id));
-    // seen at once: what is heard of while this is taken over is not among them
+    // collected before anything is awaited: reports that arrive during the takeover are not among them
     const goneDomains = [...this.domains.keys()]
       .map(id => ({ id, report: this.#reports(id).get(nodeId) }))
       .filter(({ id, report }) => report && !domainIds.has(id));
@@ -233,7 +233,7 @@ export class Inventory {
     this.#tell({ kind: 'node', id: row.id, action: present ? 'changed' : 'created' });
   }
 
-  /** The node was lost. A VM of it that runs on another node by now, because somebody took it there, is that one. */
+  /** The node was lost. A VM of it that somebody has started on another node since belongs to that node now. */
   async nodeAway(nodeId: string): Promise<void> {
     this.#away.add(nodeId);
     for (const id of [...this.#copies.keys()])
@@ -256,7 +256,7 @@ export class Inventory {
     return orphaned;
   }
 
-  /** What the node's stream tells, and what it was asked for, pass each other: the older of two records is dropped. */
+  /** A report of the node's stream and an answer to a question may overtake each other: the older of two records is dropped. */
   domainChanged(nodeId: string, domain: Domain): Promise<void> {
     return this.#oneByOne.run(domain.id, async () => {
       const report = this.#reports(domain.id).get(nodeId);
@@ -269,7 +269,7 @@ export class Inventory {
     return this.#settleDomain(domain.id, this.#reports(domain.id).set(nodeId, domain));
   }
 
-  /** What each node tells of a domain; a map of its own. */
+  /** Each node's report about a domain; a copy of the map. */
   #reports(id: string): Map<string, Domain> {
     const entry = this.domains.get(id);
     const reports = new Map(this.#copies.get(id));
@@ -289,7 +289,7 @@ export class Inventory {
     if (difference === 'nothing') return;
     const modified = difference === 'domain' || !present ? now : present.modified;
     const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified, ranOn, conflict };
-    // not worth a row or a message: the next words of the node bring it anyway
+    // not worth a row or a message: the node's next report brings it anyway
     if (difference === 'freshness') return void this.domains.set(id, entry);
     await this.#store.putDomain(entry);
     this.domains.set(id, entry);

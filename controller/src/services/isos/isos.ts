@@ -1,4 +1,4 @@
-/** The ISO images of all data pools, asked of the nodes each time: the controller keeps none of what it tells of them. */
+/** The ISO images of all data pools. The nodes are asked each time: the controller stores nothing about images. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Image, UploadImageRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
 import { newId } from '@virtkeep/shared/ids';
@@ -171,7 +171,7 @@ export class IsoService {
     return images.map(image => this.#record({ datapool: poolId, filename: image.filename }, image, drives));
   }
 
-  /** Of a node's answer only what is about the pool that it was asked for. */
+  /** Of a node's answer only the images of the requested pool. */
   async #imagesOf(poolId: string, node?: string): Promise<Image[]> {
     const nodeId = node ?? this.#dependencies.pools.nodeFor(poolId);
     const signal = AbortSignal.timeout(LIST_TIMEOUT_MS);
@@ -201,7 +201,7 @@ export class IsoService {
     return found && Date.now() - found.at < ANNOUNCED_MS ? found : undefined;
   }
 
-  /** The id is that of pool and name, whatever id a node tells: a node must not stand in for another's image. */
+  /** The id is made of pool and name, whatever id a node sends: a node must not replace another node's image. */
   #record(image: NewIso, { path, size, modified }: Image, drives: ReadonlyMap<string, Named[]>): IsoRecord {
     const { datapool, filename } = image;
     const time = timeOf(modified);
@@ -231,7 +231,7 @@ export class IsoService {
   }
 }
 
-/** A time that a node tells; one that no calendar has is the beginning of time. */
+/** A time from a node; an invalid one becomes 1970. */
 function timeOf(time: Date | undefined): string {
   const year = time?.getUTCFullYear() ?? Number.NaN;
   return (year >= 0 && year <= 9999 ? time! : new Date(0)).toISOString();

@@ -30,8 +30,8 @@ export interface AuditEntry {
   /** Fields of the body that come first where not all of it can be kept. */
   knownFields?: readonly string[];
   /**
-   * Of a login only: whom somebody wanted to be, a hash of the name that was typed. It tells guesses at several names that
-   * nobody has apart, and is not kept: people type passwords there.
+   * Of a login only: a hash of the user name that was typed. It distinguishes guesses at several unknown names, and is not kept,
+   * since people type passwords there.
    */
   subject?: string;
 }
@@ -50,7 +50,7 @@ export interface AuditRecord {
   task: string | null;
   request_id: string;
   request: unknown;
-  /** How often this was refused, up to `last_time`. */
+  /** How often this was refused, until `last_time`. */
   count: number;
   last_time: string;
 }
@@ -100,7 +100,7 @@ export class AuditService {
     this.#strangers = new Strangers(Math.max(STRANGERS_RECORDS_PER_DAY, perDay));
   }
 
-  /** Writes it down, or counts it where the same refusal stands already. */
+  /** Writes a record, or counts it when there is a record of the same refusal. */
   async record(entry: AuditEntry): Promise<void> {
     const now = new Date();
     const id = newId();
@@ -124,7 +124,7 @@ export class AuditService {
     if (written === 'now') await this.#write(entry, id, now, kind);
   }
 
-  /** Whether a stranger's refusal is written now, was before and is counted there, or is not to be. */
+  /** Whether a stranger's refusal is written now, is counted in an earlier record, or is not written. */
   #roomFor(kind: string, id: string, now: Date): 'now' | 'before' | 'not' {
     if (this.#refusals.meet(kind, id, now)) return 'before';
     if (this.#strangers.takeRecord(now)) return 'now';
@@ -237,7 +237,7 @@ function rowOf(entry: AuditEntry, id: string, now: Date): AuditRow {
   };
 }
 
-/** What the same refusal has in common; undefined for what is always written down. */
+/** What repetitions of a refusal have in common; undefined for an action that always has its own record. */
 function refusalKind(entry: AuditEntry): string | undefined {
   if (!REFUSALS.has(entry.status)) return undefined;
   const { subject, userId, address, action, status, errorKey } = entry;
@@ -246,7 +246,7 @@ function refusalKind(entry: AuditEntry): string | undefined {
 
 /**
  * The body with secrets removed, cut when it is long (then it is a text that says so).
- * @param knownFields come first then, so that nobody hides what was asked for behind what is not known
+ * @param knownFields come first then, so that nobody hides the request behind unknown fields
  */
 export function requestJson(body: unknown, knownFields: readonly string[] = []): string {
   const kept = withoutGuestContent(redact(body));

@@ -1,7 +1,7 @@
 /**
- * Refused logins that the audit tells no more exactly: one record a day for each user whom strangers wanted to be, and one
- * for all names that nobody has. They are written with the counts, not when they happen: a name that exists must cost an
- * answer no more than one that does not.
+ * Refused logins that have no record of their own in the audit: one record a day for each user whose name strangers tried, and one
+ * for all unknown names. They are written with the counts, not when they happen: the answer for a name that exists must take no
+ * longer than for one that does not.
  */
 import type { AuditRow } from '../../store/schema.ts';
 
@@ -35,7 +35,7 @@ export class DailyRefusals {
     entry.row.last_time = now.toISOString();
   }
 
-  /** Writes each record that has grown, and only then takes it as written. */
+  /** Writes each record that has grown; it counts as written only after that. */
   async writeGrown(write: (row: AuditRow) => Promise<void>): Promise<void> {
     for (const counted of [...this.#left, ...this.#grown()]) {
       const row = { ...counted.row };

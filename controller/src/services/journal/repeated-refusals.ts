@@ -1,9 +1,9 @@
 /**
- * Refusals that were written down already. Whoever is refused again and again, by the same rule in the same place, is one
- * record with a count: a program with a wrong token, or somebody who tries, must not push everything else out of the audit.
+ * Refusals that have a record already. A client that is refused again and again, by the same rule and from the same place, is one
+ * record with a count: a program with a wrong token, or an attacker, must not push everything else out of the audit.
  */
 
-/** Then the next one is a record of its own again. */
+/** After this time the next refusal is a record of its own again. */
 const WINDOW_MS = 10 * 60 * 1000;
 const MAX_ENTRIES = 10_000;
 

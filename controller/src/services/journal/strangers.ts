@@ -1,8 +1,8 @@
 /**
- * How exactly the audit tells who was refused a login. Anybody can think of another name for each try, or another address,
- * and must not push everything else out of it. So in each while only the first are told exactly, and in a day no more
- * records are written of them than leave the audit its years. What is told less exactly is still counted for the user whom
- * somebody wanted to be (`daily-refusals.ts`).
+ * How exactly the audit says who was refused a login. An attacker can use another name or address for each attempt, and must not
+ * push everything else out of the audit. So in each period only the first attempts are recorded exactly, and the records of a
+ * day are limited so that the audit still reaches back for years. Other attempts are still counted for the user whose name was
+ * tried (`daily-refusals.ts`).
  */
 
 /** `named`: whom and from where. `placed`: from where, among others. `folded`: neither, with all that is like it. */
@@ -27,7 +27,7 @@ export class Strangers {
     this.#recordsPerDay = recordsPerDay;
   }
 
-  /** @param subject whom the stranger wanted to be; undefined where that says nothing */
+  /** @param subject the user name that the stranger tried; undefined where that says nothing */
   meet(place: string, subject: string | undefined, now: Date): Exactness {
     const sinceMs = now.getTime() - this.#since;
     if (sinceMs < 0 || sinceMs > WINDOW_MS) this.#begin(now);

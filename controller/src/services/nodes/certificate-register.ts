@@ -60,7 +60,7 @@ export class CertificateRegister {
   }
 
   /**
-   * Lets a certificate count no more, also one of which nothing is known but its serial. What is known to be compromised stays so.
+   * Revokes a certificate, also one of which only the serial is known. A compromised certificate stays compromised.
    * @param unknownUntil until when one is kept of which nothing else is known
    * @returns whether anything changed
    */

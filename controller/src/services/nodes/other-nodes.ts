@@ -7,7 +7,7 @@ import type { FoundUse, Question, Thing, Use, UseAnswer } from '@virtkeep/shared
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 
-/** Below the time after which the asking node gives up. */
+/** Shorter than the time after which the asking node gives up. */
 const NODE_LIMIT_MS = 8_000;
 
 /** What one node says about a thing; `unheard` is the reason why a node that may use it gave no answer. */
@@ -42,7 +42,7 @@ export class OtherNodes {
     return things.map((thing, place) => this.#judge(askerId, thing, reports[place]!));
   }
 
-  /** A file only by a node that has its pool; a node that never told what it has may have anything. */
+  /** Only a node with its pool may use a file; a node that never reported its inventory may use anything. */
   #mayUse(nodeId: string, { thing }: Thing): boolean {
     if (thing?.$case !== 'file') return true;
     if (!this.#inventory.nodes.get(nodeId)?.info) return true;

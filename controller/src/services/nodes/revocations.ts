@@ -1,7 +1,7 @@
 /**
- * Certificates that count no more: written down, then told to every agent that is connected, and to each that connects. An agent
- * answers what it knows; what this database has forgotten since (it was put back) is taken from there, since every entry bears
- * the authority's signature.
+ * Revoked certificates: they are stored, then sent to every connected agent, and to each agent that connects later. An agent answers
+ * with its own entries. Entries that this database has lost (it was restored from a backup) are taken from there, since every entry
+ * has the authority's signature.
  */
 import { createPublicKey, X509Certificate } from 'node:crypto';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
@@ -109,12 +109,12 @@ export class RevocationService {
     this.tellAll();
   }
 
-  /** Tells every agent that is connected; who cannot be told is told when it connects, or at the next round. */
+  /** Sends the entries to every connected agent; an agent that cannot be reached gets them when it connects, or in the next round. */
   tellAll(): void {
     for (const { nodeId, clients } of this.#dependencies.links.connected()) void this.tell(nodeId, clients);
   }
 
-  /** Tells one agent, and learns what it knows. Does not reject. */
+  /** Sends the entries to one agent, and takes over its own. Does not reject. */
   async tell(nodeId: string, clients: AgentClients): Promise<void> {
     const { log } = this.#dependencies;
     try {
@@ -149,9 +149,10 @@ export class RevocationService {
   }
 
   /**
-   * Takes over what was forgotten here; not what has ended, which is forgotten here on purpose and kept by agents for longer.
-   * An honest agent answers nothing that is not genuine: the rest of such an answer is not looked at, each entry costs a check.
-   * @returns whether any of them was forgotten here.
+   * Takes over entries that are missing here, but none that has ended: those are removed here on purpose, and agents keep them for
+   * longer. An honest agent sends only genuine entries: after the first one that is not, the rest is ignored, since each check costs
+   * time.
+   * @returns whether any entry was missing here.
    */
   async #learn(from: string, entries: readonly Revocation[]): Promise<boolean> {
     const { register, links, ca, events, log } = this.#dependencies;

@@ -15,7 +15,7 @@ import type { BorneTag, TagRecord } from './record.ts';
 export interface TagFields {
   verbose_name: string;
   description?: string;
-  /** As people see it; any word that their client knows. */
+  /** For people: any colour name that their client knows. */
   colour?: string;
 }
 
@@ -28,7 +28,7 @@ export interface TagServiceDependencies {
   db: Database;
   inventory: Inventory;
   backupFiles: BackupFiles;
-  /** Told of each thing whose tags, as its record tells them, are others now. */
+  /** Called for each thing whose tags in its record have changed. */
   tell: (entityClass: string, entityId: string) => void;
 }
 
@@ -151,7 +151,7 @@ export class TagService {
     });
   }
 
-  /** These things were removed, or forgotten: they bear nothing any more. */
+  /** These things were removed, or forgotten: they have no tags any more. */
   forget(entityIds: readonly string[]): Promise<void> {
     return this.#turns.run(ONE_AT_A_TIME, async () => {
       for (const entityId of entityIds)

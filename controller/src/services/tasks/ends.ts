@@ -1,7 +1,7 @@
 /**
- * What the end of an operation means to the controller. Each service tells it of the actions that it starts, when it is made, so that
- * an action stands in one file: what is checked before, what is sent, and what becomes of the result. It holds whoever
- * started the operation: another service's backup is known as well.
+ * What the controller does at the end of an operation. Each service registers the actions that it starts when it is created. So one
+ * file has all of an action: the checks before it, the call, and what is done with the result. It holds for every operation of that
+ * kind, whoever started it.
  */
 import type { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
@@ -11,9 +11,9 @@ import type { TaskOutcome, TaskState } from './tasks.ts';
 export interface EndedOperation {
   nodeId: string;
   operation: Operation;
-  /** As the node told it, unread. */
+  /** As the node sent it, unchecked. */
   result: unknown;
-  /** Absent for what was not started here. */
+  /** Absent when the operation was not started here. */
   task: TaskState | undefined;
   /** Names what the task is about, when that is known only now; without a task nothing. */
   nameEntities(entities: TaskEntity[]): Promise<void>;
