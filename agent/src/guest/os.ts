@@ -1,6 +1,7 @@
 /** Which system runs in a guest, by guest-get-osinfo. */
 import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey } from '@virtkeep/shared/errors';
+import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 import { guestCommand } from './session.ts';
 
 /** As guest-get-osinfo tells it; what the guest does not know is absent. */
@@ -20,16 +21,14 @@ export interface OsInfo {
 /** A guest seldom gets another system; a new one is noticed after this time. */
 const KEPT_MS = 60_000;
 const MAX_KEPT = 2_000;
-const kept = new Map<string, { info: OsInfo; atMs: number }>();
+const kept = new ExpiringMap<OsInfo>({ lifeMs: KEPT_MS, maxEntries: MAX_KEPT });
 
 /** The system of a guest, asked once a minute at most. @throws VirtkeepError as `guestCommand` */
 export async function osInfo(domain: Domain, signal?: AbortSignal): Promise<OsInfo> {
-  const entry = kept.get(domain.uuid);
-  if (entry && performance.now() - entry.atMs < KEPT_MS) return entry.info;
+  const known = kept.get(domain.uuid);
+  if (known) return known;
   const info = osInfoOf(await guestCommand(domain, 'guest-get-osinfo', {}, { signal }));
-  kept.delete(domain.uuid);
-  if (kept.size >= MAX_KEPT) kept.delete(kept.keys().next().value!);
-  kept.set(domain.uuid, { info, atMs: performance.now() });
+  kept.set(domain.uuid, info);
   return info;
 }
 

@@ -5,6 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 
 export interface Ticket {
   /** Of what is downloaded. */
@@ -18,22 +19,18 @@ const MAX_TICKETS = 1000;
 const TICKET_BYTES = 32;
 
 export class Tickets {
-  /** The oldest first. */
-  readonly #tickets = new Map<string, Ticket & { at: number }>();
+  readonly #tickets = new ExpiringMap<Ticket>({ lifeMs: LIFE_MS, maxEntries: MAX_TICKETS });
 
   issue(ticket: Ticket): string {
     const text = randomBytes(TICKET_BYTES).toString('base64url');
-    const [oldest] = this.#tickets.keys();
-    if (this.#tickets.size >= MAX_TICKETS) this.#tickets.delete(oldest!);
-    this.#tickets.set(text, { ...ticket, at: Date.now() });
+    this.#tickets.set(text, ticket);
     return text;
   }
 
   /** It counts on until its minute is over: a download that broke off goes on with Range. @throws not_found */
   find(text: string): Ticket {
     const found = this.#tickets.get(text);
-    if (found && Date.now() - found.at < LIFE_MS) return found;
-    this.#tickets.delete(text);
-    throw new VirtkeepError('not_found', { path: 'this address by now' });
+    if (found === undefined) throw new VirtkeepError('not_found', { path: 'this address by now' });
+    return found;
   }
 }

@@ -201,8 +201,8 @@ test('an idempotency key gives no announcement and no address that is good no lo
   const { upload_url } = (await rest.call('PUT', '/api/iso/', { body: asked })).body;
   const ticket = { idempotency_key: newId() };
   const first = (await rest.call('PUT', `/api/iso/${id}/download/`, { body: ticket })).body.download_url;
-  const later = Date.now() + 3_700_000;
-  const spy = jest.spyOn(Date, 'now').mockReturnValue(later);
+  const later = performance.now() + 3_700_000;
+  const spy = jest.spyOn(performance, 'now').mockReturnValue(later);
   try {
     const again = await rest.call('PUT', '/api/iso/', { body: asked });
     expect([again.status, again.body.upload_url]).toEqual([200, upload_url]);

@@ -1,5 +1,6 @@
 /** The ISO images of all data pools. The nodes are asked each time: the controller stores nothing about images. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 import type { Image, UploadImageRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/image';
 import { newId } from '@virtkeep/shared/ids';
 import { isoIdOf } from '@virtkeep/shared/iso';
@@ -62,8 +63,8 @@ export interface IsoServiceDependencies {
 
 export class IsoService {
   readonly #dependencies: IsoServiceDependencies;
-  /** By id, the oldest first. */
-  readonly #announced = new Map<string, NewIso & { at: number }>();
+  /** By id. */
+  readonly #announced = new ExpiringMap<NewIso>({ lifeMs: ANNOUNCED_MS, maxEntries: MAX_ANNOUNCED });
 
   constructor(dependencies: IsoServiceDependencies) {
     this.#dependencies = dependencies;
@@ -100,7 +101,7 @@ export class IsoService {
   async get(id: string): Promise<IsoRecord> {
     const found = (await this.list({})).find(image => image.id === id);
     if (found) return found;
-    const announced = this.#announcedNow(id);
+    const announced = this.#announced.get(id);
     if (announced) return this.#emptyRecord(id, announced);
     throw new VirtkeepError('iso_not_found', { id });
   }
@@ -109,16 +110,13 @@ export class IsoService {
   async announce(image: NewIso): Promise<IsoRecord> {
     await this.#requireNew(image);
     const id = isoIdOf(image.datapool, image.filename);
-    this.#announced.delete(id);
-    const [oldest] = this.#announced.keys();
-    if (this.#announced.size >= MAX_ANNOUNCED) this.#announced.delete(oldest!);
-    this.#announced.set(id, { ...image, at: Date.now() });
+    this.#announced.set(id, image);
     return this.#emptyRecord(id, image);
   }
 
   /** What was announced under the id. @throws iso_not_found. */
   announced(id: string): NewIso {
-    const found = this.#announcedNow(id);
+    const found = this.#announced.get(id);
     if (!found) throw new VirtkeepError('iso_not_found', { id });
     return found;
   }
@@ -194,11 +192,6 @@ export class IsoService {
         found.set(path, [...(found.get(path) ?? []), { id: domain.id, verbose_name: domain.name }]);
     }
     return found;
-  }
-
-  #announcedNow(id: string): NewIso | undefined {
-    const found = this.#announced.get(id);
-    return found && Date.now() - found.at < ANNOUNCED_MS ? found : undefined;
   }
 
   /** The id is made of pool and name, whatever id a node sends: a node must not replace another node's image. */

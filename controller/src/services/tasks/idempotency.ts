@@ -12,10 +12,16 @@
 import { createHmac } from 'node:crypto';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseExact } from '@virtkeep/shared/exact-json';
+import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import { isUniqueViolation } from '../../store/dialect.ts';
 import type { Database, IdempotencyRow } from '../../store/schema.ts';
-import { RecentAnswers } from './recent-answers.ts';
+
+/** Answers that hold a secret are in memory alone. */
+const SECRET_ANSWERS_MS = 600_000;
+const MAX_SECRET_ANSWERS = 1_000;
+const MAX_SECRET_CHARACTERS = 32 * MiB;
 
 export const KEY_LIFETIME_MS = 24 * 3600 * 1000;
 
@@ -45,7 +51,11 @@ export class IdempotencyService {
   readonly #hashKey: Uint8Array;
   readonly #maxPerUser: () => number;
   readonly #running = new Map<string, Promise<void>>();
-  readonly #secretAnswers = new RecentAnswers();
+  readonly #secretAnswers = new ExpiringMap<string>({
+    lifeMs: SECRET_ANSWERS_MS,
+    maxEntries: MAX_SECRET_ANSWERS,
+    weight: { of: text => text.length, max: MAX_SECRET_CHARACTERS },
+  });
 
   /**
    * @param hashKey without it nobody can try passwords against the stored hashes
@@ -84,7 +94,7 @@ export class IdempotencyService {
     try {
       if (request.answer === null && !(await this.#taskExists(request.taskId))) {
         const answer = JSON.stringify(body ?? null);
-        if (!store) this.#secretAnswers.keep(slotOf(request), answer);
+        if (!store) this.#secretAnswers.set(slotOf(request), answer);
         await this.#db
           .updateTable('idempotency')
           .set({ status, answer_json: store ? answer : null })
@@ -149,7 +159,7 @@ export class IdempotencyService {
   }
 
   #answerOf(request: KeyedRequest, status: number, stored: string | null): { status: number; body: unknown } {
-    const text = stored ?? this.#secretAnswers.find(slotOf(request));
+    const text = stored ?? this.#secretAnswers.get(slotOf(request));
     if (text === undefined) throw new VirtkeepError('idempotency_answer_gone');
     return { status, body: parseExact(text) };
   }
