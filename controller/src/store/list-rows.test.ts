@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { openDatabase } from './database.ts';
-import { listRows, type RowsWanted } from './list-rows.ts';
+import { listRows, type RowQuery } from './list-rows.ts';
 import type { Database } from './schema.ts';
 
 let db: Database;
@@ -21,9 +21,9 @@ beforeEach(async () => {
 });
 afterEach(() => db.destroy());
 
-const list = async (wanted: Partial<RowsWanted<'events'>> = {}) => {
+const list = async (changes: Partial<RowQuery<'events'>> = {}) => {
   const all = { equal: {}, containing: {}, orderBy: ['sequence'], descending: false, limit: 100, offset: 0 };
-  const { count, rows } = await listRows(db, 'events', { ...all, ...wanted } as RowsWanted<'events'>);
+  const { count, rows } = await listRows(db, 'events', { ...all, ...changes } as RowQuery<'events'>);
   return [count, ...rows.map(({ id }) => id)];
 };
 
@@ -39,7 +39,7 @@ test('conditions narrow each other', async () => {
   expect(await list({ equal: { user: 'nobody' } })).toEqual([0]);
   const ofDomain = {
     and: eb => [eb('id', 'in', eb.selectFrom('event_entities').select('event_id'))],
-  } satisfies Partial<RowsWanted<'events'>>;
+  } satisfies Partial<RowQuery<'events'>>;
   expect(await list(ofDomain)).toEqual([1, 'e2']);
   expect(await list({ ...ofDomain, equal: { user: 'bob' } })).toEqual([0]);
   expect(await list({ and: () => [] })).toHaveLength(5);

@@ -35,11 +35,11 @@ export function listFiles(db: Database, filter: FileFilter): Promise<RowPage<'fi
 }
 
 function conditions(eb: ExpressionBuilder<Schema, 'files'>, filter: FileFilter) {
-  const { tag, can_be_incremental: wanted } = filter;
+  const { tag, can_be_incremental: isExtendable } = filter;
   const bearing = eb.selectFrom('tag_entities').select('entity_id');
   const can = eb.and([eb('can_be_incremental', '=', 1), eb('status', 'in', [...EXTENDABLE_STATUSES])]);
   return [
     ...(tag === undefined ? [] : [eb('id', 'in', bearing.where('tag_id', '=', tag))]),
-    ...(wanted === undefined ? [] : [wanted ? can : eb.not(can)]),
+    ...(isExtendable === undefined ? [] : [isExtendable ? can : eb.not(can)]),
   ];
 }

@@ -118,7 +118,7 @@ export class FileActionService {
     }
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
     this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
-    // a request that asks for the removal of the source is refused, and not answered by a copy
+    // when the source's pool cannot be written to, a request to remove the source is refused, and not answered by a copy
     if (options.keep_source === false) this.#dependencies.pools.writable(row.pool_id, nodeId, 'keep_source');
     const keepsSource = options.keep_source ?? !this.#dependencies.pools.isWritable(row.pool_id, nodeId);
     await (keepsSource ? this.#dependencies.backupFiles.idle(id) : this.#dependencies.backupFiles.unused(id));
