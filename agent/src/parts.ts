@@ -124,11 +124,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     scratchDirectory: join(config.state_dir, 'scratch'),
     forceTcg: config.guestfs.force_tcg,
     toolsImage: config.guest.tools_image,
-    changed: async domainId => {
-      guests.request(domainId);
-      // libvirt tells nobody that a medium was changed
-      await inventory.refreshDomain(domainId).catch(() => {});
-    },
+    changed: domainId => guests.request(domainId),
   };
   const runner = new OperationRunner({
     journal,
@@ -143,6 +139,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     faults,
     concurrentOperations: config.limits.concurrent_operations,
     locksChanged: () => inventory.locksChanged(),
+    inventory,
   });
   const lending = new LoanReconciler({ link, runner, workflows, log });
   const credentials = new ReloadableCredentials(identity);

@@ -16,6 +16,8 @@ const BORROWER = idOf(1);
 /** What is said of each domain besides its name, by id. */
 let metadata: Map<string, string>;
 let locked: Map<string, string>;
+/** Domains that libvirt does not tell of. */
+let refused: Set<string>;
 let inventory: Inventory;
 let encoded: string[];
 let stop: AbortController;
@@ -31,12 +33,16 @@ const domainOf = (uuid: string) => ({
   isPersistent: async () => true,
   snapshots: async () => [],
   state: async () => ({ state: 5, reason: 0 }),
-  xml: async () => xmlOf(uuid),
+  xml: async () => {
+    if (refused.has(uuid)) throw new Error('no answer');
+    return xmlOf(uuid);
+  },
 });
 
 beforeEach(async () => {
   metadata = new Map();
   locked = new Map();
+  refused = new Set();
   const libvirt = {
     domain: domainOf,
     domains: async () => Array.from({ length: COUNT }, (_, index) => domainOf(idOf(index))),
@@ -93,6 +99,15 @@ test('an operation that takes a domain changes that one', () => {
   inventory.locksChanged();
   expect(inventory.domain(BORROWER).lockedBy).toBe('operation');
   expect(encodedOnce()).toEqual([BORROWER]);
+});
+
+test('what an operation touched is seen in the revision after the look, and what cannot be looked at holds nobody up', async () => {
+  const before = inventory.revision;
+  metadata.set(OWNER, '<description>changed</description>');
+  refused.add(BORROWER);
+  await inventory.look([BORROWER, OWNER]);
+  expect(inventory.domain(OWNER)).toMatchObject({ description: 'changed', revision: before + 1n });
+  expect(inventory.revision).toBe(before + 1n);
 });
 
 async function nextOf(events: AsyncIterator<InventoryEvent>): Promise<InventoryEvent> {

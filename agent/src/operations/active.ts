@@ -91,8 +91,12 @@ export class ActiveOperation {
     this.progress.begin('clean_up');
   }
 
-  /** Durably ends the operation. @throws VirtkeepError journal_failed; then it has not ended. */
-  end(outcome: VirtkeepError | undefined): void {
+  /**
+   * Durably ends the operation.
+   * @param inventoryRevision in which the domains that it touched are seen
+   * @throws VirtkeepError journal_failed; then it has not ended
+   */
+  end(outcome: VirtkeepError | undefined, inventoryRevision: bigint): void {
     const { journal } = this.#dependencies;
     this.progress.stop();
     const message: Operation = {
@@ -102,6 +106,7 @@ export class ActiveOperation {
       finished: new Date(),
       cancellable: false,
       progress: this.progress.snapshot(),
+      inventoryRevision,
       sequence: BigInt(journal.nextSequence()),
     };
     journal.updateOperation({ ...this.#record, message });

@@ -1,14 +1,15 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { type Result, resultFields } from '@virtkeep/shared/operation-result';
-import type { Workflow } from '../workflows/context.ts';
+import type { OperationContext, Workflow } from '../workflows/context.ts';
 import type { Effect } from '../workflows/effect.ts';
 import { Faults } from './faults.ts';
 import { Journal } from './journal.ts';
@@ -698,5 +699,84 @@ describe('list', () => {
     expect(runner.list(true).operations.map(operation => operation.id)).toEqual([second.id]);
     runner.cancel(second.id);
     await ended(second.id);
+  });
+});
+
+describe('the inventory in which an end is seen', () => {
+  const OTHER = newId();
+  /** What others see: each lock that is taken or given back, and each look, is a change. */
+  let shown: {
+    revision: bigint;
+    held: boolean;
+    looks: string[][];
+    look(ids: readonly string[]): Promise<void>;
+  };
+
+  beforeEach(() => {
+    runner.close();
+    shown = {
+      revision: 1n,
+      held: false,
+      looks: [],
+      async look(ids) {
+        await new Promise(setImmediate);
+        this.looks.push([...ids]);
+        this.revision += 1n;
+      },
+    };
+    const locksChanged = () => {
+      shown.held = runner.holderOf('domain', DOMAIN) !== undefined;
+      shown.revision += 1n;
+    };
+    runner = newRunner({ inventory: shown, locksChanged });
+  });
+
+  const entities = [
+    { id: OTHER, entityClass: EntityClass.DOMAIN },
+    { id: newId(), entityClass: EntityClass.FILE },
+  ];
+
+  test('has been looked at, whatever the end, and shows what it held as free', async () => {
+    for (const work of [async ({ commit }: OperationContext) => commit(), async () => {}]) {
+      const { id, inventoryRevision } = runner.start(options(work, { entities }));
+      expect([inventoryRevision, shown.held]).toEqual([0n, true]);
+      const end = await ended(id);
+      expect(end.inventoryRevision).toBe(shown.revision);
+      expect(shown).toMatchObject({ held: false });
+      expect(shown.looks.pop()).toEqual([OTHER, DOMAIN]);
+      expect(journal.operation(id)?.message.inventoryRevision).toBe(end.inventoryRevision);
+    }
+  });
+
+  test('shows it as held while something is left to be undone', async () => {
+    undoFails = () => true;
+    const { id } = runner.start(
+      options(async ({ effects, commit }) => {
+        effects.begin(file('/left'), 'always');
+        commit();
+      }),
+    );
+    expect((await ended(id)).inventoryRevision).toBe(shown.revision);
+    expect(shown.held).toBe(true);
+    undoFails = () => false;
+    await until(() => !shown.held);
+  });
+
+  test('shows it as held again when the end cannot be written, until it is', async () => {
+    const updateOperation = journal.updateOperation.bind(journal);
+    let refused = 0;
+    jest.spyOn(journal, 'updateOperation').mockImplementation(record => {
+      if (record.message.finished && refused < 2) {
+        refused += 1;
+        expect(shown.held).toBe(false);
+        throw new VirtkeepError('journal_failed', { path: 'test', reason: 'full' });
+      }
+      updateOperation(record);
+    });
+    const { id } = runner.start(options(async ({ commit }) => commit()));
+    await until(() => refused === 1);
+    expect(shown.held).toBe(true);
+    expect((await ended(id)).inventoryRevision).toBe(shown.revision);
+    expect([refused, shown.held]).toEqual([2, false]);
   });
 });

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import type { Entity } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
+import { type Entity, EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import {
   type Operation,
   type OperationEvent,
@@ -32,9 +32,19 @@ export interface RunnerDependencies {
   concurrentOperations: number;
   /** Heavy operations that may wait; beyond it a start is refused with `overloaded`. Default 1000. */
   maxQueued?: number;
-  /** Called when an operation took or gave back its locks. */
+  /** Called when an operation took or gave back its locks; the inventory shows it when it returns. */
   locksChanged?: () => void;
+  /** Default: the ends of operations say nothing of it. */
+  inventory?: SeenDomains;
   times?: Partial<SettleTimes>;
+}
+
+/** What others see of the node's domains. */
+export interface SeenDomains {
+  /** Looks at these now, as far as it can; does not reject. */
+  look(domainIds: readonly string[]): Promise<void>;
+  /** In which all is seen that was looked at. */
+  readonly revision: bigint;
 }
 
 /** A start of an operation. */
@@ -324,13 +334,32 @@ export class OperationRunner {
       for (const { what, reason } of failures) {
         operation.warn(`Clean-up (${what}) is not done yet and is tried again: ${reason}`);
       }
-      await this.#settler.end(operation, outcome);
+      await this.#dependencies.inventory?.look(domainsOf(operation.record));
+      const isSettled = failures.length === 0;
+      await this.#settler.end(operation, () => this.#end(operation, outcome, isSettled));
       this.#active.delete(operation.id);
       operation.log.info('operation ended', { state: operation.message.state, error: outcome?.msgKey });
-      if (failures.length > 0) await this.#retryLeftovers(operation);
-      else this.#locks.release(operation.id);
+      if (!isSettled) await this.#retryLeftovers(operation);
     } catch (error) {
       if (!this.#closing.signal.aborted) operation.log.error('operation could not be settled', { error });
+    }
+  }
+
+  /**
+   * Ends it and gives its locks back in one go, so that the inventory that its end names shows what it held as free.
+   * @throws VirtkeepError journal_failed; then it has not ended
+   */
+  #end(operation: ActiveOperation, outcome: VirtkeepError | undefined, isSettled: boolean): void {
+    try {
+      if (isSettled) this.#locks.release(operation.id);
+      operation.end(outcome, this.#dependencies.inventory?.revision ?? 0n);
+    } catch (error) {
+      if (isSettled)
+        this.#locks.acquire(
+          { operationId: operation.id, kind: operation.message.kind },
+          operation.record.locks,
+        );
+      throw error;
     }
   }
 
@@ -343,6 +372,15 @@ export class OperationRunner {
       if (!this.#closing.signal.aborted) operation.log.error('clean-up gave up', { error });
     }
   }
+}
+
+/** The domains that it makes, changes or holds. */
+function domainsOf({ message, locks }: OperationRecord): string[] {
+  const named = message.entities.filter(({ entityClass }) => entityClass === EntityClass.DOMAIN);
+  const held = locks.filter(
+    ({ kind, mode }) => mode === 'exclusive' && (kind === 'domain' || kind === 'power'),
+  );
+  return [...new Set([...named, ...held].map(({ id }) => id))];
 }
 
 function stateName(operation: Operation): string {

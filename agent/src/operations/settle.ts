@@ -1,6 +1,6 @@
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { Backoff } from '@virtkeep/shared/backoff';
-import { reasonOf, type VirtkeepError } from '@virtkeep/shared/errors';
+import { reasonOf } from '@virtkeep/shared/errors';
 import type { ActiveOperation } from './active.ts';
 import type { UndoFailure } from './effects.ts';
 
@@ -64,13 +64,16 @@ export class Settler {
     }
   }
 
-  /** Writes the final state, again and again while the journal cannot be written. */
-  async end(operation: ActiveOperation, outcome: VirtkeepError | undefined): Promise<void> {
+  /**
+   * Writes the final state, again and again while the journal cannot be written.
+   * @param write throws when it cannot be
+   */
+  async end(operation: ActiveOperation, write: () => void): Promise<void> {
     const backoff = this.#backoff();
     for (;;) {
       try {
         throwIfAborted(this.#closing);
-        return operation.end(outcome);
+        return write();
       } catch (error) {
         operation.log.error('the end of the operation cannot be written', { reason: reasonOf(error) });
         await this.#pause(backoff.next());

@@ -27,7 +27,7 @@ export class GuestOperationsLab {
       // KVM may be there and hang
       forceTcg: true,
       toolsImage: undefined,
-      changed: async id => void this.changed.push(id),
+      changed: id => void this.changed.push(id),
     };
   }
 

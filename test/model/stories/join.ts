@@ -57,7 +57,7 @@ export const join: BuildStory = async (world, random) => {
   const operations = {
     libvirt: () => world.scripted.libvirt,
     log: silent,
-    changed: async () => {},
+    changed: () => {},
     openGuest: () => scriptedGuest(installed),
   };
   return {

@@ -142,7 +142,7 @@ describe('a guest of a family', () => {
     };
     const operations = {
       libvirt: () => ({ domainByUuid: async () => domain }),
-      changed: async () => {},
+      changed: () => {},
       openGuest: () => guest,
     } as unknown as GuestOperations;
     let result: unknown;

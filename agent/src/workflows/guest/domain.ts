@@ -29,8 +29,8 @@ export interface GuestOperations {
   forceTcg: boolean;
   /** Path of the guest tools image; undefined: none is configured. */
   toolsImage: string | undefined;
-  /** The domain, or what its guest tells, may be another than before; looked at before the operation ends. Never rejects. */
-  changed(domainId: string): Promise<void>;
+  /** What the guest tells may be different from before. The domain itself is looked at when the operation ends. */
+  changed(domainId: string): void;
   /** Tests put a scripted guest here. */
   openGuest?: OpenGuest;
 }
