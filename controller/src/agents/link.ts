@@ -1,6 +1,6 @@
 /**
  * The controller's connection to one node: kept up for ever, with bounded waits between attempts. A session is: the
- * node proves who it is, open tasks are compared with its journal, then its streams run (inventory, operations, questions)
+ * node proves who it is, its streams run (inventory, questions, and operations once open tasks were compared with its journal)
  * until one of them ends. Dropping a session cancels nothing on the node.
  */
 import { orAborted, sleep, throwIfAborted } from '@virtkeep/shared/abort';
@@ -27,13 +27,18 @@ import {
 
 /** What the services do with a node's life; calls for one node never overlap within a stream. */
 export interface LinkObserver {
-  /** The node has proven its identity; nothing has been read from its streams yet. @returns where to resume them. */
+  /**
+   * The node has proven its identity; nothing has been read from its streams yet. Its inventory comes meanwhile: the ends of
+   * operations wait for it.
+   * @param signal fires with the end of the session
+   * @returns where to resume the stream of operations
+   */
   reattach(nodeId: string, clients: AgentClients, signal: AbortSignal): Promise<{ afterSequence: bigint }>;
   inventory(nodeId: string, event: InventoryEvent): Promise<void>;
   operation(nodeId: string, event: OperationEvent): Promise<void>;
   /** What the node asks about the others. Does not reject. */
   question(nodeId: string, question: Question): Promise<UseAnswer[]>;
-  /** The first inventory has been taken over; from now on the node counts as connected. */
+  /** Its open tasks were compared and its first inventory has been taken over; from now on the node counts as connected. */
   connected(nodeId: string, clients: AgentClients, signal: AbortSignal): void;
   /** The node was connected and is no more. */
   lost(nodeId: string, reason: string): Promise<void>;
@@ -164,15 +169,15 @@ export class NodeLink {
       // TLS looks once: a node that refuses its renewal would be believed for as long as it holds the connection
       late = onceAt(channel.peer()?.notAfter ?? Number.POSITIVE_INFINITY, () => session.abort(this.#ended()));
       throwIfAborted(session.signal);
-      const { afterSequence } = await this.#observer.reattach(this.target.id, channel.clients, signal);
+      const inventory = Promise.withResolvers<void>();
       const end = () => {
         this.#usable = false;
         session.abort(new VirtkeepError('canceled'));
       };
       // Whichever ends first ends the other; the next session begins when both are done.
       const streams = [
-        this.#watchInventory(channel.clients, signal).finally(end),
-        this.#watchOperations(channel.clients, afterSequence, signal).finally(end),
+        this.#watchOperations(channel.clients, inventory.promise, signal).finally(end),
+        this.#watchInventory(channel.clients, inventory.resolve, signal).finally(end),
         this.#watchQuestions(channel.clients, signal).finally(end),
       ];
       await Promise.race(streams).finally(() => Promise.allSettled(streams));
@@ -197,7 +202,8 @@ export class NodeLink {
     throw new VirtkeepError('node_unreachable', { node: this.target.name, reason });
   }
 
-  async #watchInventory(clients: AgentClients, signal: AbortSignal): Promise<void> {
+  /** @param taken called when the whole inventory has been taken over */
+  async #watchInventory(clients: AgentClients, taken: () => void, signal: AbortSignal): Promise<void> {
     const first = new AbortController();
     const timer = setTimeout(() => first.abort(), this.#times.connectTimeoutMs);
     try {
@@ -205,7 +211,7 @@ export class NodeLink {
       for await (const event of stream) {
         clearTimeout(timer);
         await this.#observer.inventory(this.target.id, event);
-        if (!this.#connected && event.event?.$case === 'full') this.#nowConnected(clients, signal);
+        if (event.event?.$case === 'full') taken();
       }
     } finally {
       clearTimeout(timer);
@@ -221,7 +227,15 @@ export class NodeLink {
     this.#observer.connected(this.target.id, clients, signal);
   }
 
-  async #watchOperations(clients: AgentClients, afterSequence: bigint, signal: AbortSignal): Promise<void> {
+  /** What ended while the node was away is taken over before it counts as connected. */
+  async #watchOperations(
+    clients: AgentClients,
+    inventory: Promise<void>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { afterSequence } = await this.#observer.reattach(this.target.id, clients, signal);
+    await orAborted(inventory, signal);
+    this.#nowConnected(clients, signal);
     const stream = clients.operations.watch({ afterSequence, operationId: '' }, { signal });
     for await (const event of stream) await this.#observer.operation(this.target.id, event);
   }

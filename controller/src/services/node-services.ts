@@ -24,8 +24,8 @@ import { SnapshotService } from './domains/snapshots.ts';
 import { TemplateService } from './domains/templates.ts';
 import { GuestService } from './guests/guests.ts';
 import { GuestOperationService } from './guests/operations.ts';
-import { CurrentDomains } from './inventory/current-domains.ts';
 import { Inventory } from './inventory/inventory.ts';
+import { NodeClocks } from './inventory/node-clocks.ts';
 import { IsoService } from './isos/isos.ts';
 import type { ChangeInput } from './journal/changes.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
@@ -89,7 +89,8 @@ export function createNodeServices(
   inventory.setDomainWatcher(async (id, before, after) => {
     if (changesExtension(before, after)) await incrementals.judge(id);
   });
-  const nodeTasks = new NodeTasks({ tasks, links, inventory, log, draining: core.draining });
+  const clocks = new NodeClocks(inventory, log);
+  const nodeTasks = new NodeTasks({ tasks, links, inventory, clocks, log, draining: core.draining });
   const pools = new PoolService({ inventory, links, nodeTasks, backupFiles, log });
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService({
@@ -98,8 +99,7 @@ export function createNodeServices(
     backupFiles,
     tell: (kind, id) => tell({ kind, id, action: 'changed' }),
   });
-  const currentDomains = new CurrentDomains(inventory);
-  const domains = new DomainService({ inventory, links, nodeTasks, currentDomains, tags });
+  const domains = new DomainService({ inventory, links, nodeTasks, tags });
   const library = new LibraryService({ backupFiles, inventory, links, pools });
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
@@ -112,14 +112,15 @@ export function createNodeServices(
   });
   const uploads = new Shares(() => ({ all: limits.uploads, perUser: limits.uploads_per_user }));
   const isos = new IsoService({ inventory, links, nodeTasks, pools, uploads, log });
-  const snapshots = new SnapshotService({ inventory, nodeTasks, currentDomains, domains });
-  const templates = new TemplateService({ inventory, nodeTasks, pools, currentDomains, domains });
+  const snapshots = new SnapshotService({ inventory, nodeTasks, domains });
+  const templates = new TemplateService({ inventory, nodeTasks, pools, domains });
   const vdisks = new VdiskService(inventory, links);
   const guests = new GuestService(inventory, links, core.draining);
   const guestOperations = new GuestOperationService(inventory, nodeTasks);
   const { lendingRoundMs } = times;
   const loanReconciler = new LoanReconciler({
     inventory,
+    clocks,
     links,
     tasks,
     events,
@@ -130,7 +131,7 @@ export function createNodeServices(
     inventory,
     links,
     nodeTasks,
-    currentDomains,
+    clocks,
     reconciler: loanReconciler,
   });
   const removedArchives = new RemovedArchives(db);
@@ -144,7 +145,6 @@ export function createNodeServices(
     extensions,
     removedArchives,
     domains,
-    currentDomains,
     log,
   });
   const fileActions = new FileActionService({
@@ -172,7 +172,7 @@ export function createNodeServices(
   const graceMs = config.agents.lost_after_s * 1000;
   observer.attach({
     inventory,
-    currentDomains,
+    clocks,
     register,
     revocations,
     backupFiles,

@@ -547,7 +547,7 @@ describe('restore', () => {
     });
     expect(request.domainId).not.toBe(domain.id);
     const id = String(request.domainId);
-    agent.domains.set(id, { ...domain, id, name: 'again', powerState: PowerState.RUNNING });
+    agent.setDomain({ ...domain, id, name: 'again', powerState: PowerState.RUNNING });
     agent.succeed(request.operationId, {
       domain_id: id,
       name: 'again',

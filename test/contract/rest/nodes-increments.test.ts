@@ -400,8 +400,8 @@ describe('the end of increments', () => {
       },
     );
     const { savedStates } = agent.domains.get(domain.id)!;
-    agent.domains.set(domain.id, {
-      ...agent.domains.get(domain.id)!,
+    agent.setDomain({
+      id: domain.id,
       savedStates: savedStates.filter(state => state.id !== mine.id),
       statesDeleted: new Date(Date.now() + 1000),
     });

@@ -1,6 +1,7 @@
 /** A controller that was stopped and started again, on the same database; and the renewal of certificates. */
 import { X509Certificate } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../../controller/src/agents/clients.ts';
@@ -42,12 +43,71 @@ async function restart(between: () => Promise<void> | void = () => {}): Promise<
   await running.startNodes();
 }
 
+/** The record that a task answers. */
+async function resultOf(task: string) {
+  await ended(rest, task);
+  return (await rest.call('GET', `/api/tasks/${task}/response/`)).body.response;
+}
+
 async function knownDomain() {
   const domain = agent.setDomain({});
   await until(async () => (await rest.call('GET', `/api/domains/${domain.id}/`)).status === 200);
   await status(rest, agent.id, 'ACTIVE');
   return domain;
 }
+
+describe('the end of an operation and the inventory that shows it', () => {
+  const shutDown = async (id: string) =>
+    (await rest.call('POST', `/api/domains/${id}/shutdown/?async=1`, { body: {} })).body._task.id as string;
+  const statusOf = async (task: string) => (await rest.call('GET', `/api/tasks/${task}/`)).body.status;
+
+  let tell = () => {};
+  afterEach(() => {
+    agent.tellsRevisions = true;
+    tell();
+  });
+
+  /** The node has shut the VM down, says so of the operation, and not yet in its inventory. */
+  async function endedUnseen() {
+    const { id } = await knownDomain();
+    const task = await shutDown(id);
+    const gate = Promise.withResolvers<void>();
+    agent.beforeChange = gate.promise;
+    agent.setDomain({ id, powerState: PowerState.OFF });
+    agent.succeed(task, { power_state: 'off' });
+    tell = gate.resolve;
+    return { id, task };
+  }
+
+  test('a task ends when both are there, and its record is that of the VM as it is then', async () => {
+    const { id, task } = await endedUnseen();
+    for (let look = 0; look < 3; look += 1) expect(await statusOf(task)).toBe('IN_PROGRESS');
+    tell();
+    expect(await resultOf(task)).toMatchObject({ id, user_power_state: 1 });
+  });
+
+  test('a connection that is cut between the two loses neither', async () => {
+    const { id, task } = await endedUnseen();
+    await agent.stop();
+    expect(await statusOf(task)).not.toBe('SUCCESS');
+    tell();
+    await agent.start(node.tls);
+    expect(await resultOf(task)).toMatchObject({ id });
+    await status(rest, agent.id, 'ACTIVE');
+    expect((await rest.call('GET', `/api/domains/${id}/`)).body.user_power_state).toBe(1);
+  });
+
+  test('an agent of an earlier version is asked', async () => {
+    agent.tellsRevisions = false;
+    const { id, task } = await endedUnseen();
+    expect(await resultOf(task)).toMatchObject({ id, user_power_state: 1 });
+    const { body } = await rest.call('POST', `/api/domains/${id}/remove/?async=1`, { body: {} });
+    agent.domains.delete(id);
+    agent.succeed(body._task.id);
+    await ended(rest, body._task.id);
+    expect((await rest.call('GET', `/api/domains/${id}/`)).status).toBe(404);
+  });
+});
 
 describe('restart of the controller', () => {
   test('what the nodes have is known at once, before they are connected', async () => {

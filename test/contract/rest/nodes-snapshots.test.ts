@@ -128,7 +128,7 @@ describe('saved states', () => {
     const answer = rest.call('POST', `${path}${state.id}/remove/`, { body: { bandwidth: 1_000_000 } });
     await until(() => lastCall().request.snapshotId === state.id);
     expect(lastCall()).toMatchObject({ kind: 'remove_snapshot', request: { bandwidth: 1_000_000n } });
-    agent.domains.set(domain.id, { ...agent.domains.get(domain.id)!, savedStates: [] });
+    agent.setDomain({ id: domain.id, savedStates: [] });
     agent.succeed(lastCall().request.operationId, {});
     expect((await answer).body).toEqual({});
     expect(await namesOf()).toEqual([]);
@@ -139,7 +139,7 @@ describe('saved states', () => {
     const { body } = await rest.call('POST', `${path}${state.id}/revert/?async=1`, { body: {} });
     expect(body.entity).toBe(domain.id);
     expect(lastCall()).toMatchObject({ kind: 'revert_snapshot', request: { snapshotId: state.id } });
-    agent.domains.set(domain.id, { ...agent.domains.get(domain.id)!, powerState: PowerState.OFF });
+    agent.setDomain({ id: domain.id, powerState: PowerState.OFF });
     agent.succeed(body._task.id, { power_state: 'off' });
     await ended(rest, body._task.id);
     const response = (await rest.call('GET', `/api/tasks/${body._task.id}/response/`)).body.response;

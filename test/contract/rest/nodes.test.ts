@@ -347,7 +347,7 @@ describe('domains', () => {
     });
     await until(() => agent.calls.at(-1)?.kind === 'remove_domain');
     expect(agent.calls.at(-1)?.request).toMatchObject({ full: true, force: true });
-    agent.domains.delete(domain.id);
+    agent.removeDomain(domain.id);
     agent.succeed(agent.calls.at(-1)!.request.operationId, { removed: ['/a'] });
     expect((await answer).body).toEqual({ removed: ['/a'] });
     expect((await rest.call('GET', `/api/domains/${domain.id}/`)).status).toBe(404);

@@ -143,6 +143,8 @@ export class FakeAgent {
   asksNothing = false;
   /** An agent of the version before, which numbers no changes. */
   tellsRevisions = true;
+  /** Changes of the inventory are told after this. */
+  beforeChange: Promise<void> = Promise.resolve();
   /** What RenewCertificate answers, and what InstallCertificate got. */
   csrPem = '';
   /** What it was told of revoked certificates, and knows from before. */
@@ -294,7 +296,9 @@ export class FakeAgent {
     const present = this.operations.get(id);
     if (!present) throw new Error(`no operation ${id}`);
     const sequence = ++this.#sequence;
-    const operation = { ...present, ...change, sequence };
+    const ended = change.state !== undefined && change.state !== OperationState.RUNNING;
+    const inventoryRevision = ended ? this.#toldRevision : 0n;
+    const operation = { ...present, inventoryRevision, ...change, sequence };
     this.operations.set(id, operation);
     this.#history.push({ sequence, operation });
     for (const wake of this.#listeners) wake();
@@ -390,7 +394,10 @@ export class FakeAgent {
             revision: agent.#toldRevision,
           };
           while (!signal.aborted) {
-            for (let event = queue.shift(); event; event = queue.shift()) yield event;
+            for (let event = queue.shift(); event; event = queue.shift()) {
+              await agent.beforeChange;
+              yield event;
+            }
             await new Promise<void>(resolve => {
               wake = resolve;
               if (queue.length > 0 || signal.aborted) resolve();

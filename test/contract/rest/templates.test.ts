@@ -77,7 +77,7 @@ describe('a clone', () => {
       description: 'why',
     });
     expect(Object.keys(body._task.entities)).toEqual([body.entity, template.id]);
-    agent.domains.set(body.entity, { ...clone, id: body.entity, name: 'new' });
+    agent.setDomain({ ...clone, id: body.entity, name: 'new' });
     agent.succeed(body._task.id, { domain_id: body.entity, name: 'new', disks: [], warnings: [] });
     await ended(rest, body._task.id);
     const { response } = (await rest.call('GET', `/api/tasks/${body._task.id}/response/`)).body;

@@ -10,7 +10,6 @@ import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../backup-files/identity.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
 import type { DomainService } from '../domains/domains.ts';
-import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
@@ -68,7 +67,6 @@ export interface BackupServiceDependencies {
   extensions: ExtensionChooser;
   removedArchives: RemovedArchives;
   domains: DomainService;
-  currentDomains: CurrentDomains;
   log: Logger;
 }
 
@@ -138,14 +136,9 @@ export class BackupService {
    * extended from the VM's new saved state.
    */
   async #backedUp(ended: EndedOperation): Promise<unknown> {
-    const { backupFiles, library, currentDomains, log } = this.#dependencies;
-    const { nodeId, operation, task } = ended;
+    const { backupFiles, library, log } = this.#dependencies;
+    const { operation, task } = ended;
     const file = resultFile(ended);
-    await currentDomains
-      .ask(nodeId, file.domainId)
-      .catch((error: unknown) =>
-        log.warn('the VM was not looked at after its backup', { operation: operation.id, error }),
-      );
     const id = await backupFiles.backedUp(file, operation.id, await fileOf(ended, this.#dependencies));
     if (task && task.entities[0]?.id !== id)
       await ended.nameEntities([{ id, class: 'file' }, ...task.entities.filter(entity => entity.id !== id)]);

@@ -11,8 +11,8 @@ import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor } from '../../auth/principal.ts';
-import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { NodeClocks } from '../inventory/node-clocks.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeAction, NodeTasks } from '../tasks/node-tasks.ts';
 import { runOperation } from '../tasks/operation.ts';
@@ -34,7 +34,7 @@ export interface LendingServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
-  currentDomains: CurrentDomains;
+  clocks: NodeClocks;
   reconciler: LoanReconciler;
 }
 
@@ -110,12 +110,13 @@ export class LendingService {
       prepare: async () => {
         const { domainId: borrowerId, ...disk } = request;
         const loan = { ...disk, borrowerId, borrowerNodeId: borrower.nodeId };
-        const clients = this.#dependencies.links.clients(ownerNode);
-        const lent = await runOperation(clients, partId(action.taskId, 'lend'), (operationId, signal) =>
+        const { links, clocks } = this.#dependencies;
+        const clients = links.clients(ownerNode);
+        const node = { id: ownerNode, clients, clocks };
+        const lent = await runOperation(node, partId(action.taskId, 'lend'), (operationId, signal) =>
           clients.disks.lend({ operationId, ...loan }, { signal }),
         );
         source = DiskSource.fromJSON((lent as { source: unknown }).source);
-        await this.#dependencies.currentDomains.askEach([owner.entry.domain.id]);
       },
       send: (clients, operationId, signal) =>
         clients.disks.attach({ operationId, ...request, source }, { signal }),
@@ -168,9 +169,8 @@ export class LendingService {
   }
 
   /** The task's record once the disk is attached. */
-  async #attached({ operation, result, task }: EndedOperation): Promise<AttachedRecord> {
+  async #attached({ operation, result }: EndedOperation): Promise<AttachedRecord> {
     const attachResult = result as AttachResult;
-    await this.#dependencies.currentDomains.askEach([attachResult.owner_id, ...idsOf(task)]);
     const warnings = attachResult.warnings ?? operation.warnings;
     return attachedRecord(
       { ...attachResult, warnings },
@@ -181,7 +181,6 @@ export class LendingService {
   /** The task's record once the disk is detached. */
   async #detached({ result }: EndedOperation): Promise<DetachedRecord> {
     const { vdisk, owner_id, domain_id } = result as DetachResult;
-    await this.#dependencies.currentDomains.askEach([domain_id, owner_id]);
     return detachedRecord(vdisk, domain_id, this.#dependencies.inventory.domains.get(owner_id)?.domain);
   }
 
@@ -189,7 +188,6 @@ export class LendingService {
   async #returned({ task }: EndedOperation): Promise<DetachedRecord | undefined> {
     const [borrower, vdisk, owner] = idsOf(task);
     if (!borrower || !vdisk || !owner) return undefined;
-    await this.#dependencies.currentDomains.askEach([owner]);
     return detachedRecord(vdisk, borrower, this.#dependencies.inventory.domains.get(owner)?.domain);
   }
 
@@ -232,7 +230,6 @@ export class LendingService {
     ownerId: string,
     outcome: TaskOutcome,
   ): Promise<TaskOutcome> {
-    await this.#dependencies.currentDomains.askEach([borrowerId, ownerId]);
     await this.#dependencies.reconciler.settle({ borrowerId, ownerId, exceptTask: task.row.id });
     return outcome;
   }

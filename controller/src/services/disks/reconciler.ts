@@ -11,6 +11,7 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { NodeClocks } from '../inventory/node-clocks.ts';
 import type { EventService } from '../journal/events.ts';
 import { runOperation } from '../tasks/operation.ts';
 import type { TaskService } from '../tasks/tasks.ts';
@@ -26,10 +27,10 @@ export interface FoundLoan {
 }
 
 const ROUND_MS = 5_000;
-const REFRESH_TIMEOUT_MS = 10_000;
 
 export interface LoanReconcilerDependencies {
   inventory: Inventory;
+  clocks: NodeClocks;
   links: NodeLinks;
   tasks: TaskService;
   events: EventService;
@@ -67,15 +68,13 @@ export class LoanReconciler {
 
   /** Ends a loan on the owner's node. @throws node_unreachable, and what the node answers. */
   async giveBack({ owner, loan }: FoundLoan, operationId: string): Promise<void> {
-    const { inventory, links } = this.#dependencies;
-    const { nodeId } = owner;
-    const clients = links.clients(nodeId);
+    const { clocks, links } = this.#dependencies;
+    const clients = links.clients(owner.nodeId);
+    const node = { id: owner.nodeId, clients, clocks };
     const request = { ownerId: owner.domain.id, diskId: loan.diskId, borrowerId: loan.borrowerId };
-    await runOperation(clients, operationId, (id, signal) =>
+    await runOperation(node, operationId, (id, signal) =>
       clients.disks.return({ operationId: id, ...request }, { signal }),
     );
-    const signal = AbortSignal.timeout(REFRESH_TIMEOUT_MS);
-    await inventory.domainChanged(nodeId, await clients.domains.get({ id: owner.domain.id }, { signal }));
   }
 
   /** Ends what an owner lent to a borrower that does not have it, unless another task is at these two. */

@@ -4,7 +4,6 @@ import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor, Principal } from '../../auth/principal.ts';
-import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
 import type { BorneTag } from '../tags/record.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
@@ -49,7 +48,6 @@ export interface DomainServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
-  currentDomains: CurrentDomains;
   tags: BorneTags;
 }
 
@@ -63,14 +61,12 @@ export class DomainService {
   readonly #inventory: Inventory;
   readonly #links: NodeLinks;
   readonly #nodeTasks: NodeTasks;
-  readonly #currentDomains: CurrentDomains;
   readonly #tags: BorneTags;
 
-  constructor({ inventory, links, nodeTasks, currentDomains, tags }: DomainServiceDependencies) {
+  constructor({ inventory, links, nodeTasks, tags }: DomainServiceDependencies) {
     this.#inventory = inventory;
     this.#links = links;
     this.#nodeTasks = nodeTasks;
-    this.#currentDomains = currentDomains;
     this.#tags = tags;
     nodeTasks.ends.succeeded({
       power: ended => this.changed(ended),
@@ -202,16 +198,14 @@ export class DomainService {
 
   /** The end of what changed a VM: its record as it is now. */
   async changed(
-    { nodeId, operation }: EndedOperation,
+    { operation }: EndedOperation,
     id = entityOf(operation, EntityClass.DOMAIN),
   ): Promise<DomainRecord> {
-    await this.#currentDomains.ask(nodeId, id);
     return this.get(id, null);
   }
 
-  async #removed({ nodeId, operation, result, task }: EndedOperation): Promise<unknown> {
+  async #removed({ operation, result, task }: EndedOperation): Promise<unknown> {
     const id = entityOf(operation, EntityClass.DOMAIN);
-    await this.#inventory.domainGoes(nodeId, id);
     const disks = (task?.entities ?? []).filter(entity => entity.class === 'vdisk');
     await this.#tags.forget(this.#gone([id, ...disks.map(disk => disk.id)]));
     return result;

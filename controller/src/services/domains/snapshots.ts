@@ -3,7 +3,6 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { type Domain, SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Actor } from '../../auth/principal.ts';
-import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
@@ -37,22 +36,18 @@ export interface NewSnapshot {
 export interface SnapshotServiceDependencies {
   inventory: Inventory;
   nodeTasks: NodeTasks;
-  currentDomains: CurrentDomains;
   domains: DomainService;
 }
 
 export class SnapshotService {
   readonly #inventory: Inventory;
   readonly #nodeTasks: NodeTasks;
-  readonly #currentDomains: CurrentDomains;
 
-  constructor({ inventory, nodeTasks, currentDomains, domains }: SnapshotServiceDependencies) {
+  constructor({ inventory, nodeTasks, domains }: SnapshotServiceDependencies) {
     this.#inventory = inventory;
     this.#nodeTasks = nodeTasks;
-    this.#currentDomains = currentDomains;
     nodeTasks.ends.succeeded({
       create_snapshot: ended => this.#created(ended),
-      remove_snapshot: ended => this.#removed(ended),
       revert_snapshot: ended => domains.changed(ended),
     });
   }
@@ -145,17 +140,11 @@ export class SnapshotService {
   async #created(ended: EndedOperation): Promise<SnapshotRecord> {
     const domainId = entityOf(ended.operation, EntityClass.DOMAIN);
     const { id } = SavedState.fromJSON((ended.result as { snapshot: unknown }).snapshot);
-    await this.#currentDomains.ask(ended.nodeId, domainId);
     await ended.nameEntities([
       { id, class: 'snapshot' },
       { id: domainId, class: 'domain' },
     ]);
     return this.get(domainId, id);
-  }
-
-  async #removed({ nodeId, operation, result }: EndedOperation): Promise<unknown> {
-    await this.#currentDomains.ask(nodeId, entityOf(operation, EntityClass.DOMAIN));
-    return result;
   }
 
   #find(domainId: string, id: string): { domain: Domain; nodeId: string; state: SavedState } {

@@ -2,10 +2,8 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Actor } from '../../auth/principal.ts';
-import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
-import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import type { DomainService } from './domains.ts';
@@ -24,7 +22,6 @@ export interface TemplateServiceDependencies {
   inventory: Inventory;
   nodeTasks: NodeTasks;
   pools: PoolService;
-  currentDomains: CurrentDomains;
   domains: DomainService;
 }
 
@@ -32,16 +29,13 @@ export class TemplateService {
   readonly #inventory: Inventory;
   readonly #nodeTasks: NodeTasks;
   readonly #pools: PoolService;
-  readonly #currentDomains: CurrentDomains;
 
-  constructor({ inventory, nodeTasks, pools, currentDomains, domains }: TemplateServiceDependencies) {
+  constructor({ inventory, nodeTasks, pools, domains }: TemplateServiceDependencies) {
     this.#inventory = inventory;
     this.#nodeTasks = nodeTasks;
     this.#pools = pools;
-    this.#currentDomains = currentDomains;
     nodeTasks.ends.succeeded({
       clone_domain: ended => domains.changed(ended, (ended.result as { domain_id: string }).domain_id),
-      change_template: ended => this.#changed(ended),
     });
   }
 
@@ -92,11 +86,5 @@ export class TemplateService {
       send: (clients, operationId, signal) =>
         clients.templates.change({ operationId, domainId: id }, { signal }),
     });
-  }
-
-  async #changed({ nodeId, result }: EndedOperation): Promise<unknown> {
-    const { template_id: id, clones = [] } = result as { template_id: string; clones?: string[] };
-    for (const changed of [id, ...clones]) await this.#currentDomains.ask(nodeId, changed);
-    return result;
   }
 }

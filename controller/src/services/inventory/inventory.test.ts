@@ -76,16 +76,6 @@ test('an older record does not take the place of a newer one that came another w
   expect(nameNow()).toBe('vm');
 });
 
-test('a removed domain is not brought back by a change that its node told before', async () => {
-  await inventory.apply(NODE, fullOf('vm'));
-  const removed = inventory.domainGoes(NODE, 'vm');
-  await tell({ $case: 'domainChanged', value: domainOf('vm') });
-  await tell({ $case: 'domainRemoved', value: 'vm' });
-  await removed;
-  expect(inventory.domains.has('vm')).toBe(false);
-  await inventory.domainGoes(NODE, 'vm');
-});
-
 test('of two records of a domain that come at once the newer one stays', async () => {
   const told = (name: string, revision: bigint) =>
     inventory.domainChanged(NODE, Domain.fromPartial({ id: 'vm', name, revision }));

@@ -50,9 +50,6 @@ export type InventoryChange = {
   action: 'created' | 'changed' | 'removed';
 };
 
-/** How long after a removal the node's stream may take to report it: it does so at once, behind its earlier reports. */
-const REMOVAL_REPORT_MS = 5_000;
-
 /** Waited for before a change of a domain counts as taken over; `undefined`: it was not there, or is gone. */
 export type DomainWatcher = (
   id: string,
@@ -74,8 +71,6 @@ export class Inventory {
   readonly #turns = new Turns();
   /** One change of a domain or pool at a time: each builds on what the former one wrote. By id. */
   readonly #oneByOne = new KeyedQueue();
-  /** What waits for the end of a domain, by its id. */
-  readonly #awaited = new Map<string, () => void>();
   #watcher: DomainWatcher = async () => {};
 
   constructor(db: Database, tell: (change: InventoryChange) => void) {
@@ -312,21 +307,6 @@ export class Inventory {
     if (copies.size > 0 || before) await this.#store.putDomainCopies(id, copies);
   }
 
-  /**
-   * The node has just removed the domain. Its stream may still hold earlier changes, which would bring the domain back, so the
-   * stream's own report of the removal is waited for. A node that reports nothing in time is believed all the same.
-   */
-  async domainGoes(nodeId: string, id: string): Promise<void> {
-    if (!this.#reports(id).has(nodeId)) return;
-    const removal = Promise.withResolvers<void>();
-    this.#awaited.set(id, removal.resolve);
-    const timer = setTimeout(removal.resolve, REMOVAL_REPORT_MS);
-    await removal.promise;
-    clearTimeout(timer);
-    this.#awaited.delete(id);
-    await this.domainRemoved(nodeId, id);
-  }
-
   /** The node no longer has the domain; one that another node has by now stays. */
   domainRemoved(nodeId: string, id: string): Promise<void> {
     return this.#oneByOne.run(id, () => this.#dropDomain(nodeId, id));
@@ -344,7 +324,6 @@ export class Inventory {
       await this.#watcher(id, present.domain, undefined);
       this.#tell({ kind: 'domain', id, action: 'removed' });
     }
-    this.#awaited.get(id)?.();
   }
 
   poolChanged(nodeId: string, pool: Pool): Promise<void> {

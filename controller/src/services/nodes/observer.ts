@@ -12,8 +12,8 @@ import type { AgentClients } from '../../agents/clients.ts';
 import type { LinkObserver } from '../../agents/link.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { workOf } from '../backup-files/file-work.ts';
-import type { CurrentDomains } from '../inventory/current-domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
+import type { NodeClocks } from '../inventory/node-clocks.ts';
 import type { EventService } from '../journal/events.ts';
 import type { PoolService } from '../pools/pools.ts';
 import { hasFiles } from '../pools/record.ts';
@@ -26,7 +26,7 @@ import type { RevocationService } from './revocations.ts';
 
 export interface ObserverDependencies {
   inventory: Inventory;
-  currentDomains: CurrentDomains;
+  clocks: NodeClocks;
   register: CertificateRegister;
   revocations: RevocationService;
   backupFiles: BackupFiles;
@@ -68,8 +68,8 @@ export class NodeObserver implements LinkObserver {
     clients: AgentClients,
     signal: AbortSignal,
   ): Promise<{ afterSequence: bigint }> {
-    const { nodeTasks, inventory, currentDomains } = this.#dependencies;
-    currentDomains.reached(nodeId, clients);
+    const { nodeTasks, inventory, clocks } = this.#dependencies;
+    clocks.begin(nodeId, clients, signal);
     const { sequence } = await clients.operations.list({ running: true }, { signal });
     await nodeTasks.reattach(nodeId, clients);
     await this.#settleFiles(nodeId, clients, signal);
@@ -102,8 +102,10 @@ export class NodeObserver implements LinkObserver {
     }
   }
 
-  inventory(nodeId: string, event: InventoryEvent): Promise<void> {
-    return this.#dependencies.inventory.apply(nodeId, event);
+  async inventory(nodeId: string, event: InventoryEvent): Promise<void> {
+    const { inventory, clocks } = this.#dependencies;
+    await inventory.apply(nodeId, event);
+    clocks.reached(nodeId, event.revision);
   }
 
   async operation(nodeId: string, event: OperationEvent): Promise<void> {
@@ -156,8 +158,7 @@ export class NodeObserver implements LinkObserver {
   }
 
   async lost(nodeId: string, reason: string): Promise<void> {
-    const { inventory, events, currentDomains } = this.#dependencies;
-    currentDomains.lost(nodeId);
+    const { inventory, events } = this.#dependencies;
     await this.#writeSequence(nodeId);
     this.startLossTimer(nodeId);
     if (!inventory.nodes.has(nodeId)) return;

@@ -9,6 +9,7 @@ import type { Principal } from '../../auth/principal.ts';
 import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
 import type { Inventory } from '../inventory/inventory.ts';
+import type { NodeClocks } from '../inventory/node-clocks.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
 import { NodeTasks } from './node-tasks.ts';
@@ -51,6 +52,8 @@ let db: Database;
 let tasks: TaskService;
 let nodeTasks: NodeTasks;
 let isConnected: boolean;
+/** The wait for the inventory. */
+let seen: () => Promise<void>;
 
 beforeEach(async () => {
   db = await openDatabase(':memory:');
@@ -67,7 +70,16 @@ beforeEach(async () => {
   const row = { service_mode: 0, verbose_name: NODE };
   const inventory = { node: () => ({ row }), nodes: new Map([[NODE, { row }]]) } as unknown as Inventory;
   const log = createLogger('test', 'error');
-  nodeTasks = new NodeTasks({ tasks, links, inventory, log, draining: new AbortController().signal });
+  seen = async () => {};
+  const clocks = { seen: () => seen() } as unknown as NodeClocks;
+  nodeTasks = new NodeTasks({
+    tasks,
+    links,
+    inventory,
+    clocks,
+    log,
+    draining: new AbortController().signal,
+  });
 });
 afterEach(() => db.destroy());
 
@@ -163,4 +175,34 @@ test('a part begins no work when the larger task was cancelled before its start 
   const late = { ...newAction(), user: action.user };
   const { row } = await nodeTasks.start({ ...late, send: async (_clients, id) => running(id) });
   expect(row.status).toBe('CANCELED');
+});
+
+const succeeded = (id: string): Operation =>
+  Operation.fromPartial({ id, kind: 'act', state: OperationState.SUCCEEDED });
+
+test('the end of an operation is taken over once the inventory shows it', async () => {
+  const shown = Promise.withResolvers<void>();
+  seen = () => shown.promise;
+  const taken: string[] = [];
+  nodeTasks.ends.succeeded({ act: async ({ operation }) => void taken.push(operation.id) });
+  const { row } = await nodeTasks.start({ ...newAction(), send: async (_clients, id) => running(id) });
+  const applied = nodeTasks.apply(NODE, succeeded(row.id));
+  await new Promise(setImmediate);
+  expect([taken, (await tasks.get(row.id)).row.status]).toEqual([[], 'IN_PROGRESS']);
+  shown.resolve();
+  await applied;
+  expect([taken, (await tasks.get(row.id)).row.status]).toEqual([[row.id], 'SUCCESS']);
+});
+
+test('an end that is lost while it waits for the inventory is heard again when the node returns', async () => {
+  const { row } = await nodeTasks.start({ ...newAction(), send: async (_clients, id) => running(id) });
+  known = succeeded(row.id);
+  seen = async () => {
+    throw unreachable;
+  };
+  await expect(nodeTasks.apply(NODE, known)).rejects.toBe(unreachable);
+  expect((await tasks.get(row.id)).row.status).toBe('IN_PROGRESS');
+  seen = async () => {};
+  await nodeTasks.reattach(NODE, clients);
+  expect((await tasks.get(row.id)).row.status).toBe('SUCCESS');
 });

@@ -18,6 +18,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Inventory } from '../inventory/inventory.ts';
+import type { NodeClocks } from '../inventory/node-clocks.ts';
 import { OperationEnds } from './ends.ts';
 import {
   failureOf,
@@ -48,6 +49,7 @@ export interface NodeTasksDependencies {
   tasks: TaskService;
   links: NodeLinks;
   inventory: Inventory;
+  clocks: NodeClocks;
   log: Logger;
   draining: AbortSignal;
 }
@@ -172,7 +174,11 @@ export class NodeTasks {
     );
   }
 
-  /** Takes over what a node says of an operation; anything not begun here (other services') only has its effects. */
+  /**
+   * Takes over what a node says of an operation; anything not begun here (other services') only has its effects. An end is taken
+   * over when the inventory shows it.
+   * @throws node_unreachable: the connection ended before
+   */
   apply(nodeId: string, operation: Operation): Promise<void> {
     return this.#turns.run(operation.id, () => this.#applyNow(nodeId, operation));
   }
@@ -190,6 +196,7 @@ export class NodeTasks {
     const ended = task !== undefined && isFinal(task.row.status);
     // A task that was given up may still succeed on its node: what it made is there.
     if (ended && (task.row.status === 'SUCCESS' || operation.state === OperationState.RUNNING)) return;
+    if (operation.state !== OperationState.RUNNING) await this.#dependencies.clocks.seen(nodeId, operation);
     switch (operation.state) {
       case OperationState.SUCCEEDED:
         return this.#succeeded(nodeId, operation, task);

@@ -5,6 +5,7 @@ import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/ag
 import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
+import type { NodeClocks } from '../inventory/node-clocks.ts';
 import type { TaskOutcome, TaskPatch } from './tasks.ts';
 
 export const START_ATTEMPTS = 3;
@@ -13,23 +14,31 @@ export const START_PAUSE_MS = 300;
 /** Longest wait for the end of an operation that is a part of a task. */
 const PART_TIMEOUT_MS = 600_000;
 
+/** The node on which a part of a task runs. */
+export interface PartNode {
+  id: string;
+  clients: AgentClients;
+  clocks: NodeClocks;
+}
+
 /**
- * Runs an operation that is a part of a task, to its end.
+ * Runs an operation that is a part of a task, to its end; then the inventory shows it.
  * @param id chosen by the caller; the start call may be sent more than once with it.
  * @returns the operation's result.
  * @throws what the node refuses or fails with; node_unreachable when it goes away meanwhile; timed_out after 10 min.
  */
 export async function runOperation(
-  clients: AgentClients,
+  node: PartNode,
   id: string,
   send: (operationId: string, signal: AbortSignal) => Promise<Operation>,
 ): Promise<unknown> {
   const limit = AbortSignal.timeout(PART_TIMEOUT_MS);
-  const operation = await waitForEnd(clients, await startRepeatedly(id, send), limit).catch(error => {
+  const operation = await waitForEnd(node.clients, await startRepeatedly(id, send), limit).catch(error => {
     throw limit.aborted
       ? new VirtkeepError('timed_out', waitedFor(PART_TIMEOUT_MS), { cause: error })
       : error;
   });
+  await node.clocks.seen(node.id, operation);
   if (operation.state !== OperationState.SUCCEEDED) throw errorOf(operation);
   return parseResult(operation.resultJson);
 }
