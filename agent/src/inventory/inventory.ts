@@ -201,16 +201,18 @@ export class Inventory {
    * Then it is seen in `revision`. Never rejects.
    */
   async look(ids: readonly string[]): Promise<void> {
+    const { log } = this.#dependencies;
     const limit = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(LOOK_TIMEOUT_MS)]);
     const looks = mapLimited(ids, LOOK_WIDTH, id =>
       this.#model
         .readDomain(id)
         .catch((error: unknown) =>
-          this.#dependencies.log.debug('a domain was not looked at', { domain: id, reason: reasonOf(error) }),
+          log.debug('a domain was not looked at', { domain: id, reason: reasonOf(error) }),
         ),
+    ).then(() => this.#show());
+    await orAborted(looks, limit).catch((error: unknown) =>
+      log.warn('not all that an operation touched was looked at', { domains: ids, reason: reasonOf(error) }),
     );
-    await orAborted(looks, limit).catch(() => {});
-    if (!this.#stopping.signal.aborted) this.#show();
   }
 
   /** What is shown now is told to who has been told everything up to this one. */
