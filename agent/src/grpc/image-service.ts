@@ -10,9 +10,9 @@ import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/ag
 import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
 import { isoIdOf } from '@virtkeep/shared/iso';
 import { resultOf } from '@virtkeep/shared/operation-result';
-import { findIso, type IsoImage, isoChunks, listIsoImages, newIsoPlace, readablePool } from '../iso/index.ts';
+import { findIso, type IsoImage, isoChunks, listIsoImages, newIsoPlace } from '../iso/index.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { PathGate } from '../pools/index.ts';
+import { PathGate, readablePool } from '../pools/index.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { uploadIso } from '../workflows/files/upload-iso.ts';
 import { requireUuid } from './fields.ts';

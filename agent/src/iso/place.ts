@@ -1,10 +1,17 @@
 /** Where an ISO image lies, or may be put. */
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, resolveInPool } from '../pools/index.ts';
+import {
+  BACKUPS_DIR,
+  backupTargetRefusal,
+  type PoolRecord,
+  type ReadablePool,
+  readablePool,
+  resolveInPool,
+} from '../pools/index.ts';
 import { isIsoName, lookInPool } from './image-list.ts';
 
 export interface IsoPlace {
-  pool: PoolRecord & { path: string };
+  pool: ReadablePool;
   filename: string;
   path: string;
 }
@@ -16,22 +23,6 @@ interface ImageRequest {
 
 /** Longest file name: libvirt and tools show it in one line, and every file system takes it. */
 const MAX_NAME_BYTES = 200;
-
-/** A pool whose directory can be read. @throws VirtkeepError pool_not_found, pool_not_active, pool_not_mounted, pool_kind_unsupported */
-export function readablePool(
-  pools: readonly PoolRecord[],
-  poolId: string,
-  node: string,
-): PoolRecord & { path: string } {
-  const pool = pools.find(candidate => candidate.id === poolId);
-  if (!pool) throw new VirtkeepError('pool_not_found', { id: poolId });
-  const { name, kind, path } = pool;
-  if (!pool.hasDirectory || path === undefined)
-    throw new VirtkeepError('pool_kind_unsupported', { pool: name, kind });
-  if (!pool.active) throw new VirtkeepError('pool_not_active', { pool: name, node });
-  if (!pool.mounted) throw new VirtkeepError('pool_not_mounted', { pool: name, path });
-  return { ...pool, path };
-}
 
 /** An image that is there. @throws VirtkeepError as `readablePool`; iso_not_found, path_outside_pool, io_failed */
 export async function findIso(

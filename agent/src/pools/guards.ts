@@ -5,21 +5,45 @@ import type { DiskConfig } from '../domain-xml/index.ts';
 import { placeOf } from './place.ts';
 import { isLvm, type PoolRecord } from './record.ts';
 
+/** A pool whose files can be read at its path. */
+export type ReadablePool = PoolRecord & { path: string };
+
+const hasPath = (pool: PoolRecord): pool is ReadablePool => pool.hasDirectory && Boolean(pool.path);
+
 /**
- * Why a pool may not hold backups (nor anything else that is written), or undefined when it may.
+ * Why the files of a pool cannot be read now, or undefined when they can.
+ * @param node the node's name, for the text
+ */
+function readRefusal(pool: PoolRecord, node: string): VirtkeepError | undefined {
+  const names = { pool: pool.name, kind: pool.kind };
+  if (!hasPath(pool)) return new VirtkeepError('pool_kind_unsupported', names);
+  if (!pool.active) return new VirtkeepError('pool_not_active', { ...names, node });
+  if (!pool.mounted) return new VirtkeepError('pool_not_mounted', { ...names, path: pool.path });
+  return undefined;
+}
+
+/** @throws VirtkeepError pool_not_found, pool_kind_unsupported, pool_not_active, pool_not_mounted */
+export function readablePool(pools: readonly PoolRecord[], poolId: string, node: string): ReadablePool {
+  const pool = pools.find(candidate => candidate.id === poolId);
+  if (!pool) throw new VirtkeepError('pool_not_found', { id: poolId });
+  const refusal = readRefusal(pool, node);
+  if (refusal) throw refusal;
+  return pool as ReadablePool;
+}
+
+/**
+ * Why a pool may not hold backups (nor anything else that is written), or undefined when it may: what stays so is said
+ * before what may be over soon.
  * @param node the node's name, for the text
  */
 export function backupTargetRefusal(pool: PoolRecord, node = 'this node'): VirtkeepError | undefined {
   const names = { pool: pool.name, kind: pool.kind };
   if (isLvm(pool.kind)) return new VirtkeepError('pool_kind_unsupported', names);
   if (pool.outside) return new VirtkeepError('pool_outside', names);
-  if (!pool.hasDirectory || !pool.path) return new VirtkeepError('pool_kind_unsupported', names);
-  if (pool.readonly) return new VirtkeepError('pool_read_only', names);
-  if (!pool.active) return new VirtkeepError('pool_not_active', { ...names, node });
-  if (!pool.mounted) return new VirtkeepError('pool_not_mounted', { ...names, path: pool.path });
-  if (pool.othersMayWrite?.refused)
-    return new VirtkeepError('pool_ownership', { pool: pool.name, reason: pool.othersMayWrite.how });
-  return undefined;
+  if (pool.readonly && hasPath(pool)) return new VirtkeepError('pool_read_only', names);
+  const refusal = readRefusal(pool, node);
+  if (refusal || !pool.othersMayWrite?.refused) return refusal;
+  return new VirtkeepError('pool_ownership', { pool: pool.name, reason: pool.othersMayWrite.how });
 }
 
 export interface BackupSource {

@@ -9,7 +9,13 @@ export { type ArchiveSummary, BackupFiles, type ReadArchive } from './backup-fil
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
 export { type FsFacts, fsFacts, requireSpace } from './fs-kind.ts';
-export { type BackupSource, backupSourceRefusal, backupTargetRefusal } from './guards.ts';
+export {
+  type BackupSource,
+  backupSourceRefusal,
+  backupTargetRefusal,
+  type ReadablePool,
+  readablePool,
+} from './guards.ts';
 export { isThere, type KnownPlace, knownPlaces, rememberPlaces } from './known-places.ts';
 export { MARKER, type MountFacts, probeMount } from './mount.ts';
 export { isMountPoint, mountPointOf, ROOT_MOUNT } from './mount-table.ts';

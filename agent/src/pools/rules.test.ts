@@ -11,6 +11,7 @@ import {
   poolKind,
   poolMarks,
   poolOfPath,
+  readablePool,
   setPoolMarks,
   withMarks,
 } from './index.ts';
@@ -70,6 +71,10 @@ describe('backupTargetRefusal', () => {
     [{ outside: true, readonly: true }, 'pool_outside'],
     [{ active: false, mounted: false }, 'pool_not_active'],
     [{ mounted: false }, 'pool_not_mounted'],
+    [{ readonly: true, active: false }, 'pool_read_only'],
+    [{ readonly: true, hasDirectory: false }, 'pool_kind_unsupported'],
+    [{ othersMayWrite: { how: 'anybody may', refused: true } }, 'pool_ownership'],
+    [{ othersMayWrite: { how: 'anybody may', refused: true }, mounted: false }, 'pool_not_mounted'],
   ] as const)('%j: %s', (change, key) => {
     expect(backupTargetRefusal(pool('p', change))?.msgKey).toBe(key);
   });
@@ -77,6 +82,27 @@ describe('backupTargetRefusal', () => {
   test('a pool without a place is no target', () => {
     const { path: _, ...placeless } = pool('p');
     expect(backupTargetRefusal(placeless)?.msgKey).toBe('pool_kind_unsupported');
+  });
+});
+
+describe('readablePool', () => {
+  test.each([
+    [{ readonly: true, outside: true }, undefined],
+    [{ othersMayWrite: { how: 'anybody may', refused: true } }, undefined],
+    [{ kind: 'lvm', hasDirectory: false, active: false }, 'pool_kind_unsupported'],
+    [{ path: '' }, 'pool_kind_unsupported'],
+    [{ active: false, mounted: false }, 'pool_not_active'],
+    [{ mounted: false, readonly: true }, 'pool_not_mounted'],
+  ] as const)('%j: %s', (change, key) => {
+    const read = () => readablePool([pool('p', change)], 'id-p', 'n1');
+    if (key === undefined) expect(read().path).toBe('/pools/p');
+    else expect(read).toThrow(expect.objectContaining({ msgKey: key }));
+  });
+
+  test('of an unknown id is none', () => {
+    expect(() => readablePool([pool('p')], 'x', 'n1')).toThrow(
+      expect.objectContaining({ msgKey: 'pool_not_found' }),
+    );
   });
 });
 
