@@ -4,7 +4,14 @@ import { SavedState } from './gen/virtkeep/agent/v1/domain.ts';
 import { Operation } from './gen/virtkeep/agent/v1/operation.ts';
 import { OperationResult } from './gen/virtkeep/agent/v1/operation_result.ts';
 import { BackupFile } from './gen/virtkeep/agent/v1/pool.ts';
-import { type ResultCase, type ResultOf, resultFields, resultJson, resultOf } from './operation-result.ts';
+import {
+  type ResultCase,
+  type ResultOf,
+  required,
+  resultFields,
+  resultJson,
+  resultOf,
+} from './operation-result.ts';
 
 const created = new Date('2026-01-02T03:04:05.678Z');
 const file = BackupFile.fromPartial({
@@ -176,6 +183,17 @@ test('the journal keeps it', () => {
   expect(resultOf(kept, 'power')).toEqual({ powerState: 'off', method: 'acpi' });
 });
 
+test('a kind that only later agents know is shown as its JSON says', () => {
+  const result = { typeUrl: '', value: Buffer.from([0xfa, 0x3f, 0x00]) };
+  expect(resultJson(heard({ kind: 'new', result, resultJson: '{"a":1}' }))).toEqual({ a: 1 });
+});
+
+test('what is not told is not taken for nothing: a pool without files, say', () => {
+  for (const json of ['', '{}', '{"files":', '[]', 'null'])
+    expect(() => resultOf(heard({ kind: 'scan_pool', resultJson: json }), 'scanPool')).toThrow();
+  expect(() => required(undefined, 'file')).toThrow();
+});
+
 test('an operation that makes nothing tells nothing: an empty object', () => {
   expect(resultFields(undefined)).toEqual({ result: undefined, resultJson: '{}' });
   expect(resultJson(heard({ kind: 'delete_backup', resultJson: '{}' }))).toEqual({});
@@ -197,6 +215,7 @@ test.each([
   ['one of another kind', resultFields({ $case: 'sysprep', value: { action: 'quit' } })],
   ['what is no JSON', { resultJson: '{"' }],
   ['JSON that is no object', { resultJson: '7' }],
+  ['a time that is none', { kind: 'scan_pool', resultJson: '{"files":[{"created":"x"}]}' }],
   ['what is no message', { result: { typeUrl: '', value: Buffer.from([0xff]) } }],
 ])('a node that tells %s does no harm', (_what, fields) => {
   const operation = heard({ kind: 'odd', ...fields });

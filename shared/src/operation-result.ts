@@ -48,20 +48,36 @@ function isOf<C extends ResultCase>(
   return result?.$case === $case;
 }
 
-/** The result of an operation as JSON; of one that cannot be read, and of one that is none, an empty object. */
+/** A part of a result that is never left out. @throws Error it is */
+export function required<T>(part: T | undefined, name: string): T {
+  if (part === undefined) throw new Error(`a result lacks its ${name}`);
+  return part;
+}
+
+/** The result of an operation as JSON; an empty object when it told none, or nothing that can be read. */
 export function resultJson(operation: Reported): unknown {
-  if (operation.result === undefined) return parsed(operation.resultJson);
   try {
-    return jsonOf(read(operation));
+    const result = unpacked(operation);
+    return result ? jsonOf(result) : parsed(operation.resultJson);
   } catch {
     return {};
   }
 }
 
 function read(operation: Reported): Result | undefined {
-  const { kind, result } = operation;
-  if (result !== undefined) return OperationResult.decode(result.value).result;
-  return OperationResult.fromJSON({ [kind]: ofBefore(operation, parsed(operation.resultJson)) }).result;
+  return unpacked(operation) ?? readJson(operation);
+}
+
+/** Undefined for what an agent of before told, and of a kind that only later agents know. */
+function unpacked({ result }: Reported): Result | undefined {
+  return result && OperationResult.decode(result.value).result;
+}
+
+function readJson(operation: Reported): Result | undefined {
+  const json = parsed(operation.resultJson);
+  // a message made of nothing would say that there is nothing: no files, say
+  if (Object.keys(json).length === 0) return undefined;
+  return OperationResult.fromJSON({ [operation.kind]: ofBefore(operation, json) }).result;
 }
 
 function parsed(json: string): object {

@@ -108,8 +108,8 @@ const KEEPALIVE = {
   'grpc.keepalive_permit_without_calls': 1,
 };
 
-/** An inventory of 10,000 domains is about 10 MiB. */
-const MAX_MESSAGE_BYTES = 64 * MiB;
+/** An inventory of 10,000 domains is about 10 MiB; a scan tells every file, as message and as JSON. */
+const MAX_MESSAGE_BYTES = 128 * MiB;
 
 /**
  * Opens a channel; it connects with the first call. The node is known by the URN in its certificate, not by its address.

@@ -283,6 +283,9 @@ describe('what is there', () => {
       { listServices: '' },
       ...symbols.map(name => ({ fileContainingSymbol: name })),
     ]);
+    // who unpacks a result asks for its message
+    const [result] = await reflect([{ fileContainingSymbol: 'virtkeep.agent.v1.OperationResult' }]);
+    expect(result).toHaveProperty('fileDescriptorResponse');
     const { service: services } = list!.listServicesResponse as { service: { name: string }[] };
     expect(services.map(service => service.name)).toEqual(
       expect.arrayContaining(['virtkeep.agent.v1.OperationService', 'virtkeep.agent.v1.NodeService']),

@@ -39,6 +39,8 @@ interface Case {
   /** Fields of the start call, beside the ids. */
   sent: object;
   result: object;
+  /** A node of an earlier version answers. */
+  asBefore?: boolean;
 }
 
 const CASES: Case[] = [
@@ -82,7 +84,7 @@ const CASES: Case[] = [
     body: { ...JOIN, install_packages: false },
     kind: 'join_directory',
     sent: { directory: 'ad.example.com', installPackages: false },
-    // as a node of an earlier version answers
+    asBefore: true,
     result: { domain: 'ad.example.com', computer_name: 'WEB', restarted: true, warnings: [] },
   },
   {
@@ -103,6 +105,7 @@ const CASES: Case[] = [
       computer_name: 'WEB-2',
       restarted: false,
       warnings: ['SELinux is on'],
+      installed: [],
     },
   },
   {
@@ -173,20 +176,20 @@ const CASES: Case[] = [
   },
 ];
 
-describe.each(CASES)('$path with $body', ({ path, body, kind, sent, result }) => {
-  test('reaches the node, and answers its result', async () => {
-    agent.whenStarted = call => agent.succeed(call.request.operationId, result);
+describe.each(CASES)('$path with $body', ({ path, body, kind, sent, result, asBefore = false }) => {
+  test('reaches the node, and answers its result to the byte', async () => {
+    agent.whenStarted = call => agent.succeed(call.request.operationId, result, { asBefore });
     const answer = await post(path, body);
-    expect([answer.status, answer.body]).toEqual([200, result]);
+    expect([answer.status, JSON.stringify(answer.body)]).toEqual([200, JSON.stringify(result)]);
     expect(agent.calls).toEqual([{ kind, request: expect.objectContaining({ domainId: vm.id, ...sent }) }]);
   });
 
-  test('is a task with async', async () => {
+  test('is a task with async, also with an agent of before', async () => {
     const answer = await post(`${path}?async=1`, body);
     expect([answer.status, answer.body.entity]).toEqual([202, vm.id]);
     const { id, entities } = answer.body._task;
     expect(entities).toEqual({ [vm.id]: 'domain' });
-    agent.succeed(id, result);
+    agent.succeed(id, result, { asBefore: true });
     await ended(rest, id);
     expect((await rest.call('GET', `/api/tasks/${id}/response/`)).body.response).toEqual(result);
   });

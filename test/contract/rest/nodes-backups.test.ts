@@ -311,9 +311,10 @@ describe('library', () => {
 
   test('verification marks a damaged file, and a scan does not take that back', async () => {
     const id = await backedUp({ hashed: true });
-    const verify = async (result: object) => {
+    const verify = async (result: object, asBefore = false) => {
       const { body } = await rest.call('POST', `/api/library/${id}/verify/?async=1`, { body: {} });
-      agent.succeed(body._task.id, { verified_at: '2026-02-02T00:00:00Z', hashed: true, ...result });
+      const verified = { verified_at: '2026-02-02T00:00:00Z', hashed: true, ...result };
+      agent.succeed(body._task.id, verified, { asBefore });
       await ended(rest, body._task.id);
       return (await rest.call('GET', `/api/tasks/${body._task.id}/response/`)).body.response;
     };
@@ -336,8 +337,8 @@ describe('library', () => {
     await scan();
     expect((await fileOf(id)).status).toBe('DAMAGED');
     const signature = { trust: 'own', signer: id, reason: '', covers_content: true };
-    const again = await verify({ ok: true, problems: [], signature });
-    expect(again).toMatchObject({ signature: { ...signature, reason: null } });
+    const again = await verify({ ok: true, problems: [], signature }, true);
+    expect(again).toMatchObject({ restorable_states: null, signature: { ...signature, reason: null } });
     expect(await fileOf(id)).toMatchObject({
       status: 'ACTIVE',
       hash_sum: { ok: true, verified_at: '2026-02-02T00:00:00Z' },

@@ -3,6 +3,7 @@
  * the cases a real agent cannot be brought into at will: a node that vanishes, answers late, or comes back without its
  * journal. What a real agent does is tested with a real one (test/integration).
  */
+
 import { randomUUID } from 'node:crypto';
 import { ServerCredentials } from '@grpc/grpc-js';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -72,6 +73,7 @@ import {
   type TemplateServiceImplementation,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
+import { type Result, type ResultCase, resultFields, resultOf } from '@virtkeep/shared/operation-result';
 import { createServer, type Server, ServerError, Status } from 'nice-grpc';
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
 import { answerOf, thingMessage } from '../../../agent/src/grpc/question-messages.ts';
@@ -309,14 +311,17 @@ export class FakeAgent {
     this.update(id, { progress: { phase, bytesDone, bytesTotal, rate: 1000n, message: '' } });
   }
 
-  succeed(id: string, result: unknown = {}): void {
-    const resultJson = JSON.stringify(result, (_key, value) =>
+  /** Tells what agents of before tell, as JSON, and besides it, unless `asBefore`, the message that agents tell today. */
+  succeed(id: string, json: unknown = {}, { asBefore = false } = {}): void {
+    const resultJson = JSON.stringify(json, (_key, value) =>
       typeof value === 'bigint' ? `${value}` : value,
     );
+    const { kind } = this.operations.get(id)!;
     this.update(id, {
       state: OperationState.SUCCEEDED,
       finished: new Date(),
       resultJson,
+      result: asBefore ? undefined : messageOf(kind, resultJson),
       cancellable: false,
     });
   }
@@ -632,5 +637,16 @@ export class FakeAgent {
     const found = this.operations.get(id);
     if (!found) throw new VirtkeepError('operation_not_found', { id });
     return found;
+  }
+}
+
+/** The message that says the same as the JSON; absent for a kind that tells nothing. */
+function messageOf(kind: string, json: string): Operation['result'] {
+  const $case = kind.replace(/_[a-z]/g, letters => letters[1]!.toUpperCase()) as ResultCase;
+  try {
+    const value = resultOf({ kind, resultJson: json, result: undefined, warnings: [] }, $case);
+    return resultFields({ $case, value } as Result).result;
+  } catch {
+    return undefined;
   }
 }

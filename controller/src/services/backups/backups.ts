@@ -138,7 +138,7 @@ export class BackupService {
   async #backedUp(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library, log } = this.#dependencies;
     const { operation, task } = ended;
-    const file = resultFile(ended);
+    const file = resultFile(ended, 'backup');
     const id = await backupFiles.backedUp(file, operation.id, await fileOf(ended, this.#dependencies));
     if (task && task.entities[0]?.id !== id)
       await ended.nameEntities([{ id, class: 'file' }, ...task.entities.filter(entity => entity.id !== id)]);

@@ -1,13 +1,17 @@
 /** Which backup file the end of an operation is about. A node is believed only about its own tasks, and the files of its pools. */
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { required, resultOf } from '@virtkeep/shared/operation-result';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 
-/** The archive that is in an operation's result. */
-export function resultFile({ result }: EndedOperation): BackupFile {
-  return BackupFile.fromJSON((result as { file: unknown }).file);
+/** The archive that is in an operation's result. @throws Error none is */
+export function resultFile(
+  { operation }: EndedOperation,
+  $case: 'backup' | 'recompress' | 'recompressCopy',
+): BackupFile {
+  return required(resultOf(operation, $case).file, 'file');
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The actions on backup files, and what is done with the nodes' results. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { ArchiveSignature } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
@@ -33,17 +33,6 @@ export interface FileActionDependencies {
   nodeTasks: NodeTasks;
   /** Takes the tags of what is gone for good. */
   tags: { forget(ids: readonly string[]): Promise<void> };
-}
-
-interface VerifyResult {
-  ok: boolean;
-  problems: { member: string; reason: string }[];
-  verified_at: string;
-  hashed: boolean;
-  /** Absent from agents of the version before. */
-  restorable_states?: number[];
-  /** An `ArchiveSignature`. */
-  signature?: object;
 }
 
 export class FileActionService {
@@ -191,25 +180,23 @@ export class FileActionService {
   async #verified(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library } = this.#dependencies;
     const id = await fileOf(ended, this.#dependencies);
-    const { verified_at, restorable_states = null, signature, ...found } = ended.result as VerifyResult;
-    await backupFiles.verified(id, {
-      ...found,
-      verifiedAt: verified_at,
-      restorableStates: restorable_states,
-    });
+    const { ok, problems, hashed, verifiedAt, ...told } = resultOf(ended.operation, 'verify');
+    const found = { ok, problems, hashed };
+    const restorableStates = told.restorableStates?.numbers ?? null;
+    await backupFiles.verified(id, { ...found, verifiedAt, restorableStates });
     return {
       ...(await library.get(id)),
       ...found,
-      verified_at,
-      restorable_states,
-      signature: shownSignature(signature && ArchiveSignature.fromJSON(signature)),
+      verified_at: verifiedAt,
+      restorable_states: restorableStates,
+      signature: shownSignature(told.signature),
     };
   }
 
   async #recompressed(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library } = this.#dependencies;
     const from = await fileOf(ended, this.#dependencies);
-    const id = await backupFiles.recordResult(resultFile(ended), ended.operation.id, { from });
+    const id = await backupFiles.recordResult(resultFile(ended, 'recompress'), ended.operation.id, { from });
     if (id !== from && !(await backupFiles.find(from))) await this.#dependencies.tags.forget([from]);
     return library.get(id);
   }
@@ -218,7 +205,7 @@ export class FileActionService {
   async #copied(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library } = this.#dependencies;
     const original = await fileOf(ended, this.#dependencies);
-    const id = await backupFiles.recordResult(resultFile(ended), ended.operation.id);
+    const id = await backupFiles.recordResult(resultFile(ended, 'recompressCopy'), ended.operation.id);
     const row = await backupFiles.find(original);
     if (row) await backupFiles.update(id, { description: row.description, protected: row.protected });
     await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));

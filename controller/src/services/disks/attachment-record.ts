@@ -1,5 +1,6 @@
 /** What attaching and detaching a disk of another VM answer (API contract; specification 4.1 and 4.2). Pure. */
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type ResultOf, required } from '@virtkeep/shared/operation-result';
 import { type SnapshotRecord, snapshotRecord } from '../domains/snapshots.ts';
 
 /** Name of the saved state that everything a VM lends shows (specification 3.1). */
@@ -31,29 +32,20 @@ export interface DetachedRecord {
   snapshot: SnapshotRecord | null;
 }
 
-/** The agent's result of an attaching. */
-export interface AttachResult {
-  vdisk: string;
-  owner_id: string;
-  attached: { id: string; target_dev: string; path: string };
-  warnings?: string[];
-}
-
-/** The agent's result of a detaching. */
-export interface DetachResult {
-  vdisk: string;
-  owner_id: string;
-  domain_id: string;
-  owner_is_here: boolean;
+/** The result of a task that detached something; without a disk when what its node told could not be read. */
+export function namesDisk(result: unknown): result is { vdisk: string } {
+  return typeof result === 'object' && result !== null && 'vdisk' in result;
 }
 
 /** @param owner as it is after the attaching. */
-export function attachedRecord(result: AttachResult, owner: Domain | undefined): AttachedRecord {
-  const { id, target_dev } = result.attached;
-  const warnings = result.warnings ?? [];
+export function attachedRecord(
+  { vdisk, attached, warnings }: ResultOf<'attachDisk'>,
+  owner: Domain | undefined,
+): AttachedRecord {
+  const { id, targetDev } = required(attached, 'attached disk');
   return {
-    vdisk: result.vdisk,
-    attached: { id, target_dev, target_bus: 'virtio', driver_cache: 'none', readonly: true },
+    vdisk,
+    attached: { id, target_dev: targetDev, target_bus: 'virtio', driver_cache: 'none', readonly: true },
     snapshot: lentState(owner),
     ...(warnings.length > 0 ? { warnings } : {}),
   };

@@ -7,8 +7,9 @@
  * was lent and is not attached goes back: by the task when it fails, else by the reconciler.
  */
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
+import type { DiskSource } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { uuidV5 } from '@virtkeep/shared/ids';
+import { required, resultOf } from '@virtkeep/shared/operation-result';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor } from '../../auth/principal.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
@@ -17,14 +18,13 @@ import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeAction, NodeTasks } from '../tasks/node-tasks.ts';
 import { runOperation } from '../tasks/operation.ts';
 import type { TaskEntity } from '../tasks/record.ts';
-import type { TaskOutcome, TaskState } from '../tasks/tasks.ts';
+import type { TaskOutcome, TaskState, TaskSuccess } from '../tasks/tasks.ts';
 import {
   type AttachedRecord,
-  type AttachResult,
   attachedRecord,
   type DetachedRecord,
-  type DetachResult,
   detachedRecord,
+  namesDisk,
 } from './attachment-record.ts';
 import { ATTACH_TASK, DETACH_TASK, type FoundLoan, type LoanReconciler } from './reconciler.ts';
 import type { OwnedDisk } from './vdisks.ts';
@@ -113,10 +113,10 @@ export class LendingService {
         const { links, clocks } = this.#dependencies;
         const clients = links.clients(ownerNode);
         const node = { id: ownerNode, clients, clocks };
-        const lent = await runOperation(node, partId(action.taskId, 'lend'), (operationId, signal) =>
+        const lending = await runOperation(node, partId(action.taskId, 'lend'), (operationId, signal) =>
           clients.disks.lend({ operationId, ...loan }, { signal }),
         );
-        source = DiskSource.fromJSON((lent as { source: unknown }).source);
+        source = required(resultOf(lending, 'lendDisk').source, 'source');
       },
       send: (clients, operationId, signal) =>
         clients.disks.attach({ operationId, ...request, source }, { signal }),
@@ -169,19 +169,15 @@ export class LendingService {
   }
 
   /** The task's record once the disk is attached. */
-  async #attached({ operation, result }: EndedOperation): Promise<AttachedRecord> {
-    const attachResult = result as AttachResult;
-    const warnings = attachResult.warnings ?? operation.warnings;
-    return attachedRecord(
-      { ...attachResult, warnings },
-      this.#dependencies.inventory.domains.get(attachResult.owner_id)?.domain,
-    );
+  async #attached({ operation }: EndedOperation): Promise<AttachedRecord> {
+    const result = resultOf(operation, 'attachDisk');
+    return attachedRecord(result, this.#dependencies.inventory.domains.get(result.ownerId)?.domain);
   }
 
   /** The task's record once the disk is detached. */
-  async #detached({ result }: EndedOperation): Promise<DetachedRecord> {
-    const { vdisk, owner_id, domain_id } = result as DetachResult;
-    return detachedRecord(vdisk, domain_id, this.#dependencies.inventory.domains.get(owner_id)?.domain);
+  async #detached({ operation }: EndedOperation): Promise<DetachedRecord> {
+    const { vdisk, ownerId, domainId } = resultOf(operation, 'detachDisk');
+    return detachedRecord(vdisk, domainId, this.#dependencies.inventory.domains.get(ownerId)?.domain);
   }
 
   /** The record of a detaching that only ended a loan. */
@@ -195,10 +191,10 @@ export class LendingService {
    * After a detaching the disk goes back on the owner's node. That it cannot be done now fails nothing: the reconciler goes on.
    */
   #afterDetach(task: TaskState, outcome: TaskOutcome): Promise<TaskOutcome> | undefined {
-    if (outcome.status !== 'SUCCESS') return undefined;
+    if (outcome.status !== 'SUCCESS' || !namesDisk(outcome.result)) return undefined;
     // for the VM of the request, whatever the node reports; its disk may be that of a thin clone, which only the node knows
     const [borrowerId = ''] = idsOf(task);
-    const found = this.#dependencies.reconciler.loanOf(borrowerId, (outcome.result as DetachedRecord).vdisk);
+    const found = this.#dependencies.reconciler.loanOf(borrowerId, outcome.result.vdisk);
     const isElsewhere = found && found.owner.nodeId !== task.row.node_id;
     return isElsewhere ? this.#giveBack(task, found, outcome) : undefined;
   }
@@ -212,7 +208,7 @@ export class LendingService {
     return isElsewhere ? this.#undo(task, borrowerId, ownerId, outcome) : undefined;
   }
 
-  async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskOutcome): Promise<TaskOutcome> {
+  async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskSuccess): Promise<TaskOutcome> {
     const { owner, loan } = found;
     const message = await this.#dependencies.reconciler.giveBack(found, partId(task.row.id, 'return')).then(
       () => undefined,
@@ -221,7 +217,7 @@ export class LendingService {
     );
     const now = this.#dependencies.inventory.domains.get(owner.domain.id)?.domain;
     const result = detachedRecord(loan.diskId, loan.borrowerId, now);
-    return { ...outcome, result, ...(message === undefined ? {} : { message }) } as TaskOutcome;
+    return { ...outcome, result, ...(message === undefined ? {} : { message }) };
   }
 
   async #undo(

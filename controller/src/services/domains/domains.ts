@@ -204,11 +204,10 @@ export class DomainService {
     return this.get(id, null);
   }
 
-  async #removed({ operation, result, task }: EndedOperation): Promise<unknown> {
+  async #removed({ operation, task }: EndedOperation): Promise<void> {
     const id = entityOf(operation, EntityClass.DOMAIN);
     const disks = (task?.entities ?? []).filter(entity => entity.class === 'vdisk');
     await this.#tags.forget(this.#gone([id, ...disks.map(disk => disk.id)]));
-    return result;
   }
 
   /** Of these VMs and disks those that no node has: another may have the VM, too, and another VM the disk. */

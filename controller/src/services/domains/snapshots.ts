@@ -1,7 +1,8 @@
 /** The saved states of a VM: told from the inventory, changed on the node. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import { type Domain, SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Domain, SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { required, resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
@@ -139,7 +140,7 @@ export class SnapshotService {
   /** The state's id is known only now; it is what the task made. */
   async #created(ended: EndedOperation): Promise<SnapshotRecord> {
     const domainId = entityOf(ended.operation, EntityClass.DOMAIN);
-    const { id } = SavedState.fromJSON((ended.result as { snapshot: unknown }).snapshot);
+    const { id } = required(resultOf(ended.operation, 'createSnapshot').snapshot, 'snapshot');
     await ended.nameEntities([
       { id, class: 'snapshot' },
       { id: domainId, class: 'domain' },

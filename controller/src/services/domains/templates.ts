@@ -1,6 +1,7 @@
 /** Templates: their clones, and their change by one of these. Marking one is DomainService's. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
@@ -35,7 +36,7 @@ export class TemplateService {
     this.#nodeTasks = nodeTasks;
     this.#pools = pools;
     nodeTasks.ends.succeeded({
-      clone_domain: ended => domains.changed(ended, (ended.result as { domain_id: string }).domain_id),
+      clone_domain: ended => domains.changed(ended, resultOf(ended.operation, 'cloneDomain').domainId),
     });
   }
 

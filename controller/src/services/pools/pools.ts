@@ -1,8 +1,9 @@
 /** The data pools: one record for each uuid, whatever the number of nodes that have it. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import { BackupFile, type Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
+import { resultOf } from '@virtkeep/shared/operation-result';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor } from '../../auth/principal.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
@@ -109,14 +110,14 @@ export class PoolService {
     });
   }
 
-  async #scanned({ nodeId, operation, result }: EndedOperation): Promise<PoolRecord> {
+  async #scanned({ nodeId, operation }: EndedOperation): Promise<PoolRecord> {
     const id = entityOf(operation, EntityClass.DATA_POOL);
-    const { files } = result as { files: unknown[] };
+    const { files } = resultOf(operation, 'scanPool');
     const sees = (poolId: string) => {
       const view = this.#dependencies.inventory.pools.get(poolId)?.views.get(nodeId);
       return view !== undefined && isUsable(view);
     };
-    await this.#dependencies.backupFiles.scanned(id, files.map(BackupFile.fromJSON), operation.id, sees);
+    await this.#dependencies.backupFiles.scanned(id, files, operation.id, sees);
     return this.get(id);
   }
 

@@ -11,8 +11,6 @@ import type { TaskOutcome, TaskState } from './tasks.ts';
 export interface EndedOperation {
   nodeId: string;
   operation: Operation;
-  /** As the node sent it, unchecked. */
-  result: unknown;
   /** Absent when the operation was not started here. */
   task: TaskState | undefined;
   /** Names what the task is about, when that is known only now; without a task nothing. */

@@ -15,6 +15,7 @@ import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors'
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Logger } from '@virtkeep/shared/log';
+import { resultJson } from '@virtkeep/shared/operation-result';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Inventory } from '../inventory/inventory.ts';
@@ -24,7 +25,6 @@ import {
   failureOf,
   isUncertain,
   outcomeOf,
-  parseResult,
   progressOf,
   START_ATTEMPTS,
   START_PAUSE_MS,
@@ -226,11 +226,10 @@ export class NodeTasks {
   }
 
   async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
-    const nodeResult = parseResult(operation.resultJson);
     const nameEntities = async (entities: TaskEntity[]) => {
       if (task) await this.#dependencies.tasks.update(operation.id, { entities });
     };
-    const ended = { nodeId, operation, result: nodeResult, task, nameEntities };
+    const ended = { nodeId, operation, task, nameEntities };
     const result = await this.ends.takeResult(ended).catch((error: unknown) => {
       this.#dependencies.log.error('could not take the result of an operation over', {
         operation: operation.id,
@@ -241,7 +240,7 @@ export class NodeTasks {
     if (!task) return;
     if (operation.progress) await this.#progress(operation);
     const message = operation.warnings.join(' ');
-    await this.#end(task, { status: 'SUCCESS', result: result ?? nodeResult, message });
+    await this.#end(task, { status: 'SUCCESS', result: result ?? resultJson(operation), message });
   }
 
   /** Gives a task its outcome, or lets it go on with what follows its operation. */

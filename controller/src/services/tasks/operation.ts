@@ -24,14 +24,14 @@ export interface PartNode {
 /**
  * Runs an operation that is a part of a task, to its end; then the inventory shows it.
  * @param id chosen by the caller; the start call may be sent more than once with it.
- * @returns the operation's result.
+ * @returns the operation, which has succeeded
  * @throws what the node refuses or fails with; node_unreachable when it goes away meanwhile; timed_out after 10 min.
  */
 export async function runOperation(
   node: PartNode,
   id: string,
   send: (operationId: string, signal: AbortSignal) => Promise<Operation>,
-): Promise<unknown> {
+): Promise<Operation> {
   const limit = AbortSignal.timeout(PART_TIMEOUT_MS);
   const operation = await waitForEnd(node.clients, await startRepeatedly(id, send), limit).catch(error => {
     throw limit.aborted
@@ -40,7 +40,7 @@ export async function runOperation(
   });
   await node.clocks.seen(node.id, operation);
   if (operation.state !== OperationState.SUCCEEDED) throw errorOf(operation);
-  return parseResult(operation.resultJson);
+  return operation;
 }
 
 async function startRepeatedly(
@@ -88,15 +88,6 @@ export function errorOf(operation: Operation): VirtkeepError {
   return operation.error
     ? fromErrorMessage(operation.error)
     : new VirtkeepError('internal', { request_id: operation.id });
-}
-
-/** The result of an operation; empty when it told none. */
-export function parseResult(json: string): unknown {
-  try {
-    return json === '' ? {} : JSON.parse(json);
-  } catch {
-    return {};
-  }
 }
 
 /** The end of a task whose operation failed or was cancelled, with what it left, as its warnings tell. */

@@ -4,8 +4,10 @@ import type { TaskRow } from '../../store/schema.ts';
 import type { NewEvent } from '../journal/events.ts';
 import { errorOfRow, type TaskDetail, type TaskEntity, type TaskError, taskError } from './record.ts';
 
+export type TaskSuccess = { status: 'SUCCESS' | 'PARTIAL'; result?: unknown; message?: string };
+
 export type TaskOutcome =
-  | { status: 'SUCCESS' | 'PARTIAL'; result?: unknown; message?: string }
+  | TaskSuccess
   | { status: 'FAILED'; error: VirtkeepError; message?: string }
   | { status: 'CANCELED'; message?: string };
 

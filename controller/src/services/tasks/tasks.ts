@@ -14,7 +14,7 @@ import type { Database, TaskRow } from '../../store/schema.ts';
 import type { ChangeFeed } from '../journal/changes.ts';
 import type { EventService } from '../journal/events.ts';
 import type { TaskFilter } from './list.ts';
-import { finishedRow, type TaskOutcome, taskEvent } from './outcome.ts';
+import { finishedRow, type TaskOutcome, type TaskSuccess, taskEvent } from './outcome.ts';
 import {
   isFinal,
   mayStop,
@@ -26,7 +26,7 @@ import {
 } from './record.ts';
 import { parseResult, type TaskState, TaskStore } from './store.ts';
 
-export type { TaskOutcome, TaskState };
+export type { TaskOutcome, TaskState, TaskSuccess };
 
 export interface NewTask {
   /** The operation id; chosen here when absent. */
