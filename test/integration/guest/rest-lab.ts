@@ -1,5 +1,5 @@
 /** A Debian guest behind a controller, asked over REST as a client would; what it does is seen by virsh. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { makeDataDisk } from '../../lab/disks.ts';
@@ -44,6 +44,18 @@ export class GuestRestLab {
     this.toolsImage = parts.toolsImage;
     this.dataDisk = parts.dataDisk;
     this.swapDisk = parts.swapDisk;
+  }
+
+  /** Files of controller and agent that hold a secret, as it is or in base64. @throws Error when there is no database to look into */
+  filesWith(secret: string): string[] {
+    const files = [this.world.controller.dir, this.world.agent.dir].flatMap(dir =>
+      readdirSync(dir, { recursive: true, withFileTypes: true })
+        .filter(entry => entry.isFile())
+        .map(entry => join(entry.parentPath, entry.name)),
+    );
+    if (!files.some(file => file.endsWith('controller.db'))) throw new Error('no database among the files');
+    const content = (file: string) => readFileSync(file, 'latin1');
+    return files.filter(file => [secret, base64(secret)].some(text => content(file).includes(text)));
   }
 
   /** A running guest whose agent is known to answer. @param devices further XML of its devices */
