@@ -43,6 +43,15 @@ export function whichDisk(
     : cloneDisk(domains, request);
 }
 
+/** What whoever asked is to be told: the disk that was named is not the one that was taken. */
+export function warningsOf({ owner, disk, passedOver }: ChosenDisk): string[] {
+  if (!passedOver) return [];
+  return [
+    `The disk ${passedOver.disk.id} is that of the thin clone ${passedOver.owner.name}, which was not given as thin_clone: ` +
+      `the disk ${disk.id} of its template ${owner.name} was taken, with the template's state.`,
+  ];
+}
+
 /** With a thin clone: its disk, named by its own id or by that of the template's disk that it stands on. */
 function cloneDisk(domains: readonly Domain[], { diskId, thinCloneId }: DiskRequest): ChosenDisk | NoDisk {
   const owner = byId(domains, thinCloneId);

@@ -157,6 +157,24 @@ describe('between two nodes', () => {
     expect([owning.domains.get(clone.id)!.loans, attachments()]).toEqual([[], []]);
   });
 
+  test("of a thin clone that was not named as one, that its template's was taken is said across nodes, too", async () => {
+    const { poolId } = owner.disks[0]!;
+    const base = Disk.fromPartial({ id: randomUUID(), path: '/p/below', poolId });
+    const template = owning.setDomain({ template: true, disks: [base] });
+    const own = Disk.fromPartial({ id: randomUUID(), path: '/p/above', backingChain: [base.path], poolId });
+    const clone = borrowing.setDomain({ parentId: template.id, disks: [own] });
+    await known(template.id);
+    await known(clone.id);
+    const body = { vdisk: own.id };
+    const attached = await rest.call('POST', `/api/domains/${borrower.id}/attach-vdisk/`, { body });
+    expect(attached.body).toMatchObject({
+      vdisk: base.id,
+      warnings: [expect.stringContaining(`the disk ${base.id} of its template`)],
+    });
+    const detached = await rest.call('POST', `/api/domains/${borrower.id}/detach-vdisk/`, { body });
+    expect([detached.status, detached.body.vdisk, attachments()]).toEqual([200, base.id, []]);
+  });
+
   test('with async=1 the task is there before anything is lent', async () => {
     lendHonestly(owning, new Set(['lend_disk']));
     const lending = nextCall(owning, 'lend_disk');

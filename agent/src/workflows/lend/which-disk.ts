@@ -2,9 +2,9 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Attachment, Disk, Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import {
-  type ChosenDisk,
   type DiskRequest,
   isChosen,
+  warningsOf,
   whichAttachment,
   whichDisk,
 } from '@virtkeep/shared/which-disk';
@@ -31,14 +31,6 @@ export function diskToLend(domains: readonly Domain[], request: DiskRequest, isO
   if (chosen.fault === 'no_thin_clone')
     throw new VirtkeepError('not_thin_clone', { domain: chosen.owner.name });
   throw new VirtkeepError('vdisk_not_found', { id: request.diskId });
-}
-
-function warningsOf({ owner, disk, passedOver }: ChosenDisk): string[] {
-  if (!passedOver) return [];
-  return [
-    `The disk ${passedOver.disk.id} is that of the thin clone ${passedOver.owner.name}, which was not given as thin_clone: ` +
-      `the disk ${disk.id} of its template ${owner.name} was taken, with the template's state.`,
-  ];
 }
 
 export interface LoanToEnd {

@@ -169,9 +169,14 @@ export class LendingService {
   }
 
   /** The task's record once the disk is attached. */
-  async #attached({ operation }: EndedOperation): Promise<AttachedRecord> {
+  async #attached({ operation, task }: EndedOperation): Promise<AttachedRecord> {
     const result = resultOf(operation, 'attachDisk');
-    return attachedRecord(result, this.#dependencies.inventory.domains.get(result.ownerId)?.domain);
+    const [, requestedDisk = ''] = idsOf(task);
+    // a node that gets a disk of another node does not know what was asked for instead
+    const warnings =
+      result.warnings.length > 0 ? result.warnings : this.#lendable.warningsOf(requestedDisk, result.ownerId);
+    const owner = this.#dependencies.inventory.domains.get(result.ownerId)?.domain;
+    return attachedRecord({ ...result, warnings }, owner);
   }
 
   /** The task's record once the disk is detached. */

@@ -1,6 +1,6 @@
 /** Which disk a request to attach or detach means among all nodes' VMs, and whether another node can read it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { isChosen, type NoDisk, whichAttachment, whichDisk } from '@virtkeep/shared/which-disk';
+import { isChosen, type NoDisk, warningsOf, whichAttachment, whichDisk } from '@virtkeep/shared/which-disk';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
 import { isUsable } from '../pools/record.ts';
 import type { OwnedDisk } from './vdisks.ts';
@@ -29,6 +29,12 @@ export class LendableDisks {
     const chosen = whichDisk(this.#domains(), requestOf(lent));
     if (!isChosen(chosen)) throw this.#refusal(chosen, lent);
     return { disk: chosen.disk, entry: this.#inventory.domain(chosen.owner.id) };
+  }
+
+  /** What is to be said of a disk of this owner that was attached for the one that was asked for. */
+  warningsOf(vdisk: string, ownerId: string): string[] {
+    const chosen = whichDisk(this.#domains(), { diskId: vdisk, thinCloneId: '' });
+    return isChosen(chosen) && chosen.owner.id === ownerId ? warningsOf(chosen) : [];
   }
 
   #refusal({ fault }: NoDisk, { vdisk, thin_clone }: LentDisk): VirtkeepError {
