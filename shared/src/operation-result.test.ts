@@ -222,3 +222,11 @@ test.each([
   expect(() => resultOf(operation, 'power')).toThrow();
   expect(resultJson(operation)).toBeInstanceOf(Object);
 });
+
+test('a large one goes as JSON alone, so that it is not twice as large, and is read as the same', () => {
+  const files = Array.from({ length: 50 }, () => ({ ...file, manifestJson: 'x'.repeat(100_000) }));
+  const fields = resultFields({ $case: 'scanPool', value: { files } });
+  expect(fields.result).toBeUndefined();
+  const operation = Operation.fromPartial({ kind: 'scan_pool', resultJson: fields.resultJson });
+  expect(resultOf(operation, 'scanPool')).toEqual({ files });
+});

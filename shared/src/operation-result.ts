@@ -8,6 +8,7 @@ import { SavedState } from './gen/virtkeep/agent/v1/domain.ts';
 import type { Operation } from './gen/virtkeep/agent/v1/operation.ts';
 import { OperationResult } from './gen/virtkeep/agent/v1/operation_result.ts';
 import { BackupFile } from './gen/virtkeep/agent/v1/pool.ts';
+import { MiB } from './units.ts';
 
 /** The result of an operation of any kind that has one. */
 export type Result = NonNullable<OperationResult['result']>;
@@ -19,13 +20,16 @@ export type ResultOf<C extends ResultCase> = { [R in Result as R['$case']]: R['v
 
 type Reported = Pick<Operation, 'kind' | 'warnings' | 'result' | 'resultJson'>;
 
+/** A scan of a large pool tells tens of MiB; twice that would not go into one message. */
+const MAX_PACKED_BYTES = 4 * MiB;
+
 const TYPE_URL = 'type.googleapis.com/virtkeep.agent.v1.OperationResult';
 
-/** The fields of an operation that has this result; JSON for controllers that know nothing else. */
+/** The fields of an operation that has this result: as message and as JSON, which earlier controllers read; a large one as JSON alone. */
 export function resultFields(result: Result | undefined): { result: Any | undefined; resultJson: string } {
   const value = Buffer.from(OperationResult.encode({ result }).finish());
   return {
-    result: result && { typeUrl: TYPE_URL, value },
+    result: result && value.length <= MAX_PACKED_BYTES ? { typeUrl: TYPE_URL, value } : undefined,
     // as whoever hears it reads it: the order of names is that of the message
     resultJson: JSON.stringify(jsonOf(OperationResult.decode(value).result)),
   };

@@ -100,7 +100,7 @@ export function whichAttachment(
   const isNamed = (one: Attachment) =>
     one.diskId === request.diskId || isOriginal(domains, one, request.diskId);
   const named = borrower.attachments.filter(one => isMeant(one) && isNamed(one));
-  // of a template's disk and a thin clone's under the same id, the one that the same request to attach means
+  // a template's disk and a thin clone's may both be attached under the same id: `thinCloneId` says which
   const fitting = named.find(one => one.thinClone === (request.thinCloneId !== '')) ?? named[0];
   if (fitting) return fitting;
   const chosen = whichDisk(domains, request);

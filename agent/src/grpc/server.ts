@@ -41,7 +41,7 @@ export interface GrpcServer {
 
 /** Requests are small; an answer may be the inventory of thousands of domains. */
 const MAX_REQUEST_BYTES = 4 * MiB;
-const MAX_RESPONSE_BYTES = 64 * MiB;
+const MAX_RESPONSE_BYTES = 128 * MiB;
 /** Unary calls end by then, whatever the client allows; long work is an operation. */
 const UNARY_TIMEOUT_MS = 120_000;
 /** Those that wait for something in a guest bound themselves below this. */

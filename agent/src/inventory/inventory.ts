@@ -233,10 +233,14 @@ export class Inventory {
     this.#refresher.request(`files ${poolId}`);
   }
 
-  /** An operation took or gave back its locks. */
+  /** An operation took or gave back its locks. It goes on, and ends, though a domain cannot be shown. */
   locksChanged(): void {
     for (const id of this.#model.lendingFromZfs) this.#refresher.request(`domain ${id}`);
-    this.#show();
+    try {
+      this.#show();
+    } catch (error) {
+      this.#dependencies.log.error('the inventory could not be shown', { error });
+    }
   }
 
   /** What is known of a guest is different from before. */

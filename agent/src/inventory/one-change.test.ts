@@ -101,6 +101,14 @@ test('an operation that takes a domain changes that one', () => {
   expect(encodedOnce()).toEqual([BORROWER]);
 });
 
+test('an operation takes and gives back a domain that cannot be shown', () => {
+  jest.spyOn(Domain, 'encode').mockImplementation(() => {
+    throw new RangeError('a number that does not fit');
+  });
+  locked.set(BORROWER, 'operation');
+  expect(() => inventory.locksChanged()).not.toThrow();
+});
+
 test('what an operation touched is seen in the revision after the look, and what cannot be looked at holds nobody up', async () => {
   const before = inventory.revision;
   metadata.set(OWNER, '<description>changed</description>');

@@ -73,7 +73,9 @@ export class ActiveOperation {
     this.#abort.abort(reason);
   }
 
+  /** Told to the user with its end, and to the log: of an operation without a task nobody reads the end. */
   warn(text: string): void {
+    this.log.warn(text);
     this.#publish({ warnings: [...this.message.warnings, text] });
   }
 

@@ -34,10 +34,7 @@ export class JournaledEffects implements Effects {
     this.#operationId = operationId;
     this.#undoEffect = undoEffect;
     this.#log = log;
-    this.#warn = text => {
-      log.warn(text);
-      warn(text);
-    };
+    this.#warn = warn;
   }
 
   begin(effect: Effect, when: UndoWhen): EffectHandle {

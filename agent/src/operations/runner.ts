@@ -346,7 +346,8 @@ export class OperationRunner {
   }
 
   /**
-   * Ends it and gives its locks back in one go, so that the inventory that its end names shows what it held as free.
+   * Ends it and gives its locks back in one go, so that the inventory that its end names shows what it held as free. Nothing may be
+   * awaited in between: another operation would take the locks of one that has not ended.
    * @throws VirtkeepError journal_failed; then it has not ended
    */
   #end(operation: ActiveOperation, outcome: VirtkeepError | undefined, isSettled: boolean): void {

@@ -108,7 +108,7 @@ const KEEPALIVE = {
   'grpc.keepalive_permit_without_calls': 1,
 };
 
-/** An inventory of 10,000 domains is about 10 MiB; a scan tells every file, as message and as JSON. */
+/** An inventory of 10,000 domains is about 10 MiB; a scan tells every file. */
 const MAX_MESSAGE_BYTES = 128 * MiB;
 
 /**

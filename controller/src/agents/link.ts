@@ -176,6 +176,7 @@ export class NodeLink {
       };
       // Whichever ends first ends the other; the next session begins when both are done.
       const streams = [
+        // the first to be called: it tells the observer of the session before the inventory's first event
         this.#watchOperations(channel.clients, inventory.promise, signal).finally(end),
         this.#watchInventory(channel.clients, inventory.resolve, signal).finally(end),
         this.#watchQuestions(channel.clients, signal).finally(end),

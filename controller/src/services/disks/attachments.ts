@@ -215,14 +215,15 @@ export class LendingService {
 
   async #giveBack(task: TaskState, found: FoundLoan, outcome: TaskSuccess): Promise<TaskOutcome> {
     const { owner, loan } = found;
-    const message = await this.#dependencies.reconciler.giveBack(found, partId(task.row.id, 'return')).then(
-      () => undefined,
-      (error: unknown) =>
+    const warnings = await this.#dependencies.reconciler
+      .giveBack(found, partId(task.row.id, 'return'))
+      .catch((error: unknown) => [
         `The disk is detached. The node of ${owner.domain.name} is asked again later to end the loan: ${reasonOf(error)}`,
-    );
+      ]);
+    const message = [outcome.message, ...warnings].filter(Boolean).join(' ');
     const now = this.#dependencies.inventory.domains.get(owner.domain.id)?.domain;
     const result = detachedRecord(loan.diskId, loan.borrowerId, now);
-    return { ...outcome, result, ...(message === undefined ? {} : { message }) };
+    return { ...outcome, result, ...(message === '' ? {} : { message }) };
   }
 
   async #undo(

@@ -66,15 +66,16 @@ export class LoanReconciler {
     return this.#loans().find(({ loan }) => loan.borrowerId === borrowerId && loan.diskId === diskId);
   }
 
-  /** Ends a loan on the owner's node. @throws node_unreachable, and what the node answers. */
-  async giveBack({ owner, loan }: FoundLoan, operationId: string): Promise<void> {
+  /** Ends a loan on the owner's node. @returns its warnings. @throws node_unreachable, and what the node answers. */
+  async giveBack({ owner, loan }: FoundLoan, operationId: string): Promise<string[]> {
     const { clocks, links } = this.#dependencies;
     const clients = links.clients(owner.nodeId);
     const node = { id: owner.nodeId, clients, clocks };
     const request = { ownerId: owner.domain.id, diskId: loan.diskId, borrowerId: loan.borrowerId };
-    await runOperation(node, operationId, (id, signal) =>
+    const { warnings } = await runOperation(node, operationId, (id, signal) =>
       clients.disks.return({ operationId: id, ...request }, { signal }),
     );
+    return warnings;
   }
 
   /** Ends what an owner lent to a borrower that does not have it, unless another task is at these two. */
@@ -118,16 +119,18 @@ export class LoanReconciler {
   async #giveBackQuietly(found: FoundLoan): Promise<void> {
     const { inventory, events, log } = this.#dependencies;
     const { owner, loan } = found;
+    let warnings: string[];
     try {
-      await this.giveBack(found, newId());
+      warnings = await this.giveBack(found, newId());
     } catch (error) {
       log.warn('loan not ended, tried again later', { owner: owner.domain.id, disk: loan.diskId, error });
       return;
     }
     const borrower = inventory.domains.get(loan.borrowerId)?.domain.name ?? loan.borrowerId;
+    const ended = `A disk of ${owner.domain.name} is no longer lent to ${borrower}, which does not have it any more`;
     await events.record({
-      type: 'info',
-      message: `A disk of ${owner.domain.name} is no longer lent to ${borrower}, which does not have it any more`,
+      type: warnings.length > 0 ? 'warning' : 'info',
+      message: [ended, ...warnings].join('. '),
       entities: [
         { id: owner.domain.id, class: 'domain' },
         { id: loan.diskId, class: 'vdisk' },

@@ -204,8 +204,10 @@ export class DomainService {
     return this.get(id, null);
   }
 
-  async #removed({ operation, task }: EndedOperation): Promise<void> {
+  async #removed({ nodeId, operation, task }: EndedOperation): Promise<void> {
     const id = entityOf(operation, EntityClass.DOMAIN);
+    // a large node that has just connected may not have said so yet
+    await this.#inventory.domainRemoved(nodeId, id);
     const disks = (task?.entities ?? []).filter(entity => entity.class === 'vdisk');
     await this.#tags.forget(this.#gone([id, ...disks.map(disk => disk.id)]));
   }

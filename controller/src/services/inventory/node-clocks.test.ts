@@ -174,6 +174,24 @@ describe('an agent of an earlier version', () => {
     expect([asked, taken, warnings.length]).toEqual([['vm-1', 'vm-2'], [], 2]);
   });
 
+  test('that let one wait in vain is asked nothing until its stream says something', async () => {
+    const late = new AbortController();
+    const timeout = jest.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(late.signal);
+    try {
+      answer = async () => {
+        late.abort();
+        throw new VirtkeepError('timed_out', { operation: 'test', seconds: 10 });
+      };
+      await clocks.seen(NODE, endAt(0n, 'vm-1'));
+      await clocks.seen(NODE, endAt(0n, 'vm-2'));
+      clocks.reached(NODE, 0n);
+      await clocks.seen(NODE, endAt(0n, 'vm-3'));
+      expect(asked).toEqual(['vm-1', 'vm-3']);
+    } finally {
+      timeout.mockRestore();
+    }
+  });
+
   test('that is lost meanwhile is asked nothing more', async () => {
     answer = async () => {
       session.abort();

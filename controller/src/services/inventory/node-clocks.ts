@@ -22,6 +22,8 @@ interface Session {
   reached: bigint;
   /** It let somebody wait in vain: until it says something again nobody else waits. */
   isSilent: boolean;
+  /** Of an earlier version, it let a question wait in vain: until its stream says anything it is asked no more. */
+  isDeaf: boolean;
   waiting: Set<{ revision: bigint; resolve: () => void }>;
 }
 
@@ -43,7 +45,14 @@ export class NodeClocks {
    * @param ended fires with its end
    */
   begin(nodeId: string, clients: AgentClients, ended: AbortSignal): void {
-    const session = { clients, ended, reached: 0n, isSilent: false, waiting: new Set<never>() };
+    const session = {
+      clients,
+      ended,
+      reached: 0n,
+      isSilent: false,
+      isDeaf: false,
+      waiting: new Set<never>(),
+    };
     this.#sessions.set(nodeId, session);
     const forget = () => {
       if (this.#sessions.get(nodeId) === session) this.#sessions.delete(nodeId);
@@ -52,10 +61,12 @@ export class NodeClocks {
     if (ended.aborted) forget();
   }
 
-  /** Everything up to this revision is taken over; 0 says nothing. */
+  /** An event of its stream: everything up to this revision is taken over; 0 says nothing of that. */
   reached(nodeId: string, revision: bigint): void {
     const session = this.#sessions.get(nodeId);
-    if (!session || revision <= session.reached) return;
+    if (!session) return;
+    session.isDeaf = false;
+    if (revision <= session.reached) return;
     session.reached = revision;
     session.isSilent = false;
     for (const waiter of session.waiting) if (waiter.revision <= revision) waiter.resolve();
@@ -86,14 +97,18 @@ export class NodeClocks {
   }
 
   /** An agent of an earlier version numbers nothing: it is asked for what the operation names. */
-  async #ask(nodeId: string, { clients, ended }: Session, { id, entities }: EndedAt): Promise<void> {
-    const signal = AbortSignal.any([ended, AbortSignal.timeout(WAIT_MS)]);
+  async #ask(nodeId: string, session: Session, { id, entities }: EndedAt): Promise<void> {
+    if (session.isDeaf) return;
+    const { clients, ended } = session;
+    const limit = AbortSignal.timeout(WAIT_MS);
+    const signal = AbortSignal.any([ended, limit]);
     const domains = entities.filter(({ entityClass }) => entityClass === EntityClass.DOMAIN);
     for (const domain of domains) {
       try {
         await this.#inventory.domainChanged(nodeId, await clients.domains.get({ id: domain.id }, { signal }));
       } catch (error) {
         if (ended.aborted) throw this.#unreachable(nodeId);
+        session.isDeaf ||= limit.aborted;
         if (hasKey(error, 'domain_not_found')) await this.#inventory.domainRemoved(nodeId, domain.id);
         else
           this.#log.warn('a VM was not looked at', { node: nodeId, operation: id, reason: reasonOf(error) });

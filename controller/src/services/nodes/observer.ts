@@ -69,6 +69,7 @@ export class NodeObserver implements LinkObserver {
     signal: AbortSignal,
   ): Promise<{ afterSequence: bigint }> {
     const { nodeTasks, inventory, clocks } = this.#dependencies;
+    // before anything is waited for: the first inventory may come meanwhile
     clocks.begin(nodeId, clients, signal);
     const { sequence } = await clients.operations.list({ running: true }, { signal });
     await nodeTasks.reattach(nodeId, clients);
