@@ -23,8 +23,8 @@ const SLOWEST_SHOWN = 10;
 interface Lane {
   projects: string[];
   flags: string[];
-  /** Files at a time, of a lane that has the machine for itself, and beside another one. */
-  workers: [alone: number, beside: number];
+  /** Files at a time. */
+  workers: number;
   limitMinutes: number;
 }
 
@@ -33,11 +33,11 @@ const LANES: readonly Lane[] = [
   {
     projects: ['unit', 'contract'],
     flags: ['--testTimeout=300000'],
-    workers: [2, 2],
+    workers: 2,
     limitMinutes: 40,
   },
-  { projects: ['integration', 'e2e'], flags: [], workers: [3, 3], limitMinutes: 75 },
-  { projects: ['soak'], flags: [], workers: [1, 1], limitMinutes: 180 },
+  { projects: ['integration', 'e2e'], flags: [], workers: 3, limitMinutes: 75 },
+  { projects: ['soak'], flags: [], workers: 1, limitMinutes: 180 },
 ];
 
 /** So long may a test run take to end once its results are written. */
@@ -55,8 +55,7 @@ const isWanted = (project: string) => (wanted.length === 0 ? project !== 'soak' 
 const lanes = LANES.map(lane => ({ ...lane, projects: lane.projects.filter(isWanted) })).filter(
   ({ projects }) => projects.length > 0,
 );
-const outcomes = lanes.map(lane => runJest(lane, lane.workers[lanes.length > 1 ? 1 : 0]));
-for (const outcome of await Promise.all(outcomes)) {
+for (const outcome of await Promise.all(lanes.map(runJest))) {
   total.passed += outcome.passed;
   total.failed += outcome.failed;
   total.files.push(...outcome.files);
@@ -79,7 +78,7 @@ function tellSlowest(files: Outcome['files']): void {
 }
 
 /** One jest run; a run that crashed or took too long counts as one failure. */
-async function runJest({ projects, flags, limitMinutes }: Lane, workers: number): Promise<Outcome> {
+async function runJest({ projects, flags, workers, limitMinutes }: Lane): Promise<Outcome> {
   const report = join(scratch, `${projects[0]}.json`);
   const jest = join(ROOT, 'node_modules', 'jest', 'bin', 'jest.js');
   const argv = [

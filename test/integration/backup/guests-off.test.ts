@@ -47,9 +47,15 @@ describe('the target pool', () => {
   test('is read-only', async () => {
     const guest = await lab.world.defineTiny();
     await mounted(['-t', 'tmpfs', '-o', 'ro', 'tmpfs'], async () => {
-      const [definition, files] = [await guest.xml(true), lab.files(0)];
+      const picture = async () => [
+        await guest.xml(true),
+        await guest.snapshots(),
+        lab.files(0),
+        lab.files(1),
+      ];
+      const before = await picture();
       await expect(lab.backup(guest)).rejects.toMatchObject({ msgKey: 'pool_read_only' });
-      expect([await guest.xml(true), lab.files(0)]).toEqual([definition, files]);
+      expect(await picture()).toEqual(before);
     });
   });
 

@@ -1,14 +1,13 @@
 /** Every guest command of the specification's list, and each other one that a real Debian guest offers, over REST. */
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { BEYOND, EFFECTS, LISTED, SECRET } from './effects.ts';
-import { GuestRestLab, type Json } from './rest-lab.ts';
+import { GuestRestLab } from './rest-lab.ts';
 
 let lab: GuestRestLab;
 let offered: string[];
 beforeAll(async () => {
   lab = await GuestRestLab.start('asked');
-  const { supported_commands: commands } = await lab.guest.agent<Json>('guest-info');
-  offered = commands.filter((one: Json) => one.enabled).map((one: Json) => one.name);
+  offered = await lab.offered();
 });
 afterAll(() => lab?.stop());
 

@@ -46,6 +46,12 @@ export class GuestRestLab {
     this.swapDisk = parts.swapDisk;
   }
 
+  /** Names of the commands that the guest's agent has and allows, as it says itself. */
+  async offered(): Promise<string[]> {
+    const { supported_commands: commands } = await this.guest.agent<Json>('guest-info');
+    return commands.filter((one: Json) => one.enabled).map((one: Json) => one.name);
+  }
+
   /** Files of controller and agent that hold a secret, as it is or in base64. @throws Error when there is no database to look into */
   filesWith(secret: string): string[] {
     const files = [this.world.controller.dir, this.world.agent.dir].flatMap(dir =>
