@@ -82,9 +82,10 @@ export function guestXml(options: GuestXmlOptions): string {
 /** What an emulated processor pays most for while the kernel starts: a third of the time. */
 const FAST_BOOT = 'mitigations=off cryptomgr.notests';
 
-function bootXml({ boot, cmdline = '' }: GuestXmlOptions): string {
+function bootXml({ boot, uefi, cmdline = '' }: GuestXmlOptions): string {
   if ('rom' in boot) return `<loader readonly='yes' type='rom'>${boot.rom}</loader>`;
-  const { kernel, initrd } = boot;
+  const { initrd } = boot;
+  const kernel = uefi ? boot.uefiKernel : boot.kernel;
   const words = `console=ttyS0 quiet ${FAST_BOOT} ${cmdline}`;
   return `<kernel>${kernel}</kernel><initrd>${initrd}</initrd><cmdline>${words}</cmdline>`;
 }

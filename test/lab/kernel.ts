@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { cloudKernelPackage, unpackedPackage } from './apt-files.ts';
 import { CACHE } from './paths.ts';
@@ -25,6 +25,40 @@ export async function cloudKernel(): Promise<Kernel> {
     if (name) modules.set(name.replaceAll('-', '_'), join(root, path));
   }
   return { version: image.slice('vmlinuz-'.length), image: join(root, 'boot', image), modules };
+}
+
+/** Where a kernel image says what it carries: sectors of its real mode part, and its packed part's place and length. */
+const SETUP_SECTORS_AT = 0x1f1;
+const PAYLOAD_OFFSET_AT = 0x248;
+const PAYLOAD_LENGTH_AT = 0x24c;
+const SECTOR_BYTES = 512;
+/** The length of what was packed stands behind it. */
+const PAYLOAD_TRAILER_BYTES = 4;
+
+/** Programs that unpack a kernel, by the first bytes of what they unpack. */
+const UNPACKERS: readonly [number, string][] = [
+  [0x184c2102, 'lz4'],
+  [0xfd2fb528, 'zstd'],
+];
+
+/**
+ * The kernel without its packing, as QEMU starts it itself (PVH): an emulated processor takes a fifth of a boot to unpack it.
+ * UEFI firmware starts none such. The packed one when no program here unpacks it.
+ */
+export function plainKernel({ version, image }: Kernel): string {
+  const path = join(CACHE, 'guest', `vmlinux-${version}`);
+  if (existsSync(path)) return path;
+  const bytes = readFileSync(image);
+  const start = (bytes[SETUP_SECTORS_AT]! + 1) * SECTOR_BYTES + bytes.readUInt32LE(PAYLOAD_OFFSET_AT);
+  const end = start + bytes.readUInt32LE(PAYLOAD_LENGTH_AT) - PAYLOAD_TRAILER_BYTES;
+  const packed = bytes.subarray(start, end);
+  const unpacker = UNPACKERS.find(([magic]) => magic === packed.readUInt32LE(0))?.[1];
+  if (!unpacker) return image;
+  const plain = execFileSync(unpacker, ['-d', '-c'], { input: packed, maxBuffer: 256 * 1024 * 1024 });
+  mkdirSync(join(CACHE, 'guest'), { recursive: true });
+  writeFileSync(`${path}.${process.pid}`, plain);
+  renameSync(`${path}.${process.pid}`, path);
+  return path;
 }
 
 /** Files of the wanted modules and what they depend on, in loading order; a built-in one is left out. */

@@ -18,7 +18,7 @@ say() { printf 'setup: %s\n' "$*"; }
 # What the lab needs. libvirt-daemon alone: the -system package would start the machine's own libvirtd, which nothing here needs.
 packages=(
   ca-certificates cpio e2fsprogs g++ iproute2 kmod libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu libvirt0
-  make openssl procps qemu-system-x86 qemu-utils seabios systemd util-linux xz-utils zstd
+  lz4 make openssl procps qemu-system-x86 qemu-utils seabios systemd util-linux xz-utils zstd
 )
 # What the tests need besides, and the Debian guest.
 test_packages=(

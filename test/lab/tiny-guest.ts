@@ -16,12 +16,15 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { unpackedPackage } from './apt-files.ts';
 import { type CpioEntry, cpioArchive, DIRECTORY, EXECUTABLE, PLAIN, SYMLINK } from './cpio.ts';
-import { cloudKernel, type Kernel, moduleBytes, moduleClosure } from './kernel.ts';
+import { cloudKernel, type Kernel, moduleBytes, moduleClosure, plainKernel } from './kernel.ts';
 import { CACHE } from './paths.ts';
 import { run } from './run.ts';
 
 export interface BootFiles {
+  /** As QEMU starts it soonest. */
   kernel: string;
+  /** As UEFI firmware starts it. */
+  uefiKernel: string;
   initrd: string;
 }
 
@@ -55,7 +58,7 @@ async function build(): Promise<BootFiles> {
     writeFileSync(`${initrd}.${process.pid}`, archive);
     renameSync(`${initrd}.${process.pid}`, initrd);
   }
-  return { kernel: kernel.image, initrd };
+  return { kernel: plainKernel(kernel), uefiKernel: kernel.image, initrd };
 }
 
 /** A program of an unpacked package; Debian 13 moved all of /bin and /sbin below /usr. */

@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { type LabAgent, makeAgent } from './agent.ts';
 import { type LabController, makeController } from './controller.ts';
 import { type DataDiskOptions, makeDataDisk } from './disks.ts';
-import type { GuestXmlOptions } from './domain-xml.ts';
-import { defineTinyGuest, type Guest } from './guest.ts';
+import { type GuestXmlOptions, guestXml } from './domain-xml.ts';
+import { defineGuest, defineTinyGuest, type Guest } from './guest.ts';
+import { haltingRom } from './idle-guest.ts';
 import { expectNoLeaks } from './leaks.ts';
 import { type LabNode, type PoolSpec, startNode } from './node.ts';
 import { makeWorldDir } from './paths.ts';
@@ -37,6 +38,8 @@ export interface TinyOptions extends Omit<GuestXmlOptions, 'boot' | 'name'> {
   node?: LabNode;
   /** Data disks to make in the node's first pool (ext4, mounted at /mnt/vda, /mnt/vdb …); default one of 64 MiB. */
   dataDisks?: DataDiskOptions[];
+  /** A machine that runs no system, for what is asked of its disks alone: on at once, without agent, deaf to a shutdown. */
+  idle?: boolean;
 }
 
 export class World {
@@ -75,7 +78,7 @@ export class World {
 
   /** Defines a tiny guest with data disks; it is off until `start()`. `disks` of the options replace `dataDisks`. */
   async defineTiny(options: TinyOptions = {}): Promise<Guest> {
-    const { node = this.node, dataDisks = [{}], disks, ...xml } = options;
+    const { node = this.node, dataDisks = [{}], disks, idle = false, ...xml } = options;
     this.#guests += 1;
     const name = options.name ?? `tiny${this.#guests}`;
     const made = [];
@@ -86,7 +89,10 @@ export class World {
         format,
       });
     }
-    return defineTinyGuest(node, { ...xml, name, disks: disks ?? made });
+    const whole = { ...xml, name, disks: disks ?? made };
+    if (!idle) return defineTinyGuest(node, whole);
+    const boot = { rom: haltingRom(node.dir) };
+    return defineGuest(node, name, guestXml({ memoryMiB: 32, ...whole, agent: false, boot }));
   }
 
   /** Waits until the controller knows a guest and returns its uuid. */

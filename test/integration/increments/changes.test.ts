@@ -30,7 +30,7 @@ const newDisk = (format: 'qcow2' | 'raw' = 'qcow2') =>
 async function offGuest(formats: ('qcow2' | 'raw')[], options: object = {}): Promise<Guest> {
   const disks = [];
   for (const format of formats) disks.push({ path: await newDisk(format), format });
-  return lab.world.defineTiny({ disks, agent: false, ...options });
+  return lab.world.defineTiny({ disks, idle: true, ...options });
 }
 
 let mark = 0;

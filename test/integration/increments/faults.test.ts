@@ -26,7 +26,7 @@ async function offGuest(): Promise<Guest> {
     const path = join(lab.world.node.pool(0).path, `${newId()}.${format}`);
     disks.push({ path: await makePlainDisk(path, { sizeBytes: 8 * MIB, dataBytes: MIB, format }), format });
   }
-  return lab.world.defineTiny({ disks, agent: false });
+  return lab.world.defineTiny({ disks, idle: true });
 }
 
 async function write(guest: Guest, length = '64k'): Promise<void> {

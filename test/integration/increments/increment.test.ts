@@ -168,12 +168,12 @@ test('firmware variables and TPM state go in with each state', async () => {
 });
 
 test("a thin clone: the template stays outside, each increment brings the clone's layers", async () => {
-  const template = await lab.world.defineTiny({ agent: false });
+  const template = await lab.world.defineTiny({ idle: true });
   const base = (await template.disks()).vda!;
   const path = join(lab.world.node.pool(0).path, `${newId()}.qcow2`);
   await run(['qemu-img', 'create', '-q', '-f', 'qcow2', '-b', base, '-F', 'qcow2', path]);
   const parent = `<virtkeep:domain xmlns:virtkeep='urn:virtkeep:domain:1'><virtkeep:parent id='${await template.uuid()}' version='0'/></virtkeep:domain>`;
-  const guest = await lab.world.defineTiny({ disks: [{ path }], agent: false, metadata: parent });
+  const guest = await lab.world.defineTiny({ disks: [{ path }], idle: true, metadata: parent });
   let made = await firstBackup(lab, guest);
   const wanted = [await diskHashes(lab, guest)];
   for (let count = 0; count < 4; count += 1) {

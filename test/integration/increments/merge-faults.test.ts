@@ -171,7 +171,7 @@ test('of a guest that is off', async () => {
   const MIB = 1024 * 1024;
   const path = join(small.path, 'off.qcow2');
   await makePlainDisk(path, { sizeBytes: 32 * MIB, dataBytes: MIB });
-  const guest = await lab.world.defineTiny({ disks: [{ path }], agent: false });
+  const guest = await lab.world.defineTiny({ disks: [{ path }], idle: true });
   const before = await lab.contents(guest);
   await lab.create(guest, 's1');
   // more than qemu-img moves at once, whatever the bound

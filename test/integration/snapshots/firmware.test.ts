@@ -21,7 +21,7 @@ const kept = () => readdirSync(nvramDirectory()).filter(name => name.startsWith(
 
 /** A guest that was started once: then both exist. */
 async function makeGuest(): Promise<Guest> {
-  const defined = await lab.plainGuest(['qcow2'], { uefi: true, tpm: true });
+  const defined = await lab.plainGuest(['qcow2'], { idle: false, agent: false, uefi: true, tpm: true });
   const vars = join(nvramDirectory(), `${defined.name}_VARS.fd`);
   const xml = (await defined.xml(true)).replace(
     /<nvram([^>]*)(\/>|>[^<]*<\/nvram>)/,
@@ -81,7 +81,7 @@ test('come back with the disks, go away with the state, and are restored with it
 });
 
 test('that libvirt finds by the name of a VM are kept in states and archives, too', async () => {
-  const guest = await lab.plainGuest(['qcow2'], { uefi: 'chosen' });
+  const guest = await lab.plainGuest(['qcow2'], { idle: false, agent: false, uefi: 'chosen' });
   const variablesOf = (name: string) => join(nvramDirectory(), `${name}_VARS.fd`);
   await guest.start();
   await guest.destroy();

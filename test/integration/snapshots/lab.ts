@@ -105,7 +105,7 @@ export class SnapshotLab {
   async plainGuest(formats: ('qcow2' | 'raw')[], options: object = {}): Promise<Guest> {
     const disks = [];
     for (const format of formats) disks.push({ path: await this.plainDisk(format), format });
-    return this.world.defineTiny({ disks, agent: false, ...options });
+    return this.world.defineTiny({ disks, idle: true, ...options });
   }
 
   /** Writes one block that no other has the content of; in a running guest through QEMU, as the guest itself would. */
