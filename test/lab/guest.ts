@@ -14,6 +14,8 @@ export interface ExecResult {
 
 /** Each look costs an emulated guest more than it costs us. */
 const EXEC_POLL_MS = 200;
+/** So long may an answer of its agent take: a guest on a busy machine is slow, not silent. */
+const ANSWER_SECONDS = 60;
 
 /** A guest on a lab node, driven through virsh: independent of the code under test. */
 export class Guest {
@@ -67,7 +69,11 @@ export class Guest {
   }
 
   /** Calls the guest agent. @throws CommandFailed with libvirt's message */
-  async agent<T = unknown>(execute: string, args?: Record<string, unknown>, timeoutSeconds = 10): Promise<T> {
+  async agent<T = unknown>(
+    execute: string,
+    args?: Record<string, unknown>,
+    timeoutSeconds = ANSWER_SECONDS,
+  ): Promise<T> {
     const request = JSON.stringify(args ? { execute, arguments: args } : { execute });
     const answer = await this.node.virsh(
       'qemu-agent-command',
@@ -81,37 +87,40 @@ export class Guest {
 
   /** Waits until the agent answers. Emulated guests on a busy machine need patience. */
   async waitForAgent(timeoutMs = 600_000): Promise<this> {
-    const ping = () =>
-      this.agent('guest-ping', undefined, 3).then(
-        () => true,
-        () => false,
-      );
-    await waitFor(`the guest agent of ${this.name}`, ping, timeoutMs, 200);
+    const answers = async () => {
+      if (await this.#answers()) return true;
+      // it is asked again when it opens its port, not all the time; a second later too, for it may have done so in between
+      const opens = ['--domain', this.name, '--event', 'agent-lifecycle', '--timeout', '1'];
+      await this.node.virsh('event', ...opens).catch(() => {});
+      return false;
+    };
+    await waitFor(`the guest agent of ${this.name}`, answers, timeoutMs, 50);
     return this;
   }
 
   /** Waits until the agent does not answer any more. */
   async waitForNoAgent(timeoutMs = 600_000): Promise<void> {
-    const silent = () =>
-      this.agent('guest-ping', undefined, 3).then(
-        () => false,
-        () => true,
-      );
+    const silent = async () => !(await this.#answers());
     await waitFor(`the silence of the guest agent of ${this.name}`, silent, timeoutMs, 50);
+  }
+
+  #answers(): Promise<boolean> {
+    return this.agent('guest-ping', undefined, 3).then(
+      () => true,
+      () => false,
+    );
   }
 
   /** Runs a program in the guest to its end. @throws Error when it does not end in time */
   async exec(path: string, args: string[] = [], timeoutMs = 180_000): Promise<ExecResult> {
-    const { pid } = await this.agent<{ pid: number }>('guest-exec', {
-      path,
-      arg: args,
-      'capture-output': true,
-    });
+    const request = { path, arg: args, 'capture-output': true };
+    const patience = Math.min(ANSWER_SECONDS, Math.ceil(timeoutMs / 1000));
+    const { pid } = await this.agent<{ pid: number }>('guest-exec', request, patience);
     type Status = { exited: boolean; exitcode?: number; 'out-data'?: string; 'err-data'?: string };
     const status = await waitFor(
       `${path} in ${this.name}`,
       async () => {
-        const now = await this.agent<Status>('guest-exec-status', { pid });
+        const now = await this.agent<Status>('guest-exec-status', { pid }, patience);
         return now.exited ? now : undefined;
       },
       timeoutMs,

@@ -220,7 +220,7 @@ describe('a frozen guest', () => {
     const anew = `sleep 1; killall qemu-ga; sleep 1; touch /tmp/anew; ${again} -F/tmp/hook`;
     await guest.background('/bin/sh', ['-c', anew]);
     const isAnew = () =>
-      guest.sh('test -e /tmp/anew').then(
+      guest.sh('test -e /tmp/anew', 10_000).then(
         () => true,
         () => false,
       );
