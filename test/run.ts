@@ -40,6 +40,9 @@ const LANES: readonly Lane[] = [
   { projects: ['soak'], flags: [], workers: 1, limitMinutes: 180 },
 ];
 
+/** A worker that has grown beyond this is replaced before its next file: each program that a large process starts costs dear. */
+const WORKER_MEMORY = '400MB';
+
 /** So long may a test run take to end once its results are written. */
 const LINGER_MS = 20_000;
 
@@ -91,7 +94,15 @@ async function runJest({ projects, flags, workers, limitMinutes }: Lane): Promis
   ];
   const child = spawn(
     process.execPath,
-    [...argv, ...flags, `--maxWorkers=${workers}`, '--passWithNoTests', '--selectProjects', ...projects],
+    [
+      ...argv,
+      ...flags,
+      `--maxWorkers=${workers}`,
+      `--workerIdleMemoryLimit=${WORKER_MEMORY}`,
+      '--passWithNoTests',
+      '--selectProjects',
+      ...projects,
+    ],
     {
       cwd: ROOT,
       // jest prints its JSON to stdout too; its report for people goes to stderr
