@@ -20,6 +20,7 @@ import {
 import { join } from 'node:path';
 import { enterPrivateDirectories, OWN_DIRECTORIES, writeLibvirtConfig } from './node-files.ts';
 import { isRunning, listProcesses, mountNamespaceOf, type Process, signalProcess } from './processes.ts';
+import { reaping } from './reaping.ts';
 import { type RunOptions, type RunResult, run, start, succeeds, waitFor } from './run.ts';
 
 export interface PoolSpec {
@@ -162,7 +163,7 @@ export class LabNode {
 
   #spawnLibvirtd(): ChildProcess {
     const log = openSync(join(this.dir, 'log', 'libvirtd.log'), 'a');
-    const child = this.spawnInside(['libvirtd', '-p', '/run/libvirt/libvirtd.pid'], {
+    const child = this.spawnInside(reaping(['libvirtd', '-p', '/run/libvirt/libvirtd.pid']), {
       stdio: ['ignore', log, log],
       detached: true,
     });

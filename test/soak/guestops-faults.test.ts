@@ -13,7 +13,7 @@ import type { Guest } from '../lab/guest.ts';
 import { guestfsMissing } from '../lab/guestfs.ts';
 import { listProcesses } from '../lab/processes.ts';
 import { run, waitFor } from '../lab/run.ts';
-import { defineDebian, withoutKvm } from './debian.ts';
+import { defineDebian } from './debian.ts';
 
 // several starts of an emulated machine in one test: it ends what hangs on slow machines too
 jest.setTimeout(1_800_000);
@@ -74,7 +74,6 @@ async function nameOnDisk(): Promise<string> {
 suite('a change of a guest that is off', () => {
   beforeAll(async () => {
     alone = await AgentAlone.start();
-    await withoutKvm(alone.world.node);
     guest = await defineDebian(alone.world.node, 'debian');
     domainId = await guest.uuid();
     disk = (await guest.disks()).vda!;

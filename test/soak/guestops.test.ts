@@ -17,7 +17,7 @@ import type { Guest } from '../lab/guest.ts';
 import { guestfsMissing } from '../lab/guestfs.ts';
 import { run, succeeds, waitFor } from '../lab/run.ts';
 import { startWorld, type World } from '../lab/world.ts';
-import { defineDebian, withoutKvm } from './debian.ts';
+import { defineDebian } from './debian.ts';
 import { GuestByRest, type Json } from './guest-by-rest.ts';
 import { hold, isHeld, makeSource, release, removeSource, statusOf } from './package-source.ts';
 import { filesWith, ProcessWatch, patternOf, secretsSeen, watchGuest } from './secrets.ts';
@@ -77,7 +77,6 @@ async function blockCommands(...names: string[]): Promise<void> {
 suite('operations in a Debian guest', () => {
   beforeAll(async () => {
     world = await startWorld({ controller: true });
-    await withoutKvm(world.node);
     dc = await startDomainController(join(world.dir, 'dc'));
     guest = await defineDebian(world.node, 'debian', dc.bridge);
     by = new GuestByRest(world, await world.known(guest));
