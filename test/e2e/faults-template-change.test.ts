@@ -1,14 +1,15 @@
-// kill -9 and other blows at each step of a clone and of a template's change: nothing is left of a clone, and a template
-// with all its clones is what it was or what it was to become, never a mix.
+// kill -9 and other blows at each step of a template's change: the template with all its clones is what it was or what it was to
+// become, never a mix. Their disks are read from outside; after each kind of end a clone is started besides.
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import { CHANGE_TEMPLATE_STEPS } from '../../agent/src/workflows/template/change.ts';
-import { CLONE_STEPS } from '../../agent/src/workflows/template/clone.ts';
-import { checkImages, diskPath, scribble, scribbled } from '../integration/templates/lab.ts';
+import { fileInside } from '../integration/archives/archive-tools.ts';
+import { checkImages, scribble, scribbled } from '../integration/templates/lab.ts';
 import { Guest } from '../lab/guest.ts';
-import { AgentAlone, INTERRUPTED, lostAnswer, momentsOf, type Picture } from './agent-alone.ts';
+import { AgentAlone, lostAnswer, momentsOf } from './agent-alone.ts';
+import { defineTemplate, startClone } from './faults-template-lab.ts';
 
 let alone: AgentAlone;
 let template: Guest;
@@ -22,14 +23,10 @@ const TARGETS = ['vda', 'vdb'];
 
 beforeAll(async () => {
   alone = await AgentAlone.start();
-  template = await alone.world.defineTiny({
-    name: 'golden',
-    dataDisks: [{ files: { hello: 'template' } }, { sizeMiB: 16 }],
-    metadata: "<virtkeep:domain xmlns:virtkeep='urn:virtkeep:domain:1' template='yes' version='1'/>",
-  });
-  for (const target of TARGETS) await scribble(await diskPath(template, target), world.text);
+  template = await defineTemplate(alone);
+  for (const path of await pathsOf(template)) await scribble(path, world.text);
   for (const name of ['changed', 'other']) {
-    const operation = await alone.ended(await clone({ name, thin: true }));
+    const operation = await alone.ended(await startClone(alone, template, { name, thin: true }));
     expect(operation.error).toBeUndefined();
   }
   changed = new Guest(alone.world.node, 'changed');
@@ -37,12 +34,10 @@ beforeAll(async () => {
 });
 afterAll(() => alone?.stop());
 
-async function clone(request: { name?: string; thin: boolean }): Promise<string> {
-  const operationId = newId();
-  const domainId = await template.uuid();
-  await alone.templates.clone({ operationId, domainId, newDomainId: newId(), ...request }).catch(lostAnswer);
-  return operationId;
-}
+const pathsOf = async (guest: Guest): Promise<string[]> => {
+  const disks = await guest.disks();
+  return TARGETS.map(target => disks[target]!);
+};
 
 async function change(): Promise<string> {
   const operationId = newId();
@@ -54,20 +49,21 @@ async function change(): Promise<string> {
 async function prepare(): Promise<{ next: string; mine: string }> {
   round += 1;
   const [next, mine] = [`n${round % 10}`, `m${round % 10}`];
-  for (const target of TARGETS) {
-    await scribble(await diskPath(changed, target), next);
-    await scribble(await diskPath(other, target), mine);
-  }
+  for (const path of await pathsOf(changed)) await scribble(path, next);
+  for (const path of await pathsOf(other)) await scribble(path, mine);
   return { next, mine };
 }
 
-const textsOf = async (guest: Guest) => {
+const textsOf = async (paths: string[]) => {
   const texts = [];
-  for (const target of TARGETS) texts.push(await scribbled(await diskPath(guest, target), 2));
+  for (const path of paths) texts.push(await scribbled(path, 2));
   return texts.join();
 };
 
-/** The world as the operation's end tells it: every disk of every domain, versions, files; and a clone runs. */
+/** The kinds of ends after which a clone was started. */
+const booted = new Set<OperationState>();
+
+/** The world as the operation's end tells it: every disk of every domain, versions, files. */
 async function expectWorld(
   operation: Operation,
   files: string[],
@@ -76,7 +72,8 @@ async function expectWorld(
   const isNew = operation.state === OperationState.SUCCEEDED;
   if (isNew) world = { text: next, version: world.version + 1 };
   const both = (text: string) => `${text},${text}`;
-  expect(await Promise.all([template, changed, other].map(textsOf))).toEqual([
+  const disks = await Promise.all([template, changed, other].map(pathsOf));
+  expect(await Promise.all(disks.map(textsOf))).toEqual([
     both(world.text),
     both(next),
     both(isNew ? next : mine),
@@ -85,8 +82,10 @@ async function expectWorld(
   const metadata = async (guest: Guest) => parseDomain(await guest.xml(true)).metadata;
   expect((await metadata(template)).templateVersion).toBe(world.version);
   for (const guest of [changed, other]) expect((await metadata(guest)).parent?.version).toBe(world.version);
-  for (const guest of [template, changed, other])
-    for (const target of TARGETS) await checkImages(await diskPath(guest, target));
+  await checkImages(...disks.flat());
+  expect(await fileInside(disks[2]![0]!, 'hello')).toBe('template');
+  if (booted.has(operation.state)) return;
+  booted.add(operation.state);
   await (await other.start()).waitForAgent();
   expect(await other.sh('cat /mnt/vda/hello')).toBe('template');
   await other.destroy();
@@ -139,26 +138,5 @@ describe('change of a template', () => {
     expect((await alone.operations.get({ id })).state).toBe(OperationState.RUNNING);
     await other.destroy();
     await expectWorld(await alone.ended(id), files, texts);
-  });
-});
-
-describe('clone', () => {
-  let before: Picture;
-  const picture = () => alone.picture(template);
-
-  describe.each([true, false])('thin: %s', thin => {
-    test.each(momentsOf(CLONE_STEPS, 'copy.mid'))('kill -9 of the agent at %s', async moment => {
-      before = await picture();
-      const operation = await alone.killedAt(`clone_domain.${moment}`, () => clone({ thin }));
-      expect(operation).toMatchObject(INTERRUPTED);
-      expect(await picture()).toEqual(before);
-    });
-
-    test.each(['copy.after', 'define.after'])('cancel at %s', async moment => {
-      before = await picture();
-      const operation = await alone.canceledAt(`clone_domain.${moment}`, () => clone({ thin }));
-      expect(operation.state).toBe(OperationState.CANCELED);
-      expect(await picture()).toEqual(before);
-    });
   });
 });
