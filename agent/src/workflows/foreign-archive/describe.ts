@@ -101,7 +101,7 @@ const isFileDisk = ({ device, type }: DiskConfig): boolean => device === 'disk' 
 /** @throws VirtkeepError archive_damaged */
 function chainsOf(
   { path, members }: Reading,
-  { current, states, hasSeveral }: Definitions,
+  { current, states, firstPaths, hasSeveral }: Definitions,
   images: readonly ForeignImage[],
 ): ForeignChains {
   const disks = current.config.disks.filter(isFileDisk).map(disk => ({
@@ -112,7 +112,13 @@ function chainsOf(
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
   try {
     const formerPaths = overlaysOf(states, members);
-    const found = resolveChains({ images, disks, formerPaths, hasSeveralStates: hasSeveral });
+    const found = resolveChains({
+      images,
+      disks,
+      formerPaths,
+      firstPaths,
+      hasSeveralStates: hasSeveral,
+    });
     if (disks.length > 0 && found.chains.length === 0)
       throw new UnclearChains(`it has none of the disks that "${current.member}" names`);
     for (const { outside, layers } of found.chains)
