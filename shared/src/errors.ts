@@ -24,7 +24,7 @@ export const ERRORS = {
   ),
   invalid_field: fixed('40003', 'The field "{field}" {reason}.'),
   missing_field: fixed('40004', 'The field "{field}" is required.'),
-  invalid_uuid: fixed('40005', '"{value}" is not a UUID. Ids are lower-case UUIDs.'),
+  invalid_uuid: fixed('40005', '"{value}" is not a UUID: 32 hexadecimal digits, as 8-4-4-4-12.'),
   unknown_ordering: fixed('40006', 'Cannot order by "{value}". Use one of: {allowed}.'),
   invalid_name: fixed('40007', 'The name "{value}" cannot be used: {reason}.'),
   conflicting_fields: fixed(
