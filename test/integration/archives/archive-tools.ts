@@ -66,6 +66,20 @@ export async function fileInside(image: string, path: string): Promise<string> {
   }
 }
 
+/** The same of several files by one look, '' where there is none; each is text that ends with a line end, or is empty. */
+export async function filesInside(image: string, paths: string[]): Promise<string[]> {
+  const raw = `${image}.raw`;
+  try {
+    await run(['qemu-img', 'convert', '-U', '-f', 'qcow2', '-O', 'raw', image, raw]);
+    const input = paths.map(path => `cat ${path}\n`).join('');
+    const { stdout } = await run(['debugfs', '-f', '-', raw], { input });
+    // it tells each command before what that one says
+    return stdout.split(/^debugfs: cat .*\n/m).slice(1);
+  } finally {
+    rmSync(raw, { force: true });
+  }
+}
+
 /** The file `note` on the first disk of each state of an archive, from the first on; the file systems are checked. */
 export async function notesOf(path: string, directory: string, states: number): Promise<string[]> {
   await untar(path, directory);
