@@ -7,12 +7,13 @@ import { newId } from '@virtkeep/shared/ids';
 import { openBackup } from '../../../agent/src/workflows/archives/source.ts';
 import { backupConfiguration } from '../../../agent/src/workflows/files/show-backup.ts';
 import { instantRestoreWorkflow } from '../../../agent/src/workflows/restore/instant/instant-restore.ts';
-import { makeDataDisk } from '../../lab/disks.ts';
+import { makeDataDisk, makePlainDisk } from '../../lab/disks.ts';
 import { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
-import { fileInside } from '../archives/archive-tools.ts';
+import { filesInside } from '../archives/archive-tools.ts';
 import { StateArchive } from '../archives/state-archive.ts';
 import { WorkflowLab } from '../backup/lab.ts';
+import { scribble, scribbled } from '../templates/lab.ts';
 
 let lab: WorkflowLab;
 let guest: Guest;
@@ -56,9 +57,7 @@ afterAll(() => lab?.stop());
 
 /** What the disk of a VM that is off holds. */
 async function filesOf(path: string): Promise<(string | undefined)[]> {
-  const found = [];
-  for (const name of ['1', 'mine', '2', '3', '4']) found.push((await fileInside(path, name)) || undefined);
-  return found;
+  return (await filesInside(path, ['1', 'mine', '2', '3', '4'])).map(text => text || undefined);
 }
 
 const EXPECTED = {
@@ -169,7 +168,8 @@ test('a thin clone with saved states, flattened, stands on its template still', 
   const inPool = (name: string) => join(lab.world.node.pool(0).path, name);
   const metadata = (inner: string) =>
     `<virtkeep:domain xmlns:virtkeep='urn:virtkeep:domain:1' ${inner}</virtkeep:domain>`;
-  const templateDisk = await makeDataDisk(inPool(`${newId()}.qcow2`), { files: { base: 'template' } });
+  const templateDisk = await makePlainDisk(inPool(`${newId()}.qcow2`), { sizeBytes: 4 << 20 });
+  await scribble(templateDisk, 'base');
   await lab.world.defineTiny({
     uuid: templateId,
     disks: [{ path: templateDisk }],
@@ -180,22 +180,17 @@ test('a thin clone with saved states, flattened, stands on its template still', 
     disks: [{ path: cloneDisk }],
     metadata: metadata(`><virtkeep:parent id='${templateId}' version='1'/>`),
   });
-  await (await clone.start()).waitForAgent();
-  for (const name of ['s1', 's2']) {
-    await clone.sh(`echo ${name} > /mnt/vda/${name}; sync`);
-    await virsh('snapshot-create-as', clone.name, name, '--disk-only', '--quiesce');
+  for (const [index, name] of ['s1', 's2'].entries()) {
+    await scribble((await clone.disks()).vda!, name, (index + 1) << 20);
+    await virsh('snapshot-create-as', clone.name, name, '--disk-only');
   }
-  await clone.destroy();
   const { file } = await lab.backup(clone);
   const { result } = await lab.restore(file, { poolId: poolId(1), flatten: true });
   const disk = result.disks[0]!.path;
   expect(await chainOf(disk)).toEqual([disk, templateDisk]);
-  for (const [name, content] of [
-    ['base', 'template'],
-    ['s1', 's1\n'],
-    ['s2', 's2\n'],
-  ] as const)
-    expect(await fileInside(disk, name)).toBe(content);
+  expect(await scribbled(disk, 4)).toBe('base');
+  for (const [index, name] of ['s1', 's2'].entries())
+    expect(await scribbled(disk, 2, (index + 1) << 20)).toBe(name);
   const instant = StartRestoreRequest.fromPartial({
     file: { poolId: poolId(1), filename: file.filename },
     domainId: newId(),
