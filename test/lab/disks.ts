@@ -62,24 +62,26 @@ export async function makeExt4(
   await run(['mkfs.ext4', '-q', '-F', ...labelled, ...extended, '-d', content, image, `${sizeMiB}M`]);
 }
 
+/** Disks have whole ones. */
+const SECTOR = 512;
+
 /** Makes a disk without file system: `dataBytes` random bytes at its start, the rest a hole. Sizes need not be round. */
 export async function makePlainDisk(
   path: string,
   options: { sizeBytes: number; dataBytes?: number; format?: 'qcow2' | 'raw' },
 ): Promise<string> {
   mkdirSync(dirname(path), { recursive: true });
-  const format = options.format ?? 'qcow2';
-  await run(['qemu-img', 'create', '-q', '-f', format, path, String(options.sizeBytes)]);
-  if (options.dataBytes) {
-    const data = `${path}.data`;
-    writeFileSync(data, randomBytes(options.dataBytes));
-    // -n writes into the existing image and keeps its size
-    await run(['qemu-img', 'dd', '-f', 'raw', '-O', 'raw', `if=${data}`, `of=${data}.sized`, 'bs=512']);
-    await run(['qemu-img', 'resize', '-q', '-f', 'raw', `${data}.sized`, String(options.sizeBytes)]);
-    await run(['qemu-img', 'convert', '-n', '-f', 'raw', '-O', format, `${data}.sized`, path]);
-    rmSync(data);
-    rmSync(`${data}.sized`);
+  const { sizeBytes, dataBytes = 0, format = 'qcow2' } = options;
+  if (format === 'qcow2' && dataBytes === 0) {
+    await run(['qemu-img', 'create', '-q', '-f', format, path, String(sizeBytes)]);
+    return path;
   }
+  const raw = format === 'raw' ? path : `${path}.data`;
+  writeFileSync(raw, randomBytes(dataBytes));
+  truncateSync(raw, Math.ceil(sizeBytes / SECTOR) * SECTOR);
+  if (raw === path) return path;
+  await run(['qemu-img', 'convert', '-f', 'raw', '-O', format, raw, path]);
+  rmSync(raw);
   return path;
 }
 
