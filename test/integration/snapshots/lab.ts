@@ -138,6 +138,11 @@ export class SnapshotLab {
     await this.world.node.virsh(lines.join('; '));
   }
 
+  /** Targets of the disks that have a file. */
+  async targets(guest: Guest): Promise<string[]> {
+    return Object.keys(sourcesOf(await guest.xml()));
+  }
+
   /** Hash of what the guest would read from each disk now. */
   async contents(guest: Guest): Promise<Record<string, string>> {
     const found: Record<string, string> = {};

@@ -1,3 +1,5 @@
+// States of a guest through their workflows: made, reverted to, removed, and what is refused.
+
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../../agent/src/domain-xml/index.ts';
@@ -13,10 +15,20 @@ afterAll(() => lab?.stop());
 const virsh = (...args: string[]) => lab.world.node.virsh(...args);
 const metadataOf = async (guest: Guest) => parseDomain(await guest.xml()).metadata;
 
+let booted: Promise<Guest> | undefined;
+/** A guest that runs a system with an agent; booted once, it runs on. */
+function systemGuest(): Promise<Guest> {
+  const boot = async () => {
+    const guest = await lab.world.defineTiny({ dataDisks: [{}, { format: 'raw' }] });
+    return (await guest.start()).waitForAgent();
+  };
+  booted ??= boot();
+  return booted;
+}
+
 describe('a state by hand', () => {
   test('of a running guest is quiesced, holds all disks, and is told of', async () => {
-    const guest = await lab.world.defineTiny({ dataDisks: [{}, { format: 'raw' }] });
-    await (await guest.start()).waitForAgent();
+    const guest = await systemGuest();
     const { snapshot, warnings } = await lab.create(guest, 'before update', {
       description: 'a "test" & more',
     });
@@ -29,7 +41,6 @@ describe('a state by hand', () => {
     await guest.sh('echo later > /mnt/vda/later; sync');
     await lab.remove(guest, 'before update');
     expect(await guest.sh('cat /mnt/vda/later')).toBe('later\n');
-    await guest.destroy();
   });
 
   test('is refused where it cannot be what was asked for', async () => {
@@ -96,8 +107,7 @@ describe('reverting', () => {
   });
 
   test('to a state with memory: the guest goes on where it was', async () => {
-    const guest = await lab.world.defineTiny();
-    await (await guest.start()).waitForAgent();
+    const guest = await systemGuest();
     await guest.sh('echo then > /run/mark; echo disk > /mnt/vda/mark; sync');
     const boot = await guest.sh('cat /proc/sys/kernel/random/boot_id');
     await guest.sh('date -s "2001-09-09 01:46:40"');
@@ -121,7 +131,6 @@ describe('reverting', () => {
     await lab.remove(guest, 'mem');
     expect(await guest.sh('cat /mnt/vda/mark')).toBe('second\n');
     expect(lab.files().filter(name => name.endsWith('.memory'))).toEqual([]);
-    await guest.destroy();
   });
 
   test('forgets disks that came later and brings back those that were taken away', async () => {
@@ -157,7 +166,7 @@ describe('guards', () => {
     const frozen = (await lab.frozenFiles(guest, 's1'))[0]!;
     const other = await lab.world.defineTiny({
       disks: [{ path: frozen, format: 'qcow2', readonly: true }],
-      agent: false,
+      idle: true,
     });
     await expect(lab.remove(guest, 's1')).rejects.toMatchObject({ msgKey: 'snapshot_in_use' });
     await virsh('undefine', other.name);
