@@ -82,7 +82,7 @@ async function withRoomAt(point: string, roomMiB: number, start: () => Promise<s
   await alone.whilePaused(file, async () => small.fill(roomMiB));
   const operation = await alone.ended(id);
   expect(operation.state).toBe(OperationState.FAILED);
-  await alone.restart();
+  await alone.arm('');
   return operation;
 }
 
