@@ -1,6 +1,6 @@
 // kill -9, cancel and SIGTERM at each step of a conversion: there is always exactly one whole archive with all states.
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { openArchive } from '../../agent/src/archive/index.ts';
@@ -27,15 +27,23 @@ afterAll(() => alone?.stop());
 const scratch = (name: string) => join(alone.world.dir, name);
 const directory = (pool: number) => join(alone.world.node.pool(pool).path, 'backups');
 
-/** An archive of two states, with hashes, in the second pool. */
+/** An archive of two states, with hashes, in the second pool. It is made once, and copied from then on. */
 async function makeArchive(name: string): Promise<string> {
   const path = join(directory(1), name);
-  const zstd = name.endsWith('.zst');
+  const endings = ['', '.sha256'];
+  if (!existsSync(scratch(name))) {
+    await writeStates(scratch(name));
+    content = await contentOf(scratch(name));
+  }
+  for (const ending of endings) copyFileSync(`${scratch(name)}${ending}`, `${path}${ending}`);
+  return path;
+}
+
+async function writeStates(path: string): Promise<void> {
+  const zstd = path.endsWith('.zst');
   await writeArchive(path, [{ name: 'd.qcow2', from: scratch('disk') }], { zstd, hash: true });
   const tailPath = scratch('tail');
   await appendState(path, [{ name: 'd_s.snapshot', from: scratch('layer') }], { tailPath });
-  content = await contentOf(path);
-  return path;
 }
 
 /** Names and hashes of all members, after all of it was verified. */
