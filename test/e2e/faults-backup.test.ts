@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/gl
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup/backup.ts';
 import type { Guest } from '../lab/guest.ts';
+import { waitFor } from '../lab/run.ts';
 import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';
 
 let alone: AgentAlone;
@@ -95,8 +96,10 @@ describe('libvirtd is killed and restarted', () => {
       await alone.world.node.killLibvirtd();
       await alone.agent.daemon.kill();
     });
+    const seen = alone.agent.daemon.log().length;
     await alone.agent.daemon.spawn();
-    await new Promise(resolve => setTimeout(resolve, 2000));
+    const misses = () => alone.agent.daemon.log().slice(seen).includes('libvirt is not reachable');
+    await waitFor('an agent that misses libvirt', misses, 240_000);
     await alone.world.node.startLibvirtd();
     await alone.restart();
     expect((await alone.ended(id)).state).toBe(OperationState.FAILED);

@@ -18,7 +18,10 @@ const hashOf = (path: string) => createHash('sha256').update(readFileSync(path))
 
 beforeAll(async () => {
   alone = await AgentAlone.start();
-  guest = await alone.world.defineTiny({ dataDisks: [{ files: { hello: 'world' } }, { format: 'raw' }] });
+  guest = await alone.world.defineTiny({
+    idle: true,
+    dataDisks: [{ files: { hello: 'world' } }, { format: 'raw' }],
+  });
   await alone.world.node.virsh('snapshot-create-as', guest.name, 's1', '--disk-only');
   const operation = await alone.ended(await alone.startBackup(guest, { compress: true }));
   expect(operation.error).toBeUndefined();
