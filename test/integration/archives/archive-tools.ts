@@ -19,13 +19,24 @@ export async function pythonNames(path: string): Promise<string[]> {
   return stdout.trim().split('\n');
 }
 
-/** Lets each layer of a disk stand on the one before it, in the given directory. @returns path of the top */
-export async function joinLayers(directory: string, members: string[]): Promise<string> {
+/**
+ * Lets each layer of a disk stand on the one before it, in the given directory.
+ * @param joined what each layer there stands on already: one that several states share is joined and checked once
+ * @returns path of the top
+ */
+export async function joinLayers(
+  directory: string,
+  members: string[],
+  joined = new Map<string, string | undefined>(),
+): Promise<string> {
   let below: string | undefined;
   for (const member of members) {
     const path = join(directory, member);
-    if (below) await run(['qemu-img', 'rebase', '-u', '-f', 'qcow2', '-b', below, '-F', 'qcow2', path]);
-    await run(['qemu-img', 'check', '-q', '-f', 'qcow2', path]);
+    if (!joined.has(path) || joined.get(path) !== below) {
+      if (below) await run(['qemu-img', 'rebase', '-u', '-f', 'qcow2', '-b', below, '-F', 'qcow2', path]);
+      await run(['qemu-img', 'check', '-q', '-f', 'qcow2', path]);
+      joined.set(path, below);
+    }
     below = path;
   }
   return below!;

@@ -1,4 +1,6 @@
 /** What the tests of increments share: a guest that tells the hash of its files, and the states of an archive rebuilt by hand. */
+import { createHash } from 'node:crypto';
+import { createReadStream, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from '@jest/globals';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
@@ -38,20 +40,29 @@ export async function unpack(
   path: string,
 ): Promise<{ directory: string; manifests: Map<number, Manifest> }> {
   const directory = await untar(path, join(lab.world.dir, 'unpacked'));
-  const { stdout } = await run(['sh', '-c', 'cd "$1" && ls *_manifest.json', 'sh', directory]);
   const manifests = new Map<number, Manifest>();
-  for (const name of stdout.trim().split('\n')) {
-    const text = await run(['cat', join(directory, name)]);
-    manifests.set(Number(name.slice(0, 4)), JSON.parse(text.stdout) as Manifest);
-  }
+  for (const name of readdirSync(directory).filter(one => one.endsWith('_manifest.json')))
+    manifests.set(
+      Number(name.slice(0, 4)),
+      JSON.parse(readFileSync(join(directory, name), 'utf8')) as Manifest,
+    );
   return { directory, manifests };
 }
 
-/** Puts the layers of a disk of a state together; each is checked. @returns the top */
-export async function diskOf(directory: string, manifest: Manifest, target = 'vda'): Promise<string> {
+/**
+ * Puts the layers of a disk of a state together; each is checked.
+ * @param joined see `joinLayers`
+ * @returns the top
+ */
+export async function diskOf(
+  directory: string,
+  manifest: Manifest,
+  target = 'vda',
+  joined?: Map<string, string | undefined>,
+): Promise<string> {
   const disk = manifest.disks.find(candidate => candidate.target === target)!;
   const raw = disk.layers.map(({ member }) => member);
-  return joinLayers(directory, raw);
+  return joinLayers(directory, raw, joined);
 }
 
 /** The first line of a file on a disk of a state; its file system is checked. */
@@ -71,19 +82,24 @@ export async function diskHashes(lab: WorkflowLab, guest: Guest): Promise<Record
   const hashes: Record<string, string> = {};
   for (const [target, path] of Object.entries(await guest.disks())) {
     if (!path?.startsWith('/') || path.endsWith('.iso')) continue;
-    const info = ['qemu-img', 'info', '-U', '--output=json', path] as const;
-    type Info = { 'full-backing-filename'?: string };
-    const { 'full-backing-filename': below } = JSON.parse((await run(info)).stdout) as Info;
-    hashes[target] = await imageHash(lab, running ? below! : path);
+    hashes[target] = await imageHash(lab, running ? await below(path) : path);
   }
   return hashes;
+}
+
+/** What an image stands on. */
+async function below(path: string): Promise<string> {
+  const info = await run(['qemu-img', 'info', '-U', '--output=json', path]);
+  return (JSON.parse(info.stdout) as { 'full-backing-filename': string })['full-backing-filename'];
 }
 
 /** Hash of what an image shows, whatever its format and layers. */
 export async function imageHash(lab: WorkflowLab, image: string): Promise<string> {
   const raw = join(lab.world.dir, 'hashed.raw');
   await run(['qemu-img', 'convert', '-U', '-O', 'raw', image, raw]);
-  return (await run(['sha256sum', raw])).stdout.slice(0, 64);
+  const hash = createHash('sha256');
+  for await (const piece of createReadStream(raw, { highWaterMark: 1 << 20 })) hash.update(piece);
+  return hash.digest('hex');
 }
 
 /** Compares all disks of all states with what they were. */
@@ -94,11 +110,12 @@ export async function compareStates(
 ): Promise<void> {
   const { directory, manifests } = await unpack(lab, path);
   const found: Record<string, string>[] = [];
+  const joined = new Map<string, string | undefined>();
   for (let number = 1; number <= manifests.size; number += 1) {
     const manifest = manifests.get(number)!;
     const hashes: Record<string, string> = {};
     for (const { target } of manifest.disks)
-      hashes[target] = await imageHash(lab, await diskOf(directory, manifest, target));
+      hashes[target] = await imageHash(lab, await diskOf(directory, manifest, target, joined));
     found.push(hashes);
   }
   expect(found).toEqual(wanted);
