@@ -15,17 +15,21 @@ const PARTS = {
   etc: '/etc/libvirt',
   lib: '/var/lib/libvirt',
   run: '/run/libvirt',
-  cache: '/var/cache/libvirt',
   log: '/var/log/libvirt',
 };
+/** What QEMU can do takes libvirt 4 s to find out: all test daemons share that knowledge (libvirt checks that it still holds). */
+const SHARED_CACHE = join(import.meta.dirname, '../../../.cache/libvirt');
 const START_MS = 240_000;
 
 /**
- * Arguments: the directory, then pairs of part and place. libvirt 9 does not start without the user it was built for,
- * although no guest runs as it; where no package has made that user, this daemon alone has it.
+ * Arguments: the directory, the shared cache, then pairs of part and place. libvirt 9 does not start without the user it was built for,
+ * although no guest runs as it; where no package has made that user, this daemon alone has it. KVM is taken from it: libvirt takes
+ * what QEMU can do under KVM for outdated whenever it is started on another processor of some machines.
  */
 const SCRIPT = `
-d=$1; shift
+d=$1; cache=$2; shift 2
+mkdir -p "$cache" /var/cache/libvirt; mount --bind "$cache" /var/cache/libvirt || exit 1
+if [ -e /dev/kvm ]; then : > "$d/no-kvm"; mount --bind -o ro "$d/no-kvm" /dev/kvm || exit 1; fi
 while [ $# -gt 0 ]; do mkdir -p "$2"; mount --bind "$d/$1" "$2" || exit 1; shift 2; done
 if ! getent passwd libvirt-qemu >/dev/null; then
   { cat /etc/passwd; echo 'libvirt-qemu:x:64055:64055::/:/usr/sbin/nologin'; } > "$d/passwd"
@@ -84,7 +88,7 @@ export class TestLibvirtd {
   /** Starts the daemon; running domains of a former one are taken over. */
   async up(): Promise<void> {
     await rm(join(this.dir, 'run/libvirt-sock'), { force: true });
-    const args = ['-m', '--propagation', 'private', 'bash', '-c', SCRIPT, 'libvirtd', this.dir];
+    const args = ['-m', '--propagation', 'private', 'bash', '-c', SCRIPT, 'libvirtd', this.dir, SHARED_CACHE];
     this.#child = spawn('unshare', [...args, ...Object.entries(PARTS).flat()], { stdio: 'ignore' });
     const deadline = Date.now() + START_MS;
     for (;;) {
