@@ -87,28 +87,21 @@ export class Guest {
 
   /** Waits until the agent answers. Emulated guests on a busy machine need patience. */
   async waitForAgent(timeoutMs = 600_000): Promise<this> {
-    const answers = async () => {
-      if (await this.#answers()) return true;
+    const looksAgain = async () => {
+      if (await answers(this)) return true;
       // it is asked again when it opens its port, not all the time; a second later too, for it may have done so in between
       const opens = ['--domain', this.name, '--event', 'agent-lifecycle', '--timeout', '1'];
       await this.node.virsh('event', ...opens).catch(() => {});
       return false;
     };
-    await waitFor(`the guest agent of ${this.name}`, answers, timeoutMs, 50);
+    await waitFor(`the guest agent of ${this.name}`, looksAgain, timeoutMs, 50);
     return this;
   }
 
   /** Waits until the agent does not answer any more. */
   async waitForNoAgent(timeoutMs = 600_000): Promise<void> {
-    const silent = async () => !(await this.#answers());
+    const silent = async () => !(await answers(this));
     await waitFor(`the silence of the guest agent of ${this.name}`, silent, timeoutMs, 50);
-  }
-
-  #answers(): Promise<boolean> {
-    return this.agent('guest-ping', undefined, 3).then(
-      () => true,
-      () => false,
-    );
   }
 
   /** Runs a program in the guest to its end. @throws Error when it does not end in time */
@@ -161,6 +154,12 @@ export class Guest {
     await this.node.virsh('destroy', this.name);
   }
 }
+
+const answers = (guest: Guest): Promise<boolean> =>
+  guest.agent('guest-ping', undefined, 3).then(
+    () => true,
+    () => false,
+  );
 
 /** Defines a guest from a definition. */
 export async function defineGuest(node: LabNode, name: string, xml: string): Promise<Guest> {

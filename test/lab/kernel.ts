@@ -35,6 +35,9 @@ const SECTOR_BYTES = 512;
 /** The length of what was packed stands behind it. */
 const PAYLOAD_TRAILER_BYTES = 4;
 
+/** Type and owner of the ELF note that tells where such a start begins. */
+const PVH_NOTE = Buffer.from([18, 0, 0, 0, ...Buffer.from('Xen\0')]);
+
 /** Programs that unpack a kernel, by the first bytes of what they unpack. */
 const UNPACKERS: readonly [number, string][] = [
   [0x184c2102, 'lz4'],
@@ -43,7 +46,7 @@ const UNPACKERS: readonly [number, string][] = [
 
 /**
  * The kernel without its packing, as QEMU starts it itself (PVH): an emulated processor takes a fifth of a boot to unpack it.
- * UEFI firmware starts none such. The packed one when no program here unpacks it.
+ * UEFI firmware starts none such. The packed one when it is packed otherwise, or made without that way to start.
  */
 export function plainKernel({ version, image }: Kernel): string {
   const path = join(CACHE, 'guest', `vmlinux-${version}`);
@@ -55,6 +58,7 @@ export function plainKernel({ version, image }: Kernel): string {
   const unpacker = UNPACKERS.find(([magic]) => magic === packed.readUInt32LE(0))?.[1];
   if (!unpacker) return image;
   const plain = execFileSync(unpacker, ['-d', '-c'], { input: packed, maxBuffer: 256 * 1024 * 1024 });
+  if (!plain.includes(PVH_NOTE)) return image;
   mkdirSync(join(CACHE, 'guest'), { recursive: true });
   writeFileSync(`${path}.${process.pid}`, plain);
   renameSync(`${path}.${process.pid}`, path);

@@ -21,6 +21,7 @@ export type { AutomaticState } from './merge/step.ts';
 export {
   AUTOMATIC_PREFIX,
   type DiskToFreeze,
+  isStateOverlay,
   LENDING_STATE,
   planAutomaticState,
   planState,

@@ -72,6 +72,9 @@ const STATE_MARK = 'state-';
 /** What `planState` added to the name of a file that is itself an overlay. */
 const STATE_ENDING = /\.[a-z]+\.state-[0-9a-f-]{36}$/;
 
+/** Whether a file is called as the overlay of a state that `planState` planned. */
+export const isStateOverlay = (path: string): boolean => STATE_ENDING.test(basename(path, extname(path)));
+
 /** @param names the state's name, and what its files are marked with */
 function planFiles(
   domainName: string,

@@ -4,6 +4,7 @@
  * What is not told without doubt is refused: a disk out of the wrong layers is worse than none.
  */
 import { basename, dirname, resolve } from 'node:path';
+import { isStateOverlay } from '../../snapshots/index.ts';
 
 /** An image of the archive, as its own header describes it. */
 export interface ForeignImage {
@@ -52,8 +53,8 @@ export interface ChainQuestion {
   disks: readonly ExpectedDisk[];
   /** By member the path that its file had, when a saved state says it. */
   formerPaths: ReadonlyMap<string, string>;
-  /** The disks' files as the oldest configuration of several names them: what the first layers stand on. */
-  firstPaths: ReadonlySet<string>;
+  /** All files that saved states say they made: none of them is the first of a disk. */
+  overlayPaths: ReadonlySet<string>;
   /** The archive has configurations of several states: what was merged between them makes headers of before untrue. */
   hasSeveralStates: boolean;
 }
@@ -65,7 +66,7 @@ export class UnclearChains extends Error {}
 export function resolveChains(question: ChainQuestion): ForeignChains {
   const { images, disks, hasSeveralStates } = question;
   const find = finderOf(question);
-  const below = new Map(images.map(image => [image, belowOf(image, find, question.firstPaths)]));
+  const below = new Map(images.map(image => [image, belowOf(image, find, question.overlayPaths)]));
   const named = disks.map(disk => ({ disk, top: find.byPath(disk.path) }));
   const tops = named.some(({ top }) => top !== undefined) ? named : assumed(question, below);
   const isAssumed = tops !== named;
@@ -132,37 +133,30 @@ function finderOf({ images, formerPaths }: ChainQuestion): Finder {
 function belowOf(
   image: ForeignImage,
   find: Finder,
-  firstPaths: ChainQuestion['firstPaths'],
+  overlayPaths: ChainQuestion['overlayPaths'],
 ): ForeignImage | null {
   const { backing, member } = image;
   if (backing === null) return null;
   if (backing.path === undefined)
     throw new UnclearChains(`"${member}" stands on ${shown(backing.name)}, which is no file`);
-  const found = find.byPath(backing.path) ?? byStem(image, find, firstPaths);
+  const isLayer = overlayPaths.has(backing.path) || isStateOverlay(backing.path);
+  const found = find.byPath(backing.path) ?? (isLayer ? undefined : byStem(member, find));
   return found === image ? null : (found ?? null);
 }
 
 /**
- * A layer is called after its disk and its saved state. The only one of a disk stands on its first file; of several, the one whose header
- * names what the oldest configuration has as a disk, when no other does.
+ * A layer is called after its disk and its saved state; when it is the disk's only one, it stands on its first. Unless what it stands on
+ * is plainly a layer too: then that one is missing, and the disk would be one of long ago with gaps.
  */
-function byStem(
-  image: ForeignImage,
-  find: Finder,
-  firstPaths: ChainQuestion['firstPaths'],
-): ForeignImage | undefined {
-  if (!image.member.endsWith('.snapshot')) return undefined;
-  const bottom = find.images.find(
-    ({ member }) => member.endsWith('.qcow2') && image.member.startsWith(`${stemOf(member)}_`),
+function byStem(member: string, find: Finder): ForeignImage | undefined {
+  if (!member.endsWith('.snapshot')) return undefined;
+  const [bottom, other] = find.images.filter(
+    image => image.member.endsWith('.qcow2') && member.startsWith(`${stemOf(image.member)}_`),
   );
-  if (bottom === undefined) return undefined;
+  if (bottom === undefined || other !== undefined) return undefined;
   const stem = `${stemOf(bottom.member)}_`;
-  const layers = find.images.filter(other => other.member.startsWith(stem) && other !== bottom);
-  if (layers.length === 1) return bottom;
-  // a name like a layer's is that of a layer which the archive lacks
-  const isFirst = ({ backing }: ForeignImage) =>
-    backing?.path !== undefined && firstPaths.has(backing.path) && !basename(backing.path).startsWith(stem);
-  return isFirst(image) && layers.filter(isFirst).length === 1 ? bottom : undefined;
+  const layers = find.images.filter(image => image.member.startsWith(stem) && image !== bottom);
+  return layers.length === 1 ? bottom : undefined;
 }
 
 const stemOf = (member: string): string => member.replace(/\.qcow2$/, '');

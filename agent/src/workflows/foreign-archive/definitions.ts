@@ -18,8 +18,6 @@ const MAX_PREAMBLE = 100;
 export interface Definitions {
   current: { member: string; number: number; config: DomainConfig };
   states: { member: string; config: SnapshotConfig }[];
-  /** The disks' files by the configuration with the smallest number, where there are several. */
-  firstPaths: ReadonlySet<string>;
   /** Configurations of more than one state are there. */
   hasSeveral: boolean;
   warnings: string[];
@@ -56,7 +54,6 @@ export async function readDefinitions(archive: Reading, signal: AbortSignal): Pr
       config: parseDomain(text, name),
     },
     states,
-    firstPaths: numbers.size > 1 ? firstPathsOf(domains, Math.min(...numbers)) : new Set(),
     hasSeveral: numbers.size > 1,
     warnings,
   };
@@ -86,18 +83,6 @@ async function readTexts(archive: Reading, signal: AbortSignal): Promise<Text[]>
 function prefixOf(name: string): number | undefined {
   const prefix = /^(\d+)_/.exec(name)?.[1];
   return prefix === undefined ? undefined : Number(prefix);
-}
-
-/** None when that configuration cannot be read or is one of two: it is a help, and only the current one is needed. */
-function firstPathsOf(domains: readonly Text[], smallest: number): Set<string> {
-  const [first, other] = domains.filter(({ name }) => prefixOf(name) === smallest);
-  if (first === undefined || other !== undefined) return new Set();
-  try {
-    return new Set(parseDomain(first.text, first.name).disks.flatMap(({ path }) => path ?? []));
-  } catch (error) {
-    if (!hasKey(error, 'xml_invalid')) throw error;
-    return new Set();
-  }
 }
 
 /** @throws VirtkeepError archive_unsupported */

@@ -101,7 +101,7 @@ const isFileDisk = ({ device, type }: DiskConfig): boolean => device === 'disk' 
 /** @throws VirtkeepError archive_damaged */
 function chainsOf(
   { path, members }: Reading,
-  { current, states, firstPaths, hasSeveral }: Definitions,
+  { current, states, hasSeveral }: Definitions,
   images: readonly ForeignImage[],
 ): ForeignChains {
   const disks = current.config.disks.filter(isFileDisk).map(disk => ({
@@ -112,11 +112,12 @@ function chainsOf(
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
   try {
     const formerPaths = overlaysOf(states, members);
+    const overlayPaths = new Set(states.flatMap(({ config }) => externalOf(config).map(({ path }) => path!)));
     const found = resolveChains({
       images,
       disks,
       formerPaths,
-      firstPaths,
+      overlayPaths,
       hasSeveralStates: hasSeveral,
     });
     if (disks.length > 0 && found.chains.length === 0)
@@ -133,11 +134,14 @@ function chainsOf(
   }
 }
 
+const externalOf = ({ disks }: SnapshotConfig) =>
+  disks.filter(({ mode, path }) => mode === 'external' && path !== undefined);
+
 /** Files that saved states say they made, by the members that bear their names: of a state of one disk it is plain which. */
 function overlaysOf(states: Definitions['states'], members: Reading['members']): Map<string, string> {
   const overlays = new Map<string, string>();
   for (const { config } of states) {
-    const external = config.disks.filter(({ mode, path }) => mode === 'external' && path !== undefined);
+    const external = externalOf(config);
     const ending = memberNames.layer('x', config.name).slice(1);
     const bearing = members.filter(({ name }) => name.endsWith(ending));
     if (external.length === 1 && bearing.length === 1) overlays.set(bearing[0]!.name, external[0]!.path!);
