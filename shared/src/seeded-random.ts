@@ -1,0 +1,13 @@
+/**
+ * Random numbers for tests, the same for the same seed (mulberry32), so that a failure can be repeated. Not for secrets.
+ * @returns whole numbers from 0 to below its argument, which is at most 2^32
+ */
+export function seededRandom(seed: number): (below: number) => number {
+  let state = seed;
+  return below => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * below);
+  };
+}
