@@ -2,12 +2,12 @@
 // of the VMs, deletion of a borrower. After each one the world is what a plain list of loans says, at the end nothing is left.
 import { readdirSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { seededRandom } from '@virtkeep/shared/seeded-random';
 import { OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
 import { defineGuest, type Guest } from '../lab/guest.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone, lostAnswer } from './agent-alone.ts';
-import { randomOf } from './long-history.ts';
 
 const OPERATIONS = Number(process.env.VIRTKEEP_LENDING_OPERATIONS ?? 40);
 const SEED = Number(process.env.VIRTKEEP_LENDING_SEED ?? 1);
@@ -33,7 +33,7 @@ interface Loan {
 
 let alone: AgentAlone;
 const machines: Machine[] = [];
-const random = randomOf(SEED);
+const random = seededRandom(SEED);
 const one = <T>(list: readonly T[]): T => list[random(list.length)]!;
 let loans: Loan[] = [];
 let counter = 0;

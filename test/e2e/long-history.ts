@@ -10,17 +10,6 @@ import type { World } from '../lab/world.ts';
 /** Hash of the file tree per target, as the guest sees it. */
 export type Trees = Record<string, string>;
 
-/** mulberry32: the same history for the same seed. */
-export function randomOf(seed: number): (below: number) => number {
-  let state = seed;
-  return below => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
-  };
-}
-
 export class LivingGuest {
   readonly #world: World;
   readonly guest: Guest;

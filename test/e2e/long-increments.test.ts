@@ -10,10 +10,11 @@ import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
+import { seededRandom } from '@virtkeep/shared/seeded-random';
 import { BACKUP_STEPS } from '../../agent/src/workflows/backup/backup.ts';
 import { run, waitFor } from '../lab/run.ts';
 import { AgentAlone } from './agent-alone.ts';
-import { LivingGuest, randomOf, type Trees, treeOfImage } from './long-history.ts';
+import { LivingGuest, type Trees, treeOfImage } from './long-history.ts';
 
 const INCREMENTS = Number(process.env.VIRTKEEP_LONG_INCREMENTS ?? 8);
 const SEED = Number(process.env.VIRTKEEP_LONG_SEED ?? 20_261_121);
@@ -31,7 +32,7 @@ interface LongArchive {
 
 let alone: AgentAlone;
 let living: LivingGuest;
-const random = randomOf(SEED);
+const random = seededRandom(SEED);
 const archives: LongArchive[] = [];
 const diary: string[] = [];
 

@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { hasKey } from '@virtkeep/shared/errors';
+import { seededRandom } from '@virtkeep/shared/seeded-random';
 import { deviceDifferences } from './compare.ts';
 import { editDomain } from './edit.ts';
 import {
@@ -15,15 +16,10 @@ import { LIVE_XML, SNAPSHOT_XML } from './sample-xml.ts';
 
 const identity = { name: 'a', uuid: 'b', macs: new Map() };
 
-/** Small deterministic generator (mulberry32), so that a failure can be repeated. */
+/** From 0 to below 1. */
 function generator(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
+  const random = seededRandom(seed);
+  return () => random(2 ** 32) / 2 ** 32;
 }
 
 /** Runs it; anything thrown must be xml_invalid. */
