@@ -1,14 +1,13 @@
 // Lending of disks on a real libvirt with real guests: the table of the specification's 3.1 and the rules of 4.1 to 4.3.
 import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { newId } from '@virtkeep/shared/ids';
 import { LENDING_STATE } from '../../../agent/src/snapshots/index.ts';
 import { makeTwoFaced } from '../../lab/disks.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { openFilesOf } from '../../lab/processes.ts';
-import { waitFor } from '../../lab/run.ts';
 import { CALL } from '../inventory/lab.ts';
 import { deviceOf, LendLab, onLent } from './lab.ts';
 
@@ -213,132 +212,6 @@ test('saved states that were there before stay what they were', async () => {
     ),
   );
   expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
-});
-
-describe('a borrower that goes', () => {
-  const borrow = async (name: string): Promise<Guest> => {
-    const guest = await lab.base.world.defineTiny({ name, dataDisks: [] });
-    await lab.known(guest);
-    await lab.attach(guest, disks[0]!);
-    expect((await lab.isSound(owner)).hasState).toBe(true);
-    return guest;
-  };
-
-  test('removed by us', async () => {
-    const before = poolFiles();
-    const guest = await borrow('removed');
-    await lab.base.remove(await guest.uuid(), { full: true });
-    await lab.nothingLent(owner);
-    expect(poolFiles()).toEqual(before);
-  });
-
-  test('undefined behind our back', async () => {
-    const guest = await borrow('undefined');
-    await lab.base.world.node.virsh('undefine', guest.name);
-    await lab.nothingLent(owner);
-  });
-
-  test('whose disk was taken away behind our back', async () => {
-    const guest = await borrow('plucked');
-    await lab.base.world.node.virsh('detach-disk', guest.name, 'vda', '--config');
-    await lab.nothingLent(owner);
-    await waitFor(
-      'the note of the borrower',
-      async () => !(await guest.xml()).includes('urn:virtkeep'),
-      120_000,
-    );
-  });
-});
-
-describe('a guest that does not let go', () => {
-  test('a paused one keeps the disk, and it goes when it resumes', async () => {
-    await lab.attach(reader, disks[0]!);
-    await lab.base.world.node.virsh('suspend', reader.name);
-    await expect(lab.detach(reader, disks[0]!)).rejects.toMatchObject({
-      msgKey: 'device_did_not_detach',
-      message: expect.stringContaining(`Domain ${await reader.uuid()} device did not detach`),
-    });
-    expect((await lab.known(reader)).attachments).toMatchObject([{ diskId: disks[0], detaching: true }]);
-    expect((await lab.isSound(owner)).hasState).toBe(true);
-    await lab.base.world.node.virsh('resume', reader.name);
-    await lab.nothingLent(owner);
-    expect((await lab.known(reader)).attachments).toEqual([]);
-    await reader.waitForAgent();
-  });
-
-  test('one without an operating system lets go when it stops, and nothing comes back', async () => {
-    const idle = await lab.base.world.defineTiny({
-      name: 'idle',
-      dataDisks: [],
-      agent: false,
-      cmdline: 'break=halt',
-    });
-    await idle.start();
-    await lab.base.world.node.virsh('suspend', idle.name);
-    await lab.known(idle);
-    await lab.attach(idle, disks[0]!);
-    await expect(lab.detach(idle, disks[0]!)).rejects.toEqual(failure('device_did_not_detach'));
-    // again, on request: still the same answer, nothing lost
-    await expect(lab.detach(idle, disks[0]!)).rejects.toEqual(failure('device_did_not_detach'));
-    expect((await lab.isSound(owner)).lends).toBe(1);
-    await idle.destroy();
-    await lab.nothingLent(owner);
-    expect(await idle.xml(true)).not.toContain('virtkeep');
-  });
-
-  test('what was asked for is asked for again after a restart of the agent', async () => {
-    await lab.attach(reader, disks[0]!);
-    await lab.unkeep();
-    await lab.base.world.node.virsh('suspend', reader.name);
-    await expect(lab.detach(reader, disks[0]!)).rejects.toEqual(failure('device_did_not_detach'));
-    await lab.base.world.node.virsh('resume', reader.name);
-    lab.keep();
-    await lab.nothingLent(owner);
-    await reader.waitForAgent();
-  });
-});
-
-describe('what is lost is found again', () => {
-  test('the metadata of both domains', async () => {
-    await lab.attach(reader, disks[0]!);
-    await lab.unkeep();
-    for (const guest of [owner, reader])
-      await lab.base.world.node.virsh(
-        'metadata',
-        guest.name,
-        '--uri',
-        'urn:virtkeep:domain:1',
-        '--remove',
-        '--live',
-        '--config',
-      );
-    // the loan is forgotten first: as long as the owner is known with it, it tells whose disk the reader has
-    expect((await lab.known(owner)).loans).toEqual([]);
-    const [attachment] = (await lab.known(reader)).attachments;
-    expect(attachment).toMatchObject({ diskId: disks[0], ownerId: '' });
-    await lab.detach(reader, disks[0]!);
-    expect((await lab.known(reader)).attachments).toEqual([]);
-    lab.keep();
-    await lab.nothingLent(owner);
-  });
-
-  test("the owner's metadata alone", async () => {
-    await lab.attach(reader, disks[0]!);
-    await lab.base.world.node.virsh(
-      'metadata',
-      owner.name,
-      '--uri',
-      'urn:virtkeep:domain:1',
-      '--remove',
-      '--live',
-      '--config',
-    );
-    await lab.unkeep();
-    lab.keep();
-    await waitFor('the loan', async () => (await lab.known(owner)).loans.length === 1, 120_000);
-    await lab.detach(reader, disks[0]!);
-    expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
-  });
 });
 
 test('a running guest without a free slot is told so, and one with slots gets disks until they are used up', async () => {
