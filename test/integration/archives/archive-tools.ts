@@ -77,7 +77,19 @@ export async function fileInside(image: string, path: string): Promise<string> {
   }
 }
 
-/** The same of several files by one look, '' where there is none; each is text that ends with a line end, or is empty. */
+/** The same of a file system that is checked, too. @throws CommandFailed when it is not clean */
+export async function fileInsideSound(image: string, path: string): Promise<string> {
+  const raw = `${image}.raw`;
+  try {
+    await run(['qemu-img', 'convert', '-U', '-f', 'qcow2', '-O', 'raw', image, raw]);
+    await run(['e2fsck', '-fn', raw]);
+    return (await run(['debugfs', '-R', `cat ${path}`, raw])).stdout;
+  } finally {
+    rmSync(raw, { force: true });
+  }
+}
+
+/** As `fileInside` of several files by one look, '' where there is none; each is text that ends with a line end, or is empty. */
 export async function filesInside(image: string, paths: string[]): Promise<string[]> {
   const raw = `${image}.raw`;
   try {

@@ -7,7 +7,7 @@ import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { Manifest } from '../../../agent/src/archive/index.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
-import { fileInside, joinLayers, untar } from '../archives/archive-tools.ts';
+import { fileInsideSound, joinLayers, untar } from '../archives/archive-tools.ts';
 import type { WorkflowLab } from '../backup/lab.ts';
 
 export type Made = Awaited<ReturnType<WorkflowLab['backup']>>;
@@ -65,15 +65,15 @@ export async function diskOf(
   return joinLayers(directory, raw, joined);
 }
 
-/** The first line of a file on a disk of a state; its file system is checked. */
+/** The first line of a file on the first disk of a state; the file system is checked. @param joined see `joinLayers` */
 export async function contentOf(
   directory: string,
   manifest: Manifest,
   path: string,
-  target = 'vda',
+  joined?: Map<string, string | undefined>,
 ): Promise<string> {
-  const image = await diskOf(directory, manifest, target);
-  return (await fileInside(image, path)).trim();
+  const image = await diskOf(directory, manifest, 'vda', joined);
+  return (await fileInsideSound(image, path)).trim();
 }
 
 /** Per disk the hash of what a guest sees on it, or saw when its last state was made. The guest is off, or just backed up. */
