@@ -107,13 +107,14 @@ export async function filesInside(image: string, paths: string[]): Promise<strin
 export async function notesOf(path: string, directory: string, states: number): Promise<string[]> {
   await untar(path, directory);
   const notes: string[] = [];
+  const joined = new Map<string, string | undefined>();
   for (let state = 1; state <= states; state += 1) {
     const name = `${String(state).padStart(4, '0')}_manifest.json`;
     const manifest = JSON.parse(readFileSync(join(directory, name), 'utf8')) as {
       disks: { layers: { member: string }[] }[];
     };
     const members = manifest.disks[0]!.layers.map(({ member }) => member);
-    const image = await joinLayers(directory, members);
+    const image = await joinLayers(directory, members, joined);
     await checkFileSystem(image);
     notes.push((await fileInside(image, 'note')).trim());
   }
