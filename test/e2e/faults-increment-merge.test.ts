@@ -61,6 +61,17 @@ async function withMerge(bandwidth: number, faults = ''): Promise<void> {
 const goOnAtFullSpeed = () =>
   alone.world.node.virsh('blockjob', guest.name, 'vda', '--bandwidth', '0').catch(() => {});
 
+/** SIGTERM, which breaks off the slow merge; what the agent then completes before its end need not be slow. */
+async function stopAgent(): Promise<void> {
+  const { daemon } = alone.agent;
+  const seen = daemon.log().length;
+  const hurry = async () => {
+    if (daemon.log().slice(seen).includes('error after the commit')) await goOnAtFullSpeed();
+    return daemon.pid === undefined;
+  };
+  await Promise.all([daemon.stop(), waitFor('the end of the agent', hurry, 120_000, 500)]);
+}
+
 /** All states of the archive are whole, the guest goes on with its newest data, three states are left. */
 async function expectSound(): Promise<void> {
   expect(await guest.snapshots()).toHaveLength(3);
@@ -95,7 +106,7 @@ test.each(['agent', 'libvirtd', 'both'])('kill -9 of %s in the middle of a merge
   if (victim !== 'libvirtd') await withMerge(0);
   await goOnAtFullSpeed();
   expect((await alone.ended(id, 240_000)).state).toBe(OperationState.SUCCEEDED);
-  await withMerge(0);
+  if (victim === 'libvirtd') await withMerge(0);
   await extend();
   await expectSound();
 });
@@ -105,7 +116,7 @@ test('SIGTERM in the middle of a merge does not lose the increment', async () =>
   await withMerge(1, `backup.merge.mid=pause:${pause}`);
   const id = await start();
   await waitFor('the merge', () => existsSync(`${pause}.reached`), 180_000, 20);
-  await alone.agent.daemon.stop();
+  await stopAgent();
   await withMerge(0);
   await goOnAtFullSpeed();
   expect((await alone.ended(id)).state).toBe(OperationState.SUCCEEDED);
