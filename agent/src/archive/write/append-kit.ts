@@ -341,8 +341,9 @@ export function asksOneOfManyStates(format: Format): void {
       await archive.close();
     });
 
-    test('loses with one manifest the state it describes, and no other', async () => {
-      if (format === 'tar.zst') return;
+    // where a manifest begins inside of frames of zstd nothing tells
+    const plain = format === 'tar' ? test : test.skip;
+    plain('loses with one manifest the state it describes, and no other', async () => {
       const bytes = readFileSync(path);
       bytes.fill(0, manifestAt(40).dataOffset + 50, manifestAt(40).dataOffset + 60);
       const damaged = dir.at('long-damaged.tar');
