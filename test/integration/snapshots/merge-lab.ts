@@ -5,7 +5,7 @@ import { createState, planState } from '../../../agent/src/snapshots/index.ts';
 import type { Guest } from '../../lab/guest.ts';
 import type { SnapshotLab } from './lab.ts';
 
-export const signal = new AbortController().signal;
+export const signal: AbortSignal = new AbortController().signal;
 
 export async function makeState(lab: SnapshotLab, guest: Guest, name: string): Promise<void> {
   const domain = lab.libvirt.domain(await lab.uuid(guest), guest.name);
