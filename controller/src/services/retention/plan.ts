@@ -139,12 +139,14 @@ function byPeriods(
   for (const period of PERIODS) {
     const wanted = keep[period] ?? 0;
     if (wanted === 0) continue;
-    const keys = files.map(file => periodKey(file, period, zone));
-    const before = new Set(files.flatMap(({ id }, index) => (kept.has(id) ? keys[index]! : [])));
+    const keyOf = (file: RetentionFile) => periodKey(file, period, zone);
+    const before = new Set(files.filter(({ id }) => kept.has(id)).map(keyOf));
     const found = new Set<string | number>();
-    for (const [index, { id }] of files.entries()) {
-      const key = keys[index]!;
-      if (kept.has(id) || covered.has(id) || before.has(key)) continue;
+    for (const file of files) {
+      const { id } = file;
+      if (kept.has(id) || covered.has(id)) continue;
+      const key = keyOf(file);
+      if (before.has(key)) continue;
       if (found.has(key)) covered.add(id);
       else if (found.size === wanted) break;
       else kept.set(id, period);
@@ -181,15 +183,13 @@ function periodKey({ id, newest }: RetentionFile, period: Period, zone: ZoneTime
  * @param missing bytes that are to become free
  */
 export function planSpace(files: readonly RetentionFile[], missing: number): Verdict[] {
+  const sorted = files.toSorted(newestFirst);
   const newestGood = new Map<string, RetentionFile>();
-  for (const file of files) {
-    const known = newestGood.get(file.domainId);
-    if (file.isGood && (known === undefined || newestFirst(file, known) < 0))
-      newestGood.set(file.domainId, file);
-  }
+  for (const file of sorted)
+    if (file.isGood && !newestGood.has(file.domainId)) newestGood.set(file.domainId, file);
   const going: RetentionFile[] = [];
   let freed = 0;
-  for (const file of files.toSorted(newestFirst).toReversed()) {
+  for (const file of sorted.toReversed()) {
     if (freed >= missing) break;
     if (guardOf(file, newestGood.get(file.domainId)) !== undefined) continue;
     going.push(file);
