@@ -32,7 +32,13 @@ test('an empty file gives the defaults, which are what the example shows', () =>
 
 test('the example with everything switched on is valid and names every key', () => {
   const full = load(readFileSync(EXAMPLE, 'utf8').replace(/^( *)#(\w+:)/gm, '$1$2'));
-  const optional = ['node_id', 'advertise.port', 'base_data_pool', 'guest.tools_image'];
+  const optional = [
+    'node_id',
+    'advertise.port',
+    'base_data_pool',
+    'guest.tools_image',
+    'hooks.backup.command.0',
+  ];
   expect(keysOf(full).sort()).toEqual([...keysOf(load('')), ...optional].sort());
 });
 
@@ -42,6 +48,8 @@ test.each([
   ['node_id: NODE', 'node_id: must be a lower-case UUID'],
   ['state_dir: relative', 'state_dir: must be an absolute path'],
   ['log: { level: loud }', 'log.level'],
+  ['hooks: { backup: { command: [] } }', 'hooks.backup.command'],
+  ['hooks: { backup: { command: [hook] } }', 'hooks.backup.command.0: must be an absolute path'],
   ['a: [', 'not valid YAML'],
 ])('%s is refused with a message that says where', (text, message) => {
   expect(() => load(text)).toThrow(message);

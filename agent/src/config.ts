@@ -38,6 +38,12 @@ const agentConfigSchema = section({
     info_refresh_seconds: z.int().min(5).max(86_400).default(300),
     tools_image: absolutePath.optional(),
   }),
+  hooks: section({
+    backup: section({
+      command: z.tuple([absolutePath], z.string()).optional(),
+      timeout_seconds: z.int().min(1).max(86_400).default(300),
+    }),
+  }),
   guestfs: section({ force_tcg: z.boolean().default(false) }),
   operation_retention_days: z.int().min(1).max(3650).default(7),
   shutdown: section({

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { guardBackups } from '@virtkeep/shared/beneath';
 import type { Logger } from '@virtkeep/shared/log';
 import { ArchiveSigner, whenLocksAreMissing } from './archive/index.ts';
+import { BandwidthLimits } from './bandwidth-limits.ts';
 import { Claims } from './claims.ts';
 import type { AgentConfig } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
@@ -12,6 +13,7 @@ import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
 import { Revocations } from './enroll/revocations.ts';
 import { Guests } from './guest/index.ts';
+import { ProgramHooks } from './hooks.ts';
 import { Inventory } from './inventory/index.ts';
 import { LibvirtLink } from './libvirt/link.ts';
 import { NodeStatus } from './node-status.ts';
@@ -99,12 +101,15 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     identity: () => renewal.identity,
     isRevoked: serial => revocations.isCompromised(serial),
   });
+  const { command, timeout_seconds } = config.hooks.backup;
   const workflows: WorkflowDependencies = {
+    ...(command && { hooks: new ProgramHooks({ command, timeoutMs: timeout_seconds * 1000 }) }),
     libvirt: () => link.get(),
     pools: signal => inventory.pools(signal),
     zfs,
     otherNodes: questions,
     claims: new Claims(),
+    bandwidth: new BandwidthLimits(),
     judge: signer.judge,
     sign: signer.sign,
     filesChanged: poolId => inventory.filesChanged(poolId),

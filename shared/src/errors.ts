@@ -78,6 +78,7 @@ export const ERRORS = {
   // 404, 405
   not_found: fixed('40400', 'Nothing is at {path}. The API document lists the paths.'),
   domain_not_found: fixed('40401', 'There is no domain {id} on this node or on any connected node.'),
+  schedule_not_found: fixed('40430', 'There is no scheduled task {id}.'),
   pool_not_found: fixed('40402', 'There is no data pool {id}.'),
   file_not_found: fixed(
     '40403',
@@ -114,6 +115,8 @@ export const ERRORS = {
     '40419',
     'There is no ISO image {id} in a data pool that can be reached. It ends with .iso and lies in the pool itself.',
   ),
+  notification_target_not_found: fixed('40440', 'There is no notification target {id}.'),
+  notification_not_found: fixed('40441', 'There is no notification {id}. Old ones are forgotten.'),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
   // 409: the state of the thing refuses it
@@ -121,8 +124,21 @@ export const ERRORS = {
     '40995',
     'The domain {domain} has saved states, which bear its name and could not be gone back to under another. Delete them first.',
   ),
+  schedule_running: fixed(
+    '40996',
+    'The scheduled task "{name}" runs just now. Wait for the end of its run, or cancel it.',
+  ),
+  window_ended: fixed('40998', 'It had not begun when the window of the run ended, at {end}.'),
   parts_failed: fixed('40994', 'None of the {count} parts succeeded. {reason}'),
   too_many_tags: fixed('40993', 'There are {limit} already, which is the most. Remove some first.'),
+  notification_sent: fixed(
+    '40978',
+    'The notification {id} was delivered at {time}; there is nothing to try again.',
+  ),
+  too_many_notification_targets: fixed(
+    '40979',
+    'There are {limit} notification targets already, which is the most. Remove one first, or give one of them several recipients.',
+  ),
   domain_busy: passing(
     '40900',
     'The domain {domain} is used by operation {operation} ({kind}). Wait for its end or cancel it.',
@@ -256,6 +272,10 @@ export const ERRORS = {
   snapshot_name_taken: fixed('40934', 'The domain {domain} has a saved state named "{name}" already.'),
   snapshot_in_use: fixed('40935', 'The saved states of {domain} cannot be changed now: {reason}.'),
   compression_same: fixed('40936', 'The backup {file} is {format} already; there is nothing to convert.'),
+  nothing_to_trim: fixed(
+    '40997',
+    'The backup {file} has restore points: {states}. None is to go when {keep_states} are to stay.',
+  ),
   instant_restore_unsupported: fixed(
     '40937',
     'An instant restore of {file} is not possible: {reason}. Restore it in the ordinary way.',
@@ -414,6 +434,10 @@ export const ERRORS = {
   device_did_not_detach: passing(
     '50215',
     'Domain {id} device did not detach. Nothing is lost: it goes as soon as the guest lets go, resets or stops, or on another request.',
+  ),
+  hook_failed: passing(
+    '50223',
+    "The program that the node runs before a backup refused it ({phase}): {reason}. It is set in hooks.backup of the agent's settings; its output is in the agent's log.",
   ),
   zfs_failed: fixed('50216', 'zfs {command} failed: {reason}.'),
   guest_operation_failed: fixed('50217', '{operation} failed in the guest of {domain}: {reason}.'),

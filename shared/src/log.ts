@@ -26,6 +26,14 @@ export function redact(value: unknown, depth = 6): unknown {
   );
 }
 
+const SECRET_IN_TEXT = new RegExp(
+  `([\\w.-]*(?:${SECRET.source})[\\w.-]*["']?\\s*[=:]\\s*(?:(?:bearer|basic)\\s+)?|bearer\\s+)\\S+`,
+  'gi',
+);
+
+/** Free text of another program without what it calls a secret: "password=…", "token: …". */
+export const redactText = (text: string): string => text.replace(SECRET_IN_TEXT, '$1[redacted]');
+
 function describeError(
   error: Error & { code?: unknown; msgKey?: unknown },
   depth: number,

@@ -107,7 +107,8 @@ function jsonOf(result: Result | undefined): object {
   switch (result.$case) {
     case 'backup':
     case 'recompress':
-    case 'recompressCopy': {
+    case 'recompressCopy':
+    case 'trim': {
       const { file, ...more } = result.value;
       return { file: file && BackupFile.toJSON(file), ...snakeCased(more) };
     }

@@ -59,6 +59,7 @@ const ADMINISTER = [
   'backup.restore_foreign',
   'backup.sign',
   'library.upload',
+  'notification.manage',
 ] as const;
 
 export type Permission = (typeof READ)[number] | (typeof OPERATE)[number] | (typeof ADMINISTER)[number];

@@ -19,6 +19,10 @@ export interface ProgramOptions {
   failed: (reason: string, cause?: unknown) => VirtkeepError;
   /** Its standard input is a pipe that ends with this process, and never before; default: it has none. */
   lifeline?: boolean;
+  /** All of its environment; default: that of this process, in plain texts. */
+  env?: Record<string, string>;
+  /** It is ended with all that it started and that stayed in its group. */
+  group?: boolean;
   /** Ends it and all that it started, once. Default: TERM, then KILL, and its pipes are not read any more. */
   stop?: (child: ChildProcess) => void;
 }
@@ -46,13 +50,14 @@ export async function runProgram(argv: readonly string[], options: ProgramOption
   if (signal.aborted) throw abortReason(signal);
   const child = spawn(argv[0]!, argv.slice(1), {
     stdio: [options.lifeline ? 'pipe' : 'ignore', 'pipe', 'pipe'],
-    env: { ...process.env, LC_ALL: 'C' },
+    env: options.env ?? { ...process.env, LC_ALL: 'C' },
+    detached: options.group === true,
   });
   let stopped: VirtkeepError | undefined;
   const stop = (why: VirtkeepError) => {
     if (stopped) return;
     stopped = why;
-    (options.stop ?? terminate)(child);
+    (options.stop ?? (options.group ? terminateGroup : terminate))(child);
   };
   const onAbort = () => stop(abortReason(signal));
   const late = () => stop(new VirtkeepError('timed_out', { operation, seconds: timeoutMs / 1000 }));
@@ -97,8 +102,25 @@ function endOf(
 }
 
 function terminate(child: ChildProcess): void {
-  child.kill('SIGTERM');
-  const timer = setTimeout(() => child.kill('SIGKILL'), KILL_AFTER_MS);
+  end(child, signalName => child.kill(signalName));
+}
+
+/** Who did not go with it is killed when it has ended. */
+function terminateGroup(child: ChildProcess): void {
+  const kill = (signalName: NodeJS.Signals) => {
+    try {
+      process.kill(-child.pid!, signalName);
+    } catch {
+      // nobody is left
+    }
+  };
+  child.once('close', () => kill('SIGKILL'));
+  end(child, kill);
+}
+
+function end(child: ChildProcess, kill: (signalName: NodeJS.Signals) => void): void {
+  kill('SIGTERM');
+  const timer = setTimeout(() => kill('SIGKILL'), KILL_AFTER_MS);
   child.once('close', () => clearTimeout(timer));
   // what it started may hold the pipes; nobody reads them any more
   child.stdout!.destroy();

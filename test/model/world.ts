@@ -96,8 +96,12 @@ export class World {
       swtpmDirectory: this.swtpm,
       mergeBandwidthMiB: 0,
       compressionWorkers: 1,
+      ...(this.hooks && { hooks: this.hooks }),
     } as unknown as WorkflowDependencies;
   }
+
+  /** The node's hooks, where a story has some. */
+  hooks: WorkflowDependencies['hooks'];
 
   readonly poolRecord: PoolRecord = {
     ...{ id: newId(), name: 'pool', kind: 'local', path: this.pool, hasDirectory: true, active: true },

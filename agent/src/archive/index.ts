@@ -31,7 +31,7 @@ export {
   partialPathsOf,
   sha256PathOf,
 } from './format/names.ts';
-export { needsOf, restorableStates } from './format/restorable.ts';
+export { neededMembers, needsOf, restorableStates } from './format/restorable.ts';
 export type { Seal, SignManifest } from './format/seal.ts';
 export { ArchiveSigner, type SignerOptions, type SigningIdentity } from './format/signer.ts';
 export type { ArchiveTrust, JudgeArchive, Judgement } from './format/trust.ts';
@@ -41,6 +41,7 @@ export type {
   FinishedArchive,
   FinishOptions,
   Sealed,
+  Throttle,
   VerifyResult,
 } from './format/types.ts';
 export type { Holding } from './read/inspect.ts';
@@ -52,6 +53,7 @@ export { ArchiveAppender } from './write/append.ts';
 export { ArchiveConverter, type ConvertOptions } from './write/convert.ts';
 export { hasTailToPutBack, putTailsBack, removeTails } from './write/left-tails.ts';
 export { removeArchive } from './write/remove.ts';
+export { replaceArchive } from './write/replace.ts';
 export { freeName, ownsName, reserveName } from './write/reserve.ts';
 export { undoAppend } from './write/tail.ts';
 export { ArchiveWriter, publishWithHashes } from './write/writer.ts';

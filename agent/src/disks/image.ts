@@ -14,6 +14,10 @@ export interface ImageInfo {
   allocatedSize: number;
   encrypted: boolean;
   corrupt: boolean;
+  /** Of qcow2: the unit in which it says what it holds; 0 of other formats. */
+  clusterBytes: number;
+  /** It says so of smaller parts of them. */
+  subclusters: boolean;
   /** Names of internal snapshots. */
   internalSnapshots: string[];
 }
@@ -138,6 +142,8 @@ function readInfo(value: unknown): ImageInfo {
     allocatedSize: number(info['actual-size']),
     encrypted: info.encrypted === true,
     corrupt: specific.corrupt === true,
+    clusterBytes: number(info['cluster-size']),
+    subclusters: specific['extended-l2'] === true,
     internalSnapshots: snapshots.map(snapshot => String(snapshot.name ?? '')),
   };
 }

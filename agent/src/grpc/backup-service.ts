@@ -32,6 +32,7 @@ import {
   signatureWarnings,
 } from '../workflows/files/show-backup.ts';
 import { verifyWorkflow } from '../workflows/files/verify.ts';
+import { trimWorkflow } from '../workflows/restore-points/trim.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
 import {
@@ -128,6 +129,21 @@ export function backupService(
     recompress: (request, { signal }) => convert({ request, kind: 'recompress', signal }),
     recompressCopy: (request, { signal }) => convert({ request, kind: 'recompress_copy', signal }),
 
+    trim: (request, { signal }) =>
+      startOperation(runner, { kind: 'trim', request }, async () => {
+        if (request.keepStates < 1)
+          throw new VirtkeepError('invalid_field', { field: 'keep_states', reason: 'must be at least 1' });
+        const file = await findBackupFile(await dependencies.pools(signal), request.file);
+        const refusal = backupTargetRefusal(file.pool, dependencies.nodeName);
+        if (refusal) throw refusal;
+        return {
+          entities: fileEntities(request.fileId),
+          locks: [fileLock(file.path, 'exclusive')],
+          cancellable: true,
+          workflow: trimWorkflow(dependencies, request, file),
+        };
+      }),
+
     async *download(request, { signal }) {
       const file = await findBackupFile(await dependencies.pools(signal), request.file);
       const release = runner.hold('download', [fileLock(file.path, 'shared')]);
@@ -197,6 +213,20 @@ function checkStart(request: StartBackupRequest): void {
   if (request.poolId !== '') requireUuid('pool_id', request.poolId);
   for (const id of request.excludeVdisks) requireUuid('exclude_vdisks', id);
   checkLevel(request.compressionLevel);
+  checkLimits(request);
+}
+
+/** An operation keeps to no more limits: its own, and those of its task, pool and node. */
+const MAX_LIMITS = 16;
+const MAX_LIMIT_KEY = 128;
+
+function checkLimits({ limits }: StartBackupRequest): void {
+  const refuse = (reason: string) => new VirtkeepError('invalid_field', { field: 'limits', reason });
+  if (limits.length > MAX_LIMITS) throw refuse(`must be at most ${MAX_LIMITS}`);
+  for (const { key, bytesPerSecond } of limits) {
+    if (key === '' || key.length > MAX_LIMIT_KEY) throw refuse(`a key has 1 to ${MAX_LIMIT_KEY} characters`);
+    if (bytesPerSecond < 1n) throw refuse('a rate is at least 1');
+  }
 }
 
 function checkLevel(level: number): void {

@@ -31,6 +31,7 @@ const MATRIX = `
   BackupService.Delete                                              controller
   BackupService.Download                                   operator controller
   BackupService.RecompressCopy                                      controller
+  BackupService.Trim                                                controller
   BackupService.Recompress                                          controller
   BackupService.Show                                reader operator controller
   BackupService.Start                                      operator controller

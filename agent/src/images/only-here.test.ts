@@ -21,6 +21,7 @@ const ALLOWED: Record<string, string> = {
   'workflows/firmware/state-firmware.ts': 'UEFI variables and TPM state',
   'workflows/firmware/tpm-state.ts': 'TPM state',
   'workflows/domain/forgotten-layers.ts': 'notes beside layers that are put back',
+  'workflows/restore-points/join.ts': 'copies of layers that it joins, its own',
   'workflows/undo/own-undo.ts': 'directories that are an operation’s own',
 };
 

@@ -63,6 +63,14 @@ const RULES: Record<EffectType, UndoRule> = {
   renamed_domain: { after: [], older: 'waits' },
   guest_packages: { after: [], older: 'goes_on' },
   orphaned_files: { after: [], older: 'goes_on' },
+  // it is told of what has become
+  backup_hook: {
+    after: [
+      ...(['frozen_guest', 'paused_guest', 'automatic_state', 'removed_state', 'appended_archive'] as const),
+      ...(['archive', 'reserved_name', 'replaced_archive', 'file'] as const),
+    ],
+    older: 'goes_on',
+  },
 };
 
 /** An effect that is still in the journal. */

@@ -2,7 +2,9 @@
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
 import type { GrowthLimits, JudgeArchive, SignManifest } from '../archive/index.ts';
+import type { BandwidthLimits } from '../bandwidth-limits.ts';
 import type { Claims } from '../claims.ts';
+import type { BackupHooks } from '../hooks.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord, Settings } from '../pools/index.ts';
 import type { ZfsDriver } from '../zfs/index.ts';
@@ -43,6 +45,10 @@ export interface WorkflowDependencies {
   growthLimits?: GrowthLimits;
   /** Most frames of a compressed archive; undefined: what readers take. */
   mostFrames?: number;
+  /** Told of backups; undefined: nobody is. */
+  hooks?: BackupHooks;
+  /** Limits that backups share; undefined: they read as fast as they can. */
+  bandwidth?: BandwidthLimits;
   /** Threads that compress for one backup; undefined: the archive's default, by the number of processors. */
   compressionWorkers?: number;
 }

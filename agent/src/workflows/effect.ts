@@ -74,7 +74,14 @@ export type Effect =
    * An archive that was converted: remove it with its hash file, while what was made of it is there and it is what it `was`:
    * another node may have extended it since. Absent in a journal of an earlier version.
    */
-  | { type: 'replaced_archive'; path: string; by: string; was?: ConvertedArchive }
+  | {
+      type: 'replaced_archive';
+      path: string;
+      by: string;
+      was?: ConvertedArchive;
+      /** `by` holds the newest of its states only, and gets its name. */
+      isTrimmed?: true;
+    }
   /** A file made by the operation: remove it, unless it is provably another one or somebody uses it. */
   | OwnFile
   /** A directory made by the operation: remove it when nothing is in it; with `own` it is no one else's and goes with all. */
@@ -117,6 +124,8 @@ export type Effect =
    * install. They stay, as the user is told.
    */
   | { type: 'guest_packages'; domain: string; packages: readonly string[]; installed: boolean }
+  /** The node's hook is to be told how a backup ended; told again when that was cut off. */
+  | { type: 'backup_hook'; phase: 'backup-end' | 'backup-abort'; facts: Readonly<Record<string, string>> }
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */
   | { type: 'orphaned_files'; domainId: string; paths: string[] };
 

@@ -229,7 +229,7 @@ const CHANGING: Record<string, Effect> = {
 };
 
 /** These put the guest to sleep, or end it. An emulated machine that has slept sleeps no more before it is started anew. */
-const ENDING: Record<string, Effect> = {
+export const ENDING: Record<string, Effect> = {
   // there is nowhere to save its memory to: the agent says so itself
   'guest-suspend-hybrid': async ({ guest, refusal }) => {
     expect(await guest.sh(`busctl call ${LOGIND} CanHybridSleep`)).not.toContain('yes');
@@ -270,9 +270,16 @@ const ENDING: Record<string, Effect> = {
 };
 
 /** In this order. */
-export const EFFECTS: Record<string, Effect> = { ...TELLING, ...CHANGING, ...ENDING };
-/** What {@link EFFECTS} has beyond the list of the specification. */
+export const ASKED: Record<string, Effect> = { ...TELLING, ...CHANGING };
+/** What {@link ASKED} has beyond the list of the specification. */
 export const BEYOND = UNLISTED;
+
+/** Looks for the effect of a command in a guest; what its agent does not offer must be refused. */
+export async function hasEffect(lab: GuestRestLab, command: string, effect: Effect): Promise<void> {
+  if (lab.offered.includes(command)) return effect(lab);
+  const [, key] = await lab.refusal(command);
+  expect(['guest_command_disabled', 'guest_command_unknown']).toContain(key);
+}
 
 async function useFile({ guest, run, refusal }: GuestRestLab): Promise<void> {
   const handle = await run('guest-file-open', { path: '/tmp/by-rest', mode: 'w+' });

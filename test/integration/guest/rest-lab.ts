@@ -19,7 +19,7 @@ const MEMORY = { memoryMiB: 768, cmdline: 'movablecore=512M' };
 
 type Parts = Pick<
   GuestRestLab,
-  'world' | 'guest' | 'id' | 'operator' | 'toolsImage' | 'dataDisk' | 'swapDisk'
+  'world' | 'guest' | 'id' | 'operator' | 'toolsImage' | 'dataDisk' | 'swapDisk' | 'offered'
 >;
 
 export class GuestRestLab {
@@ -36,6 +36,9 @@ export class GuestRestLab {
   /** vdc: free to be made swap space of. */
   readonly swapDisk: string;
 
+  /** Names of the commands that the guest's agent has and allows, as it says itself. */
+  readonly offered: readonly string[];
+
   private constructor(parts: Parts) {
     this.world = parts.world;
     this.guest = parts.guest;
@@ -44,12 +47,7 @@ export class GuestRestLab {
     this.toolsImage = parts.toolsImage;
     this.dataDisk = parts.dataDisk;
     this.swapDisk = parts.swapDisk;
-  }
-
-  /** Names of the commands that the guest's agent has and allows, as it says itself. */
-  async offered(): Promise<string[]> {
-    const { supported_commands: commands } = await this.guest.agent<Json>('guest-info');
-    return commands.filter((one: Json) => one.enabled).map((one: Json) => one.name);
+    this.offered = parts.offered;
   }
 
   /** Files of controller and agent that hold a secret, as it is or in base64. @throws Error when there is no database to look into */
@@ -100,7 +98,9 @@ export class GuestRestLab {
       const user = { username: 'operator', password: 'a long password', role: 'operator' };
       await world.rest.ok('POST', '/api/users/', user);
       const operator = await world.controller.anonymous().login(user.username, user.password);
-      const lab = new GuestRestLab({ world, guest, id, operator, toolsImage, dataDisk, swapDisk });
+      const { supported_commands: commands } = await guest.agent<Json>('guest-info');
+      const offered = commands.filter((one: Json) => one.enabled).map((one: Json) => one.name);
+      const lab = new GuestRestLab({ world, guest, id, operator, toolsImage, dataDisk, swapDisk, offered });
       const connected = async () => (await lab.record()).guest_utils.qemu_state === true;
       await waitFor('the controller to know that the guest answers', connected, 120_000);
       return lab;

@@ -182,3 +182,34 @@ test('a VM is started from its archive at once; a compressed one says what to do
   await virtkeep('backups', 'compress', made.id, '--level', '1');
   await expect(virtkeep('restore', made.id, ...args)).rejects.toThrow('unpack it first');
 });
+
+test('the oldest restore points of a backup are dropped, and it goes on growing', async () => {
+  const first = await json<FileRecord>(
+    'backup',
+    'tiny',
+    '--pool',
+    bulk,
+    '--incremental',
+    '--bandwidth',
+    '50M',
+  );
+  for (const _ of [2, 3]) await virtkeep('backup', 'tiny', '--extend', first.id);
+  await expect(virtkeep('backups', 'trim', first.id, '--keep', '3')).rejects.toThrow('restore points: 3');
+  const before = await record(first.id);
+  const left = await json<FileRecord & { removed_states: number[] }>(
+    'backups',
+    'trim',
+    first.id,
+    '--keep',
+    '1',
+  );
+  expect(left).toMatchObject({ id: first.id, filename: before.filename, removed_states: [1, 2] });
+  const trimmed = await record(first.id);
+  expect(trimmed).toMatchObject({ status: 'ACTIVE', can_be_incremental: true, path: before.path });
+  expect(trimmed.states.map(({ number }) => number)).toEqual([3]);
+  await virtkeep('backups', 'verify', first.id);
+  const grown = await json<FileRecord>('backup', 'tiny', '--extend', first.id);
+  expect(grown.states.map(({ number }) => number)).toEqual([3, 4]);
+  await expect(virtkeep('backups', 'show', first.id, '--state', '2')).rejects.toThrow();
+  await virtkeep('backups', 'show', first.id, '--state', '3');
+});

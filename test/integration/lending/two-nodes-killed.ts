@@ -2,7 +2,10 @@
  * A disk of a VM on one node is being attached to a VM on another one, or detached, when the controller or an agent is killed:
  * afterwards both sides have the loan or none of them has, and nothing is left over.
  */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect } from '@jest/globals';
+import type { LabAgent } from '../../lab/agent.ts';
 import type { Daemon } from '../../lab/daemon.ts';
 import { waitFor } from '../../lab/run.ts';
 import { type Json, PATIENCE_MS, type TwoNodesLab } from './two-nodes-lab.ts';
@@ -29,22 +32,10 @@ async function begun({ rest, disk }: TwoNodesLab, path: string): Promise<string 
   return undefined;
 }
 
-interface Kill {
-  daemon: Daemon;
-  path: string;
-  delayMs: number;
-}
-
-/** Ends a process without a word at some moment of a task, and starts it again. @returns the task's outcome */
-async function killed(lab: TwoNodesLab, { daemon, path, delayMs }: Kill): Promise<string> {
-  const { world, rest } = lab;
-  const taskId = await begun(lab, path);
-  if (taskId === undefined) return 'NOTHING TO DO';
-  await new Promise(resolve => setTimeout(resolve, delayMs));
-  await daemon.kill();
-  await daemon.start();
-  for (const agent of world.agents) await world.connected(agent);
-  return (await rest.waitTask(taskId, PATIENCE_MS)).status;
+/** @returns the task's outcome */
+async function endOf(lab: TwoNodesLab, taskId: string): Promise<string> {
+  for (const agent of lab.world.agents) await lab.world.connected(agent);
+  return (await lab.rest.waitTask(taskId, PATIENCE_MS)).status;
 }
 
 /** Whatever became of it: the disk is there and the loan too, or none of both. */
@@ -53,20 +44,89 @@ async function settled(lab: TwoNodesLab): Promise<boolean> {
   return there === states.length > 0;
 }
 
+/** Undisturbed: one that is killed at the same moment each time may never end. */
+async function takenBack(lab: TwoNodesLab): Promise<void> {
+  while ((await lab.listed()).length > 0) {
+    const taskId = await begun(lab, lab.detachPath);
+    if (taskId !== undefined) await lab.rest.waitTask(taskId, PATIENCE_MS);
+  }
+  await lab.freed();
+  expect(await lab.listed()).toEqual([]);
+}
+
+async function hasBothOrNone(lab: TwoNodesLab): Promise<void> {
+  await waitFor('an end of both sides', () => settled(lab), PATIENCE_MS, 500);
+}
+
+/** Ends a process without a word at some moment of a task, and starts it again. @returns the task's outcome */
+async function killedAfter(lab: TwoNodesLab, daemon: Daemon, path: string, delayMs: number): Promise<string> {
+  const taskId = await begun(lab, path);
+  if (taskId === undefined) return 'NOTHING TO DO';
+  await new Promise(resolve => setTimeout(resolve, delayMs));
+  await daemon.kill();
+  await daemon.start();
+  return endOf(lab, taskId);
+}
+
 export async function isNeverHalf(lab: TwoNodesLab, daemon: Daemon): Promise<void> {
-  const { rest, disk, attachPath, detachPath } = lab;
+  const { disk, attachPath, detachPath } = lab;
   for (const delayMs of [0, 150, 400]) {
-    const attached = await killed(lab, { daemon, path: attachPath, delayMs });
-    await waitFor('an end of both sides', () => settled(lab), PATIENCE_MS, 500);
+    const attached = await killedAfter(lab, daemon, attachPath, delayMs);
+    await hasBothOrNone(lab);
     if (attached === 'SUCCESS') expect(await lab.listed()).toEqual([disk]);
-    if ((await lab.listed()).length > 0) await killed(lab, { daemon, path: detachPath, delayMs });
-    // undisturbed: one that is killed at the same moment each time may never end
-    while ((await lab.listed()).length > 0) {
-      const taskId = await begun(lab, detachPath);
-      if (taskId !== undefined) await rest.waitTask(taskId, PATIENCE_MS);
-    }
-    await lab.freed();
-    expect(await lab.listed()).toEqual([]);
+    if ((await lab.listed()).length > 0) await killedAfter(lab, daemon, detachPath, delayMs);
+    await takenBack(lab);
   }
   await lab.sound();
+}
+
+/** An agent that dies when it is told to. */
+export class MortalAgent {
+  readonly #lab: TwoNodesLab;
+  readonly #agent: LabAgent;
+  readonly #faults: string;
+
+  private constructor(lab: TwoNodesLab, agent: LabAgent) {
+    this.#lab = lab;
+    this.#agent = agent;
+    this.#faults = join(agent.dir, 'faults');
+  }
+
+  static async of(lab: TwoNodesLab, agent: LabAgent): Promise<MortalAgent> {
+    const mortal = new MortalAgent(lab, agent);
+    await agent.daemon.kill();
+    await mortal.#start();
+    await lab.world.connected(agent);
+    return mortal;
+  }
+
+  /** Dies at the end of a step of an attaching. */
+  async attachesUntil(point: string): Promise<void> {
+    await this.#dies(point, this.#lab.attachPath);
+    await hasBothOrNone(this.#lab);
+    await takenBack(this.#lab);
+  }
+
+  /** Dies at the end of a step of a detaching. */
+  async detachesUntil(point: string): Promise<void> {
+    const lab = this.#lab;
+    const attaching = await begun(lab, lab.attachPath);
+    expect(await endOf(lab, attaching!)).toBe('SUCCESS');
+    await this.#dies(point, lab.detachPath);
+    await hasBothOrNone(lab);
+    await takenBack(lab);
+  }
+
+  async #dies(point: string, path: string): Promise<void> {
+    writeFileSync(this.#faults, `${point}.after=kill`);
+    const taskId = await begun(this.#lab, path);
+    await this.#agent.daemon.ended;
+    await this.#start();
+    await endOf(this.#lab, taskId!);
+  }
+
+  async #start(): Promise<void> {
+    writeFileSync(this.#faults, '');
+    await this.#agent.daemon.start({ VIRTKEEP_FAULTS: `@${this.#faults}` });
+  }
 }

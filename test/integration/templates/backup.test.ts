@@ -1,17 +1,16 @@
 // Backups of thin clones and of their templates: what is in them, what they are told of their template, and the way back
 // after a template was changed.
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
 import type { CallContext } from 'nice-grpc-common';
 import { backupService } from '../../../agent/src/grpc/backup-service.ts';
-import { removeDomain } from '../../../agent/src/workflows/domain/remove-domain.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
-import { fileInside, filesInside } from '../archives/archive-tools.ts';
-import { imageHash, increment, type Made } from '../increments/lab.ts';
+import { fileInside } from '../archives/archive-tools.ts';
+import { imageHash, type Made } from '../increments/lab.ts';
 import { chainOf, checkImages, diskPath, scribble, scribbled, TemplateLab } from './lab.ts';
 
 let templates: TemplateLab;
@@ -51,16 +50,6 @@ async function warnings(made: Made): Promise<string[]> {
   const request = { file: { poolId: poolId(), filename: made.file.filename }, state: '' };
   const shown = (await service.show(request, context)) as ShowBackupResponse;
   return shown.warnings.map(({ key }) => key);
-}
-
-async function remove(guest: Guest, options: { full?: boolean; force?: boolean } = {}): Promise<void> {
-  const { full = true, force = false } = options;
-  const domainId = await guest.uuid();
-  await templates.lab.run(
-    'remove_domain',
-    removeDomain(templates.lab.dependencies, { domainId, full, force }),
-    [domainId],
-  );
 }
 
 const restoreInPlace = (made: Made) => templates.lab.restore(made.file, { keepIdentity: true });
@@ -105,8 +94,8 @@ test("a backup of a thin clone holds its own layers only, and its template's ver
 describe('the template is not what it was', () => {
   test('absent: warned, and refused', async () => {
     const made = await templates.lab.backup(clone);
-    await remove(clone);
-    await remove(template);
+    await templates.remove(clone);
+    await templates.remove(template);
     expect(await warnings(made)).toEqual(['template_missing']);
     await expect(restoreInPlace(made)).rejects.toMatchObject({ msgKey: 'template_missing' });
   });
@@ -150,9 +139,9 @@ describe('the template is not what it was', () => {
     const [golden, one, two] = made as [Made, Made, Made];
     await spoil();
     expect(await warnings(one)).toEqual(['template_disk_mismatch']);
-    await remove(clone);
-    await remove(second);
-    await remove(template);
+    await templates.remove(clone);
+    await templates.remove(second);
+    await templates.remove(template);
     await restoreInPlace(golden);
     expect(await templates.metadata(template)).toMatchObject({ template: true, templateVersion: 4 });
     expect(await warnings(one)).toEqual([]);
@@ -169,8 +158,8 @@ describe('the template is not what it was', () => {
   test('restored under another identity and in another pool: found by version and content', async () => {
     const golden = await templates.lab.backup(template);
     const made = await templates.lab.backup(clone);
-    await remove(clone);
-    await remove(template);
+    await templates.remove(clone);
+    await templates.remove(template);
     const { result } = await templates.lab.restore(golden.file, { domainId: newId(), poolId: poolId() });
     const renewed = templates.guest(result.name);
     expect(await renewed.uuid()).not.toBe(made.manifest.template.domainId);
@@ -189,8 +178,8 @@ describe('the template is not what it was', () => {
     const { guest: thin } = await templates.clone(raw, { thin: true, name: 'rawclone' });
     const golden = await templates.lab.backup(raw);
     const made = await templates.lab.backup(thin);
-    await remove(thin);
-    await remove(raw);
+    await templates.remove(thin);
+    await templates.remove(raw);
     await restoreInPlace(golden);
     expect(await warnings(made)).toEqual(['template_disk_unchecked']);
     await restoreInPlace(made);
@@ -198,46 +187,9 @@ describe('the template is not what it was', () => {
   });
 });
 
-describe('increments of a thin clone', () => {
-  test('extend its backup, every state comes back, flattened too, and the template stays as it is', async () => {
-    const bytes = readFileSync(await diskPath(template));
-    await (await clone.start()).waitForAgent();
-    const write = (text: string) => clone.sh(`echo ${text} > /mnt/vda/state; sync`);
-    await write('one');
-    const first = await templates.lab.backup(clone, { canBeIncremental: true });
-    for (const text of ['two', 'three', 'four']) {
-      await write(text);
-      const made = await increment(templates.lab, clone, first);
-      expect(made.file.filename).toBe(first.file.filename);
-      expect(made.manifest.disks[0].base.fingerprint).toBe(first.manifest.disks[0].base.fingerprint);
-    }
-    await clone.destroy();
-    expect(readFileSync(await diskPath(template)).equals(bytes)).toBe(true);
-    for (const [index, text] of ['one', 'two', 'three', 'four'].entries()) {
-      for (const flatten of [false, true]) {
-        const { result } = await templates.lab.restore(first.file, { state: String(index + 1), flatten });
-        const again = templates.guest(result.name);
-        const chain = await chainOf(await diskPath(again));
-        expect(chain.at(-1)).toBe(await diskPath(template));
-        if (flatten) expect(chain).toHaveLength(2);
-        expect(await filesInside(chain[0]!, ['state', 'hello'])).toEqual([`${text}\n`, 'template\n']);
-        await remove(again);
-      }
-    }
-    expect(readFileSync(await diskPath(template)).equals(bytes)).toBe(true);
-  });
-
-  test('a template with thin clones gets no state: its backup is a full one, and says so', async () => {
-    const made = await templates.lab.backup(template, { canBeIncremental: true });
-    expect(made.manifest.incremental).toBe(false);
-    expect(made.operation.warnings.join()).toContain('template with thin clones');
-    expect(await template.snapshots()).toEqual([]);
-  });
-});
-
 test('a template with thin clones is removed only by force, and its files stay', async () => {
-  await expect(remove(template)).rejects.toMatchObject({ msgKey: 'template_has_clones' });
+  await expect(templates.remove(template)).rejects.toMatchObject({ msgKey: 'template_has_clones' });
   const path = await diskPath(template);
-  await remove(template, { force: true });
+  await templates.remove(template, { force: true });
   expect((await chainOf(await diskPath(clone)))[1]).toBe(path);
 });

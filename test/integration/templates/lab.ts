@@ -8,6 +8,7 @@ import type { CallContext } from 'nice-grpc-common';
 import { type DomainMetadata, parseDomain } from '../../../agent/src/domain-xml/index.ts';
 import { templateService } from '../../../agent/src/grpc/template-service.ts';
 import { writeMetadata } from '../../../agent/src/snapshots/index.ts';
+import { removeDomain } from '../../../agent/src/workflows/domain/remove-domain.ts';
 import { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
 import { WorkflowLab } from '../backup/lab.ts';
@@ -79,6 +80,13 @@ export class TemplateLab {
   async change(clone: Guest): Promise<{ template_id: string; version: number; clones: string[] }> {
     const started = await this.service.change({ operationId: newId(), domainId: await clone.uuid() }, CALL);
     return JSON.parse((await this.lab.ended((started as Operation).id)).resultJson);
+  }
+
+  async remove(guest: Guest, options: { full?: boolean; force?: boolean } = {}): Promise<void> {
+    const { full = true, force = false } = options;
+    const domainId = await guest.uuid();
+    const recipe = removeDomain(this.lab.dependencies, { domainId, full, force });
+    await this.lab.run('remove_domain', recipe, [domainId]);
   }
 
   guest(name: string): Guest {

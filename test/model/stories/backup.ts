@@ -47,6 +47,8 @@ export const fullBackup: BuildStory = async (world, random) => {
   const tops = vm.tops();
   const canBeIncremental = random(2) === 1;
   const options = { canBeIncremental, compress: random(3) === 0, hashSum: random(2) === 1 };
+  const told: string[] = [];
+  world.hooks = { run: async phase => void told.push(phase) };
   return {
     kind: 'backup',
     points: 300,
@@ -62,6 +64,8 @@ export const fullBackup: BuildStory = async (world, random) => {
     },
     async settled(committed) {
       expect(machine.frozen).toBe(false);
+      if (committed) expect(told.at(-1)).toBe('backup-end');
+      else if (told.includes('backup-start')) expect(told.at(-1)).toBe('backup-abort');
       const made = [...machine.states.keys()].filter(name => !states.includes(name));
       expect(made).toHaveLength(committed && canBeIncremental ? 1 : 0);
       if (!committed || !canBeIncremental) expect(vm.tops()).toEqual(tops);

@@ -2,9 +2,11 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from '@jest/globals';
-import { RecompressBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { RecompressBackupRequest, TrimBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { verifyArchive } from '../../../agent/src/archive/index.ts';
 import { removeDomain } from '../../../agent/src/workflows/domain/remove-domain.ts';
 import { planRecompress, recompressWorkflow } from '../../../agent/src/workflows/files/recompress.ts';
+import { trimWorkflow } from '../../../agent/src/workflows/restore-points/trim.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { hashOfFile } from './backup.ts';
 import { makeBackup, makeState } from './perform.ts';
@@ -42,6 +44,51 @@ export const recompress: BuildStory = async (world, random) => {
       expect(existsSync(path)).toBe(!committed);
       expect(made() !== undefined).toBe(committed);
       expect([world.files(), world.files().length]).toEqual([world.files(), files.length]);
+    },
+  };
+};
+
+/** The oldest restore points are dropped: one whole archive of that name, the old or the new one, and the VM as it was. */
+export const trim: BuildStory = async (world, random) => {
+  const vm = await makeVm(world, { running: random(2) === 1, agent: true });
+  const { uuid } = vm.machine;
+  await vm.write(0, 1);
+  const options = { compress: random(2) === 1, hashSum: random(2) === 1 };
+  const made = await makeBackup(world, uuid, { ...options, canBeIncremental: true });
+  const { path, ref, id } = made;
+  const shown = [await vm.view()];
+  for (const number of [2, 3]) {
+    await vm.write(number - 1, number);
+    await makeBackup(world, uuid, { extend: ref, extendFileId: id, holdStates: true });
+    shown.push(await vm.view());
+  }
+  const keepStates = 1 + random(2);
+  const former = hashOfFile(path);
+  const files = world.files();
+  const [now, tops] = [await vm.view(), vm.tops()];
+  return {
+    kind: 'trim',
+    points: 90,
+    workflow: operationId => {
+      const request = TrimBackupRequest.fromPartial({ operationId, file: ref, fileId: id, keepStates });
+      const source = { pool: world.poolRecord, path, filename: ref.filename };
+      return trimWorkflow(world.dependencies, request, source);
+    },
+    undone: effect => isUndone(world, effect),
+    async safe(committed) {
+      if (!committed) expect(hashOfFile(path)).toBe(former);
+      expect(await world.archived(path, 3)).toEqual(shown[2]);
+      expect(await vm.view()).toEqual(now);
+    },
+    async settled(committed) {
+      expect([world.files(), vm.tops()]).toEqual([files, tops]);
+      if (!committed) return expect(hashOfFile(path)).toBe(former);
+      const { restorableStates, problems } = await verifyArchive(path, {
+        signal: AbortSignal.timeout(60_000),
+      });
+      expect([restorableStates, problems]).toEqual([[1, 2, 3].slice(-keepStates), []]);
+      for (const number of restorableStates)
+        expect(await world.archived(path, number)).toEqual(shown[number - 1]);
     },
   };
 };

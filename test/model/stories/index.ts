@@ -5,7 +5,7 @@
 import type { Effect } from '../../../agent/src/workflows/effect.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { extendOtherwise, fullBackup, increment } from './backup.ts';
-import { recompress, removal } from './files.ts';
+import { recompress, removal, trim } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
 import { join } from './join.ts';
@@ -19,7 +19,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ extendOtherwise },
+  ...{ extendOtherwise, trim },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -38,6 +38,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   joinDirectory: ['join'],
   backupWorkflow: ['fullBackup', 'increment', 'extendOtherwise'],
   recompressWorkflow: ['recompress'],
+  trimWorkflow: ['trim'],
   restoreWorkflow: ['restoreNew', 'restoreInPlace'],
   instantRestoreWorkflow: ['instantRestore'],
   cloneWorkflow: ['clone'],
@@ -88,9 +89,9 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   revert: ['revert'],
   unused_layers: ['revert'],
   appended_archive: ['increment', 'extendOtherwise'],
-  archive: ['fullBackup', 'recompress', 'extendOtherwise'],
-  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise'],
-  replaced_archive: ['recompress', 'extendOtherwise'],
+  archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim'],
+  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim'],
+  replaced_archive: ['recompress', 'extendOtherwise', 'trim'],
   file: [
     'revert',
     'increment',
@@ -100,6 +101,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'clone',
     'changeTemplate',
     'extendOtherwise',
+    'trim',
     'newIso',
   ],
   directory: ['offline'],
@@ -111,4 +113,5 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   renamed_domain: ['rename'],
   guest_packages: ['join'],
   orphaned_files: ['removal'],
+  backup_hook: ['fullBackup'],
 };

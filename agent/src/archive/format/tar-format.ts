@@ -120,6 +120,7 @@ interface DecodedHeader {
   type: string;
   extension: boolean;
   isFile: boolean;
+  modified: Date | undefined;
 }
 
 /** Decodes one header block, or says what is wrong with it. */
@@ -140,7 +141,8 @@ export function decodeHeader(block: Buffer, extension: Extension = {}): DecodedH
   const isFile = '0\u00007'.includes(type) && extension.sparse !== true;
   const path = extension.sparsePath ?? extension.path ?? header.path ?? '';
   const name = path.replace(/^(\.\/)+/, '');
-  return { name, sizeBytes: hasNoData ? 0 : sizeBytes, type, extension: isExtension, isFile };
+  const modified = header.mtime;
+  return { name, sizeBytes: hasNoData ? 0 : sizeBytes, type, extension: isExtension, isFile, modified };
 }
 
 function readExtension(type: string, body: Buffer, extension: Extension): string | undefined {

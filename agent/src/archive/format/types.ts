@@ -6,6 +6,14 @@ import type { Seal, Signing, SignManifest } from './seal.ts';
 /** 'tar', or the same tar as many zstd frames. */
 export type ArchiveFormat = 'tar' | 'tar.zst';
 
+/** Holds up who reads too fast. */
+export interface Throttle {
+  /** Waits until so many bytes may be read; when it is cancelled, no longer. */
+  take(bytes: number, signal: AbortSignal): Promise<void>;
+  /** For work that keeps to a rate by itself. */
+  alongside<T>(signal: AbortSignal, work: (bytesPerSecond: number) => Promise<T>): Promise<T>;
+}
+
 export interface WriterOptions {
   /** Where the archive is published; must not exist. */
   path: string;
@@ -17,10 +25,14 @@ export interface WriterOptions {
   maxFrames?: number;
   /** SHA-256 of every member, in the manifest and the sidecar. */
   hash: boolean;
-  /** Signs the manifest; undefined: nobody vouches for the archive. */
+  /** Signs the manifests; undefined: nobody vouches for the archive. */
   sign?: SignManifest | undefined;
+  /** Of an archive of several states: the signer's own, since all that is in it was. */
+  isOwn?: boolean;
   /** Threads that read and compress, 1..8; default one a core, at most 4. */
   workers?: number;
+  /** For the reading of files and devices. */
+  throttle?: Throttle | undefined;
   signal: AbortSignal;
   /** Source bytes done since creation; called at most about ten times a second. */
   onProgress?: (bytesDone: number) => void;
@@ -43,6 +55,8 @@ export interface AppenderOptions {
   maxFrames?: number;
   /** As {@link WriterOptions.workers}. */
   workers?: number;
+  /** As {@link WriterOptions.throttle}. */
+  throttle?: Throttle | undefined;
   signal: AbortSignal;
   /** Source bytes done since opening; called at most about ten times a second. */
   onProgress?: (bytesDone: number) => void;
@@ -51,6 +65,10 @@ export interface AppenderOptions {
 export interface MemberOptions {
   /** Where the file was on the node; recorded. */
   formerPath?: string | undefined;
+  /** Of its header; default: when the archive was begun. */
+  modified?: Date | undefined;
+  /** It is made of members that had no hash, or got theirs later. */
+  hashedLater?: boolean | undefined;
 }
 
 export interface FinishOptions {
@@ -78,6 +96,7 @@ export interface ArchiveMember {
   sha256: string | null;
   /** As in the manifest. */
   digest?: string | undefined;
+  hashedLater?: true | undefined;
   formerPath: string | null;
   /** A link, a sparse file or another that is listed and never extracted. */
   isSpecial?: true;
@@ -87,8 +106,10 @@ export interface ArchiveMember {
 export function listedMember(
   member: Partial<ArchiveMember> & Pick<ArchiveMember, 'name' | 'sizeBytes' | 'dataOffset'>,
 ): ArchiveMember {
-  const { name, kind = 'other', sizeBytes, dataOffset, sha256 = null, digest, formerPath = null } = member;
-  return { name, kind, sizeBytes, dataOffset, sha256, ...(digest && { digest }), formerPath };
+  const { name, kind = 'other', sizeBytes, dataOffset, sha256 = null, formerPath = null } = member;
+  const { digest, hashedLater } = member;
+  const more = { ...(digest && { digest }), ...(hashedLater && { hashedLater }) };
+  return { name, kind, sizeBytes, dataOffset, sha256, ...more, formerPath };
 }
 
 /** An archive as its newest manifest describes it, with what tells who vouches for that. */

@@ -19,6 +19,7 @@ import type {
 } from '../format/types.ts';
 import { openDirect } from '../system/direct-file.ts';
 import { keepName } from '../system/publish.ts';
+import type { BlockSource } from '../threads/block-source.ts';
 import { cloneWhole } from '../threads/clone.ts';
 import { Engine, type PumpJob } from '../threads/engine.ts';
 import { type Access, type Holding, type Inspection, inspect } from './inspect.ts';
@@ -73,6 +74,16 @@ export async function verifyArchive(path: string, options: VerifyOptions): Promi
 export interface MemberRange {
   sizeBytes: number;
   read(offset: number, lengthBytes: number): Promise<Buffer>;
+}
+
+/** The data of a member as they lie in the file. */
+export interface MemberData {
+  member: ArchiveMember;
+  source: BlockSource;
+  /** Of a compressed archive. */
+  frames?: Float64Array;
+  /** As its header tells. */
+  modified?: Date;
 }
 
 /** An open archive. Its calls may overlap; those that move many bytes wait for each other. Close it when done. */
@@ -267,6 +278,19 @@ export class Archive {
   }
 
   /**
+   * Where a member's data lie, for a writer that copies them into another archive while this one is open.
+   * @throws VirtkeepError member_not_found, archive_damaged, archive_unsupported when its frames are not ours, io_failed
+   */
+  async dataOf(name: string): Promise<MemberData> {
+    const member = this.#member(name);
+    const modified = await this.#checkHeader(member);
+    const pump =
+      this.#pumpOf(member) ?? this.#unsupported(`the frames of "${name}" are not those of this service`);
+    const frames = 'frames' in pump.codec ? pump.codec.frames : undefined;
+    return { member, source: pump.source, ...(frames && { frames }), ...(modified && { modified }) };
+  }
+
+  /**
    * Writes a member to a new file: reflinked where possible, sparse where it has zeros, durable on return. The file
    * is removed again on failure. @throws VirtkeepError file_exists, member_not_found, archive_damaged,
    * hash_mismatch (with checkHash), disk_full, io_failed, canceled
@@ -326,8 +350,8 @@ export class Archive {
   }
 
   /** The block before the data must be the header of a plain file of this size, whatever the manifest says. */
-  async #checkHeader({ name, dataOffset, sizeBytes }: ArchiveMember): Promise<void> {
-    if (this.#access.kind === 'stream') return;
+  async #checkHeader({ name, dataOffset, sizeBytes }: ArchiveMember): Promise<Date | undefined> {
+    if (this.#access.kind === 'stream') return undefined;
     const block = await this.#access.source.read(dataOffset - TAR_BLOCK, TAR_BLOCK);
     const header = block.length < TAR_BLOCK ? 'it ends before the member' : decodeHeader(block);
     if (typeof header === 'string') throw this.#damaged(`the member "${name}": ${header}`);
@@ -338,6 +362,7 @@ export class Archive {
         path: this.path,
         reason: `the member "${name}" is not a plain file`,
       });
+    return header.modified;
   }
 
   async #extractInto(

@@ -18,7 +18,9 @@ export type Codec =
   | { kind: 'store' }
   | { kind: 'compress'; level: number }
   /** Offset and size in the file of each block's frame, in turn. */
-  | { kind: 'decompress'; frames: Float64Array };
+  | { kind: 'decompress'; frames: Float64Array }
+  /** The same, whose frames are checked and go out as they are. */
+  | { kind: 'carry'; frames: Float64Array };
 
 export interface BlockRun {
   source: BlockSource;
@@ -40,6 +42,7 @@ function reader(run: BlockRun): (index: number, raw: Buffer) => BlockResult['ran
   return (index, raw) => {
     const ranges = holes.ranges(index);
     if (ranges.length === 0) return undefined;
+    if (!ring.spend(ranges.reduce((sum, { start, end }) => sum + end - start, 0))) throw canceledFault();
     const length = blockLength(run.source.lengthBytes, index);
     const partial = ranges.length > 1 || ranges[0]!.end - ranges[0]!.start < length;
     if (partial) raw.fill(0, 0, length);
@@ -86,6 +89,15 @@ function decompressing(run: BlockRun, frames: Float64Array): Fill {
   };
 }
 
+function carrying(run: BlockRun, frames: Float64Array): Fill {
+  const check = decompressing(run, frames);
+  return (index, raw, compressed) => {
+    const { zero, ranges } = check(index, raw, compressed);
+    const isWhole = blockLength(run.source.lengthBytes, index) === BLOCK_BYTES;
+    return { zero: zero && isWhole, compressedBytes: frames[2 * index + 1]!, ranges };
+  };
+}
+
 function fillOf(run: BlockRun): Fill {
   switch (run.codec.kind) {
     case 'store':
@@ -94,6 +106,8 @@ function fillOf(run: BlockRun): Fill {
       return compressing(run, run.codec.level);
     case 'decompress':
       return decompressing(run, run.codec.frames);
+    case 'carry':
+      return carrying(run, run.codec.frames);
   }
 }
 

@@ -1,5 +1,7 @@
 import { availableParallelism } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import { BLOCK_BYTES } from '../format/layout.ts';
+import type { Throttle } from '../format/types.ts';
 import type { BlockRun, Codec } from './block.worker.ts';
 import type { BlockSource } from './block-source.ts';
 import { giveRingMemory, Ring, type RingMemory, takeRingMemory } from './ring.ts';
@@ -13,6 +15,10 @@ const DEFAULT_MAX_WORKERS = 4;
  * does not compress has one more in the same memory, one that waits: without it copying took 7 % longer.
  */
 const SPARE_SLOTS = 1;
+/** How long a limited run may wait for who pays. */
+const LOOK_MS = 5;
+/** Paid at a time, whole KiB. */
+const PAYMENT_BYTES = 1024 * 1024;
 
 export interface PumpJob {
   source: BlockSource;
@@ -20,6 +26,7 @@ export interface PumpJob {
   hash: boolean;
   output: boolean;
   paths: FaultPaths;
+  throttle?: Throttle | undefined;
 }
 
 /**
@@ -57,6 +64,7 @@ export class Engine {
   /** Sends the blocks of a source through the workers and the sequencer. Errors as {@link Engine.order}. */
   async pump(job: PumpJob, signal: AbortSignal, onProgress?: Progress): Promise<RunResult> {
     this.#ring.reset(job.codec.kind !== 'store');
+    if (job.throttle) this.#ring.limit();
     const { lengthBytes } = job.source;
     const blockCount = Math.ceil(lengthBytes / BLOCK_BYTES);
     const { hash, output } = job;
@@ -64,7 +72,25 @@ export class Engine {
     const blockRun: BlockRun = { source: job.source, codec: job.codec, blockCount };
     const sequenced = this.#sequencer.ask({ op: 'run', run }, onProgress);
     const filled = this.#workers.map(worker => worker.ask(blockRun));
-    return (await settled(this.#ring, signal, job.paths, [sequenced, ...filled])) as RunResult;
+    const ended = new AbortController();
+    const paying = job.throttle && this.#pay(job.throttle, AbortSignal.any([signal, ended.signal]));
+    try {
+      return (await settled(this.#ring, signal, job.paths, [sequenced, ...filled])) as RunResult;
+    } finally {
+      ended.abort();
+      await paying;
+    }
+  }
+
+  /** Lets the workers read as fast as they may. */
+  async #pay(throttle: Throttle, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const bytes = Math.min(this.#ring.owed, PAYMENT_BYTES);
+      if (bytes > 0) {
+        await throttle.take(bytes, signal);
+        this.#ring.pay(bytes);
+      } else await delay(LOOK_MS, undefined, { signal }).catch(() => {});
+    }
   }
 
   /** Stops the threads; a running order is cancelled first. */

@@ -8,11 +8,16 @@ declare const WebAssembly: {
   Memory: new (options: { initial: number; maximum: number; shared: true }) => { buffer: SharedArrayBuffer };
 };
 const WASM_PAGE = 65_536;
-const HEADER_INTS = 4;
+const HEADER_INTS = 5;
 const SLOT_INTS = 4 + 2 * MAX_RANGES;
 const CANCEL = 0;
 const NEXT = 1;
 const SLOTS = 2;
+/** Whether what is read is counted. */
+const LIMITED = 3;
+/** KiB that may be read; below zero what is owed. */
+const CREDIT = 4;
+const KIB = 1024;
 /** How long a thread sleeps before it looks at the cancel flag again. */
 const WAKE_MS = 200;
 
@@ -110,12 +115,43 @@ export class Ring {
     this.#control[SLOTS] = compressed ? slots : rawSlots(slots);
     Atomics.store(this.#control, CANCEL, 0);
     Atomics.store(this.#control, NEXT, 0);
+    Atomics.store(this.#control, LIMITED, 0);
+    Atomics.store(this.#control, CREDIT, 0);
     for (let slot = 0; slot < this.slots; slot++) Atomics.store(this.#control, this.#at(slot), 2 * slot);
   }
 
   cancel(): void {
     Atomics.store(this.#control, CANCEL, 1);
     for (let slot = 0; slot < this.slots; slot++) Atomics.notify(this.#control, this.#at(slot));
+    Atomics.notify(this.#control, CREDIT);
+  }
+
+  /** What the next run reads is counted, and waits until it is paid. To be called after `reset`. */
+  limit(): void {
+    Atomics.store(this.#control, LIMITED, 1);
+  }
+
+  /** Counts bytes that are going to be read, and waits until nothing is owed; false when cancelled. */
+  spend(bytes: number): boolean {
+    if (Atomics.load(this.#control, LIMITED) === 0) return true;
+    Atomics.sub(this.#control, CREDIT, Math.ceil(bytes / KIB));
+    for (;;) {
+      if (this.cancelled) return false;
+      const credit = Atomics.load(this.#control, CREDIT);
+      if (credit >= 0) return true;
+      Atomics.wait(this.#control, CREDIT, credit, WAKE_MS);
+    }
+  }
+
+  /** Bytes that are owed. */
+  get owed(): number {
+    return Math.max(0, -Atomics.load(this.#control, CREDIT)) * KIB;
+  }
+
+  /** Pays what is owed, in KiB. */
+  pay(bytes: number): void {
+    Atomics.add(this.#control, CREDIT, bytes / KIB);
+    Atomics.notify(this.#control, CREDIT);
   }
 
   get cancelled(): boolean {

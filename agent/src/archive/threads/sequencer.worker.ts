@@ -29,7 +29,7 @@ export interface Resume {
 export interface SequencerRun {
   lengthBytes: number;
   blockCount: number;
-  codec: 'store' | 'compress' | 'decompress';
+  codec: 'store' | 'compress' | 'decompress' | 'carry';
   hash: boolean;
   /** False when the blocks are only hashed or checked. */
   output: boolean;
@@ -97,7 +97,8 @@ function take(run: SequencerRun, index: number, hash: Hash | undefined): number 
   const { zero, compressedBytes, ranges } = ring.result(index);
   hash?.update((zero ? ring.zeros : ring.raw(slot)).subarray(0, length));
   if (run.output) {
-    if (run.codec !== 'compress') putRanges(zero ? [] : ranges, ring.raw(slot), length);
+    if (run.codec !== 'compress' && run.codec !== 'carry')
+      putRanges(zero ? [] : ranges, ring.raw(slot), length);
     else if (zero) addZeroFrame();
     else
       addFrame(ring.compressed(slot).subarray(0, compressedBytes), paddedBlockLength(run.lengthBytes, index));

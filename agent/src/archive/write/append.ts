@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { DATA_ALIGN, END_BYTES } from '../format/layout.ts';
-import { encodeManifest, type Manifest, type ManifestPart, type MemberRecord } from '../format/manifest.ts';
-import { baseNumbers, partOf } from '../format/manifest-chain.ts';
+import type { Manifest, ManifestPart, MemberRecord } from '../format/manifest.ts';
+import { partOf } from '../format/manifest-chain.ts';
 import { memberNames } from '../format/names.ts';
 import { type Signing, sealOf } from '../format/seal.ts';
 import { entriesOf } from '../format/seek-table.ts';
@@ -17,14 +17,12 @@ import type {
 import { type Access, type Inspection, inspect } from '../read/inspect.ts';
 import { hashedMember } from '../read/missing-hashes.ts';
 import { borrowedLock, type FileLock, lockFile } from '../system/file-lock.ts';
+import { encodeChained } from './chained-manifest.ts';
 import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { replaceHashes, writeHashes } from './sidecar.ts';
 import { markDurable, saveTail, tailNames, undoAppend } from './tail.ts';
-
-/** A manifest that would be larger (of a VM with very many disks) continues a nearer one. */
-const HANDY_MANIFEST_BYTES = 4 * 1024 * 1024;
 
 /** Where new members go: at the end-of-archive blocks, or at their frame. */
 interface End {
@@ -61,7 +59,7 @@ export class ArchiveAppender extends MemberWriter {
   #writing = false;
 
   private constructor(options: AppenderOptions, inspection: Inspection, facts: ArchiveFacts) {
-    const { signal, onProgress } = options;
+    const { signal, onProgress, throttle } = options;
     const { tarOffset, members, hash, signing } = facts;
     const tailPath = () => this.#tailPath ?? options.path;
     super({
@@ -73,6 +71,7 @@ export class ArchiveAppender extends MemberWriter {
       sign: signing?.sign,
       sameSigner: signing?.sameSigner || undefined,
       signal,
+      throttle,
       members,
       tarOffset,
       maxFrames: options.maxFrames,
@@ -187,13 +186,7 @@ export class ArchiveAppender extends MemberWriter {
 
   /** What came since an earlier manifest; a whole one while there are few states, and when that one is damaged. */
   protected override async encoded(manifest: Manifest): Promise<Buffer> {
-    let bytes: Buffer | undefined;
-    for (const number of baseNumbers(manifest.states.at(-1)!.number)) {
-      const part = number === null ? manifest : await this.#since(number, manifest);
-      if (part !== undefined) bytes = encodeManifest(part);
-      if (bytes !== undefined && bytes.length <= HANDY_MANIFEST_BYTES) return bytes;
-    }
-    return bytes ?? encodeManifest(manifest);
+    return encodeChained(manifest, number => this.#since(number, manifest));
   }
 
   /** Undefined when the manifest of that number cannot be read. */

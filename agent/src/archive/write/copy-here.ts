@@ -3,6 +3,7 @@ import { promisify } from 'node:util';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { BLOCK_BYTES, blockLength, DATA_ALIGN, roundUp } from '../format/layout.ts';
+import type { Throttle } from '../format/types.ts';
 import { dontNeedAside, type FilePlace, leaveDirect } from '../system/syscalls.ts';
 import { type BlockSource, HoleFinder } from '../threads/block-source.ts';
 import { FaultError } from '../threads/fault.ts';
@@ -30,11 +31,16 @@ export async function copyHere(
   source: BlockSource,
   to: FilePlace,
   paths: FaultPaths,
-  { signal, onProgress }: { signal: AbortSignal; onProgress: (bytesDone: number) => void },
+  {
+    signal,
+    onProgress,
+    throttle,
+  }: { signal: AbortSignal; onProgress: (bytesDone: number) => void; throttle?: Throttle | undefined },
 ): Promise<number> {
   const memory = takeRingMemory(1);
   const ring = new Ring(memory);
-  const from = { source, holes: new HoleFinder(source), path: paths.source };
+  const mayRead = (bytes: number) => throttle?.take(bytes, signal);
+  const from = { source, holes: new HoleFinder(source), path: paths.source, mayRead };
   let writing: Promise<void> = Promise.resolve();
   let allocatedBytes = 0;
   try {
@@ -62,9 +68,16 @@ export async function copyHere(
 
 const isZero = (bytes: Buffer, zeros: Buffer): boolean => bytes.equals(zeros.subarray(0, bytes.length));
 
+interface ReadFrom {
+  source: BlockSource;
+  holes: HoleFinder;
+  path: string;
+  mayRead: (bytes: number) => Promise<void> | undefined;
+}
+
 /** Reads the parts of a block that may hold data; the last one is filled up with zeros to a multiple of 4096. */
 async function readBlock(
-  { source, holes, path }: { source: BlockSource; holes: HoleFinder; path: string },
+  { source, holes, path, mayRead }: ReadFrom,
   index: number,
   bytes: Buffer,
 ): Promise<Range[]> {
@@ -72,6 +85,7 @@ async function readBlock(
   try {
     const ranges = await holes.rangesAside(index);
     for (const range of ranges) {
+      await mayRead(range.end - range.start);
       await readAll(source.fd, bytes.subarray(range.start, range.end), start + range.start);
       const end = roundUp(range.end, DATA_ALIGN);
       bytes.fill(0, range.end, end);

@@ -7,11 +7,19 @@ import { openFresh } from '@virtkeep/shared/foreign-file';
 import { MAX_MANIFEST_BYTES } from '../format/bounds.ts';
 import { requireReadable } from '../format/growth.ts';
 import { END_BYTES, roundUp, TAR_BLOCK } from '../format/layout.ts';
-import { checkManifest, encodeManifest, type Manifest, type MemberRecord } from '../format/manifest.ts';
+import {
+  checkManifest,
+  digestOf,
+  encodeManifest,
+  type Manifest,
+  type MemberRecord,
+} from '../format/manifest.ts';
+import type { ManifestPlace } from '../format/manifest-chain.ts';
 import { checkName, isContent, type MemberKind, memberNames } from '../format/names.ts';
 import { type SignManifest, withSignature } from '../format/seal.ts';
 import { dataOffsetFor, encodeHeader } from '../format/tar-format.ts';
-import type { FinishOptions, MemberOptions } from '../format/types.ts';
+import type { FinishOptions, MemberOptions, Throttle } from '../format/types.ts';
+import type { MemberData } from '../read/reader.ts';
 import { sizeOfAside } from '../system/syscalls.ts';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from '../threads/codec.ts';
 import type { Output } from './output.ts';
@@ -20,6 +28,12 @@ import { convertInto, copyAt, createQcow2 } from './raw.ts';
 
 /** Grain to which a qcow2 converted in place is rounded up. */
 const QCOW2_GRAIN = 65_536;
+
+/** A manifest and where it stands. */
+export interface WrittenManifest {
+  manifest: Manifest;
+  place: ManifestPlace;
+}
 
 /** What a writer of members needs to know. */
 export interface MemberTarget {
@@ -33,6 +47,7 @@ export interface MemberTarget {
   sign?: SignManifest | undefined;
   /** As in the manifest. */
   sameSigner?: true | undefined;
+  throttle?: Throttle | undefined;
   signal: AbortSignal;
   onProgress?: (bytesDone: number) => void;
   /** Members that are in the file already, in order. */
@@ -71,7 +86,8 @@ export abstract class MemberWriter {
     this.#admit(name);
     const start = this.#sourceBytesDone;
     const record = await this.#copy(
-      { name, kind, srcPath, formerPath: options.formerPath ?? null },
+      { name, kind, srcPath, formerPath: options.formerPath ?? null, throttle: this.#target.throttle },
+      options,
       bytesDone => this.#report(start + bytesDone),
     );
     this.#report(start + record.sizeBytes);
@@ -92,12 +108,44 @@ export abstract class MemberWriter {
     if (bytes.length > MAX_MANIFEST_BYTES)
       throw new VirtkeepError('bad_request', { reason: `the member ${name} is larger than 16 MiB` });
     const sizeBytes = bytes.length;
-    const dataOffset = await this.#putHeader(name, kind, sizeBytes, false);
+    const { modified, hashedLater } = options;
+    const dataOffset = await this.#putHeader({ name, kind, sizeBytes, modified }, false);
     await this.output.bytes(Buffer.concat([bytes], roundUp(sizeBytes, TAR_BLOCK)));
     this.#report(this.#sourceBytesDone + sizeBytes);
     const digest = this.#isHashed(kind) ? createHash('sha256').update(bytes).digest('hex') : null;
     const formerPath = options.formerPath ?? null;
-    return this.#record({ name, kind, sizeBytes, dataOffset, ...this.#digests(digest), formerPath });
+    const digests = this.#digests(digest, hashedLater);
+    return this.#record({ name, kind, sizeBytes, dataOffset, ...digests, formerPath });
+  }
+
+  /**
+   * Copies a member of another archive, shared where the file system can, compressed frames as they are; what is recorded of it
+   * must be true.
+   * @throws VirtkeepError hash_mismatch, and what addFile raises
+   */
+  protected async addData(data: MemberData, srcPath: string): Promise<MemberRecord> {
+    const { member, modified } = data;
+    const { name, kind, sizeBytes, formerPath } = member;
+    this.#admit(name);
+    const start = this.#sourceBytesDone;
+    const recorded = digestOf(member);
+    const dataOffset = await this.#putHeader({ name, kind, sizeBytes, modified }, true);
+    const hash = recorded !== null || this.#isHashed(kind);
+    const onProgress = (bytesDone: number) => this.#report(start + bytesDone);
+    const job = {
+      source: data.source,
+      srcPath,
+      hash,
+      onProgress,
+      ...(data.frames && { frames: data.frames }),
+    };
+    const { sha256, ...result } = await this.output.data(job);
+    if (recorded !== null && sha256 !== recorded)
+      throw new VirtkeepError('hash_mismatch', { member: name, path: srcPath });
+    this.#report(start + sizeBytes);
+    const isLater = recorded === null || member.hashedLater === true;
+    const digests = this.#digests(this.#isHashed(kind) ? sha256 : null, isLater);
+    return this.#record({ name, kind, sizeBytes, dataOffset, ...result, ...digests, formerPath });
   }
 
   /**
@@ -158,6 +206,13 @@ export abstract class MemberWriter {
 
   /** Writes the manifest and what follows the last member, makes all durable. */
   protected async writeEnd(options: FinishOptions): Promise<{ manifest: Manifest; sizeBytes: number }> {
+    const { manifest } = await this.writeManifest(options);
+    await this.output.bytes(new Uint8Array(END_BYTES));
+    return { manifest, sizeBytes: await this.output.end() };
+  }
+
+  /** Writes the manifest of a state behind its members. */
+  protected async writeManifest(options: FinishOptions): Promise<WrittenManifest> {
     const { members } = this.#target;
     const name = memberNames.manifest(options.stateNumber);
     const { sign, sameSigner } = this.#target;
@@ -165,9 +220,10 @@ export abstract class MemberWriter {
     const manifest: Manifest = { ...described, ...(sign && sameSigner && { sameSigner }) };
     checkManifest(manifest, members);
     const bytes = await this.encoded(manifest);
-    await this.addBytes(name, 'manifest', sign ? withSignature(bytes, sign) : bytes);
-    await this.output.bytes(new Uint8Array(END_BYTES));
-    return { manifest, sizeBytes: await this.output.end() };
+    const signed = sign ? withSignature(bytes, sign) : bytes;
+    const { dataOffset, sizeBytes } = await this.addBytes(name, 'manifest', signed);
+    const sha256 = createHash('sha256').update(signed).digest('hex');
+    return { manifest, place: { manifest: name, dataOffset, sizeBytes, sha256 } };
   }
 
   /** What defines the VM is always hashed in a signed archive; the bytes of its disks where that was asked for. */
@@ -175,8 +231,9 @@ export abstract class MemberWriter {
     return this.#target.hash || (this.#target.sign !== undefined && !isContent(kind));
   }
 
-  #digests(sha256: string | null): Pick<MemberRecord, 'sha256' | 'digest'> {
-    if (this.#target.hash || sha256 === null) return { sha256 };
+  #digests(sha256: string | null, isLater = false): Pick<MemberRecord, 'sha256' | 'digest' | 'hashedLater'> {
+    if (sha256 === null) return { sha256 };
+    if (this.#target.hash) return { sha256, ...(isLater && { hashedLater: true }) };
     return { sha256: null, digest: sha256 };
   }
 
@@ -191,38 +248,51 @@ export abstract class MemberWriter {
   }
 
   /** Writes a member's header. @returns where its data starts @throws VirtkeepError archive_too_large */
-  async #putHeader(name: string, kind: MemberKind, sizeBytes: number, aligned: boolean): Promise<number> {
+  async #putHeader(
+    { name, kind, sizeBytes, modified = this.#created }: HeaderOf,
+    aligned: boolean,
+  ): Promise<number> {
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, aligned);
     const { file, members, maxFrames } = this.#target;
     const size = { bytes: dataOffset + sizeBytes, members: members.length + 1 };
     // room for manifests is kept beyond the bound
     if (kind !== 'manifest' && !(this.output instanceof PlainOutput)) requireReadable(file, size, maxFrames);
-    await this.output.bytes(
-      encodeHeader(name, sizeBytes, this.#created, dataOffset - this.#target.tarOffset),
-    );
+    await this.output.bytes(encodeHeader(name, sizeBytes, modified, dataOffset - this.#target.tarOffset));
     return dataOffset;
   }
 
   /** Header, data and record of a file. */
   async #copy(
-    from: { name: string; kind: MemberKind; srcPath: string; formerPath: string | null },
+    from: CopiedFile,
+    { modified, hashedLater }: MemberOptions,
     onProgress: (bytesDone: number) => void,
   ): Promise<MemberRecord> {
-    const { name, kind, srcPath, formerPath } = from;
+    const { name, kind, srcPath, formerPath, throttle } = from;
     const source = await open(srcPath, 'r').catch((error: unknown) => {
       throw fromIoError(error, 'opening', srcPath);
     });
     try {
       const sizeBytes = await sizeOfAside(source.fd);
-      const dataOffset = await this.#putHeader(name, kind, sizeBytes, true);
+      const dataOffset = await this.#putHeader({ name, kind, sizeBytes, modified }, true);
       const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
-      const job = { source: blocks, srcPath, hash: this.#isHashed(kind), onProgress };
+      const job = { source: blocks, srcPath, hash: this.#isHashed(kind), onProgress, throttle };
       const { sha256, ...result } = await this.output.data(job);
-      const digests = this.#digests(sha256);
+      const digests = this.#digests(sha256, hashedLater);
       return this.#record({ name, kind, sizeBytes, dataOffset, ...result, ...digests, formerPath });
     } finally {
       await source.close();
     }
+  }
+
+  #convert(
+    srcPath: string,
+    target: { path: string; offset: number },
+    onProgress: (fraction: number) => void,
+  ): Promise<void> {
+    const { signal, throttle } = this.#target;
+    const convert = (bytesPerSecond: number) =>
+      convertInto(srcPath, { ...target, bytesPerSecond }, signal, onProgress);
+    return throttle ? throttle.alongside(signal, convert) : convert(0);
   }
 
   /** Into a temporary file, which is then compressed; each counts as half of the disk's bytes. */
@@ -230,11 +300,11 @@ export abstract class MemberWriter {
     const { srcPath, empty, virtualSizeBytes, formerPath } = raw;
     const start = this.#sourceBytesDone;
     const half = virtualSizeBytes / 2;
-    await convertInto(srcPath, { path: empty, offset: 0 }, this.#target.signal, fraction =>
+    await this.#convert(srcPath, { path: empty, offset: 0 }, fraction =>
       this.#report(start + fraction * half),
     );
     const { size } = await stat(empty);
-    const record = await this.#copy({ name, kind: 'disk', srcPath: empty, formerPath }, bytesDone =>
+    const record = await this.#copy({ name, kind: 'disk', srcPath: empty, formerPath }, {}, bytesDone =>
       this.#report(start + half + (bytesDone / size) * half),
     );
     this.#report(start + virtualSizeBytes);
@@ -243,17 +313,17 @@ export abstract class MemberWriter {
 
   /** qemu-img writes at the member's data offset; then its size is known and the header is written before it. */
   async #convertInPlace(name: string, raw: RawSource, output: PlainOutput): Promise<MemberRecord> {
-    const { signal, hash } = this.#target;
+    const { hash } = this.#target;
     const { srcPath, virtualSizeBytes, formerPath } = raw;
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, true);
     await copyAt(raw.empty, output.name, dataOffset);
     const start = this.#sourceBytesDone;
-    await convertInto(srcPath, { path: output.name, offset: dataOffset }, signal, fraction =>
+    await this.#convert(srcPath, { path: output.name, offset: dataOffset }, fraction =>
       this.#report(start + fraction * virtualSizeBytes),
     );
     const sizeBytes = roundUp((await stat(output.name)).size - dataOffset, QCOW2_GRAIN);
     await truncate(output.name, dataOffset + sizeBytes);
-    await this.#putHeader(name, 'disk', sizeBytes, true);
+    await this.#putHeader({ name, kind: 'disk', sizeBytes }, true);
     const sha256 = hash ? await output.hashAhead(sizeBytes) : null;
     output.skip(sizeBytes);
     this.#report(start + virtualSizeBytes);
@@ -285,6 +355,22 @@ export async function checkSize(path: string, expected: number): Promise<void> {
   if (found === expected) return;
   const reason = `the file has ${found} bytes, ${expected} were written`;
   throw new VirtkeepError('io_failed', { operation: 'writing', path, reason });
+}
+
+interface CopiedFile {
+  name: string;
+  kind: MemberKind;
+  srcPath: string;
+  formerPath: string | null;
+  throttle?: Throttle | undefined;
+}
+
+/** What a member's header tells. */
+interface HeaderOf {
+  name: string;
+  kind: MemberKind;
+  sizeBytes: number;
+  modified?: Date | undefined;
 }
 
 interface RawSource {

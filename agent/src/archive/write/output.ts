@@ -1,6 +1,8 @@
 import type { FileHandle } from 'node:fs/promises';
 import { DATA_ALIGN } from '../format/layout.ts';
+import type { Throttle } from '../format/types.ts';
 import { openDirect } from '../system/direct-file.ts';
+import type { Codec } from '../threads/block.worker.ts';
 import type { BlockSource } from '../threads/block-source.ts';
 import { Engine } from '../threads/engine.ts';
 import type { Resume, RunResult } from '../threads/sequencer.worker.ts';
@@ -10,10 +12,11 @@ export interface DataJob {
   source: BlockSource;
   /** The source's path, for errors. */
   srcPath: string;
-  /** Offset and size of each block's frame, when the source is a compressed archive; only for plain output. */
+  /** Offset and size of each block's frame, when the source is a compressed archive: what is compressed again keeps them. */
   frames?: Float64Array;
   hash: boolean;
   onProgress: (bytesDone: number) => void;
+  throttle?: Throttle | undefined;
 }
 
 /**
@@ -88,10 +91,11 @@ export class ZstdOutput implements Output {
     await this.#order({ op: 'bytes', bytes });
   }
 
-  data({ source, srcPath, hash, onProgress }: DataJob): Promise<RunResult> {
-    const codec = { kind: 'compress', level: this.#level } as const;
+  data({ source, srcPath, frames, hash, onProgress, throttle }: DataJob): Promise<RunResult> {
+    const codec: Codec = frames ? { kind: 'carry', frames } : { kind: 'compress', level: this.#level };
     const paths = { source: srcPath, target: this.#options.path };
-    return this.#engine.pump({ source, codec, hash, output: true, paths }, this.#options.signal, onProgress);
+    const job = { source, codec, hash, output: true, paths, throttle };
+    return this.#engine.pump(job, this.#options.signal, onProgress);
   }
 
   async end(): Promise<number> {

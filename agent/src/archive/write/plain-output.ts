@@ -105,7 +105,7 @@ export class PlainOutput implements Output {
   async hashAhead(lengthBytes: number): Promise<string | null> {
     const source = { fd: this.#file.fd, offset: this.#position, lengthBytes };
     const paths = { source: this.#options.path, target: this.#options.path };
-    return (await this.#hashed(source, paths, () => {})).sha256;
+    return (await this.#hashed({ source, onProgress: () => {} }, paths)).sha256;
   }
 
   async end(): Promise<number> {
@@ -127,7 +127,7 @@ export class PlainOutput implements Output {
 
   /** Copies the last bytes that no whole 4096 held, and hashes the source when asked. */
   async #afterClone(
-    { source, hash, onProgress }: DataJob,
+    { source, hash, onProgress, throttle }: DataJob,
     cloned: number,
     paths: FaultPaths,
   ): Promise<RunResult> {
@@ -135,7 +135,7 @@ export class PlainOutput implements Output {
     const start = this.#position;
     if (rest > 0) await this.#tail(source, cloned, rest, paths.source);
     this.#position = start;
-    const sha256 = hash ? (await this.#hashed(source, paths, onProgress)).sha256 : null;
+    const sha256 = hash ? (await this.#hashed({ source, onProgress, throttle }, paths)).sha256 : null;
     return { sha256, allocatedBytes: source.lengthBytes };
   }
 
@@ -156,12 +156,15 @@ export class PlainOutput implements Output {
     await this.bytes(tail);
   }
 
-  async #copied({ source, frames, hash, onProgress }: DataJob, paths: FaultPaths): Promise<RunResult> {
+  async #copied(
+    { source, frames, hash, onProgress, throttle }: DataJob,
+    paths: FaultPaths,
+  ): Promise<RunResult> {
     const { path, signal } = this.#options;
     this.#direct ??= await openDirect(path, { existing: true });
     if (frames === undefined && !hash && source.lengthBytes <= HERE_BYTES && this.#engine === undefined) {
       const to = { fd: this.#direct.fd, offset: this.#position };
-      const allocatedBytes = await copyHere(source, to, paths, { signal, onProgress });
+      const allocatedBytes = await copyHere(source, to, paths, { signal, onProgress, throttle });
       return { sha256: null, allocatedBytes };
     }
     const engine = this.#threads();
@@ -171,13 +174,17 @@ export class PlainOutput implements Output {
       signal,
     );
     const codec: Codec = frames === undefined ? { kind: 'store' } : { kind: 'decompress', frames };
-    const result = await engine.pump({ source, codec, hash, output: true, paths }, signal, onProgress);
+    const job = { source, codec, hash, output: true, paths, throttle };
+    const result = await engine.pump(job, signal, onProgress);
     await engine.order({ op: 'end', sync: false }, paths, signal);
     return result;
   }
 
-  #hashed(source: BlockSource, paths: FaultPaths, onProgress: (done: number) => void): Promise<RunResult> {
-    const job = { source, codec: { kind: 'store' }, hash: true, output: false, paths } as const;
+  #hashed(
+    { source, onProgress, throttle }: Pick<DataJob, 'source' | 'onProgress' | 'throttle'>,
+    paths: FaultPaths,
+  ): Promise<RunResult> {
+    const job = { source, codec: { kind: 'store' }, hash: true, output: false, paths, throttle } as const;
     return this.#threads().pump(job, this.#options.signal, onProgress);
   }
 

@@ -13,18 +13,32 @@ export async function createQcow2(
 
 /**
  * Converts a raw file or block device into an existing empty qcow2 that starts at `offset` of the file `path`;
- * the file grows as needed. Measured: the bytes from `offset` on are a qcow2 that checks and compares clean.
+ * the file grows as needed; at most so many bytes per second, 0 for any. Measured: the bytes from `offset` on are a qcow2 that checks and compares clean.
  */
 export async function convertInto(
   source: string,
-  target: { path: string; offset: number },
+  target: { path: string; offset: number; bytesPerSecond: number },
   signal: AbortSignal,
   onProgress: (fraction: number) => void,
 ): Promise<void> {
   // Commas separate options in this syntax; qemu-img unescapes doubled ones.
   const path = target.path.replaceAll(',', ',,');
   const options = `driver=qcow2,file.driver=raw,file.offset=${target.offset},file.file.driver=file,file.file.filename=${path}`;
-  const args = ['convert', '-p', '-n', '-W', '-m', '8', '-f', 'raw', source, '--target-image-opts', options];
+  const rate = target.bytesPerSecond > 0 ? ['-r', String(target.bytesPerSecond)] : [];
+  const args = [
+    'convert',
+    '-p',
+    '-n',
+    '-W',
+    '-m',
+    '8',
+    ...rate,
+    '-f',
+    'raw',
+    source,
+    '--target-image-opts',
+    options,
+  ];
   await qemuImg(args, signal, onProgress);
 }
 

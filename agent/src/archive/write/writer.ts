@@ -2,10 +2,14 @@ import { throwIfAborted } from '@virtkeep/shared/abort';
 import { rename, rm } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
-import { partialPathOf, partialPathsOf, sha256PathOf } from '../format/names.ts';
+import { digestOf, type Manifest } from '../format/manifest.ts';
+import { GROUP, partOf } from '../format/manifest-chain.ts';
+import { isContent, partialPathOf, partialPathsOf, sha256PathOf } from '../format/names.ts';
 import type { FinishedArchive, FinishOptions, WriterOptions } from '../format/types.ts';
+import type { Archive } from '../read/reader.ts';
 import { keepName, publishNew } from '../system/publish.ts';
-import { checkedLevel, checkSize, MemberWriter } from './member-writer.ts';
+import { encodeChained } from './chained-manifest.ts';
+import { checkedLevel, checkSize, MemberWriter, type WrittenManifest } from './member-writer.ts';
 import { type Output, ZstdOutput } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { writeHashes } from './sidecar.ts';
@@ -19,23 +23,32 @@ export class ArchiveWriter extends MemberWriter {
   readonly path: string;
   readonly partialPath: string;
   readonly #options: WriterOptions;
+  /** What later manifests may continue, by the number of their state. */
+  readonly #bases = new Map<number, WrittenManifest>();
+  readonly #written: { states: number };
   #closed = false;
 
   private constructor(options: WriterOptions, partialPath: string, output: Output) {
-    const { hash, sign, signal, onProgress } = options;
+    const { hash, sign, signal, onProgress, throttle } = options;
     const spare = spareOf(partialPath);
+    const written = { states: 0 };
     super({
       file: partialPath,
       spare,
       hash,
       sign,
+      get sameSigner() {
+        return options.isOwn && written.states > 0 ? true : undefined;
+      },
       signal,
+      throttle,
       members: [],
       tarOffset: 0,
       maxFrames: options.maxFrames,
       ...(onProgress && { onProgress }),
     });
     this.attach(output);
+    this.#written = written;
     this.#options = options;
     this.path = options.path;
     this.partialPath = partialPath;
@@ -48,6 +61,38 @@ export class ArchiveWriter extends MemberWriter {
   static async create(options: WriterOptions): Promise<ArchiveWriter> {
     const partialPath = partialPathOf(options.path, options.backupId);
     return new ArchiveWriter(options, partialPath, await createOutput(options, partialPath));
+  }
+
+  /**
+   * Copies a member of another archive, which stays open and unchanged meanwhile: shared where the file system can, and what is
+   * compressed as it is.
+   * @throws VirtkeepError member_not_found, hash_mismatch, archive_damaged, archive_unsupported, and what writing can raise
+   */
+  async addMember(from: Archive, name: string): Promise<void> {
+    const data = await from.dataOf(name);
+    const { kind, formerPath } = data.member;
+    if (isContent(kind) || kind === 'memory') {
+      await this.addData(data, from.path);
+      return;
+    }
+    const bytes = await from.readMember(name, this.#options.signal);
+    const { member, modified } = data;
+    const hashedLater = digestOf(member) === null || member.hashedLater === true;
+    await this.addBytes(name, kind, bytes, { formerPath: formerPath ?? undefined, modified, hashedLater });
+  }
+
+  /** Writes the manifest of a state that others follow. Errors as finish raises them. */
+  async endState(options: FinishOptions): Promise<void> {
+    const written = await this.writeManifest(options);
+    this.#written.states += 1;
+    if (options.stateNumber % GROUP === 0) this.#bases.set(options.stateNumber, written);
+  }
+
+  protected override encoded(manifest: Manifest): Promise<Buffer> {
+    return encodeChained(manifest, async number => {
+      const base = this.#bases.get(number);
+      return base && partOf(manifest, base.manifest, base.place);
+    });
   }
 
   /**

@@ -9,6 +9,7 @@ import {
   ownsName,
   partialPathsOf,
   removeArchive,
+  replaceArchive,
   sha256PathOf,
 } from '../../archive/index.ts';
 import { isOwnFile } from '../../images/index.ts';
@@ -57,6 +58,31 @@ interface RemovalOptions {
 }
 
 /**
+ * Gives an archive's name to what was made of it and is to take its place: one that holds less of it. Of two that are no longer what they
+ * were the former one stays, when it holds all of the other; else both.
+ * @throws VirtkeepError file_busy while somebody reads it, io_failed, canceled
+ */
+async function replaceByTrimmed(effect: Replaced, { signal, warn, lock }: RemovalOptions): Promise<void> {
+  const { path, by } = effect;
+  if (!(await exists(by)) || !(await exists(path))) return replaceArchive(by, path);
+  const own = lock ?? (await lockFile(path, 'exclusive'));
+  try {
+    await own.confirm();
+    const trimmed = await contentOf(by, 'none', signal);
+    const now = await contentOf(path, own, signal);
+    if (trimmed && now && isAsItWas(now, effect)) return await replaceArchive(by, path);
+    const holdsAll = now?.backupId === effect.was?.backupId && now!.states >= effect.was!.states;
+    if (holdsAll) await removeArchive(by);
+    warn(`The archive ${path} was not trimmed: it has changed since.`);
+  } finally {
+    if (own !== lock) await own.release();
+  }
+}
+
+const isAsItWas = (now: ConvertedArchive, { was }: Replaced): boolean =>
+  now.backupId === was?.backupId && now.states === was.states && now.sizeBytes === was.sizeBytes;
+
+/**
  * Removes an archive whose converted form is in place, and holds all that it holds: either may have been extended,
  * converted back or replaced since, by another node when this one died in between.
  * @throws VirtkeepError file_busy while somebody reads it, io_failed, canceled
@@ -65,6 +91,7 @@ export async function removeReplaced(
   effect: Replaced,
   { signal, warn, lock }: RemovalOptions,
 ): Promise<void> {
+  if (effect.isTrimmed) return replaceByTrimmed(effect, { signal, warn, ...(lock && { lock }) });
   const { path, by } = effect;
   if (!(await exists(by))) return;
   if (!(await exists(path))) return removeOwnHashFile(effect);

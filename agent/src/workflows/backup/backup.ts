@@ -28,6 +28,7 @@ import { estimate, planCopy, refuseChanged, writeMembers } from './copy.ts';
 import { type Destination, openDestination } from './destination.ts';
 import { type FrozenInstant, freeze, spareDirectoryOf } from './freeze.ts';
 import { mergeOldStates } from './hold.ts';
+import { ToldHooks } from './hooks.ts';
 import { type BackupJob, checkBackup, type ExtendedArchive } from './job.ts';
 import { manifestOf, stateNumberOf } from './members.ts';
 import { type OtherForm, type PreparedBase, prepareBase, tellGivenUp } from './prepare.ts';
@@ -95,11 +96,28 @@ async function extendOtherForm(
   }
 }
 
+/** With the node's hooks around it, where there are some. */
 async function backUp(
   dependencies: WorkflowDependencies,
   request: StartBackupRequest,
   context: OperationContext,
-  { job, prepared }: Scope,
+  scope: Scope,
+): Promise<void> {
+  const hooks = dependencies.hooks && new ToldHooks(context, scope.job);
+  try {
+    await hooks?.start(dependencies);
+    await make(dependencies, request, context, { ...scope, hooks });
+  } catch (error) {
+    hooks?.failed(error);
+    throw error;
+  }
+}
+
+async function make(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  { job, prepared, hooks }: Scope & { hooks: ToldHooks | undefined },
 ): Promise<void> {
   const { target, facts, mode, base, backupId } = job;
   const number = stateNumberOf(base);
@@ -129,6 +147,7 @@ async function backUp(
     if (prepared.form) draft.removal = await replaces(context, base!, prepared.form);
     const filename = base && join(dirname(base.filename), basename(finished.path));
     const file = finishedFileOf(finished, job.base ?? job.target, filename ?? undefined);
+    hooks?.succeeded(finished.path);
     context.commit({ $case: 'backup', value: { file, state: number } });
   } catch (error) {
     throwIfAborted(stop.signal);

@@ -14,6 +14,7 @@ import {
   removeTails,
   type SignManifest,
 } from '../../archive/index.ts';
+import type { JoinedLimits } from '../../bandwidth-limits.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
 import { archiveStem } from '../archives/file-name.ts';
 import {
@@ -50,8 +51,37 @@ export async function openDestination(
   context: OperationContext,
   { job, time, prepared }: { job: BackupJob; time: Date; prepared: PreparedBase },
 ): Promise<Destination> {
+  const limits = request.limits.map(({ key, bytesPerSecond }) => ({
+    key,
+    bytesPerSecond: Number(bytesPerSecond),
+  }));
+  const throttle = limits.length > 0 ? dependencies.bandwidth?.join(limits) : undefined;
+  try {
+    const destination = await opened(dependencies, request, context, { job, time, prepared, throttle });
+    const close = () => destination.close().finally(() => throttle?.leave());
+    return { ...destination, close };
+  } catch (error) {
+    throttle?.leave();
+    throw error;
+  }
+}
+
+interface Opening {
+  job: BackupJob;
+  time: Date;
+  prepared: PreparedBase;
+  throttle: JoinedLimits | undefined;
+}
+
+async function opened(
+  dependencies: WorkflowDependencies,
+  request: StartBackupRequest,
+  context: OperationContext,
+  { job, time, prepared, throttle }: Opening,
+): Promise<Destination> {
   const level = request.compressionLevel || DEFAULT_LEVEL;
   const common = {
+    ...(throttle && { throttle }),
     signal: context.signal,
     onProgress: (bytes: number) => context.progress.done(bytes),
     ...(dependencies.compressionWorkers && { workers: dependencies.compressionWorkers }),

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { ManifestDisk } from '../../archive/index.ts';
 import { samplePool } from '../../pools/sample-pool.ts';
+import { MERGED_AT_ONCE } from '../archives/image-stack.ts';
 import type { Effect } from '../effect.ts';
 import { extractFiles, joinLayers, makeFirmware } from './files.ts';
-import { MERGED_AT_ONCE } from './fold.ts';
 
 const MIB = 1024 * 1024;
 const LAYERS = MERGED_AT_ONCE + 12;

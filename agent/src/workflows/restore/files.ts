@@ -4,20 +4,12 @@ import { join } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, syncFile } from '@virtkeep/shared/files';
 import { newId } from '@virtkeep/shared/ids';
-import { mapLimited } from '@virtkeep/shared/limit';
 import { roundUp } from '@virtkeep/shared/units';
-import {
-  assertSelfContained,
-  checkImage,
-  convertImage,
-  qemuImg,
-  readImageHeader,
-  rebaseUnsafe,
-  SECTOR_BYTES,
-} from '../../disks/index.ts';
+import { assertSelfContained, convertImage, readImageHeader, SECTOR_BYTES } from '../../disks/index.ts';
 import { type Identity, parseSnapshot, type Sanitized } from '../../domain-xml/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { editMemoryFile, memoryFileXml, savedStateId } from '../../snapshots/index.ts';
+import { judgeStack, MERGED_AT_ONCE, mergeImages } from '../archives/image-stack.ts';
 import type { OpenedBackup } from '../archives/source.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -28,7 +20,6 @@ import { MAX_TPM_STATE_BYTES, unpackTpmState } from '../firmware/tpm-state.ts';
 import { makeNewFile } from '../new-file.ts';
 import type { RestorePlan } from './check.ts';
 import { foreignDisks, keptPaths, movedPaths, restoredMemoryXml, topPaths } from './definition.ts';
-import { MERGED_AT_ONCE } from './fold.ts';
 import { leftOutWarnings, stateSubject } from './gate.ts';
 import type { DiskShape, FilePlacement, LayerPlacement } from './placement.ts';
 import type { ResumeMemory } from './start.ts';
@@ -36,9 +27,6 @@ import type { RestoredState } from './states.ts';
 
 /** UEFI variables are at most a few MiB. */
 const MAX_NVRAM_BYTES = 16 * 1024 * 1024;
-
-/** Programs that look at layers side by side. */
-const CHECKS_AT_ONCE = 2;
 
 /** The extracted files. */
 export interface Extracted {
@@ -154,14 +142,14 @@ export async function joinLayers(
     const virtualSize = roundUp(disk.virtualSizeBytes, SECTOR_BYTES);
     if (top.format === 'qcow2' && top.virtualSize !== virtualSize)
       throw damaged(`the disk ${disk.target} has ${top.virtualSize} bytes, ${virtualSize} are recorded`);
-    await judge(images, plan.bases.get(disk.target) ?? null, damaged, signal);
+    await judgeStack(images, plan.bases.get(disk.target) ?? null, damaged, signal);
     for (const { path: into, merged, packed } of layers) {
       if (packed) await unpack(context, packed, into, passing);
       for (let at = 0; at < merged.length; at += MERGED_AT_ONCE) {
         const some = merged.slice(at, at + MERGED_AT_ONCE);
-        await judge(some, { path: into, format: 'qcow2' }, damaged, signal);
+        await judgeStack(some, { path: into, format: 'qcow2' }, damaged, signal);
         const bytes = some.reduce((sum, layer) => sum + layer.sizeBytes, 0);
-        await mergeLayers(into, some, signal, share => context.progress.done(doneBytes + share * bytes));
+        await mergeImages(into, some, signal, share => context.progress.done(doneBytes + share * bytes));
         // from the top: none goes while another stands on it
         for (const layer of some.toReversed()) await removePiece(layer.path, passing, signal);
         doneBytes += bytes;
@@ -188,50 +176,6 @@ async function unpack(
 async function removePiece(path: string, passing: Extracted['passing'], signal: AbortSignal): Promise<void> {
   await removePieces([path], signal);
   passing.get(path)?.keep();
-}
-
-/** Puts images on one another, the first on `below`, once each is known to be what it must be. */
-async function judge(
-  stack: readonly FilePlacement[],
-  below: { path: string; format: string } | null,
-  damaged: (reason: string) => VirtkeepError,
-  signal: AbortSignal,
-): Promise<void> {
-  // all headers first: a check opens the layers below, too
-  await mapLimited([...stack.keys()], CHECKS_AT_ONCE, async index => {
-    const layer = stack[index]!;
-    const header = await readImageHeader(layer.path);
-    if (header.format !== 'qcow2') throw damaged(`${layer.member} is not a qcow2 image`);
-    if (header.dataFile || header.unknownFeatures)
-      throw damaged(`${layer.member} names another file, or uses features that are not known`);
-    const under = index > 0 ? { path: stack[index - 1]!.path, format: 'qcow2' } : below;
-    if (under) await rebaseUnsafe(layer.path, under, { signal });
-    await assertSelfContained(layer.path, { signal, ...(under ? { allowedBacking: under.path } : {}) });
-  });
-  await mapLimited(stack, CHECKS_AT_ONCE, async layer => {
-    // without its secret nothing but the header can be read, and QEMU asks for it when the VM starts
-    if ((await readImageHeader(layer.path)).encrypted) return;
-    const found = await checkImage(layer.path, { signal, format: 'qcow2', untrusted: true });
-    if (!found.ok) throw damaged(`${layer.member} has ${found.corruptions} errors in its metadata`);
-  });
-}
-
-/**
- * Merges upper layers into the one they stand on: what they hold is written once more, that one not at all.
- */
-async function mergeLayers(
-  path: string,
-  merged: readonly { path: string }[],
-  signal: AbortSignal,
-  onProgress: (share: number) => void,
-): Promise<void> {
-  const top = merged.at(-1)!;
-  const { virtualSize } = await readImageHeader(top.path);
-  const onPercent = (percent: number) => onProgress(percent / 100);
-  await qemuImg('commit', ['-d', '-f', 'qcow2', '-b', path, top.path], { signal, onProgress: onPercent });
-  const { virtualSize: found } = await readImageHeader(path);
-  if (found !== virtualSize)
-    await qemuImg('resize', ['-q', '--shrink', '-f', 'qcow2', path, String(virtualSize)], { signal });
 }
 
 /**

@@ -9,8 +9,6 @@
 
 /** Most files a restored disk consists of: room is left for the states that the VM gets from now on. */
 export const MAX_RESTORED_FILES = 100;
-/** Layers that are merged at a time; with the files below them far from what QEMU can open. */
-export const MERGED_AT_ONCE = 50;
 
 /** A saved state that keeps, per key, the layer `index` of a disk. */
 export interface Keeping {

@@ -143,8 +143,28 @@ export function planStates(
   return { states: parentsFirst(states), files, warnings };
 }
 
+/**
+ * The layers above which another image must begin so that a saved state comes back: what it keeps ends there, and what was written above
+ * begins; of a disk that it only names the layer is an image of its own.
+ */
+export function endsForState(
+  disks: ManifestDisk[],
+  candidate: Pick<StateCandidate, 'record' | 'xml'>,
+): string[] {
+  const { disks: named } = parseSnapshot(candidate.xml, candidate.record.xmlMember);
+  const external = new Set(named.filter(({ mode }) => mode === 'external').map(({ name }) => name));
+  return [...(frozenLayers(disks, candidate) ?? [])].flatMap(([name, { disk, index }]) => {
+    const layers = disks.find(({ target }) => target === disk)!.layers;
+    const from = external.has(name) ? index : Math.max(0, index - 1);
+    return layers.slice(from, index + 1).map(({ member }) => member);
+  });
+}
+
 /** Per target the layer a state keeps; null when the archive holds none of its external disks. */
-function frozenLayers(disks: ManifestDisk[], { record, xml }: StateCandidate): Map<string, KeptLayer> | null {
+function frozenLayers(
+  disks: ManifestDisk[],
+  { record, xml }: Pick<StateCandidate, 'record' | 'xml'>,
+): Map<string, KeptLayer> | null {
   const config = parseSnapshot(xml, record.xmlMember);
   const frozen = new Map<string, KeptLayer>();
   const external = config.disks.filter(disk => disk.mode === 'external');

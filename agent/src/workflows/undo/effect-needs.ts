@@ -29,7 +29,8 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
       domains: [domainId],
       paths: [...overlays.map(({ path }) => path), ...(memoryPath === undefined ? [] : [memoryPath])],
     }),
-  loan: ({ ownerId }) => needs({ domains: [ownerId] }),
+  // the owner of one from another node is not here
+  loan: ({ ownerId }) => needs({ libvirt: true, domains: ownerId === '' ? [] : [ownerId] }),
   removed_state: ({ domainId }) => needs({ domains: [domainId] }),
   revert: ({ domainId, overlays, formerOverlays }) =>
     needs({
@@ -52,6 +53,7 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
     needs({ domains: [templateId, ...cloneIds], paths: files.flatMap(({ from, to }) => [from, to]) }),
   renamed_domain: () => needs({ libvirt: true }),
   guest_packages: () => needs({}),
+  backup_hook: () => needs({}),
   orphaned_files: ({ paths }) => needs({ libvirt: true, paths }),
 };
 

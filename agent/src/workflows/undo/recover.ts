@@ -4,6 +4,7 @@
  */
 import { freeName, undoAppend } from '../../archive/index.ts';
 import { ensureResumed, ensureThawed } from '../../guest/index.ts';
+import { tellHook } from '../../hooks.ts';
 import { type LeftImage, PendingAnswers } from '../../images/index.ts';
 import { fromLibvirt, patiently } from '../../libvirt/errors.ts';
 import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../../snapshots/index.ts';
@@ -97,6 +98,8 @@ async function undoEffect(
       return patiently(signal, () => renameBack(dependencies, effect, warn));
     case 'guest_packages':
       return warn(stayingPackages(effect));
+    case 'backup_hook':
+      return tellHook(dependencies.hooks, effect, { signal, log, warn });
     case 'orphaned_files':
       return patiently(signal, () => removeOrphanedFiles(dependencies, effect, signal, warn));
   }

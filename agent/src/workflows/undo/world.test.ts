@@ -268,3 +268,23 @@ test('an error of the undo itself is told as it is', async () => {
     ),
   ).rejects.toEqual(expect.objectContaining({ msgKey: 'domain_running' }));
 });
+
+test('a loan of a VM on another node waits for no VM of this one but for libvirt', async () => {
+  const asked: string[] = [];
+  world.libvirt = () =>
+    ({
+      domain: (id: string) => ({
+        xml: async () => {
+          asked.push(id);
+          throw new Error('Invalid UUID');
+        },
+      }),
+    }) as unknown as Libvirt;
+  const loan = { type: 'loan', diskId: 'd', borrowerId: 'b', unplug: true, keepClone: false } as const;
+  connected = false;
+  await expect(undo({ ...loan, ownerId: '' })).rejects.toMatchObject({ msgKey: 'libvirt_unreachable' });
+  connected = true;
+  await undo({ ...loan, ownerId: '' });
+  expect(undone).toEqual(['loan']);
+  expect(asked).toEqual([]);
+});

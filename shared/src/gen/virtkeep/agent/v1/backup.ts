@@ -72,7 +72,19 @@ export interface StartBackupRequest {
    * True: members of the archive to extend that have no SHA-256 get theirs, which its next manifest and its hash file list. False: an
    * archive that has hashes keeps them all the same, with a warning. Absent: as the archive is.
    */
-  extendHashed?: boolean | undefined;
+  extendHashed?:
+    | boolean
+    | undefined;
+  /** What is read of the domain's disks keeps to all of these. */
+  limits: BandwidthLimit[];
+}
+
+/** Operations of one agent that name the same key share its rate; the rate that was told last holds for all of them. */
+export interface BandwidthLimit {
+  /** 1 to 128 characters. */
+  key: string;
+  /** At least 1. */
+  bytesPerSecond: bigint;
 }
 
 /** A backup file is named by its pool and path inside the pool's `backups/`. */
@@ -190,6 +202,14 @@ export interface RecompressBackupRequest {
   sign: boolean;
 }
 
+export interface TrimBackupRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+  /** So many of the newest restore points stay; at least 1. */
+  keepStates: number;
+}
+
 export interface DownloadBackupRequest {
   file:
     | BackupFileRef
@@ -233,6 +253,7 @@ function createBaseStartBackupRequest(): StartBackupRequest {
     removedArchives: [],
     extendCompressed: undefined,
     extendHashed: undefined,
+    limits: [],
   };
 }
 
@@ -303,6 +324,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     }
     if (message.extendHashed !== undefined) {
       writer.uint32(176).bool(message.extendHashed);
+    }
+    for (const v of message.limits) {
+      BandwidthLimit.encode(v!, writer.uint32(186).fork()).join();
     }
     return writer;
   },
@@ -496,6 +520,14 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
             message.extendHashed = reader.bool();
             continue;
           }
+          case 23: {
+            if (tag !== 186) {
+              break;
+            }
+
+            message.limits.push(BandwidthLimit.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -608,6 +640,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
         : isSet(object.extend_hashed)
         ? globalThis.Boolean(object.extend_hashed)
         : undefined,
+      limits: globalThis.Array.isArray(object?.limits)
+        ? object.limits.map((e: any) => BandwidthLimit.fromJSON(e))
+        : [],
     };
   },
 
@@ -679,6 +714,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     if (message.extendHashed !== undefined) {
       obj.extendHashed = message.extendHashed;
     }
+    if (message.limits?.length) {
+      obj.limits = message.limits.map((e) => BandwidthLimit.toJSON(e));
+    }
     return obj;
   },
 
@@ -711,6 +749,101 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     message.removedArchives = object.removedArchives?.map((e) => e) || [];
     message.extendCompressed = object.extendCompressed ?? undefined;
     message.extendHashed = object.extendHashed ?? undefined;
+    message.limits = object.limits?.map((e) => BandwidthLimit.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseBandwidthLimit(): BandwidthLimit {
+  return { key: "", bytesPerSecond: 0n };
+}
+
+export const BandwidthLimit: MessageFns<BandwidthLimit> = {
+  encode(message: BandwidthLimit, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.bytesPerSecond !== 0n) {
+      if (BigInt.asUintN(64, message.bytesPerSecond) !== message.bytesPerSecond) {
+        throw new globalThis.Error("value provided for field message.bytesPerSecond of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.bytesPerSecond);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): BandwidthLimit {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseBandwidthLimit();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.bytesPerSecond = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): BandwidthLimit {
+    return {
+      key: isSet(object.key) ? globalThis.String(object.key) : "",
+      bytesPerSecond: isSet(object.bytesPerSecond)
+        ? BigInt(object.bytesPerSecond)
+        : isSet(object.bytes_per_second)
+        ? BigInt(object.bytes_per_second)
+        : 0n,
+    };
+  },
+
+  toJSON(message: BandwidthLimit): unknown {
+    const obj: any = {};
+    if (message.key !== "") {
+      obj.key = message.key;
+    }
+    if (message.bytesPerSecond !== 0n) {
+      obj.bytesPerSecond = message.bytesPerSecond.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<BandwidthLimit>): BandwidthLimit {
+    return BandwidthLimit.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<BandwidthLimit>): BandwidthLimit {
+    const message = createBaseBandwidthLimit();
+    message.key = object.key ?? "";
+    message.bytesPerSecond = (object.bytesPerSecond !== undefined && object.bytesPerSecond !== null)
+      ? BigInt(object.bytesPerSecond)
+      : 0n;
     return message;
   },
 };
@@ -2335,6 +2468,137 @@ export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
   },
 };
 
+function createBaseTrimBackupRequest(): TrimBackupRequest {
+  return { operationId: "", file: undefined, fileId: "", keepStates: 0 };
+}
+
+export const TrimBackupRequest: MessageFns<TrimBackupRequest> = {
+  encode(message: TrimBackupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    if (message.keepStates !== 0) {
+      writer.uint32(32).uint32(message.keepStates);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TrimBackupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTrimBackupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.keepStates = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): TrimBackupRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+      keepStates: isSet(object.keepStates)
+        ? globalThis.Number(object.keepStates)
+        : isSet(object.keep_states)
+        ? globalThis.Number(object.keep_states)
+        : 0,
+    };
+  },
+
+  toJSON(message: TrimBackupRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    if (message.keepStates !== 0) {
+      obj.keepStates = Math.round(message.keepStates);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<TrimBackupRequest>): TrimBackupRequest {
+    return TrimBackupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TrimBackupRequest>): TrimBackupRequest {
+    const message = createBaseTrimBackupRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    message.keepStates = object.keepStates ?? 0;
+    return message;
+  },
+};
+
 function createBaseDownloadBackupRequest(): DownloadBackupRequest {
   return { file: undefined, member: "", offset: 0n, length: 0n };
 }
@@ -2624,6 +2888,19 @@ export const BackupServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /**
+     * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
+     * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.
+     * Fails with nothing_to_trim when there are no more than keep_states. Result: {"file": BackupFile as JSON, "removed_states": [number, …]}.
+     */
+    trim: {
+      name: "Trim",
+      requestType: TrimBackupRequest as typeof TrimBackupRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
     /** The bytes of an archive or of one of its members, from an offset on. */
     download: {
       name: "Download",
@@ -2668,6 +2945,12 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
     request: RecompressBackupRequest,
     context: CallContext & CallContextExt,
   ): Promise<DeepPartial<Operation>>;
+  /**
+   * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
+   * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.
+   * Fails with nothing_to_trim when there are no more than keep_states. Result: {"file": BackupFile as JSON, "removed_states": [number, …]}.
+   */
+  trim(request: TrimBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /** The bytes of an archive or of one of its members, from an offset on. */
   download(
     request: DownloadBackupRequest,
@@ -2707,6 +2990,12 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
     request: DeepPartial<RecompressBackupRequest>,
     options?: CallOptions & CallOptionsExt,
   ): Promise<Operation>;
+  /**
+   * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
+   * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.
+   * Fails with nothing_to_trim when there are no more than keep_states. Result: {"file": BackupFile as JSON, "removed_states": [number, …]}.
+   */
+  trim(request: DeepPartial<TrimBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /** The bytes of an archive or of one of its members, from an offset on. */
   download(
     request: DeepPartial<DownloadBackupRequest>,

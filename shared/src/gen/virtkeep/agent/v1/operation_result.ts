@@ -49,6 +49,7 @@ export interface OperationResult {
     | { $case: "prepare"; value: PrepareResult }
     | { $case: "attachGuestTools"; value: AttachToolsResult }
     | { $case: "detachGuestTools"; value: DetachToolsResult }
+    | { $case: "trim"; value: TrimResult }
     | undefined;
 }
 
@@ -104,6 +105,15 @@ export interface RestorableStates {
 export interface ConvertResult {
   /** The new one. */
   file: BackupFile | undefined;
+}
+
+export interface TrimResult {
+  /** As it is now. */
+  file:
+    | BackupFile
+    | undefined;
+  /** Numbers of the restore points that went. */
+  removedStates: number[];
 }
 
 export interface ScanResult {
@@ -333,6 +343,9 @@ export const OperationResult: MessageFns<OperationResult> = {
         break;
       case "detachGuestTools":
         DetachToolsResult.encode(message.result.value, writer.uint32(218).fork()).join();
+        break;
+      case "trim":
+        TrimResult.encode(message.result.value, writer.uint32(226).fork()).join();
         break;
     }
     return writer;
@@ -567,6 +580,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "detachGuestTools", value: DetachToolsResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 28: {
+            if (tag !== 226) {
+              break;
+            }
+
+            message.result = { $case: "trim", value: TrimResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -675,6 +696,8 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "detachGuestTools", value: DetachToolsResult.fromJSON(object.detachGuestTools) }
         : isSet(object.detach_guest_tools)
         ? { $case: "detachGuestTools", value: DetachToolsResult.fromJSON(object.detach_guest_tools) }
+        : isSet(object.trim)
+        ? { $case: "trim", value: TrimResult.fromJSON(object.trim) }
         : undefined,
     };
   },
@@ -735,6 +758,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.attachGuestTools = AttachToolsResult.toJSON(message.result.value);
     } else if (message.result?.$case === "detachGuestTools") {
       obj.detachGuestTools = DetachToolsResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "trim") {
+      obj.trim = TrimResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -904,6 +929,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "detachGuestTools": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "detachGuestTools", value: DetachToolsResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "trim": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "trim", value: TrimResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -1661,6 +1692,111 @@ export const ConvertResult: MessageFns<ConvertResult> = {
     message.file = (object.file !== undefined && object.file !== null)
       ? BackupFile.fromPartial(object.file)
       : undefined;
+    return message;
+  },
+};
+
+function createBaseTrimResult(): TrimResult {
+  return { file: undefined, removedStates: [] };
+}
+
+export const TrimResult: MessageFns<TrimResult> = {
+  encode(message: TrimResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.file !== undefined) {
+      BackupFile.encode(message.file, writer.uint32(10).fork()).join();
+    }
+    if (message.removedStates.length !== 0) {
+      writer.uint32(18).fork();
+      for (const v of message.removedStates) {
+        writer.uint32(v);
+      }
+      writer.join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TrimResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTrimResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.file = BackupFile.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag === 16) {
+              message.removedStates.push(reader.uint32());
+
+              continue;
+            }
+
+            if (tag === 18) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.removedStates.push(reader.uint32());
+              }
+
+              continue;
+            }
+
+            break;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): TrimResult {
+    return {
+      file: isSet(object.file) ? BackupFile.fromJSON(object.file) : undefined,
+      removedStates: globalThis.Array.isArray(object?.removedStates)
+        ? object.removedStates.map((e: any) => globalThis.Number(e))
+        : globalThis.Array.isArray(object?.removed_states)
+        ? object.removed_states.map((e: any) => globalThis.Number(e))
+        : [],
+    };
+  },
+
+  toJSON(message: TrimResult): unknown {
+    const obj: any = {};
+    if (message.file !== undefined) {
+      obj.file = BackupFile.toJSON(message.file);
+    }
+    if (message.removedStates?.length) {
+      obj.removedStates = message.removedStates.map((e) => Math.round(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<TrimResult>): TrimResult {
+    return TrimResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TrimResult>): TrimResult {
+    const message = createBaseTrimResult();
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFile.fromPartial(object.file)
+      : undefined;
+    message.removedStates = object.removedStates?.map((e) => e) || [];
     return message;
   },
 };
