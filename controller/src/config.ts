@@ -63,8 +63,27 @@ const limitsSchema = z.strictObject({
 const keepSchema = z.strictObject({
   tasks_days: z.number().int().min(1).default(180),
   events_days: z.number().int().min(1).default(180),
+  /** Runs of scheduled tasks. */
+  runs_days: z.number().int().min(1).default(400),
   audit_days: z.number().int().min(1).default(730),
+  /** What is not delivered by itself is given up after three days. */
+  notifications_days: z.number().int().min(7).default(90),
   audit_records: z.number().int().min(1000).max(100_000_000).default(1_000_000),
+});
+
+const schedulesSchema = z.strictObject({
+  /** Scheduled backups at a time on one node, whichever task they are of; those by hand count, too. 0: no limit. */
+  per_node: z.number().int().min(0).max(1000).default(2),
+  /** The same into one data pool. 0: no limit. */
+  per_pool: z.number().int().min(0).max(1000).default(0),
+});
+
+const notificationsSchema = z.strictObject({
+  /** HH:MM in the time zone of the controller: when people are told of all VMs. */
+  daily_at: z
+    .string()
+    .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'must be a time of day, as 07:00')
+    .default('07:00'),
 });
 
 const agentsSchema = z.strictObject({
@@ -73,6 +92,13 @@ const agentsSchema = z.strictObject({
   enrolment_lifetime_s: seconds(3600, 7 * 86_400),
   /** The longest life of a certificate of another service. */
   service_certificate_max_days: z.number().int().min(1).max(3650).default(365),
+});
+
+const protectionSchema = z.strictObject({
+  /** So long after a scheduled task was due a VM that it covers must have a new restore point. */
+  grace_hours: z.number().min(0).max(8760).default(6),
+  /** How old the newest good restore point of a VM may be that no scheduled task covers. */
+  max_age_days: z.number().positive().max(3650).default(7),
 });
 
 const apiSchema = z.strictObject({
@@ -98,7 +124,10 @@ const settingsSchema = z.strictObject({
   api: apiSchema.prefault({}),
   limits: limitsSchema.prefault({}),
   keep: keepSchema.prefault({}),
+  protection: protectionSchema.prefault({}),
   agents: agentsSchema.prefault({}),
+  schedules: schedulesSchema.prefault({}),
+  notifications: notificationsSchema.prefault({}),
 });
 
 /** Passwords and tokens in plain are offered to this machine alone, unless a host is named. */

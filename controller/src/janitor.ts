@@ -4,7 +4,7 @@ const INTERVAL_MS = 3600 * 1000;
 const FLUSH_MS = 5000;
 const DAY_MS = 86_400_000;
 
-/** Deletes what the settings keep no longer: old tasks, events, audit records, keys and logins. */
+/** Deletes what the settings keep no longer: old tasks, events, audit records, notifications, keys and logins. */
 export async function cleanUp(services: CoreServices, now: Date): Promise<void> {
   const { keep } = services.config;
   const daysAgo = (days: number) => new Date(now.getTime() - days * DAY_MS);
@@ -13,6 +13,7 @@ export async function cleanUp(services: CoreServices, now: Date): Promise<void> 
   await services.audit.prune(daysAgo(keep.audit_days));
   const cut = await services.audit.cut();
   if (cut > 0) services.log.warn('audit records above keep.audit_records were deleted', { count: cut });
+  await services.notifications.prune(daysAgo(keep.notifications_days));
   await services.idempotency.prune(now);
   await services.tokens.prune(now);
 }

@@ -11,6 +11,8 @@ const BENCHMARKS = [
   'increments.ts',
   'lending.ts',
   'guest-info.ts',
+  'metrics.ts',
+  'schedules.ts',
 ];
 
 for (const name of BENCHMARKS) {

@@ -6,8 +6,11 @@ import { addCertificates } from './commands/certificates.ts';
 import { addGuests } from './commands/guests.ts';
 import { addLists } from './commands/lists.ts';
 import { addLogin } from './commands/login.ts';
+import { addNotifications } from './commands/notifications.ts';
 import { addPower } from './commands/power.ts';
+import { addProtection } from './commands/protection.ts';
 import { addRestore } from './commands/restore.ts';
+import { addSchedules } from './commands/schedules.ts';
 import { addSnapshots } from './commands/snapshots.ts';
 import { addTasks } from './commands/tasks.ts';
 import { addTemplates } from './commands/templates.ts';
@@ -32,7 +35,10 @@ function buildProgram(): Command {
   addBackups(program);
   addRestore(program);
   addTasks(program);
+  addSchedules(program);
+  addProtection(program);
   addCertificates(program);
+  addNotifications(program);
   program.addHelpText(
     'after',
     '\nEnvironment: VIRTKEEP_URL, VIRTKEEP_TOKEN, VIRTKEEP_CA.\nExit codes: 0 done, 1 failed, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 cancelled.',

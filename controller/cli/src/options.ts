@@ -16,6 +16,13 @@ export function level(text: string): number {
   return value;
 }
 
+/** How many of something. */
+export function count(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('It is 1 or more.');
+  return value;
+}
+
 /** Seconds, in a limit of time. */
 export function seconds(text: string): number {
   const value = Number(text);

@@ -11,7 +11,7 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
  */
 export async function resolve(
   client: Client,
-  collection: 'domains' | 'data-pools' | 'nodes',
+  collection: 'domains' | 'data-pools' | 'nodes' | 'notification-targets' | 'tags',
   nameOrId: string,
 ): Promise<Named> {
   if (UUID.test(nameOrId)) return client.get<Named>(`/api/${collection}/${nameOrId.toLowerCase()}/`);

@@ -40,6 +40,7 @@ const TAGS: Readonly<Record<string, string>> = {
   backups: 'Backing up and restoring VMs',
   library: 'Backup files',
   iso: 'ISO images of data pools',
+  protection: 'How well VMs are protected by their backups',
   tags: 'Names that things bear to be found by',
 };
 

@@ -11,7 +11,9 @@ import { isArchive, isBusy, isIdle, isPublished } from '../services/backup-files
 import type { VdiskRecord } from '../services/disks/record.ts';
 import type { IsoRecord } from '../services/isos/isos.ts';
 import type { NodeRecord } from '../services/nodes/nodes.ts';
+import type { NotificationRecord, TargetRecord } from '../services/notifications/record.ts';
 import type { PoolRecord } from '../services/pools/record.ts';
+import type { ScheduleRecord } from '../services/schedules/schedules.ts';
 import type { TagRecord } from '../services/tags/record.ts';
 
 /** Whether an action may be taken; `can` asks for the viewer's role. */
@@ -63,10 +65,43 @@ const tag: Rules<TagRecord> = {
   remove_entity: can => can('tag.manage'),
 };
 
+const schedule: Rules<ScheduleRecord> = {
+  update: can => can('schedule.manage'),
+  remove: (can, { last_run }) => can('schedule.manage') && last_run?.status !== 'RUNNING',
+  run: (can, { last_run }) => can('schedule.manage') && last_run?.status !== 'RUNNING',
+  enable: (can, { enabled }) => can('schedule.manage') && !enabled,
+  disable: (can, { enabled }) => can('schedule.manage') && enabled,
+  copy: can => can('schedule.manage'),
+};
+
+const notification_target: Rules<TargetRecord> = {
+  update: can => can('notification.manage'),
+  remove: can => can('notification.manage'),
+  test: can => can('notification.manage'),
+};
+
+const notification: Rules<Omit<NotificationRecord, 'data'>> = {
+  retry: (can, { status }) => can('notification.manage') && status !== 'sent',
+  remove: can => can('notification.manage'),
+};
+
 /** What happened stays as it is. */
 const event: Rules<object> = {};
 
-const RULES = { node, pool, vdisk, file, iso, user, token, tag, event };
+const RULES = {
+  node,
+  pool,
+  vdisk,
+  file,
+  iso,
+  user,
+  token,
+  tag,
+  schedule,
+  notification_target,
+  notification,
+  event,
+};
 
 type RecordOf<K extends keyof typeof RULES> = (typeof RULES)[K] extends Rules<infer R> ? R : never;
 

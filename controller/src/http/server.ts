@@ -21,7 +21,7 @@ import {
 import { answerClientError, errorHandler, fromValidation, refuseUnrouted } from './errors.ts';
 import { readIds } from './given-ids.ts';
 import { registerIdempotency } from './idempotent.ts';
-import { registerMetrics } from './metrics.ts';
+import { registerMetrics } from './metrics/index.ts';
 import { notFound, RouteIndex } from './not-found.ts';
 import { registerOpenApi } from './openapi.ts';
 import { knownUrl } from './other-names.ts';

@@ -8,6 +8,8 @@ import { UserService } from './accounts/users.ts';
 import { AuditService } from './journal/audit.ts';
 import { ChangeFeed } from './journal/changes.ts';
 import { EventService } from './journal/events.ts';
+import { MetricSources } from './monitoring/sources.ts';
+import { NotificationService } from './notifications/notifications.ts';
 import type { CoreServices } from './services.ts';
 import { IdempotencyService } from './tasks/idempotency.ts';
 import { TaskService } from './tasks/tasks.ts';
@@ -26,12 +28,22 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
   const events = new EventService(db, changes);
   const users = new UserService(db);
   const passwords = new PasswordChecks(db, users);
+  const notifications = new NotificationService({
+    db,
+    key: signer.derivedKey('notification targets'),
+    events,
+    log: log.child({ part: 'notifications' }),
+    publicUrl: config.api.public_url,
+  });
+  const metricSources = new MetricSources();
+  metricSources.setNotifications(notifications.outbox);
   return {
     config,
     log,
     db,
     draining,
     changes,
+    metricSources,
     events,
     users,
     passwords,
@@ -44,6 +56,7 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
       lifetimeMs: config.auth.token_lifetime_s * 1000,
     }),
     audit: new AuditService(db, config.keep),
+    notifications,
     idempotency: new IdempotencyService(
       db,
       signer.derivedKey('idempotency'),

@@ -28,6 +28,7 @@ import { Inventory } from './inventory/inventory.ts';
 import { NodeClocks } from './inventory/node-clocks.ts';
 import { IsoService } from './isos/isos.ts';
 import type { ChangeInput } from './journal/changes.ts';
+import { inventoryMeasures } from './monitoring/inventory-measures.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
 import { CertificateRenewer } from './nodes/certificates.ts';
 import { NodeService } from './nodes/nodes.ts';
@@ -36,6 +37,9 @@ import { OtherNodes } from './nodes/other-nodes.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { RevocationService } from './nodes/revocations.ts';
 import { PoolService } from './pools/pools.ts';
+import { ProtectionService } from './protection/protection.ts';
+import { type Clock, SYSTEM_CLOCK } from './schedules/clock.ts';
+import { createSchedules } from './schedules/create.ts';
 import type { CoreServices, NodeServices } from './services.ts';
 import { Shares } from './shares.ts';
 import { TagService } from './tags/tags.ts';
@@ -43,11 +47,18 @@ import { MultiTasks } from './tasks/multi-tasks.ts';
 import { NodeTasks } from './tasks/node-tasks.ts';
 
 const ROUND_INTERVAL_MS = 3_600_000;
+const DAY_MS = 86_400_000;
+
+const daysAgo = (days: number) => new Date(Date.now() - days * DAY_MS);
 
 /** How often a controller tries, and looks after things, of itself; for tests. */
 export interface NodeServiceTimes extends LinkTimes {
   /** Between two looks of the loan reconciler. */
   lendingRoundMs?: number;
+  /** The time by which schedules are kept. */
+  clock?: Clock;
+  /** False: nothing ticks but by hand. */
+  ticks?: boolean;
 }
 
 export function createNodeServices(
@@ -89,6 +100,7 @@ export function createNodeServices(
   inventory.setDomainWatcher(async (id, before, after) => {
     if (changesExtension(before, after)) await incrementals.judge(id);
   });
+  const clock = times.clock ?? SYSTEM_CLOCK;
   const clocks = new NodeClocks(inventory, log);
   const nodeTasks = new NodeTasks({ tasks, links, inventory, clocks, log, draining: core.draining });
   const pools = new PoolService({ inventory, links, nodeTasks, backupFiles, log });
@@ -99,7 +111,27 @@ export function createNodeServices(
     backupFiles,
     tell: (kind, id) => tell({ kind, id, action: 'changed' }),
   });
-  const domains = new DomainService({ inventory, links, nodeTasks, tags });
+  const protection = new ProtectionService({
+    db,
+    inventory,
+    tags,
+    tell: id => {
+      if (inventory.domains.has(id)) tell({ kind: 'domain', id, action: 'changed' });
+    },
+    maxAgeDays: config.protection.max_age_days,
+    keepDays: config.keep.tasks_days,
+  });
+  core.metricSources.setInventory(inventoryMeasures({ inventory, links, protection }));
+  backupFiles.setPointWatcher(ids => protection.filesChanged(ids));
+  nodeTasks.setProgressListener(operation => protection.attempts.progressed(operation));
+  tasks.onEnd(task =>
+    protection
+      .taskEnded(task)
+      .catch((error: unknown) =>
+        log.error('the end of a backup was not noted', { task: task.row.id, error }),
+      ),
+  );
+  const domains = new DomainService({ inventory, links, nodeTasks, tags, protection });
   const library = new LibraryService({ backupFiles, inventory, links, pools });
   const { limits } = core.config;
   const downloadPlaces = new Shares(() => ({ all: limits.downloads, perUser: limits.downloads_per_user }));
@@ -145,6 +177,7 @@ export function createNodeServices(
     extensions,
     removedArchives,
     domains,
+    attempts: protection.attempts,
     log,
   });
   const fileActions = new FileActionService({
@@ -156,6 +189,33 @@ export function createNodeServices(
     nodeTasks,
     tags,
   });
+  const { scheduler, schedules, coverage, ticker } = createSchedules({
+    db,
+    tasks,
+    events,
+    multiTasks,
+    inventory,
+    tags,
+    pools,
+    backups,
+    backupFiles,
+    snapshots,
+    fileActions,
+    extensions,
+    draining: core.draining,
+    clock,
+    log,
+    limits: () => ({ perNode: config.schedules.per_node, perPool: config.schedules.per_pool }),
+    isReady: nodeId => links.isConnected(nodeId) && inventory.nodes.get(nodeId)?.row.service_mode === 0,
+    tell: (id, action) => changes.publish({ kind: 'scheduled_task', entityId: id, action }),
+    graceMs: config.protection.grace_hours * 3_600_000,
+    notifications: core.notifications,
+    protection: () => protection.list({}).rows.map(row => protection.record(row)),
+    maxAgeDays: config.protection.max_age_days,
+    dailyAt: config.notifications.daily_at,
+  });
+  protection.setCoverage(coverage);
+  core.metricSources.setSchedules(coverage);
   const enrolmentLifetimeMs = config.agents.enrolment_lifetime_s * 1000;
   const nodes = new NodeService({
     db,
@@ -210,13 +270,18 @@ export function createNodeServices(
     guests,
     guestOperations,
     tags,
+    protection,
     multiTasks,
+    schedules,
+    scheduler,
     async startNodes() {
       await inventory.load();
       await tags.load();
+      await protection.load();
       await register.load();
       await incrementals.judgeAll();
       await nodeTasks.failInterrupted();
+      await scheduler.load();
       await multiTasks.resume();
       for (const { row } of inventory.nodes.values()) {
         observer.startLossTimer(row.id);
@@ -226,16 +291,26 @@ export function createNodeServices(
         void renewer.round();
         revocations.tellAll();
         multiTasks.resume().catch(error => log.error('tasks of many parts not looked after', { error }));
+        schedules
+          .prune(daysAgo(config.keep.runs_days))
+          .catch(error => log.error('old runs not forgotten', { error }));
         register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
       }, ROUND_INTERVAL_MS);
       roundTimer.unref();
       loanReconciler.start();
+      await scheduler.resume();
+      if (times.ticks !== false) {
+        ticker.start();
+        core.notifications.start(() => clock.now());
+      }
     },
     async stopNodes() {
       clearInterval(roundTimer);
+      await ticker.stop();
       observer.stop();
       await links.stop();
       await loanReconciler.stop();
+      await core.notifications.stop();
     },
   };
 }

@@ -21,9 +21,14 @@ import type { IsoService } from './isos/isos.ts';
 import type { AuditService } from './journal/audit.ts';
 import type { ChangeFeed } from './journal/changes.ts';
 import type { EventService } from './journal/events.ts';
+import type { MetricSources } from './monitoring/sources.ts';
 import type { NodeService } from './nodes/nodes.ts';
 import type { RevocationService } from './nodes/revocations.ts';
+import type { NotificationService } from './notifications/notifications.ts';
 import type { PoolService } from './pools/pools.ts';
+import type { ProtectionService } from './protection/protection.ts';
+import type { Scheduler } from './schedules/scheduler.ts';
+import type { ScheduleService } from './schedules/schedules.ts';
 import type { TagService } from './tags/tags.ts';
 import type { IdempotencyService } from './tasks/idempotency.ts';
 import type { MultiTasks } from './tasks/multi-tasks.ts';
@@ -40,7 +45,9 @@ export interface CoreServices {
   passwords: PasswordChecks;
   tokens: TokenService;
   audit: AuditService;
+  notifications: NotificationService;
   idempotency: IdempotencyService;
+  metricSources: MetricSources;
   /** Fires when the controller begins to stop: waiting answers turn into 202, new changes are refused. */
   draining: AbortSignal;
 }
@@ -63,7 +70,10 @@ export interface NodeServices {
   guests: GuestService;
   guestOperations: GuestOperationService;
   tags: TagService;
+  protection: ProtectionService;
   multiTasks: MultiTasks;
+  schedules: ScheduleService;
+  scheduler: Scheduler;
   /** Reads what was known and begins to connect to the nodes. */
   startNodes(): Promise<void>;
   /** Ends the connections; the nodes keep working. */

@@ -7,6 +7,11 @@ import { removedArchives } from './migrations/0005-removed-archives.ts';
 import { rememberedDefinitions } from './migrations/0006-remembered-definitions.ts';
 import { userNumbers } from './migrations/0007-user-numbers.ts';
 import { tags } from './migrations/0008-tags.ts';
+import { schedules } from './migrations/0009-schedules.ts';
+import { notifications } from './migrations/0010-notifications.ts';
+import { protection } from './migrations/0011-protection.ts';
+import { poolBandwidth } from './migrations/0012-pool-bandwidth.ts';
+import { taskEvents } from './migrations/0013-task-events.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -19,6 +24,11 @@ const MIGRATIONS: Record<string, Migration> = {
   '0006-remembered-definitions': rememberedDefinitions,
   '0007-user-numbers': userNumbers,
   '0008-tags': tags,
+  '0009-schedules': schedules,
+  '0010-notifications': notifications,
+  '0011-protection': protection,
+  '0012-pool-bandwidth': poolBandwidth,
+  '0013-task-events': taskEvents,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

@@ -25,8 +25,17 @@ export interface Schema {
   domain_copies: DomainCopyRow;
   files: FileRow;
   removed_archives: RemovedArchiveRow;
+  protection_exclusions: ProtectionExclusionRow;
+  backup_attempts: BackupAttemptRow;
   tags: TagRow;
   tag_entities: TagEntityRow;
+  scheduled_tasks: ScheduledTaskRow;
+  scheduled_runs: ScheduledRunRow;
+  scheduled_parts: ScheduledPartRow;
+  file_origins: FileOriginRow;
+  retention_decisions: RetentionDecisionRow;
+  notification_targets: NotificationTargetRow;
+  notifications: NotificationRow;
 }
 
 export type Database = Kysely<Schema>;
@@ -222,6 +231,8 @@ export interface PoolRow {
   type: string;
   outside: number;
   readonly: number;
+  /** Bytes per second of all backups that go to it, together; 0: no limit. */
+  backup_bandwidth: number;
   created: string;
   modified: string;
 }
@@ -274,7 +285,33 @@ export interface FileRow {
   created: string;
   /** Everything else of the record, as JSON. */
   record_json: string;
+  /** Time of its newest restore point; null: it has none that could be restored (`restore-points.ts`). */
+  newest_point: string | null;
   modified: string;
+}
+
+/** A VM that an administrator does without backups of; it may be gone for a while. */
+export interface ProtectionExclusionRow {
+  domain_id: string;
+  created: string;
+}
+
+/** What is known of the backups of a VM that have ended, however long ago their tasks were forgotten. */
+export interface BackupAttemptRow {
+  domain_id: string;
+  /** Of the last one that was not cancelled. */
+  finished: string;
+  failed: number;
+  /** Key and text of its error; null when it has not failed. */
+  error_key: string | null;
+  error_text: string | null;
+  /** The rest is of the last one that succeeded; all null: none has. */
+  succeeded: string | null;
+  duration_ms: number | null;
+  /** Null: not known. */
+  bytes_read: number | null;
+  /** By so much its archive grew; null: not known. */
+  bytes_written: number | null;
 }
 
 /** An archive that was removed while its VM may still have states of it. */
@@ -298,4 +335,150 @@ export interface TagEntityRow {
   tag_id: string;
   entity_id: string;
   entity_class: string;
+}
+
+export interface ScheduledTaskRow {
+  id: string;
+  verbose_name: string;
+  /** `ScheduleDefinition`. */
+  definition_json: string;
+  enabled: number;
+  /** When it is due next; null: never again. */
+  next_run: string | null;
+  /** Id of its newest run, or of the newest record that it did not run. */
+  last_run: string | null;
+  /** When its last run with a good end ended. */
+  last_success: string | null;
+  /** Of the last run that has ended. */
+  last_duration_ms: number | null;
+  /** Who made it: its runs are theirs. */
+  user_id: string;
+  username: string;
+  created: string;
+  modified: string;
+}
+
+/** One run of a scheduled task, or the record that it did not run. Each due time of a task has one at most. */
+export interface ScheduledRunRow {
+  /** Of one that runs also the id of its task of many parts. */
+  id: string;
+  scheduled_task_id: string;
+  /** Null: somebody asked for it. */
+  due_time: string | null;
+  /** RUNNING, SUCCESS, PARTIAL, FAILED, CANCELED, SKIPPED, MISSED. */
+  status: string;
+  /** The settings as they were when it began. */
+  definition_json: string;
+  window_end: string | null;
+  /** Due times that passed while nobody was there to begin them, before this one or of this record. */
+  missed_count: number;
+  /** Why it did not run. */
+  reason: string;
+  /** Ids that the task names and nobody has. */
+  missing_json: string;
+  user_id: string;
+  username: string;
+  created: string;
+  finished: string | null;
+}
+
+/** What a run does with one VM, backup file or data pool. */
+export interface ScheduledPartRow {
+  run_id: string;
+  position: number;
+  entity_id: string;
+  entity_class: string;
+  entity_name: string;
+  /** WAITING, RUNNING, SUCCESS, FAILED, CANCELED, SKIPPED. */
+  status: string;
+  /** `PartStep`: what it does now. */
+  step: string;
+  /** What the task of the step is about, where one step has several: a saved state, a file. */
+  subject: string | null;
+  /** Of the step's task; written before the task is started. */
+  task_id: string | null;
+  /** From 1. */
+  attempt: number;
+  not_before: string | null;
+  node_id: string | null;
+  pool_id: string | null;
+  /** full, increment, full_by_limit, full_by_rule; empty until it is decided. */
+  mode: string;
+  /** The file that is to be extended, when the task names one that can be. */
+  extend_id: string | null;
+  /** Bytes that it is expected to take. */
+  estimate: number;
+  /** Bytes that it took. */
+  bytes: number | null;
+  /** The backup that it made. */
+  file_id: string | null;
+  error_json: string | null;
+  /** What else there is to tell, as a list of sentences. */
+  notes_json: string;
+  started: string | null;
+  finished: string | null;
+}
+
+/** Which scheduled task made an archive. */
+export interface FileOriginRow {
+  archive_id: string;
+  scheduled_task_id: string;
+  domain_id: string;
+  created: string;
+}
+
+/** A file that a run decided to delete; written before anything is deleted. */
+export interface RetentionDecisionRow {
+  /** Also the id of the task that deletes it. */
+  id: string;
+  run_id: string;
+  position: number;
+  file_id: string;
+  archive_id: string;
+  filename: string;
+  domain_id: string;
+  size: number;
+  reason: string;
+  /** DECIDED, REMOVED, DROPPED (it must stay by now), FAILED. */
+  status: string;
+  error_json: string | null;
+  decided: string;
+  finished: string | null;
+}
+
+/** Who is told of what. */
+export interface NotificationTargetRow {
+  id: string;
+  verbose_name: string;
+  kind: 'mail' | 'webhook';
+  enabled: number;
+  events_json: string;
+  templates_json: string;
+  /** How it is reached, as far as it may be shown. */
+  settings_json: string;
+  /** The rest, sealed with a key that is not in the database. */
+  secrets_sealed: string;
+  created: string;
+  modified: string;
+}
+
+/** One message for one target: the outbox. */
+export interface NotificationRow {
+  /** Also the id of the delivery. */
+  id: string;
+  sequence: number;
+  target_id: string;
+  event: string;
+  /** A target is told once under a key. */
+  key: string;
+  data_json: string;
+  status: 'pending' | 'sent' | 'dead';
+  /** That failed, since it was raised or last asked for by hand. */
+  attempts: number;
+  /** Null unless pending. */
+  next_attempt: string | null;
+  last_attempt: string | null;
+  /** Why the last attempt failed; of what was sent, what is to be known of it. */
+  reason: string;
+  created: string;
 }

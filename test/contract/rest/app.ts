@@ -16,6 +16,7 @@ import { buildServer } from '../../../controller/src/http/server.ts';
 import { type CertificateAuthority, ensureCa } from '../../../controller/src/pki/index.ts';
 import { createCoreServices } from '../../../controller/src/services/core.ts';
 import { createNodeServices } from '../../../controller/src/services/node-services.ts';
+import type { Clock } from '../../../controller/src/services/schedules/clock.ts';
 import type { Services } from '../../../controller/src/services/services.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
 import type { Database } from '../../../controller/src/store/schema.ts';
@@ -63,7 +64,7 @@ export interface RestApp {
   close: () => Promise<void>;
 }
 
-/** Nodes that vanish are tried again quickly, so that tests need not wait; loans are looked after when a test says so. */
+/** Nodes that vanish are tried again quickly, so that tests need not wait; loans are looked after, and notifications sent, when a test says so. */
 export const NODE_TIMES = {
   firstRetryMs: 20,
   maxRetryMs: 100,
@@ -76,13 +77,15 @@ export interface RestAppOptions {
   /** File of the database; in memory when absent. */
   database?: string;
   log?: Logger;
+  /** The time by which schedules are kept, which then tick when the test says so. */
+  clock?: Clock;
 }
 
 /** @param seed writes rows before the services read them. */
 export async function makeRestApp(
   config: object = {},
   seed: (db: Database) => Promise<void> = async () => {},
-  { database = ':memory:', log = createLogger('test', 'error') }: RestAppOptions = {},
+  { database = ':memory:', log = createLogger('test', 'error'), clock }: RestAppOptions = {},
 ): Promise<RestApp> {
   const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-rest-'));
   const settings: ControllerConfig = configSchema.parse({
@@ -101,7 +104,10 @@ export async function makeRestApp(
     draining: draining.signal,
   });
   const ca = await ensureCa(stateDir);
-  const services: Services = { ...core, ...createNodeServices(core, ca, NODE_TIMES) };
+  const services: Services = {
+    ...core,
+    ...createNodeServices(core, ca, { ...NODE_TIMES, ticks: false, ...(clock && { clock }) }),
+  };
   await seed(db);
   await services.startNodes();
   const { tokens, userIds, userNumbers } = await makeUsers(services);

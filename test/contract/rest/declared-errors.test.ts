@@ -37,6 +37,7 @@ const RECIPES: Readonly<Record<string, readonly string[]>> = {
   domains_detach_guest_tools_iso: ['guest/tools.ts'],
   library_compress: ['files/recompress.ts'],
   library_unpack: ['files/recompress.ts'],
+  library_trim: ['restore-points/trim.ts'],
   library_verify: ['files/verify.ts'],
   library_remove: ['files/delete-backup.ts'],
   library_download_get: ['files/download.ts'],

@@ -54,7 +54,7 @@ beforeAll(async () => {
     locksChanged: () => {},
   });
   const dependencies = { ...world.dependencies, pools: async () => pools };
-  rest = await makeRestApp({ limits: { requests_per_minute: 1_000_000, request_timeout_s: 0.3 } });
+  rest = await makeRestApp();
   agent = new FakeAgent();
   agent.images = imageService(runner, dependencies);
   await enrolled(rest, 'n1', agent);
@@ -295,6 +295,9 @@ describe('an upload', () => {
     const partial = () => readdirSync(directory).filter(name => name.endsWith('.upload'));
 
     test('may take longer than other requests, and nobody sees half of it', async () => {
+      const { limits } = rest.services.config;
+      const before = limits.request_timeout_s;
+      limits.request_timeout_s = 0.3;
       const socket = begin(head('slow.iso'));
       socket.write(BYTES.subarray(0, MiB));
       await until(() => partial().length === 1);
@@ -307,6 +310,7 @@ describe('an upload', () => {
       );
       late.resume();
       await once(late, 'close');
+      limits.request_timeout_s = before;
       socket.write(BYTES.subarray(MiB));
       await until(() => existsSync(join(directory, 'slow.iso')));
       await nothingLeft(['slow.iso']);

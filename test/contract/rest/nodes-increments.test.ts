@@ -116,6 +116,17 @@ describe('a backup with increment capability', () => {
     expect(await extendableOf(domain.id)).toEqual([started.entity]);
   });
 
+  test('keeps to a rate of its own when one is asked for', async () => {
+    const { request, taskId } = await start({ datapool: pool.id, bandwidth: 50_000_000 });
+    expect(request.limits).toEqual([{ key: taskId, bytesPerSecond: 50_000_000n }]);
+    agent.fail(taskId, new VirtkeepError('interrupted'));
+    await ended(rest, taskId, 'FAILED');
+    const free = await start({ datapool: pool.id });
+    expect(free.request.limits).toEqual([]);
+    agent.fail(free.taskId, new VirtkeepError('interrupted'));
+    await ended(rest, free.taskId, 'FAILED');
+  });
+
   test('without it a file says why it cannot be extended', async () => {
     const started = await start({ datapool: pool.id });
     await finish(started, started.entity, { canBeIncremental: false, requiredStates: [] });
@@ -489,6 +500,57 @@ describe('the states that an archive has on its VM', () => {
     agent.succeed(scan.body._task.id, { files });
     await ended(rest, scan.body._task.id);
     expect((await start({ backup: other })).request.removedArchives).toEqual([]);
+  });
+});
+
+describe('trimming', () => {
+  const states = [1, 2, 3].map(number => ({
+    ...{ number, name: `s${number}`, created: new Date(number), memory: false, consistency: 'off' },
+  }));
+  const trim = (id: string, keep: number) =>
+    rest.call('POST', `/api/library/${id}/trim/?async=1`, { body: { keep_states: keep } });
+
+  test('drops the oldest restore points of a file, which stays the same', async () => {
+    const id = await archive({ description: 'mine' }, { states });
+    const { body } = await trim(id, 2);
+    expect(body._task.name).toBe('file_trim');
+    await until(async () => agent.calls.some(call => call.kind === 'trim'));
+    expect((await fileOf(id)).status).toBe('UPDATING');
+    const { request } = agent.calls.findLast(call => call.kind === 'trim')!;
+    expect(request).toMatchObject({
+      fileId: id,
+      keepStates: 2,
+      file: { poolId: pool.id, filename: `${id}.tar` },
+    });
+    const file = agent.setFile({ ...agent.files.get(id)!, size: 7n, states: states.slice(1) });
+    agent.succeed(body._task.id, { file, removed_states: [1] });
+    await ended(rest, body._task.id);
+    const { response } = (await rest.call('GET', `/api/tasks/${body._task.id}/response/`)).body;
+    expect(response).toMatchObject({ id, size: 7, removed_states: [1], description: 'mine' });
+    expect(await fileOf(id)).toMatchObject({ status: 'ACTIVE', size: 7, can_be_incremental: true });
+  });
+
+  test('that fails leaves the file as it was', async () => {
+    const id = await archive({}, { states });
+    const before = await fileOf(id);
+    const { body } = await trim(id, 1);
+    agent.fail(body._task.id, new VirtkeepError('disk_full', { path: '/x' }));
+    await ended(rest, body._task.id, 'FAILED');
+    expect(await fileOf(id)).toEqual(before);
+  });
+
+  test('is refused where it cannot be', async () => {
+    const id = await archive({}, { states });
+    const keyOf = async (file: string, keep: number) => (await trim(file, keep)).body.errors[0].msg_key;
+    expect(await keyOf(id, 3)).toBe('nothing_to_trim');
+    expect(await keyOf(id, 0)).toBe('invalid_field');
+    expect(await keyOf(randomUUID(), 1)).toBe('file_not_found');
+    await rest.call('PUT', `/api/library/${id}/`, { body: { protected: true } });
+    expect(await keyOf(id, 1)).toBe('file_protected');
+    await rest.call('PUT', `/api/library/${id}/`, { body: { protected: false } });
+    await rest.call('PUT', `/api/data-pools/${pool.id}/`, { body: { readonly: true } });
+    expect(await keyOf(id, 1)).toBe('pool_read_only');
+    await rest.call('PUT', `/api/data-pools/${pool.id}/`, { body: { readonly: false } });
   });
 });
 

@@ -39,6 +39,7 @@ export async function seedNode(db: Database): Promise<void> {
       description: '',
       type: 'local',
       outside: 0,
+      backup_bandwidth: 0,
       readonly: 0,
       ...stamps,
     })

@@ -3,7 +3,7 @@ import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError } from '../exit-codes.ts';
 import { runAction } from '../follow.ts';
-import { level } from '../options.ts';
+import { count, level } from '../options.ts';
 import { bytes, clean, print, printJson } from '../output.ts';
 import { resolve, resolveFile } from '../resolve.ts';
 import { addDownload } from './download.ts';
@@ -15,10 +15,11 @@ interface Verified {
   restorable_states: number[] | null;
 }
 
-/** `backups verify|compress|unpack|download|remove|scan`. */
+/** `backups verify|compress|unpack|trim|download|remove|scan`. */
 export function addFileActions(backups: Command): void {
   addVerify(backups);
   addConversions(backups);
+  addTrim(backups);
   addDownload(backups);
   backups
     .command('remove <backup>')
@@ -115,4 +116,22 @@ function addConversions(backups: Command): void {
     .option('--keep', KEEP)
     .option('--sign', SIGN)
     .action((nameOrId: string, options, command: Command) => convert('unpack', nameOrId, options, command));
+}
+
+function addTrim(backups: Command): void {
+  backups
+    .command('trim <backup>')
+    .description('drop the oldest restore points of a backup that grows')
+    .requiredOption('--keep <count>', 'so many of the newest stay', count)
+    .action(async (nameOrId: string, options: { keep: number }, command: Command) => {
+      const { json } = command.optsWithGlobals<GlobalOptions>();
+      await withClient(async client => {
+        const file = await resolveFile(client, nameOrId);
+        const path = `/api/library/${file.id}/trim/`;
+        const task = await runAction(client, path, { keep_states: options.keep }, { quiet: json });
+        const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
+        if (json) printJson(response);
+        else print(`${response.filename}  ${bytes(response.size)}  ${response.id}`);
+      });
+    });
 }

@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { createdId, follow, type Started } from '../follow.ts';
-import { type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
+import { bandwidth, type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
 import { bytes, clean, note, print, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve, resolveFile } from '../resolve.ts';
 import { addFileActions } from './backup-files.ts';
@@ -20,6 +20,7 @@ interface BackupOptions extends LayerOptions {
   requireConsistency?: boolean;
   protect?: boolean;
   description?: string;
+  bandwidth?: number;
   wait: boolean;
 }
 
@@ -38,6 +39,11 @@ export function addBackup(program: Command): void {
     .option('--no-iso', 'leave the mounted ISO images out')
     .option('--exclude-disk <id...>', 'leave these disks out')
     .option('--require-consistency', 'fail when the guest agent cannot freeze the file systems')
+    .option(
+      '--bandwidth <bytes>',
+      "most bytes per second that are read of the VM's disks, e.g. 50M",
+      bandwidth,
+    )
     .option('--protect', 'protect the file against deletion')
     .option('--description <text>', 'free text kept with the file')
     .option('--no-wait', 'print the task and return at once')
@@ -81,6 +87,7 @@ function backupBody(domain: string, options: BackupOptions): Json {
     ...(options.requireConsistency ? { require_consistency: true } : {}),
     ...layerFields(options),
     ...(options.protect ? { protected: true } : {}),
+    ...(options.bandwidth === undefined ? {} : { bandwidth: options.bandwidth }),
     ...(options.description ? { description: options.description } : {}),
   };
 }

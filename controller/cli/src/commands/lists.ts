@@ -1,7 +1,8 @@
 import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
-import { bytes, printFields, printJson, printTable } from '../output.ts';
+import { bandwidth } from '../options.ts';
+import { bytes, clean, print, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve } from '../resolve.ts';
 
 interface GuestUtils {
@@ -40,15 +41,21 @@ export function addLists(program: Command): void {
         ]),
       );
     });
-  program
-    .command('pools')
+  addPools(program);
+  addVms(program);
+}
+
+function addPools(program: Command): void {
+  const pools = program.command('pools').description('list the data pools, or change one');
+  pools
+    .command('list', { isDefault: true })
     .description('list the data pools')
     .action(async (_options, command: Command) => {
-      const pools = await withClient(client => client.all('/api/data-pools/'));
-      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(pools);
+      const listed = await withClient(client => client.all('/api/data-pools/'));
+      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(listed);
       printTable(
         ['NAME', 'TYPE', 'STATUS', 'FREE', 'SIZE', 'NODES', 'PATH', 'ID'],
-        pools.map(pool => [
+        listed.map(pool => [
           pool.verbose_name,
           pool.type,
           pool.status,
@@ -60,8 +67,36 @@ export function addLists(program: Command): void {
         ]),
       );
     });
-  addVms(program);
+  pools
+    .command('set <pool>')
+    .description('change what is noted of a data pool')
+    .option(
+      '--backup-bandwidth <bytes>',
+      'most bytes per second of all backups that go to it, e.g. 50M; 0: no limit',
+      rate,
+    )
+    .option('--description <text>', 'free text')
+    .action(
+      async (
+        nameOrId: string,
+        options: { backupBandwidth?: number; description?: string },
+        command: Command,
+      ) => {
+        const changes = {
+          ...(options.backupBandwidth === undefined ? {} : { backup_bandwidth: options.backupBandwidth }),
+          ...(options.description === undefined ? {} : { description: options.description }),
+        };
+        const changed = await withClient(async client => {
+          const pool = await resolve(client, 'data-pools', nameOrId);
+          return client.put<Named>(`/api/data-pools/${pool.id}/`, changes);
+        });
+        if (command.optsWithGlobals<GlobalOptions>().json) printJson(changed);
+        else print(`${clean(changed.verbose_name)}: changed`);
+      },
+    );
 }
+
+const rate = (text: string): number => (text === '0' ? 0 : bandwidth(text));
 
 function addVms(program: Command): void {
   const vms = program.command('vms').alias('vm').description('list the VMs, or act on one');
@@ -106,6 +141,7 @@ function addVms(program: Command): void {
         ['agent', utils.qemu_state ? 'connected' : 'not connected'],
         ['hostname', utils.hostname],
         ['addresses', (utils.ipv4 ?? []).join(', ')],
+        ...protectionFields(domain),
         ...(frozen ? ([['frozen since', frozen]] as [string, unknown][]) : []),
         ...(domain.vdisks as Json[]).map((disk): [string, unknown] => [
           `disk ${disk.target_dev}`,
@@ -113,6 +149,16 @@ function addVms(program: Command): void {
         ]),
       ]);
     });
+}
+
+/** A controller of before tells nothing of it. */
+function protectionFields({ protection }: Json): [string, unknown][] {
+  if (protection === undefined) return [];
+  const { state, last_good: lastGood } = protection as { state: string; last_good: string | null };
+  return [
+    ['protection', state],
+    ['last good', lastGood ?? 'no backup'],
+  ];
 }
 
 function power(domain: Json): string {

@@ -47,6 +47,8 @@ const NO_SUCH_RESOURCE: Readonly<Record<string, ErrorKey>> = {
   tokens: 'token_not_found',
   tags: 'tag_not_found',
   iso: 'iso_not_found',
+  'notification-targets': 'notification_target_not_found',
+  notifications: 'notification_not_found',
   clusters: 'not_found',
   'resource-pools': 'not_found',
 };

@@ -72,6 +72,9 @@ const BackupBody = body(
     protected: flag('it cannot be removed until unprotected'),
     require_consistency: flag('fail rather than back up a running guest that was not quiesced'),
     allow_network_layers: Type.Optional(AllowNetworkLayers),
+    bandwidth: Type.Optional(
+      Type.Integer({ ...Bandwidth, description: "most bytes per second that are read of the VM's disks" }),
+    ),
   },
   { domain: STORY.domain, datapool: STORY.pool, can_be_incremental: true },
 );
@@ -117,6 +120,7 @@ const RestoreBody = body(
 );
 
 const BACKUP_ERRORS = [
+  'hook_failed',
   ...DOMAIN_WORK,
   ...DISK_WORK,
   ...STATE_WORK,

@@ -27,6 +27,7 @@ import {
   wholeFilters,
 } from '../schemas/common.ts';
 import { DEVICE_FIELDS, DomainSchema } from '../schemas/domain.ts';
+import { ProtectionStateText } from '../schemas/protection.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['domains'];
@@ -118,6 +119,7 @@ function readRoutes(app: App, services: Services): void {
           user_power_state: Type.Optional(
             Type.Integer({ minimum: 0, maximum: 3, description: '0 undefined, 1 off, 2 suspended, 3 on' }),
           ),
+          protection: Type.Optional(ProtectionStateText),
           ...wholeFilters,
           ...tagFilter,
         }),
@@ -125,7 +127,7 @@ function readRoutes(app: App, services: Services): void {
       },
     },
     async request => {
-      const { node, datapool, parent, user_power_state, ...query } = request.query;
+      const { node, datapool, parent, user_power_state, protection, ...query } = request.query;
       const page = parsePage(query, DomainSchema, ORDERINGS);
       const full = page.allContent || DEVICE_FIELDS.some(field => page.fields?.includes(field));
       const filter = {
@@ -138,8 +140,12 @@ function readRoutes(app: App, services: Services): void {
         with_vdisks: isTrue(query.with_vdisks),
       };
       const domains = isWhole(query) ? services.domains.list(filter, principalOf(request), full) : [];
-      const tagged = domains.filter(({ id }) => services.tags.has(id, query.tag));
-      return listFromArray(request, page, tagged);
+      const matching = domains.filter(
+        ({ id }) =>
+          services.tags.has(id, query.tag) &&
+          (protection === undefined || services.protection.verdict(id).state === protection),
+      );
+      return listFromArray(request, page, matching, { render: record => services.domains.whole(record) });
     },
   );
 
@@ -186,7 +192,7 @@ function changeRoutes(app: App, services: Services): void {
       config: { access: 'domain.manage', ...LONG_ACTION, errors: UPDATE_ERRORS },
       schema: {
         tags,
-        summary: 'Change the name, the description or the tags of a VM',
+        summary: 'Change the name, the description or the tags of a VM, or exclude it from protection',
         description:
           'Another name is given by a task, to a VM that is off and has no saved states: with async=1 the answer is 202 then, and always 200 without a name.',
         params: IdParams,
@@ -203,6 +209,9 @@ function changeRoutes(app: App, services: Services): void {
                   'ids or names of its tags from now on; a name that no tag has makes one, an id never',
               }),
             ),
+            protection_excluded: Type.Optional(
+              truth('true: it needs no backups, and its protection is excluded'),
+            ),
           },
           { description: 'web server', tags: ['nightly'] },
         ),
@@ -212,6 +221,7 @@ function changeRoutes(app: App, services: Services): void {
     async (request, reply) => {
       const { id } = request.params;
       const { verbose_name, name = verbose_name, description, tags: tagNames } = request.body;
+      const { protection_excluded: isExcluded } = request.body;
       if (verbose_name !== undefined && name !== verbose_name)
         throw new VirtkeepError('conflicting_fields', { first: 'name', second: 'verbose_name' });
       const user = principalOf(request);
@@ -226,6 +236,7 @@ function changeRoutes(app: App, services: Services): void {
       if (tagNames !== undefined) services.tags.assertKnown(tagNames);
       await services.domains.update(id, { description });
       if (tagNames !== undefined) await services.tags.set(id, tagNames);
+      if (isExcluded !== undefined) await services.protection.setExcluded(id, isExcluded);
       return isRenamed ? rename(name) : services.domains.get(id, user);
     },
   );

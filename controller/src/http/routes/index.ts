@@ -13,7 +13,10 @@ import { isoRoutes } from './iso.ts';
 import { libraryRoutes } from './library.ts';
 import { multiManagerRoutes } from './multi-manager.ts';
 import { nodeRoutes } from './nodes.ts';
+import { notificationRoutes } from './notifications.ts';
 import { poolRoutes } from './pools.ts';
+import { protectionRoutes } from './protection.ts';
+import { scheduleRoutes } from './schedules.ts';
 import { snapshotRoutes } from './snapshots.ts';
 import { systemRoutes } from './system.ts';
 import { tagRoutes } from './tags.ts';
@@ -38,6 +41,7 @@ export const ROUTES: readonly RouteModule[] = [
   poolRoutes,
   domainRoutes,
   multiManagerRoutes,
+  protectionRoutes,
   snapshotRoutes,
   vdiskRoutes,
   templateRoutes,
@@ -48,4 +52,6 @@ export const ROUTES: readonly RouteModule[] = [
   downloadRoutes,
   isoRoutes,
   tagRoutes,
+  scheduleRoutes,
+  notificationRoutes,
 ];

@@ -25,7 +25,7 @@ import {
   tagFilter,
   truth,
 } from '../schemas/common.ts';
-import { FileSchema, VerifiedFileSchema } from '../schemas/file.ts';
+import { FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['library'];
@@ -102,6 +102,7 @@ export const libraryRoutes: RouteModule = (app, services) => {
   fileTask(app, services, 'remove', 'Remove a backup file; a protected one is refused');
   conversion(app, services, 'compress');
   conversion(app, services, 'unpack');
+  trimming(app, services);
 };
 
 const Target = Type.Optional(
@@ -146,6 +147,15 @@ const CONVERSION_ERRORS = [
   'invalid_name',
   'permission_denied',
 ] as const;
+const TRIM_ERRORS = [
+  ...POOL_WRITE,
+  ...ARCHIVE_READ,
+  'nothing_to_trim',
+  'file_protected',
+  'power_state_conflict',
+  'archive_too_large',
+  'invalid_name',
+] as const;
 const READ_ERRORS = [...POOL_READ, ...ARCHIVE_READ] as const;
 const TASK_ERRORS = {
   refresh: READ_ERRORS,
@@ -182,6 +192,34 @@ function conversion(app: App, services: Services, action: 'compress' | 'unpack')
           services.fileActions.recompress(id, { ...options, compress: action === 'compress' }, user, taskId),
       });
     },
+  );
+}
+
+function trimming(app: App, services: Services): void {
+  const KeepStates = Type.Integer({
+    minimum: 1,
+    maximum: 999_999,
+    description: 'so many of the newest restore points stay',
+  });
+  app.post(
+    '/api/library/:id/trim/',
+    {
+      config: { access: 'library.manage', ...LONG_ACTION, errors: TRIM_ERRORS },
+      schema: {
+        tags,
+        summary:
+          'Drop the oldest restore points of a backup that grows; it stays the same file, which can be extended',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body({ keep_states: KeepStates }, { keep_states: 14 }),
+        response: taskAnswers(ref(TrimmedFileSchema)),
+      },
+    },
+    (request, reply) =>
+      runTask(services, request, reply, {
+        start: taskId =>
+          services.fileActions.trim(request.params.id, request.body, principalOf(request), taskId),
+      }),
   );
 }
 

@@ -86,6 +86,14 @@ export const poolRoutes: RouteModule = (app, services) => {
             outside: Type.Optional(truth('true: it belongs to others, nothing is written to it')),
             readonly: Type.Optional(truth('true: nothing is changed in it')),
             description: described(Type.Optional(Text), 'free text'),
+            backup_bandwidth: Type.Optional(
+              Type.Integer({
+                minimum: 0,
+                maximum: 1e12,
+                description:
+                  'bytes per second of all backups that go to it, shared by the nodes that have it; 0: no limit',
+              }),
+            ),
           },
           { readonly: true },
         ),

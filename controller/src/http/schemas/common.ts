@@ -191,9 +191,18 @@ export const wholeFilters = {
 /** Filter of lists of what can be tagged. */
 export const tagFilter = { tag: filterById('that bear this tag') };
 
+/** What a list tells beside its page. */
+interface Beside<P extends TProperties> {
+  properties: P;
+  example: Static<TObject<P>>;
+}
+
 /** A page of records. With `fields` only the named fields are there, so nothing is required in an item. */
-export function listOf(schema: TObject) {
-  return Type.Unsafe<ListAnswer>(
+export function listOf<P extends TProperties = Record<never, never>>(
+  schema: TObject,
+  { properties, example }: Beside<P> = { properties: {}, example: {} } as unknown as Beside<P>,
+) {
+  return Type.Unsafe<ListAnswer & Static<TObject<P>>>(
     Type.Object(
       {
         count: Type.Integer({ minimum: 0, description: 'of all pages' }),
@@ -202,10 +211,11 @@ export function listOf(schema: TObject) {
         results: Type.Array(Type.Partial(schema, { additionalProperties: false }), {
           description: 'the records; with `fields` only the fields that were asked for',
         }),
+        ...properties,
       },
       {
         additionalProperties: false,
-        examples: [{ count: 1, next: null, previous: null, results: [exampleOf(schema)] }],
+        examples: [{ count: 1, next: null, previous: null, results: [exampleOf(schema)], ...example }],
       },
     ),
   );

@@ -20,6 +20,7 @@ import {
   Uuid,
 } from './common.ts';
 import { GuestInfoSchema } from './guest.ts';
+import { VERDICT, VERDICT_EXAMPLE } from './protection.ts';
 
 const Vdisk = part({
   id: described(Uuid, 'id of the disk'),
@@ -69,6 +70,7 @@ export const DomainSchema = record(
       modified: STORY.changed,
       locked_by: null,
       permissions: ['shutdown', 'reboot', 'suspend', 'reset', 'backup', 'snapshot'],
+      protection: VERDICT_EXAMPLE,
       is_ova: false,
     },
   },
@@ -131,6 +133,7 @@ export const DomainSchema = record(
     modified: described(Time, 'when it changed last'),
     locked_by: nullable(described(Uuid, 'the task that works on it')),
     permissions: Permissions,
+    protection: part(VERDICT, 'whether it is backed up as it should be'),
     is_ova: truth('always false'),
   },
 );

@@ -204,6 +204,19 @@ export const VerifiedFileSchema = record(
   },
 );
 
+/** The answer of dropping restore points: the file as it is now. */
+export const TrimmedFileSchema = record(
+  'TrimmedFile',
+  {
+    description: 'A backup file of which the oldest restore points were dropped',
+    example: { ...exampleOf(FileSchema), removed_states: [1, 2] },
+  },
+  {
+    ...FileSchema.properties,
+    removed_states: Type.Array(Type.Integer(), { description: 'numbers of the restore points that went' }),
+  },
+);
+
 export const ShownBackupSchema = record(
   'ShownBackup',
   {

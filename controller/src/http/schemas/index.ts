@@ -6,7 +6,7 @@ import { CertificateSchema, RevokedCertificateSchema } from './certificate.ts';
 import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
-import { FileSchema, ShownBackupSchema, VerifiedFileSchema } from './file.ts';
+import { FileSchema, ShownBackupSchema, TrimmedFileSchema, VerifiedFileSchema } from './file.ts';
 import {
   AvailableCommandsSchema,
   ChangedSshKeysSchema,
@@ -22,7 +22,22 @@ import {
 } from './guest.ts';
 import { IsoSchema } from './iso.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from './node.ts';
+import {
+  EVENT_SCHEMAS,
+  NotificationSchema,
+  NotificationTargetSchema,
+  NotificationTestSchema,
+} from './notification.ts';
 import { PoolSchema } from './pool.ts';
+import { ProtectionSchema } from './protection.ts';
+import {
+  PreviewSchema,
+  QueuedPartSchema,
+  RetentionVerdictSchema,
+  RunResultSchema,
+  RunSchema,
+  ScheduleSchema,
+} from './schedule.ts';
 import { SnapshotSchema } from './snapshot.ts';
 import { TagSchema } from './tag.ts';
 import { MultiResultSchema, TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
@@ -52,8 +67,10 @@ const SCHEMAS: readonly TSchema[] = [
   PoolSchema,
   GuestInfoSchema,
   DomainSchema,
+  ProtectionSchema,
   FileSchema,
   VerifiedFileSchema,
+  TrimmedFileSchema,
   ShownBackupSchema,
   SnapshotSchema,
   VdiskSchema,
@@ -72,6 +89,16 @@ const SCHEMAS: readonly TSchema[] = [
   GuestToolsSchema,
   TagSchema,
   IsoSchema,
+  ScheduleSchema,
+  RunSchema,
+  RunResultSchema,
+  PreviewSchema,
+  RetentionVerdictSchema,
+  QueuedPartSchema,
+  NotificationTargetSchema,
+  NotificationTestSchema,
+  NotificationSchema,
+  ...EVENT_SCHEMAS,
 ];
 
 export function registerSchemas(app: App): void {

@@ -22,7 +22,7 @@ const Status = oneOf(TASK_STATUSES, {
   description:
     'PARTIAL: some of its parts did not succeed; LOST: its node is gone, and the outcome not known until it returns',
 });
-const Failure = nullable(
+export const Failure = nullable(
   part({
     code: text('its first three digits are the HTTP status'),
     detail: text('what was wrong, and what to do'),

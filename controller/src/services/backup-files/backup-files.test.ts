@@ -356,4 +356,8 @@ test('an archive that was put back to an earlier state is noticed once, and one 
   expect(told).toEqual([['a.tar', 2]]);
   await watched.seen({ ...states(1), damage: 'torn' }, everywhere);
   expect(told).toHaveLength(1);
+  // its oldest restore points were dropped
+  await watched.seen(states(9), everywhere);
+  await watched.seen({ ...states(9), states: states(9).states.slice(-2) }, everywhere);
+  expect(told).toHaveLength(1);
 });

@@ -29,8 +29,8 @@ import {
   rememberedShow,
   rowOfFile,
   UNVERIFIED,
-  unpublishedPath,
 } from './record.ts';
+import { newestPoint, unpublishedPath } from './restore-points.ts';
 import { BUSY_STATUSES, isBusy } from './usable.ts';
 
 export interface NewFile {
@@ -57,6 +57,9 @@ const MAX_SCANS = 1000;
 /** Statuses in which a scan may miss a file. */
 const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
 
+/** Waited for after the good restore points of these VMs may have changed. */
+export type PointWatcher = (domainIds: ReadonlySet<string>) => Promise<void>;
+
 export type FileListener = (id: string, action: 'created' | 'changed' | 'removed') => void;
 
 export class BackupFiles {
@@ -69,6 +72,7 @@ export class BackupFiles {
   readonly #tell: FileListener;
   readonly #domainOf: (id: string) => Domain | undefined;
   readonly #fewerStates: (before: FileRow, states: number) => Promise<void>;
+  #watcher: PointWatcher = async () => {};
 
   /**
    * @param domainOf the VM of this id, while a known node has it
@@ -85,6 +89,11 @@ export class BackupFiles {
     this.#tell = tell;
     this.#domainOf = domainOf;
     this.#fewerStates = fewerStates;
+  }
+
+  /** Set once at start. */
+  setPointWatcher(watcher: PointWatcher): void {
+    this.#watcher = watcher;
   }
 
   find(id: string): Promise<FileRow | undefined> {
@@ -233,12 +242,13 @@ export class BackupFiles {
       new Date().toISOString(),
     );
     const { id, ...columns } = row;
-    await this.#db.transaction().execute(async trx => {
-      await trx
+    const replaced = await this.#db.transaction().execute(async trx => {
+      const others = await trx
         .deleteFrom('files')
         .where('pool_id', '=', row.pool_id)
         .where(eb => eb.or([eb('path', '=', row.path), eb('filename', '=', row.filename)]))
         .where('id', '!=', id)
+        .returning('domain_id')
         .execute();
       await trx
         .insertInto('files')
@@ -246,10 +256,17 @@ export class BackupFiles {
         .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
         .execute();
       await trx.deleteFrom('removed_archives').where('archive_id', '=', archiveIdOfRow(row)).execute();
+      return others;
     });
     for (const files of this.#scans.values()) files.add(id);
     if (!before || before.record_json !== row.record_json || before.status !== row.status)
       this.#tell(id, before ? 'changed' : 'created');
+    await this.#pointsOf(...replaced, ...(before && hasSamePoint(before, row) ? [] : [before, row]));
+  }
+
+  async #pointsOf(...rows: readonly (Pick<FileRow, 'domain_id'> | undefined)[]): Promise<void> {
+    const ids = new Set(rows.flatMap(row => row?.domain_id ?? []));
+    if (ids.size > 0) await this.#watcher(ids);
   }
 
   /** A scan is about to start: any report about a file from now on is newer than what the scan finds. */
@@ -318,6 +335,19 @@ export class BackupFiles {
     });
   }
 
+  /** Somebody reads it: a restore, a verification, a copy, a download. */
+  async isRead(id: string): Promise<boolean> {
+    return (await this.#users.readerOf(id)) !== undefined;
+  }
+
+  /** All files of a VM, or on a pool. */
+  filesOf(where: { domain: string } | { pool: string }): Promise<FileRow[]> {
+    const query = this.#db.selectFrom('files').selectAll();
+    return 'domain' in where
+      ? query.where('domain_id', '=', where.domain).execute()
+      : query.where('pool_id', '=', where.pool).execute();
+  }
+
   async #assertReadable(id: string): Promise<void> {
     const row = await this.get(id);
     if (!isBusy(row)) return;
@@ -368,6 +398,7 @@ export class BackupFiles {
         .execute();
     });
     this.#tell(id, 'changed');
+    await this.#pointsOf(await this.find(id));
     await this.#protectCopies(id);
   }
 
@@ -472,15 +503,22 @@ export class BackupFiles {
     const modified = new Date().toISOString();
     await this.#db
       .updateTable('files')
-      .set({ status, record_json: JSON.stringify(details), modified })
+      .set({
+        status,
+        record_json: JSON.stringify(details),
+        newest_point: newestPoint(row, details),
+        modified,
+      })
       .where('id', '=', row.id)
       .execute();
     this.#tell(row.id, 'changed');
+    await this.#pointsOf(row);
   }
 
   async #delete(id: string): Promise<void> {
-    await this.#db.deleteFrom('files').where('id', '=', id).execute();
+    const rows = await this.#db.deleteFrom('files').where('id', '=', id).returning('domain_id').execute();
     this.#tell(id, 'removed');
+    await this.#pointsOf(...rows);
   }
 }
 
@@ -494,6 +532,11 @@ function isBusyForOther(row: FileRow | undefined, operation: string): boolean {
   return work !== null && work.operation !== operation;
 }
 
+function hasSamePoint(before: FileRow, after: FileRow): boolean {
+  const fields = ['domain_id', 'status', 'newest_point'] as const;
+  return fields.every(field => before[field] === after[field]);
+}
+
 /** The refusal of a second operation on a busy file. */
 export function busy(row: FileRow): VirtkeepError {
   const kind = { CREATING: 'backup', DELETING: 'delete_backup' }[row.status] ?? 'update';
@@ -504,5 +547,6 @@ export function busy(row: FileRow): VirtkeepError {
 /** The same archive, whole, but ending with an earlier state; an operation that puts an earlier end back reports that itself. */
 function hasFewerStates(before: FileRow, file: BackupFile): boolean {
   const isSame = file.type === 'tar' && file.damage === '' && archiveIdOfRow(before) === archiveIdOf(file);
-  return isSame && before.status !== 'CREATING' && file.states.length < detailsOf(before).states.length;
+  const [was, is] = [detailsOf(before).states.at(-1)?.number, file.states.at(-1)?.number];
+  return isSame && before.status !== 'CREATING' && (is ?? 0) < (was ?? 0);
 }

@@ -2,7 +2,8 @@ import { describe, expect, test } from '@jest/globals';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow } from '../../store/schema.ts';
-import { detailsOf, fileRecord, rememberedShow, rowOfFile, unpublishedPath } from './record.ts';
+import { detailsOf, fileRecord, rememberedShow, rowOfFile } from './record.ts';
+import { unpublishedPath } from './restore-points.ts';
 
 const NOW = '2026-01-02T03:04:05.000Z';
 const file = (part: Partial<BackupFile> = {}) =>

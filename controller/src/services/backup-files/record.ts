@@ -4,6 +4,7 @@ import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../../store/schema.ts';
 import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
+import { isUnpublished, newestPoint } from './restore-points.ts';
 import { isArchive } from './usable.ts';
 
 export const FILE_STATUSES = [
@@ -145,6 +146,9 @@ export function detailsOf(row: FileRow): FileDetails {
   return { ...NO_DETAILS, ...(JSON.parse(row.record_json) as Partial<FileDetails>) };
 }
 
+/** The time of the last restore point that a file got, RFC 3339; of one whose content is not known, that of the file. */
+export const lastPointOf = (row: FileRow): string => detailsOf(row).states.at(-1)?.created ?? row.created;
+
 function extensionFacts(details: FileDetails): ExtensionFacts {
   const lastState = details.states.at(-1)?.created ?? null;
   return {
@@ -167,9 +171,6 @@ export function notIncrementalReason(row: FileRow, domain: Domain | undefined): 
   return row.status === 'MISSING' ? 'it is missing from its data pool' : `it is ${row.status.toLowerCase()}`;
 }
 
-/** Before its file is published a backup has no path; the column must be unique all the same. */
-export const unpublishedPath = (fileId: string): string => `unpublished:${fileId}`;
-
 /**
  * The record of the REST contract.
  * @param pool undefined when no row of it is left.
@@ -182,7 +183,7 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
   return {
     id: row.id,
     filename: row.filename,
-    path: row.path.startsWith('unpublished:') ? '' : row.path,
+    path: isUnpublished(row.path) ? '' : row.path,
     size: row.size,
     status: row.status as FileStatus,
     assignment_type: 'backup',
@@ -317,8 +318,10 @@ export function rowOfFile(
     protected: before?.protected ?? 0,
     ...columns,
     record_json: JSON.stringify(details),
+    newest_point: null,
     modified: now,
   };
+  row.newest_point = newestPoint(row, details);
   return { ...row, can_be_incremental: Number(extendable(row, domain)) };
 }
 

@@ -9,9 +9,11 @@ import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../backup-files/identity.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
+import { isBusy } from '../backup-files/usable.ts';
 import type { DomainService } from '../domains/domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
+import type { BackupAttempts } from '../protection/attempts.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
 import { type NodeOptions, nodeFields } from '../tasks/node-fields.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
@@ -37,12 +39,21 @@ export interface BackupOptions
     | 'fallbackFull'
     | 'fallbackReason'
     | 'removedArchives'
+    | 'limits'
   > {
   domain: string;
   backup?: string;
   increment?: boolean;
   datapool?: string;
   protected?: boolean;
+  /** Bytes per second that it reads at most. */
+  bandwidth?: number;
+}
+
+/** What a scheduler says of a backup beyond what users do. */
+export interface BackupLimits {
+  /** Rates that backups on one node share by their keys, beside the one of its own. */
+  limits?: readonly { key: string; bytesPerSecond: number }[];
 }
 
 export interface RestoreOptions
@@ -67,6 +78,7 @@ export interface BackupServiceDependencies {
   extensions: ExtensionChooser;
   removedArchives: RemovedArchives;
   domains: DomainService;
+  attempts: BackupAttempts;
   log: Logger;
 }
 
@@ -87,7 +99,12 @@ export class BackupService {
    * @throws domain_not_found, vdisk_not_found, pool_not_found, pool_not_active, pool_read_only, pool_outside, those of
    * `ExtensionChooser.choose`, and what the node answers.
    */
-  async backup(options: BackupOptions, user: Actor, taskId: string): Promise<TaskState> {
+  async backup(
+    { bandwidth, ...options }: BackupOptions,
+    user: Actor,
+    taskId: string,
+    { limits = [] }: BackupLimits = {},
+  ): Promise<TaskState> {
     const { domain, nodeId } = this.#dependencies.inventory.oneDomain(options.domain);
     const excluded = options.exclude_vdisks ?? [];
     const unknown = excluded.find(id => !domain.disks.some(disk => disk.id === id));
@@ -113,6 +130,12 @@ export class BackupService {
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
       removedArchives: await this.#dependencies.removedArchives.of(domain),
+      limits: [...limits, ...this.#ratesOf(taskId, bandwidth, file?.pool_id ?? poolId)].map(
+        ({ key, bytesPerSecond }) => ({
+          key,
+          bytesPerSecond: BigInt(bytesPerSecond),
+        }),
+      ),
     };
     const targetId = file?.id ?? fileId;
     return this.#dependencies.nodeTasks.start({
@@ -130,16 +153,31 @@ export class BackupService {
     });
   }
 
+  /** How fast it may read: by its own limit, and by that of the pool. */
+  #ratesOf(taskId: string, bandwidth: number | undefined, poolId: string) {
+    const poolRate = this.#dependencies.pools.backupRate(poolId);
+    return [
+      ...(bandwidth ? [{ key: taskId, bytesPerSecond: bandwidth }] : []),
+      ...(poolRate === undefined ? [] : [{ key: poolId, bytesPerSecond: poolRate }]),
+    ];
+  }
+
   /**
    * The file that the result names: a new archive, the extended one, or a new one because that could not be extended;
    * then it takes the first place among the task's entities. Before that the VM's record is read again, since the archive can be
    * extended from the VM's new saved state.
    */
   async #backedUp(ended: EndedOperation): Promise<unknown> {
-    const { backupFiles, library, log } = this.#dependencies;
+    const { backupFiles, library, attempts, log } = this.#dependencies;
     const { operation, task } = ended;
     const file = resultFile(ended, 'backup');
-    const id = await backupFiles.backedUp(file, operation.id, await fileOf(ended, this.#dependencies));
+    const about = await fileOf(ended, this.#dependencies);
+    const before = await backupFiles.find(about);
+    const id = await backupFiles.backedUp(file, operation.id, about);
+    const former = id === about ? (before?.size ?? 0) : 0;
+    // told again after a restart: its size is that of the end already
+    if (task && (before === undefined || isBusy(before)))
+      attempts.wrote(operation.id, Math.max(0, Number(file.size) - former));
     if (task && task.entities[0]?.id !== id)
       await ended.nameEntities([{ id, class: 'file' }, ...task.entities.filter(entity => entity.id !== id)]);
     await library

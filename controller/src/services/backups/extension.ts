@@ -75,6 +75,30 @@ export class ExtensionChooser {
     return file?.can_be_incremental === 1 ? { backup: datapool } : { datapool };
   }
 
+  /** The file that an increment of the VM would extend; undefined: it would make a new one. Whether it is busy is not asked. */
+  async next(
+    domain: Domain,
+    nodeId: string,
+    {
+      backup,
+      datapool,
+      isWanted = () => true,
+    }: Pick<ExtensionOptions, 'backup' | 'datapool'> & { isWanted?: (file: FileRow) => boolean } = {},
+  ): Promise<FileRow | undefined> {
+    const chosen = backup === undefined ? undefined : await this.#backupFiles.find(backup);
+    const candidates = backup === undefined ? await this.#archives(domain, datapool) : chosen ? [chosen] : [];
+    return candidates.find(file => isWanted(file) && this.#isExtendable(file, domain, nodeId));
+  }
+
+  async #archives(domain: Domain, datapool: string | undefined): Promise<FileRow[]> {
+    const files = await this.#files.archivesOf(domain.id);
+    return files.filter(file => datapool === undefined || file.pool_id === datapool);
+  }
+
+  #isExtendable(file: FileRow, domain: Domain, nodeId: string): boolean {
+    return this.#whyNot(file, domain, nodeId) === '' && this.#pools.isWritable(file.pool_id, nodeId);
+  }
+
   async #chosen(id: string, domain: Domain, nodeId: string): Promise<FileRow> {
     const file = await this.#backupFiles.unused(id);
     const reason = this.#whyNot(file, domain, nodeId);
@@ -89,12 +113,8 @@ export class ExtensionChooser {
     domain: Domain,
     nodeId: string,
   ): Promise<{ file: FileRow | undefined; fallbackReason: string }> {
-    const archives = (await this.#files.archivesOf(domain.id)).filter(
-      file => datapool === undefined || file.pool_id === datapool,
-    );
-    const file = archives.find(
-      one => this.#whyNot(one, domain, nodeId) === '' && this.#pools.isWritable(one.pool_id, nodeId),
-    );
+    const archives = await this.#archives(domain, datapool);
+    const file = archives.find(one => this.#isExtendable(one, domain, nodeId));
     if (file) return { file: await this.#backupFiles.unused(file.id), fallbackReason: '' };
     const [newest] = archives;
     if (!newest) return { file: undefined, fallbackReason: '' };

@@ -4,6 +4,7 @@ import { resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { detailsOf } from '../backup-files/record.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
@@ -45,6 +46,7 @@ export class FileActionService {
       verify: ended => this.#verified(ended),
       recompress: ended => this.#recompressed(ended),
       recompress_copy: ended => this.#copied(ended),
+      trim: ended => this.#trimmed(ended),
       delete_backup: ended => this.#removed(ended),
     });
     ends.failed(task => this.#failed(task));
@@ -139,6 +141,40 @@ export class FileActionService {
   }
 
   /**
+   * Drops the oldest restore points of an archive, as a task: it is written anew without them, and stays the same archive.
+   * @throws file_not_found, file_protected, file_busy, file_not_backup, nothing_to_trim, pool_read_only, pool_outside.
+   */
+  async trim(
+    id: string,
+    { keep_states: keepStates }: { keep_states: number },
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
+    const row = await this.#dependencies.backupFiles.unused(id);
+    assertArchive(row, 'trim');
+    if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
+    const { states } = detailsOf(row);
+    if (states.length > 0 && states.length <= keepStates)
+      throw new VirtkeepError('nothing_to_trim', {
+        ...{ file: row.filename, states: states.length, keep_states: keepStates },
+      });
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
+    this.#dependencies.pools.writable(row.pool_id, nodeId, 'file');
+    const work = { operation: taskId, description: null, protected: null };
+    return this.#dependencies.nodeTasks.start({
+      taskId,
+      name: 'file_trim',
+      verboseName: `Trim ${row.filename}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'file' }],
+      prepare: () => this.#dependencies.backupFiles.begin(id, 'UPDATING', work),
+      send: (clients, operationId, signal) =>
+        clients.backups.trim({ operationId, fileId: id, file: refOf(row), keepStates }, { signal }),
+    });
+  }
+
+  /**
    * Removes a file, as a task. One that is missing is only forgotten.
    * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
    */
@@ -199,6 +235,13 @@ export class FileActionService {
     const id = await backupFiles.recordResult(resultFile(ended, 'recompress'), ended.operation.id, { from });
     if (id !== from && !(await backupFiles.find(from))) await this.#dependencies.tags.forget([from]);
     return library.get(id);
+  }
+
+  async #trimmed(ended: EndedOperation): Promise<unknown> {
+    const { backupFiles, library } = this.#dependencies;
+    const from = await fileOf(ended, this.#dependencies);
+    const id = await backupFiles.recordResult(resultFile(ended, 'trim'), ended.operation.id, { from });
+    return { ...(await library.get(id)), removed_states: resultOf(ended.operation, 'trim').removedStates };
   }
 
   /** The copy is the result of the task; it has the description and protection of its original. */

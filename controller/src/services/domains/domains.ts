@@ -5,11 +5,18 @@ import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor, Principal } from '../../auth/principal.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { ProtectionVerdict } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
-import { type DomainContext, type DomainRecord, domainRecord, shortDomainRecord } from './record.ts';
+import {
+  type DomainContext,
+  type DomainRecord,
+  domainRecord,
+  type ListedDomain,
+  shortDomainRecord,
+} from './record.ts';
 
 export interface DomainFilter {
   node?: string | undefined;
@@ -49,6 +56,7 @@ export interface DomainServiceDependencies {
   links: NodeLinks;
   nodeTasks: NodeTasks;
   tags: BorneTags;
+  protection: { verdict(domainId: string): ProtectionVerdict };
 }
 
 /** What a VM needs of the tags. */
@@ -62,12 +70,14 @@ export class DomainService {
   readonly #links: NodeLinks;
   readonly #nodeTasks: NodeTasks;
   readonly #tags: BorneTags;
+  readonly #protection: DomainServiceDependencies['protection'];
 
-  constructor({ inventory, links, nodeTasks, tags }: DomainServiceDependencies) {
+  constructor({ inventory, links, nodeTasks, tags, protection }: DomainServiceDependencies) {
     this.#inventory = inventory;
     this.#links = links;
     this.#nodeTasks = nodeTasks;
     this.#tags = tags;
+    this.#protection = protection;
     nodeTasks.ends.succeeded({
       power: ended => this.changed(ended),
       rename_domain: ended => this.changed(ended),
@@ -76,7 +86,7 @@ export class DomainService {
   }
 
   /** The records of those that match, on all nodes, also those that are away; short unless `full`. */
-  list(filter: DomainFilter, viewer: Principal | null, full: boolean): DomainRecord[] {
+  list(filter: DomainFilter, viewer: Principal | null, full: boolean): ListedDomain[] {
     const render = full ? domainRecord : shortDomainRecord;
     const parents = this.#parents();
     return [...this.#inventory.domains.values()]
@@ -88,7 +98,12 @@ export class DomainService {
   /** The whole record. @throws domain_not_found. */
   get(id: string, viewer: Principal | null): DomainRecord {
     const entry = this.#inventory.domain(id);
-    return domainRecord(entry, this.#context(entry, viewer, this.#parents()));
+    return this.whole(domainRecord(entry, this.#context(entry, viewer, this.#parents())));
+  }
+
+  /** A record of the list as it is told. */
+  whole(record: ListedDomain): DomainRecord {
+    return { ...record, protection: this.#protection.verdict(record.id) };
   }
 
   /** As `get`; undefined when there is none. */
@@ -99,7 +114,8 @@ export class DomainService {
   /** The result of a task, for whoever reads it: a VM's record tells what they may do with it now. */
   seenBy(result: unknown, viewer: Principal): unknown {
     if (!isDomainRecord(result)) return result;
-    return { ...result, permissions: this.find(result.id, viewer)?.permissions ?? [] };
+    const now = this.find(result.id, viewer);
+    return { ...result, permissions: now?.permissions ?? [], ...(now && { protection: now.protection }) };
   }
 
   /** The text people gave it, kept in the domain's own metadata. @throws domain_not_found, node_unreachable. */
@@ -267,7 +283,7 @@ export class DomainService {
   }
 }
 
-function matches({ domain, nodeId }: DomainEntry, record: DomainRecord, filter: DomainFilter): boolean {
+function matches({ domain, nodeId }: DomainEntry, record: ListedDomain, filter: DomainFilter): boolean {
   const same = <T>(expected: T | undefined, value: T) => expected === undefined || expected === value;
   return (
     same(filter.node, nodeId) &&

@@ -9,6 +9,7 @@ import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../../auth/principal.ts';
 import type { DomainEntry } from '../inventory/inventory.ts';
 import { powerNumber } from '../inventory/store.ts';
+import type { ProtectionVerdict } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';
 import { type GuestInfoRecord, guestInfoRecord, guestOs, guestUtils } from './guest-record.ts';
 
@@ -54,11 +55,15 @@ export interface DomainRecord {
   locked_by: string | null;
   /** The actions that the viewer may take now. */
   permissions: string[];
+  protection: ProtectionVerdict;
   is_ova: boolean;
 }
 
+/** Without what is told of a page's records only. */
+export type ListedDomain = Omit<DomainRecord, 'protection'>;
+
 /** The whole record. What the node alone knows (power) is undefined while it is away. */
-export function domainRecord(entry: DomainEntry, context: DomainContext): DomainRecord {
+export function domainRecord(entry: DomainEntry, context: DomainContext): ListedDomain {
   const { domain } = entry;
   return {
     ...shortDomainRecord(entry, context),
@@ -75,7 +80,7 @@ export function domainRecord(entry: DomainEntry, context: DomainContext): Domain
 }
 
 /** The form of the lists: without devices. */
-export function shortDomainRecord(entry: DomainEntry, context: DomainContext): DomainRecord {
+export function shortDomainRecord(entry: DomainEntry, context: DomainContext): ListedDomain {
   const { domain } = entry;
   const { node } = context;
   return {

@@ -346,7 +346,7 @@ export class Inventory {
   /** Writes what the controller itself knows of a pool. */
   updatePool(
     id: string,
-    columns: Partial<Pick<PoolRow, 'description' | 'outside' | 'readonly'>>,
+    columns: Partial<Pick<PoolRow, 'description' | 'outside' | 'readonly' | 'backup_bandwidth'>>,
   ): Promise<void> {
     return this.#oneByOne.run(id, async () => {
       const entry = this.pool(id);
@@ -379,6 +379,7 @@ function newPoolRow(pool: Pool, now: string): PoolRow {
     description: pool.description,
     type: pool.type,
     outside: 0,
+    backup_bandwidth: 0,
     readonly: 0,
     created: now,
     modified: now,

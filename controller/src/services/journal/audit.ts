@@ -81,8 +81,8 @@ const STRANGERS_RECORDS_PER_DAY = 10;
 const SEVERAL = '(several)';
 const NOBODY = { subject: SEVERAL, userId: null, username: SEVERAL, entityId: null };
 const CUT_AFTER = 1000;
-/** What a guest is given to read may be a secret, whatever it is called. */
-const GUEST_CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys', 'unattend']);
+/** What a guest is given to read may be a secret, whatever it is called; and so may the address of a webhook. */
+const CONTENT = new Set(['input-data', 'buf-b64', 'env', 'content', 'keys', 'unattend', 'url']);
 
 export class AuditService {
   readonly #db: Database;
@@ -249,7 +249,7 @@ function refusalKind(entry: AuditEntry): string | undefined {
  * @param knownFields come first then, so that nobody hides the request behind unknown fields
  */
 export function requestJson(body: unknown, knownFields: readonly string[] = []): string {
-  const kept = withoutGuestContent(redact(body));
+  const kept = withoutContent(redact(body));
   const whole = JSON.stringify(kept) ?? 'null';
   if (Buffer.byteLength(whole) <= MAX_REQUEST_BYTES) return whole;
   return cutText(JSON.stringify(inOrder(kept, knownFields)));
@@ -279,15 +279,13 @@ function inOrder(value: unknown, first: readonly string[]): unknown {
   ]);
 }
 
-function withoutGuestContent(value: unknown): unknown {
+function withoutContent(value: unknown): unknown {
   if (typeof value !== 'object' || value === null || isExact(value)) return value;
-  if (Array.isArray(value)) return value.map(withoutGuestContent);
+  if (Array.isArray(value)) return value.map(withoutContent);
   return Object.fromEntries(
     Object.entries(value).map(([name, item]) => [
       name,
-      GUEST_CONTENT.has(name)
-        ? '[redacted]'
-        : withoutGuestContent(name === 'arg' ? withoutSecretArguments(item) : item),
+      CONTENT.has(name) ? '[redacted]' : withoutContent(name === 'arg' ? withoutSecretArguments(item) : item),
     ]),
   );
 }

@@ -17,6 +17,8 @@ export interface PoolChanges {
   outside?: boolean;
   readonly?: boolean;
   description?: string;
+  /** Bytes per second; 0: no limit. */
+  backup_bandwidth?: number;
 }
 
 export interface PoolFilter {
@@ -67,9 +69,11 @@ export class PoolService {
       ...(changes.outside === undefined ? {} : { outside: Number(changes.outside) }),
       ...(changes.readonly === undefined ? {} : { readonly: Number(changes.readonly) }),
       ...(changes.description === undefined ? {} : { description: changes.description }),
+      ...(changes.backup_bandwidth === undefined ? {} : { backup_bandwidth: changes.backup_bandwidth }),
     });
-    for (const nodeId of views.keys()) {
-      if (this.#dependencies.links.isConnected(nodeId)) await this.#push(nodeId, id, changes);
+    const { backup_bandwidth: _ours, ...marks } = changes;
+    for (const nodeId of Object.keys(marks).length > 0 ? views.keys() : []) {
+      if (this.#dependencies.links.isConnected(nodeId)) await this.#push(nodeId, id, marks);
     }
     return this.get(id);
   }
@@ -174,6 +178,16 @@ export class PoolService {
     if (pool.outside || row.outside === 1)
       throw new VirtkeepError('pool_outside', { pool: pool.name, field });
     return pool;
+  }
+
+  /**
+   * How fast one node may read for backups that go to the pool: its share, since the nodes do not know of each other. In bytes per
+   * second; undefined: no limit.
+   */
+  backupRate(id: string): number | undefined {
+    const { row, views } = this.#dependencies.inventory.pool(id);
+    if (row.backup_bandwidth === 0) return undefined;
+    return Math.max(1, Math.floor(row.backup_bandwidth / views.size));
   }
 
   /** True when `writable` would not refuse it. */

@@ -8,6 +8,7 @@ const row = {
   description: '',
   type: 'nfs',
   outside: 0,
+  backup_bandwidth: 0,
   readonly: 0,
   created: '',
   modified: '',

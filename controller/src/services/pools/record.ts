@@ -30,6 +30,8 @@ export interface PoolRecord {
   is_base: boolean;
   readonly: boolean;
   outside: boolean;
+  /** Bytes per second of all backups that go to it; 0: no limit. */
+  backup_bandwidth: number;
   ownership: string;
   vdisk_count: number;
   file_count: number;
@@ -70,6 +72,7 @@ export function poolRecord(entry: PoolEntry, nodes: PoolNode[], fileCount: numbe
     built_in: false,
     is_base: any(view => view.isBase),
     readonly: entry.row.readonly === 1 || any(view => view.readonly),
+    backup_bandwidth: entry.row.backup_bandwidth,
     outside: entry.row.outside === 1 || any(view => view.outside),
     ownership: views.find(view => view.pool.ownership !== '')?.pool.ownership ?? '',
     vdisk_count: pool?.diskCount ?? 0,

@@ -173,3 +173,97 @@ describe('space', () => {
     expect(gone(files, 21)).toEqual([]);
   });
 });
+
+describe('what others document of the same rules', () => {
+  const keptOf = (files: RetentionFile[], keep: Partial<Record<Period, number>>) =>
+    Object.entries(reasons(files, { keep }))
+      .filter(([, verdict]) => verdict.startsWith('keep'))
+      .map(([id]) => id)
+      .sort();
+  /** Named after their times. */
+  const at = (...times: string[]) => times.map(time => file(time, `${time}:00Z`));
+  /** One a day at 21:00, for so many days up to a Sunday. */
+  const daily = (count: number) =>
+    Array.from({ length: count }, (_, index) => {
+      const time = Date.parse('2026-03-29T21:00:00Z') - index * DAY;
+      return file(new Date(time).toISOString().slice(0, 10), time);
+    });
+
+  test('restic, "Removing snapshots according to a policy": twelve Sundays, --keep-daily 4', () => {
+    const first = Date.parse('2019-09-01T11:00:00Z');
+    const sundays = Array.from({ length: 12 }, (_, week) => {
+      const time = first + week * 7 * DAY;
+      return file(new Date(time).toISOString().slice(0, 10), time);
+    });
+    const last = ['2019-10-27', '2019-11-03', '2019-11-10', '2019-11-17'];
+    expect(keptOf(sundays, { daily: 4 })).toEqual(last);
+    expect(keptOf(sundays, { last: 4 })).toEqual(last);
+    expect(keptOf(sundays, { weekly: 4 })).toEqual(last);
+    expect(keptOf(sundays, { monthly: 3 })).toEqual(['2019-09-29', '2019-10-27', '2019-11-17']);
+  });
+
+  test('Proxmox prune simulator: the latest of each hour and day, and those without backups do not count', () => {
+    const hours = at('2026-03-29T05:10', '2026-03-29T05:50', '2026-03-29T09:00', '2026-03-29T09:30');
+    expect(keptOf(hours, { hourly: 2 })).toEqual(['2026-03-29T05:50', '2026-03-29T09:30']);
+    const sparse = at('2026-01-02T01:00', '2026-01-02T23:00', '2026-02-20T12:00', '2026-03-29T12:00');
+    expect(keptOf(sparse, { daily: 3 })).toEqual([
+      '2026-01-02T23:00',
+      '2026-02-20T12:00',
+      '2026-03-29T12:00',
+    ]);
+  });
+
+  test('Proxmox prune simulator: weeks are those of ISO, from Monday to Sunday, over the end of a year too', () => {
+    // 2025-12-29 is the Monday of the week in which 2026 begins
+    const turn = at('2025-12-28T21:00', '2025-12-29T21:00', '2026-01-04T21:00', '2026-01-05T21:00');
+    expect(keptOf(turn, { weekly: 3 })).toEqual(['2025-12-28T21:00', '2026-01-04T21:00', '2026-01-05T21:00']);
+  });
+
+  test('Proxmox prune simulator: an option leaves what an earlier one covers, and looks at what is older', () => {
+    expect(keptOf(daily(60), { last: 3, daily: 2 })).toEqual([
+      '2026-03-25',
+      '2026-03-26',
+      '2026-03-27',
+      '2026-03-28',
+      '2026-03-29',
+    ]);
+    // the week of those by day is covered
+    expect(keptOf(daily(60), { daily: 3, weekly: 2 })).toEqual([
+      '2026-03-15',
+      '2026-03-22',
+      '2026-03-27',
+      '2026-03-28',
+      '2026-03-29',
+    ]);
+  });
+
+  test('Proxmox Backup Server, pruning: what is not finished goes, unless it is newer than the last that is', () => {
+    const older = file('older', '2026-03-20T00:00:00Z', { isGood: false });
+    const newer = file('newer', '2026-03-30T00:00:00Z', { isGood: false });
+    expect(keptOf([...daily(20), older, newer], { last: 2 })).toEqual(['2026-03-28', '2026-03-29', 'newer']);
+  });
+
+  test('Proxmox VE, backup retention: its example for daily backups keeps what it says it does', () => {
+    const kept = keptOf(daily(11 * 366), {
+      last: 3,
+      daily: 13,
+      weekly: 8,
+      monthly: 11,
+      yearly: 9,
+    });
+    expect(kept).toHaveLength(3 + 13 + 8 + 11 + 9);
+    const days = kept.toReversed();
+    // two weeks of days
+    expect(days.slice(0, 14)).toEqual(
+      daily(14)
+        .map(({ id }) => id)
+        .sort()
+        .reverse(),
+    );
+    const span = (index: number) => (Date.parse(days[0]!) - Date.parse(days[index]!)) / DAY;
+    // two months of weeks, a year of months, and of each of ten years
+    expect(span(3 + 13 + 8 - 1)).toBeGreaterThanOrEqual(62);
+    expect(span(3 + 13 + 8 + 11 - 1)).toBeGreaterThanOrEqual(365);
+    expect(new Set(kept.map(day => day.slice(0, 4))).size).toBeGreaterThanOrEqual(10);
+  });
+});

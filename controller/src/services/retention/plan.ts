@@ -7,7 +7,7 @@
  * All is counted for each VM alone, and only what the task itself made. Whatever the rules say, these stay: the newest good backup, what is
  * protected, what is read or worked on just now, and what the VM's next increment would extend.
  */
-import { ZoneTime } from '../schedules/zone-time.ts';
+import { ZoneTime } from '@virtkeep/shared/zone-time';
 
 export const PERIODS = ['last', 'hourly', 'daily', 'weekly', 'monthly', 'yearly'] as const;
 export type Period = (typeof PERIODS)[number];
@@ -134,13 +134,14 @@ function byPeriods(
   zone: ZoneTime,
 ): Map<string, Period> {
   const kept = new Map<string, Period>();
+  const keptFiles: RetentionFile[] = [];
   /** They share a period with a newer one that a rule keeps: no later rule looks at them. */
   const covered = new Set<string>();
   for (const period of PERIODS) {
     const wanted = keep[period] ?? 0;
     if (wanted === 0) continue;
     const keyOf = (file: RetentionFile) => periodKey(file, period, zone);
-    const before = new Set(files.filter(({ id }) => kept.has(id)).map(keyOf));
+    const before = new Set(keptFiles.map(keyOf));
     const found = new Set<string | number>();
     for (const file of files) {
       const { id } = file;
@@ -149,7 +150,10 @@ function byPeriods(
       if (before.has(key)) continue;
       if (found.has(key)) covered.add(id);
       else if (found.size === wanted) break;
-      else kept.set(id, period);
+      else {
+        kept.set(id, period);
+        keptFiles.push(file);
+      }
       found.add(key);
     }
   }

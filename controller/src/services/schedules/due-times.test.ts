@@ -90,6 +90,22 @@ test('a cron expression has its own times, in the zone', () => {
   ]);
 });
 
+test('an expression for several hours follows the rule of the clocks too', () => {
+  const cron: Recurrence = { periodicity: 'cron', expression: '0,30 * * * *' };
+  const timing = { recurrence: cron, start: 0, timeZone: 'Europe/Berlin' };
+  expect(timesFrom('2026-10-25T00:00:00Z', timing, 3)).toEqual([
+    '2026-10-25T00:00:00Z',
+    '2026-10-25T00:30:00Z',
+    '2026-10-25T02:00:00Z',
+  ]);
+  expect(timesFrom('2026-10-25T01:10:00Z', timing, 1)).toEqual(['2026-10-25T02:00:00Z']);
+  // midnight is left out in Cairo on the 24th of April
+  const sixHourly: Recurrence = { periodicity: 'cron', expression: '15 */6 * * *' };
+  expect(
+    timesFrom('2026-04-23T16:15:00Z', { ...timing, recurrence: sixHourly, timeZone: 'Africa/Cairo' }, 3),
+  ).toEqual(['2026-04-23T16:15:00Z', '2026-04-23T22:00:00Z', '2026-04-24T03:15:00Z']);
+});
+
 test.each<[Recurrence, string, RegExp]>([
   [{ periodicity: 'cron', expression: 'bogus' }, 'UTC', /has 1 fields/],
   [{ periodicity: 'cron', expression: '* * * * * *' }, 'UTC', /has 6 fields/],

@@ -1,9 +1,11 @@
 /**
- * When a scheduled task is due: a function of its settings and an instant, pure. `croner` reads the calendar: a time that the clocks leave out
- * when they are put forward is due at the moment they are, and one that they show twice is due the first time.
+ * When a scheduled task is due: a function of its settings and an instant, pure. A time that the clocks leave out when they are put forward is
+ * due at the moment they are, and one that they show twice is due the first time. `croner` reads the calendar only, as if it were of UTC:
+ * with a zone it leaves times out, or has them twice, where an expression names several hours.
  */
+
+import { ZoneTime } from '@virtkeep/shared/zone-time';
 import { Cron } from 'croner';
-import { ZoneTime } from './zone-time.ts';
 
 export const WEEKDAYS = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun'] as const;
 export type Weekday = (typeof WEEKDAYS)[number];
@@ -43,7 +45,7 @@ export class DueTimes {
   /** @throws BadTiming for an expression that is none, or that is never due, and for a zone that is not known */
   constructor(timing: Timing) {
     this.#timing = timing;
-    this.#patterns = patternsOf(timing).map(pattern => cronOf(pattern, timing.timeZone));
+    this.#patterns = patternsOf(timing).map(cronOf);
     if (this.next(timing.start - 1) === null) throw new BadTiming('it is never due');
   }
 
@@ -56,8 +58,16 @@ export class DueTimes {
       const step = recurrence.hours * HOUR_MS;
       return start + Math.max(0, Math.floor((from - start) / step) + 1) * step;
     }
-    const found = this.#patterns.flatMap(pattern => pattern.nextRun(new Date(from))?.getTime() ?? []);
+    const found = this.#patterns.flatMap(pattern => this.#nextOf(pattern, from) ?? []);
     return found.length === 0 ? null : Math.min(...found);
+  }
+
+  #nextOf(pattern: Cron, after: number): number | undefined {
+    const zone = zoneOf(this.#timing.timeZone);
+    let shown = pattern.nextRun(new Date(after + zone.offsetAt(after)));
+    // what is shown the second time is past
+    while (shown !== null && zone.firstInstantOf(shown.getTime()) <= after) shown = pattern.nextRun(shown);
+    return shown === null ? undefined : zone.firstInstantOf(shown.getTime());
   }
 
   /** The first ones after an instant, at most so many. */
@@ -102,17 +112,23 @@ function dayPatterns(at: string, day: number | 'last'): string[] {
   return day <= 28 ? [`${at} ${day} * *`] : [`${at} ${day} * *`, `${at} L 2 *`];
 }
 
-function zoneOf(timeZone: string): ZoneTime {
+/** What is known of them is the same for all tasks. */
+const zones = new Map<string, ZoneTime>();
+
+/** @throws BadTiming */
+export function zoneOf(timeZone: string): ZoneTime {
   try {
-    return new ZoneTime(timeZone);
+    const zone = zones.get(timeZone) ?? new ZoneTime(timeZone);
+    zones.set(timeZone, zone);
+    return zone;
   } catch {
     throw new BadTiming(`"${timeZone}" is no time zone; give one as Europe/Berlin or UTC`);
   }
 }
 
-function cronOf(pattern: string, timezone: string): Cron {
+function cronOf(pattern: string): Cron {
   try {
-    return new Cron(pattern, { timezone, paused: true });
+    return new Cron(pattern, { timezone: 'UTC', paused: true });
   } catch (error) {
     throw new BadTiming(`"${pattern.replace(/^0 /, '')}" is no cron expression: ${(error as Error).message}`);
   }

@@ -46,14 +46,18 @@ export function whatIsDue(times: DueTimes, nextRun: number, missedRun: MissedRun
 
 /** The latest due time up to now; at least the one that is known. */
 function lastDue(times: DueTimes, known: number, now: number): number {
+  return latestDue(times, known, now) ?? known;
+}
+
+/** The latest due time from one instant to another, in ms since 1970; null: there is none. */
+export function latestDue(times: DueTimes, since: number, until: number): number | null {
   for (const span of LOOKS_BACK_MS) {
     let found: number | null = null;
-    const from = Math.max(known, now - span);
-    for (let due = times.next(from - 1); due !== null && due <= now; due = times.next(due)) found = due;
-    if (found !== null) return found;
-    if (from === known) break;
+    const from = Math.max(since, until - span);
+    for (let due = times.next(from - 1); due !== null && due <= until; due = times.next(due)) found = due;
+    if (found !== null || from === since) return found;
   }
-  return known;
+  return null;
 }
 
 /** @param inclusive whether the last is among them */

@@ -48,11 +48,18 @@ export class MultiTasks {
   /** Why parts were not begun, by entity, of what is being begun by this run of the controller. */
   readonly #refusals = new Map<string, Map<string, TaskError>>();
   readonly #beginning = new Set<string>();
+  /** Those that somebody else looks after, by the name of the task. */
+  readonly #others = new Map<string, (taskId: string) => Promise<void>>();
 
   constructor(tasks: TaskService, log: Logger) {
     this.#tasks = tasks;
     this.#log = log;
     tasks.setPartListener(parent => this.#lookSafely(parent));
+  }
+
+  /** Tasks of this name have parts that come and go: who begins them says when the whole has ended. */
+  leaveTo(name: string, look: (taskId: string) => Promise<void>): void {
+    this.#others.set(name, look);
   }
 
   /** The task is on disk when it returns; its parts begin after that. */
@@ -106,6 +113,8 @@ export class MultiTasks {
   async #look(taskId: string): Promise<void> {
     const task = await this.#tasks.find(taskId);
     if (task === undefined || isFinal(task.row.status)) return;
+    const other = this.#others.get(task.row.name);
+    if (other) return other(taskId);
     const parts = await this.#tasks.parts(taskId);
     const ended = parts.filter(({ row }) => isFinal(row.status)).length;
     const progress = Math.trunc((100 * ended) / Math.max(1, task.entities.length));

@@ -68,6 +68,7 @@ export class NodeTasks {
   readonly #turns = new KeyedQueue();
   /** What the services do when an operation ends; before the task's outcome is told. */
   readonly ends = new OperationEnds();
+  #progressListener: (operation: Operation) => void = () => {};
 
   constructor(dependencies: NodeTasksDependencies) {
     this.#dependencies = dependencies;
@@ -282,7 +283,13 @@ export class NodeTasks {
     await this.#end(task, outcome);
   }
 
+  /** Called at start by what is to hear how far tasks are. */
+  setProgressListener(listener: (operation: Operation) => void): void {
+    this.#progressListener = listener;
+  }
+
   async #progress(operation: Operation): Promise<void> {
+    this.#progressListener(operation);
     await this.#dependencies.tasks.update(operation.id, progressOf(operation));
   }
 

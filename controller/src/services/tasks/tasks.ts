@@ -64,6 +64,8 @@ export type Canceller = (task: TaskState) => Promise<void>;
 export type Releaser = (taskId: string) => Promise<void>;
 /** Hears that a part of this task has an outcome, or that it is asked for. */
 export type PartListener = (parent: string) => Promise<void>;
+/** Hears of each task that has an outcome, before those who wait for it. */
+export type EndListener = (task: TaskState) => Promise<unknown>;
 /** Asks the nodes of these tasks what became of them and calls `update` or `finish`. */
 export type Checker = (tasks: TaskState[]) => Promise<void>;
 
@@ -83,6 +85,7 @@ export class TaskService {
   #checker: Checker = async () => {};
   #releaser: Releaser = async () => {};
   #partListener: PartListener = async () => {};
+  readonly #endListeners: EndListener[] = [];
 
   constructor(db: Database, changes: ChangeFeed, events: EventService) {
     this.#store = new TaskStore(db);
@@ -103,6 +106,11 @@ export class TaskService {
   /** Set once at start by what looks after tasks of many parts; hears of each part that has ended. */
   setPartListener(listener: PartListener): void {
     this.#partListener = listener;
+  }
+
+  /** Called at start by whatever is to hear of ends; what a listener throws is left to it. */
+  onEnd(listener: EndListener): void {
+    this.#endListeners.push(listener);
   }
 
   setChecker(checker: Checker): void {
@@ -170,11 +178,13 @@ export class TaskService {
     if (state === undefined || isFinal(state.row.status)) return;
     const row = finishedRow(state.row, outcome);
     await this.#store.write(row);
+    const ended = { ...state, row, result: parseResult(row) };
     try {
       await this.#events.record(taskEvent(row, state.entities));
+      for (const listener of this.#endListeners) await listener(ended);
     } finally {
       // the outcome stands, so nobody comes back for those who wait for it
-      this.#publish({ ...state, row, result: parseResult(row) }, 'changed');
+      this.#publish(ended, 'changed');
       this.#wake(id);
       if (row.parent !== null) await this.#partListener(row.parent);
     }
@@ -258,6 +268,8 @@ export class TaskService {
       await this.#store.set(id, { cancel_requested: state.row.cancel_requested });
       throw error;
     }
+    // parts that wait to begin are nobody's tasks yet
+    if (state.row.is_multitask === 1) await this.#partListener(id);
     return this.get(id);
   }
 

@@ -1,11 +1,15 @@
-/** Prometheus metrics: the process, the answers, tasks by status, listeners of the change feed. */
+/** Prometheus metrics: the process, the answers, tasks, nodes, data pools, VMs and scheduled tasks. */
+import { Readable } from 'node:stream';
 import type { FastifyRequest } from 'fastify';
-import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
-import { requirePermission } from '../auth/principal.ts';
-import type { Services } from '../services/services.ts';
-import type { App } from './app.ts';
-import { tokenOf } from './auth.ts';
-import { LOGIN_ERRORS } from './document/error-keys.ts';
+import { collectDefaultMetrics, Histogram, Registry } from 'prom-client';
+import Type from 'typebox';
+import { requirePermission } from '../../auth/principal.ts';
+import type { Services } from '../../services/services.ts';
+import type { App } from '../app.ts';
+import { tokenOf } from '../auth.ts';
+import { LOGIN_ERRORS } from '../document/error-keys.ts';
+import { addGauges } from './gauges.ts';
+import { metricsText } from './text.ts';
 
 const DURATION_BUCKETS_S = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300];
 const LOOPBACK = /^(127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+)$/;
@@ -25,18 +29,18 @@ export function registerMetrics(app: App, services: Services): void {
         summary: 'Prometheus metrics, for the loopback address or with a token',
         produces: ['text/plain'],
         response: {
-          200: {
+          200: Type.Unsafe<Readable>({
             type: 'string',
             description: 'Prometheus text',
             examples: ['virtkeep_tasks{status="SUCCESS"} 11\n'],
-          },
+          }),
         },
       },
     },
     async (request, reply) => {
       await requireAccess(services, request);
       reply.type(registry.contentType);
-      return reply.serializer(String).send(await registry.metrics());
+      return reply.send(Readable.from(metricsText(registry, services.metricSources)));
     },
   );
 }
@@ -53,29 +57,6 @@ function measureAnswers(app: App, registry: Registry): void {
   app.addHook('onResponse', async (request, reply) => {
     const route = request.routeOptions.url ?? 'unknown';
     duration.observe({ method: request.method, route, status: reply.statusCode }, reply.elapsedTime / 1000);
-  });
-}
-
-function addGauges(registry: Registry, services: Services): void {
-  new Gauge({
-    name: 'virtkeep_tasks',
-    help: 'Tasks by status',
-    labelNames: ['status'],
-    registers: [registry],
-    async collect() {
-      this.reset();
-      for (const [status, number] of Object.entries(await services.tasks.counts())) {
-        this.set({ status }, number);
-      }
-    },
-  });
-  new Gauge({
-    name: 'virtkeep_event_listeners',
-    help: 'Listeners of the change feed',
-    registers: [registry],
-    collect() {
-      this.set(services.changes.listenerCount);
-    },
   });
 }
 

@@ -1,0 +1,178 @@
+/**
+ * What became of the last backup of each VM: in memory for the lists, in a table of its own across restarts, since tasks are forgotten
+ * after a while. Nothing is lost by a crash between a task's end and its row here: at the next start the tasks that ended since are read.
+ */
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { Turns } from '@virtkeep/shared/turns';
+import type { BackupAttemptRow, Database, TaskRow } from '../../store/schema.ts';
+import { errorOfRow, type TaskEntity } from '../tasks/record.ts';
+import type { EndedAttempt } from './rules.ts';
+
+/** Name of the tasks that are backups, whoever began them. */
+const BACKUP = 'domain_backup';
+const TASKS_AT_ONCE = 500;
+
+export interface EndedTask {
+  row: TaskRow;
+  entities: readonly TaskEntity[];
+}
+
+/** As metrics have it of the last backup that succeeded. */
+export type LastBackup = Pick<BackupAttemptRow, 'succeeded' | 'duration_ms' | 'bytes_read' | 'bytes_written'>;
+
+interface KnownAttempt {
+  row: BackupAttemptRow;
+  /** The same for the rules, which are asked for all VMs at once. */
+  attempt: EndedAttempt;
+}
+
+const NO_BACKUP: LastBackup = { succeeded: null, duration_ms: null, bytes_read: null, bytes_written: null };
+
+export class BackupAttempts {
+  readonly #db: Database;
+  readonly #known = new Map<string, KnownAttempt>();
+  /** What backups under way have read so far, and what they have written whose tasks are about to end; by task. */
+  readonly #read = new Map<string, number>();
+  readonly #written = new Map<string, number>();
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /** Reads what was known before the restart, and what has ended since it was written. */
+  async load(): Promise<void> {
+    for (const row of await this.#db.selectFrom('backup_attempts').selectAll().execute()) this.#keep(row);
+    const { since } = await this.#db
+      .selectFrom('backup_attempts')
+      .select(({ fn }) => fn.max('finished').as('since'))
+      .executeTakeFirstOrThrow();
+    await this.#catchUp((since as string | null) ?? '');
+  }
+
+  async #catchUp(since: string): Promise<void> {
+    const turns = new Turns();
+    let tasks = await this.#endedSince({ finished_time: since, id: '' });
+    while (tasks.length > 0) {
+      await turns.share();
+      for (const task of tasks)
+        if (isNewer(task, this.#known.get(domainOf(task) ?? '')?.row)) await this.ended(task);
+      tasks = await this.#endedSince(tasks.at(-1)!.row);
+    }
+  }
+
+  /** Backups in the order in which they ended, after this one. */
+  async #endedSince({
+    finished_time: time,
+    id,
+  }: Pick<TaskRow, 'finished_time' | 'id'>): Promise<EndedTask[]> {
+    const rows = await this.#db
+      .selectFrom('tasks')
+      .selectAll()
+      .where('name', '=', BACKUP)
+      .where('finished_time', '>=', time)
+      .where(eb => eb.or([eb('finished_time', '>', time), eb('id', '>', id)]))
+      .orderBy('finished_time')
+      .orderBy('id')
+      .limit(TASKS_AT_ONCE)
+      .execute();
+    if (rows.length === 0) return [];
+    const domains = await this.#db
+      .selectFrom('task_entities')
+      .select(['task_id', 'entity_id as id', 'entity_class as class'])
+      .where(
+        'task_id',
+        'in',
+        rows.map(row => row.id),
+      )
+      .execute();
+    const byTask = Map.groupBy(domains, ({ task_id }) => task_id);
+    return rows.map(row => ({ row, entities: byTask.get(row.id) ?? [] }));
+  }
+
+  /** A task tells how far it is. Each phase counts anew: what the copying went through is what was read. */
+  progressed({ id, kind, progress }: Pick<Operation, 'id' | 'kind' | 'progress'>): void {
+    if (kind !== 'backup' || progress?.phase !== 'copy') return;
+    const bytes = Math.max(Number(progress.bytesTotal), Number(progress.bytesDone));
+    if (bytes > 0) this.#read.set(id, bytes);
+  }
+
+  /** A backup has written so many bytes; its task is about to end. */
+  wrote(taskId: string, bytes: number): void {
+    this.#written.set(taskId, bytes);
+  }
+
+  /** A task has ended. @returns the VM of which something is known now that was not before */
+  async ended(task: EndedTask): Promise<string | undefined> {
+    const { id } = task.row;
+    const bytes = { read: this.#read.get(id) ?? null, written: this.#written.get(id) ?? null };
+    this.#read.delete(id);
+    this.#written.delete(id);
+    const domainId = domainOf(task);
+    if (domainId === undefined || task.row.status === 'CANCELED') return undefined;
+    const row = rowOf(domainId, task.row, { ...bytes, before: this.#known.get(domainId)?.row ?? NO_BACKUP });
+    const { domain_id: _id, ...columns } = row;
+    await this.#db
+      .insertInto('backup_attempts')
+      .values(row)
+      .onConflict(conflict => conflict.column('domain_id').doUpdateSet(columns))
+      .execute();
+    this.#keep(row);
+    return domainId;
+  }
+
+  of(domainId: string): EndedAttempt | null {
+    return this.#known.get(domainId)?.attempt ?? null;
+  }
+
+  #keep(row: BackupAttemptRow): void {
+    const { domain_id: id, finished, failed, error_text: text } = row;
+    const attempt = { ended: Date.parse(finished), failed: failed === 1, error: text ?? '' };
+    this.#known.set(id, { row, attempt });
+  }
+
+  lastBackup(domainId: string): LastBackup {
+    return this.#known.get(domainId)?.row ?? NO_BACKUP;
+  }
+
+  /** Forgets VMs that nobody knows any more, when their last backup ended before this. */
+  async prune(before: string, isKnown: (domainId: string) => boolean): Promise<void> {
+    for (const [id, { row }] of [...this.#known]) {
+      if (row.finished >= before || isKnown(id)) continue;
+      await this.#db.deleteFrom('backup_attempts').where('domain_id', '=', id).execute();
+      this.#known.delete(id);
+    }
+  }
+}
+
+function domainOf({ row, entities }: EndedTask): string | undefined {
+  if (row.name !== BACKUP) return undefined;
+  return entities.find(entity => entity.class === 'domain')?.id;
+}
+
+const isNewer = ({ row }: EndedTask, known: BackupAttemptRow | undefined): boolean =>
+  known === undefined || (row.finished_time ?? '') > known.finished;
+
+function rowOf(
+  domain_id: string,
+  task: TaskRow,
+  { read, written, before }: { read: number | null; written: number | null; before: LastBackup },
+): BackupAttemptRow {
+  const finished = task.finished_time ?? new Date().toISOString();
+  const error = errorOfRow(task);
+  const { succeeded, duration_ms, bytes_read, bytes_written } = before;
+  const attempt = {
+    domain_id,
+    finished,
+    failed: Number(task.status === 'FAILED'),
+    error_key: error?.msg_key ?? null,
+    error_text: error?.detail ?? null,
+  };
+  if (attempt.failed) return { ...attempt, succeeded, duration_ms, bytes_read, bytes_written };
+  return {
+    ...attempt,
+    succeeded: finished,
+    duration_ms: Math.max(0, Date.parse(finished) - Date.parse(task.created)),
+    bytes_read: read,
+    bytes_written: written,
+  };
+}

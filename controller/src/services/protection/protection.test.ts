@@ -1,0 +1,273 @@
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import BetterSqlite from 'better-sqlite3';
+import { Kysely, SqliteDialect } from 'kysely';
+import { migrate } from '../../store/migrate.ts';
+import type { Database, FileRow, Schema, TaskRow } from '../../store/schema.ts';
+import { Inventory } from '../inventory/inventory.ts';
+import { ProtectionService } from './protection.ts';
+
+const NOW = Date.parse('2026-03-10T08:00:00.000Z');
+const DAY_MS = 86_400_000;
+const at = (days: number) => new Date(NOW - days * DAY_MS).toISOString();
+
+let sqlite: BetterSqlite.Database;
+let db: Database;
+let inventory: Inventory;
+let told: string[];
+/** Every statement since the database was made, with its parameters. */
+let statements: { sql: string; parameters: readonly unknown[] }[];
+
+beforeEach(async () => {
+  sqlite = new BetterSqlite(':memory:');
+  statements = [];
+  told = [];
+  db = new Kysely<Schema>({
+    dialect: new SqliteDialect({ database: sqlite }),
+    log: ({ query }) => {
+      statements.push(query);
+    },
+  });
+  await migrate(db);
+  statements.length = 0;
+  inventory = new Inventory(db, () => {});
+  for (const id of ['a', 'b', 'c']) known(id);
+});
+afterEach(() => db.destroy());
+
+function known(id: string, nodeId = 'n1') {
+  const domain = Domain.fromPartial({ id, name: `vm-${id}` });
+  const stamps = { firstSeen: at(0), modified: at(0) };
+  inventory.domains.set(id, { domain, nodeId, ...stamps, ranOn: null, conflict: null });
+}
+
+async function service(now = NOW): Promise<ProtectionService> {
+  const made = new ProtectionService({
+    db,
+    inventory,
+    tags: { has: () => true },
+    tell: id => told.push(id),
+    maxAgeDays: 7,
+    keepDays: 180,
+    now: () => now,
+  });
+  await made.load();
+  return made;
+}
+
+let files = 0;
+async function file(domain_id: string, newest_point: string | null, status = 'ACTIVE'): Promise<string> {
+  files += 1;
+  const id = `f${files}`;
+  const row: FileRow = {
+    id,
+    pool_id: 'p',
+    path: `/p/${id}`,
+    filename: id,
+    verbose_name: id,
+    description: '',
+    size: 1,
+    status,
+    type: 'tar',
+    compressed: 0,
+    can_be_incremental: 0,
+    protected: 0,
+    domain_id,
+    domain_name: domain_id,
+    created: at(0),
+    record_json: '{}',
+    newest_point,
+    modified: at(0),
+  };
+  await db.insertInto('files').values(row).execute();
+  return id;
+}
+
+function task(id: string, status: string, finished: string, patch: Partial<TaskRow> = {}): TaskRow {
+  const error = { code: '50701', detail: 'The disk is full.', msg_key: 'disk_full' };
+  return {
+    id,
+    name: 'domain_backup',
+    verbose_name: id,
+    status,
+    progress: 100,
+    created: new Date(Date.parse(finished) - 90_000).toISOString(),
+    finished_time: finished,
+    error_json: status === 'FAILED' ? JSON.stringify(error) : null,
+    is_cancellable: 0,
+    is_multitask: 0,
+    parent: null,
+    node_id: 'n1',
+    user_id: 'u',
+    username: 'u',
+    detail_json: '{}',
+    result_json: null,
+    cancel_requested: 0,
+    locks_released: 0,
+    ...patch,
+  };
+}
+const ended = (row: TaskRow, domain: string) => ({ row, entities: [{ id: domain, class: 'domain' }] });
+
+async function store(row: TaskRow, domain: string): Promise<void> {
+  await db.insertInto('tasks').values(row).execute();
+  await db
+    .insertInto('task_entities')
+    .values({ task_id: row.id, position: 0, entity_id: domain, entity_class: 'domain' })
+    .execute();
+}
+
+describe('the newest good restore point', () => {
+  test('is that of all good files of the VM, whatever becomes of the others', async () => {
+    await file('a', at(3));
+    await file('a', at(2), 'UPDATING');
+    for (const status of ['FAILED', 'DAMAGED', 'MISSING', 'DELETING', 'CREATING'])
+      await file('a', at(1), status);
+    await file('a', null);
+    await file('b', at(1));
+    expect((await service()).verdict('a')).toEqual({ state: 'protected', last_good: at(2), age: 172_800 });
+  });
+
+  test('is read anew for the VMs whose files have changed, and told when it is another', async () => {
+    const id = await file('a', at(1));
+    const protection = await service();
+    await protection.filesChanged(new Set(['a', 'b']));
+    expect(told).toEqual([]);
+    await db.deleteFrom('files').where('id', '=', id).execute();
+    await protection.filesChanged(new Set(['a', 'b']));
+    expect(told).toEqual(['a']);
+    expect(protection.verdict('a')).toEqual({ state: 'never', last_good: null, age: null });
+  });
+
+  test('of a VM that is away is there when it comes back', async () => {
+    await file('z', at(1));
+    const protection = await service();
+    known('z');
+    expect(protection.verdict('z').state).toBe('protected');
+  });
+});
+
+describe('attempts', () => {
+  test('that failed since are told until one succeeds; one that was cancelled says nothing', async () => {
+    await file('a', at(2));
+    const protection = await service();
+    await protection.taskEnded(ended(task('t1', 'FAILED', at(1)), 'a'));
+    await protection.taskEnded(ended(task('t2', 'CANCELED', at(0.9)), 'a'));
+    expect(protection.whole('a')).toMatchObject({ state: 'failing' });
+    expect(protection.whole('a').reason).toContain('The disk is full.');
+    await protection.taskEnded(ended(task('t3', 'SUCCESS', at(0.5)), 'a'));
+    expect(protection.verdict('a').state).toBe('protected');
+    expect(told).toEqual(['a', 'a']);
+  });
+
+  test('are those of backups alone', async () => {
+    await file('a', at(2));
+    const protection = await service();
+    await protection.taskEnded(ended(task('t1', 'FAILED', at(1), { name: 'domain_restore' }), 'a'));
+    expect(protection.verdict('a').state).toBe('protected');
+  });
+
+  test('a failure leaves what is known of the last backup', async () => {
+    const protection = await service();
+    const tell = (phase: string, done: bigint, total: bigint) =>
+      protection.attempts.progressed({
+        id: 't1',
+        kind: 'backup',
+        progress: { phase, bytesDone: done, bytesTotal: total, rate: 0n, message: '' },
+      });
+    tell('copy', 1024n, 4096n);
+    tell('merge', 0n, 9999n);
+    protection.attempts.wrote('t1', 512);
+    await protection.taskEnded(ended(task('t1', 'SUCCESS', at(1)), 'a'));
+    await protection.taskEnded(ended(task('t2', 'FAILED', at(0.5)), 'a'));
+    const again = await service();
+    expect(again.attempts.lastBackup('a')).toMatchObject({
+      succeeded: at(1),
+      duration_ms: 90_000,
+      bytes_read: 4096,
+      bytes_written: 512,
+    });
+    expect(again.attempts.of('a')).toEqual({
+      ended: NOW - DAY_MS / 2,
+      failed: true,
+      error: 'The disk is full.',
+    });
+  });
+
+  test('that ended while nobody noted them are read at the next start, page by page', async () => {
+    const first = await service();
+    await first.taskEnded(ended(task('t0', 'SUCCESS', at(9)), 'b'));
+    for (let number = 0; number < 1200; number += 1) {
+      const when = new Date(NOW - 8 * DAY_MS + Math.floor(number / 3) * 1000).toISOString();
+      await store(
+        task(`t${number + 1}`, number === 1199 ? 'FAILED' : 'SUCCESS', when),
+        ['a', 'b', 'c'][number % 3]!,
+      );
+    }
+    await store(task('t9999', 'FAILED', at(30)), 'a');
+    const again = await service();
+    expect(again.attempts.of('c')?.failed).toBe(true);
+    expect(again.attempts.of('a')).toMatchObject({ failed: false, ended: NOW - 8 * DAY_MS + 399_000 });
+  });
+
+  test('of a VM that is gone are forgotten with its tasks', async () => {
+    const protection = await service();
+    for (const id of ['gone', 'a']) await protection.taskEnded(ended(task(`t-${id}`, 'FAILED', at(200)), id));
+    await protection.taskEnded(ended(task('t-new', 'FAILED', at(10)), 'gone-lately'));
+    const again = await service();
+    expect(again.attempts.of('gone')).toBeNull();
+    expect(again.attempts.of('a')).not.toBeNull();
+    expect(again.attempts.of('gone-lately')).not.toBeNull();
+  });
+});
+
+test('an exclusion holds while the VM is away, and across restarts', async () => {
+  const protection = await service();
+  await protection.setExcluded('a', true);
+  await protection.setExcluded('a', true);
+  expect(told).toEqual(['a']);
+  inventory.domains.delete('a');
+  const again = await service();
+  known('a');
+  expect(again.verdict('a').state).toBe('excluded');
+  await again.setExcluded('a', false);
+  expect((await service()).verdict('a').state).toBe('never');
+  expect(() => again.setExcluded('nobody', true)).toThrow();
+});
+
+test('scheduled tasks are asked through their source', async () => {
+  await file('a', at(1));
+  const protection = await service();
+  const task1 = { id: 's', verbose_name: 'nightly', latestDue: NOW - DAY_MS / 2 };
+  protection.setCoverage({ expectationsOf: id => (id === 'a' ? [task1] : []) });
+  const { rows, counts } = protection.list({});
+  expect(counts).toEqual({ protected: 0, late: 1, failing: 0, never: 2, excluded: 0 });
+  expect(protection.record(rows[0]!)).toMatchObject({
+    domain: { id: 'a', verbose_name: 'vm-a' },
+    state: 'late',
+    tasks: [{ id: 's', verbose_name: 'nightly' }],
+  });
+});
+
+test('a list asks the database for nothing, and no statement reads a whole table but to load it once', async () => {
+  await file('a', at(1));
+  await store(task('t', 'SUCCESS', at(1)), 'a');
+  const protection = await service();
+  await protection.filesChanged(new Set(['a']));
+  await protection.setExcluded('a', true);
+  await protection.taskEnded(ended(task('u', 'FAILED', at(0)), 'a'));
+  const read = statements.filter(({ sql }) => sql.startsWith('select'));
+  const plans = read.flatMap(({ sql, parameters }) =>
+    (sqlite.prepare(`EXPLAIN QUERY PLAN ${sql}`).all(...parameters) as { detail: string }[]).map(
+      ({ detail }) => detail,
+    ),
+  );
+  expect(plans.length).toBeGreaterThan(4);
+  expect(plans.filter(plan => plan.startsWith('SCAN') && !plan.includes('COVERING INDEX')).sort()).toEqual([
+    'SCAN backup_attempts',
+    'SCAN protection_exclusions',
+  ]);
+  statements.length = 0;
+  for (const row of protection.list({}).rows) protection.record(row);
+  expect(statements).toEqual([]);
+});

@@ -1,0 +1,98 @@
+import { describe, expect, test } from '@jest/globals';
+import { CLOCKS_APART_MS, type ProtectionFacts, protectionOf, verdictOf } from './rules.ts';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const NOW = Date.parse('2026-03-29T08:00:00.000Z');
+const ago = (ms: number) => NOW - ms;
+
+const facts = (patch: Partial<ProtectionFacts> = {}): ProtectionFacts => ({
+  isExcluded: false,
+  lastGood: ago(HOUR_MS),
+  lastAttempt: null,
+  expectations: [],
+  maxAgeMs: 7 * DAY_MS,
+  ...patch,
+});
+const stateOf = (patch: Partial<ProtectionFacts>) => protectionOf(facts(patch), NOW).state;
+const due = (latestDue: number | null, name = 'nightly') => ({ id: name, verbose_name: name, latestDue });
+const failed = (ended: number) => ({ ended, failed: true, error: 'The disk is full.' });
+const succeeded = (ended: number) => ({ ended, failed: false, error: '' });
+
+describe('without a task, by age', () => {
+  test.each([
+    ['protected', ago(0)],
+    ['protected', ago(7 * DAY_MS)],
+    ['late', ago(7 * DAY_MS + 1)],
+    ['never', null],
+    ['protected', NOW + DAY_MS],
+    ['late', NOW + DAY_MS + 1],
+  ])('%s', (state, lastGood) => expect(stateOf({ lastGood })).toBe(state));
+});
+
+describe('with tasks, by what was due', () => {
+  const at = ago(10 * HOUR_MS);
+  test.each([
+    ['as new as the due time', 'protected', at, [due(at)]],
+    ['a clock that is behind', 'protected', at - CLOCKS_APART_MS, [due(at)]],
+    ['older', 'late', at - CLOCKS_APART_MS - 1, [due(at)]],
+    ['nothing has been due, however old', 'protected', ago(365 * DAY_MS), [due(null)]],
+    ['one of two was due', 'late', ago(DAY_MS), [due(null), due(at)]],
+    ['the one that was due last counts', 'late', ago(DAY_MS), [due(ago(30 * DAY_MS)), due(at)]],
+    ['the same in the other order', 'late', ago(DAY_MS), [due(at), due(ago(30 * DAY_MS))]],
+    ['never goes before late', 'never', null, [due(at)]],
+  ] as const)('%s: %s', (_words, state, lastGood, expectations) =>
+    expect(stateOf({ lastGood, expectations })).toBe(state),
+  );
+
+  test('the task that was due last is named', () => {
+    const expectations = [due(ago(30 * DAY_MS), 'monthly'), due(at, 'nightly')];
+    expect(protectionOf(facts({ lastGood: ago(DAY_MS), expectations }), NOW)).toEqual({
+      state: 'late',
+      last_good: '2026-03-28T08:00:00.000Z',
+      age: 86_400,
+      limit: '2026-03-28T22:00:00.000Z',
+      reason:
+        'The scheduled task nightly was due at 2026-03-28T22:00:00.000Z, and no good restore point is as new.',
+    });
+  });
+});
+
+describe('attempts', () => {
+  test.each([
+    ['a failure after the good one', 'failing', failed(ago(1000)), ago(2000)],
+    ['a good one after the failure', 'protected', failed(ago(2000)), ago(1000)],
+    ['at the same instant', 'failing', failed(ago(1000)), ago(1000)],
+    ['the last one has succeeded', 'protected', succeeded(ago(1000)), ago(2000)],
+    ['never goes before failing', 'never', failed(ago(1000)), null],
+    ['late goes before failing', 'late', failed(ago(1000)), ago(8 * DAY_MS)],
+  ] as const)('%s: %s', (_words, state, lastAttempt, lastGood) =>
+    expect(stateOf({ lastAttempt, lastGood })).toBe(state),
+  );
+
+  test('a failure is told with every state that it may be the cause of', () => {
+    const lastAttempt = failed(ago(1000));
+    for (const lastGood of [null, ago(8 * DAY_MS), ago(HOUR_MS)])
+      expect(protectionOf(facts({ lastAttempt, lastGood }), NOW).reason).toContain('The disk is full.');
+  });
+});
+
+test('excluded goes before all, and asks for nothing', () => {
+  const patch = {
+    isExcluded: true,
+    lastGood: null,
+    lastAttempt: failed(ago(1)),
+    expectations: [due(ago(1))],
+  };
+  expect(protectionOf(facts(patch), NOW)).toMatchObject({ state: 'excluded', limit: null, age: null });
+});
+
+test('the verdict of the lists is that of the whole', () => {
+  const { reason: _reason, limit: _limit, ...verdict } = protectionOf(facts(), NOW);
+  expect(verdictOf(facts(), NOW)).toEqual(verdict);
+});
+
+test('a restore point that is yet to come has no age below zero; one of long after is not believed', () => {
+  expect(protectionOf(facts({ lastGood: NOW + 3 * DAY_MS }), NOW).reason).toContain('a clock was wrong');
+  expect(protectionOf(facts({ lastGood: NOW + 5000 }), NOW).age).toBe(0);
+});

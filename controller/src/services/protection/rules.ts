@@ -1,0 +1,152 @@
+/** How well a VM is protected: a function of what is known of its backups and of the instant; pure. */
+
+export const PROTECTION_STATES = ['protected', 'late', 'failing', 'never', 'excluded'] as const;
+export type ProtectionState = (typeof PROTECTION_STATES)[number];
+
+/** States in which somebody must look at the VM. */
+export const ALARMING: readonly ProtectionState[] = ['late', 'failing', 'never'];
+
+/** What an enabled scheduled task has promised of a VM that it covers. */
+export interface Expectation {
+  /** Of the task. */
+  id: string;
+  verbose_name: string;
+  /** The newest due time that has passed by more than the grace, in ms since 1970; null: none has yet. */
+  latestDue: number | null;
+}
+
+/** A backup that has ended; one that was cancelled says nothing of the VM and is none. */
+export interface EndedAttempt {
+  /** ms since 1970. */
+  ended: number;
+  failed: boolean;
+  /** What was wrong, for people; empty when it has not failed. */
+  error: string;
+}
+
+export interface ProtectionFacts {
+  /** An administrator does without backups of it. */
+  isExcluded: boolean;
+  /** Time of its newest restore point in a good file, in ms since 1970. */
+  lastGood: number | null;
+  lastAttempt: EndedAttempt | null;
+  expectations: readonly Expectation[];
+  /** How old the newest good restore point of a VM may be that no task covers. */
+  maxAgeMs: number;
+}
+
+export interface ProtectionVerdict {
+  state: ProtectionState;
+  /** RFC 3339. */
+  last_good: string | null;
+  /** Seconds since then. */
+  age: number | null;
+}
+
+export interface Protection extends ProtectionVerdict {
+  /** A sentence for people. */
+  reason: string;
+  /** The time since when it must have a good restore point, RFC 3339; null: none is asked of it now. */
+  limit: string | null;
+}
+
+/**
+ * A restore point has the time of its node's clock, a due time that of the controller: so much may a node's clock be behind without its
+ * backups being taken for those of the run before.
+ */
+export const CLOCKS_APART_MS = 300_000;
+
+/**
+ * A restore point that is yet to come, by more than a clock in another time zone makes it, would pass for a new one for ever: its time is
+ * not believed, and the VM counts as late.
+ */
+export const AHEAD_MS = 86_400_000;
+
+/** By when it is judged, and by which task; no task: by its age alone. */
+interface Limit {
+  at: number;
+  task: Expectation | null;
+}
+
+/** @param now ms since 1970 */
+export function stateNow(facts: ProtectionFacts, now: number): ProtectionState {
+  return stateOf(facts, limitOf(facts, now), now);
+}
+
+/** The state and the age, for lists. @param now ms since 1970 */
+export function verdictOf(facts: ProtectionFacts, now: number): ProtectionVerdict {
+  return verdictBy(facts, limitOf(facts, now), now);
+}
+
+/** @param now ms since 1970 */
+export function protectionOf(facts: ProtectionFacts, now: number): Protection {
+  const limit = limitOf(facts, now);
+  const verdict = verdictBy(facts, limit, now);
+  return {
+    ...verdict,
+    reason: reasonOf(verdict.state, facts, limit, now),
+    limit: limit === null ? null : textOf(limit.at),
+  };
+}
+
+function verdictBy(facts: ProtectionFacts, limit: Limit | null, now: number): ProtectionVerdict {
+  const { lastGood } = facts;
+  return {
+    state: stateOf(facts, limit, now),
+    last_good: lastGood === null ? null : textOf(lastGood),
+    age: lastGood === null ? null : Math.max(0, Math.floor((now - lastGood) / 1000)),
+  };
+}
+
+function stateOf(
+  { isExcluded, lastGood, lastAttempt }: ProtectionFacts,
+  limit: Limit | null,
+  now: number,
+): ProtectionState {
+  if (isExcluded) return 'excluded';
+  if (lastGood === null) return 'never';
+  if (lastGood > now + AHEAD_MS) return 'late';
+  if (limit !== null && lastGood < limit.at - (limit.task ? CLOCKS_APART_MS : 0)) return 'late';
+  if (lastAttempt?.failed && lastGood <= lastAttempt.ended) return 'failing';
+  return 'protected';
+}
+
+/** Of several tasks the one that was due last asks for the most. */
+function limitOf({ isExcluded, expectations, maxAgeMs }: ProtectionFacts, now: number): Limit | null {
+  if (isExcluded) return null;
+  if (expectations.length === 0) return { at: now - maxAgeMs, task: null };
+  let newest: Limit | null = null;
+  for (const task of expectations) {
+    const { latestDue: at } = task;
+    if (at !== null && (newest === null || at > newest.at)) newest = { at, task };
+  }
+  return newest;
+}
+
+function reasonOf(state: ProtectionState, facts: ProtectionFacts, limit: Limit | null, now: number): string {
+  const { lastGood, lastAttempt, maxAgeMs } = facts;
+  const failure = lastAttempt?.failed ? ` The last attempt failed: ${lastAttempt.error}` : '';
+  switch (state) {
+    case 'excluded':
+      return 'An administrator has excluded it.';
+    case 'never':
+      return `It has no good restore point.${failure}`;
+    case 'late':
+      if (lastGood! > now + AHEAD_MS)
+        return `Its newest good restore point is of ${textOf(lastGood!)}, which is yet to come: a clock was wrong, and nobody knows how old it is.`;
+      return limit?.task
+        ? `The scheduled task ${limit.task.verbose_name} was due at ${textOf(limit.at)}, and no good restore point is as new.${failure}`
+        : `No scheduled task covers it, and its newest good restore point is older than ${daysOf(maxAgeMs)}.${failure}`;
+    case 'failing':
+      return `The last attempt failed: ${lastAttempt?.error}`;
+    case 'protected':
+      return `Its newest good restore point is of ${textOf(lastGood!)}.`;
+  }
+}
+
+function daysOf(ms: number): string {
+  const days = Math.round(ms / 8_640_000) / 10;
+  return days === 1 ? 'a day' : `${days} days`;
+}
+
+const textOf = (ms: number): string => new Date(ms).toISOString();

@@ -1,0 +1,114 @@
+/**
+ * Which scheduled tasks back a VM up, and by when each has last promised to, for its protection; and how the tasks are doing, for metrics. Made anew now and then, and when a task has
+ * changed, since it is asked for every VM of every list.
+ */
+import type { Logger } from '@virtkeep/shared/log';
+import { Turns } from '@virtkeep/shared/turns';
+import type { ScheduledTaskRow } from '../../store/schema.ts';
+import type { QueueMeasures, ScheduleMeasures, ScheduleMetricsSource } from '../monitoring/sources.ts';
+import type { CoverageSource } from '../protection/coverage.ts';
+import type { Expectation } from '../protection/rules.ts';
+import type { Clock } from './clock.ts';
+import { definitionIn, dueTimesOf, type ScheduleDefinition } from './definition.ts';
+import { latestDue } from './due.ts';
+import type { ScheduleStore } from './store.ts';
+import type { Targets } from './targets.ts';
+
+export interface CoverageDependencies {
+  store: ScheduleStore;
+  clock: Clock;
+  targets: (definition: ScheduleDefinition) => Targets;
+  /** How long after a due time its backup may take. */
+  graceMs: number;
+  queue: () => QueueMeasures;
+  log: Logger;
+}
+
+const FRESH_MS = 60_000;
+const NONE: readonly Expectation[] = [];
+
+export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
+  readonly #dependencies: CoverageDependencies;
+  readonly #shared = new Turns();
+  #expectations: ReadonlyMap<string, readonly Expectation[]> = new Map();
+  #measures: readonly ScheduleMeasures[] = [];
+  #madeAt = Number.NEGATIVE_INFINITY;
+  #making: Promise<void> | undefined;
+
+  constructor(dependencies: CoverageDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Of the enabled ones. */
+  tasks(): readonly ScheduleMeasures[] {
+    return this.#measures;
+  }
+
+  queue(): QueueMeasures {
+    return this.#dependencies.queue();
+  }
+
+  expectationsOf(domainId: string): readonly Expectation[] {
+    return this.#expectations.get(domainId) ?? NONE;
+  }
+
+  /** A task has changed. */
+  changed(): void {
+    this.#madeAt = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Makes it anew when it is old. */
+  async refresh(): Promise<void> {
+    const now = this.#dependencies.clock.now().getTime();
+    if (Math.abs(now - this.#madeAt) < FRESH_MS) return this.#making;
+    this.#madeAt = now;
+    this.#making = this.#make(now).finally(() => {
+      this.#making = undefined;
+    });
+    return this.#making;
+  }
+
+  async #make(now: number): Promise<void> {
+    const { store, targets, log } = this.#dependencies;
+    const made = new Map<string, Expectation[]>();
+    const measures: ScheduleMeasures[] = [];
+    for (const task of await store.tasks()) {
+      await this.#shared.share();
+      if (task.enabled === 1) measures.push(measuresOf(task));
+      const definition = definitionIn(task);
+      if (task.enabled === 0 || definition.action !== 'backup') continue;
+      try {
+        const expectation = this.#expectationOf(task, definition, now);
+        for (const { id } of targets(definition).found) made.set(id, [...(made.get(id) ?? []), expectation]);
+      } catch (error) {
+        log.warn('a scheduled task promises nothing', { task: task.id, error });
+      }
+    }
+    this.#expectations = made;
+    this.#measures = measures;
+  }
+
+  #expectationOf(
+    { id, verbose_name, created }: ScheduledTaskRow,
+    definition: ScheduleDefinition,
+    now: number,
+  ): Expectation {
+    const since = Date.parse(created);
+    return {
+      id,
+      verbose_name,
+      latestDue: latestDue(dueTimesOf(definition), since, now - this.#dependencies.graceMs),
+    };
+  }
+}
+
+function measuresOf(task: ScheduledTaskRow): ScheduleMeasures {
+  const time = (text: string | null) => (text === null ? null : Date.parse(text));
+  return {
+    id: task.id,
+    name: task.verbose_name,
+    nextRun: time(task.next_run),
+    lastSuccess: time(task.last_success),
+    lastDurationMs: task.last_duration_ms,
+  };
+}

@@ -1,0 +1,112 @@
+/** Puts the parts of the scheduled tasks together. */
+import type { Logger } from '@virtkeep/shared/log';
+import { type ScheduledTask, schedule } from 'node-cron';
+import type { ExtensionChooser } from '../backups/extension.ts';
+import type { EventService } from '../journal/events.ts';
+import type { MultiTasks } from '../tasks/multi-tasks.ts';
+import type { TaskService } from '../tasks/tasks.ts';
+import { ScheduleCoverage } from './coverage.ts';
+import { KeptFiles } from './kept-files.ts';
+import { type NoticeDependencies, Notices } from './notices.ts';
+import { Scheduler } from './scheduler.ts';
+import { ScheduleService, type ScheduleServiceDependencies } from './schedules.ts';
+import { ScheduleStore } from './store.ts';
+import { type SurroundingsDependencies, surroundingsOf, targets } from './surroundings.ts';
+
+export interface ScheduleDependencies
+  extends Omit<SurroundingsDependencies, 'store' | 'keptFiles' | 'ended'>,
+    Pick<NoticeDependencies, 'notifications' | 'protection' | 'maxAgeDays' | 'dailyAt'>,
+    Pick<ScheduleServiceDependencies, 'tell'> {
+  tasks: TaskService;
+  events: EventService;
+  multiTasks: MultiTasks;
+  extensions: ExtensionChooser;
+  draining: AbortSignal;
+  log: Logger;
+  /** How long after a due time its backup may take before the VM counts as late. */
+  graceMs: number;
+}
+
+/** Every five seconds: a tick with nothing due is one look at an index. */
+const TICK = '*/5 * * * * *';
+
+export interface Schedules {
+  coverage: ScheduleCoverage;
+  scheduler: Scheduler;
+  schedules: ScheduleService;
+  ticker: Ticker;
+}
+
+export function createSchedules(dependencies: ScheduleDependencies): Schedules {
+  const { db, clock, tasks, inventory, backupFiles, extensions, tags, pools, tell } = dependencies;
+  const log = dependencies.log.child({ part: 'schedules' });
+  const store = new ScheduleStore(db);
+  const keptFiles = new KeptFiles({ store, backupFiles, inventory, extensions });
+  const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+  const notices = new Notices({ ...dependencies, timeZone, log });
+  const surroundings = surroundingsOf({
+    ...dependencies,
+    store,
+    keptFiles,
+    ended: (run, parts) => notices.ended(run, parts),
+  });
+  const scheduler = new Scheduler({ ...dependencies, store, surroundings, log });
+  const coverage = new ScheduleCoverage({
+    store,
+    clock,
+    graceMs: dependencies.graceMs,
+    log,
+    queue: () => scheduler.queueMeasures(),
+    targets: definition => targets({ inventory, tags }, definition),
+  });
+  const schedules = new ScheduleService({
+    store,
+    scheduler,
+    clock,
+    inventory,
+    tags,
+    pools,
+    tasks,
+    keptFiles,
+    tell: (id, action) => {
+      coverage.changed();
+      tell(id, action);
+    },
+  });
+  return { coverage, scheduler, schedules, ticker: new Ticker({ scheduler, coverage, notices }) };
+}
+
+interface Ticked {
+  scheduler: Scheduler;
+  coverage: ScheduleCoverage;
+  notices: Notices;
+}
+
+/** What makes time pass. */
+export class Ticker {
+  readonly #ticked: Ticked;
+  #job: ScheduledTask | undefined;
+
+  constructor(ticked: Ticked) {
+    this.#ticked = ticked;
+  }
+
+  /** What is due is done. */
+  async tick(): Promise<void> {
+    const { scheduler, coverage, notices } = this.#ticked;
+    await scheduler.tick();
+    await coverage.refresh();
+    await notices.tick();
+  }
+
+  start(): void {
+    this.#job ??= schedule(TICK, () => this.tick(), { noOverlap: true });
+  }
+
+  /** Nothing begins any more; what is being written is waited for. */
+  async stop(): Promise<void> {
+    await this.#job?.destroy();
+    this.#job = undefined;
+    await this.#ticked.scheduler.stop();
+  }
+}

@@ -1,0 +1,68 @@
+/** What is recorded when a scheduled task is due: a run with its parts, or that there was none, and when it is due next; pure. */
+import type { ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
+import { definitionIn, dueTimesOf, type ScheduleDefinition, windowEndOf } from './definition.ts';
+import { type Missed, whatIsDue } from './due.ts';
+import { type NewRun, newPart, newRun } from './store.ts';
+import type { Targets } from './targets.ts';
+
+export interface DueRecords {
+  next: string | null;
+  records: NewRun[];
+}
+
+export interface DueFacts {
+  /** A run of the task has not ended. */
+  isRunning: boolean;
+  targets: () => Targets;
+  /** The class of what it is about. */
+  entityClass: string;
+}
+
+/** @returns undefined: nothing is due */
+export function dueRecords(task: ScheduledTaskRow, facts: DueFacts, now: Date): DueRecords | undefined {
+  const definition = definitionIn(task);
+  if (task.next_run === null) return undefined;
+  const due = whatIsDue(
+    dueTimesOf(definition),
+    Date.parse(task.next_run),
+    definition.missed_run,
+    now.getTime(),
+  );
+  if (due === null) return undefined;
+  const next = due.next === null ? null : new Date(due.next).toISOString();
+  const missed = due.missed?.count ?? 0;
+  if (due.run === null)
+    return { next, records: due.missed === null ? [] : [missedRecord(task, due.missed, now)] };
+  const run = { ...newRun(task, now), due_time: new Date(due.run).toISOString(), missed_count: missed };
+  if (facts.isRunning) {
+    const reason = 'the run before had not ended';
+    return { next, records: [{ run: ended(run, 'SKIPPED', reason, now), parts: [] }] };
+  }
+  return { next, records: [runRecord(run, definition, facts)] };
+}
+
+/** A run with its parts. @param run with its due time; one that somebody asked for has none, and no window */
+export function runRecord(run: ScheduledRunRow, definition: ScheduleDefinition, facts: DueFacts): NewRun {
+  const { found, missing } = facts.targets();
+  const windowEnd = run.due_time === null ? null : windowEndOf(definition, Date.parse(run.created));
+  return {
+    run: {
+      ...run,
+      window_end: windowEnd === null ? null : new Date(windowEnd).toISOString(),
+      missing_json: JSON.stringify(missing),
+    },
+    parts: found.map(({ id, name }, position) =>
+      newPart(run.id, position, { id, class: facts.entityClass, name }),
+    ),
+  };
+}
+
+function missedRecord(task: ScheduledTaskRow, { last, count }: Missed, now: Date): NewRun {
+  const run = { ...newRun(task, now), due_time: new Date(last).toISOString(), missed_count: count };
+  const reason = 'nobody was there to begin it, and the task says to skip what was missed';
+  return { run: ended(run, 'MISSED', reason, now), parts: [] };
+}
+
+function ended(run: ScheduledRunRow, status: string, reason: string, now: Date): ScheduledRunRow {
+  return { ...run, status, reason, finished: now.toISOString() };
+}

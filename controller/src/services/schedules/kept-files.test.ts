@@ -1,0 +1,89 @@
+import { describe, expect, test } from '@jest/globals';
+import type { FileRow } from '../../store/schema.ts';
+import { BackupFiles } from '../backup-files/backup-files.ts';
+import { doomedOf, KeptFiles } from './kept-files.ts';
+import { DAY, DUE, definition, fileRow, NOW } from './sample-files.ts';
+import { ScheduleWorld } from './test-kit.ts';
+
+async function kept(rows: FileRow[], made: string[], free_space_cleanup = false) {
+  const world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
+  const task = await world.add({ start_date: DUE, free_space_cleanup });
+  for (const archiveId of made)
+    await world.store.recordOrigin({ archiveId, taskId: task.id, domainId: 'vm', now: new Date(NOW) });
+  for (const row of rows) await world.disk.insertInto('files').values(row).execute();
+  const backupFiles = new BackupFiles(
+    world.disk,
+    () => {},
+    () => undefined,
+  );
+  const inventory = { domains: new Map() } as never;
+  const keptFiles = new KeptFiles({ store: world.store, backupFiles, inventory, extensions: {} as never });
+  return { world, task, keptFiles };
+}
+
+describe('a copy that somebody made of a backup stays', () => {
+  test('also when retention has deleted the original', async () => {
+    // X was deleted by the task's rule yesterday; the user's copy of it, in an archive pool, is all that is left of that day
+    const { world, task, keptFiles } = await kept(
+      [fileRow('copy-of-x', 'x', 40, { pool_id: 'archive-pool' }), fileRow('new', 'new', 0)],
+      ['x', 'new'],
+    );
+    const verdicts = await keptFiles.verdicts(task.id, definition({ limit_days: 30 }), 'vm', { now: NOW });
+    await world.close();
+    expect(doomedOf(verdicts).map(({ file }) => file.id)).toEqual([]);
+  });
+
+  test('also when space is wanted in its pool, and the original is in another', async () => {
+    const { world, keptFiles } = await kept(
+      [
+        fileRow('x', 'x', 40),
+        fileRow('y', 'y', 0),
+        fileRow('copy-of-x', 'x', 40, { pool_id: 'p2' }),
+        fileRow('copy-of-y', 'y', 0, { pool_id: 'p2' }),
+      ],
+      ['x', 'y'],
+      true,
+    );
+    const verdicts = await keptFiles.spaceVerdicts('p2', 50);
+    await world.close();
+    expect(doomedOf(verdicts).map(({ file }) => file.id)).toEqual([]);
+  });
+});
+
+test('the backup that the run has just made is not what its retention deletes: the clock of its node was put back', async () => {
+  const { world, task, keptFiles } = await kept(
+    [fileRow('just-made', 'just-made', 2), fileRow('yesterday', 'yesterday', 1)],
+    ['just-made', 'yesterday'],
+  );
+  const verdicts = await keptFiles.verdicts(task.id, definition({ keep_count: 1 }), 'vm', {
+    now: NOW,
+    justMade: 'just-made',
+  });
+  await world.close();
+  expect(doomedOf(verdicts).map(({ file }) => file.id)).not.toContain('just-made');
+});
+
+test('a clock that is for a moment a year ahead costs no backups', async () => {
+  const ids = Array.from({ length: 30 }, (_, age) => `f${age}`);
+  const { world, task, keptFiles } = await kept(
+    ids.map((id, age) => fileRow(id, id, age)),
+    ids,
+  );
+  const verdicts = await keptFiles.verdicts(task.id, definition({ limit_days: 30 }), 'vm', {
+    now: NOW + 365 * DAY,
+  });
+  await world.close();
+  expect(doomedOf(verdicts)).toEqual([]);
+});
+
+test('a damaged backup that is being rewritten takes no place of a good one', async () => {
+  const damaged = fileRow('damaged', 'damaged', 1, { status: 'UPDATING' });
+  damaged.record_json = JSON.stringify({ ...JSON.parse(damaged.record_json), damage: 'disk.1: wrong hash' });
+  const { world, task, keptFiles } = await kept(
+    [fileRow('new', 'new', 0), damaged, fileRow('good', 'good', 2)],
+    ['new', 'damaged', 'good'],
+  );
+  const verdicts = await keptFiles.verdicts(task.id, definition({ keep_count: 2 }), 'vm', { now: NOW });
+  await world.close();
+  expect(doomedOf(verdicts).map(({ file }) => file.id)).toEqual([]);
+});

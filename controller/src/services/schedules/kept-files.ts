@@ -1,0 +1,149 @@
+/** What the retention plan is made of: the files that scheduled tasks made, and what is known of each; and the plans for them. */
+import type { FileRow } from '../../store/schema.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { archiveIdOfRow } from '../backup-files/identity.ts';
+import { detailsOf, lastPointOf } from '../backup-files/record.ts';
+import { isArchive, isBusy } from '../backup-files/usable.ts';
+import type { ExtensionChooser } from '../backups/extension.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import { planRetention, planSpace, type RetentionFile, type Verdict } from '../retention/plan.ts';
+import { definitionIn, retentionRulesOf, type ScheduleDefinition } from './definition.ts';
+import type { Doomed } from './steps/deletions.ts';
+import type { ScheduleStore } from './store.ts';
+
+const DAY_MS = 86_400_000;
+
+export interface KeptFilesDependencies {
+  store: ScheduleStore;
+  backupFiles: BackupFiles;
+  inventory: Inventory;
+  extensions: ExtensionChooser;
+}
+
+/** A verdict with the file that it is about. */
+export type FileVerdict = Verdict & { file: FileRow };
+
+export class KeptFiles {
+  readonly #dependencies: KeptFilesDependencies;
+
+  constructor(dependencies: KeptFilesDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /**
+   * What the task's rules say of each file that it made of this VM; none when it has no rules. Ages count from the newest good backup, a
+   * day later at most: a clock that is ahead for a moment makes nothing old.
+   * @param options `justMade` is the newest one, whatever the clock of its node says
+   */
+  async verdicts(
+    taskId: string,
+    definition: ScheduleDefinition,
+    domainId: string,
+    { now, justMade }: { now: number; justMade?: string | null },
+  ): Promise<FileVerdict[]> {
+    const rules = retentionRulesOf(definition);
+    if (rules === null) return [];
+    const archives = await this.#dependencies.store.archivesOf(taskId, domainId);
+    const rows = originals(await this.#dependencies.backupFiles.filesOf({ domain: domainId }), archives);
+    const facts = await this.#facts(rows);
+    const newest = Math.max(...facts.filter(file => file.isGood).map(file => file.newest));
+    const until = Math.min(now, newest + DAY_MS);
+    const dated = facts.map(file =>
+      file.id === justMade ? { ...file, newest: Math.max(until, newest) } : file,
+    );
+    return withFiles(planRetention(dated, rules, until), rows);
+  }
+
+  /** The oldest files of a pool that make space for so many bytes: of tasks that allow it. */
+  async spaceVerdicts(poolId: string, missing: number): Promise<FileVerdict[]> {
+    const { store, backupFiles } = this.#dependencies;
+    const archives = new Set<string>();
+    for (const task of await store.tasks()) {
+      const { free_space_cleanup } = definitionIn(task);
+      if (!free_space_cleanup) continue;
+      for (const archiveId of await store.archivesOf(task.id)) archives.add(archiveId);
+    }
+    const onPool = originals(await backupFiles.filesOf({ pool: poolId }), archives);
+    // the last good one of a VM may lie elsewhere: only this pool's are deleted, and each VM keeps one of them
+    return withFiles(planSpace(await this.#facts(onPool), missing), onPool);
+  }
+
+  /** The file that the VM's next increment by hand would extend. */
+  async nextOf(domainId: string): Promise<FileRow | undefined> {
+    const entry = this.#dependencies.inventory.domains.get(domainId);
+    return entry && this.#dependencies.extensions.next(entry.domain, entry.nodeId);
+  }
+
+  /**
+   * The file that a task's next increment of a VM extends: the one that it names, else the newest that it made itself or nobody's task
+   * did. What another task made is kept by the rules of that task, so the restore points of this one would go by them.
+   */
+  async nextOfTask(
+    taskId: string,
+    domainId: string,
+    { backup, datapool }: ScheduleDefinition['options'],
+  ): Promise<FileRow | undefined> {
+    const { inventory, extensions, store } = this.#dependencies;
+    const entry = inventory.domains.get(domainId);
+    if (!entry) return undefined;
+    const others = await store.archivesOfOthers(taskId, domainId);
+    const isOurs = (file: FileRow) => !others.has(archiveIdOfRow(file));
+    const chosen =
+      backup === undefined
+        ? undefined
+        : await extensions.next(entry.domain, entry.nodeId, { backup, isWanted: isOurs });
+    const pool = datapool === undefined ? {} : { datapool };
+    return chosen ?? extensions.next(entry.domain, entry.nodeId, { ...pool, isWanted: isOurs });
+  }
+
+  async #facts(rows: readonly FileRow[]): Promise<RetentionFile[]> {
+    const nextOf = new Map<string, string | undefined>();
+    const facts: RetentionFile[] = [];
+    for (const row of rows) {
+      const domainId = row.domain_id ?? '';
+      if (!nextOf.has(domainId)) nextOf.set(domainId, (await this.nextOf(domainId))?.id);
+      facts.push({
+        id: row.id,
+        domainId,
+        newest: Date.parse(lastPointOf(row)),
+        isGood: isGood(row),
+        isProtected: row.protected === 1,
+        isRead: await this.#dependencies.backupFiles.isRead(row.id),
+        isBusy: isBusy(row),
+        isExtendable: nextOf.get(domainId) === row.id,
+        size: row.size,
+      });
+    }
+    return facts;
+  }
+}
+
+/**
+ * Those that are there and are the archives themselves: their record has the archive's id, wherever they were moved. A copy is its
+ * maker's, also when the archive is gone or away.
+ */
+function originals(rows: readonly FileRow[], archives: ReadonlySet<string>): FileRow[] {
+  return rows.filter(
+    row =>
+      isArchive(row) &&
+      row.status !== 'MISSING' &&
+      row.id === archiveIdOfRow(row) &&
+      archives.has(archiveIdOfRow(row)),
+  );
+}
+
+/** Of its kind: what is found damaged stays so while it is worked on. */
+const isGood = (row: FileRow): boolean =>
+  row.status === 'ACTIVE' || (row.status === 'UPDATING' && detailsOf(row).damage === '');
+
+function withFiles(verdicts: readonly Verdict[], rows: readonly FileRow[]): FileVerdict[] {
+  const byId = new Map(rows.map(row => [row.id, row]));
+  return verdicts.map(verdict => ({ ...verdict, file: byId.get(verdict.id)! }));
+}
+
+/** Those of them that are to go. */
+export function doomedOf(verdicts: readonly FileVerdict[]): Doomed[] {
+  return verdicts.flatMap(verdict =>
+    verdict.action === 'delete' ? [{ file: verdict.file, reason: verdict.reason }] : [],
+  );
+}

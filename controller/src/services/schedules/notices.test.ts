@@ -1,0 +1,138 @@
+import { beforeEach, expect, test } from '@jest/globals';
+import type { Logger } from '@virtkeep/shared/log';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import type { NotificationEvent } from '../notifications/events.ts';
+import type { ProtectionRecord } from '../protection/protection.ts';
+import { Notices } from './notices.ts';
+import { newPart, newRun } from './store.ts';
+
+let raised: { event: NotificationEvent; key: string }[];
+let now: string;
+let vms: ProtectionRecord[];
+let notices: Notices;
+
+beforeEach(() => {
+  raised = [];
+  vms = [vm('late'), vm('protected')];
+  notices = make();
+});
+
+const make = () =>
+  new Notices({
+    notifications: {
+      raise: async (event, { key }) => {
+        raised.push({ event, key });
+        return 1;
+      },
+    },
+    backupFiles: { find: async () => ({ filename: 'a.tar', size: 7 }) } as unknown as BackupFiles,
+    protection: () => vms,
+    maxAgeDays: 7,
+    clock: { now: () => new Date(now) },
+    dailyAt: '07:00',
+    timeZone: 'Europe/Berlin',
+    log: {} as Logger,
+  });
+
+function vm(state: ProtectionRecord['state']): ProtectionRecord {
+  const named = { id: state, verbose_name: state };
+  return {
+    domain: named,
+    node: named,
+    state,
+    last_good: null,
+    age: 172_800,
+    reason: 'why',
+    limit: null,
+    tasks: [],
+  };
+}
+
+const TASK = { id: 't', definition_json: '{"verbose_name":"nightly"}', user_id: 'u', username: 'u' };
+
+test('a run is told once under its id, with what became of each VM', async () => {
+  now = '2026-03-01T03:00:00Z';
+  const run = {
+    ...newRun(TASK, new Date('2026-03-01T02:00:00Z')),
+    status: 'PARTIAL',
+    finished: '2026-03-01T02:10:00.000Z',
+    missing_json: '["gone"]',
+  };
+  const parts = ['a', 'b'].map((id, index) => newPart(run.id, index, { id, class: 'domain', name: id }));
+  const good = {
+    ...parts[0]!,
+    status: 'SUCCESS',
+    file_id: 'f',
+    started: run.created,
+    finished: run.finished,
+  };
+  const bad = {
+    ...parts[1]!,
+    status: 'FAILED',
+    error_json: '{"detail":"No space."}',
+    notes_json: '["Attempt 1 failed"]',
+  };
+  await notices.ended(run, [good, bad]);
+  expect(raised).toEqual([
+    {
+      key: run.id,
+      event: {
+        event: 'run_partial',
+        data: expect.objectContaining({
+          task: { id: 't', verbose_name: 'nightly' },
+          duration_s: 600,
+          counts: { total: 3, succeeded: 1, failed: 1, skipped: 1, canceled: 0 },
+          vms: [
+            {
+              id: 'a',
+              verbose_name: 'a',
+              outcome: 'succeeded',
+              reason: '',
+              file: 'a.tar',
+              size: 7,
+              duration_s: 600,
+            },
+            {
+              id: 'b',
+              verbose_name: 'b',
+              outcome: 'failed',
+              reason: 'No space. Attempt 1 failed',
+              file: '',
+              size: 0,
+              duration_s: 0,
+            },
+            {
+              id: 'gone',
+              verbose_name: 'gone',
+              outcome: 'skipped',
+              reason: 'it is gone',
+              file: '',
+              size: 0,
+              duration_s: 0,
+            },
+          ],
+        }),
+      },
+    },
+  ]);
+});
+
+test('of all VMs once a day, at the hour of the zone, and of those that are late only when there are any', async () => {
+  now = '2026-03-29T04:59:00Z'; // 06:59 on the day when the clocks are put forward
+  await notices.tick();
+  expect(raised).toEqual([]);
+  now = '2026-03-29T05:00:00Z';
+  await notices.tick();
+  await notices.tick();
+  expect(raised.map(({ key }) => key)).toEqual(['summary 2026-03-29', 'late 2026-03-29']);
+  expect(raised[0]!.event.data).toMatchObject({ counts: { late: 1, protected: 1 }, date: '2026-03-29' });
+  expect(raised[1]!.event.data).toMatchObject({ days: 7, vms: [{ id: 'late', age_days: 2 }] });
+  // after a restart under the same keys, so that nobody is told again
+  notices = make();
+  await notices.tick();
+  expect(raised.map(({ key }) => key).slice(2)).toEqual(['summary 2026-03-29', 'late 2026-03-29']);
+  vms = [vm('protected')];
+  now = '2026-03-30T12:00:00Z';
+  await notices.tick();
+  expect(raised.map(({ key }) => key).slice(4)).toEqual(['summary 2026-03-30']);
+});

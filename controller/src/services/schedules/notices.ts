@@ -1,0 +1,151 @@
+/** What people are told of runs, and once a day of all VMs. Raised under keys, so that nobody is told twice, whatever is raised again. */
+import type { Logger } from '@virtkeep/shared/log';
+import { ZoneTime } from '@virtkeep/shared/zone-time';
+import type { ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import type { NotificationEvent, RunData, RunOutcome } from '../notifications/events.ts';
+import type { ProtectionRecord } from '../protection/protection.ts';
+import { ALARMING } from '../protection/rules.ts';
+import type { TaskError } from '../tasks/record.ts';
+import type { Clock } from './clock.ts';
+import { definitionIn } from './definition.ts';
+
+export interface NoticeDependencies {
+  notifications: {
+    raise(event: NotificationEvent, at: { key: string; now: Date }): Promise<number>;
+  };
+  backupFiles: BackupFiles;
+  /** The protection of all VMs, and the days that a backup may be old. */
+  protection: () => ProtectionRecord[];
+  maxAgeDays: number;
+  clock: Clock;
+  /** HH:MM in the zone: when people are told of all VMs. */
+  dailyAt: string;
+  timeZone: string;
+  log: Logger;
+}
+
+const SECONDS_IN_DAY = 86_400;
+
+export class Notices {
+  readonly #dependencies: NoticeDependencies;
+  /** The day that people were told of last. */
+  #told = '';
+
+  constructor(dependencies: NoticeDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** A run has an outcome. */
+  async ended(run: ScheduledRunRow, parts: readonly ScheduledPartRow[]): Promise<void> {
+    const { notifications, clock } = this.#dependencies;
+    const event = EVENT_OF[run.status];
+    if (event === undefined) return;
+    const data = await this.#runData(run, parts);
+    await notifications.raise({ event, data }, { key: run.id, now: clock.now() });
+  }
+
+  /** Once a day of all VMs. Never throws. */
+  async tick(): Promise<void> {
+    const { clock, log } = this.#dependencies;
+    await this.#daily(clock.now()).catch((error: unknown) =>
+      log.error('the daily summary could not be written', { error }),
+    );
+  }
+
+  async #daily(now: Date): Promise<void> {
+    const { dailyAt, timeZone, notifications, protection, maxAgeDays } = this.#dependencies;
+    const { year, month, day, hour, minute } = new ZoneTime(timeZone).wallTime(now.getTime());
+    const two = (value: number) => String(value).padStart(2, '0');
+    const date = `${year}-${two(month)}-${two(day)}`;
+    if (date === this.#told || `${two(hour)}:${two(minute)}` < dailyAt) return;
+    const vms = protection();
+    const told = vms.map(vmOf);
+    const counts = { protected: 0, late: 0, failing: 0, never: 0, excluded: 0 };
+    for (const { state } of vms) counts[state] += 1;
+    await notifications.raise(
+      { event: 'summary', data: { date, counts, vms: told } },
+      { key: `summary ${date}`, now },
+    );
+    const alarming = vms.filter(({ state }) => ALARMING.includes(state)).map(vmOf);
+    if (alarming.length > 0)
+      await notifications.raise(
+        { event: 'protection_late', data: { days: maxAgeDays, vms: alarming } },
+        { key: `late ${date}`, now },
+      );
+    this.#told = date;
+  }
+
+  async #runData(run: ScheduledRunRow, parts: readonly ScheduledPartRow[]): Promise<RunData> {
+    const { verbose_name } = definitionIn(run);
+    const missing = JSON.parse(run.missing_json) as string[];
+    const vms = [];
+    for (const part of parts) vms.push(await this.#partData(part));
+    const gone = missing.map(id => ({
+      id,
+      verbose_name: id,
+      outcome: 'skipped' as const,
+      reason: 'it is gone',
+      file: '',
+      size: 0,
+      duration_s: 0,
+    }));
+    const all = [...vms, ...gone];
+    const of = (outcome: RunOutcome) => all.filter(one => one.outcome === outcome).length;
+    return {
+      task: { id: run.scheduled_task_id, verbose_name },
+      run: run.id,
+      started: run.created,
+      finished: run.finished ?? run.created,
+      duration_s: secondsBetween(run.created, run.finished),
+      reason: run.reason,
+      counts: {
+        total: all.length,
+        succeeded: of('succeeded'),
+        failed: of('failed'),
+        skipped: of('skipped'),
+        canceled: of('canceled'),
+      },
+      vms: all,
+    };
+  }
+
+  async #partData(part: ScheduledPartRow) {
+    const file = part.file_id === null ? undefined : await this.#dependencies.backupFiles.find(part.file_id);
+    const error = part.error_json === null ? '' : (JSON.parse(part.error_json) as TaskError).detail;
+    const notes = JSON.parse(part.notes_json) as string[];
+    return {
+      id: part.entity_id,
+      verbose_name: part.entity_name,
+      outcome: OUTCOME_OF[part.status] ?? ('failed' as const),
+      reason: [error, ...notes].filter(text => text !== '').join(' '),
+      file: file?.filename ?? '',
+      size: file?.size ?? 0,
+      duration_s: secondsBetween(part.started, part.finished),
+    };
+  }
+}
+
+const EVENT_OF: Record<string, 'run_succeeded' | 'run_partial' | 'run_failed' | undefined> = {
+  SUCCESS: 'run_succeeded',
+  PARTIAL: 'run_partial',
+  FAILED: 'run_failed',
+  CANCELED: 'run_failed',
+};
+
+const OUTCOME_OF: Record<string, RunOutcome | undefined> = {
+  SUCCESS: 'succeeded',
+  FAILED: 'failed',
+  SKIPPED: 'skipped',
+  CANCELED: 'canceled',
+};
+
+function secondsBetween(from: string | null, to: string | null): number {
+  if (from === null || to === null) return 0;
+  return Math.max(0, (Date.parse(to) - Date.parse(from)) / 1000);
+}
+
+function vmOf({ domain, node, state, last_good, age, reason }: ProtectionRecord) {
+  const age_days = age === null ? null : age / SECONDS_IN_DAY;
+  return { ...domain, node: node.verbose_name, state, last_good, age_days, reason };
+}

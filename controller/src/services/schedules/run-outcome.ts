@@ -1,0 +1,78 @@
+/** What became of a run, by what became of its parts; pure. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { ScheduledPartRow } from '../../store/schema.ts';
+import type { TaskError } from '../tasks/record.ts';
+import type { TaskOutcome } from '../tasks/tasks.ts';
+
+export const RUN_STATUSES = [
+  'RUNNING',
+  'SUCCESS',
+  'PARTIAL',
+  'FAILED',
+  'CANCELED',
+  'SKIPPED',
+  'MISSED',
+] as const;
+export type RunStatus = (typeof RUN_STATUSES)[number];
+export const PART_STATUSES = ['WAITING', 'RUNNING', 'SUCCESS', 'FAILED', 'CANCELED', 'SKIPPED'] as const;
+export type PartStatus = (typeof PART_STATUSES)[number];
+
+export interface PartRecord {
+  entity: string;
+  entity_class: string;
+  verbose_name: string;
+  status: PartStatus;
+  /** Empty before it begins. */
+  mode: 'full' | 'increment' | '';
+  task: string | null;
+  file: string | null;
+  attempts: number;
+  /** Bytes that it took; null: unknown. */
+  bytes: number | null;
+  estimate: number;
+  started: string | null;
+  finished: string | null;
+  error: TaskError | null;
+  notes: string[];
+}
+
+export function partRecord(row: ScheduledPartRow): PartRecord {
+  return {
+    entity: row.entity_id,
+    entity_class: row.entity_class,
+    verbose_name: row.entity_name,
+    status: row.status as PartStatus,
+    mode: row.mode === '' || row.mode === 'increment' ? row.mode : 'full',
+    task: row.task_id,
+    file: row.file_id,
+    attempts: row.attempt,
+    bytes: row.bytes,
+    estimate: row.estimate,
+    started: row.started,
+    finished: row.finished,
+    error: row.error_json === null ? null : (JSON.parse(row.error_json) as TaskError),
+    notes: JSON.parse(row.notes_json) as string[],
+  };
+}
+
+/**
+ * @param missing ids that the task names and nobody has: they are told as parts that did not succeed
+ * @param canceled somebody asked for the end of the run
+ */
+export function outcomeOfRun(
+  parts: readonly ScheduledPartRow[],
+  missing: readonly string[],
+  canceled: boolean,
+): TaskOutcome {
+  const count = parts.length + missing.length;
+  const good = parts.filter(({ status }) => status === 'SUCCESS').length;
+  const result = { parts: parts.map(partRecord), missing };
+  const gone = missing.map(id => `${id} is gone`).join(', ');
+  if (count === 0) return { status: 'SUCCESS', result, message: 'Nothing matches the task at present.' };
+  if (good === count) return { status: 'SUCCESS', result };
+  if (good > 0) return { status: 'PARTIAL', result, ...(gone !== '' && { message: `${gone}.` }) };
+  if (canceled) return { status: 'CANCELED' };
+  const first = parts.find(({ error_json }) => error_json !== null);
+  const reason = first ? (JSON.parse(first.error_json!) as TaskError).detail : `${gone}.`;
+  return { status: 'FAILED', error: new VirtkeepError('parts_failed', { count, reason }) };
+}

@@ -1,0 +1,94 @@
+/** The backup itself: a full one or an increment, by what was decided when the part began. */
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Actor } from '../../../auth/principal.ts';
+import type { BackupFiles } from '../../backup-files/backup-files.ts';
+import { archiveIdOfRow } from '../../backup-files/identity.ts';
+import { detailsOf } from '../../backup-files/record.ts';
+import type { BackupOptions, BackupService } from '../../backups/backups.ts';
+import { type BackupChoices, incremental, type ScheduleDefinition } from '../definition.ts';
+import { nameOf } from '../name-template.ts';
+import type { ScheduleStore } from '../store.ts';
+import { type EndedTask, isGood, type OpenPart, type Step, type StepEnd } from './step.ts';
+
+export interface BackupStepDependencies {
+  store: ScheduleStore;
+  backups: Pick<BackupService, 'backup'>;
+  backupFiles: BackupFiles;
+  now: () => Date;
+  nodeName: (id: string | null) => string;
+}
+
+export class BackupStep implements Step {
+  readonly #dependencies: BackupStepDependencies;
+
+  constructor(dependencies: BackupStepDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  async plan(): Promise<Record<string, never>> {
+    return {};
+  }
+
+  begin({ row, run, definition }: OpenPart, user: Actor, taskId: string): Promise<unknown> {
+    const { name_template, time_zone: timeZone, verbose_name: task } = definition;
+    const mode = row.mode === 'increment' ? 'increment' : 'full';
+    const words = { vm: row.entity_name, node: this.#dependencies.nodeName(row.node_id), task, mode };
+    const due = Date.parse(run.due_time ?? run.created);
+    const description = nameOf(name_template, words, { due, timeZone });
+    const options = optionsOf(definition, row.mode, row.extend_id);
+    const named = description === '' ? {} : { description };
+    const { bandwidth } = definition;
+    const limits = bandwidth === 0 ? [] : [{ key: run.scheduled_task_id, bytesPerSecond: bandwidth }];
+    const request = { ...options, ...named, domain: row.entity_id };
+    return this.#dependencies.backups.backup(request, user, taskId, { limits });
+  }
+
+  async ended({ row, run }: OpenPart, task: EndedTask): Promise<StepEnd> {
+    const { store, backupFiles, now } = this.#dependencies;
+    if (row.mode === 'increment' && row.extend_id !== null && hasKey(task.error, 'not_extendable'))
+      return {
+        go: 'again',
+        columns: { mode: 'full', extend_id: null },
+        note: `A full backup is made instead of an increment: ${task.error.message}`,
+      };
+    if (!isGood(task)) return { go: 'fail', error: task.error ?? new VirtkeepError('canceled') };
+    const state = task.state!;
+    const fileId = state.entities.find(entity => entity.class === 'file')?.id ?? null;
+    const file = fileId === null ? undefined : await backupFiles.find(fileId);
+    const states = file === undefined ? [] : detailsOf(file).states;
+    // what has more than one restore point was made before, perhaps by somebody else
+    if (file && states.length <= 1)
+      await store.recordOrigin({
+        archiveId: archiveIdOfRow(file),
+        taskId: run.scheduled_task_id,
+        domainId: row.entity_id,
+        now: now(),
+      });
+    const detail = JSON.parse(state.row.detail_json) as { bytes_done: number };
+    const mode = states.length > 1 ? 'increment' : 'full';
+    const reason = file === undefined ? '' : detailsOf(file).fallback_reason;
+    const wanted = row.mode === 'increment' && mode === 'full' && reason !== '';
+    return {
+      go: 'next',
+      columns: { file_id: fileId, mode, bytes: detail.bytes_done },
+      ...(wanted && { note: `A full backup was made instead of an increment: ${reason}` }),
+    };
+  }
+}
+
+/**
+ * The request of one backup.
+ * @param extend the file that is to be extended, when the task names one that still can be
+ */
+export function optionsOf(
+  definition: Pick<ScheduleDefinition, 'options'>,
+  mode: string,
+  extend: string | null,
+): Omit<BackupOptions, 'domain'> {
+  const { backup: _backup, increment: _increment, ...common }: BackupChoices = definition.options;
+  if (mode !== 'increment')
+    return { ...common, can_be_incremental: common.can_be_incremental || incremental(definition) };
+  if (extend === null) return { ...common, increment: true };
+  const { datapool: _pool, ...rest } = common;
+  return { ...rest, backup: extend };
+}

@@ -1,0 +1,117 @@
+/**
+ * Deletes backup files that a plan names: those beyond the task's rules after a backup, and the oldest ones before it when the pool has no
+ * space. The whole plan is written down before the first file goes. Each file is judged anew right before: what has become protected,
+ * the last good one, or is read meanwhile stays.
+ */
+import { type ErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import type { Actor } from '../../../auth/principal.ts';
+import type { FileRow, RetentionDecisionRow } from '../../../store/schema.ts';
+import { archiveIdOfRow } from '../../backup-files/identity.ts';
+import type { FileActionService } from '../../backups/file-actions.ts';
+import type { DeleteReason } from '../../retention/plan.ts';
+import { taskError } from '../../tasks/record.ts';
+import type { ScheduleStore } from '../store.ts';
+import { type EndedTask, isGood, type OpenPart, type Planned, type Step, type StepEnd } from './step.ts';
+
+/** A file that a rule lets go. */
+export interface Doomed {
+  file: FileRow;
+  reason: DeleteReason;
+}
+
+export interface DeletionsDependencies {
+  store: ScheduleStore;
+  fileActions: Pick<FileActionService, 'remove'>;
+  now: () => Date;
+  /** The files that are to go, as things are now. */
+  doomed: (part: OpenPart) => Promise<Doomed[]>;
+}
+
+const DECIDED = 'decided';
+
+/** Refusals that say that the file is to stay. */
+const STAYS: readonly ErrorKey[] = [
+  'file_protected',
+  'file_busy',
+  'file_not_found',
+  'pool_read_only',
+  'pool_outside',
+];
+
+export class Deletions implements Step {
+  readonly #dependencies: DeletionsDependencies;
+
+  constructor(dependencies: DeletionsDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  async plan(part: OpenPart): Promise<Planned | null> {
+    const { store, now, doomed } = this.#dependencies;
+    if (part.row.subject !== DECIDED) {
+      const decisions = (await doomed(part)).map(one => decisionOf(one, part, now()));
+      await store.decide(part.row, decisions, DECIDED);
+    }
+    for (const decision of await this.#open(part)) {
+      if (await this.#stillHolds(part, decision)) return { taskId: decision.id, subject: DECIDED };
+      await this.#settle(decision, 'DROPPED');
+    }
+    return null;
+  }
+
+  async #open({ row }: OpenPart): Promise<RetentionDecisionRow[]> {
+    return (await this.#dependencies.store.decisions(row)).filter(({ status }) => status === 'DECIDED');
+  }
+
+  async #stillHolds(part: OpenPart, { file_id }: RetentionDecisionRow): Promise<boolean> {
+    return (await this.#dependencies.doomed(part)).some(({ file }) => file.id === file_id);
+  }
+
+  async begin(part: OpenPart, user: Actor, taskId: string): Promise<unknown> {
+    const { row } = part;
+    const decision = (await this.#dependencies.store.decisions(row)).find(({ id }) => id === taskId)!;
+    // days may have passed since it was planned: the controller was away
+    if (!(await this.#stillHolds(part, decision)))
+      throw new VirtkeepError('file_protected', { file: decision.filename });
+    return this.#dependencies.fileActions.remove(decision.file_id, user, taskId);
+  }
+
+  async ended(part: OpenPart, task: EndedTask): Promise<StepEnd> {
+    const decision = (await this.#open(part)).find(({ id }) => id === part.row.task_id);
+    if (decision === undefined) return { go: 'again' };
+    const { error } = task;
+    const stays = error !== null && STAYS.includes(error.msgKey);
+    await this.#settle(decision, isGood(task) ? 'REMOVED' : stays ? 'DROPPED' : 'FAILED', error);
+    if (isGood(task) || stays) return { go: 'again' };
+    const why = error?.message ?? 'it was cancelled';
+    return { go: 'again', note: `The old backup ${decision.filename} was not deleted: ${why}` };
+  }
+
+  async #settle(
+    { id }: RetentionDecisionRow,
+    status: 'REMOVED' | 'DROPPED' | 'FAILED',
+    error: EndedTask['error'] = null,
+  ): Promise<void> {
+    const finished = this.#dependencies.now().toISOString();
+    const error_json = error === null ? null : JSON.stringify(taskError(error));
+    await this.#dependencies.store.updateDecision(id, { status, error_json, finished });
+  }
+}
+
+function decisionOf({ file, reason }: Doomed, { row }: OpenPart, now: Date): RetentionDecisionRow {
+  return {
+    id: newId(),
+    run_id: row.run_id,
+    position: row.position,
+    file_id: file.id,
+    archive_id: archiveIdOfRow(file),
+    filename: file.filename,
+    domain_id: file.domain_id ?? '',
+    size: file.size,
+    reason,
+    status: 'DECIDED',
+    error_json: null,
+    decided: now.toISOString(),
+    finished: null,
+  };
+}

@@ -1,0 +1,62 @@
+/**
+ * Deletes the saved states of a VM when the limit of increments is reached: after the backup that reaches it, and before the next one when
+ * that did not succeed. Without it the backup goes on all the same.
+ */
+import type { Actor } from '../../../auth/principal.ts';
+import type { BackupFiles } from '../../backup-files/backup-files.ts';
+import { detailsOf } from '../../backup-files/record.ts';
+import type { SnapshotService } from '../../domains/snapshots.ts';
+import type { Inventory } from '../../inventory/inventory.ts';
+import { isLimitReached, statesToDelete } from '../states.ts';
+import {
+  type EndedTask,
+  goOnAfter,
+  isGood,
+  type OpenPart,
+  type Planned,
+  type Step,
+  type StepEnd,
+} from './step.ts';
+
+export interface StatesStepDependencies {
+  inventory: Inventory;
+  backupFiles: BackupFiles;
+  snapshots: Pick<SnapshotService, 'remove'>;
+}
+
+/** Before the backup: what was decided then stands in the mode. */
+export const BY_LIMIT = 'full_by_limit';
+
+export class StatesStep implements Step {
+  readonly #dependencies: StatesStepDependencies;
+
+  constructor(dependencies: StatesStepDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  async plan(part: OpenPart): Promise<Planned | null> {
+    const { row, definition } = part;
+    const domain = this.#dependencies.inventory.domains.get(row.entity_id)?.domain;
+    // once begun it goes on, although what it counts grows less by it
+    if (!domain || (row.subject === null && !(await this.#isReached(part)))) return null;
+    const [state] = statesToDelete(definition, domain);
+    return state === undefined ? null : { subject: state.id };
+  }
+
+  async #isReached({ row, definition }: OpenPart): Promise<boolean> {
+    if (row.step === 'clear') return row.mode === BY_LIMIT;
+    const file = row.file_id === null ? undefined : await this.#dependencies.backupFiles.find(row.file_id);
+    const restorePoints = file === undefined ? 0 : detailsOf(file).states.length;
+    const domain = this.#dependencies.inventory.domains.get(row.entity_id)?.domain;
+    return row.mode === 'increment' && isLimitReached(definition, restorePoints, domain);
+  }
+
+  begin({ row }: OpenPart, user: Actor, taskId: string): Promise<unknown> {
+    const state = { id: row.subject!, bandwidth: 0 };
+    return this.#dependencies.snapshots.remove(row.entity_id, state, user, taskId);
+  }
+
+  async ended(_part: OpenPart, task: EndedTask): Promise<StepEnd> {
+    return isGood(task) ? { go: 'again' } : goOnAfter(task, 'A saved state was not deleted');
+  }
+}

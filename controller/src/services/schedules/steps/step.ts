@@ -1,0 +1,57 @@
+/**
+ * A part of a run goes through steps; each is a row of tasks on the nodes, one after another, whose ids are written down before they are
+ * started. So nothing is done twice: after a crash a task that is known is waited for, and one that is not was never begun, and is begun
+ * with the id that it has.
+ */
+import type { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Actor } from '../../../auth/principal.ts';
+import type { ScheduledPartRow, ScheduledRunRow } from '../../../store/schema.ts';
+import type { TaskState } from '../../tasks/tasks.ts';
+import type { ScheduleDefinition } from '../definition.ts';
+
+export interface OpenPart {
+  row: ScheduledPartRow;
+  run: ScheduledRunRow;
+  /** As it was when the run began. */
+  definition: ScheduleDefinition;
+}
+
+/** A task that is to be started. */
+export interface Planned {
+  /** Chosen when absent. */
+  taskId?: string;
+  /** What it is about, where the step has several. */
+  subject?: string;
+}
+
+export type StepEnd =
+  /** What comes after, in the same step or in the next one. */
+  | { go: 'again' | 'next'; columns?: Partial<ScheduledPartRow>; note?: string }
+  /** The part has failed. */
+  | { go: 'fail'; error: VirtkeepError };
+
+export interface Step {
+  /** The step's next task; null: it has nothing (more) to do. */
+  plan(part: OpenPart): Promise<Planned | null>;
+  /** Starts the task of this id. @throws what refuses it */
+  begin(part: OpenPart, user: Actor, taskId: string): Promise<unknown>;
+  /** @param task has an outcome */
+  ended(part: OpenPart, task: EndedTask): Promise<StepEnd>;
+}
+
+/** A task that has an outcome, or the refusal of one that never was. */
+export interface EndedTask {
+  status: 'SUCCESS' | 'PARTIAL' | 'FAILED' | 'CANCELED';
+  /** Null when it was refused before it was a task. */
+  state: TaskState | null;
+  /** Of one that did not succeed. */
+  error: VirtkeepError | null;
+}
+
+export const isGood = ({ status }: EndedTask): boolean => status === 'SUCCESS' || status === 'PARTIAL';
+
+/** What a failed task means for a step that others can do without. */
+export const goOnAfter = (task: EndedTask, what: string): StepEnd => ({
+  go: 'next',
+  note: `${what}: ${task.error?.message ?? 'it was cancelled'}`,
+});

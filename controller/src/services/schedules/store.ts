@@ -1,0 +1,414 @@
+/** The rows behind the scheduled tasks and their runs; decides nothing. */
+import { newId } from '@virtkeep/shared/ids';
+import type { Transaction } from 'kysely';
+import { isUniqueViolation } from '../../store/dialect.ts';
+import type {
+  Database,
+  RetentionDecisionRow,
+  ScheduledPartRow,
+  ScheduledRunRow,
+  ScheduledTaskRow,
+  Schema,
+} from '../../store/schema.ts';
+
+type Db = Database | Transaction<Schema>;
+
+/** What became of a due time, with all that belongs to it. */
+export interface NewRun {
+  run: ScheduledRunRow;
+  parts: ScheduledPartRow[];
+}
+
+export interface PartKey {
+  run_id: string;
+  position: number;
+}
+
+/** More rows in one statement would exceed what SQLite binds. */
+const ROWS_AT_ONCE = 500;
+
+export class ScheduleStore {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  tasks(): Promise<ScheduledTaskRow[]> {
+    return this.#db.selectFrom('scheduled_tasks').selectAll().orderBy('verbose_name').execute();
+  }
+
+  task(id: string): Promise<ScheduledTaskRow | undefined> {
+    return this.#db.selectFrom('scheduled_tasks').selectAll().where('id', '=', id).executeTakeFirst();
+  }
+
+  /** @returns false: another task has the name. */
+  async insertTask(row: ScheduledTaskRow): Promise<boolean> {
+    return unlessTaken(() => this.#db.insertInto('scheduled_tasks').values(row).execute());
+  }
+
+  /** @returns false: another task has the name. */
+  async updateTask(id: string, columns: Partial<ScheduledTaskRow>): Promise<boolean> {
+    return unlessTaken(() =>
+      this.#db.updateTable('scheduled_tasks').set(columns).where('id', '=', id).execute(),
+    );
+  }
+
+  /** Its runs go with it. */
+  async removeTask(id: string): Promise<void> {
+    await this.#db.deleteFrom('scheduled_tasks').where('id', '=', id).execute();
+  }
+
+  /** Those that are due, the longest due first. */
+  due(now: Date, limit: number): Promise<ScheduledTaskRow[]> {
+    return this.#db
+      .selectFrom('scheduled_tasks')
+      .selectAll()
+      .where('enabled', '=', 1)
+      .where('next_run', '<=', now.toISOString())
+      .orderBy('next_run')
+      .limit(limit)
+      .execute();
+  }
+
+  /**
+   * Takes a due time: what becomes of it and when the task is due next are written together, once.
+   * @returns false when somebody else took it, or changed the task, meanwhile
+   */
+  take(task: ScheduledTaskRow, next: string | null, records: readonly NewRun[]): Promise<boolean> {
+    return this.#db.transaction().execute(async trx => {
+      const { numUpdatedRows } = await trx
+        .updateTable('scheduled_tasks')
+        .set({ next_run: next })
+        .where('id', '=', task.id)
+        .where('next_run', '=', task.next_run)
+        .where('modified', '=', task.modified)
+        .executeTakeFirst();
+      if (Number(numUpdatedRows) === 0) return false;
+      for (const record of records) await insertRun(trx, record);
+      return true;
+    });
+  }
+
+  /** A run that somebody asked for. */
+  async insertRun(record: NewRun): Promise<void> {
+    await this.#db.transaction().execute(trx => insertRun(trx, record));
+  }
+
+  run(id: string): Promise<ScheduledRunRow | undefined> {
+    return this.#db.selectFrom('scheduled_runs').selectAll().where('id', '=', id).executeTakeFirst();
+  }
+
+  running(): Promise<ScheduledRunRow[]> {
+    return this.#db
+      .selectFrom('scheduled_runs')
+      .selectAll()
+      .where('status', '=', 'RUNNING')
+      .orderBy('created')
+      .execute();
+  }
+
+  /** Up to when the due times of each task that had any have been taken. */
+  async takenUntil(): Promise<Map<string, string>> {
+    const rows = await this.#db
+      .selectFrom('scheduled_runs')
+      .select(({ fn }) => ['scheduled_task_id', fn.max('due_time').as('due_time')])
+      .where('due_time', 'is not', null)
+      .groupBy('scheduled_task_id')
+      .execute();
+    return new Map(rows.map(row => [row.scheduled_task_id, row.due_time!]));
+  }
+
+  async isRunning(taskId: string): Promise<boolean> {
+    const row = await this.#db
+      .selectFrom('scheduled_runs')
+      .select('id')
+      .where('status', '=', 'RUNNING')
+      .where('scheduled_task_id', '=', taskId)
+      .executeTakeFirst();
+    return row !== undefined;
+  }
+
+  /** Gives a run its outcome. */
+  async endRun({ id, scheduled_task_id: taskId, created, status, finished }: ScheduledRunRow): Promise<void> {
+    const last_duration_ms = Date.parse(finished!) - Date.parse(created);
+    const good = status === 'SUCCESS' ? { last_success: finished } : {};
+    await this.#db.transaction().execute(async trx => {
+      await trx.updateTable('scheduled_runs').set({ status, finished }).where('id', '=', id).execute();
+      await trx
+        .updateTable('scheduled_tasks')
+        .set({ last_duration_ms, ...good })
+        .where('id', '=', taskId)
+        .execute();
+    });
+  }
+
+  /** The newest run of each of these tasks, by the task's id. */
+  async lastRuns(tasks: readonly ScheduledTaskRow[]): Promise<Map<string, ScheduledRunRow>> {
+    const found = new Map<string, ScheduledRunRow>();
+    const ids = tasks.flatMap(({ last_run }) => last_run ?? []);
+    for (let from = 0; from < ids.length; from += ROWS_AT_ONCE) {
+      const some = ids.slice(from, from + ROWS_AT_ONCE);
+      const rows = await this.#db.selectFrom('scheduled_runs').selectAll().where('id', 'in', some).execute();
+      for (const row of rows) found.set(row.scheduled_task_id, row);
+    }
+    return found;
+  }
+
+  async runsOf(
+    taskId: string,
+    { limit, offset }: { limit: number; offset: number },
+  ): Promise<{ count: number; rows: ScheduledRunRow[] }> {
+    const query = this.#db.selectFrom('scheduled_runs').where('scheduled_task_id', '=', taskId);
+    const { number } = await query
+      .select(({ fn }) => fn.countAll<number>().as('number'))
+      .executeTakeFirstOrThrow();
+    const rows = await query
+      .selectAll()
+      .orderBy('created', 'desc')
+      .orderBy('id', 'desc')
+      .limit(limit)
+      .offset(offset)
+      .execute();
+    return { count: Number(number), rows };
+  }
+
+  parts(runId: string): Promise<ScheduledPartRow[]> {
+    return this.#db
+      .selectFrom('scheduled_parts')
+      .selectAll()
+      .where('run_id', '=', runId)
+      .orderBy('position')
+      .execute();
+  }
+
+  part({ run_id, position }: PartKey): Promise<ScheduledPartRow | undefined> {
+    return this.#db
+      .selectFrom('scheduled_parts')
+      .selectAll()
+      .where('run_id', '=', run_id)
+      .where('position', '=', position)
+      .executeTakeFirst();
+  }
+
+  /** Those without an outcome, of all runs. */
+  openParts(): Promise<ScheduledPartRow[]> {
+    return this.#db
+      .selectFrom('scheduled_parts')
+      .selectAll()
+      .where('status', 'in', ['WAITING', 'RUNNING'])
+      .orderBy('run_id')
+      .orderBy('position')
+      .execute();
+  }
+
+  async updatePart({ run_id, position }: PartKey, columns: Partial<ScheduledPartRow>): Promise<void> {
+    await updatePart(this.#db, { run_id, position }, columns);
+  }
+
+  /** Bytes that the last successful backups of a VM took, newest first, of one mode. */
+  async lastBytes(entityId: string, mode: string): Promise<number | undefined> {
+    const row = await this.#db
+      .selectFrom('scheduled_parts')
+      .select('bytes')
+      .where('entity_id', '=', entityId)
+      .where('status', '=', 'SUCCESS')
+      .where('mode', '=', mode)
+      .where('bytes', 'is not', null)
+      .orderBy('finished', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    return row?.bytes ?? undefined;
+  }
+
+  async recordOrigin(origin: {
+    archiveId: string;
+    taskId: string;
+    domainId: string;
+    now: Date;
+  }): Promise<void> {
+    await this.#db
+      .insertInto('file_origins')
+      .values({
+        archive_id: origin.archiveId,
+        scheduled_task_id: origin.taskId,
+        domain_id: origin.domainId,
+        created: origin.now.toISOString(),
+      })
+      .onConflict(conflict => conflict.column('archive_id').doNothing())
+      .execute();
+  }
+
+  /** Archives that a task made of a VM; of all VMs when none is named. */
+  async archivesOf(taskId: string, domainId?: string): Promise<Set<string>> {
+    let query = this.#db
+      .selectFrom('file_origins')
+      .select('archive_id')
+      .where('scheduled_task_id', '=', taskId);
+    if (domainId !== undefined) query = query.where('domain_id', '=', domainId);
+    return new Set((await query.execute()).map(row => row.archive_id));
+  }
+
+  /** Archives of a VM that other tasks made. */
+  async archivesOfOthers(taskId: string, domainId: string): Promise<Set<string>> {
+    const rows = await this.#db
+      .selectFrom('file_origins')
+      .select('archive_id')
+      .where('domain_id', '=', domainId)
+      .where('scheduled_task_id', '!=', taskId)
+      .execute();
+    return new Set(rows.map(row => row.archive_id));
+  }
+
+  /** VMs of which a task made archives. */
+  async domainsOf(taskId: string): Promise<string[]> {
+    const rows = await this.#db
+      .selectFrom('file_origins')
+      .select('domain_id')
+      .distinct()
+      .where('scheduled_task_id', '=', taskId)
+      .execute();
+    return rows.map(row => row.domain_id);
+  }
+
+  /** The decisions of a part's step, all of them together, and that they were made. */
+  async decide(key: PartKey, decisions: readonly RetentionDecisionRow[], subject: string): Promise<void> {
+    await this.#db.transaction().execute(async trx => {
+      if (decisions.length > 0)
+        await trx
+          .insertInto('retention_decisions')
+          .values([...decisions])
+          .execute();
+      await updatePart(trx, key, { subject });
+    });
+  }
+
+  decisions({ run_id, position }: PartKey): Promise<RetentionDecisionRow[]> {
+    return this.#db
+      .selectFrom('retention_decisions')
+      .selectAll()
+      .where('run_id', '=', run_id)
+      .where('position', '=', position)
+      .orderBy('decided')
+      .orderBy('id')
+      .execute();
+  }
+
+  async updateDecision(id: string, columns: Partial<RetentionDecisionRow>): Promise<void> {
+    await this.#db.updateTable('retention_decisions').set(columns).where('id', '=', id).execute();
+  }
+
+  /** Deletes runs that ended before, with their parts, but the newest one of each task. @returns how many. */
+  async prune(before: Date): Promise<number> {
+    const { numDeletedRows } = await this.#db
+      .deleteFrom('scheduled_runs')
+      .where('finished', '<', before.toISOString())
+      .where('status', '!=', 'RUNNING')
+      .where(eb =>
+        eb.not(
+          eb.exists(
+            eb
+              .selectFrom('scheduled_tasks')
+              .select('scheduled_tasks.id')
+              .whereRef('scheduled_tasks.last_run', '=', 'scheduled_runs.id'),
+          ),
+        ),
+      )
+      .executeTakeFirst();
+    return Number(numDeletedRows);
+  }
+}
+
+async function updatePart(db: Db, { run_id, position }: PartKey, columns: Partial<ScheduledPartRow>) {
+  if (Object.keys(columns).length === 0) return;
+  await db
+    .updateTable('scheduled_parts')
+    .set(columns)
+    .where('run_id', '=', run_id)
+    .where('position', '=', position)
+    .execute();
+}
+
+/** A due time that has its run already keeps it. */
+async function insertRun(trx: Transaction<Schema>, { run, parts }: NewRun): Promise<void> {
+  const { numInsertedOrUpdatedRows } = await trx
+    .insertInto('scheduled_runs')
+    .values(run)
+    .onConflict(conflict => conflict.columns(['scheduled_task_id', 'due_time']).doNothing())
+    .executeTakeFirst();
+  if (Number(numInsertedOrUpdatedRows ?? 0) === 0) return;
+  await trx
+    .updateTable('scheduled_tasks')
+    .set({ last_run: run.id })
+    .where('id', '=', run.scheduled_task_id)
+    .execute();
+  for (let from = 0; from < parts.length; from += ROWS_AT_ONCE)
+    await trx
+      .insertInto('scheduled_parts')
+      .values(parts.slice(from, from + ROWS_AT_ONCE))
+      .execute();
+}
+
+async function unlessTaken(write: () => Promise<unknown>): Promise<boolean> {
+  try {
+    await write();
+    return true;
+  } catch (error) {
+    if (isUniqueViolation(error)) return false;
+    throw error;
+  }
+}
+
+/** A part that has not begun. */
+export function newPart(
+  runId: string,
+  position: number,
+  entity: { id: string; class: string; name: string },
+): ScheduledPartRow {
+  return {
+    run_id: runId,
+    position,
+    entity_id: entity.id,
+    entity_class: entity.class,
+    entity_name: entity.name,
+    status: 'WAITING',
+    step: '',
+    subject: null,
+    task_id: null,
+    attempt: 1,
+    not_before: null,
+    node_id: null,
+    pool_id: null,
+    mode: '',
+    extend_id: null,
+    estimate: 0,
+    bytes: null,
+    file_id: null,
+    error_json: null,
+    notes_json: '[]',
+    started: null,
+    finished: null,
+  };
+}
+
+/** Of a run that begins; the others say what is different. */
+export function newRun(
+  task: Pick<ScheduledTaskRow, 'id' | 'definition_json' | 'user_id' | 'username'>,
+  now: Date,
+): ScheduledRunRow {
+  return {
+    id: newId(),
+    scheduled_task_id: task.id,
+    due_time: null,
+    status: 'RUNNING',
+    definition_json: task.definition_json,
+    window_end: null,
+    missed_count: 0,
+    reason: '',
+    missing_json: '[]',
+    user_id: task.user_id,
+    username: task.username,
+    created: now.toISOString(),
+    finished: null,
+  };
+}

@@ -1,0 +1,175 @@
+/** A node that is gone, a full disk, a clock that jumps, a task that is removed: none of them stops the scheduler, or a run for ever. */
+import { describe, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { DUE } from './sample-files.ts';
+import { ScheduleWorld } from './test-kit.ts';
+
+/** Reads go on, and so do the writes after it. */
+function failOneWrite({ mortality }: ScheduleWorld, after: number): void {
+  let left = after;
+  mortality.transformQuery = ({ node }) => {
+    if (node.kind !== 'SelectQueryNode') left -= 1;
+    if (node.kind !== 'SelectQueryNode' && left === -1) throw new Error('database or disk is full');
+    return node;
+  };
+}
+
+describe('nothing stays stuck', () => {
+  test('a node that never comes back stops the backups of no other node', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE });
+    world.nodeOf.set('a', 'dead');
+    await world.tick(DUE);
+    const { taskId } = world.begun.find(({ entity }) => entity === 'a')!;
+    await world.disk.updateTable('tasks').set({ node_id: 'dead' }).where('id', '=', taskId).execute();
+    await world.end('b');
+    await world.end('c');
+    expect(await world.tasks.markLost('dead')).toEqual([taskId]);
+    world.away.add('dead');
+    world.refusals.set('a', 'node_unreachable');
+    world.endsAtOnce = true;
+    for (const day of ['02', '03', '04', '05', '06'])
+      for (const time of ['01:00', '01:31', '02:00', '02:31', '02:32'])
+        await world.tick(`2026-03-${day}T${time}:00Z`);
+    const runs = await world.runs(task);
+    const backups = world.begun.filter(({ entity }) => entity === 'b').length;
+    await world.close();
+    expect({ runs: runs.map(({ status }) => status), backups }).toMatchObject({ backups: 6 });
+  });
+
+  test('a node that is away for a moment, late in a long run, fails none of its VMs', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, parallel_limit: 1 });
+    await world.tick(DUE);
+    world.now = Date.parse('2026-03-01T02:45:00Z');
+    world.away.add('n1');
+    for (const vm of ['b', 'c']) world.refusals.set(vm, 'node_unreachable');
+    await world.end('a');
+    const during = await world.parts(task);
+    world.away.clear();
+    world.refusals.clear();
+    await world.tick('2026-03-01T02:45:05Z');
+    await world.close();
+    expect(during).toEqual({ a: 'SUCCESS', b: 'WAITING', c: 'WAITING' });
+  });
+
+  test('one write that fails (a full disk) leaves no run that never ends', async () => {
+    const stuck: number[] = [];
+    for (let writes = 0; writes < 80; writes += 1) {
+      const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+      world.vms.splice(0, 3, 'a', 'b');
+      await world.add({ start_date: DUE, parallel_limit: 1 });
+      world.now = Date.parse(DUE);
+      failOneWrite(world, writes);
+      for (let round = 0; round < 12; round += 1) {
+        await world.tick(world.now + 5_000);
+        for (const task of await world.tasks.unfinished())
+          if (task.row.is_multitask === 0) await world.nodeEnds(task).catch(() => {});
+        await world.scheduler.settled();
+      }
+      if ((await world.store.running()).length > 0) stuck.push(writes);
+      await world.close();
+    }
+    expect(stuck).toEqual([]);
+  });
+
+  test('one VM that goes on failing stops the backups of no other for days', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    await world.add({ start_date: DUE, all: false, entities: ['a', 'b'], retries: 12 });
+    for (let now = Date.parse(DUE); now < Date.parse('2026-03-15T02:00:00Z'); now += 3_600_000) {
+      await world.tick(now);
+      for (const task of await world.tasks.unfinished())
+        if (task.row.name === 'backup' && task.entities[0]!.id === 'a')
+          await world.tasks.finish(task.row.id, {
+            status: 'FAILED',
+            error: new VirtkeepError('pool_no_space'),
+          });
+        else if (task.row.is_multitask === 0) await world.nodeEnds(task);
+      await world.scheduler.settled();
+    }
+    const backups = world.begun.filter(({ entity }) => entity === 'b').length;
+    await world.close();
+    expect(backups).toBeGreaterThan(10);
+  });
+
+  test('a clock that was a year ahead for a moment: the next days have their runs', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    world.endsAtOnce = true;
+    await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.tick('2027-03-01T00:00:00Z');
+    for (const day of ['01', '02', '03', '04', '05']) await world.tick(`2026-03-${day}T02:00:00Z`);
+    const backups = world.begun.length;
+    await world.close();
+    expect(backups).toBeGreaterThan(4);
+  });
+
+  test('a run that cannot be ended does not keep the others from beginning', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.add({ start_date: '2026-03-01T03:00:00Z', all: false, entities: ['b'] });
+    await world.tick(DUE);
+    world.reported.push = () => {
+      throw new Error('cannot be told');
+    };
+    await world.end('a');
+    await world.tick('2026-03-01T03:00:00Z');
+    await world.tick('2026-03-01T03:00:05Z');
+    await world.close();
+    expect(world.begun.map(({ entity }) => entity)).toEqual(['a', 'b']);
+  });
+
+  test('a task that is removed in the instant in which a run of it begins does not stop the scheduler', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, parallel_limit: 1 });
+    await world.add({ start_date: '2026-03-01T03:00:00Z', all: false, entities: ['c'] });
+    await world.tick(DUE);
+    // ScheduleService.remove asked isRunning before the run was there
+    await world.store.removeTask(task.id);
+    await world.end('a');
+    await world.tick('2026-03-01T03:00:00Z');
+    await world.close();
+    expect(world.begun.map(({ entity }) => entity)).toContain('c');
+  });
+});
+
+test('after a restart a part that had not begun waits for its node', async () => {
+  const failed: number[] = [];
+  for (let writes = 0; writes < 25; writes += 1) {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    world.vms.splice(0, 3, 'a');
+    const task = await world.add({ start_date: DUE });
+    world.now = Date.parse(DUE);
+    world.mortality.writesLeft = writes;
+    await world.tick().catch(() => {});
+    const died = world.mortality.writesLeft < 0;
+    // the new controller is there before its connections are
+    world.away.add('n1');
+    world.refusals.set('a', 'node_unreachable');
+    await world.restart();
+    world.away.clear();
+    world.refusals.clear();
+    await world.tick(world.now + 5_000);
+    const { rows } = await world.store.runsOf(task.id, { limit: 1, offset: 0 });
+    const parts = rows.length === 0 ? [] : await world.store.parts(rows[0]!.id);
+    if (died && parts.some(({ status }) => status === 'FAILED')) failed.push(writes);
+    await world.close();
+  }
+  expect(failed).toEqual([]);
+});
+
+test('the newest run of a task is not forgotten, as `prune` says', async () => {
+  const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+  world.endsAtOnce = true;
+  const task = await world.add({
+    start_date: DUE,
+    all: false,
+    entities: ['a'],
+    periodicity: 'monthly',
+    month_day: 1,
+  });
+  await world.tick(DUE);
+  await world.store.prune(new Date('2026-03-20T00:00:00Z'));
+  const runs = await world.runs(task);
+  await world.close();
+  expect(runs).toHaveLength(1);
+});

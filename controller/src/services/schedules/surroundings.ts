@@ -1,0 +1,257 @@
+/** What the scheduler needs of the rest of the controller: what there is, where it is, what it takes, and how it is done. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Database, FileRow } from '../../store/schema.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { detailsOf } from '../backup-files/record.ts';
+import type { BackupService } from '../backups/backups.ts';
+import type { FileActionService } from '../backups/file-actions.ts';
+import type { SnapshotService } from '../domains/snapshots.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { PoolService } from '../pools/pools.ts';
+import { isUsable } from '../pools/record.ts';
+import type { TagService } from '../tags/tags.ts';
+import type { Clock } from './clock.ts';
+import { incremental, type ScheduleDefinition, weekdayAt } from './definition.ts';
+import { doomedOf, type KeptFiles } from './kept-files.ts';
+import type { Limits } from './queue.ts';
+import type { Decision, Place, Surroundings } from './scheduler.ts';
+import { isLimitReached } from './states.ts';
+import { BackupStep } from './steps/backup-step.ts';
+import { Deletions } from './steps/deletions.ts';
+import { ScanStep } from './steps/scan-step.ts';
+import { BY_LIMIT, StatesStep } from './steps/states-step.ts';
+import type { OpenPart } from './steps/step.ts';
+import { TrimStep } from './steps/trim-step.ts';
+import { VerifyStep } from './steps/verify-step.ts';
+import type { ScheduleStore } from './store.ts';
+import { type Candidate, type Targets, targetsOf } from './targets.ts';
+
+export interface SurroundingsDependencies {
+  db: Database;
+  store: ScheduleStore;
+  clock: Clock;
+  inventory: Inventory;
+  tags: TagService;
+  pools: PoolService;
+  backups: BackupService;
+  backupFiles: BackupFiles;
+  snapshots: SnapshotService;
+  fileActions: FileActionService;
+  keptFiles: KeptFiles;
+  limits: () => Limits;
+  isReady: (nodeId: string) => boolean;
+  ended: Surroundings['ended'];
+}
+
+/** A new archive is begun since the one before holds as many restore points as it may. */
+const BY_RULE = 'full_by_rule';
+/** Backups grow. */
+const ESTIMATE_MARGIN = 1.1;
+/** They take space and time on a node, whoever began them. */
+const HEAVY_TASKS = ['domain_backup', 'domain_restore'];
+
+export function surroundingsOf(dependencies: SurroundingsDependencies): Surroundings {
+  const { store, clock, backups, backupFiles, snapshots, fileActions, keptFiles, pools, inventory } =
+    dependencies;
+  const now = () => clock.now();
+  const nodeName = (id: string | null) => inventory.nodes.get(id ?? '')?.row.verbose_name ?? '';
+  const states = new StatesStep({ inventory, backupFiles, snapshots });
+  const retention = new Deletions({
+    store,
+    fileActions,
+    now,
+    doomed: async ({ row, run, definition }) =>
+      doomedOf(
+        await keptFiles.verdicts(run.scheduled_task_id, definition, row.entity_id, {
+          now: +now(),
+          justMade: row.file_id,
+        }),
+      ),
+  });
+  const space = new Deletions({ store, fileActions, now, doomed: part => inTheWay(dependencies, part) });
+  const verify = new VerifyStep({ backupFiles, fileActions });
+  return {
+    steps: {
+      backup: [
+        ['clear', states],
+        ['space', space],
+        ['backup', new BackupStep({ store, backups, backupFiles, now, nodeName })],
+        ['verify', verify],
+        ['limit', states],
+        ['retention', retention],
+        [
+          'trim',
+          new TrimStep({
+            backupFiles,
+            fileActions,
+            archivesOf: (task, domain) => store.archivesOf(task, domain),
+          }),
+        ],
+      ],
+      verify: [['verify', verify]],
+      scan: [['scan', new ScanStep(pools)]],
+    },
+    targets: definition => ({
+      entityClass: CLASS_OF[definition.action],
+      targets: () => targets(dependencies, definition),
+    }),
+    place: part => placeOf(dependencies, part),
+    decide: part => decide(dependencies, part),
+    load: own => load(dependencies, own),
+    limits: dependencies.limits,
+    isReady: nodeId => nodeId === null || dependencies.isReady(nodeId),
+    ended: dependencies.ended,
+  };
+}
+
+const CLASS_OF = { backup: 'domain', verify: 'domain', scan: 'data_pool' } as const;
+
+/** What a task is about, now. */
+export function targets(
+  { inventory, tags }: Pick<SurroundingsDependencies, 'inventory' | 'tags'>,
+  definition: ScheduleDefinition,
+): Targets {
+  const { action, all, entities, tags: chosenTags, nodes } = definition;
+  // most tasks name what they are about: then nothing else is looked at
+  const named = !all && chosenTags.length === 0 && nodes.length === 0 ? entities : undefined;
+  const chosen = <T>(things: ReadonlyMap<string, T>): T[] =>
+    named === undefined ? [...things.values()] : named.flatMap(id => things.get(id) ?? []);
+  const tagsOf = (id: string) => tags.borneBy(id).map(tag => tag.id);
+  const pools = () =>
+    chosen(inventory.pools)
+      .filter(({ views }) => views.size > 0)
+      .map(({ row, views }) => candidate(row.id, row.verbose_name, [...views.keys()]));
+  const domains = () =>
+    chosen(inventory.domains).map(({ domain, nodeId }) => candidate(domain.id, domain.name, [nodeId]));
+  const candidate = (id: string, name: string, nodeIds: string[]): Candidate => ({
+    id,
+    name,
+    nodeIds,
+    tags: tagsOf(id),
+  });
+  return targetsOf(definition, action === 'scan' ? pools() : domains());
+}
+
+async function placeOf(dependencies: SurroundingsDependencies, part: OpenPart): Promise<Place> {
+  const { row, run, definition } = part;
+  const { inventory } = dependencies;
+  if (row.entity_class === 'data_pool') return { nodeId: null, poolId: row.entity_id, estimate: 0 };
+  const entry = inventory.domains.get(row.entity_id);
+  if (!entry) {
+    const gone = new VirtkeepError('domain_not_found', { id: row.entity_id });
+    return { nodeId: null, poolId: null, estimate: 0, gone };
+  }
+  const { nodeId } = entry;
+  if (definition.action !== 'backup') return { nodeId, poolId: null, estimate: 0 };
+  const wish = { taskId: run.scheduled_task_id, due: dueOf(run), domainId: row.entity_id };
+  const { poolId, estimate } = await forecastOf(dependencies, definition, wish);
+  return { nodeId, poolId: poolId ?? inventory.basePool(nodeId), estimate };
+}
+
+const dueOf = ({ due_time, created }: OpenPart['run']): number => Date.parse(due_time ?? created);
+
+/** The backup of a VM that is due at an instant (ms since 1970). */
+interface Wish {
+  /** Empty: the task is not made yet. */
+  taskId: string;
+  due: number;
+  domainId: string;
+}
+
+export interface Forecast {
+  /** Undefined: the base pool of its node. */
+  poolId: string | undefined;
+  /** Bytes that it is expected to take: as many as the last one of its kind, and somewhat more. */
+  estimate: number;
+}
+
+type ForecastDependencies = Pick<SurroundingsDependencies, 'store' | 'inventory' | 'keptFiles'>;
+
+/** Where a backup would go, and what it would take. */
+export async function forecastOf(
+  dependencies: ForecastDependencies,
+  definition: ScheduleDefinition,
+  wish: Wish,
+): Promise<Forecast> {
+  const { store, inventory } = dependencies;
+  const { mode, next } = await choiceOf(dependencies, definition, wish);
+  const isIncrement = mode === 'increment' && next !== undefined;
+  const poolId = isIncrement ? next.pool_id : definition.options.datapool;
+  const last = await store.lastBytes(wish.domainId, isIncrement ? 'increment' : 'full');
+  if (last !== undefined) return { poolId, estimate: last * ESTIMATE_MARGIN };
+  const disks = inventory.domains.get(wish.domainId)?.domain.disks ?? [];
+  return { poolId, estimate: isIncrement ? 0 : disks.reduce((sum, disk) => sum + Number(disk.usedSize), 0) };
+}
+
+interface Choice {
+  mode: string;
+  /** The file that an increment extends; undefined: there is none. */
+  next: FileRow | undefined;
+  notes: string[];
+}
+
+/** A full backup or an increment: by the weekday, the limit of increments, the rule for restore points, and what can be extended. */
+async function choiceOf(
+  { inventory, keptFiles }: ForecastDependencies,
+  definition: ScheduleDefinition,
+  { taskId, due, domainId }: Wish,
+): Promise<Choice> {
+  if (!incremental(definition)) return { mode: 'full', next: undefined, notes: [] };
+  const next = await keptFiles.nextOfTask(taskId, domainId, definition.options);
+  const domain = inventory.domains.get(domainId)?.domain;
+  const restorePoints = next === undefined ? 0 : detailsOf(next).states.length;
+  if (isLimitReached(definition, restorePoints, domain))
+    return { mode: BY_LIMIT, next, notes: ['The limit of increments is reached: a full backup follows'] };
+  if (definition.full_weekdays.includes(weekdayAt(due, definition.time_zone)))
+    return { mode: 'full', next, notes: [] };
+  const { keep_states, keep_states_by } = definition;
+  if (keep_states_by === 'new_archive' && keep_states > 0 && restorePoints >= keep_states) {
+    const notes = [`The archive before holds ${restorePoints} restore points: a new one begins`];
+    return { mode: BY_RULE, next, notes };
+  }
+  return { mode: 'increment', next, notes: [] };
+}
+
+async function decide(dependencies: SurroundingsDependencies, part: OpenPart): Promise<Decision> {
+  const { row, run, definition } = part;
+  if (definition.action !== 'backup') return { mode: 'full', extend: null, notes: [] };
+  const wish = { taskId: run.scheduled_task_id, due: dueOf(run), domainId: row.entity_id };
+  const { mode, next, notes } = await choiceOf(dependencies, definition, wish);
+  if (mode !== 'increment') return { mode, extend: null, notes };
+  if (next !== undefined) return { mode, extend: next.id, notes };
+  // with nothing of its own to extend, an increment would extend what another task made
+  const isOthers = (await dependencies.keptFiles.nextOf(row.entity_id)) !== undefined;
+  return { mode: isOthers ? 'full' : mode, extend: null, notes };
+}
+
+async function load(
+  { db, inventory, isReady }: SurroundingsDependencies,
+  ownTasks: ReadonlySet<string>,
+): ReturnType<Surroundings['load']> {
+  const open = await db
+    .selectFrom('tasks')
+    .select(['id', 'node_id'])
+    .where('status', '=', 'IN_PROGRESS')
+    .where('name', 'in', HEAVY_TASKS)
+    .execute();
+  const byNode = new Map<string, number>();
+  for (const { id, node_id: nodeId } of open)
+    if (nodeId !== null && !ownTasks.has(id)) byNode.set(nodeId, (byNode.get(nodeId) ?? 0) + 1);
+  const freeOfPool = new Map<string, number>();
+  for (const [id, { views }] of inventory.pools) {
+    // what a node that is away has told last may be of another year
+    const free = [...views]
+      .filter(([nodeId, view]) => isReady(nodeId) && isUsable(view))
+      .map(([, view]) => Number(view.available));
+    if (free.length > 0) freeOfPool.set(id, Math.min(...free));
+  }
+  return { byNode, byPool: new Map(), freeOfPool };
+}
+
+/** The oldest backups that make space for the part's. */
+async function inTheWay(dependencies: SurroundingsDependencies, { row, definition }: OpenPart) {
+  if (!definition.free_space_cleanup || row.pool_id === null) return [];
+  const { freeOfPool } = await load(dependencies, new Set());
+  const missing = row.estimate - (freeOfPool.get(row.pool_id) ?? Number.POSITIVE_INFINITY);
+  return missing <= 0 ? [] : doomedOf(await dependencies.keptFiles.spaceVerdicts(row.pool_id, missing));
+}

@@ -1,0 +1,36 @@
+/** Which things a run is about: a function of the task's selection and of what there is; pure. */
+import type { Selection } from './definition.ts';
+
+/** What can be chosen: a VM, or a data pool. */
+export interface Candidate {
+  id: string;
+  name: string;
+  nodeIds: readonly string[];
+  tags: readonly string[];
+}
+
+export interface Targets {
+  found: Candidate[];
+  /** Ids that the task names and nobody has any more. */
+  missing: string[];
+}
+
+/** By name, so that the order of a run can be foreseen. */
+export function targetsOf(selection: Selection, candidates: readonly Candidate[]): Targets {
+  const { entities, tags, nodes, all } = selection;
+  const named = new Set(entities);
+  const isChosen = ({ id, nodeIds, tags: borne }: Candidate) =>
+    all ||
+    named.has(id) ||
+    tags.some(tag => borne.includes(tag)) ||
+    nodes.some(node => nodeIds.includes(node));
+  const isExcluded = ({ id, tags: borne }: Candidate) =>
+    selection.exclude_entities.includes(id) || selection.exclude_tags.some(tag => borne.includes(tag));
+  const found = candidates.filter(one => isChosen(one) && !isExcluded(one));
+  const known = new Set(candidates.map(({ id }) => id));
+  const missing = entities.filter(id => !known.has(id) && !selection.exclude_entities.includes(id));
+  return { found: found.sort(byName), missing };
+}
+
+const byName = (a: Candidate, b: Candidate): number =>
+  a.name === b.name ? (a.id < b.id ? -1 : 1) : a.name < b.name ? -1 : 1;

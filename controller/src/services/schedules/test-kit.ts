@@ -1,0 +1,280 @@
+/** A scheduler on a real database, with VMs that are only names and backups that end when a test says so. */
+import { type ErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import type {
+  KyselyPlugin,
+  PluginTransformQueryArgs,
+  PluginTransformResultArgs,
+  QueryResult,
+  RootOperationNode,
+  UnknownRow,
+} from 'kysely';
+import type { Actor } from '../../auth/principal.ts';
+import { openDatabase } from '../../store/database.ts';
+import type { Database, FileRow, ScheduledTaskRow } from '../../store/schema.ts';
+import { ChangeFeed } from '../journal/changes.ts';
+import { EventService } from '../journal/events.ts';
+import { MultiTasks } from '../tasks/multi-tasks.ts';
+import { TaskService, type TaskState } from '../tasks/tasks.ts';
+import { type DefinitionInput, definitionOf, dueTimesOf } from './definition.ts';
+import type { Limits } from './queue.ts';
+import { Scheduler, type Surroundings } from './scheduler.ts';
+import { Deletions } from './steps/deletions.ts';
+import type { EndedTask, OpenPart, Step, StepEnd } from './steps/step.ts';
+import { ScheduleStore } from './store.ts';
+import { targetsOf } from './targets.ts';
+
+const quiet = () => SILENT;
+const SILENT = { error: quiet, warn: quiet, info: quiet, debug: quiet, child: quiet } as unknown as Logger;
+
+export const OWNER = { id: 'u1', username: 'owner' };
+
+/** A step with one task; a test ends it, unless it ends by itself. */
+export class ScriptedStep implements Step {
+  readonly #world: ScheduleWorld;
+  readonly #name: string;
+
+  constructor(world: ScheduleWorld, name: string) {
+    this.#world = world;
+    this.#name = name;
+  }
+
+  async plan(): Promise<Record<string, never>> {
+    return {};
+  }
+
+  async begin({ row }: OpenPart, user: Actor, taskId: string): Promise<void> {
+    this.#world.begun.push({ name: this.#name, entity: row.entity_id, taskId });
+    const refusal = this.#world.refusals.get(row.entity_id);
+    if (refusal !== undefined) throw new VirtkeepError(refusal);
+    await this.#world.tasks.create({
+      id: taskId,
+      name: this.#name,
+      verboseName: `${this.#name} ${row.entity_name}`,
+      user,
+      entities: [{ id: row.entity_id, class: 'domain' }],
+    });
+    if (this.#world.endsAtOnce) await this.#world.tasks.finish(taskId, { status: 'SUCCESS' });
+  }
+
+  async ended(_part: OpenPart, { status, error }: EndedTask): Promise<StepEnd> {
+    if (status === 'SUCCESS') return { go: 'next', columns: { file_id: 'made' } };
+    return { go: 'fail', error: error ?? new VirtkeepError('canceled') };
+  }
+}
+
+/** Lets a controller die at a write to its database: that one and all after it do not happen. */
+class Mortality implements KyselyPlugin {
+  writesLeft = Number.POSITIVE_INFINITY;
+
+  transformQuery({ node }: PluginTransformQueryArgs): RootOperationNode {
+    if (node.kind !== 'SelectQueryNode') this.writesLeft -= 1;
+    if (this.writesLeft < 0) throw new Error('the controller is dead');
+    return node;
+  }
+
+  async transformResult({ result }: PluginTransformResultArgs): Promise<QueryResult<UnknownRow>> {
+    return result;
+  }
+}
+
+export class ScheduleWorld {
+  /** What lasts. */
+  readonly disk: Database;
+  /** The same, as the running controller has it. */
+  db: Database;
+  mortality = new Mortality();
+  readonly files = new Set<string>();
+  readonly removed: string[] = [];
+  store!: ScheduleStore;
+  tasks!: TaskService;
+  scheduler!: Scheduler;
+  readonly begun: { name: string; entity: string; taskId: string }[] = [];
+  /** VMs whose work is refused. */
+  readonly refusals = new Map<string, ErrorKey>();
+  readonly vms: string[] = ['a', 'b', 'c'];
+  readonly nodeOf = new Map<string, string>();
+  /** Nodes that are not connected. */
+  readonly away = new Set<string>();
+  readonly reported: string[] = [];
+  limits: Limits = { perNode: 0, perPool: 0 };
+  endsAtOnce = false;
+  readonly draining = new AbortController();
+  now: number;
+
+  private constructor(disk: Database, now: number) {
+    this.disk = disk;
+    this.now = now;
+    this.db = disk;
+    this.#start();
+  }
+
+  static async open(now: string): Promise<ScheduleWorld> {
+    return new ScheduleWorld(await openDatabase(':memory:'), Date.parse(now));
+  }
+
+  /** As after a crash of the controller: another one on the same database. */
+  async restart(): Promise<void> {
+    await this.scheduler.stop().catch(() => {});
+    this.#start();
+    await this.scheduler.load();
+    await this.scheduler.resume();
+    await this.scheduler.settled();
+  }
+
+  #start(): void {
+    this.mortality = new Mortality();
+    this.db = this.disk.withPlugin(this.mortality);
+    const events = new EventService(this.db, new ChangeFeed());
+    this.store = new ScheduleStore(this.db);
+    this.tasks = new TaskService(this.db, new ChangeFeed(), events);
+    const multiTasks = new MultiTasks(this.tasks, SILENT);
+    this.tasks.setCanceller(async () => {});
+    this.scheduler = new Scheduler({
+      store: this.store,
+      clock: { now: () => new Date(this.now) },
+      tasks: this.tasks,
+      multiTasks,
+      events,
+      surroundings: this.#surroundings(),
+      draining: this.draining.signal,
+      log: SILENT,
+    });
+  }
+
+  #surroundings(): Surroundings {
+    const backup = new ScriptedStep(this, 'backup');
+    return {
+      steps: {
+        backup: [
+          ['backup', backup],
+          ['retention', this.#retention()],
+        ],
+        verify: [['verify', backup]],
+        scan: [['scan', backup]],
+      },
+      targets: definition => ({
+        entityClass: 'domain',
+        targets: () =>
+          targetsOf(
+            definition,
+            this.vms.map(id => ({ id, name: id, nodeIds: [this.nodeOf.get(id) ?? 'n1'], tags: [] })),
+          ),
+      }),
+      place: async ({ row: { entity_id } }) =>
+        this.vms.includes(entity_id)
+          ? { nodeId: this.nodeOf.get(entity_id) ?? 'n1', poolId: null, estimate: 0 }
+          : {
+              nodeId: null,
+              poolId: null,
+              estimate: 0,
+              gone: new VirtkeepError('domain_not_found', { id: entity_id }),
+            },
+      decide: async () => ({ mode: 'full', extend: null, notes: [] }),
+      load: async () => ({ byNode: new Map(), byPool: new Map(), freeOfPool: new Map() }),
+      limits: () => this.limits,
+      isReady: nodeId => !this.away.has(nodeId ?? ''),
+      ended: async run => void this.reported.push(run.id),
+    };
+  }
+
+  /** Deletes the files that are there, each as a task that ends when a test says so. */
+  #retention(): Deletions {
+    const rowOf = (id: string) => ({
+      id,
+      filename: id,
+      domain_id: id.split('-')[0],
+      size: 1,
+      record_json: '{}',
+    });
+    return new Deletions({
+      store: this.store,
+      now: () => new Date(this.now),
+      doomed: async ({ row }) =>
+        [...this.files]
+          .filter(id => id.startsWith(`${row.entity_id}-`))
+          .map(id => ({ file: rowOf(id) as FileRow, reason: 'too_old' })),
+      fileActions: {
+        remove: async (id, user, taskId) => {
+          const entities = [{ id, class: 'file' }];
+          const task = await this.tasks.create({
+            id: taskId,
+            name: 'file_remove',
+            verboseName: id,
+            user,
+            entities,
+          });
+          if (this.endsAtOnce) await this.nodeEnds(task);
+          return task;
+        },
+      },
+    });
+  }
+
+  /** What a node does of a task that it was told of, whatever becomes of the controller meanwhile. */
+  async nodeEnds({ row, entities }: TaskState): Promise<void> {
+    const [entity] = entities;
+    if (row.name === 'file_remove' && this.files.delete(entity!.id)) this.removed.push(entity!.id);
+    await this.tasks.finish(row.id, { status: 'SUCCESS' });
+  }
+
+  async add(input: DefinitionInput): Promise<ScheduledTaskRow> {
+    const context = { timeZone: 'UTC', now: new Date(this.now) };
+    const definition = definitionOf(
+      { verbose_name: `task ${Math.random()}`, all: true, ...input },
+      undefined,
+      context,
+    );
+    const next = dueTimesOf(definition).next(this.now - 1);
+    const now = new Date(this.now).toISOString();
+    const row: ScheduledTaskRow = {
+      id: crypto.randomUUID(),
+      verbose_name: definition.verbose_name,
+      definition_json: JSON.stringify(definition),
+      enabled: 1,
+      next_run: next === null ? null : new Date(next).toISOString(),
+      last_run: null,
+      last_success: null,
+      last_duration_ms: null,
+      user_id: OWNER.id,
+      username: OWNER.username,
+      created: now,
+      modified: now,
+    };
+    await this.store.insertTask(row);
+    return row;
+  }
+
+  /** One tick, and all that follows from it. */
+  async tick(now?: string | number): Promise<void> {
+    if (now !== undefined) this.now = typeof now === 'string' ? Date.parse(now) : now;
+    await this.scheduler.tick();
+    await this.scheduler.settled();
+  }
+
+  /** Gives the running tasks of these VMs an outcome. */
+  async end(entity: string, error?: ErrorKey): Promise<void> {
+    const { taskId } = this.begun.findLast(one => one.entity === entity)!;
+    await this.tasks.finish(
+      taskId,
+      error === undefined ? { status: 'SUCCESS' } : { status: 'FAILED', error: new VirtkeepError(error) },
+    );
+    await this.scheduler.settled();
+  }
+
+  async runs(task: ScheduledTaskRow): Promise<{ due: string | null; status: string; missed: number }[]> {
+    const { rows } = await this.store.runsOf(task.id, { limit: 10_000, offset: 0 });
+    return rows.map(row => ({ due: row.due_time, status: row.status, missed: row.missed_count }));
+  }
+
+  async parts(task: ScheduledTaskRow): Promise<Record<string, string>> {
+    const { rows } = await this.store.runsOf(task.id, { limit: 1, offset: 0 });
+    const parts = await this.store.parts(rows[0]!.id);
+    return Object.fromEntries(parts.map(part => [part.entity_name, part.status]));
+  }
+
+  async close(): Promise<void> {
+    await this.scheduler.stop();
+    await this.disk.destroy();
+  }
+}

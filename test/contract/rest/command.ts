@@ -1,0 +1,28 @@
+/** The `virtkeep` command, as a user runs it against a controller in this process. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+
+const CLI = new URL('../../../controller/cli/src/main.ts', import.meta.url).pathname;
+
+export interface CommandResult {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** @param input its standard input */
+export async function virtkeep(
+  { url, token }: { url: string; token: string },
+  argv: readonly string[],
+  input = '',
+): Promise<CommandResult> {
+  const child = spawn(process.execPath, ['--no-warnings', CLI, ...argv], {
+    env: { ...process.env, VIRTKEEP_URL: url, VIRTKEEP_TOKEN: token, NODE_OPTIONS: '' },
+  });
+  child.stdin.end(input);
+  const ended = once(child, 'exit');
+  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  const [code] = await ended;
+  return { code: code as number, stdout, stderr };
+}

@@ -1,0 +1,75 @@
+/** Scheduled tasks as a user makes them by the command line, and by a file. */
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { makeRestApp, type RestApp } from './app.ts';
+import { type CommandResult, virtkeep } from './command.ts';
+import { LivingNode } from './living-node.ts';
+import { enrolled, stopAll, until } from './nodes-world.ts';
+
+let rest: RestApp;
+let url: string;
+
+beforeAll(async () => {
+  rest = await makeRestApp({ tls: { mode: 'off' } });
+  const { agent } = await enrolled(rest, 'n1');
+  new LivingNode(agent, () => new Date());
+  agent.setPool({ name: 'bulk', isBase: true });
+  for (const name of ['web', 'db']) agent.setDomain({ name });
+  await until(async () => (await rest.call('GET', '/api/domains/')).body.count === 2);
+  await until(async () => (await rest.call('GET', '/api/data-pools/')).body.count === 1);
+  await rest.app.listen({ host: '127.0.0.1', port: 0 });
+  url = `http://127.0.0.1:${(rest.app.server.address() as AddressInfo).port}`;
+});
+afterAll(() => stopAll(rest));
+
+async function schedule(argv: string[], input?: string): Promise<CommandResult> {
+  const result = await virtkeep({ url, token: rest.tokens.operator }, ['schedule', ...argv], input);
+  if (result.code !== 0) throw new Error(`${argv.join(' ')}: ${result.code} ${result.stderr}`);
+  return result;
+}
+
+test('one line makes a daily task, which is looked at and run', async () => {
+  const made = await schedule(
+    'create nightly --all --daily 02:00 --zone Europe/Berlin --increment --full-on sun --increment-limit 7 --keep-days 30'.split(
+      ' ',
+    ),
+  );
+  expect(made.stdout).toMatch(/^nightly: next run \d{4}-\d\d-\d\dT0[01]:00:00.000Z /);
+  expect(made.stderr).toContain('warning: After 7 increments all saved states of a VM are deleted');
+  const listed = await schedule(['list']);
+  expect(listed.stdout).toMatch(/^nightly\tbackup\tdaily\t/);
+  const preview = await schedule(['preview', 'nightly']);
+  expect(preview.stdout.split('\n').filter(line => /\t(full|increment)\t/.test(line))).toHaveLength(20);
+  expect(preview.stdout).toContain('web\t');
+  const ran = await schedule(['run', 'nightly']);
+  expect(ran.stdout).toBe('nightly: done\n');
+  expect((await schedule(['runs', 'nightly'])).stdout).toContain('\tSUCCESS\t2 SUCCESS\t');
+  expect((await schedule(['retention', 'nightly'])).stdout.match(/\tkeep\tnewest_good/g)).toHaveLength(2);
+});
+
+test('a file makes them, and makes nothing when it is applied again', async () => {
+  const file = `schedules:
+  - verbose_name: weekly
+    periodicity: weekly
+    weekdays: [sun]
+    start_date: 2030-01-06T02:00:00Z
+    time_zone: UTC
+    entities: [web]
+    options: {datapool: bulk, compress: true}
+    keep: {weekly: 4}
+`;
+  const first = await schedule(['apply', '-f', '-'], file);
+  expect(first.stdout).toMatch(/^\+ weekly\n/);
+  expect((await schedule(['apply', '-f', '-'], file)).stdout).toBe('= weekly\n');
+  const changed = file.replace('weekly: 4', 'weekly: 8').replace('[web]', '[web, db]');
+  const dry = await schedule(['apply', '-f', '-', '--dry-run'], changed);
+  expect(dry.stdout).toBe(
+    '~ weekly\n    entities: ["web"] -> ["web","db"]\n    keep: {"last":0,"hourly":0,"daily":0,"weekly":4,"monthly":0,"yearly":0} -> {"weekly":8}\n',
+  );
+  expect((await schedule(['apply', '-f', '-', '--dry-run'], changed)).stdout).toBe(dry.stdout);
+  await schedule(['apply', '-f', '-'], changed);
+  const exported = await schedule(['export']);
+  expect(exported.stdout).toContain('verbose_name: weekly');
+  expect(exported.stdout).toContain('datapool: bulk');
+  expect((await schedule(['apply', '-f', '-'], exported.stdout)).stdout).toBe('= nightly\n= weekly\n');
+});

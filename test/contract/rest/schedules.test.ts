@@ -1,0 +1,284 @@
+/** Scheduled tasks over REST, with a scripted agent that does what it is told, and a clock that the test sets. */
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { makeRestApp, type RestApp } from './app.ts';
+import { LivingNode } from './living-node.ts';
+import { ended, enrolled, stopAll, until } from './nodes-world.ts';
+import type { FakeAgent } from './scripted-node.ts';
+
+// biome-ignore lint/suspicious/noExplicitAny: JSON of any shape is looked into
+type Json = any;
+
+const DAY_MS = 86_400_000;
+
+let rest: RestApp;
+let agent: FakeAgent;
+let node: LivingNode;
+let now: number;
+let pool: Pool;
+let vm: Domain;
+
+beforeAll(async () => {
+  now = Date.parse('2026-03-02T00:00:00Z');
+  rest = await makeRestApp({}, undefined, { clock: { now: () => new Date(now) } });
+  ({ agent } = await enrolled(rest, 'n1'));
+  node = new LivingNode(agent, () => new Date(now));
+});
+beforeEach(async () => {
+  pool = agent.setPool({});
+  vm = await newVm();
+});
+afterAll(() => stopAll(rest));
+
+async function newVm(): Promise<Domain> {
+  const disk = { id: randomUUID(), name: 'a', poolId: pool.id, targetDev: 'vda', usedSize: 5_000_000n };
+  const made = agent.setDomain({ disks: [disk as never] });
+  await until(async () => (await rest.call('GET', `/api/domains/${made.id}/`)).status === 200);
+  return made;
+}
+
+async function make(settings: object = {}): Promise<Json> {
+  const body = {
+    verbose_name: `task ${randomUUID()}`,
+    entities: [vm.id],
+    start_date: '2026-03-02T02:00:00Z',
+    time_zone: 'UTC',
+    ...settings,
+    options: { datapool: pool.id, ...(settings as Json).options },
+  };
+  const answer = await rest.call('POST', '/api/scheduled-tasks/', { as: 'operator', body });
+  if (answer.status !== 200) throw new Error(answer.text);
+  return answer.body;
+}
+
+const get = async (id: string, path = '') =>
+  (await rest.call('GET', `/api/scheduled-tasks/${id}/${path}`)).body;
+
+/** The clock goes on to this time, and what is due is done. */
+async function at(time: number | string): Promise<void> {
+  now = typeof time === 'string' ? Date.parse(time) : time;
+  await rest.services.scheduler.tick();
+  const isDone = async () => {
+    await rest.services.scheduler.settled();
+    const { results } = (await rest.call('GET', '/api/tasks/?status=IN_PROGRESS')).body;
+    // a run may wait for another attempt
+    return results.every((task: Json) => task.is_multitask);
+  };
+  if (!node.isSlow) await until(isDone);
+}
+
+const filesOf = async (id: string): Promise<Json[]> =>
+  (await rest.call('GET', `/api/library/?domain=${id}&ordering=created`)).body.results;
+
+describe('made, changed and looked at', () => {
+  test('with its defaults, when it is due next, and what it will do', async () => {
+    const task = await make({ options: { increment: true }, full_weekdays: ['sun'], window_end: '06:00' });
+    expect(task).toMatchObject({
+      action: 'backup',
+      periodicity: 'daily',
+      enabled: true,
+      missed_run: 'run_once',
+      next_run: '2026-03-02T02:00:00.000Z',
+      last_run: null,
+      permissions: ['update', 'remove', 'run', 'disable', 'copy'],
+    });
+    const { runs, targets } = await get(task.id, 'preview/');
+    expect(runs).toHaveLength(20);
+    expect(runs[0]).toEqual({
+      due_time: '2026-03-02T02:00:00.000Z',
+      mode: 'increment',
+      window_end: '2026-03-02T06:00:00.000Z',
+    });
+    expect(runs[6]).toMatchObject({ due_time: '2026-03-08T02:00:00.000Z', mode: 'full' });
+    expect(targets).toEqual([{ id: vm.id, verbose_name: vm.name, estimate: 5_000_000, manual_states: [] }]);
+  });
+
+  test('a name is taken once; a copy has another one and is not enabled', async () => {
+    const task = await make();
+    const { entities, options } = task;
+    const body = { verbose_name: task.verbose_name, entities, options };
+    const answer = await rest.call('POST', '/api/scheduled-tasks/', { body });
+    expect([answer.status, answer.body.errors[0].msg_key]).toEqual([409, 'name_taken']);
+    const copy = (await rest.call('POST', `/api/scheduled-tasks/${task.id}/copy/`, { body: {} })).body;
+    expect(copy).toMatchObject({ verbose_name: `${task.verbose_name} (2)`, enabled: false, next_run: null });
+  });
+
+  test('a change of the time moves what is due next, another one does not', async () => {
+    const task = await make();
+    const change = (body: object) => rest.call('PUT', `/api/scheduled-tasks/${task.id}/`, { body });
+    expect((await change({ limit_days: 3 })).body).toMatchObject({ limit_days: 3, next_run: task.next_run });
+    expect((await change({ start_date: '2026-03-02T05:00:00Z' })).body.next_run).toMatch(/T05:00/);
+    await rest.call('POST', `/api/scheduled-tasks/${task.id}/disable/`);
+    expect(await get(task.id)).toMatchObject({ enabled: false, next_run: null });
+    await rest.call('POST', `/api/scheduled-tasks/${task.id}/remove/`);
+    expect((await rest.call('GET', `/api/scheduled-tasks/${task.id}/`)).status).toBe(404);
+  });
+
+  test.each([
+    [{ entities: [] }, 'invalid_field', 'entities'],
+    [{ entities: [randomUUID()] }, 'domain_not_found', undefined],
+    [{ periodicity: 'cron', cron: 'every day' }, 'invalid_field', 'cron'],
+    [{ periodicity: 'cron', cron: '0 0 31 2 *' }, 'invalid_field', 'cron'],
+    [{ time_zone: 'Mars/Olympus' }, 'invalid_field', 'time_zone'],
+    [{ increment_limit: 7 }, 'invalid_field', 'increment_limit'],
+    [{ full_weekdays: ['sun'] }, 'invalid_field', 'full_weekdays'],
+    [{ window_end: '25:00' }, 'invalid_field', 'window_end'],
+    [{ name_template: '{host}' }, 'invalid_field', 'name_template'],
+    [{ action: 'verify', keep_count: 1 }, 'invalid_field', 'options'],
+    [{ options: { datapool: randomUUID() } }, 'pool_not_found', undefined],
+  ])('%j is refused', async (settings, key, field) => {
+    const body = {
+      verbose_name: randomUUID(),
+      entities: [vm.id],
+      options: { exclude_iso: true },
+      ...settings,
+    };
+    const { status, body: answer } = await rest.call('POST', '/api/scheduled-tasks/', { body });
+    expect(status).toBeGreaterThanOrEqual(400);
+    expect(answer.errors[0].msg_key).toBe(key);
+    if (field !== undefined) expect(answer.errors[0].field).toBe(field);
+  });
+
+  test('it warns of what may surprise', async () => {
+    agent.addState(vm.id, { name: 'before the update' });
+    const nfs = agent.setPool({ type: 'nfs' });
+    await until(async () => (await rest.call('GET', `/api/data-pools/${nfs.id}/`)).status === 200);
+    const options = { datapool: nfs.id, increment: true, compress: true };
+    await until(async () => {
+      const { warnings } = await make({ options, increment_limit: 7, start_date: '2030-01-01T00:00:00Z' });
+      return (
+        /network.*at most 2/.test(warnings.join()) &&
+        /before the update/.test(warnings.join()) &&
+        /compressed/.test(warnings.join())
+      );
+    });
+  });
+});
+
+describe('run', () => {
+  test('now: a task with a part for each VM, told in its history', async () => {
+    const task = await make({ start_date: '2030-01-01T00:00:00Z', name_template: '{vm} of {date}' });
+    const answer = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
+    expect(answer.status).toBe(202);
+    await ended(rest, answer.body._task.id);
+    const [run] = (await get(task.id, 'runs/')).results;
+    expect(run).toMatchObject({ task: answer.body._task.id, due_time: null, status: 'SUCCESS' });
+    expect(run.parts).toEqual([
+      expect.objectContaining({ entity: vm.id, status: 'SUCCESS', mode: 'full', bytes: 10_000_000 }),
+    ]);
+    const [file] = await filesOf(vm.id);
+    expect(file).toMatchObject({ id: run.parts[0].file, description: `${vm.name} of 2026-03-02` });
+    expect((await get(task.id)).last_run).toMatchObject({ id: run.id });
+  });
+
+  test('no faster than its task and its pool say', async () => {
+    const task = await make({ start_date: '2030-01-01T00:00:00Z', bandwidth: 5_000_000 });
+    const body = { backup_bandwidth: 70_000_000 };
+    const changed = await rest.call('PUT', `/api/data-pools/${pool.id}/`, { body });
+    expect(changed.body.backup_bandwidth).toBe(70_000_000);
+    const { body: started } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
+    await ended(rest, started._task.id);
+    const { request } = agent.calls.findLast(call => call.kind === 'backup')!;
+    expect((request as Json).limits).toEqual([
+      { key: task.id, bytesPerSecond: 5_000_000n },
+      { key: pool.id, bytesPerSecond: 70_000_000n },
+    ]);
+  });
+
+  test('waits for its turn, and can be cancelled there', async () => {
+    const other = await newVm();
+    const task = await make({
+      start_date: '2030-01-01T00:00:00Z',
+      entities: [vm.id, other.id],
+      parallel_limit: 1,
+    });
+    node.isSlow = true;
+    try {
+      const { body } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
+      await until(async () => (await rest.call('GET', '/api/scheduled-tasks/queue/')).body.count === 1);
+      const [waiting] = (await rest.call('GET', '/api/scheduled-tasks/queue/')).body.results;
+      expect(waiting).toMatchObject({ position: 1, run: body._task.id, reason: 'task_limit' });
+      const again = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/`);
+      expect(again.body.errors[0].msg_key).toBe('schedule_running');
+      const removed = await rest.call('POST', `/api/scheduled-tasks/${task.id}/remove/`);
+      expect(removed.body.errors[0].msg_key).toBe('schedule_running');
+      await rest.call('PUT', `/api/tasks/${body._task.id}/cancel/`);
+      const { request } = agent.calls.findLast(call => call.kind === 'backup')!;
+      agent.fail(request.operationId, new VirtkeepError('canceled'));
+      await until(async () => (await get(task.id)).last_run.status !== 'RUNNING');
+      const [run] = (await get(task.id, 'runs/')).results;
+      expect(run.parts.map((part: Json) => part.status).sort()).toEqual(['CANCELED', 'CANCELED']);
+    } finally {
+      node.isSlow = false;
+    }
+  });
+});
+
+test('forty days of the worked pattern: full on Sundays, increments else, a limit, thirty days kept', async () => {
+  const broken = await newVm();
+  const task = await make({
+    entities: [vm.id, broken.id],
+    options: { increment: true, hash_sum: true },
+    full_weekdays: ['sun'],
+    increment_limit: 7,
+    limit_days: 30,
+    retries: 1,
+    retry_delay_s: 60,
+  });
+  agent.addState(vm.id, { name: 'by hand', created: new Date('2026-01-01T00:00:00Z') });
+  const start = Date.parse('2026-03-02T02:00:00Z');
+  for (let day = 0; day < 40; day += 1) {
+    if (day === 20)
+      node.failing.set(
+        broken.id,
+        new VirtkeepError('domain_busy', { domain: 'x', operation: 'y', kind: 'z' }),
+      );
+    if (day === 22) node.failing.clear();
+    await at(start + day * DAY_MS);
+    await at(start + day * DAY_MS + 60_000);
+  }
+  const { results: runs } = await get(task.id, 'runs/?limit=50');
+  expect(runs).toHaveLength(40);
+  const statuses = runs.map((run: Json) => run.status).reverse();
+  expect(statuses.filter((status: string) => status !== 'SUCCESS')).toEqual(['PARTIAL', 'PARTIAL']);
+  expect(statuses[20]).toBe('PARTIAL');
+  expect(runs[19].parts.find((part: Json) => part.entity === broken.id)).toMatchObject({
+    attempts: 2,
+    status: 'FAILED',
+  });
+  // Monday to Saturday extend what Sunday has begun; with the state by hand the limit is reached a day earlier
+  const modes = runs.map((run: Json) => run.parts.find((part: Json) => part.entity === vm.id).mode).reverse();
+  expect(modes.slice(0, 14).join()).toBe(
+    'full,increment,increment,increment,increment,increment,full,increment,increment,increment,increment,increment,increment,full',
+  );
+  const files = await filesOf(vm.id);
+  const oldest = Math.min(...files.map(file => Date.parse(file.states.at(-1).created)));
+  expect(now - oldest).toBeLessThanOrEqual(30 * DAY_MS);
+  expect(files.length).toBeGreaterThan(3);
+  expect(files.every(file => file.hash_sum.ok === true)).toBe(true);
+  const removed = agent.calls.filter(({ kind }) => kind === 'delete_backup').length;
+  expect(removed).toBeGreaterThan(0);
+  const { results: verdicts } = await get(task.id, 'retention-preview/?limit=50');
+  expect(verdicts.filter((one: Json) => one.action === 'delete')).toEqual([]);
+  expect(verdicts.filter((one: Json) => one.reason === 'newest_good')).toHaveLength(2);
+  const { savedStates } = agent.domains.get(vm.id)!;
+  expect(savedStates.map(state => state.name)).not.toContain('by hand');
+});
+
+test('a full pool: the oldest backups of the task make space, and the last good one stays', async () => {
+  const task = await make({ free_space_cleanup: true, start_date: '2026-05-01T00:00:00Z' });
+  const start = Date.parse('2026-05-01T00:00:00Z');
+  for (let day = 0; day < 3; day += 1) await at(start + day * DAY_MS);
+  expect(await filesOf(vm.id)).toHaveLength(3);
+  agent.setPool({ id: pool.id, available: 2_000_000n });
+  await until(
+    async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).body.free_space === 2_000_000,
+  );
+  await at(start + 3 * DAY_MS);
+  const files = await filesOf(vm.id);
+  expect(files.map(file => file.created.slice(0, 10))).toEqual(['2026-05-02', '2026-05-03', '2026-05-04']);
+  expect((await get(task.id)).last_run.status).toBe('SUCCESS');
+});
