@@ -28,7 +28,10 @@ import { type FindUsesDependencies, findUses } from './workflows/devices/find-us
 
 export function agentServices(parts: Parts): Service[] {
   const { runner, workflows, inventory } = parts;
-  const cloneOf = (id: string) => inventory.domains().find(({ parentId }) => parentId === id);
+  const cloneOf = async (id: string) => {
+    await inventory.complete();
+    return inventory.domains().find(({ parentId }) => parentId === id);
+  };
   const uses: FindUsesDependencies = { ...workflows, cloneOf };
   return [
     service(OperationServiceDefinition, operationService(runner)),

@@ -89,6 +89,7 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
   const noted = party ? attachmentsOfParty(party) : [];
   const isClone = ({ diskId }: { diskId: string }) =>
     noted.some(attachment => attachment.diskId === diskId && attachment.clone === true);
+  await inventory.complete();
   const chosen = loanToEnd(inventory.domains(), borrower, request, isClone);
   const { ownerId } = chosen;
   const owner = inventory.domains().find(({ id }) => id === ownerId);
@@ -147,6 +148,7 @@ async function choose(
   { inventory, workflows }: DiskServiceOptions,
   request: { diskId: string; thinCloneId: string },
 ) {
+  await inventory.complete();
   const path = inventory
     .domains()
     .flatMap(({ disks }) => disks)

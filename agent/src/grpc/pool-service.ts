@@ -31,20 +31,23 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
   const { inventory, backupFiles } = options;
   return {
     list: async () => ({ pools: inventory.poolMessages() }),
-    get: async ({ id }) => poolById(inventory, id).message,
+    get: async ({ id }) => (await poolById(inventory, id)).message,
     update: async request => update(options, request),
     scan: async request => scan(options, request),
     listFiles: async ({ poolId }) => {
-      poolById(inventory, poolId);
+      await poolById(inventory, poolId);
       return { files: backupFiles.files(poolId) };
     },
   };
 }
 
-/** @throws VirtkeepError pool_not_found, invalid_field, journal_failed */
-function update({ inventory, settings }: PoolServiceOptions, request: UpdatePoolRequest): Pool {
+/** @throws VirtkeepError pool_not_found, libvirt_unreachable, invalid_field, journal_failed */
+async function update(
+  { inventory, settings }: PoolServiceOptions,
+  request: UpdatePoolRequest,
+): Promise<Pool> {
   const { id, readonly, outside, description, isBase } = request;
-  const { record } = poolById(inventory, id);
+  const { record } = await poolById(inventory, id);
   requireDescription(description);
   const isOutsideKind = record.kind === 'outside';
   if (isOutsideKind && (readonly === false || outside === false))
@@ -64,9 +67,9 @@ function update({ inventory, settings }: PoolServiceOptions, request: UpdatePool
 
 /** The pool is held together with other readers: a scan disturbs nobody. */
 function scan({ inventory, backupFiles, runner }: PoolServiceOptions, request: ScanPoolRequest) {
-  return startOperation(runner, { kind: 'scan_pool', request }, () => {
+  return startOperation(runner, { kind: 'scan_pool', request }, async () => {
     const { poolId, thorough } = request;
-    poolById(inventory, poolId);
+    await poolById(inventory, poolId);
     return {
       entities: poolEntities(poolId),
       locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
@@ -80,8 +83,9 @@ function scan({ inventory, backupFiles, runner }: PoolServiceOptions, request: S
   });
 }
 
-/** @throws VirtkeepError invalid_uuid, pool_not_found */
-function poolById(inventory: Inventory, id: string): ReturnType<Inventory['pool']> {
+/** @throws VirtkeepError invalid_uuid, pool_not_found, libvirt_unreachable */
+async function poolById(inventory: Inventory, id: string): Promise<ReturnType<Inventory['pool']>> {
   if (!isUuid(id)) throw new VirtkeepError('invalid_uuid', { value: id });
+  await inventory.complete();
   return inventory.pool(id);
 }

@@ -71,6 +71,8 @@ const DEFAULT_REFRESH_MS = 30_000;
 /** How long the end of an operation waits for a look at what it touched. */
 const LOOK_TIMEOUT_MS = 10_000;
 const LOOK_WIDTH = 8;
+/** How long a question waits for the first look at everything; less than callers wait for the start of an operation. */
+const FIRST_LOOK_MS = 10_000;
 /** Events after which a domain is looked at. */
 const DOMAIN_EVENTS = [
   'lifecycle',
@@ -104,6 +106,7 @@ export class Inventory {
   #timer: NodeJS.Timeout | undefined;
   #showTimer: NodeJS.Timeout | undefined;
   #guestTimer: NodeJS.Timeout | undefined;
+  readonly #firstLook = Promise.withResolvers<void>();
   #loaded = false;
   #poolsThere: ReadonlySet<string> = new Set();
 
@@ -148,6 +151,22 @@ export class Inventory {
   /** Everything was looked at once. Before it, what is absent from the lists may well exist. */
   get loaded(): boolean {
     return this.#loaded;
+  }
+
+  /**
+   * Waits until everything was looked at once. Whoever concludes from what is absent here asks this before: just after a start
+   * of the agent everything is.
+   * @throws VirtkeepError libvirt_unreachable when libvirt is not there, or answers too slowly
+   */
+  async complete(): Promise<void> {
+    if (this.#loaded) return;
+    const { link } = this.#dependencies;
+    link.get();
+    const limit = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(FIRST_LOOK_MS)]);
+    await orAborted(this.#firstLook.promise, limit).catch(() => {
+      const reason = 'its domains and pools are still being read for the first time';
+      throw new VirtkeepError('libvirt_unreachable', { uri: link.uri, reason });
+    });
   }
 
   /** All domains and pools as last seen, by name; empty before libvirt was reached. */
@@ -318,6 +337,7 @@ export class Inventory {
       this.#loaded = true;
       this.#show();
       this.#feed.resync();
+      this.#firstLook.resolve();
     }
     await this.#model.readAllFiles(() => this.#showSoon());
   }

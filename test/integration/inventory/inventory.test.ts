@@ -1,10 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { DetachDiskRequest, LendDiskRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { AgentState, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { newId } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
+import { diskService } from '../../../agent/src/grpc/disk-service.ts';
+import { poolService } from '../../../agent/src/grpc/pool-service.ts';
 import { makePlainDisk } from '../../lab/disks.ts';
 import { waitFor } from '../../lab/run.ts';
 import { CALL, InventoryLab } from './lab.ts';
@@ -14,6 +17,11 @@ beforeAll(async () => {
   lab = await InventoryLab.start();
 });
 afterAll(() => lab?.stop());
+
+const lending = (diskId: string) => ({
+  ...LendDiskRequest.fromPartial({ operationId: newId(), diskId }),
+  ...{ borrowerId: randomUUID(), borrowerNodeId: randomUUID() },
+});
 
 /** Collects the events of a watch from now on. */
 function follow(): { events: InventoryEvent[]; stop(): void } {
@@ -143,6 +151,40 @@ describe('a domain', () => {
     await expect(lab.domains.get({ id: 'x' }, CALL)).rejects.toEqual(
       expect.objectContaining({ msgKey: 'invalid_uuid' }),
     );
+  });
+});
+
+describe('just after a start', () => {
+  test('nothing counts as absent: who asks waits for the first look, or hears that libvirt is not there', async () => {
+    const guest = await lab.world.defineTiny({ name: 'known' });
+    const { id: domainId, disks } = await lab.domain(await guest.uuid(), domain => domain.disks.length > 0);
+    const { runner, workflows, backupFiles } = lab;
+    const link = lab.newLink();
+    const inventory = lab.newInventory(link);
+    const services = {
+      disks: diskService({ inventory, runner, workflows }),
+      pools: poolService({ inventory, backupFiles, runner, settings: lab.journal.settings }),
+    };
+    const [pool] = lab.inventory.poolMessages();
+    const ask = () => [
+      services.disks.lend(lending(disks[0]!.id), CALL),
+      services.disks.detach(DetachDiskRequest.fromPartial({ ...lending(disks[0]!.id), domainId }), CALL),
+      services.pools.get({ id: pool!.id }, CALL),
+      services.pools.scan({ operationId: newId(), poolId: pool!.id, thorough: false }, CALL),
+      services.pools.listFiles({ poolId: pool!.id }, CALL),
+    ];
+    for (const one of await Promise.allSettled(ask()))
+      expect(one).toMatchObject({ reason: { msgKey: 'libvirt_unreachable' } });
+
+    await link.open();
+    const asked = Promise.allSettled(ask());
+    inventory.start();
+    const [lent, detached, ...told] = await asked;
+    expect(detached).toMatchObject({ reason: { msgKey: 'vdisk_not_attached' } });
+    for (const one of [lent, ...told]) expect(one).toMatchObject({ status: 'fulfilled' });
+    await lab.ended(Promise.resolve((lent as PromiseFulfilledResult<unknown>).value));
+    await inventory.stop();
+    await link.close();
   });
 });
 

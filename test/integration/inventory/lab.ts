@@ -60,25 +60,12 @@ export class InventoryLab {
 
   private constructor(world: World, refreshMs: number) {
     this.world = world;
-    const log = process.env.VIRTKEEP_TEST_LOG ? createLogger('test', 'debug') : SILENT;
-    this.link = new LibvirtLink({ uri: world.node.uri, keepAlive: { intervalSec: 1, count: 3 }, log });
+    this.link = this.newLink();
     this.journal = new Journal(join(world.dir, 'journal.db'));
     const { settings } = this.journal;
     const zfs = new ZfsDriver();
     this.backupFiles = new BackupFiles(readArchive);
-    this.inventory = new Inventory({
-      link: this.link,
-      nodeId: NODE_ID,
-      nodeName: world.node.name,
-      settings,
-      zfs,
-      backupFiles: this.backupFiles,
-      gate: new PathGate(),
-      lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
-      guestInfo: id => this.guestInfo?.(id),
-      log,
-      refreshMs,
-    });
+    this.inventory = this.newInventory(this.link, refreshMs);
     this.workflows = {
       libvirt: () => this.link.get(),
       pools: signal => this.inventory.pools(signal),
@@ -87,7 +74,7 @@ export class InventoryLab {
       claims: new Claims(),
       judge: judgedAs('own'),
       filesChanged: id => this.inventory.filesChanged(id),
-      log,
+      log: logOf(),
       version: '0.0.0-test',
       nodeName: world.node.name,
       nvramDirectory: join(world.node.dir, 'lib', 'qemu', 'nvram'),
@@ -98,6 +85,28 @@ export class InventoryLab {
     const { inventory, backupFiles, runner, workflows } = this;
     this.domains = domainService({ inventory, runner, workflows });
     this.pools = poolService({ inventory, backupFiles, runner, settings });
+  }
+
+  newLink(): LibvirtLink {
+    const keepAlive = { intervalSec: 1, count: 3 };
+    return new LibvirtLink({ uri: this.world.node.uri, keepAlive, log: logOf() });
+  }
+
+  /** An inventory as another run of the agent would have it. */
+  newInventory(link: LibvirtLink, refreshMs = 60_000): Inventory {
+    return new Inventory({
+      link,
+      nodeId: NODE_ID,
+      nodeName: this.world.node.name,
+      settings: this.journal.settings,
+      zfs: new ZfsDriver(),
+      backupFiles: this.backupFiles,
+      gate: new PathGate(),
+      lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
+      guestInfo: id => this.guestInfo?.(id),
+      log: logOf(),
+      refreshMs,
+    });
   }
 
   /** A runner as another run of the agent would have it. */
@@ -181,6 +190,10 @@ export class InventoryLab {
     const { full = false, force = false } = options;
     return this.ended(this.domains.remove({ operationId: newId(), domainId, full, force }, CALL));
   }
+}
+
+function logOf(): Logger {
+  return process.env.VIRTKEEP_TEST_LOG ? createLogger('test', 'debug') : SILENT;
 }
 
 async function readArchive(path: string, signal: AbortSignal) {

@@ -11,24 +11,30 @@ import { waitFor } from '../../lab/run.ts';
 import { type Json, PATIENCE_MS, type TwoNodesLab } from './two-nodes-lab.ts';
 
 /** A node that has just been started may not be heard of yet, and is at work on what was cut off before. */
-const NOT_YET = ['domain_busy', 'node_unreachable'];
+const NOT_YET = ['domain_busy', 'node_unreachable', 'libvirt_unreachable'];
+
+type Begun = { taskId: string } | { refused: string };
+
+async function tried({ rest, disk }: TwoNodesLab, path: string): Promise<Begun> {
+  const { status, body } = await rest.send<Json>('POST', `${path}?async=1`, { vdisk: disk });
+  return status === 202 ? { taskId: body._task.id } : { refused: body.errors[0].msg_key };
+}
 
 /** Starts a task as soon as what was cut off before is cleaned up; undefined when that did it all. */
-async function begun({ rest, disk }: TwoNodesLab, path: string): Promise<string | undefined> {
-  let answer = await rest.send<Json>('POST', `${path}?async=1`, { vdisk: disk });
-  const keyOf = () => answer.body.errors?.[0]?.msg_key;
+async function begun(lab: TwoNodesLab, path: string): Promise<string | undefined> {
+  let found = await tried(lab, path);
   await waitFor(
     'the end of other work on the VMs',
     async () => {
-      if (!NOT_YET.includes(keyOf())) return true;
-      answer = await rest.send<Json>('POST', `${path}?async=1`, { vdisk: disk });
+      if ('taskId' in found || !NOT_YET.includes(found.refused)) return true;
+      found = await tried(lab, path);
       return false;
     },
     PATIENCE_MS,
     500,
   );
-  if (answer.status === 202) return answer.body._task.id;
-  expect(keyOf()).toBe('vdisk_not_attached');
+  if ('taskId' in found) return found.taskId;
+  expect(found.refused).toBe('vdisk_not_attached');
   return undefined;
 }
 
@@ -44,11 +50,23 @@ async function settled(lab: TwoNodesLab): Promise<boolean> {
   return there === states.length > 0;
 }
 
+async function attached(lab: TwoNodesLab): Promise<void> {
+  let key: string | undefined = NOT_YET[0];
+  while (key !== undefined && NOT_YET.includes(key)) {
+    const task = await lab.rest.waitTask((await begun(lab, lab.attachPath))!, PATIENCE_MS);
+    key = task.error?.msg_key;
+  }
+  expect(key).toBe(undefined);
+}
+
 /** Undisturbed: one that is killed at the same moment each time may never end. */
 async function takenBack(lab: TwoNodesLab): Promise<void> {
+  const deadline = Date.now() + PATIENCE_MS;
   while ((await lab.listed()).length > 0) {
     const taskId = await begun(lab, lab.detachPath);
-    if (taskId !== undefined) await lab.rest.waitTask(taskId, PATIENCE_MS);
+    if (taskId === undefined) continue;
+    const task = await lab.rest.waitTask(taskId, PATIENCE_MS);
+    if (Date.now() > deadline) throw new Error(`the disk is not taken back: ${JSON.stringify(task)}`);
   }
   await lab.freed();
   expect(await lab.listed()).toEqual([]);
@@ -110,8 +128,7 @@ export class MortalAgent {
   /** Dies at the end of a step of a detaching. */
   async detachesUntil(point: string): Promise<void> {
     const lab = this.#lab;
-    const attaching = await begun(lab, lab.attachPath);
-    expect(await endOf(lab, attaching!)).toBe('SUCCESS');
+    await attached(lab);
     await this.#dies(point, lab.detachPath);
     await hasBothOrNone(lab);
     await takenBack(lab);
@@ -119,10 +136,35 @@ export class MortalAgent {
 
   async #dies(point: string, path: string): Promise<void> {
     writeFileSync(this.#faults, `${point}.after=kill`);
-    const taskId = await begun(this.#lab, path);
-    await this.#agent.daemon.ended;
+    const taskId = await this.#death(path);
     await this.#start();
-    await endOf(this.#lab, taskId!);
+    await endOf(this.#lab, taskId);
+  }
+
+  /**
+   * Begins tasks until one kills the agent: one that was accepted may still find a node at other work, or not heard of yet.
+   * @returns the last of them. @throws Error with a task that failed otherwise
+   */
+  async #death(path: string): Promise<string> {
+    const lab = this.#lab;
+    let taskId = (await begun(lab, path))!;
+    const isDead = () => this.#agent.daemon.pid === undefined;
+    await waitFor(
+      `the end of the agent: ${path}`,
+      async () => {
+        if (isDead()) return true;
+        const task = await lab.rest.task(taskId);
+        if (isDead() || ['IN_PROGRESS', 'LOST'].includes(task.status)) return isDead();
+        if (!NOT_YET.includes(task.error?.msg_key ?? ''))
+          throw new Error(`the agent lives, and the task has ended: ${JSON.stringify(task)}`);
+        const next = await tried(lab, path);
+        if ('taskId' in next) taskId = next.taskId;
+        return false;
+      },
+      PATIENCE_MS,
+      200,
+    );
+    return taskId;
   }
 
   async #start(): Promise<void> {

@@ -52,7 +52,7 @@ async function useOfLayer(shown: Shown) {
     libvirt: () => ({ domains: async () => [domainWith(shown)] }) as unknown as Libvirt,
     pools: async () => [pool],
     claims: new Claims(),
-    cloneOf: () => undefined,
+    cloneOf: async () => undefined,
   };
   const thing = { kind: 'file', poolId: pool.id, path: 'layer' } as const;
   const [answer] = await findUses(dependencies, [thing], AbortSignal.timeout(5_000));

@@ -17,7 +17,7 @@ export interface FindUsesDependencies {
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
   claims: Claims;
   /** A thin clone of the domain. */
-  cloneOf(domainId: string): { id: string; name: string } | undefined;
+  cloneOf(domainId: string): Promise<{ id: string; name: string } | undefined>;
 }
 
 export type LocalUse = Omit<Use, 'nodeName'>;
@@ -96,8 +96,8 @@ async function domainHere(libvirt: Libvirt, id: string): Promise<LocalUse | unde
   }
 }
 
-function clone({ cloneOf }: FindUsesDependencies, id: string): LocalUse | undefined {
-  const found = cloneOf(id);
+async function clone({ cloneOf }: FindUsesDependencies, id: string): Promise<LocalUse | undefined> {
+  const found = await cloneOf(id);
   return found && { domainId: found.id, domainName: found.name };
 }
 
