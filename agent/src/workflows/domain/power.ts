@@ -186,7 +186,13 @@ async function ask(
       // an agent that ends before it answers has obeyed or not: the button does no harm
     }
   }
-  await domain[what](DomainShutdown.ACPI_POWER_BTN);
+  try {
+    await domain[what](DomainShutdown.ACPI_POWER_BTN);
+  } catch (error) {
+    // it went off meanwhile: an agent that obeys may end before its answer is on the way
+    if ((await currentPower(domain)) !== OFF) throw error;
+    return agent.answers ? 'agent' : 'acpi';
+  }
   say('The power button was pressed.');
   return 'acpi';
 }
