@@ -67,7 +67,7 @@ export interface ScheduleDefinition extends Selection {
   options: BackupChoices;
   /** Weekdays whose backup is a full one, instead of an increment. */
   full_weekdays: Weekday[];
-  /** Files are named after it; empty: as those by hand. */
+  /** Descriptions of its backups are made after it; empty: they have none. */
   name_template: string;
   /** After so many increments all saved states of the VM are deleted and the next backup is a full one; 0: never. */
   increment_limit: number;

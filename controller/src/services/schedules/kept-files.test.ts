@@ -87,3 +87,26 @@ test('a damaged backup that is being rewritten takes no place of a good one', as
   await world.close();
   expect(doomedOf(verdicts).map(({ file }) => file.id)).toEqual([]);
 });
+
+describe('a plan for the moment after the next good backup', () => {
+  const doomedWith = async (coming: { extends: string | null }) => {
+    const { world, task, keptFiles } = await kept(
+      [fileRow('new', 'new', 1), fileRow('old', 'old', 2), fileRow('older', 'older', 3)],
+      ['new', 'old', 'older'],
+    );
+    const rules = definition({ keep_count: 2 });
+    const verdicts = await keptFiles.verdicts(task.id, rules, 'vm', { now: NOW + DAY, coming });
+    await world.close();
+    expect(verdicts.map(({ file }) => file.id)).toHaveLength(3);
+    return doomedOf(verdicts).map(({ file }) => file.id);
+  };
+
+  test('counts it when it is a file of its own', async () => {
+    expect(await doomedWith({ extends: null })).toEqual(['old', 'older']);
+  });
+
+  test('counts the file that it extends as the newest', async () => {
+    expect(await doomedWith({ extends: 'new' })).toEqual(['older']);
+    expect(await doomedWith({ extends: 'older' })).toEqual(['old']);
+  });
+});

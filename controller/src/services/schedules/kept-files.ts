@@ -20,6 +20,19 @@ export interface KeptFilesDependencies {
   extensions: ExtensionChooser;
 }
 
+/** Stands for the backup that is still to be made. */
+const COMING = 'coming';
+
+/** When a plan is made. */
+export interface PlanMoment {
+  /** In ms since 1970. */
+  now: number;
+  /** The newest one, whatever the clock of its node says; null or absent: none was made. */
+  justMade?: string | null;
+  /** A good backup of that moment is reckoned with: it extends this file, or is one of its own (null). */
+  coming?: { extends: string | null };
+}
+
 /** A verdict with the file that it is about. */
 export type FileVerdict = Verdict & { file: FileRow };
 
@@ -33,25 +46,25 @@ export class KeptFiles {
   /**
    * What the task's rules say of each file that it made of this VM; none when it has no rules. Ages count from the newest good backup, a
    * day later at most: a clock that is ahead for a moment makes nothing old.
-   * @param options `justMade` is the newest one, whatever the clock of its node says
    */
   async verdicts(
     taskId: string,
     definition: ScheduleDefinition,
     domainId: string,
-    { now, justMade }: { now: number; justMade?: string | null },
+    { now, justMade, coming }: PlanMoment,
   ): Promise<FileVerdict[]> {
     const rules = retentionRulesOf(definition);
     if (rules === null) return [];
     const archives = await this.#dependencies.store.archivesOf(taskId, domainId);
     const rows = originals(await this.#dependencies.backupFiles.filesOf({ domain: domainId }), archives);
-    const facts = await this.#facts(rows);
+    const facts = withComing(await this.#facts(rows), domainId, now, coming);
     const newest = Math.max(...facts.filter(file => file.isGood).map(file => file.newest));
     const until = Math.min(now, newest + DAY_MS);
     const dated = facts.map(file =>
       file.id === justMade ? { ...file, newest: Math.max(until, newest) } : file,
     );
-    return withFiles(planRetention(dated, rules, until), rows);
+    const verdicts = planRetention(dated, rules, until).filter(({ id }) => id !== COMING);
+    return withFiles(verdicts, rows);
   }
 
   /** The oldest files of a pool that make space for so many bytes: of tasks that allow it. */
@@ -130,6 +143,20 @@ function originals(rows: readonly FileRow[], archives: ReadonlySet<string>): Fil
       row.id === archiveIdOfRow(row) &&
       archives.has(archiveIdOfRow(row)),
   );
+}
+
+/** The facts as they will be after a good backup. */
+function withComing(
+  facts: RetentionFile[],
+  domainId: string,
+  now: number,
+  coming: PlanMoment['coming'],
+): RetentionFile[] {
+  if (coming === undefined) return facts;
+  if (coming.extends !== null)
+    return facts.map(file => (file.id === coming.extends ? { ...file, newest: now, isGood: true } : file));
+  const state = { isGood: true, isProtected: false, isRead: false, isBusy: false, isExtendable: false };
+  return [...facts, { id: COMING, domainId, newest: now, ...state, size: 0 }];
 }
 
 /** Of its kind: what is found damaged stays so while it is worked on. */

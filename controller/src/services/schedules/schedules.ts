@@ -290,15 +290,19 @@ export class ScheduleService {
     return { runs, targets: previewed, missing, warnings: this.#warnings(definition) };
   }
 
-  /** What the rules would delete if the next backup were good already, with the reason of each file. @throws schedule_not_found */
+  /** What the rules will delete after the next backup when that is good, with the reason of each file. @throws schedule_not_found */
   async retentionPreview(id: string): Promise<RetentionVerdict[]> {
     const definition = await this.definition(id);
     const { keptFiles, clock, store } = this.#dependencies;
     if (retentionRulesOf(definition) === null) return [];
     const domains = await store.domainsOf(id);
+    const now = dueTimesOf(definition).next(+clock.now()) ?? +clock.now();
     const verdicts = [];
-    for (const domainId of domains)
-      verdicts.push(...(await keptFiles.verdicts(id, definition, domainId, { now: clock.now().getTime() })));
+    for (const domainId of domains) {
+      const wish = { taskId: id, due: now, domainId };
+      const coming = await forecastOf(this.#dependencies, definition, wish);
+      verdicts.push(...(await keptFiles.verdicts(id, definition, domainId, { now, coming })));
+    }
     return verdicts.map(({ file, action, reason }) => ({
       file: file.id,
       filename: file.filename,

@@ -161,6 +161,8 @@ interface Wish {
 export interface Forecast {
   /** Undefined: the base pool of its node. */
   poolId: string | undefined;
+  /** Id of the file that it extends; null: it is a file of its own. */
+  extends: string | null;
   /** Bytes that it is expected to take: as many as the last one of its kind, and somewhat more. */
   estimate: number;
 }
@@ -177,10 +179,14 @@ export async function forecastOf(
   const { mode, next } = await choiceOf(dependencies, definition, wish);
   const isIncrement = mode === 'increment' && next !== undefined;
   const poolId = isIncrement ? next.pool_id : definition.options.datapool;
+  const place = { poolId, extends: isIncrement ? next.id : null };
   const last = await store.lastBytes(wish.domainId, isIncrement ? 'increment' : 'full');
-  if (last !== undefined) return { poolId, estimate: last * ESTIMATE_MARGIN };
+  if (last !== undefined) return { ...place, estimate: last * ESTIMATE_MARGIN };
   const disks = inventory.domains.get(wish.domainId)?.domain.disks ?? [];
-  return { poolId, estimate: isIncrement ? 0 : disks.reduce((sum, disk) => sum + Number(disk.usedSize), 0) };
+  return {
+    ...place,
+    estimate: isIncrement ? 0 : disks.reduce((sum, disk) => sum + Number(disk.usedSize), 0),
+  };
 }
 
 interface Choice {
