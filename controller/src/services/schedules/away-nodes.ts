@@ -1,0 +1,28 @@
+/** Nodes that are away, and how long they are waited for. */
+import type { SchedulerDependencies } from './needs.ts';
+
+/** So long is a node that is away waited for; then what is to be done there fails. */
+export const NODE_WAIT_MS = 1_800_000;
+
+export class AwayNodes {
+  readonly #dependencies: Pick<SchedulerDependencies, 'surroundings' | 'clock'>;
+  /** Since when, as was first seen; in ms since 1970. */
+  readonly #since = new Map<string, number>();
+
+  constructor(dependencies: Pick<SchedulerDependencies, 'surroundings' | 'clock'>) {
+    this.#dependencies = dependencies;
+  }
+
+  /** True while a node that is away may still come back in time; null: no node. */
+  waitsFor(nodeId: string | null): boolean {
+    const { surroundings, clock } = this.#dependencies;
+    if (nodeId === null || surroundings.isReady(nodeId)) {
+      if (nodeId !== null) this.#since.delete(nodeId);
+      return false;
+    }
+    const now = clock.now().getTime();
+    const since = this.#since.get(nodeId) ?? now;
+    this.#since.set(nodeId, since);
+    return now - since < NODE_WAIT_MS;
+  }
+}

@@ -1,0 +1,58 @@
+/** What the scheduler needs of the rest of the controller; `surroundings.ts` has the answers of a real one. */
+import type { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import type { ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
+import type { EventService } from '../journal/events.ts';
+import type { MultiTasks } from '../tasks/multi-tasks.ts';
+import type { TaskService } from '../tasks/tasks.ts';
+import type { Clock } from './clock.ts';
+import type { ScheduleDefinition } from './definition.ts';
+import type { DueFacts } from './due-runs.ts';
+import type { Limits, Load } from './queue.ts';
+import type { OpenPart, Step } from './steps/step.ts';
+import type { ScheduleStore } from './store.ts';
+
+export interface SchedulerDependencies {
+  store: ScheduleStore;
+  clock: Clock;
+  tasks: TaskService;
+  multiTasks: MultiTasks;
+  events: EventService;
+  surroundings: Surroundings;
+  /** Fires when the controller begins to stop: nothing is begun any more. */
+  draining: AbortSignal;
+  log: Logger;
+}
+
+export interface Surroundings {
+  /** What a task of this definition is about, now. */
+  targets(definition: ScheduleDefinition): Pick<DueFacts, 'targets' | 'entityClass'>;
+  /** Where a part would run, and what it would take. */
+  place(part: OpenPart): Promise<Place>;
+  decide(part: OpenPart): Promise<Decision>;
+  /** What others do on the nodes and pools, and what is free there. */
+  load(ownTasks: ReadonlySet<string>): Promise<Pick<Load, 'byNode' | 'byPool' | 'freeOfPool'>>;
+  /** The steps of an action, in order. */
+  steps: Readonly<Record<ScheduleDefinition['action'], readonly (readonly [name: string, step: Step])[]>>;
+  limits(): Limits;
+  /** Whether work may begin on a node now; null: on any. */
+  isReady(nodeId: string | null): boolean;
+  /** A run has an outcome; called before that is written, and again when it could not be. */
+  ended(run: ScheduledRunRow, parts: readonly ScheduledPartRow[]): Promise<void>;
+}
+
+export interface Place {
+  nodeId: string | null;
+  poolId: string | null;
+  estimate: number;
+  /** It cannot be done: what it is about is gone. */
+  gone?: VirtkeepError;
+}
+
+/** What is decided right before a part begins. */
+export interface Decision {
+  mode: string;
+  /** The file that is to be extended, when the task names it. */
+  extend: string | null;
+  notes: string[];
+}

@@ -1,0 +1,151 @@
+/**
+ * The parts without an outcome: those that wait for their turn, and those that run. What becomes of one is written first, and then so here.
+ * Who changes a part has the turn of its key.
+ */
+import type { VirtkeepError } from '@virtkeep/shared/errors';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import type { ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
+import { taskError } from '../tasks/record.ts';
+import type { ScheduleDefinition } from './definition.ts';
+import type { Place, SchedulerDependencies } from './needs.ts';
+import type { OpenPart } from './steps/step.ts';
+import type { PartKey } from './store.ts';
+
+export interface OpenRun {
+  row: ScheduledRunRow;
+  /** As it was when the run began. */
+  definition: ScheduleDefinition;
+}
+
+/** With what decides when it begins. */
+export interface PlacedPart extends OpenPart {
+  place: Place;
+}
+
+/** Hears what becomes of the parts of a run; does not keep them waiting. */
+export interface PartsListener {
+  /** One that ran waits again. */
+  waits(runId: string): void;
+  /** One has its outcome. */
+  ended(runId: string): void;
+}
+
+export const keyOf = ({ run_id, position }: PartKey): string => `${run_id} ${position}`;
+
+export class OpenParts {
+  readonly #dependencies: Pick<SchedulerDependencies, 'store' | 'clock' | 'surroundings'>;
+  readonly #listener: PartsListener;
+  readonly #waiting = new Map<string, PlacedPart>();
+  readonly #running = new Map<string, PlacedPart>();
+  readonly #turns = new KeyedQueue();
+
+  constructor(
+    dependencies: Pick<SchedulerDependencies, 'store' | 'clock' | 'surroundings'>,
+    listener: PartsListener,
+  ) {
+    this.#dependencies = dependencies;
+    this.#listener = listener;
+  }
+
+  /** By key. */
+  get waiting(): ReadonlyMap<string, PlacedPart> {
+    return this.#waiting;
+  }
+
+  /** By key. */
+  get running(): ReadonlyMap<string, PlacedPart> {
+    return this.#running;
+  }
+
+  /** One word at a time on each part. */
+  inTurn<T>(key: string, work: () => Promise<T>): Promise<T> {
+    return this.#turns.run(key, work);
+  }
+
+  /** Takes over what is written of a part, unless it is known or has its outcome. */
+  async adopt(row: ScheduledPartRow, run: OpenRun): Promise<void> {
+    const key = keyOf(row);
+    await this.inTurn(key, async () => {
+      if (this.#waiting.has(key) || this.#running.has(key)) return;
+      const part = { row, run: run.row, definition: run.definition };
+      if (row.status === 'WAITING') await this.#wait(part);
+      if (row.status === 'RUNNING') this.#running.set(key, { ...part, place: placeOf(row) });
+    });
+  }
+
+  async #wait(part: OpenPart): Promise<void> {
+    const place = await this.#dependencies.surroundings.place(part);
+    this.#waiting.set(keyOf(part.row), { ...part, place });
+  }
+
+  /** One that waited runs. @param columns what is to be written of it */
+  async run(part: PlacedPart, columns: Partial<ScheduledPartRow>): Promise<void> {
+    const key = keyOf(part.row);
+    await this.#dependencies.store.updatePart(part.row, columns);
+    this.#waiting.delete(key);
+    this.#running.set(key, { ...part, row: { ...part.row, ...columns } });
+  }
+
+  async write(key: PartKey, columns: Partial<ScheduledPartRow>): Promise<void> {
+    await this.#dependencies.store.updatePart(key, columns);
+    const running = this.#running.get(keyOf(key));
+    if (running) running.row = { ...running.row, ...columns };
+  }
+
+  /** Something that its users are to know of it. */
+  async note(row: ScheduledPartRow, text: string): Promise<void> {
+    const current = this.#running.get(keyOf(row))?.row ?? row;
+    const notes = [...(JSON.parse(current.notes_json) as string[]), text];
+    await this.write(row, { notes_json: JSON.stringify(notes) });
+  }
+
+  /** One that ran is to begin once more. @param notBefore ms since 1970 */
+  async waitAgain({ row }: OpenPart, notBefore: number): Promise<void> {
+    await this.write(row, {
+      status: 'WAITING',
+      step: '',
+      task_id: null,
+      subject: null,
+      attempt: row.attempt + 1,
+      not_before: new Date(notBefore).toISOString(),
+    });
+    const again = this.#running.get(keyOf(row))!;
+    this.#running.delete(keyOf(row));
+    await this.#wait(again);
+    this.#listener.waits(row.run_id);
+  }
+
+  /** Gives a part its outcome. */
+  async close(row: ScheduledPartRow, status: string, error: VirtkeepError | null): Promise<void> {
+    const { store, clock } = this.#dependencies;
+    await store.updatePart(row, {
+      status,
+      error_json: error === null ? null : JSON.stringify(taskError(error)),
+      finished: clock.now().toISOString(),
+    });
+    this.#waiting.delete(keyOf(row));
+    this.#running.delete(keyOf(row));
+    this.#listener.ended(row.run_id);
+  }
+
+  /** Gives all that wait of a run the same outcome. */
+  async closeWaiting(runId: string, status: string, error: VirtkeepError): Promise<void> {
+    for (const [key, { row }] of [...this.#waiting])
+      if (row.run_id === runId)
+        await this.inTurn(key, async () => {
+          if (this.#waiting.has(key)) await this.close(row, status, error);
+        });
+  }
+
+  /** The run is over, or gone with its task. */
+  forget(runId: string): void {
+    for (const parts of [this.#waiting, this.#running])
+      for (const [key, { row }] of parts) if (row.run_id === runId) parts.delete(key);
+  }
+}
+
+const placeOf = ({ node_id, pool_id, estimate }: ScheduledPartRow): Place => ({
+  nodeId: node_id,
+  poolId: pool_id,
+  estimate,
+});

@@ -1,0 +1,243 @@
+/** Takes parts through the steps of their action (`steps/`), each a row of ordinary tasks, and tries again what may pass. */
+import {
+  ERRORS,
+  type ErrorKey,
+  hasKey,
+  isErrorKey,
+  isVirtkeepError,
+  VirtkeepError,
+} from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import type { ScheduledPartRow } from '../../store/schema.ts';
+import { errorOfRow, isFinal } from '../tasks/record.ts';
+import type { TaskState } from '../tasks/tasks.ts';
+import { type AwayNodes, NODE_WAIT_MS } from './away-nodes.ts';
+import type { Behind } from './behind.ts';
+import type { ScheduleDefinition } from './definition.ts';
+import type { SchedulerDependencies } from './needs.ts';
+import type { OpenParts } from './open-parts.ts';
+import type { EndedTask, OpenPart, Step, StepEnd } from './steps/step.ts';
+
+export interface PartStepsDependencies
+  extends Pick<SchedulerDependencies, 'tasks' | 'clock' | 'surroundings' | 'log'> {
+  parts: OpenParts;
+  awayNodes: AwayNodes;
+  behind: Behind;
+}
+
+/** Longest time before another attempt: a run that waits for one keeps the next run from beginning. */
+const LONGEST_DELAY_MS = 3_600_000;
+/** A start that was cut off in the middle, so that its node does not know of it, is made again so often. */
+const MAX_UNKNOWN = 3;
+
+export class PartSteps {
+  readonly #dependencies: PartStepsDependencies;
+  /** Since when tasks are LOST, by the part's key, as was first seen; in ms since 1970. */
+  readonly #lostSince = new Map<string, number>();
+
+  constructor(dependencies: PartStepsDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Decides how a part that waits is done, writes that down, and takes its first step. */
+  async begin(key: string): Promise<void> {
+    const { parts, surroundings, clock } = this.#dependencies;
+    const waiting = parts.waiting.get(key);
+    if (!waiting) return;
+    await parts.inTurn(key, async () => {
+      if (!parts.waiting.has(key)) return;
+      const { row } = waiting;
+      const place = await surroundings.place(waiting);
+      if (place.gone) return parts.close(row, 'SKIPPED', place.gone);
+      const { mode, extend, notes } = await surroundings.decide(waiting);
+      await parts.run(
+        { ...waiting, place },
+        {
+          status: 'RUNNING',
+          step: this.#stepsOf(waiting)[0]![0],
+          task_id: null,
+          node_id: place.nodeId,
+          pool_id: place.poolId,
+          estimate: Math.round(place.estimate),
+          mode,
+          extend_id: extend,
+          subject: null,
+          notes_json: JSON.stringify([...(JSON.parse(row.notes_json) as string[]), ...notes]),
+          started: row.started ?? clock.now().toISOString(),
+        },
+      );
+      await this.#advance(key);
+    });
+  }
+
+  /** A part of the run may have ended, or its cancel is asked for. */
+  async look(runId: string): Promise<void> {
+    const { parts } = this.#dependencies;
+    for (const [key, { row }] of [...parts.running])
+      if (row.run_id === runId) await parts.inTurn(key, () => this.#advance(key));
+  }
+
+  /** A node that stays away with a task of ours: what becomes of it is not known, and the run does not wait for ever. @param now ms since 1970 */
+  async lookForLost(now: number): Promise<void> {
+    const { parts, tasks } = this.#dependencies;
+    for (const [key, { row }] of [...parts.running]) {
+      const task = row.task_id === null ? undefined : await tasks.find(row.task_id);
+      if (task?.row.status !== 'LOST') {
+        this.#lostSince.delete(key);
+        continue;
+      }
+      const since = this.#lostSince.get(key) ?? now;
+      this.#lostSince.set(key, since);
+      if (now - since < NODE_WAIT_MS) continue;
+      const error = new VirtkeepError('outcome_unknown', { node: task.row.node_id ?? '' });
+      await parts.inTurn(key, async () => {
+        if (parts.running.get(key)?.row.task_id === row.task_id) await parts.close(row, 'FAILED', error);
+      });
+    }
+  }
+
+  #stepsOf({ definition }: { definition: ScheduleDefinition }) {
+    return this.#dependencies.surroundings.steps[definition.action];
+  }
+
+  /** Goes on with a part as far as it goes without waiting. */
+  async #advance(key: string): Promise<void> {
+    const { parts, behind } = this.#dependencies;
+    for (let more = true; more; ) {
+      const part = parts.running.get(key);
+      if (!part || behind.isStopping) return;
+      more = await this.#advanceOnce({ ...part });
+    }
+  }
+
+  /** @returns whether there may be more to do at once */
+  async #advanceOnce(part: OpenPart): Promise<boolean> {
+    const { row } = part;
+    const found = this.#stepsOf(part).find(([name]) => name === row.step);
+    if (!found) throw new Error(`a part of the run ${row.run_id} is at the step ${row.step}, which is none`);
+    const [, step] = found;
+    if (row.task_id === null) return this.#planNext(part, step);
+    const task = await this.#dependencies.tasks.find(row.task_id);
+    if (task === undefined) return this.#startTask(part, step, row.task_id);
+    if (!isFinal(task.row.status)) return false;
+    return this.#take(part, await step.ended(part, endedTask(task)));
+  }
+
+  async #planNext(part: OpenPart, step: Step): Promise<boolean> {
+    const { row } = part;
+    if (await this.#isCanceled(row.run_id)) return this.#canceled(part);
+    const planned = await step.plan(part).catch((error: unknown) => this.#failureOf(error, row));
+    if (planned instanceof VirtkeepError) return this.#failed(part, planned);
+    if (planned === null) return this.#nextStep(part, {});
+    const columns = { task_id: planned.taskId ?? newId(), subject: planned.subject ?? null };
+    await this.#dependencies.parts.write(row, columns);
+    return true;
+  }
+
+  async #isCanceled(runId: string): Promise<boolean> {
+    return (await this.#dependencies.tasks.find(runId))?.row.cancel_requested === 1;
+  }
+
+  /** Between two steps of a run that is cancelled: what was made stays. */
+  async #canceled({ row }: OpenPart): Promise<boolean> {
+    const { parts } = this.#dependencies;
+    if (row.file_id === null) await parts.close(row, 'CANCELED', new VirtkeepError('canceled'));
+    else {
+      await parts.note(row, 'It was cancelled after the backup: its further steps were left out');
+      await parts.close(row, 'SUCCESS', null);
+    }
+    return false;
+  }
+
+  async #startTask(part: OpenPart, step: Step, taskId: string): Promise<boolean> {
+    const { row, run } = part;
+    const { awayNodes, behind, tasks } = this.#dependencies;
+    if (awayNodes.waitsFor(row.node_id)) {
+      behind.troubled.add(run.id);
+      return false;
+    }
+    const user = { id: run.user_id, username: run.username, parent: run.id };
+    try {
+      await step.begin(part, user, taskId);
+    } catch (error) {
+      // it has not failed: the next controller begins it, under the same id
+      if (hasKey(error, 'draining')) return false;
+      // one that is a task already tells its end by itself
+      const task = await tasks.find(taskId);
+      if (task !== undefined) return isFinal(task.row.status);
+      const failure = this.#failureOf(error, row);
+      return this.#take(part, await step.ended(part, { status: 'FAILED', state: null, error: failure }));
+    }
+    return true;
+  }
+
+  #failureOf(error: unknown, row: ScheduledPartRow): VirtkeepError {
+    if (isVirtkeepError(error)) return error;
+    this.#dependencies.log.error('a step of a scheduled run failed', {
+      run: row.run_id,
+      step: row.step,
+      error,
+    });
+    return new VirtkeepError('internal', { request_id: row.run_id });
+  }
+
+  async #take(part: OpenPart, end: StepEnd): Promise<boolean> {
+    const { row } = part;
+    const { parts } = this.#dependencies;
+    if (end.go === 'fail') return this.#failed(part, end.error);
+    if (end.note !== undefined) await parts.note(row, end.note);
+    const columns = { ...end.columns, task_id: null };
+    if (end.go === 'next') return this.#nextStep(part, columns);
+    await parts.write(row, columns);
+    return true;
+  }
+
+  async #nextStep(part: OpenPart, columns: Partial<ScheduledPartRow>): Promise<boolean> {
+    const { row } = part;
+    const { parts } = this.#dependencies;
+    const steps = this.#stepsOf(part);
+    const at = steps.findIndex(([name]) => name === row.step);
+    const next = steps[at + 1];
+    if (next === undefined) {
+      await parts.write(row, columns);
+      await parts.close(row, 'SUCCESS', null);
+      return false;
+    }
+    await parts.write(row, { subject: null, ...columns, step: next[0], task_id: null });
+    return true;
+  }
+
+  /** Once more, later, when it may pass; else the part has failed. */
+  async #failed(part: OpenPart, error: VirtkeepError): Promise<boolean> {
+    const { row } = part;
+    const { parts, clock } = this.#dependencies;
+    const canceled = error.msgKey === 'canceled';
+    if (canceled && row.file_id !== null) return this.#canceled(part);
+    const delayMs = canceled ? null : delayBeforeNext(part, error);
+    if (delayMs === null) await parts.close(row, canceled ? 'CANCELED' : 'FAILED', error);
+    else {
+      await parts.note(row, `Attempt ${row.attempt} failed: ${error.message}`);
+      await parts.waitAgain(part, clock.now().getTime() + delayMs);
+    }
+    return false;
+  }
+}
+
+/** In ms; null: there is no further attempt. */
+function delayBeforeNext({ row, definition }: OpenPart, error: VirtkeepError): number | null {
+  const { retries, retry_delay_s } = definition;
+  if (row.file_id !== null) return null;
+  if (error.msgKey === 'operation_unknown' && row.attempt <= MAX_UNKNOWN) return 0;
+  if (row.attempt > retries || !ERRORS[error.msgKey].retryable) return null;
+  return Math.min(LONGEST_DELAY_MS, retry_delay_s * 1000 * 2 ** (row.attempt - 1));
+}
+
+function endedTask(state: TaskState): EndedTask {
+  const status = state.row.status as EndedTask['status'];
+  const told = errorOfRow(state.row);
+  if (told === null) return { status, state, error: null };
+  const key: ErrorKey = isErrorKey(told.msg_key) ? told.msg_key : 'internal';
+  const error = new VirtkeepError(key);
+  error.message = told.detail;
+  return { status, state, error };
+}

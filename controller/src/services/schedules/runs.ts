@@ -1,0 +1,169 @@
+/** The runs that have not ended: each is a task of many parts, and ends when all its parts have an outcome. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import type { ScheduledRunRow } from '../../store/schema.ts';
+import type { Behind } from './behind.ts';
+import { definitionIn } from './definition.ts';
+import type { SchedulerDependencies } from './needs.ts';
+import type { OpenParts, OpenRun } from './open-parts.ts';
+import type { PartSteps } from './part-steps.ts';
+import { outcomeOfRun } from './run-outcome.ts';
+
+export interface RunsDependencies
+  extends Pick<SchedulerDependencies, 'store' | 'clock' | 'tasks' | 'multiTasks' | 'surroundings' | 'log'> {
+  parts: OpenParts;
+  steps: PartSteps;
+  behind: Behind;
+}
+
+export const RUN_TASK = 'scheduled_run';
+
+export class Runs {
+  readonly #dependencies: RunsDependencies;
+  readonly #open = new Map<string, OpenRun>();
+  /** One word at a time on the end of each. */
+  readonly #turns = new KeyedQueue();
+
+  constructor(dependencies: RunsDependencies) {
+    this.#dependencies = dependencies;
+    // what ends a task may be at work on the same part: it does not wait for us
+    dependencies.multiTasks.leaveTo(RUN_TASK, async runId =>
+      dependencies.behind.run('look after', runId, () => this.look(runId)),
+    );
+  }
+
+  /** After a start: all that are written as under way, with their parts. */
+  async load(): Promise<void> {
+    const { store, parts } = this.#dependencies;
+    for (const row of await store.running()) this.#add(row);
+    for (const row of await store.openParts()) {
+      const run = this.#open.get(row.run_id);
+      if (run) await parts.adopt(row, run);
+    }
+  }
+
+  /** Goes on with what was under way when the controller stopped. */
+  async resume(): Promise<void> {
+    const { tasks, store } = this.#dependencies;
+    for (const { row } of await tasks.unfinished())
+      if (row.name === RUN_TASK && (await store.run(row.id)) === undefined)
+        await tasks.finish(row.id, { status: 'FAILED', error: new VirtkeepError('interrupted') });
+    for (const [runId, run] of [...this.#open]) {
+      await this.#ensureTask(run);
+      await this.look(runId);
+    }
+  }
+
+  /** It is on disk: what fails now is done by the next tick. */
+  async begin(id: string): Promise<void> {
+    const { parts, behind } = this.#dependencies;
+    behind.troubled.add(id);
+    await this.#adopt(id);
+    behind.troubled.delete(id);
+    if (![...parts.waiting.values()].some(({ run }) => run.id === id)) await this.look(id);
+  }
+
+  /** Those that something failed for go on from what is written. One that fails again does not keep the others waiting. */
+  async lookAfterTroubled(): Promise<void> {
+    const { behind, log } = this.#dependencies;
+    for (const runId of [...behind.troubled]) {
+      behind.troubled.delete(runId);
+      try {
+        await this.#adopt(runId);
+        await this.look(runId);
+      } catch (error) {
+        log.error('could not look after a run', { run: runId, error });
+        behind.troubled.add(runId);
+      }
+    }
+  }
+
+  /** What has not begun when the window ends does not begin; what runs goes on or is cancelled, as the task says. */
+  async endWindows(now: Date): Promise<void> {
+    const { parts, tasks } = this.#dependencies;
+    for (const { row, definition } of [...this.#open.values()]) {
+      if (row.window_end === null || row.window_end > now.toISOString()) continue;
+      const error = new VirtkeepError('window_ended', { end: row.window_end });
+      await parts.closeWaiting(row.id, 'SKIPPED', error);
+      if (definition.window_action === 'cancel') await tasks.cancelParts(row.id);
+    }
+  }
+
+  /** A part of the run may have ended, or its cancel is asked for. */
+  async look(runId: string): Promise<void> {
+    if (!this.#open.has(runId)) return;
+    const { tasks, parts, steps } = this.#dependencies;
+    const task = await tasks.find(runId);
+    if (task?.row.cancel_requested === 1)
+      await parts.closeWaiting(runId, 'CANCELED', new VirtkeepError('canceled'));
+    await steps.look(runId);
+    await this.#finishInTurn(runId);
+  }
+
+  /** A part of the run has its outcome. */
+  finishBehind(runId: string): void {
+    this.#dependencies.behind.run('end', runId, () => this.#finishInTurn(runId));
+  }
+
+  #add(row: ScheduledRunRow): OpenRun {
+    const run = { row, definition: definitionIn(row) };
+    this.#open.set(row.id, run);
+    return run;
+  }
+
+  /** Takes over what is written of a run and not known here. */
+  async #adopt(runId: string): Promise<void> {
+    const { store, parts } = this.#dependencies;
+    const row = await store.run(runId);
+    if (row === undefined || row.status !== 'RUNNING') return this.#forget(runId);
+    const run = this.#open.get(runId) ?? this.#add(row);
+    await this.#ensureTask(run);
+    for (const part of await store.parts(runId)) await parts.adopt(part, run);
+  }
+
+  /** The run is over, or gone with its task. */
+  #forget(runId: string): void {
+    this.#open.delete(runId);
+    this.#dependencies.parts.forget(runId);
+  }
+
+  /** The task of many parts that shows the run; one that a crash has kept from being made is made now. */
+  async #ensureTask({ row, definition }: OpenRun): Promise<void> {
+    const { tasks } = this.#dependencies;
+    if (await tasks.find(row.id)) return;
+    await tasks.create({
+      id: row.id,
+      name: RUN_TASK,
+      verboseName: definition.verbose_name,
+      user: { id: row.user_id, username: row.username },
+      entities: [{ id: row.scheduled_task_id, class: 'scheduled_task' }],
+      multitask: true,
+    });
+  }
+
+  #finishInTurn(runId: string): Promise<void> {
+    return this.#turns.run(runId, () => this.#finish(runId));
+  }
+
+  /** Ends the run when all its parts have an outcome; else tells how far it is. */
+  async #finish(runId: string): Promise<void> {
+    const run = this.#open.get(runId);
+    if (!run) return;
+    const { store, tasks, clock, surroundings } = this.#dependencies;
+    if ((await store.run(runId)) === undefined) return this.#forget(runId);
+    const parts = await store.parts(runId);
+    const open = parts.filter(({ status }) => status === 'WAITING' || status === 'RUNNING').length;
+    if (open > 0) {
+      const progress = Math.trunc((100 * (parts.length - open)) / parts.length);
+      return tasks.update(runId, { progress });
+    }
+    const missing = JSON.parse(run.row.missing_json) as string[];
+    const task = await tasks.find(runId);
+    const outcome = outcomeOfRun(parts, missing, task?.row.cancel_requested === 1);
+    const ended = { ...run.row, status: outcome.status, finished: clock.now().toISOString() };
+    await surroundings.ended(ended, parts);
+    await tasks.finish(runId, outcome);
+    await store.endRun(ended);
+    this.#forget(runId);
+  }
+}
