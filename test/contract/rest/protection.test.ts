@@ -125,11 +125,13 @@ test('a file that is damaged, missing or removed protects nothing; one that is e
 test('without a task it is late by age, and by what a task had promised', async () => {
   await backedUp(new Date(Date.now() - 8 * DAY_MS));
   expect(await stateOf()).toBe('late');
-  const promise = (latestDue: number | null) =>
-    rest.services.protection.setCoverage({
-      expectationsOf: id => (id === domain.id ? [{ id: pool.id, verbose_name: 'nightly', latestDue }] : []),
-    });
+  const promise = (latestDue: number | null, intervalMs = DAY_MS) => {
+    const nightly = { id: pool.id, verbose_name: 'nightly', latestDue, intervalMs };
+    rest.services.protection.setCoverage({ expectationsOf: id => (id === domain.id ? [nightly] : []) });
+  };
   promise(null);
+  expect(await stateOf()).toBe('late');
+  promise(null, 30 * DAY_MS);
   expect(await stateOf()).toBe('protected');
   promise(Date.now() - DAY_MS);
   const [late] = (await list('?state=late')).results;

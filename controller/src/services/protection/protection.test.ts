@@ -238,7 +238,7 @@ test('an exclusion holds while the VM is away, and across restarts', async () =>
 test('scheduled tasks are asked through their source', async () => {
   await file('a', at(1));
   const protection = await service();
-  const task1 = { id: 's', verbose_name: 'nightly', latestDue: NOW - DAY_MS / 2 };
+  const task1 = { id: 's', verbose_name: 'nightly', latestDue: NOW - DAY_MS / 2, intervalMs: DAY_MS };
   protection.setCoverage({ expectationsOf: id => (id === 'a' ? [task1] : []) });
   const { rows, counts } = protection.list({});
   expect(counts).toEqual({ protected: 0, late: 1, failing: 0, never: 2, excluded: 0 });

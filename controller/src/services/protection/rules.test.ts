@@ -15,7 +15,13 @@ const facts = (patch: Partial<ProtectionFacts> = {}): ProtectionFacts => ({
   ...patch,
 });
 const stateOf = (patch: Partial<ProtectionFacts>) => protectionOf(facts(patch), NOW).state;
-const due = (latestDue: number | null, name = 'nightly') => ({ id: name, verbose_name: name, latestDue });
+const due = (latestDue: number | null, name = 'nightly', intervalMs: number | null = DAY_MS) => ({
+  id: name,
+  verbose_name: name,
+  latestDue,
+  intervalMs,
+});
+const once = (latestDue: number | null) => due(latestDue, 'once', null);
 const failed = (ended: number) => ({ ended, failed: true, error: 'The disk is full.' });
 const succeeded = (ended: number) => ({ ended, failed: false, error: '' });
 
@@ -36,7 +42,6 @@ describe('with tasks, by what was due', () => {
     ['as new as the due time', 'protected', at, [due(at)]],
     ['a clock that is behind', 'protected', at - CLOCKS_APART_MS, [due(at)]],
     ['older', 'late', at - CLOCKS_APART_MS - 1, [due(at)]],
-    ['nothing has been due, however old', 'protected', ago(365 * DAY_MS), [due(null)]],
     ['one of two was due', 'late', ago(DAY_MS), [due(null), due(at)]],
     ['the one that was due last counts', 'late', ago(DAY_MS), [due(ago(30 * DAY_MS)), due(at)]],
     ['the same in the other order', 'late', ago(DAY_MS), [due(at), due(ago(30 * DAY_MS))]],
@@ -44,6 +49,31 @@ describe('with tasks, by what was due', () => {
   ] as const)('%s: %s', (_words, state, lastGood, expectations) =>
     expect(stateOf({ lastGood, expectations })).toBe(state),
   );
+
+  const MONTH_MS = 30 * DAY_MS;
+  test.each([
+    ['one that was due and goes on asks for no more', 'protected', ago(40 * DAY_MS), [due(ago(41 * DAY_MS))]],
+    ['the same beside one that is over', 'protected', ago(40 * DAY_MS), [due(ago(41 * DAY_MS)), once(null)]],
+    ['a new one: as young as without it', 'protected', ago(7 * DAY_MS), [due(null)]],
+    ['a new one: older', 'late', ago(7 * DAY_MS + 1), [due(null)]],
+    ['a new one that is seldom due', 'protected', ago(MONTH_MS), [due(null, 'monthly', MONTH_MS)]],
+    ['a new one that is seldom due: older', 'late', ago(MONTH_MS + 1), [due(null, 'monthly', MONTH_MS)]],
+    ['once, yet to come', 'late', ago(8 * DAY_MS), [once(null)]],
+    ['once, and it was', 'protected', ago(6 * DAY_MS), [once(ago(6 * DAY_MS))]],
+    ['once, and it was not', 'late', ago(6 * DAY_MS), [once(ago(5 * DAY_MS))]],
+    ['once, long ago', 'late', ago(30 * DAY_MS), [once(ago(30 * DAY_MS))]],
+  ] as const)('%s: %s', (_words, state, lastGood, expectations) =>
+    expect(stateOf({ lastGood, expectations })).toBe(state),
+  );
+
+  test('a task that does not ask for anything now is not said to have been due', () => {
+    const reason = (expectations: ReturnType<typeof due>[]) =>
+      protectionOf(facts({ lastGood: ago(365 * DAY_MS), expectations }), NOW).reason;
+    expect(reason([due(null, 'monthly', MONTH_MS)])).toBe(
+      'No scheduled task that covers it has been due and will be again, and its newest good restore point is older than 30 days.',
+    );
+    expect(reason([once(ago(400 * DAY_MS))])).toContain('older than 7 days');
+  });
 
   test('the task that was due last is named', () => {
     const expectations = [due(ago(30 * DAY_MS), 'monthly'), due(at, 'nightly')];

@@ -11,8 +11,13 @@ export interface Expectation {
   /** Of the task. */
   id: string;
   verbose_name: string;
-  /** The newest due time that has passed by more than the grace, in ms since 1970; null: none has yet. */
+  /** The newest due time that has passed by more than the grace, in ms since 1970; null: none has yet, and it asks for nothing so far. */
   latestDue: number | null;
+  /**
+   * The longest time from one of its next due times to the one after, with the grace, in ms; null: it is due once more or never again, and
+   * what it made grows old like what no task asks for.
+   */
+  intervalMs: number | null;
 }
 
 /** A backup that has ended; one that was cancelled says nothing of the VM and is none. */
@@ -31,7 +36,7 @@ export interface ProtectionFacts {
   lastGood: number | null;
   lastAttempt: EndedAttempt | null;
   expectations: readonly Expectation[];
-  /** How old the newest good restore point of a VM may be that no task covers. */
+  /** How old the newest good restore point of a VM may be that no task asks for: none covers it, has been due yet, or goes on. */
   maxAgeMs: number;
 }
 
@@ -62,7 +67,7 @@ export const CLOCKS_APART_MS = 300_000;
  */
 export const AHEAD_MS = 86_400_000;
 
-/** By when it is judged, and by which task; no task: by its age alone. */
+/** By when it is judged, and by which task; no task: by its age. */
 interface Limit {
   at: number;
   task: Expectation | null;
@@ -111,20 +116,30 @@ function stateOf(
   return 'protected';
 }
 
-/** Of several tasks the one that was due last asks for the most. */
-function limitOf({ isExcluded, expectations, maxAgeMs }: ProtectionFacts, now: number): Limit | null {
-  if (isExcluded) return null;
-  if (expectations.length === 0) return { at: now - maxAgeMs, task: null };
-  let newest: Limit | null = null;
-  for (const task of expectations) {
+/** What was due last, and the age it may have, ask for a restore point each: the one that asks for a newer one counts. */
+function limitOf(facts: ProtectionFacts, now: number): Limit | null {
+  if (facts.isExcluded) return null;
+  const age = maxAgeOf(facts);
+  let newest: Limit | null = age === null ? null : { at: now - age, task: null };
+  for (const task of facts.expectations) {
     const { latestDue: at } = task;
     if (at !== null && (newest === null || at > newest.at)) newest = { at, task };
   }
   return newest;
 }
 
+/**
+ * Null: a task that was due and will be again bounds the age by its due times. One that has not been due yet does not: making it must not
+ * silence an alarm for as long. But its intervals are long enough for who made it: moving the start of a monthly task must raise none.
+ */
+function maxAgeOf({ expectations, maxAgeMs }: ProtectionFacts): number | null {
+  if (expectations.some(({ latestDue, intervalMs }) => latestDue !== null && intervalMs !== null))
+    return null;
+  return Math.max(maxAgeMs, ...expectations.map(({ intervalMs }) => intervalMs ?? 0));
+}
+
 function reasonOf(state: ProtectionState, facts: ProtectionFacts, limit: Limit | null, now: number): string {
-  const { lastGood, lastAttempt, maxAgeMs } = facts;
+  const { lastGood, lastAttempt } = facts;
   const failure = lastAttempt?.failed ? ` The last attempt failed: ${lastAttempt.error}` : '';
   switch (state) {
     case 'excluded':
@@ -134,14 +149,22 @@ function reasonOf(state: ProtectionState, facts: ProtectionFacts, limit: Limit |
     case 'late':
       if (lastGood! > now + AHEAD_MS)
         return `Its newest good restore point is of ${textOf(lastGood!)}, which is yet to come: a clock was wrong, and nobody knows how old it is.`;
-      return limit?.task
-        ? `The scheduled task ${limit.task.verbose_name} was due at ${textOf(limit.at)}, and no good restore point is as new.${failure}`
-        : `No scheduled task covers it, and its newest good restore point is older than ${daysOf(maxAgeMs)}.${failure}`;
+      return `${lateReason(facts, limit!, now)}${failure}`;
     case 'failing':
       return `The last attempt failed: ${lastAttempt?.error}`;
     case 'protected':
       return `Its newest good restore point is of ${textOf(lastGood!)}.`;
   }
+}
+
+function lateReason({ expectations }: ProtectionFacts, { at, task }: Limit, now: number): string {
+  if (task)
+    return `The scheduled task ${task.verbose_name} was due at ${textOf(at)}, and no good restore point is as new.`;
+  const none =
+    expectations.length === 0
+      ? 'No scheduled task covers it'
+      : 'No scheduled task that covers it has been due and will be again';
+  return `${none}, and its newest good restore point is older than ${daysOf(now - at)}.`;
 }
 
 function daysOf(ms: number): string {

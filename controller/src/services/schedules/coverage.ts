@@ -25,6 +25,8 @@ export interface CoverageDependencies {
 }
 
 const FRESH_MS = 60_000;
+/** So many due times to come have a longest interval between them that is about as long as any: that of a long month. */
+const COMING = 5;
 const NONE: readonly Expectation[] = [];
 
 export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
@@ -93,12 +95,13 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     definition: ScheduleDefinition,
     now: number,
   ): Expectation {
-    const since = Date.parse(created);
-    return {
-      id,
-      verbose_name,
-      latestDue: latestDue(dueTimesOf(definition), since, now - this.#dependencies.graceMs),
-    };
+    const { graceMs } = this.#dependencies;
+    const times = dueTimesOf(definition);
+    const due = latestDue(times, Date.parse(created), now - graceMs);
+    const coming = times.following(now, COMING);
+    const intervals = coming.slice(1).map((time, index) => time - coming[index]!);
+    const intervalMs = intervals.length === 0 ? null : Math.max(...intervals) + graceMs;
+    return { id, verbose_name, latestDue: due, intervalMs };
   }
 }
 

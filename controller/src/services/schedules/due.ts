@@ -27,8 +27,8 @@ export const MOST_COUNTED = 1000;
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** How far back the last due time is looked for, step by step: where it is often due, few of them are looked at. */
-const LOOKS_BACK_MS = [HOUR_MS, DAY_MS, 32 * DAY_MS, 400 * DAY_MS];
+/** How far back the last due time is looked for, step by step: where it is often due, few of them are looked at. At last from the start. */
+const LOOKS_BACK_MS = [HOUR_MS, DAY_MS, 32 * DAY_MS, 400 * DAY_MS, Number.POSITIVE_INFINITY];
 
 /**
  * @param nextRun the due time that was computed last and has not happened

@@ -26,7 +26,13 @@ import { ScheduleStore } from './store.ts';
 import { targetsOf } from './targets.ts';
 
 const quiet = () => SILENT;
-const SILENT = { error: quiet, warn: quiet, info: quiet, debug: quiet, child: quiet } as unknown as Logger;
+export const SILENT = {
+  error: quiet,
+  warn: quiet,
+  info: quiet,
+  debug: quiet,
+  child: quiet,
+} as unknown as Logger;
 
 export const OWNER = { id: 'u1', username: 'owner' };
 

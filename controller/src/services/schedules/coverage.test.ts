@@ -1,0 +1,66 @@
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { verdictOf } from '../protection/rules.ts';
+import { ScheduleCoverage } from './coverage.ts';
+import type { DefinitionInput } from './definition.ts';
+import { ScheduleWorld, SILENT } from './test-kit.ts';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const BEGIN = Date.parse('2026-01-01T00:00:00Z');
+
+let world: ScheduleWorld;
+let coverage: ScheduleCoverage;
+beforeEach(async () => {
+  world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
+  coverage = new ScheduleCoverage({
+    store: world.store,
+    clock: { now: () => new Date(world.now) },
+    targets: ({ entities }) => ({
+      found: entities.map(id => ({ id, name: id, nodeIds: [], tags: [] })),
+      missing: [],
+    }),
+    graceMs: 6 * HOUR_MS,
+    queue: () => ({ length: 0, oldest: null }),
+    log: SILENT,
+  });
+});
+afterEach(() => world.close());
+
+/** Of the VM of a task that was made at the beginning, so long after; it was backed up when told. */
+async function stateAfter(days: number, lastGood: number): Promise<string> {
+  world.now = BEGIN + days * DAY_MS;
+  await coverage.refresh();
+  const expectations = coverage.expectationsOf('a');
+  const facts = { isExcluded: false, lastGood, lastAttempt: null, expectations, maxAgeMs: 7 * DAY_MS };
+  return verdictOf(facts, world.now).state;
+}
+
+const covering = (input: DefinitionInput) =>
+  world.add({ all: false, entities: ['a'], time_zone: 'UTC', start_date: '2026-01-01T02:00:00Z', ...input });
+
+test('a task that is due once keeps its VM protected no longer than no task would', async () => {
+  await covering({ periodicity: 'once' });
+  const backedUp = BEGIN + 2 * HOUR_MS;
+  expect(await stateAfter(6, backedUp)).toBe('protected');
+  for (const days of [8, 30, 300, 500])
+    expect([days, await stateAfter(days, backedUp)]).toEqual([days, 'late']);
+  expect(await stateAfter(1, backedUp - DAY_MS)).toBe('late');
+});
+
+test('a task that is seldom due asks for its last due time, however long ago', async () => {
+  await covering({ periodicity: 'cron', cron: '0 2 29 2 *' });
+  const leapDay = Date.parse('2028-02-29T02:00:00Z');
+  const days = (leapDay - BEGIN) / DAY_MS + 900;
+  expect(await stateAfter(days, leapDay)).toBe('protected');
+  expect(await stateAfter(days, leapDay - DAY_MS)).toBe('late');
+});
+
+test('a task that was never due asks for what it will ask for, and silences nothing that is older', async () => {
+  await covering({ periodicity: 'monthly', month_day: 1, start_date: '2026-06-01T02:00:00Z' });
+  // its start was moved from the first of May
+  const may = Date.parse('2026-05-01T02:00:00Z');
+  const untilDue = (Date.parse('2026-06-01T07:59:00Z') - BEGIN) / DAY_MS;
+  expect(await stateAfter(untilDue, may)).toBe('protected');
+  expect(await stateAfter(untilDue, may - DAY_MS)).toBe('late');
+  expect(await stateAfter(untilDue + 1, may)).toBe('late');
+});
