@@ -46,7 +46,10 @@ const run = (program: string, ...args: string[]) => execFileSync(program, args, 
 const layerPath = (number: number) => join(directory, `l${number}.qcow2`);
 
 /** The layer of a state: random places of its own, and zeros where the one before has data. */
-function makeLayer(number: number, base?: string, options: string[] = []): string {
+function makeLayer(
+  number: number,
+  { base, layerOptions = () => [], size = () => SIZE }: Omit<Making, 'states'> = {},
+): string {
   const path = layerPath(number);
   const below = number > 1 ? layerPath(number - 1) : base;
   const on = below === undefined ? [] : ['-b', below, '-F', 'qcow2'];
@@ -57,10 +60,10 @@ function makeLayer(number: number, base?: string, options: string[] = []): strin
     '-q',
     '-f',
     'qcow2',
-    ...options.flatMap(option => ['-o', option]),
+    ...layerOptions(number).flatMap(option => ['-o', option]),
     ...on,
     path,
-    SIZE,
+    size(number),
   );
   const at = (number * 700) % 6000;
   const commands = [`write -P ${number} ${at}k 300k`, `write -P ${number + 100} 5k ${number}k`];
@@ -87,6 +90,7 @@ interface Making {
   base?: string;
   snapshots?: (number: number) => ManifestSavedState[];
   layerOptions?: (number: number) => string[];
+  size?: (number: number) => string;
 }
 
 const ofState = (number: number): ManifestSavedState => ({
@@ -103,7 +107,7 @@ async function make(path: string, options: Making): Promise<string[]> {
   const { states, zstd = false, hash = false, signers = [], base, snapshots } = options;
   const shows: string[] = [];
   for (let number = 1; number <= states; number += 1) {
-    const layer = makeLayer(number, base, options.layerOptions?.(number));
+    const layer = makeLayer(number, options);
     shows.push(shown(layer));
     const signer = signers[number - 1];
     const writer =
@@ -356,7 +360,7 @@ describe("a thin clone's", () => {
   const makeBase = () => {
     const base = join(directory, 'template.qcow2');
     run('qemu-img', 'create', '-q', '-f', 'qcow2', base, SIZE);
-    run('qemu-io', '-f', 'qcow2', '-c', 'write -P 77 0 7M', base);
+    run('qemu-io', '-f', 'qcow2', '-c', `write -P 77 0 ${SIZE}`, base);
     return base;
   };
 
@@ -376,7 +380,25 @@ describe("a thin clone's", () => {
     await expectStates(path, shows, base);
   });
 
+  test('that was smaller than its template for a while shows no more of it when it grew', async () => {
+    const path = join(backups, 'a.tar');
+    const base = makeBase();
+    const shows = await make(path, { states: 3, base, size: number => (number === 1 ? '7M' : SIZE) });
+    await trim(path, 1);
+    await expectStates(path, shows, base);
+  });
+
+  test('of the smallest clusters that can be joined is trimmed, and shows its template where it did', async () => {
+    const path = join(backups, 'a.tar');
+    const base = makeBase();
+    const shows = await make(path, { states: 3, base, layerOptions: () => ['cluster_size=4k'] });
+    await trim(path, 1);
+    await expectStates(path, shows, base);
+  });
+
   test.each([
+    ['clusters of 512 bytes', () => ['cluster_size=512']],
+    ['clusters of 2 KiB', () => ['cluster_size=2k']],
     ['clusters of two sizes', (number: number) => (number === 2 ? ['cluster_size=1M'] : [])],
     ['subclusters', () => ['extended_l2=on']],
   ])('with %s is left as it is', async (_, layerOptions) => {
