@@ -53,7 +53,7 @@ function run(args: string, stdin = ''): Promise<{ code: number; stdout: string; 
   });
 }
 
-const deliver = () => rest.services.notifications.deliver(new Date());
+const deliver = () => rest.services.notifications.deliver(() => new Date());
 
 test('a mail is set up with its password from stdin, tried, and told of a failed run', async () => {
   const server = `--host localhost --port ${mail.port} --ca ca.pem --username virtkeep`;

@@ -327,6 +327,49 @@ describe('a webhook', () => {
     ]);
   });
 
+  test('many for a receiver that refuses them slowly keep no other target waiting, and each is signed when it is sent', async () => {
+    const [slow, other] = [await receiver(), await receiver()];
+    const held: (() => void)[] = [];
+    let next = Promise.withResolvers<void>();
+    slow.answer = (_request, response) => {
+      held.push(() => response.writeHead(503).end());
+      next.resolve();
+    };
+    const began = Math.trunc(world.now.getTime() / 1000);
+    await world.addWebhook(slow, certificate.ca);
+    for (const number of [1, 2, 3]) await world.raise(`run ${number}`);
+    const round = world.deliver();
+    await next.promise;
+    const arrived = new Promise<void>(resolve => {
+      other.answer = (_request, response) => {
+        response.writeHead(204).end();
+        resolve();
+      };
+    });
+    await world.addWebhook(other, certificate.ca);
+    world.now = new Date((began + 1) * 1000);
+    await world.raise('run 4');
+    const another = world.deliver();
+    await arrived;
+    expect(slow.requests).toHaveLength(1);
+    for (const minute of [1, 2]) {
+      next = Promise.withResolvers();
+      world.now = new Date((began + minute * 60) * 1000);
+      held.pop()!();
+      await next.promise;
+    }
+    held.pop()!();
+    await Promise.all([round, another]);
+    const times = slow.requests.map(({ headers }) => Number(headers['webhook-timestamp']) - began);
+    // what was raised meanwhile waits for another round, and so does what was refused
+    expect(times).toEqual([0, 60, 120]);
+    expect(slow.requests.every(request => isSigned(request, SECRET))).toBe(true);
+    const refused = (await world.outbox()).filter(({ reason }) => reason !== '');
+    expect(refused.map(({ next_attempt }) => Date.parse(next_attempt!) / 1000 - began)).toEqual([
+      120, 180, 180,
+    ]);
+  });
+
   test('takes nothing of an answer of megabytes', async () => {
     const hook = await receiver();
     const closed = new Promise<void>(resolve => {

@@ -104,7 +104,7 @@ export class World {
   }
 
   deliver(): Promise<void> {
-    return this.service.deliver(this.now);
+    return this.service.deliver(() => this.now);
   }
 
   /** The clock goes on by so much, with a look at the outbox twice a minute. */

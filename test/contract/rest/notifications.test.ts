@@ -215,7 +215,7 @@ describe('the outbox', () => {
     const { id } = (await post(TARGETS, webhook())).body;
     const other = (await post(TARGETS, mail())).body.id;
     await raise('run 1');
-    await rest.services.notifications.deliver(new Date());
+    await rest.services.notifications.deliver(() => new Date());
     const count = async (query: string) =>
       (await rest.call('GET', `/api/notifications/?${query}`)).body.count;
     expect(await Promise.all(['', 'status=pending', 'status=sent', 'status=dead'].map(count))).toEqual([
@@ -245,7 +245,7 @@ describe('the outbox', () => {
     hook.answer = (_request, response) => response.writeHead(200).end();
     const again = await post(`${path}retry/`);
     expect(again.body).toMatchObject({ status: 'pending', attempts: 0 });
-    await rest.services.notifications.deliver(new Date());
+    await rest.services.notifications.deliver(() => new Date());
     expect((await rest.call('GET', path)).body).toMatchObject({ status: 'sent', permissions: ['remove'] });
     expect(reasons(await post(`${path}retry/`))).toEqual(['notification_sent']);
     expect(reasons(await post(`/api/notifications/${newId()}/retry/`))).toEqual(['notification_not_found']);
@@ -278,7 +278,7 @@ test('secrets are in no answer, audit record, stored key, event or line of the l
   ];
   hook.answer = (_request, response) => response.writeHead(500).end();
   await raise('secrets');
-  await rest.services.notifications.deliver(new Date());
+  await rest.services.notifications.deliver(() => new Date());
   expect(reasons(answers[4]!)).toEqual(['unknown_field webhook.colour']);
   const { db } = rest.services;
   const rows = JSON.stringify([

@@ -1,7 +1,6 @@
 /** Notifications: events are put into the outbox for every target that wants them, and delivered from there. */
 import { reasonOf } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
-import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Database, NotificationRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
@@ -14,11 +13,6 @@ import { NotificationTargets, type Target } from './targets.ts';
 import { ownName, render } from './templates.ts';
 import { webhookSender } from './webhook.ts';
 
-/** Targets that are sent to at the same time; to each of them one message after another. */
-const TARGETS_AT_ONCE = 4;
-const PAGE = 50;
-/** To one target in one round. */
-const MAX_PER_ROUND = 2000;
 /** For one attempt, everything. */
 export const SEND_TIMEOUT_MS = 30_000;
 const TICK_MS = 15_000;
@@ -51,7 +45,9 @@ export class NotificationService {
   readonly #controller: string;
   readonly #stopped = new AbortController();
   #timer: NodeJS.Timeout | undefined;
-  #round: Promise<void> | undefined;
+  /** What goes on, by target: to each of them one message after another. */
+  readonly #rounds = new Map<string, Promise<void>>();
+  readonly #underWay = new Set<Promise<void>>();
 
   constructor(dependencies: NotificationDependencies) {
     this.#dependencies = dependencies;
@@ -74,12 +70,14 @@ export class NotificationService {
     return this.outbox.put(event, await this.targets.wanting(event.event, db), at, db);
   }
 
-  /** Sends what is due, by this clock. One round at a time: another call meanwhile waits for the end of the one that goes on. */
-  deliver(now: Date): Promise<void> {
-    this.#round ??= this.#deliverAll(now).finally(() => {
-      this.#round = undefined;
-    });
-    return this.#round;
+  /**
+   * Sends what is due, by this clock, to all targets at the same time. One round at a time for each: where one goes on, what came due since is
+   * left to another call. Ends with the last of the rounds.
+   */
+  deliver(now: () => Date): Promise<void> {
+    const done = this.#deliverAll(now).finally(() => this.#underWay.delete(done));
+    this.#underWay.add(done);
+    return done;
   }
 
   /** Sends a test now, also to a target that is switched off. @throws notification_target_not_found. */
@@ -103,7 +101,7 @@ export class NotificationService {
   /** Delivers by itself from now on, what has waited at once. */
   start(now: () => Date): void {
     const tick = () =>
-      this.deliver(now()).catch(error =>
+      this.deliver(now).catch(error =>
         this.#dependencies.log.error('notifications not delivered', { error }),
       );
     void tick();
@@ -111,44 +109,52 @@ export class NotificationService {
     this.#timer.unref();
   }
 
-  /** Breaks off what is being sent, which is sent again after the next start, and waits for the round's end. */
+  /** Breaks off what is being sent, which is sent again after the next start, and waits for the end of the rounds. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     this.#stopped.abort();
-    await this.#round;
+    await Promise.allSettled(this.#underWay);
   }
 
-  async #deliverAll(now: Date): Promise<void> {
-    const due = await this.outbox.dueTargets(now);
-    await mapLimited(due, TARGETS_AT_ONCE, id =>
-      this.#deliverTo(id, now).catch(error =>
-        this.#dependencies.log.error('notifications not delivered', { target: id, error }),
-      ),
-    );
+  async #deliverAll(now: () => Date): Promise<void> {
+    const due = await this.outbox.dueTargets(now());
+    await Promise.all(due.map(id => this.#round(id, now)));
   }
 
-  /** Until nothing is due, or the target cannot be reached: then what else is due for it waits for another round. */
-  async #deliverTo(targetId: string, now: Date): Promise<void> {
-    for (let sent = 0; sent < MAX_PER_ROUND; sent += PAGE) {
-      const rows = await this.outbox.due(targetId, now, PAGE);
-      for (const row of rows) if (!(await this.#attempt(row, now))) return;
-      if (rows.length < PAGE) return;
+  #round(targetId: string, now: () => Date): Promise<void> {
+    const goingOn = this.#rounds.get(targetId);
+    if (goingOn !== undefined) return goingOn;
+    const round = this.#deliverTo(targetId, now)
+      .catch(error => {
+        this.#dependencies.log.error('notifications not delivered', { target: targetId, error });
+      })
+      .finally(() => this.#rounds.delete(targetId));
+    this.#rounds.set(targetId, round);
+    return round;
+  }
+
+  /** What is due when the round begins, or until the target cannot be reached: then the rest waits for another round. */
+  async #deliverTo(targetId: string, now: () => Date): Promise<void> {
+    for (const id of await this.outbox.due(targetId, now())) {
+      const row = await this.outbox.pending(id);
+      if (row !== undefined && !(await this.#attempt(row, now))) return;
     }
   }
 
   /** @returns whether the target can be sent more. */
-  async #attempt(row: NotificationRow, now: Date): Promise<boolean> {
+  async #attempt(row: NotificationRow, now: () => Date): Promise<boolean> {
     const target = await this.targets.find(row.target_id);
     if (target === undefined || !target.enabled || this.#stopped.signal.aborted) return false;
     const { id, created } = row;
     const data = JSON.parse(row.data_json) as object;
     try {
-      const remark = await this.#send(target, { id, event: row.event as AnyEventName, created, data }, now);
-      await this.outbox.sent(row, now, remark);
+      const source = { id, event: row.event as AnyEventName, created, data };
+      const remark = await this.#send(target, source, now());
+      await this.outbox.sent(row, now(), remark);
       return true;
     } catch (error) {
       if (this.#stopped.signal.aborted) return false;
-      await this.#note(target, row, now, reasonOf(error));
+      await this.#note(target, row, now(), reasonOf(error));
       return !(error instanceof DeliveryError) || error.isAnswer;
     }
   }

@@ -81,17 +81,27 @@ export class Outbox {
     return rows.map(({ target_id }) => target_id);
   }
 
-  /** The oldest that are due for a target. */
-  due(targetId: string, now: Date, limit: number): Promise<NotificationRow[]> {
-    return this.#db
+  /** Ids of what is due for a target, the oldest first. */
+  async due(targetId: string, now: Date): Promise<string[]> {
+    const rows = await this.#db
       .selectFrom('notifications')
-      .selectAll()
+      .select('id')
       .where('target_id', '=', targetId)
       .where('status', '=', 'pending')
       .where('next_attempt', '<=', now.toISOString())
       .orderBy('sequence')
-      .limit(limit)
       .execute();
+    return rows.map(({ id }) => id);
+  }
+
+  /** Undefined when it waits no longer: somebody has removed it. */
+  pending(id: string): Promise<NotificationRow | undefined> {
+    return this.#db
+      .selectFrom('notifications')
+      .selectAll()
+      .where('id', '=', id)
+      .where('status', '=', 'pending')
+      .executeTakeFirst();
   }
 
   async sent({ id, attempts }: NotificationRow, now: Date, reason: string): Promise<void> {
