@@ -62,15 +62,22 @@ export class OpenParts {
     return this.#turns.run(key, work);
   }
 
-  /** Takes over what is written of a part, unless it is known or has its outcome. */
-  async adopt(row: ScheduledPartRow, run: OpenRun): Promise<void> {
-    const key = keyOf(row);
+  /** Takes over what is written of a part, unless it is known. */
+  async adopt(partKey: PartKey, run: OpenRun): Promise<void> {
+    const key = keyOf(partKey);
     await this.inTurn(key, async () => {
       if (this.#waiting.has(key) || this.#running.has(key)) return;
-      const part = { row, run: run.row, definition: run.definition };
-      if (row.status === 'WAITING') await this.#wait(part);
-      if (row.status === 'RUNNING') this.#running.set(key, { ...part, place: placeOf(row) });
+      // what was read before this turn may have its outcome by now
+      const row = await this.#dependencies.store.part(partKey);
+      if (row !== undefined) await this.add(row, run);
     });
+  }
+
+  /** One that is not known yet, as it is written; nothing when it has its outcome. */
+  async add(row: ScheduledPartRow, run: OpenRun): Promise<void> {
+    const part = { row, run: run.row, definition: run.definition };
+    if (row.status === 'WAITING') await this.#wait(part);
+    if (row.status === 'RUNNING') this.#running.set(keyOf(row), { ...part, place: placeOf(row) });
   }
 
   async #wait(part: OpenPart): Promise<void> {

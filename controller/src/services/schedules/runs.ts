@@ -38,7 +38,7 @@ export class Runs {
     for (const row of await store.running()) this.#add(row);
     for (const row of await store.openParts()) {
       const run = this.#open.get(row.run_id);
-      if (run) await parts.adopt(row, run);
+      if (run) await parts.add(row, run);
     }
   }
 

@@ -118,6 +118,35 @@ describe('nothing stays stuck', () => {
     expect(world.begun.map(({ entity }) => entity)).toEqual(['a', 'b']);
   });
 
+  test('a run that ends while it is looked after takes no place of its node for ever', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    world.files.add('a-1');
+    world.nodeOf.set('b', 'n2');
+    await world.add({ start_date: DUE, all: false, entities: ['a', 'b'] });
+    await world.add({ start_date: '2026-03-01T03:00:00Z', all: false, entities: ['c'] });
+    await world.tick(DUE);
+    world.away.add('n1');
+    await world.end('a');
+    world.endsAtOnce = true;
+    const { store } = world;
+    store.parts = async runId => {
+      Reflect.deleteProperty(store, 'parts');
+      const read = await store.parts(runId);
+      world.away.clear();
+      await world.end('b');
+      return read;
+    };
+    await world.tick(world.now + 5_000);
+    world.limits = { perNode: 1, perPool: 0 };
+    await world.tick('2026-03-01T03:00:00Z');
+    const statuses = (await world.disk.selectFrom('scheduled_runs').select('status').execute()).map(
+      ({ status }) => status,
+    );
+    await world.close();
+    expect(world.begun.map(({ entity }) => entity)).toEqual(['a', 'b', 'c']);
+    expect(statuses).toEqual(['SUCCESS', 'SUCCESS']);
+  });
+
   test('a task that is removed in the instant in which a run of it begins does not stop the scheduler', async () => {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
     const task = await world.add({ start_date: DUE, parallel_limit: 1 });
