@@ -12,6 +12,7 @@ import { notifications } from './migrations/0010-notifications.ts';
 import { protection } from './migrations/0011-protection.ts';
 import { poolBandwidth } from './migrations/0012-pool-bandwidth.ts';
 import { taskEvents } from './migrations/0013-task-events.ts';
+import { openRuns } from './migrations/0014-open-runs.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -29,6 +30,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0011-protection': protection,
   '0012-pool-bandwidth': poolBandwidth,
   '0013-task-events': taskEvents,
+  '0014-open-runs': openRuns,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */
