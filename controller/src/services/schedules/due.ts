@@ -37,8 +37,10 @@ const LOOKS_BACK_MS = [HOUR_MS, DAY_MS, 32 * DAY_MS, 400 * DAY_MS, Number.POSITI
  */
 export function whatIsDue(times: DueTimes, nextRun: number, missedRun: MissedRun, now: number): Due | null {
   if (nextRun > now) return null;
-  const last = lastDue(times, nextRun, now);
-  const next = times.next(now);
+  const after = times.next(nextRun);
+  const isOnly = after === null || after > now;
+  const last = isOnly ? nextRun : lastDue(times, nextRun, now);
+  const next = isOnly ? after : times.next(now);
   const isLate = now - last > IN_TIME_MS;
   if (isLate && missedRun === 'skip') return { run: null, missed: missedOf(times, nextRun, last), next };
   return { run: last, missed: last === nextRun ? null : missedOf(times, nextRun, last, false), next };

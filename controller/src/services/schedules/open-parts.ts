@@ -8,18 +8,21 @@ import type { ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
 import { taskError } from '../tasks/record.ts';
 import type { ScheduleDefinition } from './definition.ts';
 import type { Place, SchedulerDependencies } from './needs.ts';
+import { PartMap } from './part-map.ts';
+import type { QueuedPart, QueuedRun } from './queue.ts';
 import type { OpenPart } from './steps/step.ts';
-import type { PartKey } from './store.ts';
+import { keyOf, type PartKey } from './store.ts';
 
 export interface OpenRun {
   row: ScheduledRunRow;
   /** As it was when the run began. */
   definition: ScheduleDefinition;
+  queued: QueuedRun;
 }
 
-/** With what decides when it begins. */
+/** With what decides when it begins, and what it takes of its node and pool when it runs. */
 export interface PlacedPart extends OpenPart {
-  place: Place;
+  queued: QueuedPart;
 }
 
 /** Hears what becomes of the parts of a run; does not keep them waiting. */
@@ -30,13 +33,11 @@ export interface PartsListener {
   ended(runId: string): void;
 }
 
-export const keyOf = ({ run_id, position }: PartKey): string => `${run_id} ${position}`;
-
 export class OpenParts {
   readonly #dependencies: Pick<SchedulerDependencies, 'store' | 'clock' | 'surroundings'>;
   readonly #listener: PartsListener;
-  readonly #waiting = new Map<string, PlacedPart>();
-  readonly #running = new Map<string, PlacedPart>();
+  readonly #waiting = new PartMap();
+  readonly #running = new PartMap();
   readonly #turns = new KeyedQueue();
 
   constructor(
@@ -47,13 +48,11 @@ export class OpenParts {
     this.#listener = listener;
   }
 
-  /** By key. */
-  get waiting(): ReadonlyMap<string, PlacedPart> {
+  get waiting(): Omit<PartMap, 'set' | 'delete'> {
     return this.#waiting;
   }
 
-  /** By key. */
-  get running(): ReadonlyMap<string, PlacedPart> {
+  get running(): Omit<PartMap, 'set' | 'delete'> {
     return this.#running;
   }
 
@@ -76,21 +75,22 @@ export class OpenParts {
   /** One that is not known yet, as it is written; nothing when it has its outcome. */
   async add(row: ScheduledPartRow, run: OpenRun): Promise<void> {
     const part = { row, run: run.row, definition: run.definition };
-    if (row.status === 'WAITING') await this.#wait(part);
-    if (row.status === 'RUNNING') this.#running.set(keyOf(row), { ...part, place: placeOf(row) });
+    if (row.status === 'WAITING') await this.#wait(part, run.queued);
+    if (row.status === 'RUNNING')
+      this.#running.set({ ...part, queued: queuedPart(row, run.queued, placeOf(row)) });
   }
 
-  async #wait(part: OpenPart): Promise<void> {
-    const place = await this.#dependencies.surroundings.place(part);
-    this.#waiting.set(keyOf(part.row), { ...part, place });
+  async #wait({ row, run, definition }: OpenPart, queuedRun: QueuedRun): Promise<void> {
+    const place = await this.#dependencies.surroundings.place({ row, run, definition });
+    this.#waiting.set({ row, run, definition, queued: queuedPart(row, queuedRun, place) });
   }
 
-  /** One that waited runs. @param columns what is to be written of it */
+  /** One that waited runs. @param columns what is to be written of it, with its place */
   async run(part: PlacedPart, columns: Partial<ScheduledPartRow>): Promise<void> {
-    const key = keyOf(part.row);
-    await this.#dependencies.store.updatePart(part.row, columns);
-    this.#waiting.delete(key);
-    this.#running.set(key, { ...part, row: { ...part.row, ...columns } });
+    const row = { ...part.row, ...columns };
+    await this.#dependencies.store.updatePart(row, columns);
+    this.#waiting.delete(part.queued.key);
+    this.#running.set({ ...part, row, queued: queuedPart(row, part.queued.run, placeOf(row)) });
   }
 
   async write(key: PartKey, columns: Partial<ScheduledPartRow>): Promise<void> {
@@ -118,7 +118,7 @@ export class OpenParts {
     });
     const again = this.#running.get(keyOf(row))!;
     this.#running.delete(keyOf(row));
-    await this.#wait(again);
+    await this.#wait(again, again.queued.run);
     this.#listener.waits(row.run_id);
   }
 
@@ -137,17 +137,17 @@ export class OpenParts {
 
   /** Gives all that wait of a run the same outcome. */
   async closeWaiting(runId: string, status: string, error: VirtkeepError): Promise<void> {
-    for (const [key, { row }] of [...this.#waiting])
-      if (row.run_id === runId)
-        await this.inTurn(key, async () => {
-          if (this.#waiting.has(key)) await this.close(row, status, error);
-        });
+    for (const key of this.#waiting.keysOf(runId))
+      await this.inTurn(key, async () => {
+        const part = this.#waiting.get(key);
+        if (part) await this.close(part.row, status, error);
+      });
   }
 
   /** The run is over, or gone with its task. */
   forget(runId: string): void {
     for (const parts of [this.#waiting, this.#running])
-      for (const [key, { row }] of parts) if (row.run_id === runId) parts.delete(key);
+      for (const key of parts.keysOf(runId)) parts.delete(key);
   }
 }
 
@@ -155,4 +155,17 @@ const placeOf = ({ node_id, pool_id, estimate }: ScheduledPartRow): Place => ({
   nodeId: node_id,
   poolId: pool_id,
   estimate,
+});
+
+const queuedPart = (
+  row: ScheduledPartRow,
+  run: QueuedRun,
+  { nodeId, poolId, estimate }: Place,
+): QueuedPart => ({
+  key: keyOf(row),
+  run,
+  nodeId,
+  poolId,
+  estimate,
+  notBefore: row.not_before === null ? 0 : Date.parse(row.not_before),
 });

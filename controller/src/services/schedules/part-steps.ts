@@ -50,22 +50,19 @@ export class PartSteps {
       const place = await surroundings.place(waiting);
       if (place.gone) return parts.close(row, 'SKIPPED', place.gone);
       const { mode, extend, notes } = await surroundings.decide(waiting);
-      await parts.run(
-        { ...waiting, place },
-        {
-          status: 'RUNNING',
-          step: this.#stepsOf(waiting)[0]![0],
-          task_id: null,
-          node_id: place.nodeId,
-          pool_id: place.poolId,
-          estimate: Math.round(place.estimate),
-          mode,
-          extend_id: extend,
-          subject: null,
-          notes_json: JSON.stringify([...(JSON.parse(row.notes_json) as string[]), ...notes]),
-          started: row.started ?? clock.now().toISOString(),
-        },
-      );
+      await parts.run(waiting, {
+        status: 'RUNNING',
+        step: this.#stepsOf(waiting)[0]![0],
+        task_id: null,
+        node_id: place.nodeId,
+        pool_id: place.poolId,
+        estimate: Math.round(place.estimate),
+        mode,
+        extend_id: extend,
+        subject: null,
+        notes_json: JSON.stringify([...(JSON.parse(row.notes_json) as string[]), ...notes]),
+        started: row.started ?? clock.now().toISOString(),
+      });
       await this.#advance(key);
     });
   }
@@ -73,23 +70,23 @@ export class PartSteps {
   /** A part of the run may have ended, or its cancel is asked for. */
   async look(runId: string): Promise<void> {
     const { parts } = this.#dependencies;
-    for (const [key, { row }] of [...parts.running])
-      if (row.run_id === runId) await parts.inTurn(key, () => this.#advance(key));
+    for (const key of parts.running.keysOf(runId)) await parts.inTurn(key, () => this.#advance(key));
   }
 
   /** A node that stays away with a task of ours: what becomes of it is not known, and the run does not wait for ever. @param now ms since 1970 */
   async lookForLost(now: number): Promise<void> {
     const { parts, tasks } = this.#dependencies;
-    for (const [key, { row }] of [...parts.running]) {
-      const task = row.task_id === null ? undefined : await tasks.find(row.task_id);
-      if (task?.row.status !== 'LOST') {
+    const lost = await tasks.lost();
+    for (const [key, { row }] of [...parts.running.entries()]) {
+      const nodeId = row.task_id === null ? undefined : lost.get(row.task_id);
+      if (nodeId === undefined) {
         this.#lostSince.delete(key);
         continue;
       }
       const since = this.#lostSince.get(key) ?? now;
       this.#lostSince.set(key, since);
       if (now - since < NODE_WAIT_MS) continue;
-      const error = new VirtkeepError('outcome_unknown', { node: task.row.node_id ?? '' });
+      const error = new VirtkeepError('outcome_unknown', { node: nodeId });
       await parts.inTurn(key, async () => {
         if (parts.running.get(key)?.row.task_id === row.task_id) await parts.close(row, 'FAILED', error);
       });
@@ -125,17 +122,13 @@ export class PartSteps {
 
   async #planNext(part: OpenPart, step: Step): Promise<boolean> {
     const { row } = part;
-    if (await this.#isCanceled(row.run_id)) return this.#canceled(part);
+    if (await this.#dependencies.tasks.isToEnd(row.run_id)) return this.#canceled(part);
     const planned = await step.plan(part).catch((error: unknown) => this.#failureOf(error, row));
     if (planned instanceof VirtkeepError) return this.#failed(part, planned);
     if (planned === null) return this.#nextStep(part, {});
     const columns = { task_id: planned.taskId ?? newId(), subject: planned.subject ?? null };
     await this.#dependencies.parts.write(row, columns);
     return true;
-  }
-
-  async #isCanceled(runId: string): Promise<boolean> {
-    return (await this.#dependencies.tasks.find(runId))?.row.cancel_requested === 1;
   }
 
   /** Between two steps of a run that is cancelled: what was made stays. */

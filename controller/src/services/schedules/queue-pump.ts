@@ -1,19 +1,17 @@
 /** Begins as many of the waiting parts as the limits allow (`queue.ts` says which), and knows why the others wait. */
-import type { Logger } from '@virtkeep/shared/log';
 import { Turns } from '@virtkeep/shared/turns';
 import type { AwayNodes } from './away-nodes.ts';
 import type { Behind } from './behind.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts, PlacedPart } from './open-parts.ts';
 import type { PartSteps } from './part-steps.ts';
-import { choose, type Load, type QueuedPart, type QueuedRun, type WaitReason } from './queue.ts';
+import { type Choice, choose, type Load, mayAnyBegin, type WaitReason } from './queue.ts';
 
-export interface QueuePumpDependencies extends Pick<SchedulerDependencies, 'clock' | 'surroundings'> {
+export interface QueuePumpDependencies extends Pick<SchedulerDependencies, 'clock' | 'surroundings' | 'log'> {
   parts: OpenParts;
   steps: PartSteps;
   awayNodes: AwayNodes;
   behind: Behind;
-  log: Logger;
 }
 
 export interface WaitingPart extends PlacedPart {
@@ -23,7 +21,8 @@ export interface WaitingPart extends PlacedPart {
 export class QueuePump {
   readonly #dependencies: QueuePumpDependencies;
   readonly #shared = new Turns();
-  #reasons = new Map<string, WaitReason>();
+  /** Those that waited after the last look; put in order when somebody asks, since ten thousand of them take a while. */
+  #inOrder: () => Choice['waiting'] = () => [];
   #pumping: Promise<void> | undefined;
   #pumpAgain = false;
 
@@ -34,7 +33,9 @@ export class QueuePump {
   /** In the order in which they come as things are. */
   waiting(): WaitingPart[] {
     const { waiting } = this.#dependencies.parts;
-    return [...this.#reasons].flatMap(([key, reason]) => {
+    const inOrder = this.#inOrder();
+    this.#inOrder = () => inOrder;
+    return inOrder.flatMap(({ key, reason }) => {
       const part = waiting.get(key);
       return part ? [{ ...part, reason }] : [];
     });
@@ -67,7 +68,7 @@ export class QueuePump {
   async #pumpOnce(): Promise<void> {
     const { parts, steps, behind, log } = this.#dependencies;
     if (parts.waiting.size === 0) {
-      this.#reasons = new Map();
+      this.#inOrder = () => [];
       return;
     }
     for (const key of await this.#choose()) {
@@ -82,23 +83,21 @@ export class QueuePump {
   /** @returns the keys of those that begin */
   async #choose(): Promise<string[]> {
     const { parts, surroundings, clock, awayNodes } = this.#dependencies;
-    const now = clock.now().getTime();
-    const runs = new Map<string, QueuedRun>();
-    const queued: QueuedPart[] = [];
-    for (const [key, part] of parts.waiting) {
-      const { row, place } = part;
-      runs.set(row.run_id, queuedRun(part));
-      queued.push({
-        key,
-        runId: row.run_id,
-        ...place,
-        notBefore: row.not_before === null ? 0 : Date.parse(row.not_before),
-        waitsForNode: awayNodes.waitsFor(place.nodeId),
-      });
-    }
     const load = await this.#load();
-    const { begin, waiting } = choose({ parts: queued, runs }, load, surroundings.limits(), now);
-    this.#reasons = new Map(waiting.map(({ key, reason }) => [key, reason]));
+    const queued = Array.from(parts.waiting.values(), part => part.queued);
+    const nodes = [...new Set(queued.map(({ nodeId }) => nodeId))];
+    const circumstances = {
+      load,
+      away: new Set(nodes.filter(id => awayNodes.waitsFor(id))),
+      limits: surroundings.limits(),
+      now: clock.now().getTime(),
+    };
+    if (!mayAnyBegin(queued, circumstances)) {
+      this.#inOrder = () => choose(queued, circumstances).waiting;
+      return [];
+    }
+    const { begin, waiting } = choose(queued, circumstances);
+    this.#inOrder = () => waiting;
     return begin;
   }
 
@@ -109,24 +108,17 @@ export class QueuePump {
     const { byNode, byPool, freeOfPool } = await surroundings.load(own);
     const [nodes, pools, free] = [new Map(byNode), new Map(byPool), new Map(freeOfPool)];
     const byRun = new Map<string, number>();
-    for (const { row, place } of running) {
-      count(byRun, row.run_id);
-      if (place.nodeId !== null) count(nodes, place.nodeId);
-      if (place.poolId === null) continue;
-      count(pools, place.poolId);
-      const { poolId } = place;
-      if (free.has(poolId)) free.set(poolId, free.get(poolId)! - place.estimate);
+    for (const { queued } of running) {
+      const { run, nodeId, poolId, estimate } = queued;
+      count(byRun, run.id);
+      if (nodeId !== null) count(nodes, nodeId);
+      if (poolId === null) continue;
+      count(pools, poolId);
+      if (free.has(poolId)) free.set(poolId, free.get(poolId)! - estimate);
     }
     return { byRun, byNode: nodes, byPool: pools, freeOfPool: free };
   }
 }
-
-const queuedRun = ({ run, definition }: PlacedPart): QueuedRun => ({
-  id: run.id,
-  isManual: run.due_time === null,
-  due: Date.parse(run.due_time ?? run.created),
-  parallel: definition.parallel_limit,
-});
 
 function count(counts: Map<string, number>, id: string): void {
   counts.set(id, (counts.get(id) ?? 0) + 1);

@@ -6,15 +6,13 @@
 
 export interface QueuedPart {
   key: string;
-  runId: string;
+  run: QueuedRun;
   nodeId: string | null;
   poolId: string | null;
   /** Bytes that it will take on its pool. */
   estimate: number;
   /** ms since 1970: a retry waits until then. */
   notBefore: number;
-  /** Its node is away, and may still come back in time. */
-  waitsForNode: boolean;
 }
 
 export interface QueuedRun {
@@ -41,6 +39,16 @@ export interface Load {
   freeOfPool: ReadonlyMap<string, number>;
 }
 
+/** What the queue is looked at with. */
+export interface Circumstances {
+  load: Load;
+  /** Nodes that are away, and may still come back in time. */
+  away: ReadonlySet<string | null>;
+  limits: Limits;
+  /** ms since 1970. */
+  now: number;
+}
+
 /** Why a part still waits; the first that holds. */
 export const WAIT_REASONS = [
   'retry',
@@ -58,61 +66,78 @@ export interface Choice {
   waiting: { key: string; reason: WaitReason }[];
 }
 
-export function choose(
-  queue: { parts: readonly QueuedPart[]; runs: ReadonlyMap<string, QueuedRun> },
-  load: Load,
-  limits: Limits,
-  now: number,
-): Choice {
-  const counts = {
-    run: new Map(load.byRun),
-    node: new Map(load.byNode),
-    pool: new Map(load.byPool),
-    free: new Map(load.freeOfPool),
-  };
-  const byRun = Map.groupBy(queue.parts, ({ runId }) => runId);
-  const lanes = [...byRun].map(([runId, parts]) => ({ run: queue.runs.get(runId)!, parts, next: 0 }));
+/** Whether {@link choose} would begin any: what it begins only takes from the others, so this asks each for itself, in no order. */
+export function mayAnyBegin(parts: readonly QueuedPart[], circumstances: Circumstances): boolean {
+  const room = new Room(circumstances);
+  return parts.some(part => room.whyNot(part) === undefined);
+}
+
+export function choose(parts: readonly QueuedPart[], circumstances: Circumstances): Choice {
+  const room = new Room(circumstances);
+  const { byRun } = circumstances.load;
+  const lanes = [...Map.groupBy(parts, ({ run }) => run)].map(([run, parts]) => ({
+    run,
+    parts,
+    next: 0,
+    running: byRun.get(run.id) ?? 0,
+  }));
   const begin: string[] = [];
   const waiting: Choice['waiting'] = [];
-  const open = new Lanes(lanes, counts.run);
+  const open = new Lanes(lanes);
   for (let lane = open.first(); lane !== undefined; lane = open.first()) {
     const part = lane.parts[lane.next]!;
     lane.next += 1;
-    const reason = whyNot(part, lane.run);
+    const reason = room.whyNot(part);
     if (reason === undefined) {
       begin.push(part.key);
-      take(part);
+      lane.running += 1;
+      room.take(part);
     } else waiting.push({ key: part.key, reason });
     open.putBack(lane);
   }
   return { begin, waiting };
+}
 
-  function whyNot(part: QueuedPart, run: QueuedRun): WaitReason | undefined {
-    if (part.notBefore > now) return 'retry';
-    if (part.waitsForNode) return 'node_away';
-    if (run.parallel > 0 && (counts.run.get(run.id) ?? 0) >= run.parallel) return 'task_limit';
-    if (isFull(counts.node, part.nodeId, limits.perNode)) return 'node_limit';
-    if (isFull(counts.pool, part.poolId, limits.perPool)) return 'pool_limit';
-    if (
-      part.poolId !== null &&
-      isTaken(part.poolId) &&
-      (counts.free.get(part.poolId) ?? Infinity) < part.estimate
-    )
+/** What may still be begun, and what keeps a part from it. */
+class Room {
+  readonly #circumstances: Circumstances;
+  readonly #run: Map<string, number>;
+  readonly #node: Map<string, number>;
+  readonly #pool: Map<string, number>;
+  readonly #free: Map<string, number>;
+
+  constructor(circumstances: Circumstances) {
+    const { byRun, byNode, byPool, freeOfPool } = circumstances.load;
+    this.#circumstances = circumstances;
+    this.#run = new Map(byRun);
+    this.#node = new Map(byNode);
+    this.#pool = new Map(byPool);
+    this.#free = new Map(freeOfPool);
+  }
+
+  whyNot({ run, nodeId, poolId, estimate, notBefore }: QueuedPart): WaitReason | undefined {
+    const { away, limits, now } = this.#circumstances;
+    if (notBefore > now) return 'retry';
+    if (away.has(nodeId)) return 'node_away';
+    if (isFull(this.#run, run.id, run.parallel)) return 'task_limit';
+    if (isFull(this.#node, nodeId, limits.perNode)) return 'node_limit';
+    if (isFull(this.#pool, poolId, limits.perPool)) return 'pool_limit';
+    if (poolId !== null && this.#isTaken(poolId) && (this.#free.get(poolId) ?? Infinity) < estimate)
       return 'space';
     return undefined;
   }
 
   /** Somebody works on the pool whose end may give space back; where nobody does, waiting helps nobody. */
-  function isTaken(poolId: string): boolean {
-    return (counts.pool.get(poolId) ?? 0) > 0;
+  #isTaken(poolId: string): boolean {
+    return (this.#pool.get(poolId) ?? 0) > 0;
   }
 
-  function take({ runId, nodeId, poolId, estimate }: QueuedPart): void {
-    add(counts.run, runId, 1);
-    if (nodeId !== null) add(counts.node, nodeId, 1);
+  take({ run, nodeId, poolId, estimate }: QueuedPart): void {
+    add(this.#run, run.id, 1);
+    if (nodeId !== null) add(this.#node, nodeId, 1);
     if (poolId === null) return;
-    add(counts.pool, poolId, 1);
-    if (counts.free.has(poolId)) add(counts.free, poolId, -estimate);
+    add(this.#pool, poolId, 1);
+    if (this.#free.has(poolId)) add(this.#free, poolId, -estimate);
   }
 }
 
@@ -127,16 +152,16 @@ interface Lane {
   run: QueuedRun;
   parts: readonly QueuedPart[];
   next: number;
+  /** How many of its parts run. */
+  running: number;
 }
 
 /** The runs that still have parts to look at, the next one first: sorted once, since only the one that was taken changes its place. */
 class Lanes {
   readonly #sorted: Lane[];
-  readonly #running: ReadonlyMap<string, number>;
 
-  constructor(lanes: Lane[], running: ReadonlyMap<string, number>) {
-    this.#running = running;
-    this.#sorted = lanes.sort((a, b) => this.#compare(b, a));
+  constructor(lanes: Lane[]) {
+    this.#sorted = lanes.sort((a, b) => compare(b, a));
   }
 
   /** Takes it out. */
@@ -149,20 +174,19 @@ class Lanes {
     let [low, high] = [0, this.#sorted.length];
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if (this.#compare(this.#sorted[middle]!, lane) > 0) low = middle + 1;
+      if (compare(this.#sorted[middle]!, lane) > 0) low = middle + 1;
       else high = middle;
     }
     this.#sorted.splice(low, 0, lane);
   }
+}
 
-  #compare({ run: a, next: nextOfA }: Lane, { run: b, next: nextOfB }: Lane): number {
-    const of = (id: string) => this.#running.get(id) ?? 0;
-    return (
-      Number(b.isManual) - Number(a.isManual) ||
-      of(a.id) - of(b.id) ||
-      nextOfA - nextOfB ||
-      a.due - b.due ||
-      (a.id < b.id ? -1 : 1)
-    );
-  }
+function compare(a: Lane, b: Lane): number {
+  return (
+    Number(b.run.isManual) - Number(a.run.isManual) ||
+    a.running - b.running ||
+    a.next - b.next ||
+    a.run.due - b.run.due ||
+    (a.run.id < b.run.id ? -1 : 1)
+  );
 }

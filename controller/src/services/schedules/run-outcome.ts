@@ -17,6 +17,10 @@ export type RunStatus = (typeof RUN_STATUSES)[number];
 export const PART_STATUSES = ['WAITING', 'RUNNING', 'SUCCESS', 'FAILED', 'CANCELED', 'SKIPPED'] as const;
 export type PartStatus = (typeof PART_STATUSES)[number];
 
+/** It has no outcome yet; once it has one, it keeps it. */
+export const isOpen = ({ status }: Pick<ScheduledPartRow, 'status'>): boolean =>
+  status === 'WAITING' || status === 'RUNNING';
+
 export interface PartRecord {
   entity: string;
   entity_class: string;

@@ -3,11 +3,13 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { ScheduledRunRow } from '../../store/schema.ts';
 import type { Behind } from './behind.ts';
-import { definitionIn } from './definition.ts';
+import { definitionIn, type ScheduleDefinition } from './definition.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts, OpenRun } from './open-parts.ts';
 import type { PartSteps } from './part-steps.ts';
-import { outcomeOfRun } from './run-outcome.ts';
+import type { QueuedRun } from './queue.ts';
+import { isOpen, outcomeOfRun } from './run-outcome.ts';
+import type { NewRun } from './store.ts';
 
 export interface RunsDependencies
   extends Pick<SchedulerDependencies, 'store' | 'clock' | 'tasks' | 'multiTasks' | 'surroundings' | 'log'> {
@@ -54,13 +56,17 @@ export class Runs {
     }
   }
 
-  /** It is on disk: what fails now is done by the next tick. */
-  async begin(id: string): Promise<void> {
-    const { parts, behind } = this.#dependencies;
-    behind.troubled.add(id);
-    await this.#adopt(id);
-    behind.troubled.delete(id);
-    if (![...parts.waiting.values()].some(({ run }) => run.id === id)) await this.look(id);
+  /** One that is on disk now: what fails is done by the next tick. */
+  async begin({ run: row, parts }: NewRun): Promise<void> {
+    try {
+      const run = this.#add(row);
+      await this.#createTask(run);
+      for (const part of parts) await this.#dependencies.parts.add(part, run);
+    } catch (error) {
+      this.#dependencies.behind.troubled.add(row.id);
+      throw error;
+    }
+    if (parts.length === 0) await this.look(row.id);
   }
 
   /** Those that something failed for go on from what is written. One that fails again does not keep the others waiting. */
@@ -81,8 +87,9 @@ export class Runs {
   /** What has not begun when the window ends does not begin; what runs goes on or is cancelled, as the task says. */
   async endWindows(now: Date): Promise<void> {
     const { parts, tasks } = this.#dependencies;
+    const until = now.toISOString();
     for (const { row, definition } of [...this.#open.values()]) {
-      if (row.window_end === null || row.window_end > now.toISOString()) continue;
+      if (row.window_end === null || row.window_end > until) continue;
       const error = new VirtkeepError('window_ended', { end: row.window_end });
       await parts.closeWaiting(row.id, 'SKIPPED', error);
       if (definition.window_action === 'cancel') await tasks.cancelParts(row.id);
@@ -93,8 +100,7 @@ export class Runs {
   async look(runId: string): Promise<void> {
     if (!this.#open.has(runId)) return;
     const { tasks, parts, steps } = this.#dependencies;
-    const task = await tasks.find(runId);
-    if (task?.row.cancel_requested === 1)
+    if (await tasks.isToEnd(runId))
       await parts.closeWaiting(runId, 'CANCELED', new VirtkeepError('canceled'));
     await steps.look(runId);
     await this.#finishInTurn(runId);
@@ -106,7 +112,8 @@ export class Runs {
   }
 
   #add(row: ScheduledRunRow): OpenRun {
-    const run = { row, definition: definitionIn(row) };
+    const definition = definitionIn(row);
+    const run = { row, definition, queued: queuedRun(row, definition) };
     this.#open.set(row.id, run);
     return run;
   }
@@ -118,7 +125,7 @@ export class Runs {
     if (row === undefined || row.status !== 'RUNNING') return this.#forget(runId);
     const run = this.#open.get(runId) ?? this.#add(row);
     await this.#ensureTask(run);
-    for (const part of await store.parts(runId)) await parts.adopt(part, run);
+    for (const part of (await store.parts(runId)).filter(isOpen)) await parts.adopt(part, run);
   }
 
   /** The run is over, or gone with its task. */
@@ -128,10 +135,12 @@ export class Runs {
   }
 
   /** The task of many parts that shows the run; one that a crash has kept from being made is made now. */
-  async #ensureTask({ row, definition }: OpenRun): Promise<void> {
-    const { tasks } = this.#dependencies;
-    if (await tasks.find(row.id)) return;
-    await tasks.create({
+  async #ensureTask(run: OpenRun): Promise<void> {
+    if ((await this.#dependencies.tasks.find(run.row.id)) === undefined) await this.#createTask(run);
+  }
+
+  async #createTask({ row, definition }: OpenRun): Promise<void> {
+    await this.#dependencies.tasks.create({
       id: row.id,
       name: RUN_TASK,
       verboseName: definition.verbose_name,
@@ -152,14 +161,13 @@ export class Runs {
     const { store, tasks, clock, surroundings } = this.#dependencies;
     if ((await store.run(runId)) === undefined) return this.#forget(runId);
     const parts = await store.parts(runId);
-    const open = parts.filter(({ status }) => status === 'WAITING' || status === 'RUNNING').length;
+    const open = parts.filter(isOpen).length;
     if (open > 0) {
       const progress = Math.trunc((100 * (parts.length - open)) / parts.length);
       return tasks.update(runId, { progress });
     }
     const missing = JSON.parse(run.row.missing_json) as string[];
-    const task = await tasks.find(runId);
-    const outcome = outcomeOfRun(parts, missing, task?.row.cancel_requested === 1);
+    const outcome = outcomeOfRun(parts, missing, await tasks.isToEnd(runId));
     const ended = { ...run.row, status: outcome.status, finished: clock.now().toISOString() };
     await surroundings.ended(ended, parts);
     await tasks.finish(runId, outcome);
@@ -167,3 +175,13 @@ export class Runs {
     this.#forget(runId);
   }
 }
+
+const queuedRun = (
+  { id, due_time, created }: ScheduledRunRow,
+  { parallel_limit }: ScheduleDefinition,
+): QueuedRun => ({
+  id,
+  isManual: due_time === null,
+  due: Date.parse(due_time ?? created),
+  parallel: parallel_limit,
+});

@@ -105,8 +105,9 @@ export class Scheduler {
       const definition = definitionIn(task);
       const row = { ...newRun(task, clock.now()), id: runId, user_id: user.id, username: user.username };
       const facts = { isRunning: false, ...this.#dependencies.surroundings.targets(definition) };
-      await store.insertRun(runRecord(row, definition, facts));
-      await this.#runs.begin(runId);
+      const record = runRecord(row, definition, facts);
+      await store.insertRun(record);
+      await this.#runs.begin(record);
       this.#queue.pumpBehind(runId);
     });
   }
@@ -198,13 +199,11 @@ export class Scheduler {
     const definition = definitionIn(task);
     const facts = { isRunning: await store.isRunning(task.id), ...surroundings.targets(definition) };
     const due = dueRecords(task, facts, now);
-    if (due === undefined || !(await store.take(task, due.next, due.records))) return false;
-    for (const { run } of due.records) {
-      const written = await store.run(run.id);
-      if (written === undefined) continue;
-      if (written.status === 'RUNNING') await this.#runs.begin(written.id);
-      else await this.#tellNotRun(task, written);
-    }
+    const written = due && (await store.take(task, due.next, due.records));
+    if (written === undefined) return false;
+    for (const record of written)
+      if (record.run.status === 'RUNNING') await this.#runs.begin(record);
+      else await this.#tellNotRun(task, record.run);
     return true;
   }
 

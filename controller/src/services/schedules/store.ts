@@ -24,6 +24,8 @@ export interface PartKey {
   position: number;
 }
 
+export const keyOf = ({ run_id, position }: PartKey): string => `${run_id} ${position}`;
+
 /** More rows in one statement would exceed what SQLite binds. */
 const ROWS_AT_ONCE = 500;
 
@@ -73,9 +75,13 @@ export class ScheduleStore {
 
   /**
    * Takes a due time: what becomes of it and when the task is due next are written together, once.
-   * @returns false when somebody else took it, or changed the task, meanwhile
+   * @returns the records that were not there before; undefined when somebody else took it, or changed the task, meanwhile
    */
-  take(task: ScheduledTaskRow, next: string | null, records: readonly NewRun[]): Promise<boolean> {
+  take(
+    task: ScheduledTaskRow,
+    next: string | null,
+    records: readonly NewRun[],
+  ): Promise<NewRun[] | undefined> {
     return this.#db.transaction().execute(async trx => {
       const { numUpdatedRows } = await trx
         .updateTable('scheduled_tasks')
@@ -84,9 +90,10 @@ export class ScheduleStore {
         .where('next_run', '=', task.next_run)
         .where('modified', '=', task.modified)
         .executeTakeFirst();
-      if (Number(numUpdatedRows) === 0) return false;
-      for (const record of records) await insertRun(trx, record);
-      return true;
+      if (Number(numUpdatedRows) === 0) return undefined;
+      const written: NewRun[] = [];
+      for (const record of records) if (await insertRun(trx, record)) written.push(record);
+      return written;
     });
   }
 
@@ -329,14 +336,14 @@ async function updatePart(db: Db, { run_id, position }: PartKey, columns: Partia
     .execute();
 }
 
-/** A due time that has its run already keeps it. */
-async function insertRun(trx: Transaction<Schema>, { run, parts }: NewRun): Promise<void> {
+/** @returns false: the due time has its run already, and keeps it. */
+async function insertRun(trx: Transaction<Schema>, { run, parts }: NewRun): Promise<boolean> {
   const { numInsertedOrUpdatedRows } = await trx
     .insertInto('scheduled_runs')
     .values(run)
     .onConflict(conflict => conflict.columns(['scheduled_task_id', 'due_time']).doNothing())
     .executeTakeFirst();
-  if (Number(numInsertedOrUpdatedRows ?? 0) === 0) return;
+  if (Number(numInsertedOrUpdatedRows ?? 0) === 0) return false;
   await trx
     .updateTable('scheduled_tasks')
     .set({ last_run: run.id })
@@ -347,6 +354,7 @@ async function insertRun(trx: Transaction<Schema>, { run, parts }: NewRun): Prom
       .insertInto('scheduled_parts')
       .values(parts.slice(from, from + ROWS_AT_ONCE))
       .execute();
+  return true;
 }
 
 async function unlessTaken(write: () => Promise<unknown>): Promise<boolean> {

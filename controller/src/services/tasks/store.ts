@@ -154,6 +154,25 @@ export class TaskStore {
     return rows.map(row => row.id);
   }
 
+  /** Nodes of the tasks that are LOST, by the task's id. */
+  async lost(): Promise<Map<string, string>> {
+    const rows = await this.#db
+      .selectFrom('tasks')
+      .select(['id', 'node_id'])
+      .where('status', '=', 'LOST')
+      .execute();
+    return new Map(rows.map(row => [row.id, row.node_id ?? '']));
+  }
+
+  async isToEnd(id: string): Promise<boolean> {
+    const row = await this.#db
+      .selectFrom('tasks')
+      .select('cancel_requested')
+      .where('id', '=', id)
+      .executeTakeFirst();
+    return row?.cancel_requested === 1;
+  }
+
   /** Number of tasks by status. */
   async counts(): Promise<Record<string, number>> {
     const rows = await this.#db

@@ -205,6 +205,16 @@ export class TaskService {
     return this.#store.find(id);
   }
 
+  /** Somebody asked for the end of a task; false as well where there is none. */
+  isToEnd(id: string): Promise<boolean> {
+    return this.#store.isToEnd(id);
+  }
+
+  /** What became of them is not known, since their node is gone: the node by the task's id. */
+  lost(): Promise<Map<string, string>> {
+    return this.#store.lost();
+  }
+
   /** @throws task_not_found. */
   async get(id: string): Promise<TaskState> {
     const state = await this.find(id);
