@@ -54,22 +54,22 @@ async function spent(work: () => Promise<void>): Promise<Spent> {
 }
 
 /** The middle one of some times. */
-async function medianSpent(work: (time: number) => Promise<void>): Promise<Spent> {
+async function medianSpent(times: number, work: (time: number) => Promise<void>): Promise<Spent> {
   const all: Spent[] = [];
-  for (let time = 0; time < TICKS; time += 1) all.push(await spent(() => work(time)));
+  for (let time = 0; time < times; time += 1) all.push(await spent(() => work(time)));
   return { ms: median(all.map(({ ms }) => ms)), cpuMs: median(all.map(({ cpuMs }) => cpuMs)) };
 }
 
 const ticksOf = (world: ScheduleWorld, from: number): Promise<Spent> =>
-  medianSpent(time => world.tick(from + time * 10_000));
+  medianSpent(TICKS, time => world.tick(from + time * 10_000));
 
-/** One that runs ends, all that follows from it. */
+/** One that runs ends, with all that follows from it. */
 async function endOne(world: ScheduleWorld, number: number): Promise<void> {
   await world.tasks.finish(world.begun[number]!.taskId, { status: 'SUCCESS' });
   await world.scheduler.settled();
 }
 
-function planTime(): number {
+function planTime(): Promise<Spent> {
   const files: RetentionFile[] = Array.from({ length: FILES }, (_, number) => ({
     id: `f${number}`,
     domainId: `vm${number % (FILES / 100)}`,
@@ -83,15 +83,10 @@ function planTime(): number {
   }));
   const keep = { last: 3, hourly: 5, daily: 13, weekly: 8, monthly: 11, yearly: 9 };
   const rules = { keepCount: null, limitDays: 900, keep, timeZone: 'Europe/Berlin' };
-  const times = Array.from({ length: ROUNDS }, () => {
-    const from = performance.now();
-    planRetention(files, rules, START);
-    return performance.now() - from;
-  });
-  return median(times);
+  return medianSpent(ROUNDS, async () => void planRetention(files, rules, START));
 }
 
-const planMs = planTime();
+const plan = await planTime();
 const world = await ScheduleWorld.open(new Date(START).toISOString());
 world.vms.splice(1);
 world.limits = { perNode: AT_ONCE, perPool: 0 };
@@ -107,7 +102,7 @@ const taken = world.scheduler.queue().length + world.begun.length;
 const dueMiB = used() - before;
 const { length: queued } = world.scheduler.queue();
 const waiting = await ticksOf(world, DUE + 10_000);
-const ends = await medianSpent(time => endOne(world, time));
+const ends = await medianSpent(TICKS, time => endOne(world, time));
 const ofCpu = ({ cpuMs }: Spent) => `${cpuMs.toFixed(1)} ms of CPU`;
 
 const rows: BenchRow[] = [
@@ -138,7 +133,13 @@ const rows: BenchRow[] = [
   },
   { name: 'one ends, another begins', value: ends.ms, unit: 'ms', note: ofCpu(ends) },
   { name: 'growth with all of them open', value: dueMiB, unit: 'MiB', target: 50 },
-  { name: `a retention plan over ${FILES} files`, value: planMs, unit: 'ms', target: 200 },
+  {
+    name: `a retention plan over ${FILES} files`,
+    value: plan.ms,
+    unit: 'ms',
+    target: 200,
+    note: ofCpu(plan),
+  },
 ];
 if (!printTable(`${TASKS} scheduled tasks`, rows)) process.exitCode = 1;
 await world.close();
