@@ -106,6 +106,8 @@ export interface TaskRow {
   result_json: string | null;
   cancel_requested: number;
   locks_released: number;
+  /** Of a backup: 1 once `backup_attempts` has its end. */
+  noted: number;
 }
 
 export interface TaskEntityRow {

@@ -1,18 +1,20 @@
 /**
  * What became of the last backup of each VM: in memory for the lists, in a table of its own across restarts, since tasks are forgotten
- * after a while. Nothing is lost by a crash between a task's end and its row here: at the next start the tasks that ended since are read.
+ * after a while. The row of a task says that its end is noted here, and is written with what is noted: an end that was not, since the
+ * controller died or its disk was full, is found when the next backup of any VM ends, or at the next start.
  */
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { Turns } from '@virtkeep/shared/turns';
 import type { BackupAttemptRow, Database, TaskRow } from '../../store/schema.ts';
 import { errorOfRow, type TaskEntity } from '../tasks/record.ts';
 import type { EndedAttempt } from './rules.ts';
 
 /** Name of the tasks that are backups, whoever began them. */
-const BACKUP = 'domain_backup';
+export const BACKUP = 'domain_backup';
 const TASKS_AT_ONCE = 500;
 
-export interface EndedTask {
+interface EndedTask {
   row: TaskRow;
   entities: readonly TaskEntity[];
 }
@@ -31,6 +33,7 @@ const NO_BACKUP: LastBackup = { succeeded: null, duration_ms: null, bytes_read: 
 export class BackupAttempts {
   readonly #db: Database;
   readonly #known = new Map<string, KnownAttempt>();
+  readonly #turns = new KeyedQueue();
   /** What backups under way have read so far, and what they have written whose tasks are about to end; by task. */
   readonly #read = new Map<string, number>();
   readonly #written = new Map<string, number>();
@@ -39,38 +42,31 @@ export class BackupAttempts {
     this.#db = db;
   }
 
-  /** Reads what was known before the restart, and what has ended since it was written. */
+  /** Reads what was known before the restart, and notes what has ended and is not. */
   async load(): Promise<void> {
     for (const row of await this.#db.selectFrom('backup_attempts').selectAll().execute()) this.#keep(row);
-    const { since } = await this.#db
-      .selectFrom('backup_attempts')
-      .select(({ fn }) => fn.max('finished').as('since'))
-      .executeTakeFirstOrThrow();
-    await this.#catchUp((since as string | null) ?? '');
+    await this.note(() => {});
   }
 
-  async #catchUp(since: string): Promise<void> {
-    const turns = new Turns();
-    let tasks = await this.#endedSince({ finished_time: since, id: '' });
-    while (tasks.length > 0) {
-      await turns.share();
-      for (const task of tasks)
-        if (isNewer(task, this.#known.get(domainOf(task) ?? '')?.row)) await this.ended(task);
-      tasks = await this.#endedSince(tasks.at(-1)!.row);
-    }
+  /** Notes the backups that have ended and are not noted yet. @param tell hears of each VM of which something is known now that was not before */
+  note(tell: (domainId: string) => void): Promise<void> {
+    return this.#turns.run('', async () => {
+      const turns = new Turns();
+      for (let tasks = await this.#toNote(); tasks.length > 0; tasks = await this.#toNote()) {
+        for (const id of await this.#noteThese(tasks)) tell(id);
+        await turns.share();
+      }
+    });
   }
 
-  /** Backups in the order in which they ended, after this one. */
-  async #endedSince({
-    finished_time: time,
-    id,
-  }: Pick<TaskRow, 'finished_time' | 'id'>): Promise<EndedTask[]> {
+  /** In the order in which they ended. */
+  async #toNote(): Promise<EndedTask[]> {
     const rows = await this.#db
       .selectFrom('tasks')
       .selectAll()
       .where('name', '=', BACKUP)
-      .where('finished_time', '>=', time)
-      .where(eb => eb.or([eb('finished_time', '>', time), eb('id', '>', id)]))
+      .where('noted', '=', 0)
+      .where('finished_time', 'is not', null)
       .orderBy('finished_time')
       .orderBy('id')
       .limit(TASKS_AT_ONCE)
@@ -89,6 +85,41 @@ export class BackupAttempts {
     return rows.map(row => ({ row, entities: byTask.get(row.id) ?? [] }));
   }
 
+  /** All of them, or none when it throws. @returns the VMs of which something is known now */
+  async #noteThese(tasks: readonly EndedTask[]): Promise<Iterable<string>> {
+    const rows = new Map<string, BackupAttemptRow>();
+    for (const task of tasks) {
+      const domainId = domainOf(task);
+      if (domainId === undefined || task.row.status === 'CANCELED') continue;
+      const before = rows.get(domainId) ?? this.#known.get(domainId)?.row;
+      if (isNewer(task, before)) rows.set(domainId, this.#rowOf(domainId, task.row, before));
+    }
+    const ids = tasks.map(({ row }) => row.id);
+    await this.#db.transaction().execute(async trx => {
+      for (const row of rows.values()) {
+        const { domain_id: _id, ...columns } = row;
+        await trx
+          .insertInto('backup_attempts')
+          .values(row)
+          .onConflict(conflict => conflict.column('domain_id').doUpdateSet(columns))
+          .execute();
+      }
+      await trx.updateTable('tasks').set({ noted: 1 }).where('id', 'in', ids).execute();
+    });
+    for (const row of rows.values()) this.#keep(row);
+    for (const id of ids) {
+      this.#read.delete(id);
+      this.#written.delete(id);
+    }
+    return rows.keys();
+  }
+
+  #rowOf(domainId: string, task: TaskRow, before: LastBackup = NO_BACKUP): BackupAttemptRow {
+    const { id } = task;
+    const bytes = { read: this.#read.get(id) ?? null, written: this.#written.get(id) ?? null };
+    return rowOf(domainId, task, { ...bytes, before });
+  }
+
   /** A task tells how far it is. Each phase counts anew: what the copying went through is what was read. */
   progressed({ id, kind, progress }: Pick<Operation, 'id' | 'kind' | 'progress'>): void {
     if (kind !== 'backup' || progress?.phase !== 'copy') return;
@@ -99,25 +130,6 @@ export class BackupAttempts {
   /** A backup has written so many bytes; its task is about to end. */
   wrote(taskId: string, bytes: number): void {
     this.#written.set(taskId, bytes);
-  }
-
-  /** A task has ended. @returns the VM of which something is known now that was not before */
-  async ended(task: EndedTask): Promise<string | undefined> {
-    const { id } = task.row;
-    const bytes = { read: this.#read.get(id) ?? null, written: this.#written.get(id) ?? null };
-    this.#read.delete(id);
-    this.#written.delete(id);
-    const domainId = domainOf(task);
-    if (domainId === undefined || task.row.status === 'CANCELED') return undefined;
-    const row = rowOf(domainId, task.row, { ...bytes, before: this.#known.get(domainId)?.row ?? NO_BACKUP });
-    const { domain_id: _id, ...columns } = row;
-    await this.#db
-      .insertInto('backup_attempts')
-      .values(row)
-      .onConflict(conflict => conflict.column('domain_id').doUpdateSet(columns))
-      .execute();
-    this.#keep(row);
-    return domainId;
   }
 
   of(domainId: string): EndedAttempt | null {
@@ -144,10 +156,8 @@ export class BackupAttempts {
   }
 }
 
-function domainOf({ row, entities }: EndedTask): string | undefined {
-  if (row.name !== BACKUP) return undefined;
-  return entities.find(entity => entity.class === 'domain')?.id;
-}
+const domainOf = ({ entities }: EndedTask): string | undefined =>
+  entities.find(entity => entity.class === 'domain')?.id;
 
 const isNewer = ({ row }: EndedTask, known: BackupAttemptRow | undefined): boolean =>
   known === undefined || (row.finished_time ?? '') > known.finished;

@@ -104,17 +104,22 @@ function task(id: string, status: string, finished: string, patch: Partial<TaskR
     result_json: null,
     cancel_requested: 0,
     locks_released: 0,
+    noted: 0,
     ...patch,
   };
 }
-const ended = (row: TaskRow, domain: string) => ({ row, entities: [{ id: domain, class: 'domain' }] });
-
 async function store(row: TaskRow, domain: string): Promise<void> {
   await db.insertInto('tasks').values(row).execute();
   await db
     .insertInto('task_entities')
     .values({ task_id: row.id, position: 0, entity_id: domain, entity_class: 'domain' })
     .execute();
+}
+
+/** A task has ended, and those who hear of it do. */
+async function end(protection: ProtectionService, row: TaskRow, domain: string): Promise<void> {
+  await store(row, domain);
+  await protection.taskEnded({ row });
 }
 
 describe('the newest good restore point', () => {
@@ -151,11 +156,11 @@ describe('attempts', () => {
   test('that failed since are told until one succeeds; one that was cancelled says nothing', async () => {
     await file('a', at(2));
     const protection = await service();
-    await protection.taskEnded(ended(task('t1', 'FAILED', at(1)), 'a'));
-    await protection.taskEnded(ended(task('t2', 'CANCELED', at(0.9)), 'a'));
+    await end(protection, task('t1', 'FAILED', at(1)), 'a');
+    await end(protection, task('t2', 'CANCELED', at(0.9)), 'a');
     expect(protection.whole('a')).toMatchObject({ state: 'failing' });
     expect(protection.whole('a').reason).toContain('The disk is full.');
-    await protection.taskEnded(ended(task('t3', 'SUCCESS', at(0.5)), 'a'));
+    await end(protection, task('t3', 'SUCCESS', at(0.5)), 'a');
     expect(protection.verdict('a').state).toBe('protected');
     expect(told).toEqual(['a', 'a']);
   });
@@ -163,7 +168,7 @@ describe('attempts', () => {
   test('are those of backups alone', async () => {
     await file('a', at(2));
     const protection = await service();
-    await protection.taskEnded(ended(task('t1', 'FAILED', at(1), { name: 'domain_restore' }), 'a'));
+    await end(protection, task('t1', 'FAILED', at(1), { name: 'domain_restore' }), 'a');
     expect(protection.verdict('a').state).toBe('protected');
   });
 
@@ -178,8 +183,8 @@ describe('attempts', () => {
     tell('copy', 1024n, 4096n);
     tell('merge', 0n, 9999n);
     protection.attempts.wrote('t1', 512);
-    await protection.taskEnded(ended(task('t1', 'SUCCESS', at(1)), 'a'));
-    await protection.taskEnded(ended(task('t2', 'FAILED', at(0.5)), 'a'));
+    await end(protection, task('t1', 'SUCCESS', at(1)), 'a');
+    await end(protection, task('t2', 'FAILED', at(0.5)), 'a');
     const again = await service();
     expect(again.attempts.lastBackup('a')).toMatchObject({
       succeeded: at(1),
@@ -196,7 +201,7 @@ describe('attempts', () => {
 
   test('that ended while nobody noted them are read at the next start, page by page', async () => {
     const first = await service();
-    await first.taskEnded(ended(task('t0', 'SUCCESS', at(9)), 'b'));
+    await end(first, task('t0', 'SUCCESS', at(9)), 'b');
     for (let number = 0; number < 1200; number += 1) {
       const when = new Date(NOW - 8 * DAY_MS + Math.floor(number / 3) * 1000).toISOString();
       await store(
@@ -210,10 +215,35 @@ describe('attempts', () => {
     expect(again.attempts.of('a')).toMatchObject({ failed: false, ended: NOW - 8 * DAY_MS + 399_000 });
   });
 
+  test('that ended before others which were noted are not lost', async () => {
+    await file('a', at(2));
+    // the controller was killed before anybody heard of it
+    await store(task('t1', 'FAILED', at(0.5)), 'a');
+    await store(task('t2', 'SUCCESS', at(0.4)), 'b');
+    sqlite.exec("UPDATE tasks SET noted = 1 WHERE id = 't2'");
+    expect((await service()).verdict('a').state).toBe('failing');
+  });
+
+  test('are noted whole or not at all', async () => {
+    await file('a', at(2));
+    const protection = await service();
+    const refuse = (on: string) => `CREATE TRIGGER full BEFORE ${on} BEGIN SELECT RAISE(ABORT, 'full'); END`;
+    for (const on of ['INSERT ON backup_attempts', 'UPDATE ON tasks']) {
+      sqlite.exec(refuse(on));
+      await expect(end(protection, task(on, 'FAILED', at(0.5)), 'a')).rejects.toThrow('full');
+      sqlite.exec('DROP TRIGGER full');
+      expect(protection.verdict('a').state).toBe('protected');
+    }
+    await end(protection, task('other', 'SUCCESS', at(0.4)), 'b');
+    expect(protection.verdict('a').state).toBe('failing');
+    expect(told).toEqual(['a', 'b']);
+    expect((await service()).verdict('a').state).toBe('failing');
+  });
+
   test('of a VM that is gone are forgotten with its tasks', async () => {
     const protection = await service();
-    for (const id of ['gone', 'a']) await protection.taskEnded(ended(task(`t-${id}`, 'FAILED', at(200)), id));
-    await protection.taskEnded(ended(task('t-new', 'FAILED', at(10)), 'gone-lately'));
+    for (const id of ['gone', 'a']) await end(protection, task(`t-${id}`, 'FAILED', at(200)), id);
+    await end(protection, task('t-new', 'FAILED', at(10)), 'gone-lately');
     const again = await service();
     expect(again.attempts.of('gone')).toBeNull();
     expect(again.attempts.of('a')).not.toBeNull();
@@ -255,7 +285,7 @@ test('a list asks the database for nothing, and no statement reads a whole table
   const protection = await service();
   await protection.filesChanged(new Set(['a']));
   await protection.setExcluded('a', true);
-  await protection.taskEnded(ended(task('u', 'FAILED', at(0)), 'a'));
+  await end(protection, task('u', 'FAILED', at(0)), 'a');
   const read = statements.filter(({ sql }) => sql.startsWith('select'));
   const plans = read.flatMap(({ sql, parameters }) =>
     (sqlite.prepare(`EXPLAIN QUERY PLAN ${sql}`).all(...parameters) as { detail: string }[]).map(

@@ -3,10 +3,10 @@
  * backup files have changed: a list asks the database for nothing. Ages, and what follows from them, are computed when they are told.
  */
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import type { Database } from '../../store/schema.ts';
+import type { Database, TaskRow } from '../../store/schema.ts';
 import { GOOD_STATUSES } from '../backup-files/restore-points.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
-import { BackupAttempts, type EndedTask, type LastBackup } from './attempts.ts';
+import { BACKUP, BackupAttempts, type LastBackup } from './attempts.ts';
 import { type CoverageSource, NO_COVERAGE } from './coverage.ts';
 import {
   PROTECTION_STATES,
@@ -137,9 +137,9 @@ export class ProtectionService {
     this.#dependencies.tell(id);
   }
 
-  async taskEnded(task: EndedTask): Promise<void> {
-    const id = await this.attempts.ended(task);
-    if (id !== undefined) this.#dependencies.tell(id);
+  /** Its row is written already. */
+  async taskEnded({ row }: { row: Pick<TaskRow, 'name'> }): Promise<void> {
+    if (row.name === BACKUP) await this.attempts.note(this.#dependencies.tell);
   }
 
   /** It holds until it is taken back, also while the VM is gone. @throws domain_not_found. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { sql } from 'kysely';
 import type { Principal } from '../../auth/principal.ts';
 import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
@@ -51,6 +52,17 @@ describe('waiting', () => {
     const waiting = tasks.waitFor(row.id, 60_000);
     await tasks.markLost(row.node_id!);
     expect((await waiting).row.status).toBe('LOST');
+  });
+
+  test('ends, and so hears who is to hear of it, also when no event can be written', async () => {
+    const heard: string[] = [];
+    tasks.onEnd(async ended => heard.push(ended.row.status));
+    const { row } = await create();
+    const waiting = tasks.waitFor(row.id, 60_000);
+    await sql`CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END`.execute(db);
+    await expect(tasks.finish(row.id, { status: 'SUCCESS' })).rejects.toThrow('full');
+    expect((await waiting).row.status).toBe('SUCCESS');
+    expect(heard).toEqual(['SUCCESS']);
   });
 
   test('for nothing is refused', async () => {

@@ -138,6 +138,7 @@ export class TaskService {
       result_json: null,
       cancel_requested: 0,
       locks_released: 0,
+      noted: 0,
     };
     const inserted = await this.#store.insert(row, task.entities);
     const userNumber = await this.#store.userNumber(inserted);
@@ -179,14 +180,22 @@ export class TaskService {
     const row = finishedRow(state.row, outcome);
     await this.#store.write(row);
     const ended = { ...state, row, result: parseResult(row) };
+    // the outcome stands, so nobody comes back: whatever fails, the others hear of it
     try {
       await this.#events.record(taskEvent(row, state.entities));
+    } finally {
+      await this.#tellEnd(ended);
+    }
+  }
+
+  async #tellEnd(ended: TaskState): Promise<void> {
+    const { id, parent } = ended.row;
+    try {
       for (const listener of this.#endListeners) await listener(ended);
     } finally {
-      // the outcome stands, so nobody comes back for those who wait for it
       this.#publish(ended, 'changed');
       this.#wake(id);
-      if (row.parent !== null) await this.#partListener(row.parent);
+      if (parent !== null) await this.#partListener(parent);
     }
   }
 
