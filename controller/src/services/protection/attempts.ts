@@ -137,8 +137,9 @@ export class BackupAttempts {
   }
 
   #keep(row: BackupAttemptRow): void {
-    const { domain_id: id, finished, failed, error_text: text } = row;
-    const attempt = { ended: Date.parse(finished), failed: failed === 1, error: text ?? '' };
+    const { domain_id: id, finished, failed, error_text: text, succeeded } = row;
+    const lastSuccess = succeeded === null ? null : Date.parse(succeeded);
+    const attempt = { ended: Date.parse(finished), failed: failed === 1, error: text ?? '', lastSuccess };
     this.#known.set(id, { row, attempt });
   }
 

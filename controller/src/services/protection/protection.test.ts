@@ -196,6 +196,7 @@ describe('attempts', () => {
       ended: NOW - DAY_MS / 2,
       failed: true,
       error: 'The disk is full.',
+      lastSuccess: NOW - DAY_MS,
     });
   });
 

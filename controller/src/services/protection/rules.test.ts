@@ -22,8 +22,13 @@ const due = (latestDue: number | null, name = 'nightly', intervalMs: number | nu
   intervalMs,
 });
 const once = (latestDue: number | null) => due(latestDue, 'once', null);
-const failed = (ended: number) => ({ ended, failed: true, error: 'The disk is full.' });
-const succeeded = (ended: number) => ({ ended, failed: false, error: '' });
+const failed = (ended: number, lastSuccess: number | null = null) => ({
+  ended,
+  failed: true,
+  error: 'The disk is full.',
+  lastSuccess,
+});
+const succeeded = (ended: number) => ({ ended, failed: false, error: '', lastSuccess: ended });
 
 describe('without a task, by age', () => {
   test.each([
@@ -99,6 +104,30 @@ describe('attempts', () => {
   ] as const)('%s: %s', (_words, state, lastAttempt, lastGood) =>
     expect(stateOf({ lastAttempt, lastGood })).toBe(state),
   );
+
+  const ahead = NOW + HOUR_MS;
+  test.each([
+    ['failing', [], failed(ago(1000), ago(HOUR_MS)), ahead],
+    ['failing', [], failed(ago(1000)), ahead],
+    ['late', [due(ago(10 * HOUR_MS))], succeeded(ago(20 * HOUR_MS)), ahead],
+    ['late', [due(ago(10 * HOUR_MS))], failed(ago(9 * HOUR_MS), ago(11 * HOUR_MS)), ago(8 * HOUR_MS)],
+    ['protected', [due(ago(10 * HOUR_MS))], succeeded(ago(9 * HOUR_MS)), ahead],
+    // others made it: nothing that this controller began is so new
+    ['protected', [due(ago(10 * HOUR_MS))], failed(ago(2 * DAY_MS), ago(3 * DAY_MS)), ago(HOUR_MS)],
+  ] as const)(
+    'a clock that is ahead makes nothing newer than the end of its backup: %s',
+    (state, expectations, lastAttempt, lastGood) =>
+      expect(stateOf({ expectations, lastAttempt, lastGood })).toBe(state),
+  );
+
+  test('a restore point that is not as new as it says is told with both times', () => {
+    const patch = { expectations: [due(ago(10 * HOUR_MS))], lastAttempt: succeeded(ago(20 * HOUR_MS)) };
+    const { reason, last_good } = protectionOf(facts({ ...patch, lastGood: ahead }), NOW);
+    expect(last_good).toBe('2026-03-29T09:00:00.000Z');
+    expect(reason).toContain(
+      'says 2026-03-29T09:00:00.000Z, but its backup had ended by 2026-03-28T12:00:00.000Z',
+    );
+  });
 
   test('a failure is told with every state that it may be the cause of', () => {
     const lastAttempt = failed(ago(1000));

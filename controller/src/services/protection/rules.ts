@@ -20,19 +20,21 @@ export interface Expectation {
   intervalMs: number | null;
 }
 
-/** A backup that has ended; one that was cancelled says nothing of the VM and is none. */
+/** A backup that has ended, by the controller's clock; one that was cancelled says nothing of the VM and is none. */
 export interface EndedAttempt {
   /** ms since 1970. */
   ended: number;
   failed: boolean;
   /** What was wrong, for people; empty when it has not failed. */
   error: string;
+  /** The end of the last one that succeeded, which may be this one, in ms since 1970; null: none is known. */
+  lastSuccess: number | null;
 }
 
 export interface ProtectionFacts {
   /** An administrator does without backups of it. */
   isExcluded: boolean;
-  /** Time of its newest restore point in a good file, in ms since 1970. */
+  /** Time of its newest restore point in a good file, in ms since 1970, by the clock of the node that made it. */
   lastGood: number | null;
   lastAttempt: EndedAttempt | null;
   expectations: readonly Expectation[];
@@ -56,14 +58,15 @@ export interface Protection extends ProtectionVerdict {
 }
 
 /**
- * A restore point has the time of its node's clock, a due time that of the controller: so much may a node's clock be behind without its
- * backups being taken for those of the run before.
+ * Restore points have the time of their node's clock, due times and the ends of backups that of the controller. So much may a node's clock
+ * be behind without its backups being taken for those of the run before.
  */
 export const CLOCKS_APART_MS = 300_000;
 
 /**
- * A restore point that is yet to come, by more than a clock in another time zone makes it, would pass for a new one for ever: its time is
- * not believed, and the VM counts as late.
+ * So much a node's clock may be ahead, as one in another time zone is. A restore point that is yet to come by more would pass for a new one
+ * for ever: its time is not believed, and the VM counts as late. One that is later than the end of the last good backup by less is that
+ * backup's, and no newer; by more, somebody else made it.
  */
 export const AHEAD_MS = 86_400_000;
 
@@ -103,6 +106,12 @@ function verdictBy(facts: ProtectionFacts, limit: Limit | null, now: number): Pr
   };
 }
 
+/** The time of its newest good restore point; no later than the end of the backup that made it, whatever its node's clock shows. */
+function madeBy(lastGood: number, lastAttempt: EndedAttempt | null): number {
+  const end = lastAttempt?.lastSuccess ?? null;
+  return end !== null && lastGood > end && lastGood <= end + AHEAD_MS ? end : lastGood;
+}
+
 function stateOf(
   { isExcluded, lastGood, lastAttempt }: ProtectionFacts,
   limit: Limit | null,
@@ -111,8 +120,10 @@ function stateOf(
   if (isExcluded) return 'excluded';
   if (lastGood === null) return 'never';
   if (lastGood > now + AHEAD_MS) return 'late';
-  if (limit !== null && lastGood < limit.at - (limit.task ? CLOCKS_APART_MS : 0)) return 'late';
-  if (lastAttempt?.failed && lastGood <= lastAttempt.ended) return 'failing';
+  const made = madeBy(lastGood, lastAttempt);
+  if (limit !== null && made < limit.at - (limit.task ? CLOCKS_APART_MS : 0)) return 'late';
+  // one that is yet to come is not known to be newer than the failure
+  if (lastAttempt?.failed && (made <= lastAttempt.ended || made > now)) return 'failing';
   return 'protected';
 }
 
@@ -157,14 +168,20 @@ function reasonOf(state: ProtectionState, facts: ProtectionFacts, limit: Limit |
   }
 }
 
-function lateReason({ expectations }: ProtectionFacts, { at, task }: Limit, now: number): string {
+function lateReason(facts: ProtectionFacts, { at, task }: Limit, now: number): string {
+  const { expectations, lastGood, lastAttempt } = facts;
+  const made = madeBy(lastGood!, lastAttempt);
+  const clock =
+    made === lastGood
+      ? ''
+      : ` The newest one says ${textOf(lastGood!)}, but its backup had ended by ${textOf(made)}: a clock is ahead.`;
   if (task)
-    return `The scheduled task ${task.verbose_name} was due at ${textOf(at)}, and no good restore point is as new.`;
+    return `The scheduled task ${task.verbose_name} was due at ${textOf(at)}, and no good restore point is as new.${clock}`;
   const none =
     expectations.length === 0
       ? 'No scheduled task covers it'
       : 'No scheduled task that covers it has been due and will be again';
-  return `${none}, and its newest good restore point is older than ${daysOf(now - at)}.`;
+  return `${none}, and its newest good restore point is older than ${daysOf(now - at)}.${clock}`;
 }
 
 function daysOf(ms: number): string {
