@@ -103,17 +103,42 @@ describe('what is read', () => {
   });
 });
 
-test('who cannot ask for each piece gets a share, and the others what is left', async () => {
-  const [one, other] = [join(['a', 10 * MB]), join(['a', 10 * MB])];
-  let told = 0;
-  const alongside = one.alongside(signal, async bytesPerSecond => {
-    told = bytesPerSecond;
-    await clock.sleep(4000, signal);
+describe('what keeps to a rate by itself', () => {
+  /** What the work was told, which lasts so long. */
+  const fixed = async (by: JoinedLimits, ms: number) => {
+    let told = 0;
+    await by.atFixedRate(async bytesPerSecond => {
+      told = bytesPerSecond;
+      await clock.sleep(ms, signal);
+    });
+    return told;
+  };
+
+  test.each([0, 1000])('leaves half to another one that comes %d ms later', async ms => {
+    const lasting = fixed(join(['a', 10 * MB]), 60_000);
+    await clock.run(clock.sleep(ms, signal));
+    const reading = read(join(['a', 10 * MB]), 20 * MB);
+    expectAbout((await clock.run(reading)) - ms, 4);
+    await clock.run(lasting);
+    expect(await lasting).toBe(5 * MB);
   });
-  const reading = read(other, 20 * MB);
-  await clock.run(Promise.all([alongside, reading]));
-  expect(told).toBe(5 * MB);
-  expectAbout(await reading, 4);
+
+  test('never exceeds the rate together, and gives back what it had', async () => {
+    const by = join(['own', 100 * MB], ['pool', 8 * MB]);
+    const several = [fixed(by, 10_000), fixed(join(['pool', 8 * MB]), 20_000), fixed(by, 20_000)];
+    const reading = read(join(['pool', 8 * MB]), 10 * MB);
+    expectAbout(await clock.run(reading), 10);
+    await clock.run(Promise.all(several));
+    expect(await Promise.all(several)).toEqual([4 * MB, 2 * MB, MB]);
+    const begun = clock.nowMs();
+    expectAbout((await clock.run(read(by, 16 * MB))) - begun, 2);
+  });
+
+  test('has no limit where there is none', async () => {
+    const lasting = fixed(join(), 10);
+    await clock.run(lasting);
+    expect(await lasting).toBe(0);
+  });
 });
 
 test('a key is there while somebody uses it', () => {

@@ -1,6 +1,7 @@
 /**
  * Limits of what backups read, shared by all operations of this node that name the same key: a bucket of tokens each, which fills at the
- * rate that was told last and is gone when nobody uses it.
+ * rate that was told last and is gone when nobody uses it. Work that keeps to a rate by itself (`atFixedRate`) takes no tokens: the bucket
+ * fills more slowly for as long as it lasts.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Throttle } from './archive/index.ts';
@@ -31,6 +32,8 @@ const PIECE_MS = 100;
 interface Bucket {
   bytesPerSecond: number;
   users: number;
+  /** Of the rate, 0 to less than 1: what work at a fixed rate has of it. */
+  promised: number;
   /** When all that was taken has flowed in. */
   paidMs: number;
 }
@@ -62,7 +65,7 @@ export class BandwidthLimits {
     const buckets = [...rates.keys()].map(key => this.#buckets.get(key)!);
     return {
       take: (bytes, signal) => this.#take(buckets, bytes, signal),
-      alongside: (signal, work) => this.#alongside(buckets, signal, work),
+      atFixedRate: work => this.#atFixedRate(buckets, work),
       leave: () => {
         if (hasLeft) return;
         hasLeft = true;
@@ -74,7 +77,7 @@ export class BandwidthLimits {
   #enter(key: string, bytesPerSecond: number): void {
     const bucket = this.#buckets.get(key);
     if (bucket) Object.assign(bucket, { bytesPerSecond, users: bucket.users + 1 });
-    else this.#buckets.set(key, { bytesPerSecond, users: 1, paidMs: this.#clock.nowMs() });
+    else this.#buckets.set(key, { bytesPerSecond, users: 1, promised: 0, paidMs: this.#clock.nowMs() });
   }
 
   #leave(key: string): void {
@@ -85,7 +88,7 @@ export class BandwidthLimits {
 
   async #take(buckets: readonly Bucket[], bytes: number, signal: AbortSignal): Promise<void> {
     for (let left = bytes; left > 0 && buckets.length > 0 && !signal.aborted; ) {
-      const slowest = Math.min(...buckets.map(({ bytesPerSecond }) => bytesPerSecond));
+      const slowest = Math.min(...buckets.map(freeRate));
       const piece = Math.min(left, Math.max(1, (slowest * PIECE_MS) / 1000));
       const waitMs = Math.max(...buckets.map(bucket => this.#waitMs(bucket, piece)));
       if (waitMs > 0) await this.#clock.sleep(waitMs, signal);
@@ -96,30 +99,26 @@ export class BandwidthLimits {
   /** Takes tokens that may still have to flow in. */
   #waitMs(bucket: Bucket, bytes: number): number {
     const now = this.#clock.nowMs();
-    bucket.paidMs = Math.max(bucket.paidMs, now - BURST_MS) + (bytes * 1000) / bucket.bytesPerSecond;
+    bucket.paidMs = Math.max(bucket.paidMs, now - BURST_MS) + (bytes * 1000) / freeRate(bucket);
     return bucket.paidMs - now;
   }
 
-  /** Who cannot ask for each piece gets a fair share, and takes all of it. */
-  async #alongside<T>(
+  /** At most half of what is free: the rate can neither be raised nor lowered later, and whoever comes meanwhile must get on. */
+  async #atFixedRate<T>(
     buckets: readonly Bucket[],
-    signal: AbortSignal,
     work: (bytesPerSecond: number) => Promise<T>,
   ): Promise<T> {
-    const share = Math.min(...buckets.map(({ bytesPerSecond, users }) => bytesPerSecond / users));
-    const ended = new AbortController();
-    const either = AbortSignal.any([signal, ended.signal]);
-    const taking = (async () => {
-      while (!either.aborted && buckets.length > 0) {
-        for (const bucket of buckets) this.#waitMs(bucket, (share * PIECE_MS) / 1000);
-        await this.#clock.sleep(PIECE_MS, either);
-      }
-    })();
+    if (buckets.length === 0) return work(0);
+    const rate = Math.min(...buckets.map(freeRate)) / 2;
+    const promises = buckets.map(bucket => ({ bucket, share: rate / bucket.bytesPerSecond }));
+    for (const { bucket, share } of promises) bucket.promised += share;
     try {
-      return await work(Math.max(1, Math.floor(share)));
+      return await work(Math.max(1, Math.floor(rate)));
     } finally {
-      ended.abort();
-      await taking;
+      for (const { bucket, share } of promises) bucket.promised -= share;
     }
   }
 }
+
+/** Bytes per second that nobody was promised. */
+const freeRate = ({ bytesPerSecond, promised }: Bucket): number => bytesPerSecond * (1 - promised);

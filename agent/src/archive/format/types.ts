@@ -10,8 +10,8 @@ export type ArchiveFormat = 'tar' | 'tar.zst';
 export interface Throttle {
   /** Waits until so many bytes may be read; when it is cancelled, no longer. */
   take(bytes: number, signal: AbortSignal): Promise<void>;
-  /** For work that keeps to a rate by itself. */
-  alongside<T>(signal: AbortSignal, work: (bytesPerSecond: number) => Promise<T>): Promise<T>;
+  /** For work that keeps to a rate by itself, which stays the same to its end; 0: any rate. */
+  atFixedRate<T>(work: (bytesPerSecond: number) => Promise<T>): Promise<T>;
 }
 
 export interface WriterOptions {

@@ -292,7 +292,7 @@ export abstract class MemberWriter {
     const { signal, throttle } = this.#target;
     const convert = (bytesPerSecond: number) =>
       convertInto(srcPath, { ...target, bytesPerSecond }, signal, onProgress);
-    return throttle ? throttle.alongside(signal, convert) : convert(0);
+    return throttle ? throttle.atFixedRate(convert) : convert(0);
   }
 
   /** Into a temporary file, which is then compressed; each counts as half of the disk's bytes. */

@@ -35,7 +35,7 @@ class Counting implements Throttle {
     this.bytes += bytes;
   }
 
-  alongside<T>(_signal: AbortSignal, work: (bytesPerSecond: number) => Promise<T>): Promise<T> {
+  atFixedRate<T>(work: (bytesPerSecond: number) => Promise<T>): Promise<T> {
     this.rates += 1;
     return work(512 * MiB);
   }
