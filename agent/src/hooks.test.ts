@@ -97,6 +97,29 @@ test('what it says goes into the log, bounded, and without what looks like a sec
   expect(stdout).toContain('password=[redacted]');
 });
 
+test('a secret does not get into the log by what the end of the messages is cut to', async () => {
+  // each length once puts its keyword before the cut, and its value behind it
+  for (const after of [16 * 1024 - 20, 64 * 1024 - 20]) {
+    info.mockClear();
+    const filler = `head -c ${after} /dev/zero | tr "\\0" x >&2`;
+    await run(
+      hook(`echo "first" >&2; echo "password=correct-horse-42" >&2; ${filler}; echo >&2; echo last >&2`),
+    );
+    await run(hook(`printf "password=correct-horse-42 " >&2; ${filler}`));
+    const { stderr } = said()!;
+    expect(stderr).toContain('last');
+    expect(JSON.stringify(info.mock.calls)).not.toMatch(/orse-42/);
+  }
+});
+
+test('the reason of a failure is what it said last, by whole lines', async () => {
+  const steps = 'for i in $(seq 1 40); do echo "step $i: all of it went as it should" >&2; done';
+  const failing = run(hook(`${steps}; echo "ERROR: the database is read-only" >&2; exit 1`));
+  await expect(failing).rejects.toMatchObject({
+    params: { reason: expect.stringMatching(/^step \d+: all .*\nERROR: the database is read-only$/s) },
+  });
+});
+
 test('what cannot be told is a warning, and is told later when the agent stops', async () => {
   const told = { phase: 'backup-abort' as const, facts: {} };
   await tellHook(hook('echo no >&2; exit 1'), told, { signal, log, warn });

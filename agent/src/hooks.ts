@@ -27,6 +27,8 @@ export interface HookSettings {
 
 /** Of its output as much goes into the log. */
 const MAX_OUTPUT_BYTES = 16 * KiB;
+/** Characters of its messages that a reason has. */
+const MAX_REASON = 500;
 const PREFIX = 'VIRTKEEP_';
 /** All else that it finds in its environment. */
 const ENVIRONMENT = {
@@ -60,19 +62,20 @@ export class ProgramHooks implements BackupHooks {
         env: { ...ENVIRONMENT, ...environmentOf(phase, facts) },
         onOutput: piece => output.add(piece),
       });
-      stderr = end.stderr;
-      if (end.code !== 0) throw failed(failureOf(end));
+      // before anything is cut off: a secret is known by what stands before it
+      stderr = redactText(end.stderr).trim();
+      if (end.code !== 0) throw failed(lastOf(stderr, MAX_REASON) || failureOf({ ...end, stderr }));
     } catch (error) {
       if (hasKey(error, 'timed_out'))
         throw failed(`it did not end within ${timeoutMs / 1000} s and was killed`, error);
       throw error;
     } finally {
-      const said = { stdout: output.text, stderr: stderr.slice(-MAX_OUTPUT_BYTES) };
+      const said = { stdout: output.text, stderr: lastOf(stderr, MAX_OUTPUT_BYTES) };
       if (said.stdout !== '' || said.stderr !== '')
         log.info('a hook said something', {
           phase,
           stdout: redactText(said.stdout),
-          stderr: redactText(said.stderr),
+          stderr: said.stderr,
         });
     }
   }
@@ -86,6 +89,13 @@ const environmentOf = (phase: BackupPhase, facts: HookFacts): Record<string, str
       value.replaceAll('\0', ''),
     ]),
   );
+
+/** The last lines that have so many characters together; of a longer last one its end. */
+function lastOf(text: string, maxLength: number): string {
+  if (text.length <= maxLength) return text;
+  const end = text.slice(-maxLength);
+  return text.at(-maxLength - 1) === '\n' ? end : end.slice(end.indexOf('\n') + 1);
+}
 
 /** The beginning of what is said. */
 class BoundedText {

@@ -33,7 +33,7 @@ export interface ProgramEnd {
   code: number | null;
   signalName: string | null;
   stdout: string;
-  /** The end of it: at most 64 KiB. */
+  /** The end of it, at most 64 KiB; of more whole lines only: what a text is does not show any more when its beginning is cut off. */
   stderr: string;
 }
 
@@ -84,7 +84,7 @@ function endOf(
 ): Promise<ProgramEnd> {
   return new Promise((resolve, reject) => {
     const out: Buffer[] = [];
-    let [outBytes, stderr] = [0, ''];
+    let [outBytes, stderr, isCut] = [0, '', false];
     child.stdout!.on('data', (piece: Buffer) => {
       if (onOutput) return onOutput(piece);
       outBytes += piece.length;
@@ -92,14 +92,20 @@ function endOf(
       out.push(piece);
     });
     child.stderr!.on('data', (piece: Buffer) => {
-      stderr = (stderr + piece.toString('utf8')).slice(-MAX_ERROR_BYTES);
+      stderr += piece.toString('utf8');
+      isCut ||= stderr.length > MAX_ERROR_BYTES;
+      stderr = stderr.slice(-MAX_ERROR_BYTES);
     });
     child.once('error', reject);
-    child.once('close', (code, signalName) =>
-      resolve({ code, signalName, stdout: Buffer.concat(out).toString('utf8'), stderr }),
-    );
+    child.once('close', (code, signalName) => {
+      const stdout = Buffer.concat(out).toString('utf8');
+      resolve({ code, signalName, stdout, stderr: isCut ? withoutFirstLine(stderr) : stderr });
+    });
   });
 }
+
+/** Nothing when there is one only. */
+const withoutFirstLine = (text: string): string => /[\r\n](.*)$/s.exec(text)?.[1] ?? '';
 
 function terminate(child: ChildProcess): void {
   end(child, signalName => child.kill(signalName));
@@ -127,7 +133,7 @@ function end(child: ChildProcess, kill: (signalName: NodeJS.Signals) => void): v
   child.stderr!.destroy();
 }
 
-/** Why a program failed, in a line: what it said, else how it ended. */
+/** Why a program failed, in a line: what it said first, else how it ended. */
 export function failureOf({ stderr, code, signalName }: ProgramEnd): string {
   return stderr.trim().slice(0, 500) || (signalName ? `ended by ${signalName}` : `exit code ${code}`);
 }
