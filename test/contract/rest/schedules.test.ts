@@ -215,6 +215,36 @@ describe('run', () => {
       node.isSlow = false;
     }
   });
+
+  test('each minute, while the one before goes on: who is told of failed runs is told of that once', async () => {
+    const target = { verbose_name: 'hook', events: ['run_failed'] };
+    const webhook = { url: 'https://localhost/', secret: randomUUID() };
+    await rest.call('POST', '/api/notification-targets/', { body: { ...target, webhook } });
+    const task = await make({
+      periodicity: 'cron',
+      cron: '* * * * *',
+      start_date: new Date(now).toISOString(),
+    });
+    node.isSlow = true;
+    try {
+      for (let minute = 0; minute < 4; minute += 1) await at(now + 60_000);
+      await rest.services.scheduler.settled();
+      const runs = (await get(task.id, 'runs/')).results;
+      expect(runs.map((run: Json) => run.status)).toEqual(['SKIPPED', 'SKIPPED', 'SKIPPED', 'RUNNING']);
+      const [only, ...others] = (await rest.call('GET', '/api/notifications/')).body.results;
+      expect(others).toEqual([]);
+      expect((await rest.call('GET', `/api/notifications/${only.id}/`)).body).toMatchObject({
+        event: 'run_failed',
+        data: { task: { id: task.id }, run: '', reason: 'It did not run: the run before had not ended' },
+      });
+      await rest.call('POST', `/api/scheduled-tasks/${task.id}/disable/`);
+      const { request } = agent.calls.findLast(call => call.kind === 'backup')!;
+      agent.fail(request.operationId, new VirtkeepError('canceled'));
+      await until(async () => (await get(task.id, 'runs/')).results[3].status !== 'RUNNING');
+    } finally {
+      node.isSlow = false;
+    }
+  });
 });
 
 test('forty days of the worked pattern: full on Sundays, increments else, a limit, thirty days kept', async () => {

@@ -150,7 +150,8 @@ const RUN = {
   task: nullable(Uuid, 'its task of many parts; null: it did not run'),
   due_time: nullable(Time, 'null: somebody asked for it'),
   status: oneOf(RUN_STATUSES, {
-    description: 'SKIPPED: the run before had not ended; MISSED: nobody was there, and the task says to skip',
+    description:
+      'SKIPPED: the run before had not ended, or its zone is gone from the system; MISSED: nobody was there, and the task says to skip',
   }),
   missed_count: integer('due times before it that passed while nobody was there'),
   reason: text('why it did not run'),

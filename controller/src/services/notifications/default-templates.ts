@@ -5,6 +5,7 @@ import type { Template } from './templates.ts';
 const RUN_TEXT = `{{#reason}}{{reason}}
 
 {{/reason}}
+{{#run}}
 Started   {{started}}
 Finished  {{finished}} (after {{duration_text}})
 VMs       {{counts.total}}: {{counts.succeeded}} succeeded, {{counts.failed}} failed, {{counts.skipped}} skipped, {{counts.canceled}} cancelled
@@ -13,6 +14,10 @@ VMs       {{counts.total}}: {{counts.succeeded}} succeeded, {{counts.failed}} fa
 {{verbose_name}}: {{outcome}}{{#file}}, {{file}}, {{size_text}} in {{duration_text}}{{/file}}{{#reason}}
     {{reason}}{{/reason}}
 {{/vms}}
+{{/run}}
+{{^run}}
+Due       {{started}}
+{{/run}}
 
 This is virtkeep at {{controller}}.
 `;
@@ -21,7 +26,10 @@ const VM_LINE = `{{verbose_name}}{{#node}} on {{node}}{{/node}}: {{state}}{{#las
     {{reason}}{{/reason}}`;
 
 export const DEFAULT_TEMPLATES: Readonly<Record<AnyEventName, Template>> = {
-  run_failed: { subject: 'Backup "{{task.verbose_name}}" failed', text: RUN_TEXT },
+  run_failed: {
+    subject: 'Backup "{{task.verbose_name}}" {{#run}}failed{{/run}}{{^run}}did not run{{/run}}',
+    text: RUN_TEXT,
+  },
   run_partial: {
     subject: 'Backup "{{task.verbose_name}}" failed for {{counts.failed}} of {{counts.total}} VMs',
     text: RUN_TEXT,

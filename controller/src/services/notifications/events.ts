@@ -24,15 +24,15 @@ const named = {
 export const RUN_OUTCOMES = ['succeeded', 'failed', 'skipped', 'canceled'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 
-/** Of `run_failed`, `run_partial` and `run_succeeded`: a run of a scheduled task has ended. */
+/** Of `run_failed`, `run_partial` and `run_succeeded`: a run of a scheduled task has ended, or did not happen. */
 export const RunData = Type.Object(
   {
     task: part(named, 'the scheduled task'),
     run: text('id of the run, which is a task of many parts; empty: it did not begin'),
     started: time('when it began, or should have begun'),
-    finished: time('when it ended'),
+    finished: time('when it ended, or it was clear that it does not begin'),
     duration_s: seconds('how long it took, s'),
-    reason: text('why the run as a whole failed; empty: see its VMs'),
+    reason: text('why the run as a whole failed, or did not begin; empty: see its VMs'),
     counts: part(
       {
         total: count('VMs of the run'),

@@ -14,7 +14,7 @@ import { ScheduleStore } from './store.ts';
 import { type SurroundingsDependencies, surroundingsOf, targets } from './surroundings.ts';
 
 export interface ScheduleDependencies
-  extends Omit<SurroundingsDependencies, 'store' | 'keptFiles' | 'ended'>,
+  extends Omit<SurroundingsDependencies, 'store' | 'keptFiles' | 'ended' | 'notRun'>,
     Pick<NoticeDependencies, 'notifications' | 'protection' | 'maxAgeDays' | 'dailyAt'>,
     Pick<ScheduleServiceDependencies, 'tell'> {
   tasks: TaskService;
@@ -49,6 +49,7 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
     store,
     keptFiles,
     ended: (run, parts) => notices.ended(run, parts),
+    notRun: (run, former, db) => notices.notRun(run, former, db),
   });
   const scheduler = new Scheduler({ ...dependencies, store, surroundings, log });
   const coverage = new ScheduleCoverage({

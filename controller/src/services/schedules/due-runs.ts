@@ -63,6 +63,12 @@ function missedRecord(task: ScheduledTaskRow, { last, count }: Missed, now: Date
   return { run: ended(run, 'MISSED', reason, now), parts: [] };
 }
 
+/** When the task is due cannot be reckoned any more: its zone is gone from the system. @param why a sentence without its full stop */
+export function neverAgainRecord(task: ScheduledTaskRow, why: string, now: Date): NewRun {
+  const reason = `it cannot run any more: ${why}`;
+  return { run: ended({ ...newRun(task, now), due_time: task.next_run }, 'SKIPPED', reason, now), parts: [] };
+}
+
 function ended(run: ScheduledRunRow, status: string, reason: string, now: Date): ScheduledRunRow {
   return { ...run, status, reason, finished: now.toISOString() };
 }

@@ -1,7 +1,7 @@
 /** What the scheduler needs of the rest of the controller; `surroundings.ts` has the answers of a real one. */
 import type { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import type { ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
+import type { Database, ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
 import type { MultiTasks } from '../tasks/multi-tasks.ts';
 import type { TaskService } from '../tasks/tasks.ts';
@@ -39,6 +39,12 @@ export interface Surroundings {
   isReady(nodeId: string | null): boolean;
   /** A run has an outcome; called before that is written, and again when it could not be. */
   ended(run: ScheduledRunRow, parts: readonly ScheduledPartRow[]): Promise<void>;
+  /**
+   * A run did not happen.
+   * @param former id of the run that goes on, when it was skipped for that
+   * @param db the transaction that writes so
+   */
+  notRun(run: ScheduledRunRow, former: string | undefined, db: Database): Promise<void>;
 }
 
 export interface Place {

@@ -1,7 +1,9 @@
 import { beforeEach, expect, test } from '@jest/globals';
 import type { Logger } from '@virtkeep/shared/log';
+import type { Database } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { NotificationEvent } from '../notifications/events.ts';
+import { render } from '../notifications/templates.ts';
 import type { ProtectionRecord } from '../protection/protection.ts';
 import { Notices } from './notices.ts';
 import { newPart, newRun } from './store.ts';
@@ -48,6 +50,7 @@ function vm(state: ProtectionRecord['state']): ProtectionRecord {
   };
 }
 
+const NO_DATABASE = {} as Database;
 const TASK = { id: 't', definition_json: '{"verbose_name":"nightly"}', user_id: 'u', username: 'u' };
 
 test('a run is told once under its id, with what became of each VM', async () => {
@@ -114,6 +117,49 @@ test('a run is told once under its id, with what became of each VM', async () =>
         }),
       },
     },
+  ]);
+});
+
+test('a run that did not happen is told to those who are told of failed ones', async () => {
+  now = '2026-03-02T08:00:00Z';
+  const run = (status: string, day: string, missed_count = 0) => ({
+    ...newRun(TASK, new Date(now)),
+    id: `of ${day}`,
+    due_time: `2026-03-0${day}T02:00:00.000Z`,
+    status,
+    reason: 'why',
+    missed_count,
+    finished: '2026-03-02T08:00:00.000Z',
+  });
+  await notices.notRun(run('MISSED', '2', 5), undefined, NO_DATABASE);
+  expect(raised).toEqual([
+    {
+      key: 'of 2',
+      event: {
+        event: 'run_failed',
+        data: {
+          task: { id: 't', verbose_name: 'nightly' },
+          run: '',
+          started: '2026-03-02T02:00:00.000Z',
+          finished: '2026-03-02T08:00:00.000Z',
+          duration_s: 0,
+          reason: 'It did not run (5 times): why',
+          counts: { total: 0, succeeded: 0, failed: 0, skipped: 0, canceled: 0 },
+          vms: [],
+        },
+      },
+    },
+  ]);
+  expect(render({ ...raised[0]!.event, created: now, controller: 'here' })).toEqual({
+    subject: 'Backup "nightly" did not run',
+    text: 'It did not run (5 times): why\n\nDue       2026-03-02T02:00:00.000Z\n\nThis is virtkeep at here.\n',
+  });
+  // of all that are due while one run goes on, one a day is told
+  for (const day of ['3', '3', '4']) await notices.notRun(run('SKIPPED', day), 'the one before', NO_DATABASE);
+  expect(raised.slice(1).map(({ key }) => key)).toEqual([
+    'skipped for the one before 2026-03-03',
+    'skipped for the one before 2026-03-03',
+    'skipped for the one before 2026-03-04',
   ]);
 });
 

@@ -1,7 +1,7 @@
 /** What people are told of runs, and once a day of all VMs. Raised under keys, so that nobody is told twice, whatever is raised again. */
 import type { Logger } from '@virtkeep/shared/log';
 import { ZoneTime } from '@virtkeep/shared/zone-time';
-import type { ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
+import type { Database, ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { NotificationEvent, RunData, RunOutcome } from '../notifications/events.ts';
 import type { ProtectionRecord } from '../protection/protection.ts';
@@ -12,7 +12,7 @@ import { definitionIn } from './definition.ts';
 
 export interface NoticeDependencies {
   notifications: {
-    raise(event: NotificationEvent, at: { key: string; now: Date }): Promise<number>;
+    raise(event: NotificationEvent, at: { key: string; now: Date }, db?: Database): Promise<number>;
   };
   backupFiles: BackupFiles;
   /** The protection of all VMs, and the days that a backup may be old. */
@@ -43,6 +43,30 @@ export class Notices {
     if (event === undefined) return;
     const data = await this.#runData(run, parts);
     await notifications.raise({ event, data }, { key: run.id, now: clock.now() });
+  }
+
+  /**
+   * A run did not happen: told to those who are told of failed ones. Of all that are due while one run goes on, one a day is told: a task
+   * may be due each minute.
+   * @param former id of the run that goes on, when it was skipped for that
+   * @param db the transaction that writes so
+   */
+  async notRun(run: ScheduledRunRow, former: string | undefined, db: Database): Promise<void> {
+    const { notifications, clock } = this.#dependencies;
+    const due = run.due_time ?? run.created;
+    const times = run.missed_count > 1 ? ` (${run.missed_count} times)` : '';
+    const data: RunData = {
+      task: { id: run.scheduled_task_id, verbose_name: definitionIn(run).verbose_name },
+      run: '',
+      started: due,
+      finished: run.finished ?? due,
+      duration_s: 0,
+      reason: `It did not run${times}: ${run.reason}`,
+      counts: { total: 0, succeeded: 0, failed: 0, skipped: 0, canceled: 0 },
+      vms: [],
+    };
+    const key = former === undefined ? run.id : `skipped for ${former} ${due.slice(0, 'YYYY-MM-DD'.length)}`;
+    await notifications.raise({ event: 'run_failed', data }, { key, now: clock.now() }, db);
   }
 
   /** Once a day of all VMs. Never throws. */

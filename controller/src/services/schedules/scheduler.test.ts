@@ -62,6 +62,44 @@ describe('a task that is due', () => {
     expect((await world.runs(task)).map(({ status }) => status)).toEqual(['RUNNING', 'SKIPPED', 'SUCCESS']);
   });
 
+  test('and does not run is told so, together with the record of it, once', async () => {
+    const task = await world.add({ start_date: '2026-03-01T02:00:00Z', entities: ['a'], all: false });
+    await world.tick('2026-03-01T02:00:00Z');
+    const [before] = (await world.store.runsOf(task.id, { limit: 1, offset: 0 })).rows;
+    world.refusesToTell = true;
+    await world.tick('2026-03-02T02:00:00Z');
+    expect((await world.runs(task)).map(({ status }) => status)).toEqual(['RUNNING']);
+    world.refusesToTell = false;
+    await world.tick('2026-03-02T02:00:05Z');
+    await world.tick('2026-03-02T02:00:10Z');
+    expect((await world.runs(task)).map(({ status }) => status)).toEqual(['SKIPPED', 'RUNNING']);
+    expect(world.toldNotRun).toEqual([
+      { reason: 'the run before had not ended', due: '2026-03-02T02:00:00.000Z', former: before!.id },
+    ]);
+  });
+
+  test('and whose zone is gone from the system is told so, once, and is never due again', async () => {
+    const task = await world.add({ start_date: '2026-03-01T02:00:00Z' });
+    const definition_json = JSON.stringify({
+      ...JSON.parse(task.definition_json),
+      time_zone: 'Mars/Olympus',
+    });
+    await world.store.updateTask(task.id, { definition_json });
+    await world.tick('2026-03-01T02:00:00Z');
+    await world.tick('2026-03-01T02:00:05Z');
+    expect((await world.store.task(task.id))!.next_run).toBeNull();
+    expect(await world.runs(task)).toEqual([
+      { due: '2026-03-01T02:00:00.000Z', status: 'SKIPPED', missed: 0 },
+    ]);
+    expect(world.toldNotRun).toEqual([
+      {
+        reason: expect.stringMatching(/^it cannot run any more: "Mars\/Olympus" is no time zone/),
+        due: '2026-03-01T02:00:00.000Z',
+        former: undefined,
+      },
+    ]);
+  });
+
   test('that was missed runs once, or is recorded as missed', async () => {
     world.endsAtOnce = true;
     const start_date = '2026-03-01T02:00:00Z';

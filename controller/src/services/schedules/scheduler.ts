@@ -7,11 +7,11 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { Turns } from '@virtkeep/shared/turns';
-import type { ScheduledPartRow, ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
+import type { Database, ScheduledPartRow, ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { AwayNodes } from './away-nodes.ts';
 import { Behind } from './behind.ts';
 import { definitionIn, dueTimesOf } from './definition.ts';
-import { dueRecords, runRecord } from './due-runs.ts';
+import { dueRecords, neverAgainRecord, runRecord } from './due-runs.ts';
 import { BadTiming } from './due-times.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import { OpenParts } from './open-parts.ts';
@@ -181,10 +181,11 @@ export class Scheduler {
 
   /** A calendar that cannot be read any more (its zone is gone from the system) is told once; anything else may pass. */
   async #notTaken(task: ScheduledTaskRow, error: unknown): Promise<boolean> {
-    const { store, events, log } = this.#dependencies;
+    const { store, events, surroundings, clock, log } = this.#dependencies;
     log.error('a scheduled task could not be begun', { task: task.id, error });
     if (!(error instanceof BadTiming)) return false;
-    await store.updateTask(task.id, { next_run: null });
+    const due = { next: null, records: [neverAgainRecord(task, error.message, clock.now())] };
+    await store.take(task, due, (run, db) => surroundings.notRun(run, undefined, db));
     await events.record({
       type: 'error',
       message: `The scheduled task ${task.verbose_name} cannot run any more`,
@@ -197,17 +198,22 @@ export class Scheduler {
   async #takeOne(task: ScheduledTaskRow, now: Date): Promise<boolean> {
     const { store, surroundings } = this.#dependencies;
     const definition = definitionIn(task);
-    const facts = { isRunning: await store.isRunning(task.id), ...surroundings.targets(definition) };
+    const former = await store.openRun(task.id);
+    const facts = { isRunning: former !== undefined, ...surroundings.targets(definition) };
     const due = dueRecords(task, facts, now);
-    const written = due && (await store.take(task, due.next, due.records));
+    if (due === undefined) return false;
+    const tell = async (run: ScheduledRunRow, db: Database) => {
+      if (run.status !== 'RUNNING') await surroundings.notRun(run, former, db);
+    };
+    const written = await store.take(task, due, tell);
     if (written === undefined) return false;
     for (const record of written)
       if (record.run.status === 'RUNNING') await this.#runs.begin(record);
-      else await this.#tellNotRun(task, record.run);
+      else await this.#recordNotRun(task, record.run);
     return true;
   }
 
-  async #tellNotRun(task: ScheduledTaskRow, run: ScheduledRunRow): Promise<void> {
+  async #recordNotRun(task: ScheduledTaskRow, run: ScheduledRunRow): Promise<void> {
     await this.#dependencies.events.record({
       type: 'warning',
       message: `The scheduled task ${task.verbose_name} did not run at ${run.due_time}`,

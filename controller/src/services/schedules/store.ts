@@ -75,12 +75,13 @@ export class ScheduleStore {
 
   /**
    * Takes a due time: what becomes of it and when the task is due next are written together, once.
-   * @returns the records that were not there before; undefined when somebody else took it, or changed the task, meanwhile
+   * @param tell is called for each record that was not there before, with the same transaction
+   * @returns these records; undefined when somebody else took it, or changed the task, meanwhile
    */
   take(
     task: ScheduledTaskRow,
-    next: string | null,
-    records: readonly NewRun[],
+    { next, records }: { next: string | null; records: readonly NewRun[] },
+    tell: (run: ScheduledRunRow, trx: Transaction<Schema>) => Promise<void>,
   ): Promise<NewRun[] | undefined> {
     return this.#db.transaction().execute(async trx => {
       const { numUpdatedRows } = await trx
@@ -92,7 +93,11 @@ export class ScheduleStore {
         .executeTakeFirst();
       if (Number(numUpdatedRows) === 0) return undefined;
       const written: NewRun[] = [];
-      for (const record of records) if (await insertRun(trx, record)) written.push(record);
+      for (const record of records) {
+        if (!(await insertRun(trx, record))) continue;
+        await tell(record.run, trx);
+        written.push(record);
+      }
       return written;
     });
   }
@@ -127,13 +132,18 @@ export class ScheduleStore {
   }
 
   async isRunning(taskId: string): Promise<boolean> {
+    return (await this.openRun(taskId)) !== undefined;
+  }
+
+  /** Id of the run of a task that has not ended. */
+  async openRun(taskId: string): Promise<string | undefined> {
     const row = await this.#db
       .selectFrom('scheduled_runs')
       .select('id')
       .where('status', '=', 'RUNNING')
       .where('scheduled_task_id', '=', taskId)
       .executeTakeFirst();
-    return row !== undefined;
+    return row?.id;
   }
 
   /** Gives a run its outcome. */

@@ -41,6 +41,7 @@ export interface SurroundingsDependencies {
   limits: () => Limits;
   isReady: (nodeId: string) => boolean;
   ended: Surroundings['ended'];
+  notRun: Surroundings['notRun'];
 }
 
 /** A new archive is begun since the one before holds as many restore points as it may. */
@@ -101,6 +102,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
     limits: dependencies.limits,
     isReady: nodeId => nodeId === null || dependencies.isReady(nodeId),
     ended: dependencies.ended,
+    notRun: dependencies.notRun,
   };
 }
 

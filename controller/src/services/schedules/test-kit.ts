@@ -104,6 +104,8 @@ export class ScheduleWorld {
   /** Nodes that are not connected. */
   readonly away = new Set<string>();
   readonly reported: string[] = [];
+  readonly toldNotRun: { reason: string; due: string | null; former: string | undefined }[] = [];
+  refusesToTell = false;
   limits: Limits = { perNode: 0, perPool: 0 };
   endsAtOnce = false;
   readonly draining = new AbortController();
@@ -182,6 +184,10 @@ export class ScheduleWorld {
       limits: () => this.limits,
       isReady: nodeId => !this.away.has(nodeId ?? ''),
       ended: async run => void this.reported.push(run.id),
+      notRun: async ({ reason, due_time: due }, former) => {
+        if (this.refusesToTell) throw new Error('nobody can be told');
+        this.toldNotRun.push({ reason, due, former });
+      },
     };
   }
 
