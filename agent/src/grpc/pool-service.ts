@@ -31,7 +31,12 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
   const { inventory, backupFiles } = options;
   return {
     list: async () => ({ pools: inventory.poolMessages() }),
-    get: async ({ id }) => (await poolById(inventory, id)).message,
+    get: async ({ id }, { signal }) => {
+      await poolById(inventory, id);
+      // who asks for one wants to know what is free on it now
+      await inventory.pools(signal);
+      return inventory.pool(id).message;
+    },
     update: async request => update(options, request),
     scan: async request => scan(options, request),
     listFiles: async ({ poolId }) => {

@@ -247,9 +247,10 @@ export class Inventory {
     this.#show();
   }
 
-  /** A backup file of a pool came, changed or went: looked at soon. */
+  /** A backup file of a pool came, changed or went: looked at soon, as is what is free there. */
   filesChanged(poolId: string): void {
     this.#refresher.request(`files ${poolId}`);
+    this.#refresher.request(POOLS);
   }
 
   /** An operation took or gave back its locks. It goes on, and ends, though a domain cannot be shown. */

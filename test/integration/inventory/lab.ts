@@ -33,7 +33,9 @@ import { waitFor } from '../../lab/run.ts';
 import { startWorld, type World } from '../../lab/world.ts';
 
 /** Services take a call's context and use none of it here. */
-export const CALL = { metadata: Metadata() } as Parameters<DomainServiceImplementation['list']>[1];
+export const CALL = { metadata: Metadata(), signal: new AbortController().signal } as Parameters<
+  DomainServiceImplementation['list']
+>[1];
 export const NODE_ID = '99999999-2222-4333-8444-555555555555';
 
 /** Most tests here are of refusals, which are logged as errors. */

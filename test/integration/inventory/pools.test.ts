@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
+import { GiB } from '@virtkeep/shared/units';
 import { backupTargetRefusal, MARKER } from '../../../agent/src/pools/index.ts';
 import { run, waitFor } from '../../lab/run.ts';
 import { CALL, InventoryLab } from './lab.ts';
@@ -15,7 +16,11 @@ beforeAll(async () => {
 });
 afterAll(() => lab?.stop());
 
-const get = async (id: string) => (await lab.pools.get({ id }, CALL)) as Pool;
+/** As last seen. */
+const get = async (id: string) => {
+  const { pools } = (await lab.pools.list({}, CALL)) as { pools: Pool[] };
+  return pools.find(pool => pool.id === id)!;
+};
 const update = async (id: string, change: Partial<Pool>) =>
   (await lab.pools.update({ id, ...change } as Parameters<typeof lab.pools.update>[0], CALL)) as Pool;
 
@@ -42,6 +47,18 @@ describe('data pools', () => {
       expect(pool.allocation + pool.available).toBe(pool.capacity);
     }
     expect(pools.filter(pool => pool.isBase).map(pool => pool.name)).toEqual(['bulk']);
+  });
+
+  test('who asks for one learns what is free on it now, and then everybody knows', async () => {
+    const { uuid, path } = lab.world.node.pool('fast');
+    const { available: before } = (await lab.pools.get({ id: uuid }, CALL)) as Pool;
+    const file = join(path, 'much');
+    // others write to the same file system, but not so much
+    await run(['fallocate', '-l', '4G', file]);
+    const { available: after } = (await lab.pools.get({ id: uuid }, CALL)) as Pool;
+    rmSync(file);
+    expect(after).toBeLessThan(before - 2n * BigInt(GiB));
+    expect((await get(uuid)).available).toBe(after);
   });
 
   test('that are stopped or started are seen so at once', async () => {
@@ -79,7 +96,9 @@ describe('data pools', () => {
       isBase: false,
       outside: false,
     });
-    await expect(get(randomUUID())).rejects.toEqual(expect.objectContaining({ msgKey: 'pool_not_found' }));
+    await expect(lab.pools.get({ id: randomUUID() }, CALL)).rejects.toEqual(
+      expect.objectContaining({ msgKey: 'pool_not_found' }),
+    );
   });
 
   test('of LVM and ZFS are listed and refused', async () => {

@@ -1,5 +1,5 @@
 /** The data pools: one record for each uuid, whatever the number of nodes that have it. */
-import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Logger } from '@virtkeep/shared/log';
@@ -38,6 +38,8 @@ export interface PoolServiceDependencies {
 
 export class PoolService {
   readonly #dependencies: PoolServiceDependencies;
+  /** When nodes were asked for their pools, by both ids; in ms of `performance.now`. */
+  readonly #asked = new Map<string, number>();
 
   constructor(dependencies: PoolServiceDependencies) {
     this.#dependencies = dependencies;
@@ -95,6 +97,26 @@ export class PoolService {
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     const pool = await this.#dependencies.links.clients(nodeId).pools.update({ id, ...changes }, { signal });
     await this.#dependencies.inventory.poolChanged(nodeId, pool);
+  }
+
+  /**
+   * Bytes that are free on a pool, as a node finds them just now; of one that does not answer, as it has told last. Undefined: the node
+   * cannot use the pool.
+   * @param maxAgeMs an answer to this question that is not older does, too
+   */
+  async freeNow(id: string, nodeId: string, maxAgeMs = 0): Promise<number | undefined> {
+    const { links, inventory, log } = this.#dependencies;
+    const key = `${id} ${nodeId}`;
+    if (performance.now() - (this.#asked.get(key) ?? Number.NEGATIVE_INFINITY) >= maxAgeMs)
+      try {
+        const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
+        await inventory.poolChanged(nodeId, await links.clients(nodeId).pools.get({ id }, { signal }));
+        this.#asked.set(key, performance.now());
+      } catch (error) {
+        log.warn('a data pool could not be looked at', { pool: id, node: nodeId, reason: reasonOf(error) });
+      }
+    const view = inventory.pools.get(id)?.views.get(nodeId);
+    return view && isUsable(view) ? Number(view.available) : undefined;
   }
 
   /** Reads a pool's backup files anew, as a task. @throws pool_not_found, pool_not_active, node_unreachable. */

@@ -1,15 +1,8 @@
 /** Takes parts through the steps of their action (`steps/`), each a row of ordinary tasks, and tries again what may pass. */
-import {
-  ERRORS,
-  type ErrorKey,
-  hasKey,
-  isErrorKey,
-  isVirtkeepError,
-  VirtkeepError,
-} from '@virtkeep/shared/errors';
+import { ERRORS, hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { ScheduledPartRow } from '../../store/schema.ts';
-import { errorOfRow, isFinal } from '../tasks/record.ts';
+import { failureOfRow, isFinal } from '../tasks/record.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import { type AwayNodes, NODE_WAIT_MS } from './away-nodes.ts';
 import type { Behind } from './behind.ts';
@@ -227,10 +220,5 @@ function delayBeforeNext({ row, definition }: OpenPart, error: VirtkeepError): n
 
 function endedTask(state: TaskState): EndedTask {
   const status = state.row.status as EndedTask['status'];
-  const told = errorOfRow(state.row);
-  if (told === null) return { status, state, error: null };
-  const key: ErrorKey = isErrorKey(told.msg_key) ? told.msg_key : 'internal';
-  const error = new VirtkeepError(key);
-  error.message = told.detail;
-  return { status, state, error };
+  return { status, state, error: failureOfRow(state.row) };
 }

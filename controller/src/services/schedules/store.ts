@@ -1,6 +1,6 @@
 /** The rows behind the scheduled tasks and their runs; decides nothing. */
 import { newId } from '@virtkeep/shared/ids';
-import type { Transaction } from 'kysely';
+import { sql, type Transaction } from 'kysely';
 import { isUniqueViolation } from '../../store/dialect.ts';
 import type {
   Database,
@@ -300,14 +300,14 @@ export class ScheduleStore {
     });
   }
 
+  /** In the order in which they were decided: the oldest file first where the plan says so. */
   decisions({ run_id, position }: PartKey): Promise<RetentionDecisionRow[]> {
     return this.#db
       .selectFrom('retention_decisions')
       .selectAll()
       .where('run_id', '=', run_id)
       .where('position', '=', position)
-      .orderBy('decided')
-      .orderBy('id')
+      .orderBy(sql`rowid`)
       .execute();
   }
 

@@ -48,6 +48,8 @@ export interface SurroundingsDependencies {
 const BY_RULE = 'full_by_rule';
 /** Backups grow. */
 const ESTIMATE_MARGIN = 1.1;
+/** So old may be what a node has told of its free space when parts of a run are queued: they are many. */
+const FREE_MAX_AGE_MS = 2_000;
 /** They take space and time on a node, whoever began them. */
 const HEAVY_TASKS = ['domain_backup', 'domain_restore'];
 
@@ -56,6 +58,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
     dependencies;
   const now = () => clock.now();
   const nodeName = (id: string | null) => inventory.nodes.get(id ?? '')?.row.verbose_name ?? '';
+  const poolName = (id: string | null) => inventory.pools.get(id ?? '')?.row.verbose_name ?? '';
   const states = new StatesStep({ inventory, backupFiles, snapshots });
   const retention = new Deletions({
     store,
@@ -76,7 +79,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
       backup: [
         ['clear', states],
         ['space', space],
-        ['backup', new BackupStep({ store, backups, backupFiles, now, nodeName })],
+        ['backup', new BackupStep({ store, backups, backupFiles, now, nodeName, poolName })],
         ['verify', verify],
         ['limit', states],
         ['retention', retention],
@@ -146,8 +149,12 @@ async function placeOf(dependencies: SurroundingsDependencies, part: OpenPart): 
   const { nodeId } = entry;
   if (definition.action !== 'backup') return { nodeId, poolId: null, estimate: 0 };
   const wish = { taskId: run.scheduled_task_id, due: dueOf(run), domainId: row.entity_id };
-  const { poolId, estimate } = await forecastOf(dependencies, definition, wish);
-  return { nodeId, poolId: poolId ?? inventory.basePool(nodeId), estimate };
+  const { poolId: chosen, estimate } = await forecastOf(dependencies, definition, wish);
+  const poolId = chosen ?? inventory.basePool(nodeId);
+  // two that begin at once, since both seem to have room, would take what is deleted for one of them
+  if (definition.free_space_cleanup && poolId !== null && dependencies.isReady(nodeId))
+    await dependencies.pools.freeNow(poolId, nodeId, FREE_MAX_AGE_MS);
+  return { nodeId, poolId, estimate };
 }
 
 const dueOf = ({ due_time, created }: OpenPart['run']): number => Date.parse(due_time ?? created);
@@ -256,10 +263,17 @@ async function load(
   return { byNode, byPool: new Map(), freeOfPool };
 }
 
-/** The oldest backups that make space for the part's. */
+/**
+ * The oldest backups that make space for the part's. What is free is asked of its node each time: others write to the pool, too. Not all
+ * file systems give back at once what is deleted: of those that were decided on no more is asked than they hold.
+ */
 async function inTheWay(dependencies: SurroundingsDependencies, { row, definition }: OpenPart) {
-  if (!definition.free_space_cleanup || row.pool_id === null) return [];
-  const { freeOfPool } = await load(dependencies, new Set());
-  const missing = row.estimate - (freeOfPool.get(row.pool_id) ?? Number.POSITIVE_INFINITY);
-  return missing <= 0 ? [] : doomedOf(await dependencies.keptFiles.spaceVerdicts(row.pool_id, missing));
+  const { store, pools, keptFiles } = dependencies;
+  const { pool_id: poolId, node_id: nodeId, estimate } = row;
+  if (!definition.free_space_cleanup || poolId === null || nodeId === null) return [];
+  const free = (await pools.freeNow(poolId, nodeId)) ?? Number.POSITIVE_INFINITY;
+  const decided = (await store.decisions(row)).filter(({ status }) => status === 'DECIDED');
+  const held = decided.reduce((sum, { size }) => sum + size, 0);
+  const missing = Math.min(estimate - free, decided.length > 0 ? held : Number.POSITIVE_INFINITY);
+  return missing <= 0 ? [] : doomedOf(await keptFiles.spaceVerdicts(poolId, missing));
 }

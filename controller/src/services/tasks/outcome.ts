@@ -2,7 +2,7 @@
 import { ERRORS, type VirtkeepError } from '@virtkeep/shared/errors';
 import type { TaskRow } from '../../store/schema.ts';
 import type { NewEvent } from '../journal/events.ts';
-import { errorOfRow, type TaskDetail, type TaskEntity, type TaskError, taskError } from './record.ts';
+import { errorOfRow, type KeptError, type TaskDetail, type TaskEntity, taskError } from './record.ts';
 
 export type TaskSuccess = { status: 'SUCCESS' | 'PARTIAL'; result?: unknown; message?: string };
 
@@ -32,10 +32,10 @@ export function finishedRow(row: TaskRow, outcome: TaskOutcome): TaskRow {
   };
 }
 
-function outcomeError(outcome: TaskOutcome): TaskError | null {
+function outcomeError(outcome: TaskOutcome): KeptError | null {
   switch (outcome.status) {
     case 'FAILED':
-      return taskError(outcome.error);
+      return { ...taskError(outcome.error), params: outcome.error.params };
     case 'CANCELED':
       return { code: ERRORS.canceled.code, detail: ERRORS.canceled.text, msg_key: 'canceled' };
     default:

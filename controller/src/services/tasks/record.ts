@@ -1,5 +1,5 @@
 /** The task record of the REST contract, made from its row. Pure. */
-import type { VirtkeepError } from '@virtkeep/shared/errors';
+import { isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../../auth/principal.ts';
 import type { TaskRow } from '../../store/schema.ts';
@@ -33,9 +33,25 @@ export function taskError({ code, message, msgKey }: VirtkeepError): TaskError {
 }
 
 /** Why a task failed; null when it did not. */
-export function errorOfRow({ error_json }: Pick<TaskRow, 'error_json'>): TaskError | null {
-  return error_json === null ? null : (JSON.parse(error_json) as TaskError);
+export function errorOfRow(row: Pick<TaskRow, 'error_json'>): TaskError | null {
+  const kept = keptError(row);
+  return kept && { code: kept.code, detail: kept.detail, msg_key: kept.msg_key };
 }
+
+/** The same as an error, with what its text was made of: what follows from a failure may go by that. */
+export function failureOfRow(row: Pick<TaskRow, 'error_json'>): VirtkeepError | null {
+  const kept = keptError(row);
+  if (kept === null) return null;
+  const failure = new VirtkeepError(isErrorKey(kept.msg_key) ? kept.msg_key : 'internal', kept.params);
+  failure.message = kept.detail;
+  return failure;
+}
+
+/** In a row; older ones have no params. */
+export type KeptError = TaskError & { params?: Record<string, string> };
+
+const keptError = ({ error_json }: Pick<TaskRow, 'error_json'>): KeptError | null =>
+  error_json === null ? null : (JSON.parse(error_json) as KeptError);
 
 export interface TaskRecord {
   id: string;

@@ -10,6 +10,7 @@ import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
+import { failureOfRow } from './record.ts';
 import { TaskService } from './tasks.ts';
 
 let directory: string;
@@ -89,6 +90,20 @@ test('a task survives the process', async () => {
   const [found] = await tasks.unfinished(row.node_id!);
   expect(found?.row).toEqual(row);
   expect(found?.entities).toHaveLength(1);
+});
+
+test('why a task failed is kept with its numbers, for who goes on after it; people are told the text', async () => {
+  const { row } = await create();
+  const error = new VirtkeepError('pool_no_space', { pool: 'bulk', free_bytes: 1, needed_bytes: 300 });
+  await tasks.finish(row.id, { status: 'FAILED', error });
+  const state = await tasks.get(row.id);
+  expect(failureOfRow(state.row)).toMatchObject({
+    msgKey: 'pool_no_space',
+    message: error.message,
+    params: { needed_bytes: '300' },
+  });
+  const told = { code: error.code, detail: error.message, msg_key: 'pool_no_space' };
+  expect(tasks.record(state, null).error).toStrictEqual(told);
 });
 
 test('a lost task that is heard of goes on', async () => {

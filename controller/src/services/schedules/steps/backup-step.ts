@@ -8,7 +8,7 @@ import type { BackupOptions, BackupService } from '../../backups/backups.ts';
 import { type BackupChoices, incremental, type ScheduleDefinition } from '../definition.ts';
 import { nameOf } from '../name-template.ts';
 import type { ScheduleStore } from '../store.ts';
-import { type EndedTask, isGood, type OpenPart, type Step, type StepEnd } from './step.ts';
+import { type EndedTask, isGood, type OpenPart, type Planned, type Step, type StepEnd } from './step.ts';
 
 export interface BackupStepDependencies {
   store: ScheduleStore;
@@ -16,6 +16,7 @@ export interface BackupStepDependencies {
   backupFiles: BackupFiles;
   now: () => Date;
   nodeName: (id: string | null) => string;
+  poolName: (id: string | null) => string;
 }
 
 export class BackupStep implements Step {
@@ -25,8 +26,11 @@ export class BackupStep implements Step {
     this.#dependencies = dependencies;
   }
 
-  async plan(): Promise<Record<string, never>> {
-    return {};
+  /** Keeps how large the archive is that is extended: what an increment takes is by how much it grows. */
+  async plan({ row }: OpenPart): Promise<Planned> {
+    const extended =
+      row.extend_id === null ? undefined : await this.#dependencies.backupFiles.find(row.extend_id);
+    return { subject: String(extended?.size ?? 0) };
   }
 
   begin({ row, run, definition }: OpenPart, user: Actor, taskId: string): Promise<unknown> {
@@ -43,7 +47,7 @@ export class BackupStep implements Step {
     return this.#dependencies.backups.backup(request, user, taskId, { limits });
   }
 
-  async ended({ row, run }: OpenPart, task: EndedTask): Promise<StepEnd> {
+  async ended({ row, run, definition }: OpenPart, task: EndedTask): Promise<StepEnd> {
     const { store, backupFiles, now } = this.#dependencies;
     if (row.mode === 'increment' && row.extend_id !== null && hasKey(task.error, 'not_extendable'))
       return {
@@ -51,6 +55,9 @@ export class BackupStep implements Step {
         columns: { mode: 'full', extend_id: null },
         note: `A full backup is made instead of an increment: ${task.error.message}`,
       };
+    const needed = this.#neededMore(row, task);
+    if (definition.free_space_cleanup && needed > 0)
+      return { go: 'again', columns: { step: 'space', subject: null, estimate: needed } };
     if (!isGood(task)) return { go: 'fail', error: task.error ?? new VirtkeepError('canceled') };
     const state = task.state!;
     const fileId = state.entities.find(entity => entity.class === 'file')?.id ?? null;
@@ -64,15 +71,25 @@ export class BackupStep implements Step {
         domainId: row.entity_id,
         now: now(),
       });
-    const detail = JSON.parse(state.row.detail_json) as { bytes_done: number };
     const mode = states.length > 1 ? 'increment' : 'full';
+    const sizeBefore = mode === 'increment' ? Number(row.subject) : 0;
+    const bytes = file === undefined ? null : Math.max(0, file.size - sizeBefore);
     const reason = file === undefined ? '' : detailsOf(file).fallback_reason;
     const wanted = row.mode === 'increment' && mode === 'full' && reason !== '';
     return {
       go: 'next',
-      columns: { file_id: fileId, mode, bytes: detail.bytes_done },
+      columns: { file_id: fileId, mode, bytes },
       ...(wanted && { note: `A full backup was made instead of an increment: ${reason}` }),
     };
+  }
+
+  /** Bytes that the node wants on the backup's pool; 0: it wants no more than room was made for. */
+  #neededMore({ pool_id, estimate }: OpenPart['row'], { error }: EndedTask): number {
+    if (!hasKey(error, 'pool_no_space')) return 0;
+    // the memory of a VM may lie elsewhere until it is copied
+    if (error.params.pool !== this.#dependencies.poolName(pool_id)) return 0;
+    const needed = Number(error.params.needed_bytes);
+    return needed > estimate ? needed : 0;
   }
 }
 

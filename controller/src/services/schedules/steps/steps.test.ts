@@ -1,8 +1,59 @@
-import { expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { definition, fileRow } from '../sample-files.ts';
-import type { OpenPart } from './step.ts';
+import { BackupStep } from './backup-step.ts';
+import type { EndedTask, OpenPart } from './step.ts';
 import { TrimStep } from './trim-step.ts';
 import { VerifyStep } from './verify-step.ts';
+
+test.each([
+  { made: 'a new archive', mode: 'full', extend_id: null, states: 1, bytes: 700 },
+  { made: 'an increment', mode: 'increment', extend_id: 'f', states: 2, bytes: 200 },
+  { made: 'a new archive instead of an increment', mode: 'increment', extend_id: 'f', states: 1, bytes: 700 },
+])('$made took what it wrote to its pool, whatever the last phase of the work was', async example => {
+  const { mode, extend_id, states, bytes } = example;
+  let file = fileRow('f', 'f', 0, { size: 500, states: 1 });
+  const step = new BackupStep({
+    store: { recordOrigin: async () => {} },
+    backupFiles: { find: async () => file },
+    now: () => new Date(),
+  } as never);
+  const part = {
+    row: { entity_id: 'vm', mode, extend_id },
+    run: { scheduled_task_id: 'task' },
+    definition: definition({}),
+  } as unknown as OpenPart;
+  const { subject } = await step.plan(part);
+  file = fileRow('f', 'f', 0, { size: 700, states });
+  const detail_json = JSON.stringify({ phase: 'merge', bytes_done: 0 });
+  const state = { row: { detail_json }, entities: [{ id: 'f', class: 'file' }] };
+  const task = { status: 'SUCCESS', state, error: null } as unknown as EndedTask;
+  const end = await step.ended({ ...part, row: { ...part.row, subject: subject! } }, task);
+  expect(end).toMatchObject({ go: 'next', columns: { file_id: 'f', bytes } });
+});
+
+describe('a backup that its node says has not the space', () => {
+  const step = new BackupStep({ poolName: () => 'bulk' } as never);
+  const refused = (estimate: number, free_space_cleanup: boolean, pool = 'bulk') => {
+    const row = { mode: 'increment', extend_id: 'f', estimate };
+    const part = { row, definition: definition({ free_space_cleanup }) } as unknown as OpenPart;
+    const error = new VirtkeepError('pool_no_space', { pool, free_bytes: 0, needed_bytes: 300 });
+    return step.ended(part, { status: 'FAILED', state: null, error });
+  };
+
+  test('has room made for as much as the node says, when that is more than was thought', async () => {
+    expect(await refused(100, true)).toEqual({
+      go: 'again',
+      columns: { step: 'space', subject: null, estimate: 300 },
+    });
+  });
+
+  test('has failed when room was made for that already, the task makes none, or another place is full', async () => {
+    expect(await refused(300, true)).toMatchObject({ go: 'fail' });
+    expect(await refused(100, false)).toMatchObject({ go: 'fail' });
+    expect(await refused(100, true, '/var/lib/libvirt/qemu')).toMatchObject({ go: 'fail' });
+  });
+});
 
 test('trimming takes no restore points out of an archive that the task did not make', async () => {
   const byHand = fileRow('by-hand', 'by-hand', 0, { states: 30 });

@@ -1720,6 +1720,7 @@ export const PoolServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /** As it is now: its sizes are asked of the file system. */
     get: {
       name: "Get",
       requestType: GetPoolRequest as typeof GetPoolRequest,
@@ -1763,6 +1764,7 @@ export const PoolServiceDefinition = {
 
 export interface PoolServiceImplementation<CallContextExt = {}> {
   list(request: ListPoolsRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ListPoolsResponse>>;
+  /** As it is now: its sizes are asked of the file system. */
   get(request: GetPoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Pool>>;
   /** Sets the marks of a pool on this node. */
   update(request: UpdatePoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Pool>>;
@@ -1777,6 +1779,7 @@ export interface PoolServiceImplementation<CallContextExt = {}> {
 
 export interface PoolServiceClient<CallOptionsExt = {}> {
   list(request: DeepPartial<ListPoolsRequest>, options?: CallOptions & CallOptionsExt): Promise<ListPoolsResponse>;
+  /** As it is now: its sizes are asked of the file system. */
   get(request: DeepPartial<GetPoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Pool>;
   /** Sets the marks of a pool on this node. */
   update(request: DeepPartial<UpdatePoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Pool>;
