@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { newId, uuidV5 } from '@virtkeep/shared/ids';
 import type { FileRow } from '../../store/schema.ts';
 import { detailsOf, fileRecord, rememberedShow, rowOfFile } from './record.ts';
 import { unpublishedPath } from './restore-points.ts';
@@ -40,6 +41,21 @@ describe('a file seen on its pool', () => {
     expect(kept({ states: states('other', 's2') })).toBeNull();
     expect(kept({ states: [] })).toBeNull();
     expect(kept({ archiveId: 'b', states: states('s1', 's2') })).toBeNull();
+  });
+
+  test('has restore points for the protection only when its own manifest tells of when they are', () => {
+    const state = { number: 1, name: '1', created: new Date(NOW), memory: false, consistency: 'crash' };
+    const point = (part: object) => {
+      const { id, ...rest } = { id: newId(), archiveId: newId(), domainId: 'd', states: [state], ...part };
+      return rowOfFile(file({ id, ...rest }), undefined, undefined, NOW).newest_point;
+    };
+    const byName = uuidV5(newId(), 'a.tar');
+    expect(point({})).toBe(NOW);
+    expect(point({ id: byName })).toBe(NOW);
+    // of another product, copied here just now
+    expect(point({ id: byName, archiveId: '' })).toBeNull();
+    // as agents of the version before tell their own
+    expect(point({ archiveId: '' })).toBe(NOW);
   });
 
   test('stays damaged after a failed verification until it changes', () => {

@@ -4,7 +4,7 @@ import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../../store/schema.ts';
 import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
-import { isUnpublished, newestPoint } from './restore-points.ts';
+import { isOfService, isUnpublished, newestPoint } from './restore-points.ts';
 import { isArchive } from './usable.ts';
 
 export const FILE_STATUSES = [
@@ -209,16 +209,6 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
     fallback_reason: details.fallback_reason,
   };
 }
-
-/**
- * It has a manifest that describes it: what others made, and what was packed again, is restored and not converted. Its id is that of
- * its name then, as it is of a copy; agents of the version before tell the manifest's id as the file's.
- */
-const isOfService = ({ id }: FileRow, { archive_id: archiveId }: FileDetails): boolean =>
-  archiveId !== '' || id.charAt(UUID_VERSION_AT) !== '5';
-
-/** Where a UUID has the digit of its version: 5 is one that was made of a name. */
-const UUID_VERSION_AT = 14;
 
 function statesOnVm(archiveId: string, domain: Domain | undefined): string[] {
   return (domain?.savedStates ?? []).filter(({ backupId }) => backupId === archiveId).map(({ name }) => name);
