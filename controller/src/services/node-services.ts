@@ -282,6 +282,7 @@ export function createNodeServices(
       await incrementals.judgeAll();
       await nodeTasks.failInterrupted();
       await scheduler.load();
+      await coverage.refresh();
       await multiTasks.resume();
       for (const { row } of inventory.nodes.values()) {
         observer.startLossTimer(row.id);

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { verdictOf } from '../protection/rules.ts';
 import { ScheduleCoverage } from './coverage.ts';
+import { Ticker } from './create.ts';
 import type { DefinitionInput } from './definition.ts';
 import { ScheduleWorld, SILENT } from './test-kit.ts';
 
@@ -63,4 +64,33 @@ test('a task that was never due asks for what it will ask for, and silences noth
   expect(await stateAfter(untilDue, may)).toBe('protected');
   expect(await stateAfter(untilDue, may - DAY_MS)).toBe('late');
   expect(await stateAfter(untilDue + 1, may)).toBe('late');
+});
+
+test('nobody is told of VMs before it is known what tasks promise, and a bad task hides no other', async () => {
+  await covering({ periodicity: 'daily' });
+  const broken = await covering({ periodicity: 'daily' });
+  await world.store.updateTask(broken.id, { definition_json: '{' });
+  const seen: number[] = [];
+  const quiet = async () => {};
+  const ticker = new Ticker({
+    scheduler: { tick: quiet, stop: quiet },
+    coverage,
+    notices: { tick: async () => void seen.push(coverage.expectationsOf('a').length) },
+    log: SILENT,
+  });
+  await world.disk.schema.alterTable('scheduled_tasks').renameTo('away').execute();
+  await ticker.tick();
+  expect(seen).toEqual([]);
+  await world.disk.schema.alterTable('away').renameTo('scheduled_tasks').execute();
+  await ticker.tick();
+  expect(seen).toEqual([1]);
+});
+
+test('a task that is made while the others are looked through is seen the next time', async () => {
+  const first = coverage.refresh();
+  await covering({ periodicity: 'daily' });
+  coverage.changed();
+  await first;
+  await coverage.refresh();
+  expect(coverage.expectationsOf('a')).toHaveLength(1);
 });

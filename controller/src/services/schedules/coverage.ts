@@ -1,6 +1,6 @@
 /**
- * Which scheduled tasks back a VM up, and by when each has last promised to, for its protection; and how the tasks are doing, for metrics. Made anew now and then, and when a task has
- * changed, since it is asked for every VM of every list.
+ * Which scheduled tasks back a VM up, and by when each has last promised to, for its protection; and how the tasks are doing, for metrics.
+ * Made anew now and then, and when a task has changed, since it is asked for every VM of every list.
  */
 import type { Logger } from '@virtkeep/shared/log';
 import { Turns } from '@virtkeep/shared/turns';
@@ -59,15 +59,25 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     this.#madeAt = Number.NEGATIVE_INFINITY;
   }
 
-  /** Makes it anew when it is old. */
-  async refresh(): Promise<void> {
-    const now = this.#dependencies.clock.now().getTime();
-    if (Math.abs(now - this.#madeAt) < FRESH_MS) return this.#making;
-    this.#madeAt = now;
-    this.#making = this.#make(now).finally(() => {
+  /** Makes it anew when it is old. @throws what the store does; then it is as it was, and is made anew the next time */
+  refresh(): Promise<void> {
+    this.#making ??= this.#remake().finally(() => {
       this.#making = undefined;
     });
     return this.#making;
+  }
+
+  async #remake(): Promise<void> {
+    const now = this.#dependencies.clock.now().getTime();
+    if (Math.abs(now - this.#madeAt) < FRESH_MS) return;
+    // before it is made: a task may change meanwhile
+    this.#madeAt = now;
+    try {
+      await this.#make(now);
+    } catch (error) {
+      this.changed();
+      throw error;
+    }
   }
 
   async #make(now: number): Promise<void> {
@@ -77,9 +87,10 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     for (const task of await store.tasks()) {
       await this.#shared.share();
       if (task.enabled === 1) measures.push(measuresOf(task));
-      const definition = definitionIn(task);
-      if (task.enabled === 0 || definition.action !== 'backup') continue;
+      if (task.enabled === 0) continue;
       try {
+        const definition = definitionIn(task);
+        if (definition.action !== 'backup') continue;
         const expectation = this.#expectationOf(task, definition, now);
         for (const { id } of targets(definition).found) made.set(id, [...(made.get(id) ?? []), expectation]);
       } catch (error) {

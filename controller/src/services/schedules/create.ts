@@ -74,13 +74,14 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
       tell(id, action);
     },
   });
-  return { coverage, scheduler, schedules, ticker: new Ticker({ scheduler, coverage, notices }) };
+  return { coverage, scheduler, schedules, ticker: new Ticker({ scheduler, coverage, notices, log }) };
 }
 
 interface Ticked {
-  scheduler: Scheduler;
-  coverage: ScheduleCoverage;
-  notices: Notices;
+  scheduler: Pick<Scheduler, 'tick' | 'stop'>;
+  coverage: Pick<ScheduleCoverage, 'refresh'>;
+  notices: Pick<Notices, 'tick'>;
+  log: Logger;
 }
 
 /** What makes time pass. */
@@ -92,11 +93,16 @@ export class Ticker {
     this.#ticked = ticked;
   }
 
-  /** What is due is done. */
+  /** What is due is done. Nobody is told of VMs by what tasks promised before: the next tick tries again. Never throws. */
   async tick(): Promise<void> {
-    const { scheduler, coverage, notices } = this.#ticked;
+    const { scheduler, coverage, notices, log } = this.#ticked;
     await scheduler.tick();
-    await coverage.refresh();
+    try {
+      await coverage.refresh();
+    } catch (error) {
+      log.error('what the scheduled tasks promise is not known, and nobody is told of late VMs', { error });
+      return;
+    }
     await notices.tick();
   }
 
