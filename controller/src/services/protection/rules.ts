@@ -14,8 +14,8 @@ export interface Expectation {
   /** The newest due time that has passed by more than the grace, in ms since 1970; null: none has yet, and it asks for nothing so far. */
   latestDue: number | null;
   /**
-   * The longest time from one of its next due times to the one after, with the grace, in ms; null: it is due once more or never again, and
-   * what it made grows old like what no task asks for.
+   * The time from one of its next due times to the one after, with the grace, in ms; the longest of several when none has passed yet. Null:
+   * it is due once more or never again, and what it made grows old like what no task asks for.
    */
   intervalMs: number | null;
 }

@@ -109,7 +109,8 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     const { graceMs } = this.#dependencies;
     const times = dueTimesOf(definition);
     const due = latestDue(times, Date.parse(created), now - graceMs);
-    const coming = times.following(now, COMING);
+    // of a task that was due only that it goes on is asked: its due times are looked for each minute
+    const coming = times.following(now, due === null ? COMING : 2);
     const intervals = coming.slice(1).map((time, index) => time - coming[index]!);
     const intervalMs = intervals.length === 0 ? null : Math.max(...intervals) + graceMs;
     return { id, verbose_name, latestDue: due, intervalMs };
