@@ -391,7 +391,7 @@ export interface ScheduledPartRow {
   entity_id: string;
   entity_class: string;
   entity_name: string;
-  /** WAITING, RUNNING, SUCCESS, FAILED, CANCELED, SKIPPED. */
+  /** WAITING, RUNNING, SUCCESS, PARTIAL, FAILED, CANCELED, SKIPPED. */
   status: string;
   /** `PartStep`: what it does now. */
   step: string;
@@ -414,6 +414,7 @@ export interface ScheduledPartRow {
   bytes: number | null;
   /** The backup that it made. */
   file_id: string | null;
+  /** Also that of a step that the backup is good without. */
   error_json: string | null;
   /** What else there is to tell, as a list of sentences. */
   notes_json: string;

@@ -222,7 +222,8 @@ const Part = part(
     entity_class: text('domain, data_pool'),
     verbose_name: text('its name then'),
     status: oneOf(PART_STATUSES, {
-      description: 'SKIPPED: it was gone, or the window ended before it began',
+      description:
+        'PARTIAL: its backup is good, but a step besides has failed, with the error; SKIPPED: it was gone, or the window ended before it began',
     }),
     mode: oneOf(['full', 'increment', ''], { description: 'of backups; empty before it begins' }),
     task: nullable(Uuid, 'the task of its step; null: none at present'),

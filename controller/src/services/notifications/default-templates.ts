@@ -8,7 +8,7 @@ const RUN_TEXT = `{{#reason}}{{reason}}
 {{#run}}
 Started   {{started}}
 Finished  {{finished}} (after {{duration_text}})
-VMs       {{counts.total}}: {{counts.succeeded}} succeeded, {{counts.failed}} failed, {{counts.skipped}} skipped, {{counts.canceled}} cancelled
+VMs       {{counts.total}}: {{counts.succeeded}} succeeded, {{counts.partial}} in part, {{counts.failed}} failed, {{counts.skipped}} skipped, {{counts.canceled}} cancelled
 
 {{#vms}}
 {{verbose_name}}: {{outcome}}{{#file}}, {{file}}, {{size_text}} in {{duration_text}}{{/file}}{{#reason}}
@@ -31,7 +31,8 @@ export const DEFAULT_TEMPLATES: Readonly<Record<AnyEventName, Template>> = {
     text: RUN_TEXT,
   },
   run_partial: {
-    subject: 'Backup "{{task.verbose_name}}" failed for {{counts.failed}} of {{counts.total}} VMs',
+    subject:
+      'Backup "{{task.verbose_name}}" {{#counts.failed}}failed for {{counts.failed}} of {{counts.total}} VMs{{/counts.failed}}{{^counts.failed}}succeeded in part{{/counts.failed}}',
     text: RUN_TEXT,
   },
   run_succeeded: { subject: 'Backup "{{task.verbose_name}}" succeeded', text: RUN_TEXT },

@@ -21,7 +21,7 @@ const named = {
   verbose_name: text('its name'),
 };
 
-export const RUN_OUTCOMES = ['succeeded', 'failed', 'skipped', 'canceled'] as const;
+export const RUN_OUTCOMES = ['succeeded', 'partial', 'failed', 'skipped', 'canceled'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 
 /** Of `run_failed`, `run_partial` and `run_succeeded`: a run of a scheduled task has ended, or did not happen. */
@@ -37,6 +37,9 @@ export const RunData = Type.Object(
       {
         total: count('VMs of the run'),
         succeeded: count('VMs with a new backup'),
+        partial: count(
+          'VMs with a new backup where something else failed: old ones are still there, for example',
+        ),
         failed: count('VMs without one'),
         skipped: count('VMs that were not begun'),
         canceled: count('VMs whose backup was cancelled'),
@@ -150,7 +153,7 @@ const EXAMPLE_RUN: RunData = {
   finished: '2026-03-02T02:04:10.000Z',
   duration_s: 250,
   reason: '',
-  counts: { total: 2, succeeded: 1, failed: 1, skipped: 0, canceled: 0 },
+  counts: { total: 2, succeeded: 1, partial: 0, failed: 1, skipped: 0, canceled: 0 },
   vms: [
     {
       ...EXAMPLE_VM,
@@ -187,7 +190,7 @@ export const EXAMPLE_DATA: { readonly [E in AnyEventName]: Static<(typeof EVENT_
   run_partial: EXAMPLE_RUN,
   run_succeeded: {
     ...EXAMPLE_RUN,
-    counts: { total: 1, succeeded: 1, failed: 0, skipped: 0, canceled: 0 },
+    counts: { total: 1, succeeded: 1, partial: 0, failed: 0, skipped: 0, canceled: 0 },
     vms: EXAMPLE_RUN.vms.slice(0, 1),
   },
   protection_late: { days: 3, vms: [EXAMPLE_LATE] },

@@ -34,7 +34,7 @@ test('a run is told VM by VM, with sizes and times that people read', () => {
     subject: 'Backup "nightly" failed',
     text: `Started   2026-03-02T02:00:00.000Z
 Finished  2026-03-02T02:04:10.000Z (after 4 min 10 s)
-VMs       2: 1 succeeded, 1 failed, 0 skipped, 0 cancelled
+VMs       2: 1 succeeded, 0 in part, 1 failed, 0 skipped, 0 cancelled
 
 web-1: succeeded, web-1_20260302T020000Z.tar.zst, 1.20 GiB in 3 min 00 s
 db-1: failed

@@ -75,7 +75,15 @@ test('a run is told once under its id, with what became of each VM', async () =>
     error_json: '{"detail":"No space."}',
     notes_json: '["Attempt 1 failed"]',
   };
-  await notices.ended(run, [good, bad]);
+  const hindered = {
+    ...good,
+    entity_id: 'c',
+    entity_name: 'c',
+    status: 'PARTIAL',
+    error_json: '{"detail":"The disk is full."}',
+    notes_json: '["Old restore points were not taken out: The disk is full."]',
+  };
+  await notices.ended(run, [good, bad, hindered]);
   expect(raised).toEqual([
     {
       key: run.id,
@@ -84,7 +92,7 @@ test('a run is told once under its id, with what became of each VM', async () =>
         data: expect.objectContaining({
           task: { id: 't', verbose_name: 'nightly' },
           duration_s: 600,
-          counts: { total: 3, succeeded: 1, failed: 1, skipped: 1, canceled: 0 },
+          counts: { total: 4, succeeded: 1, partial: 1, failed: 1, skipped: 1, canceled: 0 },
           vms: [
             {
               id: 'a',
@@ -103,6 +111,15 @@ test('a run is told once under its id, with what became of each VM', async () =>
               file: '',
               size: 0,
               duration_s: 0,
+            },
+            {
+              id: 'c',
+              verbose_name: 'c',
+              outcome: 'partial',
+              reason: 'Old restore points were not taken out: The disk is full.',
+              file: 'a.tar',
+              size: 7,
+              duration_s: 600,
             },
             {
               id: 'gone',
@@ -144,7 +161,7 @@ test('a run that did not happen is told to those who are told of failed ones', a
           finished: '2026-03-02T08:00:00.000Z',
           duration_s: 0,
           reason: 'It did not run (5 times): why',
-          counts: { total: 0, succeeded: 0, failed: 0, skipped: 0, canceled: 0 },
+          counts: { total: 0, succeeded: 0, partial: 0, failed: 0, skipped: 0, canceled: 0 },
           vms: [],
         },
       },

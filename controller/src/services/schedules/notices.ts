@@ -62,7 +62,7 @@ export class Notices {
       finished: run.finished ?? due,
       duration_s: 0,
       reason: `It did not run${times}: ${run.reason}`,
-      counts: { total: 0, succeeded: 0, failed: 0, skipped: 0, canceled: 0 },
+      counts: { total: 0, succeeded: 0, partial: 0, failed: 0, skipped: 0, canceled: 0 },
       vms: [],
     };
     const key = former === undefined ? run.id : `skipped for ${former} ${due.slice(0, 'YYYY-MM-DD'.length)}`;
@@ -126,6 +126,7 @@ export class Notices {
       counts: {
         total: all.length,
         succeeded: of('succeeded'),
+        partial: of('partial'),
         failed: of('failed'),
         skipped: of('skipped'),
         canceled: of('canceled'),
@@ -136,7 +137,9 @@ export class Notices {
 
   async #partData(part: ScheduledPartRow) {
     const file = part.file_id === null ? undefined : await this.#dependencies.backupFiles.find(part.file_id);
-    const error = part.error_json === null ? '' : (JSON.parse(part.error_json) as TaskError).detail;
+    // of one that is partial the notes say what has failed
+    const isTold = part.error_json === null || part.status === 'PARTIAL';
+    const error = isTold ? '' : (JSON.parse(part.error_json!) as TaskError).detail;
     const notes = JSON.parse(part.notes_json) as string[];
     return {
       id: part.entity_id,
@@ -159,6 +162,7 @@ const EVENT_OF: Record<string, 'run_succeeded' | 'run_partial' | 'run_failed' | 
 
 const OUTCOME_OF: Record<string, RunOutcome | undefined> = {
   SUCCESS: 'succeeded',
+  PARTIAL: 'partial',
   FAILED: 'failed',
   SKIPPED: 'skipped',
   CANCELED: 'canceled',

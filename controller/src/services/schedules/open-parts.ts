@@ -123,13 +123,19 @@ export class OpenParts {
   }
 
   /** Gives a part its outcome. */
-  async close(row: ScheduledPartRow, status: string, error: VirtkeepError | null): Promise<void> {
+  close(row: ScheduledPartRow, status: string, error: VirtkeepError): Promise<void> {
+    return this.#end(row, { status, error_json: JSON.stringify(taskError(error)) });
+  }
+
+  /** Its steps are done: one that the backup is good without may have failed, and has left its error. */
+  succeed(row: ScheduledPartRow): Promise<void> {
+    const { error_json } = this.#running.get(keyOf(row))?.row ?? row;
+    return this.#end(row, { status: error_json === null ? 'SUCCESS' : 'PARTIAL' });
+  }
+
+  async #end(row: ScheduledPartRow, columns: Partial<ScheduledPartRow>): Promise<void> {
     const { store, clock } = this.#dependencies;
-    await store.updatePart(row, {
-      status,
-      error_json: error === null ? null : JSON.stringify(taskError(error)),
-      finished: clock.now().toISOString(),
-    });
+    await store.updatePart(row, { ...columns, finished: clock.now().toISOString() });
     this.#waiting.delete(keyOf(row));
     this.#running.delete(keyOf(row));
     this.#listener.ended(row.run_id);

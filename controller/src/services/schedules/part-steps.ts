@@ -53,6 +53,7 @@ export class PartSteps {
         mode,
         extend_id: extend,
         subject: null,
+        error_json: null,
         notes_json: JSON.stringify([...(JSON.parse(row.notes_json) as string[]), ...notes]),
         started: row.started ?? clock.now().toISOString(),
       });
@@ -130,7 +131,7 @@ export class PartSteps {
     if (row.file_id === null) await parts.close(row, 'CANCELED', new VirtkeepError('canceled'));
     else {
       await parts.note(row, 'It was cancelled after the backup: its further steps were left out');
-      await parts.close(row, 'SUCCESS', null);
+      await parts.succeed(row);
     }
     return false;
   }
@@ -186,7 +187,7 @@ export class PartSteps {
     const next = steps[at + 1];
     if (next === undefined) {
       await parts.write(row, columns);
-      await parts.close(row, 'SUCCESS', null);
+      await parts.succeed(row);
       return false;
     }
     await parts.write(row, { subject: null, ...columns, step: next[0], task_id: null });

@@ -14,7 +14,15 @@ export const RUN_STATUSES = [
   'MISSED',
 ] as const;
 export type RunStatus = (typeof RUN_STATUSES)[number];
-export const PART_STATUSES = ['WAITING', 'RUNNING', 'SUCCESS', 'FAILED', 'CANCELED', 'SKIPPED'] as const;
+export const PART_STATUSES = [
+  'WAITING',
+  'RUNNING',
+  'SUCCESS',
+  'PARTIAL',
+  'FAILED',
+  'CANCELED',
+  'SKIPPED',
+] as const;
 export type PartStatus = (typeof PART_STATUSES)[number];
 
 /** It has no outcome yet; once it has one, it keeps it. */
@@ -74,7 +82,8 @@ export function outcomeOfRun(
   const gone = missing.map(id => `${id} is gone`).join(', ');
   if (count === 0) return { status: 'SUCCESS', result, message: 'Nothing matches the task at present.' };
   if (good === count) return { status: 'SUCCESS', result };
-  if (good > 0) return { status: 'PARTIAL', result, ...(gone !== '' && { message: `${gone}.` }) };
+  if (good > 0 || parts.some(({ status }) => status === 'PARTIAL'))
+    return { status: 'PARTIAL', result, ...(gone !== '' && { message: `${gone}.` }) };
   if (canceled) return { status: 'CANCELED' };
   const first = parts.find(({ error_json }) => error_json !== null);
   const reason = first ? (JSON.parse(first.error_json!) as TaskError).detail : `${gone}.`;

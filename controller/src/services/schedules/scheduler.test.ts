@@ -1,5 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { partRecord } from './run-outcome.ts';
 import { OWNER, ScheduleWorld } from './test-kit.ts';
 
 let world: ScheduleWorld;
@@ -60,6 +62,22 @@ describe('a task that is due', () => {
     await world.end('a');
     await world.tick('2026-03-03T02:00:00Z');
     expect((await world.runs(task)).map(({ status }) => status)).toEqual(['RUNNING', 'SKIPPED', 'SUCCESS']);
+  });
+
+  test('is partial when a backup is good and what follows it has failed', async () => {
+    world.files.add('a-old');
+    const task = await world.add({ start_date: '2026-03-01T02:00:00Z', entities: ['a', 'b'], all: false });
+    await world.tick('2026-03-01T02:00:00Z');
+    for (const vm of 'ab') await world.end(vm);
+    const [deletion] = (await world.tasks.unfinished()).filter(({ row }) => row.name === 'file_remove');
+    await world.tasks.finish(deletion!.row.id, { status: 'FAILED', error: new VirtkeepError('disk_full') });
+    await world.scheduler.settled();
+    expect((await world.runs(task))[0]).toMatchObject({ status: 'PARTIAL' });
+    const { rows } = await world.store.runsOf(task.id, { limit: 1, offset: 0 });
+    const [a, b] = (await world.store.parts(rows[0]!.id)).map(partRecord);
+    expect(a).toMatchObject({ status: 'PARTIAL', file: 'made', error: { msg_key: 'disk_full' } });
+    expect(a!.notes).toEqual([expect.stringMatching(/^The old backup a-old was not deleted: /)]);
+    expect(b).toMatchObject({ status: 'SUCCESS', error: null, notes: [] });
   });
 
   test('and does not run is told so, together with the record of it, once', async () => {

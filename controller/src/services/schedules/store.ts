@@ -229,7 +229,7 @@ export class ScheduleStore {
       .selectFrom('scheduled_parts')
       .select('bytes')
       .where('entity_id', '=', entityId)
-      .where('status', '=', 'SUCCESS')
+      .where('status', 'in', ['SUCCESS', 'PARTIAL'])
       .where('mode', '=', mode)
       .where('bytes', 'is not', null)
       .orderBy('finished', 'desc')

@@ -12,7 +12,15 @@ import type { FileActionService } from '../../backups/file-actions.ts';
 import type { DeleteReason } from '../../retention/plan.ts';
 import { taskError } from '../../tasks/record.ts';
 import type { ScheduleStore } from '../store.ts';
-import { type EndedTask, isGood, type OpenPart, type Planned, type Step, type StepEnd } from './step.ts';
+import {
+  type EndedTask,
+  goOnAfter,
+  isGood,
+  type OpenPart,
+  type Planned,
+  type Step,
+  type StepEnd,
+} from './step.ts';
 
 /** A file that a rule lets go. */
 export interface Doomed {
@@ -77,14 +85,16 @@ export class Deletions implements Step {
   }
 
   async ended(part: OpenPart, task: EndedTask): Promise<StepEnd> {
-    const decision = (await this.#open(part)).find(({ id }) => id === part.row.task_id);
+    const decisions = await this.#dependencies.store.decisions(part.row);
+    const decision = decisions.find(({ id }) => id === part.row.task_id);
     if (decision === undefined) return { go: 'again' };
     const { error } = task;
     const stays = error !== null && STAYS.includes(error.msgKey);
-    await this.#settle(decision, isGood(task) ? 'REMOVED' : stays ? 'DROPPED' : 'FAILED', error);
+    // after a crash it may be settled, and the part not know it
+    if (decision.status === 'DECIDED')
+      await this.#settle(decision, isGood(task) ? 'REMOVED' : stays ? 'DROPPED' : 'FAILED', error);
     if (isGood(task) || stays) return { go: 'again' };
-    const why = error?.message ?? 'it was cancelled';
-    return { go: 'again', note: `The old backup ${decision.filename} was not deleted: ${why}` };
+    return goOnAfter('again', task, `The old backup ${decision.filename} was not deleted`);
   }
 
   async #settle(

@@ -57,6 +57,6 @@ export class StatesStep implements Step {
   }
 
   async ended(_part: OpenPart, task: EndedTask): Promise<StepEnd> {
-    return isGood(task) ? { go: 'again' } : goOnAfter(task, 'A saved state was not deleted');
+    return isGood(task) ? { go: 'again' } : goOnAfter('next', task, 'A saved state was not deleted');
   }
 }

@@ -3,9 +3,10 @@
  * started. So nothing is done twice: after a crash a task that is known is waited for, and one that is not was never begun, and is begun
  * with the id that it has.
  */
-import type { VirtkeepError } from '@virtkeep/shared/errors';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
 import type { ScheduledPartRow, ScheduledRunRow } from '../../../store/schema.ts';
+import { taskError } from '../../tasks/record.ts';
 import type { TaskState } from '../../tasks/tasks.ts';
 import type { ScheduleDefinition } from '../definition.ts';
 
@@ -50,8 +51,9 @@ export interface EndedTask {
 
 export const isGood = ({ status }: EndedTask): boolean => status === 'SUCCESS' || status === 'PARTIAL';
 
-/** What a failed task means for a step that others can do without. */
-export const goOnAfter = (task: EndedTask, what: string): StepEnd => ({
-  go: 'next',
+/** What a failed task means for a step that the backup is good without: the part goes on, and keeps the error, so that it ends as PARTIAL. */
+export const goOnAfter = (go: 'again' | 'next', task: EndedTask, what: string): StepEnd => ({
+  go,
+  columns: { error_json: JSON.stringify(taskError(task.error ?? new VirtkeepError('canceled'))) },
   note: `${what}: ${task.error?.message ?? 'it was cancelled'}`,
 });

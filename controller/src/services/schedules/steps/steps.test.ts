@@ -71,6 +71,17 @@ test('trimming takes no restore points out of an archive that the task did not m
   expect(await step.plan({ ...part, run: { scheduled_task_id: 'own' } } as never)).toEqual({});
 });
 
+test('a part whose old restore points were not taken out goes on, and keeps the error', async () => {
+  const step = new TrimStep({} as never);
+  const error = new VirtkeepError('internal', { request_id: 'r' });
+  const end = await step.ended({} as never, { status: 'FAILED', state: null, error });
+  expect(end).toEqual({
+    go: 'next',
+    columns: { error_json: expect.stringContaining('"msg_key":"internal"') },
+    note: `Old restore points were not taken out: ${error.message}`,
+  });
+});
+
 test('a backup is compared once, also when the clock of its node is behind', async () => {
   const row = fileRow('f', 'f', 0);
   const step = new VerifyStep({ backupFiles: { find: async () => row } as never, fileActions: {} as never });

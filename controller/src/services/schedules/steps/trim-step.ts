@@ -46,6 +46,6 @@ export class TrimStep implements Step {
 
   /** The backup is good without it; the next run tries again. */
   async ended(_part: OpenPart, task: EndedTask): Promise<StepEnd> {
-    return isGood(task) ? { go: 'next' } : goOnAfter(task, 'Old restore points were not taken out');
+    return isGood(task) ? { go: 'next' } : goOnAfter('next', task, 'Old restore points were not taken out');
   }
 }
