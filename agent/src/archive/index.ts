@@ -53,7 +53,7 @@ export { ArchiveAppender } from './write/append.ts';
 export { ArchiveConverter, type ConvertOptions } from './write/convert.ts';
 export { hasTailToPutBack, putTailsBack, removeTails } from './write/left-tails.ts';
 export { removeArchive } from './write/remove.ts';
-export { replaceArchive } from './write/replace.ts';
+export { moveHashFile, replaceArchive } from './write/replace.ts';
 export { freeName, ownsName, reserveName } from './write/reserve.ts';
 export { undoAppend } from './write/tail.ts';
 export { ArchiveWriter, publishWithHashes } from './write/writer.ts';

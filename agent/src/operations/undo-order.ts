@@ -46,6 +46,7 @@ const RULES: Record<EffectType, UndoRule> = {
   // by the reservation it is known whose the published file is
   reserved_name: { after: ['archive'], older: 'goes_on' },
   replaced_archive: { after: [], older: 'goes_on' },
+  trimmed_archive: { after: [], older: 'goes_on' },
   file: {
     // disks of a domain that is still defined, copies that a revert is undone with, an archive's old end
     after: ['domain', 'revert', 'appended_archive'],

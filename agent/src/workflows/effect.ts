@@ -79,8 +79,20 @@ export type Effect =
       path: string;
       by: string;
       was?: ConvertedArchive;
-      /** `by` holds the newest of its states only, and gets its name. */
+      /** As agents of before declared a `trimmed_archive`. */
       isTrimmed?: true;
+    }
+  /**
+   * An archive written anew beside itself without its oldest states: `by` gets its name, while each of the two is what it `was` and
+   * what was `made` of it. Otherwise neither changes its name.
+   */
+  | {
+      type: 'trimmed_archive';
+      path: string;
+      by: string;
+      was: ConvertedArchive;
+      /** Absent in a journal of an earlier version. */
+      made?: ConvertedArchive;
     }
   /** A file made by the operation: remove it, unless it is provably another one or somebody uses it. */
   | OwnFile
@@ -177,11 +189,13 @@ export interface TemplateChange {
   files: { domainId: string; from: string; to: string }[];
 }
 
-/** What tells that a converted archive has got nothing that its other form has not. */
+/** What tells that an archive is still the one that was converted or trimmed, or made so. */
 export interface ConvertedArchive {
   backupId: string;
   states: number;
   sizeBytes: number;
+  /** SHA-256 of its newest manifest without signature. Absent of what was converted, and in a journal of an earlier version. */
+  manifestSha256?: string;
   /** Of the hash file beside it; absent when there is none, and in a journal of an earlier version. */
   hashFile?: FileMark;
 }

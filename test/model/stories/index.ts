@@ -91,7 +91,8 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   appended_archive: ['increment', 'extendOtherwise'],
   archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim'],
   reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim'],
-  replaced_archive: ['recompress', 'extendOtherwise', 'trim'],
+  replaced_archive: ['recompress', 'extendOtherwise'],
+  trimmed_archive: ['trim'],
   file: [
     'revert',
     'increment',

@@ -104,20 +104,18 @@ interface ReplacedFile {
   sizeBytes: number;
   /** What it held. */
   converter: Pick<ArchiveConverter, 'backupId' | 'states'>;
-  /** The new file holds less and gets its name. */
-  isTrimmed?: true;
 }
 
 /** Declares that the old file goes with the commit. Call it when the new one is published, and right before the commit. */
 export async function declareRemoval(
   context: OperationContext,
-  { path, sizeBytes, converter, isTrimmed }: ReplacedFile,
+  { path, sizeBytes, converter }: ReplacedFile,
   by: string,
 ): Promise<Removal> {
   const { backupId, states } = converter;
   const hashFile = await fileMarkAt(sha256PathOf(path));
   const was = { backupId, states, sizeBytes, ...(hashFile && { hashFile }) };
-  const replaced = { type: 'replaced_archive', path, by, was, ...(isTrimmed && { isTrimmed }) } as const;
+  const replaced = { type: 'replaced_archive', path, by, was } as const;
   const handle = context.effects.begin(replaced, 'success');
   return {
     remove: async ({ signal, warn }, lock) => {

@@ -1,19 +1,16 @@
-/** What is left of archives that were being made or replaced when their operation ended. */
-import { hasKey } from '@virtkeep/shared/errors';
+/** What is left of archives that were being made or converted when their operation ended. */
 import { exists, removePath } from '@virtkeep/shared/files';
 import {
   type FileLock,
-  type Holding,
   lockFile,
-  openArchive,
   ownsName,
   partialPathsOf,
   removeArchive,
-  replaceArchive,
   sha256PathOf,
 } from '../../archive/index.ts';
 import { isOwnFile } from '../../images/index.ts';
-import type { ConvertedArchive, Effect } from '../effect.ts';
+import type { Effect } from '../effect.ts';
+import { contentOf } from './content.ts';
 
 type Unfinished = Extract<Effect, { type: 'archive' }>;
 type Replaced = Extract<Effect, { type: 'replaced_archive' }>;
@@ -49,38 +46,13 @@ async function isOurs(
   return found?.backupId === backupId && (states === undefined || found.states === states);
 }
 
-interface RemovalOptions {
+export interface RemovalOptions {
   signal: AbortSignal;
   /** Told when the archive stays. */
   warn: (text: string) => void;
   /** Exclusive, of the archive, which stays the caller's; absent: one is taken meanwhile. */
   lock?: FileLock;
 }
-
-/**
- * Gives an archive's name to what was made of it and is to take its place: one that holds less of it. Of two that are no longer what they
- * were the former one stays, when it holds all of the other; else both.
- * @throws VirtkeepError file_busy while somebody reads it, io_failed, canceled
- */
-async function replaceByTrimmed(effect: Replaced, { signal, warn, lock }: RemovalOptions): Promise<void> {
-  const { path, by } = effect;
-  if (!(await exists(by)) || !(await exists(path))) return replaceArchive(by, path);
-  const own = lock ?? (await lockFile(path, 'exclusive'));
-  try {
-    await own.confirm();
-    const trimmed = await contentOf(by, 'none', signal);
-    const now = await contentOf(path, own, signal);
-    if (trimmed && now && isAsItWas(now, effect)) return await replaceArchive(by, path);
-    const holdsAll = now?.backupId === effect.was?.backupId && now!.states >= effect.was!.states;
-    if (holdsAll) await removeArchive(by);
-    warn(`The archive ${path} was not trimmed: it has changed since.`);
-  } finally {
-    if (own !== lock) await own.release();
-  }
-}
-
-const isAsItWas = (now: ConvertedArchive, { was }: Replaced): boolean =>
-  now.backupId === was?.backupId && now.states === was.states && now.sizeBytes === was.sizeBytes;
 
 /**
  * Removes an archive whose converted form is in place, and holds all that it holds: either may have been extended,
@@ -91,7 +63,6 @@ export async function removeReplaced(
   effect: Replaced,
   { signal, warn, lock }: RemovalOptions,
 ): Promise<void> {
-  if (effect.isTrimmed) return replaceByTrimmed(effect, { signal, warn, ...(lock && { lock }) });
   const { path, by } = effect;
   if (!(await exists(by))) return;
   if (!(await exists(path))) return removeOwnHashFile(effect);
@@ -123,21 +94,4 @@ async function isCovered({ path, by, was }: Replaced, lock: FileLock, signal: Ab
   if ([converted.backupId, now.backupId].some(id => id !== expected.backupId)) return false;
   const isAsItWas = was === undefined || now.sizeBytes === was.sizeBytes;
   return isAsItWas && now.states === expected.states && converted.states >= expected.states;
-}
-
-/** Null for what is no whole archive of this product. */
-async function contentOf(
-  path: string,
-  holding: Holding,
-  signal: AbortSignal,
-): Promise<ConvertedArchive | null> {
-  try {
-    const archive = await openArchive(path, signal, { holding });
-    await archive.close();
-    const { manifest, sizeBytes } = archive;
-    return manifest && { backupId: manifest.backupId, states: manifest.states.length, sizeBytes };
-  } catch (error) {
-    if (hasKey(error, 'archive_damaged', 'archive_unsupported')) return null;
-    throw error;
-  }
 }

@@ -27,7 +27,7 @@ import {
 import { markSources } from '../../disks/index.ts';
 import { isCompressedName, requireSpace } from '../../pools/index.ts';
 import { backupFileOf } from '../archives/backup-file.ts';
-import { COMPRESSED_SHARE, declareRemoval, type Removal, refuseChanged } from '../archives/conversion.ts';
+import { COMPRESSED_SHARE, type Removal, refuseChanged } from '../archives/conversion.ts';
 import {
   declareArchive,
   endingOf,
@@ -35,6 +35,7 @@ import {
   reserveArchiveName,
 } from '../archives/reserved-name.ts';
 import type { FoundFile } from '../archives/source.ts';
+import { declareReplacement } from '../archives/trimmed.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { endsForState } from '../restore/states.ts';
@@ -86,7 +87,6 @@ async function trim(
   const { path, filename, pool } = source;
   const draft: { work?: Trim; name?: ReservedName; writer?: ArchiveWriter } = {};
   const mark = await markSources([path]);
-  const { size: sizeBytes } = await lock.handle.stat();
   let removal: Removal;
   try {
     const work = await context.step('check', async () => {
@@ -102,14 +102,7 @@ async function trim(
     });
     const finished = await context.step('publish', () => draft.writer!.finish(last));
     await refuseChanged(lock, mark);
-    const { backupId, states } = work.manifest;
-    const former = {
-      path,
-      sizeBytes,
-      converter: { backupId, states: states.length },
-      isTrimmed: true,
-    } as const;
-    removal = await declareRemoval(context, former, finished.path);
+    removal = await declareReplacement(context, work.archive, finished.path);
     const place = { poolId: pool.id, filename, path, sizeBytes: finished.sizeBytes };
     const file = backupFileOf(place, finished.manifest);
     context.commit({ $case: 'trim', value: { file, removedStates: work.dropped } });

@@ -42,6 +42,7 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
   archive: ({ partialPath, finalPath }) => needs({ paths: [partialPath, finalPath] }),
   reserved_name: ({ path }) => needs({ paths: [path] }),
   replaced_archive: ({ path, by }) => needs({ paths: [path, by] }),
+  trimmed_archive: ({ path, by }) => needs({ paths: [path, by] }),
   file: ({ path }) => needs({ paths: [path] }),
   directory: ({ path }) => needs({ paths: [path] }),
   instant_pull: ({ domainId, archivePath, disks }) =>

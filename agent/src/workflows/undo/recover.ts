@@ -9,6 +9,7 @@ import { type LeftImage, PendingAnswers } from '../../images/index.ts';
 import { fromLibvirt, patiently } from '../../libvirt/errors.ts';
 import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../../snapshots/index.ts';
 import { removeReplaced, removeUnfinished } from '../archives/remains.ts';
+import { replaceByTrimmed, trimmedOfBefore } from '../archives/trimmed.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { forgetMerging, noteMerging, settleForgotten } from '../domain/forgotten-layers.ts';
 import { removeOrphanedFiles } from '../domain/remove-domain.ts';
@@ -79,7 +80,10 @@ async function undoEffect(
     case 'reserved_name':
       return freeName(effect.path, effect.owner);
     case 'replaced_archive':
+      if (effect.isTrimmed) return replaceByTrimmed(trimmedOfBefore(effect), { signal, warn });
       return removeReplaced(effect, { signal, warn });
+    case 'trimmed_archive':
+      return replaceByTrimmed(effect, { signal, warn });
     case 'file':
       return patiently(signal, () => removeOwnFile(dependencies, effect, signal, warn));
     case 'directory':
