@@ -49,6 +49,7 @@ import {
   membersToBring,
   trimmedManifest,
 } from './plan.ts';
+import { spaceFor } from './space.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const TRIM_STEPS = ['check', 'copy', 'publish', 'replace'] as const;
@@ -91,7 +92,8 @@ async function trim(
   try {
     const work = await context.step('check', async () => {
       draft.work = await check(context, source, { lock, keepStates });
-      await requireSpace(pool, spaceFor(draft.work, isCompressedName(filename)));
+      const share = isCompressedName(filename) ? COMPRESSED_SHARE : 1;
+      await requireSpace(pool, spaceFor(draft.work.manifest, draft.work, share));
       draft.name = await reserveArchiveName(context, dirname(path), ...stemOf(path));
       return draft.work;
     });
@@ -169,22 +171,6 @@ async function endsIn(
     }
   }
   return ends;
-}
-
-/** Bytes of what stays, and once more of the largest image that is joined beside it. */
-function spaceFor({ manifest, dropped, ends }: Trim, compressed: boolean): number {
-  const sizes = new Map(
-    manifest.members.map(({ name, allocatedBytes, sizeBytes }) => [name, allocatedBytes ?? sizeBytes]),
-  );
-  const all = [...sizes.values()].reduce((sum, bytes) => sum + bytes, 0);
-  const joined = manifest.disks
-    .flatMap(({ layers }) => imagesOf(layers, ends))
-    .filter(image => image.length > 1)
-    .map(image => image.reduce((sum, { member }) => sum + (sizes.get(member) ?? 0), 0));
-  const gone = manifest.states
-    .filter(({ number }) => dropped.includes(number))
-    .reduce((sum, { memoryMember }) => sum + (sizes.get(memoryMember ?? '') ?? 0), 0);
-  return (all - gone) * (compressed ? COMPRESSED_SHARE : 1) + Math.max(0, ...joined);
 }
 
 /** Signed again as it was: the node's own stays its own, and what another node had a part in does not become so. */
