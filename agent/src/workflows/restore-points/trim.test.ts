@@ -3,6 +3,8 @@ import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   appendFileSync,
+  copyFileSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -12,7 +14,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { afterAll, afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { TrimBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { testAuthority } from '../../archive/format/signing-kit.ts';
 import {
@@ -35,15 +37,18 @@ import { trimWorkflow } from './trim.ts';
 const SIZE = '8M';
 let directory: string;
 let backups: string;
+/** Where the layers are of the archive that was made last. */
+let layers: string;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'trim-'));
+  layers = directory;
   backups = join(directory, 'backups');
   mkdirSync(backups);
 });
 afterEach(() => rmSync(directory, { recursive: true }));
 
 const run = (program: string, ...args: string[]) => execFileSync(program, args, { stdio: 'pipe' });
-const layerPath = (number: number) => join(directory, `l${number}.qcow2`);
+const layerPath = (number: number) => join(layers, `l${number}.qcow2`);
 
 /** The layer of a state: random places of its own, and zeros where the one before has data. */
 function makeLayer(
@@ -83,6 +88,8 @@ function shown(path: string): string {
 
 interface Making {
   states: number;
+  /** Names what else is the same in all archives of it. */
+  kind?: string;
   zstd?: boolean;
   hash?: boolean;
   signers?: ArchiveSigner[];
@@ -102,8 +109,32 @@ const ofState = (number: number): ManifestSavedState => ({
 const stateXml = (name: string, overlay: string) =>
   `<domainsnapshot><name>${name}</name><creationTime>1</creationTime><disks><disk name='vda' snapshot='external' type='file'><source file='${overlay}'/></disk></disks></domainsnapshot>`;
 
+/** Archives that several tests begin with, by what they are made of: made once, with their layers, and copied. */
+const kinds = new Map<string, { directory: string; shows: string[] }>();
+afterAll(() => {
+  for (const { directory: made } of kinds.values()) rmSync(made, { recursive: true });
+});
+
 /** An archive as increments make it; each state has one layer, and knows those before. @returns what each state shows */
 async function make(path: string, options: Making): Promise<string[]> {
+  const { states, zstd = false, hash = false, kind } = options;
+  const isPlain = Object.keys(options).every(name => ['states', 'zstd', 'hash'].includes(name));
+  if (!isPlain && kind === undefined) return makeAnew(path, options);
+  const key = `${kind} ${states} ${zstd} ${hash}`;
+  if (!kinds.has(key)) {
+    layers = mkdtempSync(join(tmpdir(), 'trim-kind-'));
+    kinds.set(key, { directory: layers, shows: await makeAnew(join(layers, 'archive'), options) });
+  }
+  const made = kinds.get(key)!;
+  layers = made.directory;
+  for (const suffix of ['', '.sha256']) {
+    const from = join(layers, `archive${suffix}`);
+    if (existsSync(from)) copyFileSync(from, `${path}${suffix}`);
+  }
+  return [...made.shows];
+}
+
+async function makeAnew(path: string, options: Making): Promise<string[]> {
   const { states, zstd = false, hash = false, signers = [], base, snapshots } = options;
   const shows: string[] = [];
   for (let number = 1; number <= states; number += 1) {
@@ -213,33 +244,39 @@ async function trim(
 
 const files = () => readdirSync(backups).filter(name => !/^\..*\.(reserved|lock|name)/.test(name));
 
-/** What a state shows, restored by hand from its own manifest. */
-async function restored(path: string, number: number, base?: string): Promise<string> {
+/** What each state shows, restored by hand from its own manifest; what several of them have is taken out once. */
+async function restored(path: string, base?: string): Promise<string[]> {
   const archive = await openArchive(path, signal);
+  const out = new Map<string, string>();
+  const shows: string[] = [];
   try {
-    const manifest = await archive.manifestOfState(number);
-    let below = base;
-    for (const [index, { member }] of manifest.disks[0]!.layers.entries()) {
-      const layer = join(directory, `r${number}-${index}.qcow2`);
-      rmSync(layer, { force: true });
-      await archive.extractMember(member, layer, { signal, checkHash: true });
-      const on = below === undefined ? ['-b', ''] : ['-F', 'qcow2', '-b', below];
-      run('qemu-img', 'rebase', '-q', '-u', '-f', 'qcow2', ...on, layer);
-      run('qemu-img', 'check', '-q', layer);
-      below = layer;
+    for (const { number } of archive.manifest!.states) {
+      const manifest = await archive.manifestOfState(number);
+      let below = base;
+      for (const { member } of manifest.disks[0]!.layers) {
+        const key = `${member} on ${below}`;
+        const layer = out.get(key) ?? join(directory, `r${out.size}.qcow2`);
+        if (!out.has(key)) {
+          await archive.extractMember(member, layer, { signal, checkHash: true });
+          const on = below === undefined ? ['-b', ''] : ['-F', 'qcow2', '-b', below];
+          run('qemu-img', 'rebase', '-q', '-u', '-f', 'qcow2', ...on, layer);
+          run('qemu-img', 'check', '-q', layer);
+          out.set(key, layer);
+        }
+        below = layer;
+      }
+      shows.push(shown(below!));
     }
-    return shown(below!);
+    return shows;
   } finally {
     await archive.close();
+    for (const layer of out.values()) rmSync(layer);
   }
 }
 
 async function expectStates(path: string, shows: string[], base?: string): Promise<void> {
   const first = (await manifestIn(path)).states[0]!.number;
-  const found: string[] = [];
-  for (const number of (await manifestIn(path)).states.map(state => state.number))
-    found.push(await restored(path, number, base));
-  expect(found).toEqual(shows.slice(first - 1));
+  expect(await restored(path, base)).toEqual(shows.slice(first - 1));
   const { problems } = await verifyArchive(path, { signal });
   expect(problems).toEqual([]);
 }
@@ -412,12 +449,16 @@ describe("a thin clone's", () => {
 
 describe('a signed one', () => {
   const NODES = ['0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0011', '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f0012'];
-  const signers = async () => {
-    const fleet = await testAuthority();
-    const identities = [await fleet.node(NODES[0]!), await fleet.node(NODES[1]!)];
-    return identities.map(
-      identity => new ArchiveSigner({ identity: () => identity, isRevoked: () => false }),
-    );
+  let made: Promise<ArchiveSigner[]> | undefined;
+  const signers = () => {
+    made ??= (async () => {
+      const fleet = await testAuthority();
+      const identities = [await fleet.node(NODES[0]!), await fleet.node(NODES[1]!)];
+      return identities.map(
+        identity => new ArchiveSigner({ identity: () => identity, isRevoked: () => false }),
+      );
+    })();
+    return made;
   };
   const judged = async (path: string, signer: ArchiveSigner) => {
     const archive = await openArchive(path, signal);
@@ -428,7 +469,7 @@ describe('a signed one', () => {
   test.each([1, 2])("stays the node's own, of which %d stay, and covers what it covered", async keep => {
     const path = join(backups, 'a.tar');
     const [own] = await signers();
-    const shows = await make(path, { states: 4, hash: true, signers: Array(4).fill(own) });
+    const shows = await make(path, { kind: 'own', states: 4, hash: true, signers: Array(4).fill(own) });
     expect(await judged(path, own!)).toMatchObject({ trust: 'own', coversContent: true });
     await trim(path, keep, own);
     expect(await judged(path, own!)).toMatchObject({ trust: 'own', coversContent: true, signer: NODES[0] });
@@ -440,7 +481,7 @@ describe('a signed one', () => {
     async keep => {
       const path = join(backups, 'a.tar');
       const [own, other] = await signers();
-      await make(path, { states: 4, signers: [other!, other!, own!, own!] });
+      await make(path, { kind: 'of two', states: 4, signers: [other!, other!, own!, own!] });
       expect(await judged(path, own!)).toMatchObject({ trust: 'fleet' });
       await trim(path, keep, own);
       expect(await judged(path, own!)).toMatchObject({ trust: 'fleet', signer: NODES[0] });
