@@ -19,7 +19,7 @@ beforeEach(() => {
   notices = make();
 });
 
-const make = () =>
+const make = (dailyAt = '07:00') =>
   new Notices({
     notifications: {
       raise: async (event, { key }) => {
@@ -31,7 +31,7 @@ const make = () =>
     protection: () => vms,
     maxAgeDays: 7,
     clock: { now: () => new Date(now) },
-    dailyAt: '07:00',
+    dailyAt,
     timeZone: 'Europe/Berlin',
     log: {} as Logger,
   });
@@ -183,7 +183,8 @@ test('a run that did not happen is told to those who are told of failed ones', a
 test('of all VMs once a day, at the hour of the zone, and of those that are late only when there are any', async () => {
   now = '2026-03-29T04:59:00Z'; // 06:59 on the day when the clocks are put forward
   await notices.tick();
-  expect(raised).toEqual([]);
+  // after a start; whoever was told the day before is not told again
+  expect(raised.splice(0).map(({ key }) => key)).toEqual(['summary 2026-03-28', 'late 2026-03-28']);
   now = '2026-03-29T05:00:00Z';
   await notices.tick();
   await notices.tick();
@@ -198,4 +199,21 @@ test('of all VMs once a day, at the hour of the zone, and of those that are late
   now = '2026-03-30T12:00:00Z';
   await notices.tick();
   expect(raised.map(({ key }) => key).slice(4)).toEqual(['summary 2026-03-30']);
+});
+
+test('of a day whose hour was passed over when the next one has begun', async () => {
+  notices = make('23:59');
+  vms = [vm('protected')];
+  const days = [];
+  // ticks that take longer than a minute, the change of a year, and a controller that was away all evening
+  for (now of [
+    '2026-12-30T22:59:00Z',
+    '2026-12-31T22:58:59Z',
+    '2026-12-31T23:00:05Z',
+    '2027-01-02T05:00:00Z',
+  ]) {
+    await notices.tick();
+    days.push(...raised.splice(0).map(({ key }) => key));
+  }
+  expect(days).toEqual(['summary 2026-12-30', 'summary 2026-12-31', 'summary 2027-01-01']);
 });

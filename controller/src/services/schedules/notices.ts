@@ -1,6 +1,6 @@
 /** What people are told of runs, and once a day of all VMs. Raised under keys, so that nobody is told twice, whatever is raised again. */
 import type { Logger } from '@virtkeep/shared/log';
-import { ZoneTime } from '@virtkeep/shared/zone-time';
+import { type WallTime, ZoneTime } from '@virtkeep/shared/zone-time';
 import type { Database, ScheduledPartRow, ScheduledRunRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { NotificationEvent, RunData, RunOutcome } from '../notifications/events.ts';
@@ -79,10 +79,8 @@ export class Notices {
 
   async #daily(now: Date): Promise<void> {
     const { dailyAt, timeZone, notifications, protection, maxAgeDays } = this.#dependencies;
-    const { year, month, day, hour, minute } = new ZoneTime(timeZone).wallTime(now.getTime());
-    const two = (value: number) => String(value).padStart(2, '0');
-    const date = `${year}-${two(month)}-${two(day)}`;
-    if (date === this.#told || `${two(hour)}:${two(minute)}` < dailyAt) return;
+    const date = dayToTell(new ZoneTime(timeZone).wallTime(now.getTime()), dailyAt);
+    if (date === this.#told) return;
     const vms = protection();
     const told = vms.map(vmOf);
     const counts = { protected: 0, late: 0, failing: 0, never: 0, excluded: 0 };
@@ -167,6 +165,13 @@ const OUTCOME_OF: Record<string, RunOutcome | undefined> = {
   SKIPPED: 'skipped',
   CANCELED: 'canceled',
 };
+
+/** The last day, as YYYY-MM-DD, whose hour has come: up to that hour it is the day before, which may have passed while nobody looked. */
+function dayToTell({ year, month, day, hour, minute }: WallTime, dailyAt: string): string {
+  const two = (value: number) => String(value).padStart(2, '0');
+  const isEarly = `${two(hour)}:${two(minute)}` < dailyAt;
+  return new Date(Date.UTC(year, month - 1, isEarly ? day - 1 : day)).toISOString().slice(0, 10);
+}
 
 function secondsBetween(from: string | null, to: string | null): number {
   if (from === null || to === null) return 0;
