@@ -37,12 +37,14 @@ export const DEFAULT_TEMPLATES: Readonly<Record<AnyEventName, Template>> = {
   },
   run_succeeded: { subject: 'Backup "{{task.verbose_name}}" succeeded', text: RUN_TEXT },
   protection_late: {
-    subject: 'VMs without a good backup for {{days}} days',
-    text: `These VMs have had no good backup for {{days}} days:
-
-{{#vms}}
+    subject: 'VMs that are not backed up as they should be',
+    text: `{{#vms}}
 ${VM_LINE}
 {{/vms}}
+
+late: the last good backup is older than the scheduled tasks of the VM promise; where none covers it, older than {{days}} days
+failing: the last backup failed, and the one before is still new enough
+never: there is no good backup
 
 This is virtkeep at {{controller}}.
 `,

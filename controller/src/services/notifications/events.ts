@@ -66,10 +66,10 @@ export const RunData = Type.Object(
 );
 export type RunData = Static<typeof RunData>;
 
-/** Of `protection_late`: VMs that have had no good backup for so many days. */
+/** Of `protection_late`: VMs that are not backed up as they should be. */
 export const LateData = Type.Object(
   {
-    days: count('so old the last good backup may be, days'),
+    days: count('so old the last good backup of a VM may be that no scheduled task covers, days'),
     vms: listOf(
       {
         ...named,
@@ -79,10 +79,10 @@ export const LateData = Type.Object(
         age_days: orNull(seconds('age of that, days; null: there is none')),
         reason: text('why the last one failed; may be empty'),
       },
-      'each VM that is late',
+      'each VM that is late, failing or never backed up',
     ),
   },
-  { ...closed, description: 'VMs without a good backup' },
+  { ...closed, description: 'VMs that are not backed up as they should be' },
 );
 export type LateData = Static<typeof LateData>;
 

@@ -29,6 +29,13 @@ test.each(ALL_EVENTS)('the default of %s is a good template and leaves nothing o
   expect(text).not.toMatch(/[{}]|undefined|null|\[object/);
 });
 
+test('a VM whose last backup failed is not said to be without a good one for days', () => {
+  const data = { days: 7, vms: [{ ...EXAMPLE_DATA.protection_late.vms[0]!, state: 'failing', age_days: 1 }] };
+  const { subject, text } = render({ ...of(data), event: 'protection_late' });
+  expect(subject).toBe('VMs that are not backed up as they should be');
+  expect(text.split('\n')[0]).toMatch(/^web-1 on n1: failing, last good backup .* \(1 days ago\)$/);
+});
+
 test('a run is told VM by VM, with sizes and times that people read', () => {
   expect(render(of(RUN))).toEqual({
     subject: 'Backup "nightly" failed',
