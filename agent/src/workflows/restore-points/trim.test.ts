@@ -16,6 +16,7 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { TrimBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { KiB, MiB } from '@virtkeep/shared/units';
 import { testAuthority } from '../../archive/format/signing-kit.ts';
 import {
   ArchiveAppender,
@@ -35,6 +36,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { trimWorkflow } from './trim.ts';
 
 const SIZE = '8M';
+const BASE_BYTE = 77;
 let directory: string;
 let backups: string;
 /** Where the layers are of the archive that was made last. */
@@ -49,6 +51,23 @@ afterEach(() => rmSync(directory, { recursive: true }));
 
 const run = (program: string, ...args: string[]) => execFileSync(program, args, { stdio: 'pipe' });
 const layerPath = (number: number) => join(layers, `l${number}.qcow2`);
+
+/** What a state writes: where, in KiB, and of which byte. */
+function writesOf(number: number): { kib: [at: number, length: number]; byte: number }[] {
+  return [
+    { kib: [(number * 700) % 6000, 300], byte: number },
+    { kib: [5, number], byte: number + 100 },
+    ...(number > 1 ? [{ kib: [((number - 1) * 700) % 6000, 128] as [number, number], byte: 0 }] : []),
+  ];
+}
+
+/** What a disk shows with a state's layer on what it showed before. */
+function written(before: Buffer, number: number, size: string): Buffer {
+  const disk = Buffer.alloc(Number.parseInt(size, 10) * MiB);
+  before.copy(disk);
+  for (const { kib, byte } of writesOf(number)) disk.fill(byte, kib[0] * KiB, (kib[0] + kib[1]) * KiB);
+  return disk;
+}
 
 /** The layer of a state: random places of its own, and zeros where the one before has data. */
 function makeLayer(
@@ -70,18 +89,22 @@ function makeLayer(
     path,
     size(number),
   );
-  const at = (number * 700) % 6000;
-  const commands = [`write -P ${number} ${at}k 300k`, `write -P ${number + 100} 5k ${number}k`];
-  if (number > 1) commands.push(`write -z ${((number - 1) * 700) % 6000}k 128k`);
+  const commands = writesOf(number).map(
+    ({ kib: [at, length], byte }) => `write ${byte === 0 ? '-z' : `-P ${byte}`} ${at}k ${length}k`,
+  );
   run('qemu-io', '-f', 'qcow2', ...commands.flatMap(command => ['-c', command]), path);
   return path;
 }
 
-/** SHA-256 of what a disk shows at a layer. */
-function shown(path: string): string {
-  const raw = `${path}.raw`;
-  run('qemu-img', 'convert', '-f', 'qcow2', '-O', 'raw', path, raw);
-  const sha256 = createHash('sha256').update(readFileSync(raw)).digest('hex');
+const alone = (filename: string) => ({ driver: 'qcow2', file: { driver: 'file', filename }, backing: null });
+const sha256Of = (disk: Buffer): string => createHash('sha256').update(disk).digest('hex');
+
+/** SHA-256 of what a disk shows at the last of the layers, whatever these say that they stand on. */
+function shown(...chain: string[]): string {
+  const raw = join(directory, 'shown.raw');
+  const source = chain.reduce<object | null>((backing, filename) => ({ ...alone(filename), backing }), null);
+  run('qemu-img', 'convert', '-O', 'raw', `json:${JSON.stringify(source)}`, raw);
+  const sha256 = sha256Of(readFileSync(raw));
   rmSync(raw);
   return sha256;
 }
@@ -137,9 +160,11 @@ async function make(path: string, options: Making): Promise<string[]> {
 async function makeAnew(path: string, options: Making): Promise<string[]> {
   const { states, zstd = false, hash = false, signers = [], base, snapshots } = options;
   const shows: string[] = [];
+  let disk: Buffer = Buffer.alloc(8 * MiB, base === undefined ? 0 : BASE_BYTE);
   for (let number = 1; number <= states; number += 1) {
     const layer = makeLayer(number, options);
-    shows.push(shown(layer));
+    disk = written(disk, number, options.size?.(number) ?? SIZE);
+    shows.push(sha256Of(disk));
     const signer = signers[number - 1];
     const writer =
       number === 1
@@ -252,20 +277,16 @@ async function restored(path: string, base?: string): Promise<string[]> {
   try {
     for (const { number } of archive.manifest!.states) {
       const manifest = await archive.manifestOfState(number);
-      let below = base;
+      const chain = base === undefined ? [] : [base];
       for (const { member } of manifest.disks[0]!.layers) {
-        const key = `${member} on ${below}`;
-        const layer = out.get(key) ?? join(directory, `r${out.size}.qcow2`);
-        if (!out.has(key)) {
-          await archive.extractMember(member, layer, { signal, checkHash: true });
-          const on = below === undefined ? ['-b', ''] : ['-F', 'qcow2', '-b', below];
-          run('qemu-img', 'rebase', '-q', '-u', '-f', 'qcow2', ...on, layer);
-          run('qemu-img', 'check', '-q', layer);
-          out.set(key, layer);
-        }
-        below = layer;
+        const layer = out.get(member) ?? join(directory, `r${out.size}.qcow2`);
+        chain.push(layer);
+        if (out.has(member)) continue;
+        await archive.extractMember(member, layer, { signal, checkHash: true });
+        run('qemu-img', 'check', '-q', `json:${JSON.stringify(alone(layer))}`);
+        out.set(member, layer);
       }
-      shows.push(shown(below!));
+      shows.push(shown(...chain));
     }
     return shows;
   } finally {
@@ -334,7 +355,7 @@ test('the restore point that comes next continues what is left', async () => {
   const shows = await make(path, { states: 4, hash: true });
   await trim(path, 2);
   const layer = makeLayer(5);
-  shows.push(shown(layer));
+  shows.push(shown(...[1, 2, 3, 4, 5].map(layerPath)));
   const appender = await ArchiveAppender.open({ path, signal });
   await appender.begin(join(directory, 'tail'));
   await appender.addFile('d_s4.snapshot2', 'layer', layer, { formerPath: layer });
@@ -397,7 +418,7 @@ describe("a thin clone's", () => {
   const makeBase = () => {
     const base = join(directory, 'template.qcow2');
     run('qemu-img', 'create', '-q', '-f', 'qcow2', base, SIZE);
-    run('qemu-io', '-f', 'qcow2', '-c', `write -P 77 0 ${SIZE}`, base);
+    run('qemu-io', '-f', 'qcow2', '-c', `write -P ${BASE_BYTE} 0 ${SIZE}`, base);
     return base;
   };
 
