@@ -129,6 +129,10 @@ export const ERRORS = {
     'The scheduled task "{name}" runs just now. Wait for the end of its run, or cancel it.',
   ),
   window_ended: fixed('40998', 'It had not begun when the window of the run ended, at {end}.'),
+  nothing_selected: fixed(
+    '40999',
+    'The scheduled task "{name}" selects no VM that is there, so nothing was backed up. Change what it selects, or disable it.',
+  ),
   parts_failed: fixed('40994', 'None of the {count} parts succeeded. {reason}'),
   too_many_tags: fixed('40993', 'There are {limit} already, which is the most. Remove some first.'),
   notification_sent: fixed(

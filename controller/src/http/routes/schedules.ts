@@ -226,7 +226,7 @@ function stateRoutes(app: App, services: Services): void {
       config: {
         access: 'schedule.manage',
         ...LONG_ACTION,
-        errors: ['schedule_not_found', 'schedule_running', 'parts_failed'],
+        errors: ['schedule_not_found', 'schedule_running', 'nothing_selected', 'parts_failed'],
       },
       schema: {
         tags,

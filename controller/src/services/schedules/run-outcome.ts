@@ -3,6 +3,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ScheduledPartRow } from '../../store/schema.ts';
 import type { TaskError } from '../tasks/record.ts';
 import type { TaskOutcome } from '../tasks/tasks.ts';
+import type { ScheduleDefinition } from './definition.ts';
 
 export const RUN_STATUSES = [
   'RUNNING',
@@ -67,19 +68,25 @@ export function partRecord(row: ScheduledPartRow): PartRecord {
   };
 }
 
-/**
- * @param missing ids that the task names and nobody has: they are told as parts that did not succeed
- * @param canceled somebody asked for the end of the run
- */
+export interface EndedParts {
+  parts: readonly ScheduledPartRow[];
+  /** Ids that the task names and nobody has: they are told as parts that did not succeed. */
+  missing: readonly string[];
+  /** Somebody asked for the end of the run. */
+  canceled: boolean;
+}
+
+/** A backup that is one of nothing has failed: people believe that there is one. */
 export function outcomeOfRun(
-  parts: readonly ScheduledPartRow[],
-  missing: readonly string[],
-  canceled: boolean,
+  { action, verbose_name: name }: Pick<ScheduleDefinition, 'action' | 'verbose_name'>,
+  { parts, missing, canceled }: EndedParts,
 ): TaskOutcome {
   const count = parts.length + missing.length;
   const good = parts.filter(({ status }) => status === 'SUCCESS').length;
   const result = { parts: parts.map(partRecord), missing };
   const gone = missing.map(id => `${id} is gone`).join(', ');
+  if (count === 0 && action === 'backup')
+    return { status: 'FAILED', error: new VirtkeepError('nothing_selected', { name }) };
   if (count === 0) return { status: 'SUCCESS', result, message: 'Nothing matches the task at present.' };
   if (good === count) return { status: 'SUCCESS', result };
   if (good > 0 || parts.some(({ status }) => status === 'PARTIAL'))

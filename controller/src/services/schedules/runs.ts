@@ -167,7 +167,8 @@ export class Runs {
       return tasks.update(runId, { progress });
     }
     const missing = JSON.parse(run.row.missing_json) as string[];
-    const outcome = outcomeOfRun(parts, missing, await tasks.isToEnd(runId));
+    const canceled = await tasks.isToEnd(runId);
+    const outcome = outcomeOfRun(run.definition, { parts, missing, canceled });
     const ended = { ...run.row, status: outcome.status, finished: clock.now().toISOString() };
     await surroundings.ended(ended, parts);
     await tasks.finish(runId, outcome);
