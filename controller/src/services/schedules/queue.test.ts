@@ -1,16 +1,6 @@
 import { expect, test } from '@jest/globals';
+import { seededRandom } from '@virtkeep/shared/seeded-random';
 import { type Circumstances, choose, mayAnyBegin, type QueuedPart } from './queue.ts';
-
-/** The same numbers each time (mulberry32). */
-function numbers(seed: number): (below: number) => number {
-  let state = seed;
-  return below => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
-  };
-}
 
 function anyQueue(below: (limit: number) => number): { parts: QueuedPart[]; circumstances: Circumstances } {
   const runs = Array.from({ length: 1 + below(4) }, (_, number) => ({
@@ -42,7 +32,7 @@ function anyQueue(below: (limit: number) => number): { parts: QueuedPart[]; circ
 test('whether any may begin is known without an order, and each part begins or waits', () => {
   const seen = new Set<boolean>();
   for (let seed = 0; seed < 3000; seed += 1) {
-    const { parts, circumstances } = anyQueue(numbers(seed));
+    const { parts, circumstances } = anyQueue(seededRandom(seed));
     const { begin, waiting } = choose(parts, circumstances);
     const may = mayAnyBegin(parts, circumstances);
     seen.add(may);
