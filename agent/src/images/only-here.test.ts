@@ -17,6 +17,7 @@ const ALLOWED: Record<string, string> = {
   'workflows/backup/base.ts': 'tails of archives',
   'workflows/backup/destination.ts': 'tails of archives',
   'workflows/archives/remains.ts': 'archives that were not finished',
+  'workflows/archives/trimmed.ts': 'the hash file of what was made of an archive and did not take its place',
   'workflows/firmware/named-variables.ts': 'one of two names of UEFI variables',
   'workflows/firmware/state-firmware.ts': 'UEFI variables and TPM state',
   'workflows/firmware/tpm-state.ts': 'TPM state',
