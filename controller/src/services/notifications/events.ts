@@ -21,6 +21,20 @@ const named = {
   verbose_name: text('its name'),
 };
 
+/** How VMs are protected. @param states those that may be among them */
+const protectionOf = (description: string, states: string) =>
+  listOf(
+    {
+      ...named,
+      node: text('name of its node'),
+      state: text(states),
+      last_good: orNull(time('when its last good backup was made; null: never')),
+      age_days: orNull(seconds('age of that, days; null: there is none')),
+      reason: text('why the last one failed; may be empty'),
+    },
+    description,
+  );
+
 export const RUN_OUTCOMES = ['succeeded', 'partial', 'failed', 'skipped', 'canceled'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 
@@ -70,17 +84,7 @@ export type RunData = Static<typeof RunData>;
 export const LateData = Type.Object(
   {
     days: count('so old the last good backup of a VM may be that no scheduled task covers, days'),
-    vms: listOf(
-      {
-        ...named,
-        node: text('name of its node'),
-        state: text('late, failing or never'),
-        last_good: orNull(time('when its last good backup was made; null: never')),
-        age_days: orNull(seconds('age of that, days; null: there is none')),
-        reason: text('why the last one failed; may be empty'),
-      },
-      'each VM that is late, failing or never backed up',
-    ),
+    vms: protectionOf('each VM that is late, failing or never backed up', 'late, failing or never'),
   },
   { ...closed, description: 'VMs that are not backed up as they should be' },
 );
@@ -100,17 +104,7 @@ export const SummaryData = Type.Object(
       },
       'VMs by state',
     ),
-    vms: listOf(
-      {
-        ...named,
-        node: text('name of its node'),
-        state: text('protected, late, failing, never or excluded'),
-        last_good: orNull(time('when its last good backup was made; null: never')),
-        age_days: orNull(seconds('age of that, days; null: there is none')),
-        reason: text('why the last one failed; may be empty'),
-      },
-      'every VM',
-    ),
+    vms: protectionOf('every VM', 'protected, late, failing, never or excluded'),
   },
   { ...closed, description: 'How every VM is protected' },
 );
