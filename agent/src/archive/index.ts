@@ -25,6 +25,7 @@ export {
 } from './format/manifest.ts';
 export {
   isNameTooLong,
+  MEMBER_KINDS,
   type MemberKind,
   memberNames,
   partialPathOf,

@@ -1,7 +1,10 @@
 import { basename, dirname, join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 
-/** What a member is; recorded in the manifest, so that a reader need not guess from the name. */
+/**
+ * What a member is; recorded in the manifest, so that a reader need not guess from the name. In the order in which a state brings them
+ * (docs/archive-format.md).
+ */
 export const MEMBER_KINDS = [
   'disk',
   'layer',

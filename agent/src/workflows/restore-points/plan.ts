@@ -21,7 +21,7 @@ import {
   type ManifestDisk,
   type ManifestLayer,
   type ManifestSavedState,
-  type MemberKind,
+  MEMBER_KINDS,
   type MemberRecord,
   neededMembers,
 } from '../../archive/index.ts';
@@ -124,18 +124,6 @@ function remaining(manifest: Manifest, first: number): ManifestSavedState[] {
     }));
 }
 
-/** Members in the order of docs/archive-format.md. */
-const ORDER: readonly MemberKind[] = [
-  'disk',
-  'layer',
-  'memory',
-  'iso',
-  'nvram',
-  'tpm',
-  'domain_xml',
-  'state_xml',
-];
-
 /**
  * The members that a state brings which stays: those that it needs and none before it has brought.
  * @param manifest as it is in the new archive
@@ -147,6 +135,6 @@ export function membersToBring(
   brought: ReadonlySet<string>,
 ): MemberRecord[] {
   const needed = new Set(neededMembers(manifest).filter(name => !brought.has(name)));
-  const rank = ({ kind }: MemberRecord) => (ORDER.includes(kind) ? ORDER.indexOf(kind) : ORDER.length);
+  const rank = ({ kind }: MemberRecord) => MEMBER_KINDS.indexOf(kind);
   return listed.filter(({ name }) => needed.has(name)).toSorted((a, b) => rank(a) - rank(b));
 }
