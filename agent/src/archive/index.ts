@@ -15,6 +15,7 @@ export { requireReadable, type TarSize, tarSizeOf, whyGrown, whyTooLarge } from 
 export {
   formatVersionOf,
   isHashed,
+  leftOutOf,
   type Manifest,
   type ManifestDisk,
   type ManifestLayer,
@@ -22,6 +23,7 @@ export {
   type ManifestState,
   type MemberRecord,
   manifestFault,
+  ON_REQUEST,
 } from './format/manifest.ts';
 export {
   isNameTooLong,

@@ -67,7 +67,10 @@ function backUp(agent: FakeAgent, { request }: StartedCall): void {
   const { states: before = [] } = agent.files.get(id) ?? {};
   const number = before.length + 1;
   const state = agent.addState(domainId!, { name: `backup_${number}_${id}`, backupId: id });
-  const made = { number, name: state.name, created: new Date(), memory: false, consistency: 'quiesced' };
+  const made = {
+    ...{ number, name: state.name, created: new Date(), memory: false, consistency: 'quiesced' },
+    excludedDisks: [],
+  };
   const file = agent.setFile({
     id,
     poolId: poolId || agent.files.get(id)!.poolId,

@@ -81,6 +81,7 @@ async function finish(started: Started, id: string, file: Partial<BackupFile> = 
         created: state.created,
         memory: false,
         consistency: 'quiesced',
+        excludedDisks: [],
       },
     ],
     ...file,
@@ -506,6 +507,7 @@ describe('the states that an archive has on its VM', () => {
 describe('trimming', () => {
   const states = [1, 2, 3].map(number => ({
     ...{ number, name: `s${number}`, created: new Date(number), memory: false, consistency: 'off' },
+    excludedDisks: [],
   }));
   const trim = (id: string, keep: number) =>
     rest.call('POST', `/api/library/${id}/trim/?async=1`, { body: { keep_states: keep } });

@@ -4,6 +4,7 @@ import { utimesSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
+import { readArchive } from '../../../agent/src/workflows/archives/read-archive.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
 import type { WorkflowLab } from '../backup/lab.ts';
@@ -143,6 +144,8 @@ describe('a guest that is off', () => {
     wanted.push(others);
     made = await increment(lab, guest, made);
     wanted.push(await diskHashes(lab, guest));
+    const told = await readArchive(made.path, AbortSignal.timeout(60_000), false);
+    expect(told!.states!.map(({ excludedDisks }) => excludedDisks)).toEqual([[], ['vdb'], []]);
     const byId = (id: string) =>
       made.manifest.disks
         .find((disk: { id: string }) => disk.id === id)

@@ -3,6 +3,7 @@ import { manifestOf } from '../test-kit.ts';
 import {
   encodeManifest,
   formatVersionOf,
+  leftOutOf,
   type Manifest,
   type ManifestDisk,
   type ManifestPart,
@@ -102,6 +103,22 @@ describe('manifest', () => {
     ['no state', { states: [] }],
   ])('refuses %s', (_, changes) => {
     expect(parse(manifestOf(members, changes))).toThrow(damaged);
+  });
+
+  test('disks that were left out: as each state says; before states did, as the manifest says of the newest', () => {
+    const { states } = manifestOf(members);
+    const excludedDisks = [
+      ...['vdb', 'vdc'].map(target => ({ target, id: target, formerPath: '/x', reason: 'excluded' })),
+      { target: 'vdx', id: null, formerPath: 'nbd', reason: 'a disk of type network is not copied' },
+    ];
+    const told = (...leftOut: (string[] | undefined)[]) => {
+      const all = leftOut.map(targets => ({ ...states[0]!, ...(targets && { leftOut: targets }) }));
+      const manifest = parse(manifestOf(members, { states: all, excludedDisks }))();
+      return manifest.states.map(state => leftOutOf(manifest, state));
+    };
+    expect(told(undefined)).toEqual([['vdb', 'vdc']]);
+    expect(told(undefined, undefined)).toEqual([[], ['vdb', 'vdc']]);
+    expect(told(['vdb'], undefined, ['vdb', 'vdc'])).toEqual([['vdb'], [], ['vdb', 'vdc']]);
   });
 
   test.each<[string, Partial<Manifest>, RegExp]>([

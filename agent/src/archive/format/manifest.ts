@@ -107,6 +107,8 @@ const state = z.looseObject({
   memoryMember: memberName.nullable(),
   nvram: sideFile.nullable(),
   tpm: sideFile.nullable(),
+  /** Targets of the disks that its request left out; absent: none, or it was made before this was noted. */
+  leftOut: z.array(text).optional(),
 });
 
 export const manifestSchema = z.looseObject({
@@ -200,6 +202,21 @@ export const digestOf = ({
 /** Whether an archive was asked for with hashes, or has got them since: all of its members have theirs. */
 export const isHashed = ({ members }: Pick<Manifest, 'members'>): boolean =>
   members.length > 0 && members.every(({ sha256 }) => sha256 !== null);
+
+/** Why a disk that the request names is in no backup. */
+export const ON_REQUEST = 'excluded';
+
+/**
+ * Targets of the disks that the request of a state left out. Of the newest state that was made before states noted it the manifest says so,
+ * of those before it nobody knows: none.
+ */
+export function leftOutOf(
+  { states, excludedDisks }: Pick<Manifest, 'states' | 'excludedDisks'>,
+  state: ManifestState,
+): string[] {
+  if (state.leftOut !== undefined || state !== states.at(-1)) return state.leftOut ?? [];
+  return excludedDisks.filter(({ reason }) => reason === ON_REQUEST).map(({ target }) => target);
+}
 
 /** The lowest format version whose readers understand this manifest. */
 export function formatVersionOf({ continues, disks }: Pick<ManifestPart, 'continues' | 'disks'>): number {

@@ -3,7 +3,7 @@
 import { basename } from 'node:path';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
-import { type FinishedArchive, isHashed, type Manifest, whyGrown } from '../../archive/index.ts';
+import { type FinishedArchive, isHashed, leftOutOf, type Manifest, whyGrown } from '../../archive/index.ts';
 import { type ArchiveSummary, isCompressedName } from '../../pools/index.ts';
 import { isUserState } from '../../snapshots/index.ts';
 
@@ -24,6 +24,7 @@ export function summaryOf(manifest: Manifest): ArchiveSummary {
       created: new Date(state.created),
       memory: state.memoryMember !== null,
       consistency: state.consistency,
+      excludedDisks: leftOutOf(manifest, state),
     })),
     canBeIncremental: manifest.incremental,
     requiredStates: requiredStates(manifest),

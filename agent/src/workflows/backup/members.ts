@@ -8,6 +8,7 @@ import {
   type MemberKind,
   type MemberRecord,
   memberNames,
+  ON_REQUEST,
   type TarSize,
   tarSizeOf,
 } from '../../archive/index.ts';
@@ -98,7 +99,7 @@ export type ManifestBody = Pick<
 > & {
   state: Pick<
     ManifestState,
-    'number' | 'name' | 'consistency' | 'xmlMember' | 'memoryMember' | 'nvram' | 'tpm'
+    'number' | 'name' | 'consistency' | 'xmlMember' | 'memoryMember' | 'nvram' | 'tpm' | 'leftOut'
   >;
 };
 
@@ -123,6 +124,9 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
   };
   const xmlName = memberNames.domainXml(number, config.name);
   const xmlMember = collect.bytes(xmlName, 'domain_xml', picture.xml);
+  const leftOut = picture.content.recorded
+    .filter(({ reason }) => reason === ON_REQUEST)
+    .map(({ targetDev }) => targetDev);
   const snapshots = states.map((state, index) => stateEntry(collect, picture, state, stateMemory[index]!));
   return {
     members: collect.members,
@@ -153,6 +157,7 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
         memoryMember,
         nvram,
         tpm,
+        ...(leftOut.length > 0 && { leftOut }),
       },
     },
   };

@@ -17,6 +17,7 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { uuidV5 } from '@virtkeep/shared/ids';
+import { ON_REQUEST } from '../../archive/index.ts';
 import { type DiskConfig, type DomainConfig, isLent } from '../../domain-xml/index.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 
@@ -129,7 +130,7 @@ function planDisk(plan: ContentPlan, domain: DomainConfig, disk: DiskConfig, sco
   const id = uniqueId(scope, domain, disk, scope.rules.diskIdOf(first, pool));
   if (scope.excluded.includes(id)) {
     scope.unknown.delete(id);
-    plan.recorded.push({ targetDev: disk.targetDev, id, source: path, reason: 'excluded' });
+    plan.recorded.push({ targetDev: disk.targetDev, id, source: path, reason: ON_REQUEST });
     return;
   }
   const uncopied = whyNotCopied(disk);

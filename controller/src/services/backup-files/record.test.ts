@@ -44,7 +44,10 @@ describe('a file seen on its pool', () => {
   });
 
   test('has restore points for the protection only when its own manifest tells of when they are', () => {
-    const state = { number: 1, name: '1', created: new Date(NOW), memory: false, consistency: 'crash' };
+    const state = {
+      ...{ number: 1, name: '1', created: new Date(NOW), memory: false, consistency: 'crash' },
+      excludedDisks: [],
+    };
     const point = (part: object) => {
       const { id, ...rest } = { id: newId(), archiveId: newId(), domainId: 'd', states: [state], ...part };
       return rowOfFile(file({ id, ...rest }), undefined, undefined, NOW).newest_point;

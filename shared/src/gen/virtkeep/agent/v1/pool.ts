@@ -96,6 +96,11 @@ export interface BackupState {
   consistency: string;
   /** Number in the archive, from 1; restores name it. */
   number: number;
+  /**
+   * Targets of the VM's disks that its request left out (exclude_vdisks). Empty: none, or it is not the archive's newest and was made
+   * before archives noted it.
+   */
+  excludedDisks: string[];
 }
 
 export interface ListPoolsRequest {
@@ -1000,7 +1005,7 @@ export const BackupFile: MessageFns<BackupFile> = {
 };
 
 function createBaseBackupState(): BackupState {
-  return { name: "", created: undefined, memory: false, consistency: "", number: 0 };
+  return { name: "", created: undefined, memory: false, consistency: "", number: 0, excludedDisks: [] };
 }
 
 export const BackupState: MessageFns<BackupState> = {
@@ -1019,6 +1024,9 @@ export const BackupState: MessageFns<BackupState> = {
     }
     if (message.number !== 0) {
       writer.uint32(40).uint32(message.number);
+    }
+    for (const v of message.excludedDisks) {
+      writer.uint32(50).string(v!);
     }
     return writer;
   },
@@ -1076,6 +1084,14 @@ export const BackupState: MessageFns<BackupState> = {
             message.number = reader.uint32();
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.excludedDisks.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1095,6 +1111,11 @@ export const BackupState: MessageFns<BackupState> = {
       memory: isSet(object.memory) ? globalThis.Boolean(object.memory) : false,
       consistency: isSet(object.consistency) ? globalThis.String(object.consistency) : "",
       number: isSet(object.number) ? globalThis.Number(object.number) : 0,
+      excludedDisks: globalThis.Array.isArray(object?.excludedDisks)
+        ? object.excludedDisks.map((e: any) => globalThis.String(e))
+        : globalThis.Array.isArray(object?.excluded_disks)
+        ? object.excluded_disks.map((e: any) => globalThis.String(e))
+        : [],
     };
   },
 
@@ -1115,6 +1136,9 @@ export const BackupState: MessageFns<BackupState> = {
     if (message.number !== 0) {
       obj.number = Math.round(message.number);
     }
+    if (message.excludedDisks?.length) {
+      obj.excludedDisks = message.excludedDisks;
+    }
     return obj;
   },
 
@@ -1128,6 +1152,7 @@ export const BackupState: MessageFns<BackupState> = {
     message.memory = object.memory ?? false;
     message.consistency = object.consistency ?? "";
     message.number = object.number ?? 0;
+    message.excludedDisks = object.excludedDisks?.map((e) => e) || [];
     return message;
   },
 };
