@@ -72,6 +72,7 @@ const fileRow = (number: number): FileRow => ({
   created: NOW,
   record_json: '{}',
   newest_point: NOW,
+  newest_whole_point: NOW,
   modified: NOW,
 });
 const attemptRow = (number: number) => ({

@@ -14,6 +14,7 @@ import { poolBandwidth } from './migrations/0012-pool-bandwidth.ts';
 import { taskEvents } from './migrations/0013-task-events.ts';
 import { openRuns } from './migrations/0014-open-runs.ts';
 import { notedBackups } from './migrations/0015-noted-backups.ts';
+import { wholePoints } from './migrations/0016-whole-points.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -33,6 +34,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0013-task-events': taskEvents,
   '0014-open-runs': openRuns,
   '0015-noted-backups': notedBackups,
+  '0016-whole-points': wholePoints,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

@@ -13,7 +13,11 @@ afterEach(() => db.destroy());
 
 const CREATED = '2026-01-01T00:00:00.000Z';
 
-function file(id: string, record: object, patch: Partial<FileRow> = {}): Omit<FileRow, 'newest_point'> {
+function file(
+  id: string,
+  record: object,
+  patch: Partial<FileRow> = {},
+): Omit<FileRow, 'newest_point' | 'newest_whole_point'> {
   return {
     id,
     pool_id: 'p',

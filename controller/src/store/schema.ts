@@ -108,6 +108,8 @@ export interface TaskRow {
   locks_released: number;
   /** Of a backup: 1 once `backup_attempts` has its end. */
   noted: number;
+  /** 1: a backup that leaves out disks on request; what becomes of it says nothing of how its VM is protected. */
+  leaves_out: number;
 }
 
 export interface TaskEntityRow {
@@ -289,6 +291,8 @@ export interface FileRow {
   record_json: string;
   /** Time of its newest restore point; null: it has none that could be restored (`restore-points.ts`). */
   newest_point: string | null;
+  /** The same of those that leave out no disks on request; null: it has no such one. */
+  newest_whole_point: string | null;
   modified: string;
 }
 

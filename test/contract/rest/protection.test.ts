@@ -122,6 +122,34 @@ test('a file that is damaged, missing or removed protects nothing; one that is e
   expect(await stateOf()).toBe('never');
 });
 
+test('a backup that leaves out disks protects nothing, clears no failure, and is told as the reason', async () => {
+  const disk = domain.disks[0]!.id;
+  const partly = async (created: Date) => {
+    const { fileId, taskId } = await started({ exclude_vdisks: [disk] });
+    const state = { name: '1', created, memory: false, consistency: 'quiesced', excludedDisks: ['vda'] };
+    const about = { domainId: domain.id, domainName: domain.name, poolId: pool.id, states: [state] as never };
+    node.agent.succeed(taskId, { file: node.agent.setFile({ id: fileId, ...about }) });
+    await ended(rest, taskId);
+    return fileId;
+  };
+  const only = await partly(new Date());
+  const [never] = (await list()).results;
+  expect(never).toMatchObject({ state: 'never', last_good: null, age: null });
+  expect(never.reason).toContain('leaves out disks');
+  const { body: file } = await rest.call('GET', `/api/library/${only}/`);
+  expect(file.states).toMatchObject([{ excluded_disks: ['vda'] }]);
+  const whole = new Date(Date.now() - 60_000);
+  await backedUp(whole);
+  expect((await recordOf()).protection).toMatchObject({ state: 'protected', last_good: whole.toISOString() });
+  await failed();
+  await partly(new Date());
+  const [failing] = (await list()).results;
+  expect(failing).toMatchObject({ state: 'failing', last_good: whole.toISOString() });
+  expect(failing.reason).toContain('leaves out disks');
+  await backedUp();
+  expect(await stateOf()).toBe('protected');
+});
+
 test('without a task it is late by age, and by what a task had promised', async () => {
   await backedUp(new Date(Date.now() - 8 * DAY_MS));
   expect(await stateOf()).toBe('late');

@@ -163,6 +163,11 @@ function signatureLine({ trust, signer, covers_content }: Json): string {
   return `signed ${by} (last: ${clean(signer)}), disks and images ${covers_content ? '' : 'not '}included`;
 }
 
+/** Disks that it leaves out; an older controller tells of none. */
+function without({ excluded_disks: disks }: Json): string {
+  return Array.isArray(disks) && disks.length > 0 ? `  without ${clean(disks.join(', '))}` : '';
+}
+
 function printShown(shown: Json): void {
   const configuration = (shown.configuration ?? {}) as Json;
   const plain = Object.entries(configuration).filter(
@@ -174,7 +179,9 @@ function printShown(shown: Json): void {
   }
   const file = (shown.file ?? {}) as Json;
   for (const state of (file.states ?? []) as Json[])
-    print(`state ${state.number}  ${state.created}  ${clean(state.consistency)}  ${clean(state.name)}`);
+    print(
+      `state ${state.number}  ${state.created}  ${clean(state.consistency)}  ${clean(state.name)}${without(state)}`,
+    );
   if (file.can_be_incremental) print('it can be extended');
   else if (file.not_incremental_reason) print(`it cannot be extended: ${clean(file.not_incremental_reason)}`);
   print(signatureLine((shown.signature ?? {}) as Json));

@@ -15,22 +15,22 @@ export const VM_FAMILIES: readonly Family<VmMeasures>[] = [
   },
   {
     name: 'virtkeep_vm_last_good_backup_timestamp_seconds',
-    help: 'Time of the newest good restore point of the VM; absent: it has none',
+    help: 'Time of the newest good restore point of the VM with all of its disks; absent: it has none',
     value: ({ lastGood }) => seconds(lastGood),
   },
   {
     name: 'virtkeep_vm_last_backup_duration_seconds',
-    help: 'How long the last backup of the VM took that succeeded',
+    help: 'How long the last backup of the whole VM took that succeeded',
     value: ({ lastBackup }) => seconds(lastBackup.duration_ms),
   },
   {
     name: 'virtkeep_vm_last_backup_read_bytes',
-    help: 'Bytes of disks and memory that the last backup of the VM went through, holes included',
+    help: 'Bytes of disks and memory that the last backup of the whole VM went through, holes included',
     value: ({ lastBackup }) => lastBackup.bytes_read,
   },
   {
     name: 'virtkeep_vm_last_backup_written_bytes',
-    help: 'By how much the archive of the VM grew with its last backup',
+    help: 'By how much the archive of the VM grew with its last backup of the whole VM',
     value: ({ lastBackup }) => lastBackup.bytes_written,
   },
 ];

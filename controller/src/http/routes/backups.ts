@@ -66,7 +66,10 @@ const BackupBody = body(
       'with can_be_incremental, increment or backup: keep all states that increments made on the VM, not the latest only',
     ),
     exclude_vdisks: Type.Optional(
-      Type.Array(GivenUuid, { maxItems: MAX_EXCLUDED, description: 'disks to leave out' }),
+      Type.Array(GivenUuid, {
+        maxItems: MAX_EXCLUDED,
+        description: 'disks to leave out; such a backup does not count for the protection of the VM',
+      }),
     ),
     description: described(Type.Optional(Text), 'free text, shown with the file'),
     protected: flag('it cannot be removed until unprotected'),

@@ -65,7 +65,12 @@ export const FileSchema = record(
       verbose_name: 'web-1',
       created: STORY.changed,
       hash_sum: null,
-      states: [{ number: 1, name: 'backup', created: STORY.changed, memory: false, consistency: 'quiesced' }],
+      states: [
+        {
+          ...{ number: 1, name: 'backup', created: STORY.changed, memory: false, consistency: 'quiesced' },
+          excluded_disks: [],
+        },
+      ],
       additional_flags: { can_be_domained: true, can_be_unpacked: false, can_be_compressed: true },
       information: {
         disks: exampleDisks,
@@ -128,6 +133,10 @@ export const FileSchema = record(
         created: nullable(described(Time, 'when it was made')),
         memory: truth('it holds the memory'),
         consistency: text('quiesced, memory, crash, off'),
+        excluded_disks: Type.Array(Type.String(), {
+          description:
+            'targets of the disks that were left out on request; empty of one that was made before this was noted',
+        }),
       }),
       { description: 'states of the VM that can be restored, oldest first' },
     ),

@@ -5,13 +5,18 @@ import { described, named, nullable, oneOf, part, record, Time, text } from './c
 
 export const ProtectionStateText = oneOf(PROTECTION_STATES, {
   description:
-    'late: no good restore point is as new as it should be; failing: the last attempt failed, the one before is still new enough; never: it has no good restore point; excluded: an administrator does without',
+    'late: no good restore point is as new as it should be; failing: the last attempt failed, the one before is still new enough; never: it has no good restore point with all of its disks; excluded: an administrator does without',
 });
 
 /** The fields of a verdict, which the record of a VM has, too. */
 export const VERDICT = {
   state: ProtectionStateText,
-  last_good: nullable(described(Time, 'time of its newest restore point in a good file; null: it has none')),
+  last_good: nullable(
+    described(
+      Time,
+      'time of its newest restore point in a good file that leaves out no disks on request; null: it has none',
+    ),
+  ),
   age: nullable(Type.Integer({ minimum: 0, description: 'seconds since then' })),
 };
 

@@ -30,7 +30,7 @@ import {
   rowOfFile,
   UNVERIFIED,
 } from './record.ts';
-import { newestPoint, unpublishedPath } from './restore-points.ts';
+import { pointsOf, unpublishedPath } from './restore-points.ts';
 import { BUSY_STATUSES, isBusy } from './usable.ts';
 
 export interface NewFile {
@@ -506,7 +506,7 @@ export class BackupFiles {
       .set({
         status,
         record_json: JSON.stringify(details),
-        newest_point: newestPoint(row, details),
+        ...pointsOf(row, details),
         modified,
       })
       .where('id', '=', row.id)
@@ -533,7 +533,7 @@ function isBusyForOther(row: FileRow | undefined, operation: string): boolean {
 }
 
 function hasSamePoint(before: FileRow, after: FileRow): boolean {
-  const fields = ['domain_id', 'status', 'newest_point'] as const;
+  const fields = ['domain_id', 'status', 'newest_point', 'newest_whole_point'] as const;
   return fields.every(field => before[field] === after[field]);
 }
 

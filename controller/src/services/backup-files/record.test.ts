@@ -4,7 +4,7 @@ import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId, uuidV5 } from '@virtkeep/shared/ids';
 import type { FileRow } from '../../store/schema.ts';
 import { detailsOf, fileRecord, rememberedShow, rowOfFile } from './record.ts';
-import { unpublishedPath } from './restore-points.ts';
+import { pointsOf, unpublishedPath } from './restore-points.ts';
 
 const NOW = '2026-01-02T03:04:05.000Z';
 const file = (part: Partial<BackupFile> = {}) =>
@@ -59,6 +59,29 @@ describe('a file seen on its pool', () => {
     expect(point({ id: byName, archiveId: '' })).toBeNull();
     // as agents of the version before tell their own
     expect(point({ archiveId: '' })).toBe(NOW);
+  });
+
+  test('has whole restore points apart from those that leave out disks', () => {
+    const at = (day: number, ...excludedDisks: string[]) => ({
+      ...{ number: day, name: `${day}`, memory: false, consistency: 'off' },
+      ...{ created: new Date(`2026-01-0${day}T00:00:00Z`), excludedDisks },
+    });
+    const days = (...states: ReturnType<typeof at>[]) => {
+      const row = rowOfFile(file({ archiveId: 'a', states }), undefined, undefined, NOW);
+      return [row.newest_point, row.newest_whole_point].map(time => time && Number(time.slice(8, 10)));
+    };
+    expect(days(at(1))).toEqual([1, 1]);
+    expect(days(at(1), at(2, 'vdb'))).toEqual([2, 1]);
+    expect(days(at(1), at(2, 'vdb'), at(3))).toEqual([3, 3]);
+    expect(days(at(1, 'vdb'), at(2, 'vdb', 'vdc'))).toEqual([2, null]);
+  });
+
+  test('of before knows of no disks that were left out', () => {
+    const state = { number: 1, name: '1', created: NOW, memory: false, consistency: 'off' };
+    const row = rowOfFile(file({ archiveId: 'a' }), undefined, undefined, NOW);
+    const old = { ...row, record_json: JSON.stringify({ archive_id: 'a', states: [state] }) };
+    expect(fileRecord(old, undefined, undefined).states).toEqual([{ ...state, excluded_disks: [] }]);
+    expect(pointsOf(old, detailsOf(old)).newest_whole_point).toBe(NOW);
   });
 
   test('stays damaged after a failed verification until it changes', () => {

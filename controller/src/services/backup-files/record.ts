@@ -4,7 +4,7 @@ import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../../store/schema.ts';
 import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
-import { isOfService, isUnpublished, newestPoint } from './restore-points.ts';
+import { isOfService, isUnpublished, pointsOf } from './restore-points.ts';
 import { isArchive } from './usable.ts';
 
 export const FILE_STATUSES = [
@@ -30,6 +30,8 @@ export interface FileState {
   created: string | null;
   memory: boolean;
   consistency: string;
+  /** Targets of the disks that were left out on request. */
+  excluded_disks: string[];
 }
 
 export interface HashSum {
@@ -80,6 +82,11 @@ export interface FileDetails {
   /** The last `ShowBackupResponse` of the newest state as JSON, without the file; for when no node sees the file. */
   shown: object | null;
 }
+
+/** In a row; older ones do not say which disks a state leaves out. */
+type KeptDetails = Partial<Omit<FileDetails, 'states'>> & {
+  states?: (Omit<FileState, 'excluded_disks'> & Partial<FileState>)[];
+};
 
 export interface FileInformation {
   disks: {
@@ -143,7 +150,11 @@ export const NO_DETAILS: FileDetails = {
 };
 
 export function detailsOf(row: FileRow): FileDetails {
-  return { ...NO_DETAILS, ...(JSON.parse(row.record_json) as Partial<FileDetails>) };
+  const details = { ...NO_DETAILS, ...(JSON.parse(row.record_json) as KeptDetails) };
+  return {
+    ...details,
+    states: details.states.map(state => ({ ...state, excluded_disks: state.excluded_disks ?? [] })),
+  };
 }
 
 /** The time of the last restore point that a file got, RFC 3339; of one whose content is not known, that of the file. */
@@ -243,6 +254,7 @@ function contentOf(file: BackupFile, created: string): Content {
     created: state.created?.toISOString() ?? null,
     memory: state.memory,
     consistency: state.consistency,
+    excluded_disks: state.excludedDisks,
   }));
   return {
     domain_id: file.domainId || null,
@@ -309,10 +321,10 @@ export function rowOfFile(
     ...columns,
     record_json: JSON.stringify(details),
     newest_point: null,
+    newest_whole_point: null,
     modified: now,
   };
-  row.newest_point = newestPoint(row, details);
-  return { ...row, can_be_incremental: Number(extendable(row, domain)) };
+  return { ...row, ...pointsOf(row, details), can_be_incremental: Number(extendable(row, domain)) };
 }
 
 /** Whether it is the same archive with all its former states: it was extended or converted. */

@@ -9,20 +9,36 @@ type Placed = Pick<FileRow, 'id' | 'type' | 'path' | 'created'>;
 
 interface Content {
   archive_id: string;
-  states: readonly { created: string | null }[];
+  states: readonly { created: string | null; excluded_disks?: readonly string[] }[];
   damage: string;
 }
 
+const NO_POINTS = { newest_point: null, newest_whole_point: null };
+
 /**
- * The time of its newest restore point, RFC 3339, as the column `newest_point` has it. Null: it has none, since it is no archive, was
- * not published yet, is damaged, or nothing that is its own says of when it is: a copy of an old one would pass for new.
+ * The columns with the time of its newest restore point, RFC 3339, and of the newest that leaves out no disks on request; one of which that
+ * is not known leaves out none. Null: it has none, since it is no archive, was not published yet, is damaged, or nothing that is its own
+ * says of when it is: a copy of an old one would pass for new.
  */
-export function newestPoint(file: Placed, content: Content): string | null {
+export function pointsOf(
+  file: Placed,
+  content: Content,
+): Pick<FileRow, 'newest_point' | 'newest_whole_point'> {
   const { path, created } = file;
   if (!isArchive(file) || content.damage !== '' || isUnpublished(path) || !isOfService(file, content))
-    return null;
-  const times = content.states.flatMap(state => state.created ?? []);
-  return times.length === 0 ? created : times.reduce((newest, time) => (time > newest ? time : newest));
+    return NO_POINTS;
+  const { states } = content;
+  const whole = states.filter(state => (state.excluded_disks ?? []).length === 0);
+  return {
+    newest_point: newestOf(states, created),
+    newest_whole_point: whole.length === 0 && states.length > 0 ? null : newestOf(whole, created),
+  };
+}
+
+/** @param otherwise of a file of whose states no time is known */
+function newestOf(states: Content['states'], otherwise: string): string {
+  const times = states.flatMap(state => state.created ?? []);
+  return times.length === 0 ? otherwise : times.reduce((newest, time) => (time > newest ? time : newest));
 }
 
 /**

@@ -144,6 +144,7 @@ export class BackupService {
       verboseName: file ? `Extend ${file.filename} of ${domain.name}` : `Back up ${domain.name}`,
       user,
       nodeId,
+      leavesOut: excluded.length > 0,
       entities: [
         { id: targetId, class: 'file' },
         { id: domain.id, class: 'domain' },

@@ -90,7 +90,7 @@ export class BackupAttempts {
     const rows = new Map<string, BackupAttemptRow>();
     for (const task of tasks) {
       const domainId = domainOf(task);
-      if (domainId === undefined || task.row.status === 'CANCELED') continue;
+      if (domainId === undefined || saysNothing(task)) continue;
       const before = rows.get(domainId) ?? this.#known.get(domainId)?.row;
       if (isNewer(task, before)) rows.set(domainId, this.#rowOf(domainId, task.row, before));
     }
@@ -159,6 +159,9 @@ export class BackupAttempts {
 
 const domainOf = ({ entities }: EndedTask): string | undefined =>
   entities.find(entity => entity.class === 'domain')?.id;
+
+/** What is done with a part of the VM is told of no whole backup. */
+const saysNothing = ({ row }: EndedTask): boolean => row.status === 'CANCELED' || row.leaves_out === 1;
 
 const isNewer = ({ row }: EndedTask, known: BackupAttemptRow | undefined): boolean =>
   known === undefined || (row.finished_time ?? '') > known.finished;

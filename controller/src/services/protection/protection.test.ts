@@ -56,7 +56,12 @@ async function service(now = NOW): Promise<ProtectionService> {
 }
 
 let files = 0;
-async function file(domain_id: string, newest_point: string | null, status = 'ACTIVE'): Promise<string> {
+async function file(
+  domain_id: string,
+  newest_point: string | null,
+  status = 'ACTIVE',
+  newest_whole_point = newest_point,
+): Promise<string> {
   files += 1;
   const id = `f${files}`;
   const row: FileRow = {
@@ -77,6 +82,7 @@ async function file(domain_id: string, newest_point: string | null, status = 'AC
     created: at(0),
     record_json: '{}',
     newest_point,
+    newest_whole_point,
     modified: at(0),
   };
   await db.insertInto('files').values(row).execute();
@@ -105,6 +111,7 @@ function task(id: string, status: string, finished: string, patch: Partial<TaskR
     cancel_requested: 0,
     locks_released: 0,
     noted: 0,
+    leaves_out: 0,
     ...patch,
   };
 }
@@ -144,6 +151,28 @@ describe('the newest good restore point', () => {
     expect(protection.verdict('a')).toEqual({ state: 'never', last_good: null, age: null });
   });
 
+  test('is one with all disks; of one that leaves some out it is told', async () => {
+    const id = await file('a', at(1), 'ACTIVE', null);
+    await file('b', at(1), 'ACTIVE', at(9));
+    const protection = await service();
+    expect(protection.whole('a')).toMatchObject({ state: 'never', last_good: null });
+    expect(protection.whole('a').reason).toContain(`${at(1)}, leaves out disks`);
+    expect(protection.whole('b')).toMatchObject({ state: 'late', last_good: at(9) });
+    expect([...protection.measures()].map(({ lastGood }) => lastGood)).toEqual([
+      null,
+      Date.parse(at(9)),
+      null,
+    ]);
+    await db
+      .updateTable('files')
+      .set({ newest_whole_point: at(1) })
+      .where('id', '=', id)
+      .execute();
+    await protection.filesChanged(new Set(['a', 'b']));
+    expect(told).toEqual(['a']);
+    expect(protection.whole('a').reason).toBe(`Its newest good restore point is of ${at(1)}.`);
+  });
+
   test('of a VM that is away is there when it comes back', async () => {
     await file('z', at(1));
     const protection = await service();
@@ -163,6 +192,19 @@ describe('attempts', () => {
     await end(protection, task('t3', 'SUCCESS', at(0.5)), 'a');
     expect(protection.verdict('a').state).toBe('protected');
     expect(told).toEqual(['a', 'a']);
+  });
+
+  test('of backups that leave out disks say nothing, whatever becomes of them', async () => {
+    await file('a', at(2));
+    const protection = await service();
+    const partial = { leaves_out: 1 };
+    await end(protection, task('t1', 'FAILED', at(1), partial), 'a');
+    expect(protection.verdict('a').state).toBe('protected');
+    await end(protection, task('t2', 'FAILED', at(0.8)), 'a');
+    await end(protection, task('t3', 'SUCCESS', at(0.5), partial), 'a');
+    expect(protection.verdict('a').state).toBe('failing');
+    expect(protection.attempts.lastBackup('a').succeeded).toBeNull();
+    expect((await service()).verdict('a').state).toBe('failing');
   });
 
   test('are those of backups alone', async () => {

@@ -71,9 +71,19 @@ export interface VmMeasures {
   name: string;
   node: string;
   state: ProtectionState;
-  /** ms since 1970. */
+  /** As the verdict has it, in ms since 1970. */
   lastGood: number | null;
   lastBackup: LastBackup;
+}
+
+type GoodPoints = Pick<ProtectionFacts, 'lastGood' | 'lastPartial'>;
+
+const NO_POINTS: GoodPoints = { lastGood: null, lastPartial: null };
+
+/** @param newest time of the newest restore point in a good file; null: there is none. @param whole the same of one with all disks */
+function goodPoints({ newest, whole }: { newest: string | null; whole: string | null }): GoodPoints {
+  const instant = (time: string | null) => (time === null ? null : Date.parse(time));
+  return { lastGood: instant(whole), lastPartial: newest === whole ? null : instant(newest) };
 }
 
 const SEVERITY: readonly ProtectionState[] = ['late', 'never', 'failing', 'protected', 'excluded'];
@@ -82,8 +92,7 @@ export class ProtectionService {
   readonly attempts: BackupAttempts;
   readonly #dependencies: ProtectionDependencies;
   readonly #now: () => number;
-  /** Time of the newest restore point of a VM in a good file, in ms since 1970. */
-  readonly #points = new Map<string, number>();
+  readonly #points = new Map<string, GoodPoints>();
   readonly #excluded = new Set<string>();
   readonly #turns = new KeyedQueue();
   #coverage = NO_COVERAGE;
@@ -104,13 +113,17 @@ export class ProtectionService {
     const { db, inventory, keepDays } = this.#dependencies;
     const rows = await db
       .selectFrom('files')
-      .select(({ fn }) => ['domain_id', fn.max('newest_point').as('newest')])
+      .select(({ fn }) => [
+        'domain_id',
+        fn.max('newest_point').as('newest'),
+        fn.max('newest_whole_point').as('whole'),
+      ])
       .where('domain_id', 'is not', null)
       .where('status', 'in', GOOD_STATUSES)
       .groupBy('domain_id')
       .execute();
-    for (const { domain_id: id, newest } of rows)
-      if (id !== null && newest !== null) this.#points.set(id, Date.parse(newest));
+    for (const { domain_id: id, ...times } of rows)
+      if (id !== null && times.newest !== null) this.#points.set(id, goodPoints(times));
     for (const { domain_id: id } of await db.selectFrom('protection_exclusions').selectAll().execute())
       this.#excluded.add(id);
     await this.attempts.load();
@@ -124,16 +137,17 @@ export class ProtectionService {
   }
 
   async #readPoint(id: string): Promise<void> {
-    const { newest } = await this.#dependencies.db
+    const times = await this.#dependencies.db
       .selectFrom('files')
-      .select(({ fn }) => fn.max('newest_point').as('newest'))
+      .select(({ fn }) => [fn.max('newest_point').as('newest'), fn.max('newest_whole_point').as('whole')])
       .where('domain_id', '=', id)
       .where('status', 'in', GOOD_STATUSES)
       .executeTakeFirstOrThrow();
-    const point = newest === null ? undefined : Date.parse(newest);
-    if (this.#points.get(id) === point) return;
-    if (point === undefined) this.#points.delete(id);
-    else this.#points.set(id, point);
+    const before = this.#points.get(id) ?? NO_POINTS;
+    const points = goodPoints(times);
+    if (before.lastGood === points.lastGood && before.lastPartial === points.lastPartial) return;
+    if (times.newest === null) this.#points.delete(id);
+    else this.#points.set(id, points);
     this.#dependencies.tell(id);
   }
 
@@ -163,7 +177,7 @@ export class ProtectionService {
   #factsOf(id: string): ProtectionFacts {
     return {
       isExcluded: this.#excluded.has(id),
-      lastGood: this.#points.get(id) ?? null,
+      ...(this.#points.get(id) ?? NO_POINTS),
       lastAttempt: this.attempts.of(id),
       expectations: this.#coverage.expectationsOf(id),
       maxAgeMs: this.#dependencies.maxAgeDays * DAY_MS,
@@ -234,7 +248,7 @@ export class ProtectionService {
         name,
         node: this.#nodeName(nodeId),
         state: stateNow(this.#factsOf(id), now),
-        lastGood: this.#points.get(id) ?? null,
+        lastGood: this.#points.get(id)?.lastGood ?? null,
         lastBackup: this.attempts.lastBackup(id),
       };
     }

@@ -9,6 +9,7 @@ const ago = (ms: number) => NOW - ms;
 const facts = (patch: Partial<ProtectionFacts> = {}): ProtectionFacts => ({
   isExcluded: false,
   lastGood: ago(HOUR_MS),
+  lastPartial: null,
   lastAttempt: null,
   expectations: [],
   maxAgeMs: 7 * DAY_MS,
@@ -133,6 +134,36 @@ describe('attempts', () => {
     const lastAttempt = failed(ago(1000));
     for (const lastGood of [null, ago(8 * DAY_MS), ago(HOUR_MS)])
       expect(protectionOf(facts({ lastAttempt, lastGood }), NOW).reason).toContain('The disk is full.');
+  });
+});
+
+describe('a restore point that leaves out disks on request', () => {
+  const lastPartial = ago(HOUR_MS);
+  const at = ago(10 * HOUR_MS);
+  test.each([
+    ['alone', 'never', { lastGood: null }],
+    ['alone, with a task', 'never', { lastGood: null, expectations: [due(at)] }],
+    ['satisfies no due time', 'late', { lastGood: ago(DAY_MS), expectations: [due(at)] }],
+    ['makes nothing younger', 'late', { lastGood: ago(8 * DAY_MS) }],
+    ['clears no failure', 'failing', { lastGood: ago(DAY_MS), lastAttempt: failed(ago(2 * HOUR_MS)) }],
+    ['takes nothing away', 'protected', { lastGood: ago(2 * HOUR_MS), expectations: [due(at)] }],
+  ] as const)('%s: %s', (_words, state, patch) => {
+    const { reason, last_good } = protectionOf(facts({ ...patch, lastPartial }), NOW);
+    expect(stateOf({ ...patch, lastPartial })).toBe(state);
+    // the age that is told is that of what the state goes by
+    expect(last_good).toBe(patch.lastGood === null ? null : new Date(patch.lastGood).toISOString());
+    if (state === 'protected') expect(reason).not.toContain('leaves out');
+    else expect(reason).toContain('2026-03-29T07:00:00.000Z, leaves out disks on request');
+  });
+
+  test('is told as the reason', () => {
+    expect(protectionOf(facts({ lastGood: null, lastPartial }), NOW).reason).toBe(
+      'It has no good restore point with all of its disks. The newest restore point, of 2026-03-29T07:00:00.000Z, leaves out disks on request (exclude_vdisks).',
+    );
+    const late = facts({ lastGood: ago(DAY_MS), lastPartial, expectations: [due(at)] });
+    expect(protectionOf(late, NOW).reason).toBe(
+      'The scheduled task nightly was due at 2026-03-28T22:00:00.000Z, and no good restore point is as new. The newest restore point, of 2026-03-29T07:00:00.000Z, leaves out disks on request (exclude_vdisks).',
+    );
   });
 });
 

@@ -34,8 +34,10 @@ export interface EndedAttempt {
 export interface ProtectionFacts {
   /** An administrator does without backups of it. */
   isExcluded: boolean;
-  /** Time of its newest restore point in a good file, in ms since 1970, by the clock of the node that made it. */
+  /** Time of its newest restore point with all disks in a good file, in ms since 1970, by the clock of the node that made it. */
   lastGood: number | null;
+  /** The same of a newer one that leaves out disks on request: nothing is judged by it. Null: there is none. */
+  lastPartial: number | null;
   lastAttempt: EndedAttempt | null;
   expectations: readonly Expectation[];
   /** How old the newest good restore point of a VM may be that no task asks for: none covers it, has been due yet, or goes on. */
@@ -150,19 +152,23 @@ function maxAgeOf({ expectations, maxAgeMs }: ProtectionFacts): number | null {
 }
 
 function reasonOf(state: ProtectionState, facts: ProtectionFacts, limit: Limit | null, now: number): string {
-  const { lastGood, lastAttempt } = facts;
+  const { lastGood, lastPartial, lastAttempt } = facts;
   const failure = lastAttempt?.failed ? ` The last attempt failed: ${lastAttempt.error}` : '';
+  const partial =
+    lastPartial === null
+      ? ''
+      : ` The newest restore point, of ${textOf(lastPartial)}, leaves out disks on request (exclude_vdisks).`;
   switch (state) {
     case 'excluded':
       return 'An administrator has excluded it.';
     case 'never':
-      return `It has no good restore point.${failure}`;
+      return `It has no good restore point${partial === '' ? '' : ' with all of its disks'}.${partial}${failure}`;
     case 'late':
       if (lastGood! > now + AHEAD_MS)
         return `Its newest good restore point is of ${textOf(lastGood!)}, which is yet to come: a clock was wrong, and nobody knows how old it is.`;
-      return `${lateReason(facts, limit!, now)}${failure}`;
+      return `${lateReason(facts, limit!, now)}${partial}${failure}`;
     case 'failing':
-      return `The last attempt failed: ${lastAttempt?.error}`;
+      return `The last attempt failed: ${lastAttempt?.error}${partial}`;
     case 'protected':
       return `Its newest good restore point is of ${textOf(lastGood!)}.`;
   }

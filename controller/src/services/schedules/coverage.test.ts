@@ -32,7 +32,14 @@ async function stateAfter(days: number, lastGood: number): Promise<string> {
   world.now = BEGIN + days * DAY_MS;
   await coverage.refresh();
   const expectations = coverage.expectationsOf('a');
-  const facts = { isExcluded: false, lastGood, lastAttempt: null, expectations, maxAgeMs: 7 * DAY_MS };
+  const facts = {
+    isExcluded: false,
+    lastGood,
+    lastPartial: null,
+    lastAttempt: null,
+    expectations,
+    maxAgeMs: 7 * DAY_MS,
+  };
   return verdictOf(facts, world.now).state;
 }
 

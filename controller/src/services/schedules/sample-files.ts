@@ -47,6 +47,7 @@ export function fileRow(
       })),
     }),
     newest_point: at(daysOld),
+    newest_whole_point: at(daysOld),
     modified: at(daysOld),
     ...more,
   } as FileRow;

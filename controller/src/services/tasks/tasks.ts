@@ -42,6 +42,8 @@ export interface NewTask {
   parent?: string | null;
   cancellable?: boolean;
   multitask?: boolean;
+  /** It is a backup that leaves out disks on request. */
+  leavesOut?: boolean;
 }
 
 export interface TaskPatch {
@@ -139,6 +141,7 @@ export class TaskService {
       cancel_requested: 0,
       locks_released: 0,
       noted: 0,
+      leaves_out: task.leavesOut === true ? 1 : 0,
     };
     const inserted = await this.#store.insert(row, task.entities);
     const userNumber = await this.#store.userNumber(inserted);
