@@ -13,6 +13,12 @@ export class AwayNodes {
     this.#dependencies = dependencies;
   }
 
+  /** Those that are back are waited for anew when they are away again, though nobody has asked meanwhile. */
+  forgetReturned(): void {
+    for (const nodeId of this.#since.keys())
+      if (this.#dependencies.surroundings.isReady(nodeId)) this.#since.delete(nodeId);
+  }
+
   /** True while a node that is away may still come back in time; null: no node. */
   waitsFor(nodeId: string | null): boolean {
     const { surroundings, clock } = this.#dependencies;

@@ -40,6 +40,7 @@ export class Scheduler {
   readonly #steps: PartSteps;
   readonly #runs: Runs;
   readonly #queue: QueuePump;
+  readonly #awayNodes: AwayNodes;
   /** One word at a time on each task, and one tick. */
   readonly #turns = new KeyedQueue();
   readonly #shared = new Turns();
@@ -55,11 +56,12 @@ export class Scheduler {
         this.#runs.finishBehind(runId);
       },
     });
+    this.#awayNodes = new AwayNodes(dependencies);
     const shared = {
       ...dependencies,
       behind: this.#behind,
       parts: this.#parts,
-      awayNodes: new AwayNodes(dependencies),
+      awayNodes: this.#awayNodes,
     };
     this.#steps = new PartSteps(shared);
     this.#runs = new Runs({ ...shared, steps: this.#steps });
@@ -81,6 +83,7 @@ export class Scheduler {
   async tick(): Promise<void> {
     if (this.#behind.isStopping) return;
     try {
+      this.#awayNodes.forgetReturned();
       await this.#turns.run('tick', async () => {
         const now = this.#dependencies.clock.now();
         if (now.getTime() < this.#lastTick - CLOCK_BACK_MS) await this.#reckon(now);

@@ -53,6 +53,22 @@ describe('nothing stays stuck', () => {
     expect(during).toEqual({ a: 'SUCCESS', b: 'WAITING', c: 'WAITING' });
   });
 
+  test('a node that was away once, and came back when nobody asked for it, is waited for anew months later', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    world.away.add('n1');
+    world.refusals.set('a', 'node_unreachable');
+    await world.tick(DUE);
+    await world.tick('2026-03-01T02:31:00Z');
+    world.away.clear();
+    await world.tick('2026-03-01T03:00:00Z');
+    world.away.add('n1');
+    await world.tick('2026-03-02T02:00:00Z');
+    const reasons = world.scheduler.queue().map(({ reason }) => reason);
+    await world.close();
+    expect(reasons).toEqual(['node_away']);
+  });
+
   test('one write that fails (a full disk) leaves no run that never ends', async () => {
     const stuck: number[] = [];
     for (let writes = 0; writes < 80; writes += 1) {
