@@ -144,18 +144,19 @@ export class PartSteps {
       return false;
     }
     const user = { id: run.user_id, username: run.username, parent: run.id };
+    let refusal: unknown = new Error(`the step ${row.step} has begun no task`);
     try {
       await step.begin(part, user, taskId);
     } catch (error) {
       // it has not failed: the next controller begins it, under the same id
       if (hasKey(error, 'draining')) return false;
-      // one that is a task already tells its end by itself
-      const task = await tasks.find(taskId);
-      if (task !== undefined) return isFinal(task.row.status);
-      const failure = this.#failureOf(error, row);
-      return this.#take(part, await step.ended(part, { status: 'FAILED', state: null, error: failure }));
+      refusal = error;
     }
-    return true;
+    // one that is a task tells its end by itself, although its start may have been refused
+    const task = await tasks.find(taskId);
+    if (task !== undefined) return isFinal(task.row.status);
+    const failure = this.#failureOf(refusal, row);
+    return this.#take(part, await step.ended(part, { status: 'FAILED', state: null, error: failure }));
   }
 
   #failureOf(error: unknown, row: ScheduledPartRow): VirtkeepError {

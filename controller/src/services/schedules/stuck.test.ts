@@ -69,6 +69,22 @@ describe('nothing stays stuck', () => {
     expect(reasons).toEqual(['node_away']);
   });
 
+  test('a step that begins no task fails, and does not begin again and again', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    const create = world.tasks.create.bind(world.tasks);
+    world.tasks.create = async input => {
+      if (input.multitask) return create(input);
+      if (world.begun.length > 100) throw new Error('it spins');
+      return undefined as never;
+    };
+    await world.tick(DUE);
+    const parts = await world.parts(task);
+    await world.close();
+    expect(world.begun).toHaveLength(1);
+    expect(parts).toEqual({ a: 'FAILED' });
+  });
+
   test('one write that fails (a full disk) leaves no run that never ends', async () => {
     const stuck: number[] = [];
     for (let writes = 0; writes < 80; writes += 1) {
