@@ -27,7 +27,8 @@ export class AwayNodes {
       return false;
     }
     const now = clock.now().getTime();
-    const since = this.#since.get(nodeId) ?? now;
+    // seen first by a clock that was ahead: since now
+    const since = Math.min(this.#since.get(nodeId) ?? now, now);
     this.#since.set(nodeId, since);
     return now - since < NODE_WAIT_MS;
   }

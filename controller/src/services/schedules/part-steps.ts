@@ -9,6 +9,7 @@ import type { Behind } from './behind.ts';
 import type { ScheduleDefinition } from './definition.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts } from './open-parts.ts';
+import { LONGEST_DELAY_MS } from './queue.ts';
 import type { EndedTask, OpenPart, Step, StepEnd } from './steps/step.ts';
 
 export interface PartStepsDependencies
@@ -18,8 +19,6 @@ export interface PartStepsDependencies
   behind: Behind;
 }
 
-/** Longest time before another attempt: a run that waits for one keeps the next run from beginning. */
-const LONGEST_DELAY_MS = 3_600_000;
 /** A start that was cut off in the middle, so that its node does not know of it, is made again so often. */
 const MAX_UNKNOWN = 3;
 
@@ -77,7 +76,8 @@ export class PartSteps {
         this.#lostSince.delete(key);
         continue;
       }
-      const since = this.#lostSince.get(key) ?? now;
+      // seen first by a clock that was ahead: since now
+      const since = Math.min(this.#lostSince.get(key) ?? now, now);
       this.#lostSince.set(key, since);
       if (now - since < NODE_WAIT_MS) continue;
       const error = new VirtkeepError('outcome_unknown', { node: nodeId });

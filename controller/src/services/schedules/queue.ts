@@ -30,6 +30,9 @@ export interface Limits {
   perPool: number;
 }
 
+/** Longest time before another attempt: a run that waits for one keeps the next run from beginning. */
+export const LONGEST_DELAY_MS = 3_600_000;
+
 /** What runs, whoever began it. */
 export interface Load {
   byRun: ReadonlyMap<string, number>;
@@ -117,7 +120,8 @@ class Room {
 
   whyNot({ run, nodeId, poolId, estimate, notBefore }: QueuedPart): WaitReason | undefined {
     const { away, limits, now } = this.#circumstances;
-    if (notBefore > now) return 'retry';
+    // an attempt that is further away was put off by a clock that was ahead
+    if (notBefore > now && notBefore - now <= LONGEST_DELAY_MS) return 'retry';
     if (away.has(nodeId)) return 'node_away';
     if (isFull(this.#run, run.id, run.parallel)) return 'task_limit';
     if (isFull(this.#node, nodeId, limits.perNode)) return 'node_limit';

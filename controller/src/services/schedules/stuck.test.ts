@@ -135,6 +135,47 @@ describe('nothing stays stuck', () => {
     expect(backups).toBeGreaterThan(4);
   });
 
+  test('a clock that was a year ahead for a moment: an attempt that it put off is made', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'], retries: 1 });
+    await world.tick('2027-03-01T02:00:05Z');
+    await world.end('a', 'node_unreachable');
+    const before = await world.parts(task);
+    await world.tick('2026-03-01T02:00:05Z');
+    await world.close();
+    expect(before).toEqual({ a: 'WAITING' });
+    expect(world.begun).toHaveLength(2);
+  });
+
+  test('a clock that was a year ahead for a moment: a node that is away is waited for as long as any', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    world.away.add('n1');
+    world.refusals.set('a', 'node_unreachable');
+    await world.tick('2027-03-01T02:00:00Z');
+    await world.tick('2026-03-01T02:00:00Z');
+    const during = await world.parts(task);
+    await world.tick('2026-03-01T02:30:00Z');
+    const after = await world.parts(task);
+    await world.close();
+    expect({ during, after }).toEqual({ during: { a: 'WAITING' }, after: { a: 'FAILED' } });
+  });
+
+  test('a clock that was a year ahead for a moment: a lost task is waited for as long as any', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.tick(DUE);
+    await world.disk.updateTable('tasks').set({ node_id: 'n1' }).where('name', '=', 'backup').execute();
+    await world.tasks.markLost('n1');
+    await world.tick('2027-03-01T02:00:00Z');
+    await world.tick('2026-03-01T02:00:05Z');
+    const during = await world.store.openParts();
+    await world.tick('2026-03-01T02:30:05Z');
+    const after = await world.store.openParts();
+    await world.close();
+    expect([during.length, after.length]).toEqual([1, 0]);
+  });
+
   test('a run that cannot be ended does not keep the others from beginning', async () => {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
     await world.add({ start_date: DUE, all: false, entities: ['a'] });
