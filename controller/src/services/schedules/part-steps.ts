@@ -82,7 +82,7 @@ export class PartSteps {
       if (now - since < NODE_WAIT_MS) continue;
       const error = new VirtkeepError('outcome_unknown', { node: nodeId });
       await parts.inTurn(key, async () => {
-        if (parts.running.get(key)?.row.task_id === row.task_id) await parts.close(row, 'FAILED', error);
+        if (parts.running.get(key)?.row.task_id === row.task_id) await this.#close(row, error);
       });
     }
   }
@@ -199,17 +199,28 @@ export class PartSteps {
   async #failed(part: OpenPart, error: VirtkeepError): Promise<boolean> {
     const { row } = part;
     const { parts, clock } = this.#dependencies;
-    const canceled = error.msgKey === 'canceled';
+    const canceled = isCancel(error);
     if (canceled && row.file_id !== null) return this.#canceled(part);
     const delayMs = canceled ? null : delayBeforeNext(part, error);
-    if (delayMs === null) await parts.close(row, canceled ? 'CANCELED' : 'FAILED', error);
+    if (delayMs === null) await this.#close(row, error);
     else {
       await parts.note(row, `Attempt ${row.attempt} failed: ${error.message}`);
       await parts.waitAgain(part, clock.now().getTime() + delayMs);
     }
     return false;
   }
+
+  /** A backup that is made is a good one without the steps after it, but for its comparison. */
+  async #close(row: ScheduledPartRow, error: VirtkeepError): Promise<void> {
+    const { parts } = this.#dependencies;
+    if (row.file_id === null || row.step === 'verify')
+      return parts.close(row, isCancel(error) ? 'CANCELED' : 'FAILED', error);
+    await parts.note(row, `Its further steps were left out: ${error.message}`);
+    await parts.close(row, 'PARTIAL', error);
+  }
 }
+
+const isCancel = ({ msgKey }: VirtkeepError): boolean => msgKey === 'canceled';
 
 /** In ms; null: there is no further attempt. */
 function delayBeforeNext({ row, definition }: OpenPart, error: VirtkeepError): number | null {

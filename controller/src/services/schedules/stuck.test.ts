@@ -234,6 +234,45 @@ describe('nothing stays stuck', () => {
   });
 });
 
+describe('a backup that is made is told as one, though what comes after it fails', () => {
+  const withOldFile = async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    world.files.add('a-1');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.tick(DUE);
+    return { world, task };
+  };
+  const partOf = async ({ disk }: ScheduleWorld) =>
+    disk.selectFrom('scheduled_parts').select(['status', 'file_id', 'notes_json']).executeTakeFirstOrThrow();
+
+  test('since its node stays away', async () => {
+    const { world, task } = await withOldFile();
+    await world.end('a');
+    await world.disk.updateTable('tasks').set({ node_id: 'n1' }).where('name', '=', 'file_remove').execute();
+    await world.tasks.markLost('n1');
+    await world.tick(world.now + 5_000);
+    await world.tick(world.now + 1_800_000);
+    const part = await partOf(world);
+    const runs = await world.runs(task);
+    await world.close();
+    expect(part).toMatchObject({ status: 'PARTIAL', file_id: 'made' });
+    expect(part.notes_json).toContain('n1');
+    expect(runs).toMatchObject([{ status: 'PARTIAL' }]);
+  });
+
+  test('since nobody can say what is to be deleted', async () => {
+    const { world } = await withOldFile();
+    world.store.decide = async () => {
+      throw new Error('cannot be read');
+    };
+    await world.end('a');
+    const part = await partOf(world);
+    await world.close();
+    expect(part).toMatchObject({ status: 'PARTIAL', file_id: 'made' });
+    expect(JSON.parse(part.notes_json)).toHaveLength(1);
+  });
+});
+
 test('after a restart a part that had not begun waits for its node', async () => {
   const failed: number[] = [];
   for (let writes = 0; writes < 25; writes += 1) {
