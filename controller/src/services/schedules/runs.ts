@@ -169,7 +169,9 @@ export class Runs {
     const missing = JSON.parse(run.row.missing_json) as string[];
     const canceled = await tasks.isToEnd(runId);
     const outcome = outcomeOfRun(run.definition, { parts, missing, canceled });
-    const ended = { ...run.row, status: outcome.status, finished: clock.now().toISOString() };
+    // where there are no parts, none of them says why
+    const reason = outcome.status === 'FAILED' && parts.length === 0 ? outcome.error.message : run.row.reason;
+    const ended = { ...run.row, status: outcome.status, reason, finished: clock.now().toISOString() };
     await surroundings.ended(ended, parts);
     await tasks.finish(runId, outcome);
     await store.endRun(ended);

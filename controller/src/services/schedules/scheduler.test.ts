@@ -150,6 +150,12 @@ describe('a task that is due', () => {
     expect(await world.parts(task)).toEqual({ a: 'SUCCESS', b: 'SKIPPED', c: 'SUCCESS' });
   });
 
+  test('of nothing is told as such: nobody else says why it has failed', async () => {
+    await world.add({ start_date: '2026-03-01T02:00:00Z', all: false, tags: ['borne-by-none'] });
+    await world.tick('2026-03-01T02:00:00Z');
+    expect(world.reportedReasons).toEqual([expect.stringContaining('selects no VM')]);
+  });
+
   test('of nothing fails at once', async () => {
     const task = await world.add({ start_date: '2026-03-01T02:00:00Z', all: false, tags: ['none'] });
     await world.tick('2026-03-01T02:00:00Z');

@@ -104,6 +104,7 @@ export class ScheduleWorld {
   /** Nodes that are not connected. */
   readonly away = new Set<string>();
   readonly reported: string[] = [];
+  readonly reportedReasons: string[] = [];
   readonly toldNotRun: { reason: string; due: string | null; former: string | undefined }[] = [];
   refusesToTell = false;
   limits: Limits = { perNode: 0, perPool: 0 };
@@ -183,7 +184,10 @@ export class ScheduleWorld {
       load: async () => ({ byNode: new Map(), byPool: new Map(), freeOfPool: new Map() }),
       limits: () => this.limits,
       isReady: nodeId => !this.away.has(nodeId ?? ''),
-      ended: async run => void this.reported.push(run.id),
+      ended: async ({ id, reason }) => {
+        this.reported.push(id);
+        if (reason !== '') this.reportedReasons.push(reason);
+      },
       notRun: async ({ reason, due_time: due }, former) => {
         if (this.refusesToTell) throw new Error('nobody can be told');
         this.toldNotRun.push({ reason, due, former });
