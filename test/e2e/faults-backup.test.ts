@@ -1,62 +1,28 @@
-// kill -9 and other blows at each step of a backup: afterwards nothing of it is left, and the guest never noticed.
-import { rmSync } from 'node:fs';
+// A backup that is cancelled at each of its steps, loses libvirt, or is told to end: nothing of it is left, and the guest never noticed.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import { BACKUP_STEPS } from '../../agent/src/workflows/backup/backup.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
-import { AgentAlone, fileOf, INTERRUPTED, momentsOf, type Picture } from './agent-alone.ts';
+import { type AgentAlone, fileOf } from './agent-alone.ts';
+import { BackupAlone, MOMENTS } from './faults-backup-lab.ts';
 
+let lab: BackupAlone;
 let alone: AgentAlone;
 let guest: Guest;
-let before: Picture;
-let pid: number | undefined;
-
 beforeAll(async () => {
-  alone = await AgentAlone.start();
-  guest = await alone.world.defineTiny({
-    dataDisks: [{ sizeMiB: 64 }, { format: 'raw' }],
-    cmdline: 'writer=/mnt/vda/w',
-  });
-  await (await guest.start()).waitForAgent();
-  before = await alone.picture(guest);
-  pid = guest.qemuPid();
+  lab = await BackupAlone.start();
+  ({ alone, guest } = lab);
 });
 afterAll(() => alone?.stop());
-
-/** The guest runs as before, is not frozen, and nothing was left; a good archive may be there. */
-async function expectClean(archives: string[] = []): Promise<void> {
-  expect(await alone.picture(guest)).toEqual({ ...before, files: [before.files[0], archives] });
-  expect(guest.qemuPid()).toBe(pid);
-  expect(await guest.agent('guest-fsfreeze-status')).toBe('thawed');
-}
-
-afterEach(() => {
-  for (const name of alone.files(1)) rmSync(`${alone.world.node.pool(1).path}/backups/${name}`);
-});
-
-const moments = momentsOf(BACKUP_STEPS, 'copy.mid', 'merge.before');
-
-describe('kill -9 of the agent', () => {
-  test.each(moments)('at %s', async moment => {
-    const operation = await alone.killedAt(`backup.${moment}`, () => alone.startBackup(guest));
-    if (moment.startsWith('merge')) {
-      expect(operation.state).toBe(OperationState.SUCCEEDED);
-      await expectClean([fileOf(operation).filename]);
-    } else {
-      expect(operation).toMatchObject(INTERRUPTED);
-      await expectClean();
-    }
-  });
-});
+afterEach(() => lab.clear());
 
 describe('cancel', () => {
-  test.each(moments.filter(moment => !moment.startsWith('merge') && moment !== 'publish.after'))(
+  test.each(MOMENTS.filter(moment => !moment.startsWith('merge') && moment !== 'publish.after'))(
     'at %s',
     async moment => {
       const operation = await alone.canceledAt(`backup.${moment}`, () => alone.startBackup(guest));
       expect(operation.state).toBe(OperationState.CANCELED);
-      await expectClean();
+      await lab.expectClean();
     },
   );
 
@@ -69,7 +35,7 @@ describe('cancel', () => {
     });
     const operation = await alone.ended(id);
     expect(operation.state).toBe(OperationState.SUCCEEDED);
-    await expectClean([fileOf(operation).filename]);
+    await lab.expectClean([fileOf(operation).filename]);
   });
 });
 
@@ -85,7 +51,7 @@ describe('libvirtd is killed and restarted', () => {
     const operation = await alone.ended(id);
     const good = operation.state === OperationState.SUCCEEDED;
     if (!good) expect(operation.error).toMatchObject({ msgKey: expect.stringMatching(/libvirt|snapshot/) });
-    await expectClean(good ? [fileOf(operation).filename] : []);
+    await lab.expectClean(good ? [fileOf(operation).filename] : []);
   });
 
   test('and the agent is killed too', async () => {
@@ -103,7 +69,7 @@ describe('libvirtd is killed and restarted', () => {
     await alone.world.node.startLibvirtd();
     await alone.restart();
     expect((await alone.ended(id)).state).toBe(OperationState.FAILED);
-    await expectClean();
+    await lab.expectClean();
   });
 });
 
@@ -113,7 +79,7 @@ describe('SIGTERM', () => {
     await alone.arm(`backup.copy.mid=pause:${file}`);
     const id = await alone.startBackup(guest);
     await alone.whilePaused(file, () => alone.agent.daemon.stop());
-    await expectClean();
+    await lab.expectClean();
     await alone.up();
     expect((await alone.ended(id)).error).toMatchObject({ msgKey: 'interrupted' });
   });

@@ -1,17 +1,11 @@
-// The random histories of the unit tests, short ones, on a real guest: after each step every state, the disks and the
-// images are what they should be.
-import { afterAll, beforeAll, expect, test } from '@jest/globals';
+/**
+ * The random histories of the unit tests, short ones, on a real guest: after each step every state, the disks and the
+ * images are what they should be.
+ */
+import { expect } from '@jest/globals';
 import type { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
-import { SnapshotLab } from './lab.ts';
-
-let lab: SnapshotLab;
-beforeAll(async () => {
-  lab = await SnapshotLab.start();
-});
-afterAll(() => lab?.stop());
-
-const virsh = (...args: string[]) => lab.world.node.virsh(...args);
+import type { SnapshotLab } from './lab.ts';
 
 function randomOf(seed: number): (below: number) => number {
   let state = seed * 2_654_435_761 + 12_345;
@@ -21,7 +15,12 @@ function randomOf(seed: number): (below: number) => number {
   };
 }
 
-async function change(guest: Guest, random: (below: number) => number, step: number): Promise<string> {
+async function change(
+  lab: SnapshotLab,
+  guest: Guest,
+  random: (below: number) => number,
+  step: number,
+): Promise<string> {
   const states = await guest.snapshots();
   const targets = await lab.targets(guest);
   const target = targets[random(targets.length)]!;
@@ -51,7 +50,7 @@ async function change(guest: Guest, random: (below: number) => number, step: num
       return `revert ${state}`;
     case 4:
       if (!isRunning && targets.length < 3)
-        await virsh(
+        await lab.world.node.virsh(
           'attach-disk',
           guest.name,
           await lab.plainDisk(),
@@ -62,8 +61,8 @@ async function change(guest: Guest, random: (below: number) => number, step: num
         );
       return 'attach';
     case 5:
-      if (isRunning) await virsh('blockresize', guest.name, target, `${2048 + step * 64}KiB`);
-      else if (targets.length > 2) await virsh('detach-disk', guest.name, target, '--config');
+      if (isRunning) await lab.world.node.virsh('blockresize', guest.name, target, `${2048 + step * 64}KiB`);
+      else if (targets.length > 2) await lab.world.node.virsh('detach-disk', guest.name, target, '--config');
       return 'resize or detach';
     default: {
       const now = await lab.contents(guest);
@@ -74,12 +73,13 @@ async function change(guest: Guest, random: (below: number) => number, step: num
   }
 }
 
-test.each([1, 2])('seed %i', async seed => {
+/** Twelve random steps, and then every saved state is removed. @param seed as the unit tests count them */
+export async function walkHistory(lab: SnapshotLab, seed: number): Promise<void> {
   const random = randomOf(seed);
   const guest = await lab.plainGuest(['qcow2', 'qcow2']);
   const done: string[] = [];
   for (let step = 0; step < 12; step++) {
-    done.push(await change(guest, random, step));
+    done.push(await change(lab, guest, random, step));
     const [target] = await lab.targets(guest);
     await lab.write(guest, target!, random(20));
     await lab.check(guest);
@@ -89,4 +89,4 @@ test.each([1, 2])('seed %i', async seed => {
   for (const path of Object.values(await guest.disks()).filter(file => file?.startsWith('/')))
     await run(['qemu-img', 'check', '-q', path]);
   expect(done).toHaveLength(12);
-});
+}
