@@ -27,6 +27,16 @@ export interface PoolFilter {
 }
 
 const CALL_TIMEOUT_MS = 30_000;
+/** So long is a node asked how much is free: what begins on the others waits for its answer. */
+const FREE_TIMEOUT_MS = 10_000;
+/** One that has not said so in that time (its libvirt hangs) is not asked again for so long. */
+const SILENCE_MS = 30_000;
+
+interface FreeQuestion {
+  /** In ms of `performance.now`. */
+  askedMs: number;
+  answer: Promise<number | undefined>;
+}
 
 export interface PoolServiceDependencies {
   inventory: Inventory;
@@ -38,8 +48,10 @@ export interface PoolServiceDependencies {
 
 export class PoolService {
   readonly #dependencies: PoolServiceDependencies;
-  /** When nodes were asked for their pools, by both ids; in ms of `performance.now`. */
-  readonly #asked = new Map<string, number>();
+  /** The last question to each node how much is free on a pool, by both ids. */
+  readonly #asked = new Map<string, FreeQuestion>();
+  /** Until when nodes that gave no answer are not asked again; in ms of `performance.now`. */
+  readonly #silentUntil = new Map<string, number>();
 
   constructor(dependencies: PoolServiceDependencies) {
     this.#dependencies = dependencies;
@@ -100,23 +112,33 @@ export class PoolService {
   }
 
   /**
-   * Bytes that are free on a pool, as a node finds them just now; of one that does not answer, as it has told last. Undefined: the node
-   * cannot use the pool.
-   * @param maxAgeMs an answer to this question that is not older does, too
+   * Bytes that are free on a pool, as a node finds them just now. Undefined: nobody knows, since the node cannot use the pool, is away, or
+   * did not answer within `FREE_TIMEOUT_MS`. What it told earlier says nothing then: nothing is to be deleted for that.
+   * @param maxAgeMs the same question does, too, when it was put not longer ago, answered or not
    */
-  async freeNow(id: string, nodeId: string, maxAgeMs = 0): Promise<number | undefined> {
-    const { links, inventory, log } = this.#dependencies;
+  freeNow(id: string, nodeId: string, maxAgeMs = 0): Promise<number | undefined> {
     const key = `${id} ${nodeId}`;
-    if (performance.now() - (this.#asked.get(key) ?? Number.NEGATIVE_INFINITY) >= maxAgeMs)
-      try {
-        const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-        await inventory.poolChanged(nodeId, await links.clients(nodeId).pools.get({ id }, { signal }));
-        this.#asked.set(key, performance.now());
-      } catch (error) {
-        log.warn('a data pool could not be looked at', { pool: id, node: nodeId, reason: reasonOf(error) });
-      }
-    const view = inventory.pools.get(id)?.views.get(nodeId);
-    return view && isUsable(view) ? Number(view.available) : undefined;
+    const nowMs = performance.now();
+    const last = this.#asked.get(key);
+    if (last && nowMs - last.askedMs < maxAgeMs) return last.answer;
+    const answer = this.#askFree(id, nodeId);
+    this.#asked.set(key, { askedMs: nowMs, answer });
+    return answer;
+  }
+
+  async #askFree(id: string, nodeId: string): Promise<number | undefined> {
+    const { links, inventory, log } = this.#dependencies;
+    if (performance.now() < (this.#silentUntil.get(nodeId) ?? 0)) return undefined;
+    const signal = AbortSignal.timeout(FREE_TIMEOUT_MS);
+    try {
+      const pool = await links.clients(nodeId).pools.get({ id }, { signal });
+      await inventory.poolChanged(nodeId, pool);
+      return isUsable(pool) ? Number(pool.available) : undefined;
+    } catch (error) {
+      if (signal.aborted) this.#silentUntil.set(nodeId, performance.now() + SILENCE_MS);
+      log.warn('a data pool could not be looked at', { pool: id, node: nodeId, reason: reasonOf(error) });
+      return undefined;
+    }
   }
 
   /** Reads a pool's backup files anew, as a task. @throws pool_not_found, pool_not_active, node_unreachable. */

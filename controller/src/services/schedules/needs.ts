@@ -32,6 +32,11 @@ export interface Surroundings {
   decide(part: OpenPart): Promise<Decision>;
   /** What others do on the nodes and pools, and what is free there. */
   load(ownTasks: ReadonlySet<string>): Promise<Pick<Load, 'byNode' | 'byPool' | 'freeOfPool'>>;
+  /**
+   * Has the nodes say how much is free where something may be deleted for these parts; waits for them for seconds at most.
+   * @returns whether any was asked, so that {@link load} may tell something else now
+   */
+  askFree(parts: readonly Placed[]): Promise<boolean>;
   /** The steps of an action, in order. */
   steps: Readonly<Record<ScheduleDefinition['action'], readonly (readonly [name: string, step: Step])[]>>;
   limits(): Limits;
@@ -47,9 +52,16 @@ export interface Surroundings {
   notRun(run: ScheduledRunRow, former: string | undefined, db: Database): Promise<void>;
 }
 
+/** A part that waits. */
+export interface Placed {
+  definition: ScheduleDefinition;
+  queued: Pick<Place, 'nodeId' | 'poolId'>;
+}
+
 export interface Place {
   nodeId: string | null;
   poolId: string | null;
+  /** Bytes that it is expected to take of the pool. */
   estimate: number;
   /** It cannot be done: what it is about is gone. */
   gone?: VirtkeepError;

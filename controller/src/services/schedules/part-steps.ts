@@ -117,6 +117,7 @@ export class PartSteps {
   async #planNext(part: OpenPart, step: Step): Promise<boolean> {
     const { row } = part;
     if (await this.#dependencies.tasks.isToEnd(row.run_id)) return this.#canceled(part);
+    if (step.asksNode && this.#waitsForNode(part)) return false;
     const planned = await step.plan(part).catch((error: unknown) => this.#failureOf(error, row));
     if (planned instanceof VirtkeepError) return this.#failed(part, planned);
     if (planned === null) return this.#nextStep(part, {});
@@ -138,11 +139,8 @@ export class PartSteps {
 
   async #startTask(part: OpenPart, step: Step, taskId: string): Promise<boolean> {
     const { row, run } = part;
-    const { awayNodes, behind, tasks } = this.#dependencies;
-    if (awayNodes.waitsFor(row.node_id)) {
-      behind.troubled.add(run.id);
-      return false;
-    }
+    const { tasks } = this.#dependencies;
+    if (this.#waitsForNode(part)) return false;
     const user = { id: run.user_id, username: run.username, parent: run.id };
     let refusal: unknown = new Error(`the step ${row.step} has begun no task`);
     try {
@@ -157,6 +155,14 @@ export class PartSteps {
     if (task !== undefined) return isFinal(task.row.status);
     const failure = this.#failureOf(refusal, row);
     return this.#take(part, await step.ended(part, { status: 'FAILED', state: null, error: failure }));
+  }
+
+  /** True while its node is away and may come back in time: the next tick looks again. */
+  #waitsForNode({ row, run }: OpenPart): boolean {
+    const { awayNodes, behind } = this.#dependencies;
+    const waits = awayNodes.waitsFor(row.node_id);
+    if (waits) behind.troubled.add(run.id);
+    return waits;
   }
 
   #failureOf(error: unknown, row: ScheduledPartRow): VirtkeepError {

@@ -5,7 +5,7 @@ import type { Behind } from './behind.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts, PlacedPart } from './open-parts.ts';
 import type { PartSteps } from './part-steps.ts';
-import { type Choice, choose, type Load, mayAnyBegin, type WaitReason } from './queue.ts';
+import { type Choice, type Circumstances, choose, type Load, mayBegin, type WaitReason } from './queue.ts';
 
 export interface QueuePumpDependencies extends Pick<SchedulerDependencies, 'clock' | 'surroundings' | 'log'> {
   parts: OpenParts;
@@ -82,23 +82,31 @@ export class QueuePump {
 
   /** @returns the keys of those that begin */
   async #choose(): Promise<string[]> {
+    const { parts, surroundings } = this.#dependencies;
+    const circumstances = await this.#circumstances();
+    const waiting = [...parts.waiting.values()];
+    const able = mayBegin(waiting, circumstances);
+    if (able.length === 0) {
+      this.#inOrder = () => choose(waiting.map(queuedOf), circumstances).waiting;
+      return [];
+    }
+    // two that seem to fit by what their nodes told last would take what is deleted for one of them
+    if (await surroundings.askFree(able)) circumstances.load = await this.#load();
+    const choice = choose(waiting.map(queuedOf), circumstances);
+    this.#inOrder = () => choice.waiting;
+    return choice.begin;
+  }
+
+  async #circumstances(): Promise<Circumstances> {
     const { parts, surroundings, clock, awayNodes } = this.#dependencies;
     const load = await this.#load();
-    const queued = Array.from(parts.waiting.values(), part => part.queued);
-    const nodes = [...new Set(queued.map(({ nodeId }) => nodeId))];
-    const circumstances = {
+    const nodes = new Set(Array.from(parts.waiting.values(), ({ queued }) => queued.nodeId));
+    return {
       load,
-      away: new Set(nodes.filter(id => awayNodes.waitsFor(id))),
+      away: new Set([...nodes].filter(id => awayNodes.waitsFor(id))),
       limits: surroundings.limits(),
       now: clock.now().getTime(),
     };
-    if (!mayAnyBegin(queued, circumstances)) {
-      this.#inOrder = () => choose(queued, circumstances).waiting;
-      return [];
-    }
-    const { begin, waiting } = choose(queued, circumstances);
-    this.#inOrder = () => waiting;
-    return begin;
   }
 
   async #load(): Promise<Load> {
@@ -119,6 +127,8 @@ export class QueuePump {
     return { byRun, byNode: nodes, byPool: pools, freeOfPool: free };
   }
 }
+
+const queuedOf = ({ queued }: PlacedPart) => queued;
 
 function count(counts: Map<string, number>, id: string): void {
   counts.set(id, (counts.get(id) ?? 0) + 1);

@@ -69,10 +69,13 @@ export interface Choice {
   waiting: { key: string; reason: WaitReason }[];
 }
 
-/** Whether {@link choose} would begin any: what it begins only takes from the others, so this asks each for itself, in no order. */
-export function mayAnyBegin(parts: readonly QueuedPart[], circumstances: Circumstances): boolean {
+/** Those among which {@link choose} finds what begins: what it begins only takes from the others, so this asks each for itself. */
+export function mayBegin<T extends { queued: QueuedPart }>(
+  parts: readonly T[],
+  circumstances: Circumstances,
+): T[] {
   const room = new Room(circumstances);
-  return parts.some(part => room.whyNot(part) === undefined);
+  return parts.filter(({ queued }) => room.whyNot(queued) === undefined);
 }
 
 export function choose(parts: readonly QueuedPart[], circumstances: Circumstances): Choice {

@@ -21,7 +21,8 @@ describe('the space step', () => {
   async function surroundings(
     pools: ReturnType<typeof poolsOf>,
     nextOf: object | undefined,
-    freeNow = async (id: string, nodeId: string) => Number(pools.get(id)?.views.get(nodeId)?.available ?? 0),
+    freeNow = async (id: string, nodeId: string): Promise<number | undefined> =>
+      Number(pools.get(id)?.views.get(nodeId)?.available ?? 0),
   ) {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
     await world.scheduler.runNow(await world.add({ start_date: '2026-04-01T00:00:00Z' }), OWNER, 'r');
@@ -120,16 +121,38 @@ describe('the space step', () => {
     expect({ mode, estimate }).toEqual({ mode: 'full', estimate: 100 * GB });
   });
 
-  test('the queue, too, knows what is free now: two parts that seem to fit would begin at once', async () => {
-    const pools = poolsOf({ n1: 5000 * GB });
-    const { world, made } = await surroundings(pools, undefined, async () => {
-      pools.set('p1', pool({ n1: 10 * GB }));
-      return 10 * GB;
-    });
-    await made.place(partOf({}, 0));
-    const { freeOfPool } = await made.load(new Set());
+  test('knows of nothing that is in the way on a pool of a node that is not there, or does not say what is free', async () => {
+    const { world, made, asked } = await surroundings(
+      poolsOf({ n1: 0, n2: 0 }),
+      undefined,
+      async (_, nodeId) => (nodeId === 'n1' ? undefined : 0),
+    );
+    const [, space] = made.steps.backup.find(([name]) => name === 'space')!;
+    const part = partOf({}, 100 * GB);
+    const planned = [await space.plan(part)];
+    part.row.node_id = 'n2';
+    planned.push(await space.plan(part));
     await world.close();
-    expect(freeOfPool.get('p1')).toBe(10 * GB);
+    expect(planned).toEqual([null, null]);
+    expect(asked).toEqual([]);
+  });
+
+  test('asks each node that is there once for its pool, and only for parts that something is deleted for', async () => {
+    const questions: string[] = [];
+    const { world, made } = await surroundings(poolsOf({ n1: 0 }), undefined, async (id, nodeId) => {
+      questions.push(`${id} ${nodeId}`);
+      return 0;
+    });
+    const placed = (nodeId: string, free_space_cleanup: boolean) => ({
+      definition: definition({ free_space_cleanup }),
+      queued: { nodeId, poolId: 'p1' },
+    });
+    const isAsked = [
+      await made.askFree([placed('n1', true), placed('n1', true), placed('n2', true)]),
+      await made.askFree([placed('n1', false)]),
+    ];
+    await world.close();
+    expect({ isAsked, questions }).toEqual({ isAsked: [true, false], questions: ['p1 n1'] });
   });
 
   test('looks at the pool that the increment goes to', async () => {

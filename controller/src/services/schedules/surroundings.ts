@@ -48,7 +48,7 @@ export interface SurroundingsDependencies {
 const BY_RULE = 'full_by_rule';
 /** Backups grow. */
 const ESTIMATE_MARGIN = 1.1;
-/** So old may be what a node has told of its free space when parts of a run are queued: they are many. */
+/** So old may be what a node has told of its free space when parts begin: they are many. */
 const FREE_MAX_AGE_MS = 2_000;
 /** They take space and time on a node, whoever began them. */
 const HEAVY_TASKS = ['domain_backup', 'domain_restore'];
@@ -72,7 +72,8 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
         }),
       ),
   });
-  const space = new Deletions({ store, fileActions, now, doomed: part => inTheWay(dependencies, part) });
+  const doomed = (part: OpenPart) => inTheWay(dependencies, part);
+  const space = new Deletions({ store, fileActions, now, doomed, asksNode: true });
   const verify = new VerifyStep({ backupFiles, fileActions });
   return {
     steps: {
@@ -102,6 +103,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
     place: part => placeOf(dependencies, part),
     decide: part => decide(dependencies, part),
     load: own => load(dependencies, own),
+    askFree: parts => askFree(dependencies, parts),
     limits: dependencies.limits,
     isReady: nodeId => nodeId === null || dependencies.isReady(nodeId),
     ended: dependencies.ended,
@@ -150,11 +152,7 @@ async function placeOf(dependencies: SurroundingsDependencies, part: OpenPart): 
   if (definition.action !== 'backup') return { nodeId, poolId: null, estimate: 0 };
   const wish = { taskId: run.scheduled_task_id, due: dueOf(run), domainId: row.entity_id };
   const { poolId: chosen, estimate } = await forecastOf(dependencies, definition, wish);
-  const poolId = chosen ?? inventory.basePool(nodeId);
-  // two that begin at once, since both seem to have room, would take what is deleted for one of them
-  if (definition.free_space_cleanup && poolId !== null && dependencies.isReady(nodeId))
-    await dependencies.pools.freeNow(poolId, nodeId, FREE_MAX_AGE_MS);
-  return { nodeId, poolId, estimate };
+  return { nodeId, poolId: chosen ?? inventory.basePool(nodeId), estimate };
 }
 
 const dueOf = ({ due_time, created }: OpenPart['run']): number => Date.parse(due_time ?? created);
@@ -263,15 +261,33 @@ async function load(
   return { byNode, byPool: new Map(), freeOfPool };
 }
 
+/** The answers are where {@link load} finds them. Each node is asked once for each pool, and all of them at the same time. */
+async function askFree(
+  { pools, isReady }: SurroundingsDependencies,
+  parts: Parameters<Surroundings['askFree']>[0],
+): Promise<boolean> {
+  const asked = new Map<string, Promise<unknown>>();
+  for (const { definition, queued } of parts) {
+    const { nodeId, poolId } = queued;
+    if (!definition.free_space_cleanup || nodeId === null || poolId === null || !isReady(nodeId)) continue;
+    const key = `${poolId} ${nodeId}`;
+    if (!asked.has(key)) asked.set(key, pools.freeNow(poolId, nodeId, FREE_MAX_AGE_MS));
+  }
+  await Promise.all(asked.values());
+  return asked.size > 0;
+}
+
 /**
- * The oldest backups that make space for the part's. What is free is asked of its node each time: others write to the pool, too. Not all
- * file systems give back at once what is deleted: of those that were decided on no more is asked than they hold.
+ * The oldest backups that make space for the part's. What is free is asked of its node each time: others write to the pool, too. A node
+ * that does not say makes no backup either, so nothing is deleted for it. Not all file systems give back at once what is deleted: of
+ * those that were decided on no more is asked than they hold.
  */
 async function inTheWay(dependencies: SurroundingsDependencies, { row, definition }: OpenPart) {
-  const { store, pools, keptFiles } = dependencies;
+  const { store, pools, keptFiles, isReady } = dependencies;
   const { pool_id: poolId, node_id: nodeId, estimate } = row;
-  if (!definition.free_space_cleanup || poolId === null || nodeId === null) return [];
-  const free = (await pools.freeNow(poolId, nodeId)) ?? Number.POSITIVE_INFINITY;
+  if (!definition.free_space_cleanup || poolId === null || nodeId === null || !isReady(nodeId)) return [];
+  const free = await pools.freeNow(poolId, nodeId);
+  if (free === undefined) return [];
   const decided = (await store.decisions(row)).filter(({ status }) => status === 'DECIDED');
   const held = decided.reduce((sum, { size }) => sum + size, 0);
   const missing = Math.min(estimate - free, decided.length > 0 ? held : Number.POSITIVE_INFINITY);

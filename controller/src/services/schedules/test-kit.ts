@@ -182,6 +182,7 @@ export class ScheduleWorld {
             },
       decide: async () => ({ mode: 'full', extend: null, notes: [] }),
       load: async () => ({ byNode: new Map(), byPool: new Map(), freeOfPool: new Map() }),
+      askFree: async () => false,
       limits: () => this.limits,
       isReady: nodeId => !this.away.has(nodeId ?? ''),
       ended: async ({ id, reason }) => {

@@ -34,6 +34,8 @@ export interface DeletionsDependencies {
   now: () => Date;
   /** The files that are to go, as things are now. */
   doomed: (part: OpenPart) => Promise<Doomed[]>;
+  /** As {@link Step.asksNode}; default: false. */
+  asksNode?: boolean;
 }
 
 const DECIDED = 'decided';
@@ -48,9 +50,11 @@ const STAYS: readonly ErrorKey[] = [
 ];
 
 export class Deletions implements Step {
+  readonly asksNode: boolean;
   readonly #dependencies: DeletionsDependencies;
 
   constructor(dependencies: DeletionsDependencies) {
+    this.asksNode = dependencies.asksNode ?? false;
     this.#dependencies = dependencies;
   }
 

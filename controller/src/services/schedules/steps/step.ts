@@ -32,6 +32,8 @@ export type StepEnd =
   | { go: 'fail'; error: VirtkeepError };
 
 export interface Step {
+  /** True: what is planned depends on what the part's node says then; so a node that is away is waited for. */
+  readonly asksNode?: boolean;
   /** The step's next task; null: it has nothing (more) to do. */
   plan(part: OpenPart): Promise<Planned | null>;
   /** Starts the task of this id. @throws what refuses it */

@@ -1,0 +1,227 @@
+/** Backups that have room made for them (`--free-space`): what is deleted for them, what waits for that, and what does not. */
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Actor } from '../../auth/principal.ts';
+import { ChangeFeed } from '../journal/changes.ts';
+import { EventService } from '../journal/events.ts';
+import { PoolService } from '../pools/pools.ts';
+import { MultiTasks } from '../tasks/multi-tasks.ts';
+import { KeptFiles } from './kept-files.ts';
+import { DUE, fileRow } from './sample-files.ts';
+import { Scheduler } from './scheduler.ts';
+import { surroundingsOf } from './surroundings.ts';
+import { ScheduleWorld, SILENT } from './test-kit.ts';
+
+const GB = 1e9;
+const FILES = Array.from({ length: 14 }, (_, age) =>
+  fileRow(`f${age}`, `f${age}`, 14 - age, { size: 10 * GB }),
+);
+const TASK = { all: false, free_space_cleanup: true, start_date: DUE };
+
+/** The nodes n1 and n2 share the pool p1, which holds old backups of 10 GB each; n2 has p2, too. */
+class RoomWorld {
+  readonly world: ScheduleWorld;
+  readonly scheduler: Scheduler;
+  /** All nodes tell what is free, as they do every half minute. */
+  tell = () => {};
+  /** Each VM's node and GB; they are backed up to p1, and those of n2 to p2. */
+  readonly vms = new Map<string, { nodeId: string; gb: number }>();
+  /** GB that are free on p1. */
+  free = 5;
+  readonly away = new Set<string>();
+  /** Nodes that are connected, and never say what a pool holds. */
+  readonly hung = new Set<string>();
+  /** GB without which a VM's node refuses its backup. */
+  readonly needed = new Map<string, number>();
+  readonly removed: string[] = [];
+  onRemoved = () => {};
+  /** VMs whose backups are being written. */
+  readonly written: string[] = [];
+
+  constructor(world: ScheduleWorld) {
+    this.world = world;
+    const { disk: db, store, tasks } = world;
+    const clock = { now: () => new Date(world.now) };
+    const inventory = this.#inventory();
+    const isReady = (nodeId: string) => !this.away.has(nodeId);
+    const pools = new PoolService({
+      inventory,
+      links: { isConnected: isReady, clients: (nodeId: string) => this.#clients(nodeId) },
+      nodeTasks: { ends: { succeeded: () => {} } },
+      log: SILENT,
+    } as never);
+    const backupFiles = {
+      filesOf: async () => FILES.filter(({ id }) => !this.removed.includes(id)),
+      find: async (id: string) => FILES.find(file => file.id === id),
+      isRead: async () => false,
+    };
+    const surroundings = surroundingsOf({
+      db,
+      store,
+      clock,
+      inventory,
+      tags: { borneBy: () => [] },
+      pools,
+      backupFiles,
+      keptFiles: new KeptFiles({ store, backupFiles, inventory, extensions: {} } as never),
+      backups: {
+        backup: ({ domain }: { domain: string }, user: Actor, id: string) => this.#backup(domain, user, id),
+      },
+      fileActions: { remove: (file: string, user: Actor, id: string) => this.#remove(file, user, id) },
+      limits: () => ({ perNode: 0, perPool: 0 }),
+      isReady,
+      ended: async () => {},
+      notRun: async () => {},
+    } as never);
+    this.scheduler = new Scheduler({
+      store,
+      clock,
+      tasks,
+      surroundings,
+      multiTasks: new MultiTasks(tasks, SILENT),
+      events: new EventService(db, new ChangeFeed()),
+      draining: new AbortController().signal,
+      log: SILENT,
+    });
+  }
+
+  #inventory() {
+    const views = (id: string, nodes: string[]) => new Map(nodes.map(node => [node, this.#pool(id)]));
+    const pools = new Map([
+      ['p1', { row: { id: 'p1', verbose_name: 'p1' }, views: views('p1', ['n1', 'n2']) }],
+      ['p2', { row: { id: 'p2', verbose_name: 'p2' }, views: views('p2', ['n2']) }],
+    ]);
+    this.tell = () => {
+      for (const [id, { views }] of pools) for (const node of views.keys()) views.set(node, this.#pool(id));
+    };
+    const domain = (id: string, gb: number) => ({
+      id,
+      name: id,
+      disks: [{ usedSize: BigInt(gb * GB) }],
+      savedStates: [],
+    });
+    return {
+      nodes: new Map(),
+      pools,
+      basePool: (nodeId: string) => (nodeId === 'n1' ? 'p1' : 'p2'),
+      poolChanged: async (nodeId: string, pool: { id: string }) =>
+        void pools.get(pool.id)!.views.set(nodeId, pool as never),
+      domains: {
+        get: (id: string) => {
+          const vm = this.vms.get(id);
+          return vm && { domain: domain(id, vm.gb), nodeId: vm.nodeId };
+        },
+      },
+    };
+  }
+
+  #pool(id: string) {
+    const available = BigInt((id === 'p1' ? this.free : 5000) * GB);
+    return { id, active: true, mounted: true, available, isBase: true };
+  }
+
+  #clients(nodeId: string) {
+    if (this.away.has(nodeId)) throw new VirtkeepError('node_unreachable', { node: nodeId, reason: 'dead' });
+    const get = async ({ id }: { id: string }, { signal }: { signal: AbortSignal }) => {
+      if (!this.hung.has(nodeId)) return this.#pool(id);
+      signal.throwIfAborted();
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+    };
+    return { pools: { get } };
+  }
+
+  async #backup(vm: string, user: Actor, id: string): Promise<void> {
+    const { nodeId } = this.vms.get(vm)!;
+    this.#clients(nodeId);
+    const needed = this.needed.get(vm) ?? 0;
+    if (needed > this.free)
+      throw new VirtkeepError('pool_no_space', {
+        pool: 'p1',
+        free_bytes: this.free * GB,
+        needed_bytes: needed * GB,
+      });
+    await this.world.tasks.create({ id, name: 'domain_backup', verboseName: vm, user, entities: [], nodeId });
+    this.written.push(vm);
+  }
+
+  async #remove(file: string, user: Actor, id: string): Promise<void> {
+    await this.world.tasks.create({ id, name: 'file_remove', verboseName: file, user, entities: [] });
+    await this.world.tasks.finish(id, { status: 'SUCCESS' });
+    this.removed.push(file);
+    this.free += 10;
+    this.onRemoved();
+  }
+
+  /** A task for these VMs, which has made the old backups. */
+  async add(vms: string[], more: object = {}): Promise<void> {
+    const { id: taskId } = await this.world.add({ ...TASK, entities: vms, ...more });
+    for (const { id: archiveId } of FILES)
+      await this.world.store.recordOrigin({ archiveId, taskId, domainId: 'vm', now: new Date() });
+  }
+
+  async tick(now: string): Promise<void> {
+    this.world.now = Date.parse(now);
+    await this.scheduler.tick();
+    await this.scheduler.settled();
+  }
+}
+
+let room: RoomWorld;
+beforeEach(async () => {
+  room = new RoomWorld(await ScheduleWorld.open('2026-03-01T00:00:00Z'));
+});
+afterEach(async () => {
+  jest.restoreAllMocks();
+  await room.scheduler.stop();
+  await room.world.close();
+});
+
+test('nothing is deleted night after night for a node that is away: what it has told last stays as it was', async () => {
+  room.vms.set('a', { nodeId: 'n1', gb: 20 });
+  await room.add(['a'], { retries: 2, retry_delay_s: 60 });
+  room.away.add('n1');
+  for (const day of ['01', '02', '03'])
+    for (const time of ['02:00', '02:31', '02:33', '02:36', '02:40'])
+      await room.tick(`2026-03-${day}T${time}:00Z`);
+  expect(room.removed).toEqual([]);
+  const statuses = await room.world.disk.selectFrom('scheduled_runs').select('status').execute();
+  expect(statuses.map(({ status }) => status)).toEqual(['FAILED', 'FAILED', 'FAILED']);
+});
+
+test('a node that goes away while room is made is waited for, and then the rest is made', async () => {
+  room.vms.set('a', { nodeId: 'n1', gb: 30 });
+  room.needed.set('a', 30);
+  await room.add(['a']);
+  room.onRemoved = () => room.away.add('n1');
+  await room.tick(DUE);
+  expect(room.removed).toEqual(['f0']);
+  room.onRemoved = () => {};
+  room.away.clear();
+  await room.tick('2026-03-01T02:05:00Z');
+  expect(room).toMatchObject({ removed: ['f0', 'f1', 'f2'], written: ['a'] });
+});
+
+test('two backups that seem to fit by what their node told last do not begin at once', async () => {
+  room.vms.set('a', { nodeId: 'n1', gb: 10 }).set('b', { nodeId: 'n1', gb: 10 });
+  await room.add(['a', 'b']);
+  room.free = 12;
+  await room.tick(DUE);
+  expect(room.written).toEqual(['a']);
+});
+
+test('a node that never says what is free does not keep the backups of the others waiting', async () => {
+  for (const vm of ['a', 'b', 'c']) room.vms.set(vm, { nodeId: 'n1', gb: 20 });
+  room.vms.set('x', { nodeId: 'n2', gb: 1 });
+  await room.add(['a', 'b', 'c']);
+  await room.world.add({ ...TASK, free_space_cleanup: false, entities: ['x'] });
+  room.hung.add('n1');
+  let waited = 0;
+  jest.spyOn(AbortSignal, 'timeout').mockImplementation(ms => {
+    waited += ms;
+    return AbortSignal.abort(new DOMException('it took too long', 'TimeoutError'));
+  });
+  await room.tick(DUE);
+  expect(room.written).toContain('x');
+  expect(waited).toBeLessThanOrEqual(10_000);
+  expect(room.removed).toEqual([]);
+});
