@@ -412,7 +412,7 @@ export interface ScheduledPartRow {
   mode: string;
   /** The file that is to be extended, when the task names one that can be. */
   extend_id: string | null;
-  /** Bytes that it is expected to take. */
+  /** Bytes that it is expected to take, or that its node wants, when that is more; 0 until it first begins. */
   estimate: number;
   /** Bytes that it took. */
   bytes: number | null;

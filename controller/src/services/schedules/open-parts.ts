@@ -20,7 +20,11 @@ export interface OpenRun {
   queued: QueuedRun;
 }
 
-/** With what decides when it begins, and what it takes of its node and pool when it runs. */
+/**
+ * With what decides when it begins, and what it takes of its node and pool when it runs. Which node, pool and estimate count: while it waits
+ * those of `queued`, as things were when it came (its row has those of an attempt before, or none); while it runs those of its row, which
+ * `queued` repeats.
+ */
 export interface PlacedPart extends OpenPart {
   queued: QueuedPart;
 }
@@ -96,7 +100,9 @@ export class OpenParts {
   async write(key: PartKey, columns: Partial<ScheduledPartRow>): Promise<void> {
     await this.#dependencies.store.updatePart(key, columns);
     const running = this.#running.get(keyOf(key));
-    if (running) running.row = { ...running.row, ...columns };
+    if (!running) return;
+    running.row = { ...running.row, ...columns };
+    running.queued = queuedPart(running.row, running.queued.run, placeOf(running.row));
   }
 
   /** Something that its users are to know of it. */

@@ -201,6 +201,17 @@ test('a node that goes away while room is made is waited for, and then the rest 
   expect(room).toMatchObject({ removed: ['f0', 'f1', 'f2'], written: ['a'] });
 });
 
+test('the room that was made for a backup is not given to another, also when its node wanted more than was thought', async () => {
+  room.vms.set('a', { nodeId: 'n1', gb: 1 }).set('b', { nodeId: 'n1', gb: 40 });
+  room.needed.set('a', 50).set('b', 40);
+  await room.add(['a', 'b']);
+  await room.tick(DUE);
+  room.tell();
+  await room.tick('2026-03-01T02:00:30Z');
+  expect({ written: room.written, free: room.free }).toEqual({ written: ['a'], free: 55 });
+  expect(room.scheduler.queue()).toMatchObject([{ row: { entity_id: 'b' }, reason: 'space' }]);
+});
+
 test('two backups that seem to fit by what their node told last do not begin at once', async () => {
   room.vms.set('a', { nodeId: 'n1', gb: 10 }).set('b', { nodeId: 'n1', gb: 10 });
   await room.add(['a', 'b']);
