@@ -317,14 +317,12 @@ describe('a webhook', () => {
     for (const number of [1, 2, 3]) await world.raise(`run ${number}`);
     await world.deliver();
     expect(other.requests).toHaveLength(3);
-    // the rest for a target that cannot be reached waits for another round
+    // one attempt a round finds that a target cannot be reached, and counts for all that waits for it
     expect(hanging.requests).toHaveLength(1);
     const waiting = (await world.outbox()).filter(({ target: { id } }) => id === target.id);
-    expect(waiting.map(({ attempts, reason }) => [attempts, reason])).toEqual([
-      [1, 'it took longer than 0.5 s'],
-      [0, ''],
-      [0, ''],
-    ]);
+    expect(waiting.map(({ attempts, reason }) => [attempts, reason])).toEqual(
+      Array(3).fill([1, 'it took longer than 0.5 s']),
+    );
   });
 
   test('many for a receiver that refuses them slowly keep no other target waiting, and each is signed when it is sent', async () => {
@@ -563,6 +561,7 @@ describe('the outbox', () => {
   test('old ones are forgotten', async () => {
     await world.addWebhook(await receiver(), certificate.ca);
     await world.raise('run 1');
+    await world.deliver();
     world.now = new Date(world.now.getTime() + 1000);
     await world.raise('run 2');
     expect(await world.service.prune(world.now)).toBe(1);

@@ -1,7 +1,7 @@
 /** When what could not be delivered is tried again. Pure. */
 
 const FIRST_DELAY_MS = 60_000;
-const MAX_DELAY_MS = 3_600_000;
+export const MAX_DELAY_MS = 3_600_000;
 /** The delays between so many attempts are three days together. */
 export const MAX_ATTEMPTS = 78;
 

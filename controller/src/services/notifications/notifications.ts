@@ -154,19 +154,37 @@ export class NotificationService {
       return true;
     } catch (error) {
       if (this.#stopped.signal.aborted) return false;
-      await this.#note(target, row, now(), reasonOf(error));
-      return !(error instanceof DeliveryError) || error.isAnswer;
+      const reason = reasonOf(error);
+      await this.#note(target, row, now(), reason);
+      if (!(error instanceof DeliveryError) || error.isAnswer) return true;
+      await this.#noteRest(target, now(), reason);
+      return false;
     }
   }
 
   async #note(target: Target, row: NotificationRow, now: Date, reason: string): Promise<void> {
-    const { events, log } = this.#dependencies;
     const isLast = await this.outbox.failed(row, now, reason);
-    log.warn('notification not delivered', { id: row.id, target: target.verbose_name, reason, isLast });
-    if (!isLast) return;
-    await events.record({
+    this.#dependencies.log.warn('notification not delivered', {
+      id: row.id,
+      target: target.verbose_name,
+      reason,
+      isLast,
+    });
+    if (isLast)
+      await this.#tellGivenUp(target, `A notification (${row.event}) for ${target.verbose_name}`, reason);
+  }
+
+  /** The target cannot be reached: nor can it for what else is due for it. */
+  async #noteRest(target: Target, now: Date, reason: string): Promise<void> {
+    const givenUp = await this.outbox.failedToo(target.id, now, reason);
+    if (givenUp > 0)
+      await this.#tellGivenUp(target, `What else waited for ${target.verbose_name} (${givenUp})`, reason);
+  }
+
+  async #tellGivenUp(target: Target, what: string, reason: string): Promise<void> {
+    await this.#dependencies.events.record({
       type: 'error',
-      message: `A notification (${row.event}) for ${target.verbose_name} was given up: ${reason}`,
+      message: `${what} was given up: ${reason}`,
       entities: [{ id: target.id, class: 'notification_target' }],
     });
   }

@@ -4,10 +4,11 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { ExpressionBuilder } from 'kysely';
 import { listRows } from '../../store/list-rows.ts';
-import type { Database, NotificationRow } from '../../store/schema.ts';
+import type { Database, NotificationRow, Schema } from '../../store/schema.ts';
 import { nextSequence } from '../journal/sequence.ts';
-import { nextAttempt } from './attempts.ts';
+import { MAX_DELAY_MS, nextAttempt } from './attempts.ts';
 import type { AnyEventName, NotificationEvent } from './events.ts';
 import type { NotificationRecord, NotificationStatus } from './record.ts';
 
@@ -74,8 +75,7 @@ export class Outbox {
       .innerJoin('notification_targets', 'notification_targets.id', 'notifications.target_id')
       .select('target_id')
       .distinct()
-      .where('status', '=', 'pending')
-      .where('next_attempt', '<=', now.toISOString())
+      .where(isDue(now))
       .where('enabled', '=', 1)
       .execute();
     return rows.map(({ target_id }) => target_id);
@@ -87,8 +87,7 @@ export class Outbox {
       .selectFrom('notifications')
       .select('id')
       .where('target_id', '=', targetId)
-      .where('status', '=', 'pending')
-      .where('next_attempt', '<=', now.toISOString())
+      .where(isDue(now))
       .orderBy('sequence')
       .execute();
     return rows.map(({ id }) => id);
@@ -117,16 +116,39 @@ export class Outbox {
 
   /** @returns whether that was the last attempt. */
   async failed({ id, attempts: before }: NotificationRow, now: Date, reason: string): Promise<boolean> {
-    const attempts = before + 1;
-    const next = nextAttempt(attempts, now);
-    await this.#settle(id, {
-      status: next === undefined ? 'dead' : 'pending',
-      attempts,
-      next_attempt: next?.toISOString() ?? null,
-      last_attempt: now.toISOString(),
-      reason,
+    const columns = afterFailure(before, now, reason);
+    await this.#settle(id, columns);
+    return columns.status === 'dead';
+  }
+
+  /**
+   * What else is due for a target that cannot be reached has failed with what was sent: each would wait for an attempt of its own, and a
+   * long queue for ever. @returns how many were given up
+   */
+  async failedToo(targetId: string, now: Date, reason: string): Promise<number> {
+    return this.#db.transaction().execute(async trx => {
+      const due = await trx
+        .selectFrom('notifications')
+        .select('attempts')
+        .distinct()
+        .where('target_id', '=', targetId)
+        .where(isDue(now))
+        .execute();
+      let givenUp = 0;
+      // what was put off is due no more: each is counted once
+      for (const { attempts } of due) {
+        const columns = afterFailure(attempts, now, reason);
+        const { numUpdatedRows } = await trx
+          .updateTable('notifications')
+          .set(columns)
+          .where('target_id', '=', targetId)
+          .where('attempts', '=', attempts)
+          .where(isDue(now))
+          .executeTakeFirst();
+        if (columns.status === 'dead') givenUp += Number(numUpdatedRows);
+      }
+      return givenUp;
     });
-    return next === undefined;
   }
 
   async #settle(id: string, columns: Partial<NotificationRow>): Promise<void> {
@@ -181,11 +203,17 @@ export class Outbox {
     return Number(total);
   }
 
-  /** Forgets what was raised before then. @returns how many. */
+  /** Forgets what was raised before then, but what is still tried: the clock may be ahead. @returns how many. */
   async prune(before: Date): Promise<number> {
     const result = await this.#db
       .deleteFrom('notifications')
       .where('created', '<', before.toISOString())
+      .where(({ or, eb, selectFrom }) =>
+        or([
+          eb('status', '!=', 'pending'),
+          eb('target_id', 'not in', selectFrom('notification_targets').select('id').where('enabled', '=', 1)),
+        ]),
+      )
       .executeTakeFirst();
     return Number(result.numDeletedRows);
   }
@@ -204,6 +232,29 @@ export class Outbox {
     const rows = await this.#db.selectFrom('notification_targets').select(['id', 'verbose_name']).execute();
     return new Map(rows.map(({ id, verbose_name }) => [id, verbose_name]));
   }
+}
+
+/** A time that is further away than any attempt is put off was written by a clock that was ahead. */
+const isDue = (now: Date) => (eb: ExpressionBuilder<Schema, 'notifications'>) =>
+  eb('status', '=', 'pending').and(
+    eb('next_attempt', '<=', now.toISOString()).or(
+      'next_attempt',
+      '>',
+      new Date(now.getTime() + MAX_DELAY_MS).toISOString(),
+    ),
+  );
+
+/** @param before how many attempts had failed until then */
+function afterFailure(before: number, now: Date, reason: string) {
+  const attempts = before + 1;
+  const next = nextAttempt(attempts, now);
+  return {
+    status: next === undefined ? ('dead' as const) : ('pending' as const),
+    attempts,
+    next_attempt: next?.toISOString() ?? null,
+    last_attempt: now.toISOString(),
+    reason,
+  };
 }
 
 function recordOf(row: NotificationRow, names: ReadonlyMap<string, string>): NotificationRecord {
