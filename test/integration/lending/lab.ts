@@ -102,16 +102,14 @@ export class LendLab {
     return { lends: loans.length, hasState };
   }
 
+  /** What is cheap is asked first: each look at the images is a program for each of them. */
   async nothingLent(owner: Guest): Promise<void> {
-    await waitFor(
-      `the end of all loans of ${owner.name}`,
-      async () => {
-        const { lends, hasState } = await this.isSound(owner).catch(() => ({ lends: 1, hasState: true }));
-        return lends === 0 && !hasState && (await this.known(owner)).lockedBy === '';
-      },
-      180_000,
-      200,
-    );
+    const isFree = async () => {
+      const { loans, lockedBy } = await this.known(owner);
+      if (loans.length > 0 || lockedBy !== '') return false;
+      return !(await this.isSound(owner)).hasState;
+    };
+    await waitFor(`the end of all loans of ${owner.name}`, () => isFree().catch(() => false), 180_000, 200);
   }
 }
 
