@@ -2,7 +2,7 @@
  * Runs the tests, tells which files took longest, and prints, as the very last line, how many passed and failed.
  * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
- * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, four files at a
+ * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, five files at a
  * time: each has a world of its own, and waits for emulated guests more than it works.
  */
 import { spawn } from 'node:child_process';
@@ -36,7 +36,7 @@ const LANES: readonly Lane[] = [
     workers: 2,
     limitMinutes: 40,
   },
-  { projects: ['integration', 'e2e'], flags: [], workers: 4, limitMinutes: 75 },
+  { projects: ['integration', 'e2e'], flags: [], workers: 5, limitMinutes: 75 },
   { projects: ['soak'], flags: [], workers: 1, limitMinutes: 180 },
 ];
 

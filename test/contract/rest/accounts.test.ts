@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { decodeJwt } from 'jose';
 import { sql } from 'kysely';
+import { clockStopped } from '../../../controller/src/auth/stopped-clock.ts';
 import { makeRestApp, PASSWORD, type RestApp } from './app.ts';
 
 let rest: RestApp;
@@ -88,45 +89,55 @@ describe('an integration token', () => {
 });
 
 describe('passwords', () => {
-  test('are not guessed through a stolen session: neither as the old one nor for a token', async () => {
-    const as = await session();
-    const guesses = {
-      old: () =>
-        rest.call('PUT', `/api/users/${rest.userNumbers.operator}/`, {
-          as,
-          body: { password: 'a new password', old_password: 'a wrong guess' },
-        }),
-      token: () => rest.call('POST', '/api/tokens/', { as, body: { name: 'x', password: 'a wrong guess' } }),
-    };
-    for (let count = 0; count < 3; count += 1) {
-      expect((await guesses.old()).status).toBe(400);
-      expect((await guesses.token()).status).toBe(400);
-      if (count === 1) expect((await guesses.old()).status).toBe(400);
-      if (count === 1) break;
-    }
-    const refused = [await guesses.old(), await guesses.token()];
-    expect(refused.map(answer => [answer.status, keyOf(answer)])).toEqual([
-      [429, 'too_many_logins'],
-      [429, 'too_many_logins'],
-    ]);
-  });
+  test(
+    'are not guessed through a stolen session: neither as the old one nor for a token',
+    clockStopped(async () => {
+      const as = await session();
+      const guesses = {
+        old: () =>
+          rest.call('PUT', `/api/users/${rest.userNumbers.operator}/`, {
+            as,
+            body: { password: 'a new password', old_password: 'a wrong guess' },
+          }),
+        token: () =>
+          rest.call('POST', '/api/tokens/', { as, body: { name: 'x', password: 'a wrong guess' } }),
+      };
+      for (let count = 0; count < 3; count += 1) {
+        expect((await guesses.old()).status).toBe(400);
+        expect((await guesses.token()).status).toBe(400);
+        if (count === 1) expect((await guesses.old()).status).toBe(400);
+        if (count === 1) break;
+      }
+      const refused = [await guesses.old(), await guesses.token()];
+      expect(refused.map(answer => [answer.status, keyOf(answer)])).toEqual([
+        [429, 'too_many_logins'],
+        [429, 'too_many_logins'],
+      ]);
+    }),
+  );
 
-  test('50 parallel guesses of one user from 50 places count 50', async () => {
-    const guesses = Array.from({ length: 50 }, (_, host) =>
-      login('the-auditor', 'a wrong guess', `10.1.0.${host}`),
-    );
-    expect((await Promise.all(guesses)).map(({ status }) => status)).toEqual(Array(50).fill(401));
-    const { rows } = await sql<{ most: number }>`select max(failures) as most from login_failures`.execute(
-      rest.services.db,
-    );
-    expect(rows).toEqual([{ most: 50 }]);
-  });
+  test(
+    '50 parallel guesses of one user from 50 places count 50',
+    clockStopped(async () => {
+      const guesses = Array.from({ length: 50 }, (_, host) =>
+        login('the-auditor', 'a wrong guess', `10.1.0.${host}`),
+      );
+      expect((await Promise.all(guesses)).map(({ status }) => status)).toEqual(Array(50).fill(401));
+      const { rows } = await sql<{ most: number }>`select max(failures) as most from login_failures`.execute(
+        rest.services.db,
+      );
+      expect(rows).toEqual([{ most: 50 }]);
+    }),
+  );
 
-  test('of 50 parallel guesses from one place five are checked', async () => {
-    const guesses = Array.from({ length: 50 }, () => login('the-auditor', 'a wrong guess'));
-    const statuses = (await Promise.all(guesses)).map(({ status }) => status);
-    expect(statuses.filter(status => status === 401)).toHaveLength(5);
-  });
+  test(
+    'of 50 parallel guesses from one place five are checked',
+    clockStopped(async () => {
+      const guesses = Array.from({ length: 50 }, () => login('the-auditor', 'a wrong guess'));
+      const statuses = (await Promise.all(guesses)).map(({ status }) => status);
+      expect(statuses.filter(status => status === 401)).toHaveLength(5);
+    }),
+  );
 
   test('an address that logged in lately is not locked out by guesses from elsewhere', async () => {
     expect((await login('the-auditor', PASSWORD)).status).toBe(200);
@@ -135,13 +146,16 @@ describe('passwords', () => {
     expect((await login('the-auditor', PASSWORD)).status).toBe(200);
   });
 
-  test('a network of IPv6 is one place', async () => {
-    const from = (host: number) =>
-      login('the-auditor', 'a wrong guess', `2001:db8:0:1::${host.toString(16)}`);
-    for (let host = 1; host <= 5; host += 1) expect((await from(host)).status).toBe(401);
-    expect((await from(6)).status).toBe(429);
-    expect((await login('the-auditor', 'a wrong guess', '2001:db8:0:2::1')).status).toBe(401);
-  });
+  test(
+    'a network of IPv6 is one place',
+    clockStopped(async () => {
+      const from = (host: number) =>
+        login('the-auditor', 'a wrong guess', `2001:db8:0:1::${host.toString(16)}`);
+      for (let host = 1; host <= 5; host += 1) expect((await from(host)).status).toBe(401);
+      expect((await from(6)).status).toBe(429);
+      expect((await login('the-auditor', 'a wrong guess', '2001:db8:0:2::1')).status).toBe(401);
+    }),
+  );
 });
 
 describe('a session', () => {

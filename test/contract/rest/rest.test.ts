@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { decodeJwt } from 'jose';
+import { clockStopped } from '../../../controller/src/auth/stopped-clock.ts';
 import { makeRestApp, PASSWORD, type RestApp } from './app.ts';
 
 let rest: RestApp;
@@ -68,18 +69,21 @@ describe('login', () => {
     expect(wrongPassword.body.errors).toEqual(wrongName.body.errors);
   });
 
-  test('slows repeated failures down with 429 and Retry-After', async () => {
-    const body = { username: 'guessed', password: 'wrong password' };
-    const statuses: number[] = [];
-    for (let attempt = 0; attempt < 6; attempt += 1) {
-      statuses.push((await rest.call('POST', '/auth/', { as: null, body })).status);
-    }
-    expect(statuses.slice(0, 5)).toEqual([401, 401, 401, 401, 401]);
-    const last = await rest.call('POST', '/auth/', { as: null, body });
-    expect(last.status).toBe(429);
-    expect(last.body.errors[0].msg_key).toBe('too_many_logins');
-    expect(Number(last.headers['retry-after'])).toBeGreaterThan(0);
-  });
+  test(
+    'slows repeated failures down with 429 and Retry-After',
+    clockStopped(async () => {
+      const body = { username: 'guessed', password: 'wrong password' };
+      const statuses: number[] = [];
+      for (let attempt = 0; attempt < 6; attempt += 1) {
+        statuses.push((await rest.call('POST', '/auth/', { as: null, body })).status);
+      }
+      expect(statuses.slice(0, 5)).toEqual([401, 401, 401, 401, 401]);
+      const last = await rest.call('POST', '/auth/', { as: null, body });
+      expect(last.status).toBe(429);
+      expect(last.body.errors[0].msg_key).toBe('too_many_logins');
+      expect(Number(last.headers['retry-after'])).toBeGreaterThan(0);
+    }),
+  );
 
   test('a refreshed token works, an integration token is not refreshed', async () => {
     const { body } = await rest.call('POST', '/auth/', {
