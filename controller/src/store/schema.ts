@@ -106,7 +106,7 @@ export interface TaskRow {
   result_json: string | null;
   cancel_requested: number;
   locks_released: number;
-  /** Of a backup: 1 once `backup_attempts` has its end. */
+  /** Of a `domain_backup`: 1 once `backup_attempts` has its end. Of every other task it stays 0. */
   noted: number;
   /** 1: a backup that leaves out disks on request; what becomes of it says nothing of how its VM is protected. */
   leaves_out: number;

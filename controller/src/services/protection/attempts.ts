@@ -92,7 +92,8 @@ export class BackupAttempts {
       const domainId = domainOf(task);
       if (domainId === undefined || saysNothing(task)) continue;
       const before = rows.get(domainId) ?? this.#known.get(domainId)?.row;
-      if (isNewer(task, before)) rows.set(domainId, this.#rowOf(domainId, task.row, before));
+      // what is noted later ended later, whatever its time says: the clock may have been ahead when another one ended
+      rows.set(domainId, this.#rowOf(domainId, task.row, before));
     }
     const ids = tasks.map(({ row }) => row.id);
     await this.#db.transaction().execute(async trx => {
@@ -163,9 +164,6 @@ const domainOf = ({ entities }: EndedTask): string | undefined =>
 /** What is done with a part of the VM is told of no whole backup. */
 const saysNothing = ({ row }: EndedTask): boolean => row.status === 'CANCELED' || row.leaves_out === 1;
 
-const isNewer = ({ row }: EndedTask, known: BackupAttemptRow | undefined): boolean =>
-  known === undefined || (row.finished_time ?? '') > known.finished;
-
 function rowOf(
   domain_id: string,
   task: TaskRow,
@@ -173,7 +171,9 @@ function rowOf(
 ): BackupAttemptRow {
   const finished = task.finished_time ?? new Date().toISOString();
   const error = errorOfRow(task);
-  const { succeeded, duration_ms, bytes_read, bytes_written } = before;
+  const { duration_ms, bytes_read, bytes_written } = before;
+  // it had ended by then, whatever a clock that was ahead has said
+  const succeeded = before.succeeded !== null && before.succeeded > finished ? finished : before.succeeded;
   const attempt = {
     domain_id,
     finished,

@@ -267,6 +267,18 @@ describe('attempts', () => {
     expect((await service()).verdict('a').state).toBe('failing');
   });
 
+  test('count in the order in which they ended, though the clock was ahead at the end of one', async () => {
+    await file('a', at(-0.05));
+    const protection = await service();
+    await end(protection, task('t1', 'SUCCESS', at(-0.1)), 'a');
+    await end(protection, task('t2', 'FAILED', at(0)), 'a');
+    expect(protection.verdict('a').state).toBe('failing');
+    expect(protection.attempts.of('a')).toMatchObject({ ended: NOW, lastSuccess: NOW });
+    await end(protection, task('t3', 'FAILED', at(-0.1)), 'a');
+    await end(protection, task('t4', 'SUCCESS', at(0)), 'a');
+    expect(protection.verdict('a').state).toBe('protected');
+  });
+
   test('are noted whole or not at all', async () => {
     await file('a', at(2));
     const protection = await service();

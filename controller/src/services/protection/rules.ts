@@ -6,7 +6,16 @@ export type ProtectionState = (typeof PROTECTION_STATES)[number];
 /** States in which somebody must look at the VM. */
 export const ALARMING: readonly ProtectionState[] = ['late', 'failing', 'never'];
 
-/** What an enabled scheduled task has promised of a VM that it covers. */
+/**
+ * What an enabled scheduled task has promised of a VM that it covers:
+ *
+ * | | `intervalMs`: it goes on | `intervalMs` null: once more, or never again |
+ * |---|---|---|
+ * | `latestDue`: it was due | a restore point as new as `latestDue`; no age is asked for beside | the same, and beside it no older than `maxAgeMs` |
+ * | `latestDue` null: not yet | no older than the longer of `intervalMs` and `maxAgeMs` | no older than `maxAgeMs` |
+ *
+ * An age is asked for only where no task of the VM is in the first cell.
+ */
 export interface Expectation {
   /** Of the task. */
   id: string;
