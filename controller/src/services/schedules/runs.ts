@@ -3,7 +3,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { ScheduledRunRow } from '../../store/schema.ts';
 import type { Behind } from './behind.ts';
-import { definitionIn, type ScheduleDefinition } from './definition.ts';
+import { definitionIn, type ScheduleDefinition, windowEndOf } from './definition.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts, OpenRun } from './open-parts.ts';
 import type { PartSteps } from './part-steps.ts';
@@ -19,6 +19,8 @@ export interface RunsDependencies
 }
 
 export const RUN_TASK = 'scheduled_run';
+/** A window ends at the next time of day that it names; zones leave out a day at most. */
+const LONGEST_WINDOW_MS = 2 * 86_400_000;
 
 export class Runs {
   readonly #dependencies: RunsDependencies;
@@ -89,7 +91,11 @@ export class Runs {
     const { parts, tasks } = this.#dependencies;
     const until = now.toISOString();
     for (const { row, definition } of [...this.#open.values()]) {
-      if (row.window_end === null || row.window_end > until) continue;
+      if (row.window_end === null) continue;
+      // no window is as long: a clock that was ahead has reckoned it
+      if (Date.parse(row.window_end) - now.getTime() > LONGEST_WINDOW_MS)
+        row.window_end = new Date(windowEndOf(definition, now.getTime())!).toISOString();
+      if (row.window_end > until) continue;
       const error = new VirtkeepError('window_ended', { end: row.window_end });
       await parts.closeWaiting(row.id, 'SKIPPED', error);
       if (definition.window_action === 'cancel') await tasks.cancelParts(row.id);

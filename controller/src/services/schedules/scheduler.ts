@@ -146,16 +146,18 @@ export class Scheduler {
 
   /**
    * The rules of zones may have changed since what is due next was written. What is due by now is left to the first tick, and what was taken
-   * stays so, though the clock may have been put back since: but for a clock that was far ahead, since the days up to there are to come.
+   * stays so, though the clock may have been put back since: but a clock that was far ahead gives back the days that are to come.
    */
   async #reckon(now: Date): Promise<void> {
     const { store, log } = this.#dependencies;
     const takenUntil = await store.takenUntil();
     for (const task of await store.tasks()) {
+      const taken = Date.parse(takenUntil.get(task.id) ?? now.toISOString());
+      const isFarAhead = taken - now.getTime() > FAR_AHEAD_MS;
+      if (isFarAhead) await store.giveBackDueTimes(task.id, now);
       if (task.enabled === 0 || task.next_run === null || task.next_run <= now.toISOString()) continue;
       try {
-        const taken = Date.parse(takenUntil.get(task.id) ?? now.toISOString());
-        const from = taken - now.getTime() > FAR_AHEAD_MS ? now.getTime() : Math.max(now.getTime(), taken);
+        const from = isFarAhead ? now.getTime() : Math.max(now.getTime(), taken);
         const times = dueTimesOf(definitionIn(task));
         const next = times.next(from);
         const next_run = next === null ? null : new Date(next).toISOString();

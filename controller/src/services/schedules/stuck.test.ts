@@ -135,6 +135,52 @@ describe('nothing stays stuck', () => {
     expect(backups).toBeGreaterThan(4);
   });
 
+  test('a clock that was days ahead for a moment: none of these days is left out', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    world.endsAtOnce = true;
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    const disabled = await world.add({ start_date: DUE, all: false, entities: ['b'] });
+    await world.tick('2026-03-05T01:00:00Z');
+    await world.store.updateTask(disabled.id, { enabled: 0 });
+    await world.tick('2026-03-01T00:00:05Z');
+    const early = (await world.runs(task)).map(({ due }) => due);
+    await world.restart();
+    for (const day of ['01', '02', '03', '04', '05', '06']) await world.tick(`2026-03-${day}T02:00:00Z`);
+    const due = (await world.runs(task)).map(({ due }) => due?.slice(0, 16)).sort();
+    const ofDisabled = await world.store.takenUntil();
+    await world.close();
+    expect(early).toEqual(['2026-03-01T00:00:05.000Z']);
+    expect(due).toEqual([
+      '2026-03-01T00:00',
+      ...['01', '02', '03', '04', '05', '06'].map(day => `2026-03-${day}T02:00`),
+    ]);
+    expect(ofDisabled.get(disabled.id)).toBe('2026-03-01T00:00:05.000Z');
+  });
+
+  test('a clock that was days ahead for a moment: what it took gives way to what was taken before', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    world.endsAtOnce = true;
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.tick(DUE);
+    for (const day of ['05', '06']) await world.tick(`2026-03-${day}T02:00:00Z`);
+    await world.tick(DUE);
+    const due = (await world.runs(task)).map(({ due }) => due).sort();
+    await world.close();
+    expect(due).toEqual(['2026-03-01T01:59:59.998Z', '2026-03-01T01:59:59.999Z', '2026-03-01T02:00:00.000Z']);
+  });
+
+  test('a clock that was a year ahead for a moment: the window of its run ends that day', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    await world.add({ start_date: DUE, parallel_limit: 1, window_end: '05:00' });
+    await world.tick('2027-03-01T02:00:00Z');
+    await world.tick('2026-03-01T02:00:00Z');
+    const during = (await world.store.openParts()).length;
+    await world.tick('2026-03-01T05:00:00Z');
+    const after = (await world.store.openParts()).length;
+    await world.close();
+    expect({ during, after }).toEqual({ during: 3, after: 1 });
+  });
+
   test('a clock that was a year ahead for a moment: an attempt that it put off is made', async () => {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
     const task = await world.add({ start_date: DUE, all: false, entities: ['a'], retries: 1 });
