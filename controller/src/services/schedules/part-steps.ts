@@ -2,15 +2,14 @@
 import { ERRORS, hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { ScheduledPartRow } from '../../store/schema.ts';
-import { failureOfRow, isFinal } from '../tasks/record.ts';
-import type { TaskState } from '../tasks/tasks.ts';
+import { isFinal } from '../tasks/record.ts';
 import { type AwayNodes, NODE_WAIT_MS } from './away-nodes.ts';
 import type { Behind } from './behind.ts';
 import type { ScheduleDefinition } from './definition.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts } from './open-parts.ts';
 import { LONGEST_DELAY_MS } from './queue.ts';
-import type { EndedTask, OpenPart, Step, StepEnd } from './steps/step.ts';
+import { endedTask, type OpenPart, type Step, type StepEnd } from './steps/step.ts';
 
 export interface PartStepsDependencies
   extends Pick<SchedulerDependencies, 'tasks' | 'clock' | 'surroundings' | 'log'> {
@@ -82,7 +81,10 @@ export class PartSteps {
       if (now - since < NODE_WAIT_MS) continue;
       const error = new VirtkeepError('outcome_unknown', { node: nodeId });
       await parts.inTurn(key, async () => {
-        if (parts.running.get(key)?.row.task_id === row.task_id) await this.#close(row, error);
+        if (parts.running.get(key)?.row.task_id !== row.task_id) return;
+        // one that has ended meanwhile is taken by its step
+        const task = await tasks.find(row.task_id!);
+        if (task?.row.status === 'LOST') await this.#close(row, error);
       });
     }
   }
@@ -235,9 +237,4 @@ function delayBeforeNext({ row, definition }: OpenPart, error: VirtkeepError): n
   if (error.msgKey === 'operation_unknown' && row.attempt <= MAX_UNKNOWN) return 0;
   if (row.attempt > retries || !ERRORS[error.msgKey].retryable) return null;
   return Math.min(LONGEST_DELAY_MS, retry_delay_s * 1000 * 2 ** (row.attempt - 1));
-}
-
-function endedTask(state: TaskState): EndedTask {
-  const status = state.row.status as EndedTask['status'];
-  return { status, state, error: failureOfRow(state.row) };
 }

@@ -13,6 +13,7 @@ import { Behind } from './behind.ts';
 import { definitionIn, dueTimesOf } from './definition.ts';
 import { dueRecords, neverAgainRecord, runRecord } from './due-runs.ts';
 import { BadTiming } from './due-times.ts';
+import { LateEnds } from './late-ends.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import { OpenParts } from './open-parts.ts';
 import { PartSteps } from './part-steps.ts';
@@ -40,6 +41,7 @@ export class Scheduler {
   readonly #steps: PartSteps;
   readonly #runs: Runs;
   readonly #queue: QueuePump;
+  readonly #lateEnds: LateEnds;
   readonly #awayNodes: AwayNodes;
   /** One word at a time on each task, and one tick. */
   readonly #turns = new KeyedQueue();
@@ -66,6 +68,7 @@ export class Scheduler {
     this.#steps = new PartSteps(shared);
     this.#runs = new Runs({ ...shared, steps: this.#steps });
     this.#queue = new QueuePump({ ...shared, steps: this.#steps });
+    this.#lateEnds = new LateEnds(shared);
   }
 
   /** After a start, before the first tick: what was under way goes on. */
@@ -75,8 +78,9 @@ export class Scheduler {
   }
 
   /** Goes on with what was under way when the controller stopped: its nodes may not be there yet. */
-  resume(): Promise<void> {
-    return this.#runs.resume();
+  async resume(): Promise<void> {
+    await this.#runs.resume();
+    await this.#lateEnds.resume();
   }
 
   /** Takes what is due, ends windows, and begins what may begin. Never throws. */

@@ -1,6 +1,7 @@
 /** The backup itself: a full one or an increment, by what was decided when the part began. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
+import type { FileRow } from '../../../store/schema.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import { detailsOf } from '../../backup-files/record.ts';
@@ -48,7 +49,6 @@ export class BackupStep implements Step {
   }
 
   async ended({ row, run, definition }: OpenPart, task: EndedTask): Promise<StepEnd> {
-    const { store, backupFiles, now } = this.#dependencies;
     if (row.mode === 'increment' && row.extend_id !== null && hasKey(task.error, 'not_extendable'))
       return {
         go: 'again',
@@ -59,18 +59,9 @@ export class BackupStep implements Step {
     if (definition.free_space_cleanup && needed > 0)
       return { go: 'again', columns: { step: 'space', subject: null, estimate: needed } };
     if (!isGood(task)) return { go: 'fail', error: task.error ?? new VirtkeepError('canceled') };
-    const state = task.state!;
-    const fileId = state.entities.find(entity => entity.class === 'file')?.id ?? null;
-    const file = fileId === null ? undefined : await backupFiles.find(fileId);
+    const { fileId, file } = await this.#madeBy(task);
     const states = file === undefined ? [] : detailsOf(file).states;
-    // what has more than one restore point was made before, perhaps by somebody else
-    if (file && states.length <= 1)
-      await store.recordOrigin({
-        archiveId: archiveIdOfRow(file),
-        taskId: run.scheduled_task_id,
-        domainId: row.entity_id,
-        now: now(),
-      });
+    await this.#recordOrigin({ row, run }, file);
     const mode = states.length > 1 ? 'increment' : 'full';
     const sizeBefore = mode === 'increment' ? Number(row.subject) : 0;
     const bytes = file === undefined ? null : Math.max(0, file.size - sizeBefore);
@@ -81,6 +72,30 @@ export class BackupStep implements Step {
       columns: { file_id: fileId, mode, bytes },
       ...(wanted && { note: `A full backup was made instead of an increment: ${reason}` }),
     };
+  }
+
+  /** Without an origin no rule of the task would ever let the file go. */
+  async endedLate(part: OpenPart, task: EndedTask): Promise<void> {
+    const { file } = await this.#madeBy(task);
+    await this.#recordOrigin(part, file);
+  }
+
+  async #madeBy({ state }: EndedTask): Promise<{ fileId: string | null; file: FileRow | undefined }> {
+    const fileId = state?.entities.find(entity => entity.class === 'file')?.id ?? null;
+    const file = fileId === null ? undefined : await this.#dependencies.backupFiles.find(fileId);
+    return { fileId, file };
+  }
+
+  /** What has more than one restore point was made before, perhaps by somebody else. */
+  async #recordOrigin({ row, run }: Pick<OpenPart, 'row' | 'run'>, file: FileRow | undefined): Promise<void> {
+    if (file === undefined || detailsOf(file).states.length > 1) return;
+    const { store, now } = this.#dependencies;
+    await store.recordOrigin({
+      archiveId: archiveIdOfRow(file),
+      taskId: run.scheduled_task_id,
+      domainId: row.entity_id,
+      now: now(),
+    });
   }
 
   /** Bytes that the node wants on the backup's pool; 0: it wants no more than room was made for. */

@@ -6,7 +6,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
 import type { ScheduledPartRow, ScheduledRunRow } from '../../../store/schema.ts';
-import { taskError } from '../../tasks/record.ts';
+import { failureOfRow, taskError } from '../../tasks/record.ts';
 import type { TaskState } from '../../tasks/tasks.ts';
 import type { ScheduleDefinition } from '../definition.ts';
 
@@ -40,6 +40,8 @@ export interface Step {
   begin(part: OpenPart, user: Actor, taskId: string): Promise<unknown>;
   /** @param task has an outcome */
   ended(part: OpenPart, task: EndedTask): Promise<StepEnd>;
+  /** Its part has failed, since nobody knew what became of the task, and now the task has succeeded. May be called again for the same. */
+  endedLate?(part: OpenPart, task: EndedTask): Promise<void>;
 }
 
 /** A task that has an outcome, or the refusal of one that never was. */
@@ -49,6 +51,12 @@ export interface EndedTask {
   state: TaskState | null;
   /** Of one that did not succeed. */
   error: VirtkeepError | null;
+}
+
+/** @param state has an outcome */
+export function endedTask(state: TaskState): EndedTask {
+  const status = state.row.status as EndedTask['status'];
+  return { status, state, error: failureOfRow(state.row) };
 }
 
 export const isGood = ({ status }: EndedTask): boolean => status === 'SUCCESS' || status === 'PARTIAL';
