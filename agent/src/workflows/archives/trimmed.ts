@@ -2,6 +2,17 @@
  * The end of a trim: what was made of an archive gets its name. Behind the commit the agent may have died, and others may have extended,
  * replaced or removed either file meanwhile. So both are looked at under their locks, and unless they are what was decided on, no
  * name changes.
+ *
+ * As an example `web.tar` held ten restore points and is to hold three: `path` is `web.tar`; `by` is `web-2.tar`, the new file that is to
+ * replace it; `was` says what `web.tar` was when `web-2.tar` was made of it (ten), `made` what `web-2.tar` was then (three); and `now` is what
+ * bears the name `web.tar` when it is looked at. Of `now`:
+ *
+ * | `now` is | end | `web.tar` | `web-2.tar` |
+ * |---|---|---|---|
+ * | what it was | replaced | has the three | has its name no more |
+ * | another, with all three in it: an increment was added | held | stays | is removed |
+ * | anything else, or `web-2.tar` is not what was made | different | stays | stays, and is named to users |
+ * | gone | | stays gone | stays, and is named to users |
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists, removePath } from '@virtkeep/shared/files';
@@ -26,6 +37,7 @@ type Trimmed = Extract<Effect, { type: 'trimmed_archive' }>;
 /**
  * Declares that the archive is replaced with the commit. Call it when the new one is published, and right before the commit.
  * @param former the archive as it was read
+ * @param by path of the new one
  * @throws VirtkeepError archive_damaged when the new one is not whole; io_failed, canceled, file_busy
  */
 export async function declareReplacement(
@@ -90,7 +102,7 @@ async function isNamed({ path, handle }: FileLock): Promise<boolean> {
   return mark !== null && hasMark(handle, mark);
 }
 
-/** @returns held: the archive holds all that was made of it */
+/** @returns held: the archive is another, and holds all that was made of it */
 async function tryReplacing(
   effect: Trimmed,
   now: ArchiveContent | null,
