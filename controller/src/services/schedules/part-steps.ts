@@ -1,13 +1,14 @@
 /** Takes parts through the steps of their action (`steps/`), each a row of ordinary tasks, and tries again what may pass. */
 import { ERRORS, hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { ScheduledPartRow } from '../../store/schema.ts';
 import { isFinal } from '../tasks/record.ts';
 import { type AwayNodes, NODE_WAIT_MS } from './away-nodes.ts';
 import type { Behind } from './behind.ts';
 import type { ScheduleDefinition } from './definition.ts';
 import type { SchedulerDependencies } from './needs.ts';
-import type { OpenParts } from './open-parts.ts';
+import type { OpenParts, PlacedPart } from './open-parts.ts';
 import { LONGEST_DELAY_MS } from './queue.ts';
 import { endedTask, type OpenPart, type Step, type StepEnd } from './steps/step.ts';
 
@@ -25,44 +26,58 @@ export class PartSteps {
   readonly #dependencies: PartStepsDependencies;
   /** Since when tasks are LOST, by the part's key, as was first seen; in ms since 1970. */
   readonly #lostSince = new Map<string, number>();
+  /** The first calls of a node's parts, one after another. */
+  readonly #starts = new KeyedQueue();
 
   constructor(dependencies: PartStepsDependencies) {
     this.#dependencies = dependencies;
   }
 
-  /** Decides how a part that waits is done, writes that down, and takes its first step. */
+  /**
+   * Decides how a part that waits is done, writes that down, and has its first step taken behind: a node that hangs keeps its own parts
+   * waiting, and nobody else's.
+   */
   async begin(key: string): Promise<void> {
-    const { parts, surroundings, clock } = this.#dependencies;
+    const { parts, behind } = this.#dependencies;
     const waiting = parts.waiting.get(key);
     if (!waiting) return;
-    await parts.inTurn(key, async () => {
-      if (!parts.waiting.has(key)) return;
-      const { row } = waiting;
-      const place = await surroundings.place(waiting);
-      if (place.gone) return parts.close(row, 'SKIPPED', place.gone);
-      const { mode, extend, notes } = await surroundings.decide(waiting);
-      await parts.run(waiting, {
-        status: 'RUNNING',
-        step: this.#stepsOf(waiting)[0]![0],
-        task_id: null,
-        node_id: place.nodeId,
-        pool_id: place.poolId,
-        estimate: Math.round(place.estimate),
-        mode,
-        extend_id: extend,
-        subject: null,
-        error_json: null,
-        notes_json: JSON.stringify([...(JSON.parse(row.notes_json) as string[]), ...notes]),
-        started: row.started ?? clock.now().toISOString(),
-      });
-      await this.#advance(key);
+    await parts.inTurn(key, () => this.#decide(waiting));
+    const { row } = parts.running.get(key) ?? {};
+    if (row === undefined) return;
+    behind.run('begin a part of', row.run_id, () =>
+      this.#starts.run(row.node_id ?? '', () => parts.inTurn(key, () => this.#advance(key))),
+    );
+  }
+
+  async #decide(waiting: PlacedPart): Promise<void> {
+    const { parts, surroundings, clock } = this.#dependencies;
+    const { row, queued } = waiting;
+    if (!parts.waiting.has(queued.key)) return;
+    const place = await surroundings.place(waiting);
+    if (place.gone) return parts.close(row, 'SKIPPED', place.gone);
+    const { mode, extend, notes } = await surroundings.decide(waiting);
+    await parts.run(waiting, {
+      status: 'RUNNING',
+      step: this.#stepsOf(waiting)[0]![0],
+      task_id: null,
+      node_id: place.nodeId,
+      pool_id: place.poolId,
+      estimate: Math.round(place.estimate),
+      mode,
+      extend_id: extend,
+      subject: null,
+      error_json: null,
+      notes_json: JSON.stringify([...(JSON.parse(row.notes_json) as string[]), ...notes]),
+      started: row.started ?? clock.now().toISOString(),
     });
   }
 
   /** A part of the run may have ended, or its cancel is asked for. */
   async look(runId: string): Promise<void> {
     const { parts } = this.#dependencies;
-    for (const key of parts.running.keysOf(runId)) await parts.inTurn(key, () => this.#advance(key));
+    const goOn = (key: string) => parts.inTurn(key, () => this.#advance(key));
+    const ends = await Promise.allSettled([...parts.running.keysOf(runId)].map(goOn));
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
 
   /** A node that stays away with a task of ours: what becomes of it is not known, and the run does not wait for ever. @param now ms since 1970 */

@@ -31,6 +31,8 @@ class RoomWorld {
   readonly away = new Set<string>();
   /** Nodes that are connected, and never say what a pool holds. */
   readonly hung = new Set<string>();
+  /** Resolves when the node answers the start of a backup. */
+  answers: (nodeId: string) => Promise<void> = async () => {};
   /** GB without which a VM's node refuses its backup. */
   readonly needed = new Map<string, number>();
   readonly removed: string[] = [];
@@ -133,6 +135,7 @@ class RoomWorld {
   async #backup(vm: string, user: Actor, id: string): Promise<void> {
     const { nodeId } = this.vms.get(vm)!;
     this.#clients(nodeId);
+    await this.answers(nodeId);
     const needed = this.needed.get(vm) ?? 0;
     if (needed > this.free)
       throw new VirtkeepError('pool_no_space', {
@@ -236,3 +239,21 @@ test('a node that never says what is free does not keep the backups of the other
   expect(waited).toBeLessThanOrEqual(10_000);
   expect(room.removed).toEqual([]);
 });
+
+test('a node that does not answer the start of a backup does not keep the backups of the others waiting', async () => {
+  for (const vm of ['a', 'b']) room.vms.set(vm, { nodeId: 'n1', gb: 1 });
+  for (const vm of ['x', 'y']) room.vms.set(vm, { nodeId: 'n2', gb: 1 });
+  await room.add(['a', 'x', 'b']);
+  await room.world.add({ ...TASK, entities: ['y'], start_date: '2026-03-01T02:01:00Z' });
+  const answer = Promise.withResolvers<void>();
+  room.answers = async nodeId => (nodeId === 'n1' ? answer.promise : undefined);
+  for (const now of [DUE, '2026-03-01T02:01:00Z']) {
+    room.world.now = Date.parse(now);
+    await room.scheduler.tick();
+  }
+  while (room.written.length < 2) await new Promise(resolve => setTimeout(resolve, 10));
+  expect(room.written).toEqual(['x', 'y']);
+  answer.resolve();
+  await room.scheduler.settled();
+  expect(room.written.toSorted()).toEqual(['a', 'b', 'x', 'y']);
+}, 20_000);

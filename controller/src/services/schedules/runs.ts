@@ -78,7 +78,8 @@ export class Runs {
       behind.troubled.delete(runId);
       try {
         await this.#adopt(runId);
-        await this.look(runId);
+        // its nodes may take long to answer
+        behind.run('look after', runId, () => this.look(runId));
       } catch (error) {
         log.error('could not look after a run', { run: runId, error });
         behind.troubled.add(runId);
