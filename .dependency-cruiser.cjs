@@ -1,6 +1,6 @@
 /**
  * Import directions. Agent: main → grpc → reconcilers → operations → workflows → {inventory, snapshots, images, iso, guest, disks, pools,
- * zfs, archive} → {domain-xml, libvirt, node-libvirt, shared}. Controller: main → http → services → {agents, store, auth, pki} → shared.
+ * zfs, archive, ovf} → {domain-xml, libvirt, node-libvirt, shared}. Controller: main → http → services → {agents, store, auth, pki} → shared.
  * Agent and controller meet only in shared and protos.
  */
 const forbid = (name, from, to, comment) => ({
@@ -43,7 +43,7 @@ module.exports = {
       comment: 'the public side of these folders is their index.ts',
       from: { path: '^agent/src/([^/]+)', pathNot: '\\.test\\.ts$' },
       to: {
-        path: '^agent/src/(archive|disks|domain-xml|guest|images|iso|pools|snapshots|zfs)/',
+        path: '^agent/src/(archive|disks|domain-xml|guest|images|iso|ovf|pools|snapshots|zfs)/',
         pathNot: '^agent/src/($1/|[^/]+/index\\.ts$)',
       },
     },
@@ -58,6 +58,12 @@ module.exports = {
       '^agent/src/domain-xml/',
       '^agent/(src/(?!domain-xml/)|node-libvirt)',
       'text in, data out',
+    ),
+    forbid(
+      'ovf-is-pure',
+      '^agent/src/ovf/',
+      '^agent/(src/(?!(ovf|domain-xml)/)|node-libvirt)',
+      'text in, data out; who reads files is above',
     ),
     forbid(
       'pools-not-archive',

@@ -47,6 +47,11 @@ export const ERRORS = {
     'This is not an SSH public key: {reason}. Send one line: type, base64 key, comment.',
   ),
 
+  ovf_system_ambiguous: fixed(
+    '40014',
+    'The OVF descriptor {subject} describes several VMs. Choose one of them: {systems}.',
+  ),
+
   // 401, 403
   login_required: fixed('40100', 'Log in first: send the header "Authorization: jwt <token>".'),
   login_failed: fixed('40101', 'The user name or the password is wrong.'),
@@ -92,6 +97,11 @@ export const ERRORS = {
   vdisk_not_found: fixed('40409', 'There is no disk {id}.'),
   state_not_found: fixed('40410', 'The backup {file} has no state {state}.'),
   member_not_found: fixed('40411', 'The archive {path} has no member {member}.'),
+  ovf_system_unknown: fixed('40420', 'The OVF descriptor {subject} has no VM {system}. It has: {systems}.'),
+  ovf_configuration_unknown: fixed(
+    '40421',
+    'The OVF descriptor {subject} has no configuration {configuration}. It has: {configurations}.',
+  ),
   snapshot_not_found: fixed('40412', 'The domain {domain} has no saved state {id}.'),
   guest_command_unknown: fixed(
     '40413',
@@ -422,6 +432,15 @@ export const ERRORS = {
   ),
   domain_stopped: passing('50209', 'The domain {domain} stopped in the middle of the operation.'),
   xml_invalid: fixed('50210', 'The domain XML of {subject} cannot be used: {reason}.'),
+  ovf_invalid: fixed('50224', 'The OVF descriptor {subject} cannot be read: {reason}.'),
+  ovf_version_unsupported: fixed(
+    '50225',
+    'The OVF descriptor {subject} is of another version: its namespace is {namespace}. Only OVF 1.0 and 1.1 are read; export the VM in one of them.',
+  ),
+  ovf_disk_unusable: fixed(
+    '50226',
+    'The disk "{disk}" of the VM "{name}" cannot be brought along: {reason}. Export the VM anew, or restore it without disks.',
+  ),
   guest_agent_failed: fixed('50211', 'The guest agent of {domain} refused {command}: {reason}.'),
   guest_thaw_failed: passing(
     '50212',

@@ -18,7 +18,11 @@ const LINUX_VENDORS =
 
 /** The guest's operating system by the libosinfo element of the metadata. */
 export function readGuestOs(domain: Element): GuestOs {
-  const id = osinfoId(domain) ?? '';
+  return guestOsOf(osinfoId(domain) ?? '');
+}
+
+/** The system that libosinfo's id names; empty: unknown. */
+export function guestOsOf(id: string): GuestOs {
   const parts = id.match(/^https?:\/\/([^/]+)\/(.*)$/);
   const [vendor, version] = [parts?.[1]?.toLowerCase() ?? '', parts?.[2] ?? ''];
   return { type: typeOf(vendor, version), version, id };

@@ -24,6 +24,7 @@ export {
 } from './edit-domain.ts';
 export { applySnapshotEdit, editSnapshot } from './edit-snapshot.ts';
 export { sourceText } from './foreign/disk-rules.ts';
+export { LIBOSINFO } from './foreign/domain-rules.ts';
 export {
   type FileUse,
   type GateFile,
@@ -33,6 +34,7 @@ export {
   sanitizeTree,
   type XmlGate,
 } from './foreign/sanitize.ts';
+export { type GuestOs, guestOsOf, type OsType } from './guest-os.ts';
 export { applyIdentity, type Identity, newMacs } from './identity.ts';
 export { isLent, type LentDisk, lentDiskIdOf, lentDiskXml, removeLentDisks } from './lent-disk.ts';
 export { describeLoans, isLending, type LoanNames, refuseWhileLent } from './lent-guard.ts';
