@@ -439,7 +439,7 @@ export const ERRORS = {
   ),
   ovf_disk_unusable: fixed(
     '50226',
-    'The disk "{disk}" of the VM "{name}" cannot be brought along: {reason}. Export the VM anew, or restore it without disks.',
+    'The disk {disk} of the VM {name} cannot be brought along: {reason}. Export the VM anew, or restore it without disks.',
   ),
   guest_agent_failed: fixed('50211', 'The guest agent of {domain} refused {command}: {reason}.'),
   guest_thaw_failed: passing(

@@ -247,6 +247,14 @@ describe('disks', () => {
   });
 });
 
+test('a refusal is one line, whatever the descriptor is named inside', () => {
+  const items = `${BASE}${sata(3)}${disk(4, 3, 0, `ovf:/disk/x&#x202e;${'y'.repeat(500)}`)}`;
+  const appliance = only({ items, name: 'a&#10;b' });
+  expect(() => requireUsableDisks(appliance)).toThrow(
+    `The disk "x ${'y'.repeat(118)}" of the VM "a b" cannot be brought along: `,
+  );
+});
+
 describe('drives', () => {
   test.each([
     ['/file/f1', 'f1', 0],

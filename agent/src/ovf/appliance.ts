@@ -104,7 +104,9 @@ export function applianceOf(
  */
 export function requireUsableDisks({ name, disks }: Appliance): void {
   const bad = disks.find(({ fault }) => fault !== null);
-  if (bad) throw new VirtkeepError('ovf_disk_unusable', { name, disk: bad.diskId, reason: bad.fault! });
+  if (!bad) return;
+  const disk = bad.diskId === '' ? 'without a name' : quoted(bad.diskId);
+  throw new VirtkeepError('ovf_disk_unusable', { name: quoted(name), disk, reason: bad.fault! });
 }
 
 function readAppliance(envelope: Envelope, system: OvfSystem, wanted?: string): Appliance {

@@ -47,7 +47,7 @@ const CASES: [string, string, Partial<DomainTarget>, string?][] = [
   ['virtualbox-efi', 'virtualbox-efi', {}],
   ['cluster-of-two', 'cluster-of-two', {}, 'b'],
   ['sizes-to-choose', 'sizes-to-choose', {}],
-  ['no-prefix-at-all', 'no-prefix-at-all', {}],
+  ['no-default-namespace', 'no-default-namespace', {}],
 ];
 
 describe.each(CASES)('%s', (file, name, target, system) => {

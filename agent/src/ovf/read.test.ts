@@ -22,11 +22,11 @@ describe('what is no descriptor', () => {
   ])('the namespace %s is refused by name', namespace => {
     const text = refusal(() => read(descriptor({ namespace })));
     expect(text).toContain('ovf_version_unsupported: The OVF descriptor web.ovf');
-    expect(text).toContain(`its namespace is ${namespace}.`);
+    expect(text).toContain(`its namespace is "${namespace}".`);
   });
 
   test('no namespace', () => {
-    expect(refusal(() => read('<Envelope><VirtualSystem/></Envelope>'))).toContain('its namespace is none');
+    expect(refusal(() => read('<Envelope><VirtualSystem/></Envelope>'))).toContain('its namespace is "none"');
   });
 
   test.each([

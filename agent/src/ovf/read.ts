@@ -72,7 +72,7 @@ function rootOf(text: string, subject: string): Element {
   }
   const namespace = root.namespaceURI || 'none';
   if (namespace !== OVF)
-    throw new VirtkeepError('ovf_version_unsupported', { subject, namespace: namespace.slice(0, 300) });
+    throw new VirtkeepError('ovf_version_unsupported', { subject, namespace: quoted(namespace) });
   return root;
 }
 

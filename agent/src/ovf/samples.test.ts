@@ -26,7 +26,7 @@ const V2V: Vm = ['2K8R2EESP1_2_Medium', `${WIN}2k8r2`, 1, 1024, 'scsi'];
 const SAMPLES: Record<string, Vm | string> = {
   'cot-input.ovf': ['test', LINUX, 4, 4096, 'scsi'],
   'cot-iosv.ovf': ['com.cisco.iosv', LINUX, 1, 384, 'ide ide'],
-  'cot-v0.9.ovf': 'its namespace is http://www.vmware.com/schema/ovf/1/envelope',
+  'cot-v0.9.ovf': 'its namespace is "http://www.vmware.com/schema/ovf/1/envelope"',
   'cot-vmware.ovf': ['vmw', RHEL, 2, 1536, 'scsi'],
   'ganeti-ganeti.ovf': ['New-shiny-instance', LINUX, 1, 2048, 'sata'],
   'ganeti-gzip_disk.ovf': ['New-shiny-instance', LINUX, 1, 2048, 'sata'],

@@ -206,7 +206,7 @@ ${system({ id: 'a', items: cpus(1) + memory(512) + sata(3) + disk(4, 3, 0, 'ovf:
 <Value ovf:configuration="big" ovf:value="50"/></Property></ProductSection>`,
     }),
   }),
-  'no-prefix-at-all': `<o:Envelope xmlns:o="${OVF_1}" xmlns:r="${RASD}"><o:References/><o:VirtualSystem o:id="bare"><o:Info/>
+  'no-default-namespace': `<o:Envelope xmlns:o="${OVF_1}" xmlns:r="${RASD}"><o:References/><o:VirtualSystem o:id="bare"><o:Info/>
 <o:VirtualHardwareSection><o:Info/><o:Item><r:InstanceId>1</r:InstanceId><r:ResourceType>3</r:ResourceType>
 <r:VirtualQuantity>1</r:VirtualQuantity></o:Item></o:VirtualHardwareSection></o:VirtualSystem></o:Envelope>`,
 };
