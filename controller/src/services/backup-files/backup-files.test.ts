@@ -167,7 +167,7 @@ describe('an archive that a scan cannot read now', () => {
     poolId: POOL,
     domainId: 'd',
     domainName: 'vm',
-    states: [{ number: 1 } as never],
+    states: [{ number: 1, excludedDisks: [] } as never],
   };
   /** As an agent tells of a file that it could not open. */
   const unread = BackupFile.fromPartial({
@@ -223,7 +223,7 @@ describe('copies of one archive', () => {
   const Q = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000b';
   const ID = '0b0c9a7e-8d6a-4f57-9c58-6d0d3f6f000c';
   const states = (count: number) =>
-    Array.from({ length: count }, (_, index) => ({ number: index + 1 }) as never);
+    Array.from({ length: count }, (_, index) => ({ excludedDisks: [], number: index + 1 }) as never);
   const at = (poolId: string, filename: string, change: Partial<BackupFile> = {}): BackupFile => ({
     ...FILE,
     id: ID,
@@ -350,7 +350,11 @@ test('an archive that was put back to an earlier state is noticed once, and one 
     BackupFile.fromPartial({
       ...FILE,
       archiveId: 'f',
-      states: Array.from({ length: count }, (_, index) => ({ number: index + 1, name: `s${index + 1}` })),
+      states: Array.from({ length: count }, (_, index) => ({
+        number: index + 1,
+        name: `s${index + 1}`,
+        excludedDisks: [],
+      })),
     });
   for (const count of [1, 3, 2, 2]) await watched.seen(states(count), everywhere);
   expect(told).toEqual([['a.tar', 2]]);

@@ -19,6 +19,12 @@ const file = (part: Partial<BackupFile> = {}) =>
     ...part,
   });
 
+/** A restore point of that day of January, without these disks. */
+const at = (day: number, ...excludedDisks: string[]) => ({
+  ...{ number: day, name: `${day}`, memory: false, consistency: 'off' },
+  ...{ created: new Date(`2026-01-0${day}T00:00:00Z`), excludedDisks },
+});
+
 describe('a file seen on its pool', () => {
   test('keeps what only the controller knows', () => {
     const before = { ...rowOfFile(file(), undefined, undefined, NOW), protected: 1, description: 'mine' };
@@ -62,10 +68,6 @@ describe('a file seen on its pool', () => {
   });
 
   test('has whole restore points apart from those that leave out disks', () => {
-    const at = (day: number, ...excludedDisks: string[]) => ({
-      ...{ number: day, name: `${day}`, memory: false, consistency: 'off' },
-      ...{ created: new Date(`2026-01-0${day}T00:00:00Z`), excludedDisks },
-    });
     const days = (...states: ReturnType<typeof at>[]) => {
       const row = rowOfFile(file({ archiveId: 'a', states }), undefined, undefined, NOW);
       return [row.newest_point, row.newest_whole_point].map(time => time && Number(time.slice(8, 10)));
@@ -74,6 +76,22 @@ describe('a file seen on its pool', () => {
     expect(days(at(1), at(2, 'vdb'))).toEqual([2, 1]);
     expect(days(at(1), at(2, 'vdb'), at(3))).toEqual([3, 3]);
     expect(days(at(1, 'vdb'), at(2, 'vdb', 'vdc'))).toEqual([2, null]);
+  });
+
+  test('forgets of no state what it left out, also when nobody says so any more', () => {
+    let row = rowOfFile(file({ archiveId: 'a', states: [at(1), at(2, 'vdb')] }), undefined, undefined, NOW);
+    for (const states of [
+      [at(1), at(2), at(3, 'vdb')],
+      [at(1), at(2), at(3)],
+      [at(2), at(3)],
+    ]) {
+      row = rowOfFile(file({ archiveId: 'a', states }), row, undefined, NOW);
+      const { states: told } = fileRecord(row, undefined, undefined);
+      expect(told.slice(-2).map(({ excluded_disks: disks }) => disks)).toEqual([['vdb'], ['vdb']]);
+      expect(row.newest_whole_point).toBe(told.length === 3 ? '2026-01-01T00:00:00.000Z' : null);
+    }
+    const other = rowOfFile(file({ archiveId: 'b', states: [at(2)] }), row, undefined, NOW);
+    expect(fileRecord(other, undefined, undefined).states[0]!.excluded_disks).toEqual([]);
   });
 
   test('of before knows of no disks that were left out', () => {

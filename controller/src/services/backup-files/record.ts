@@ -293,11 +293,15 @@ export function rowOfFile(
   const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
   const unread = before !== undefined && isUnread(file);
   const { archive, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
+  const states = isOneArchive(before, file)
+    ? rememberedExclusions(archive.states, kept!.states)
+    : archive.states;
   const hashed = unread ? kept!.hash_sum !== null : file.hashed;
   const failedVerification = same && (kept?.failed_verification ?? false);
   const isKnown = same || unread || goesOn(before, file);
   const details: FileDetails = {
     ...archive,
+    states,
     hash_sum: hashSum(hashed, same ? (kept?.hash_sum ?? null) : null),
     damage: file.damage || (failedVerification ? (kept?.damage ?? '') : ''),
     failed_verification: failedVerification,
@@ -327,15 +331,28 @@ export function rowOfFile(
   return { ...row, ...pointsOf(row, details), can_be_incremental: Number(extendable(row, domain)) };
 }
 
+/**
+ * What a state left out it never gets back: when nobody says so any more (an older agent, which another node may have, or a state of
+ * before that is no longer the newest), it is still so.
+ */
+function rememberedExclusions(states: readonly FileState[], known: readonly FileState[]): FileState[] {
+  const former = new Map(known.map(({ name, excluded_disks: disks }) => [name, disks]));
+  return states.map(state =>
+    state.excluded_disks.length > 0
+      ? state
+      : { ...state, excluded_disks: former.get(state.name) ?? state.excluded_disks },
+  );
+}
+
+function isOneArchive(before: FileRow | undefined, file: BackupFile): before is FileRow {
+  return before !== undefined && (detailsOf(before).archive_id || before.id) === (file.archiveId || file.id);
+}
+
 /** Whether it is the same archive with all its former states: it was extended or converted. */
 function goesOn(before: FileRow | undefined, file: BackupFile): boolean {
-  if (before === undefined) return false;
-  const { archive_id: archiveId, states } = detailsOf(before);
-  return (
-    states.length > 0 &&
-    (archiveId || before.id) === (file.archiveId || file.id) &&
-    states.every(({ name }, index) => name === file.states[index]?.name)
-  );
+  if (!isOneArchive(before, file)) return false;
+  const { states } = detailsOf(before);
+  return states.length > 0 && states.every(({ name }, index) => name === file.states[index]?.name);
 }
 
 /** Hashes are recorded, but have not been compared yet. */
