@@ -1,6 +1,6 @@
 /**
  * Import directions. Agent: main → grpc → reconcilers → operations → workflows → {inventory, snapshots, images, iso, guest, disks, pools,
- * zfs, archive, ovf} → {domain-xml, libvirt, node-libvirt, shared}. Controller: main → http → services → {agents, store, auth, pki} → shared.
+ * zfs, appliance, archive, ovf} → {domain-xml, libvirt, node-libvirt, shared}. Controller: main → http → services → {agents, store, auth, pki} → shared.
  * Agent and controller meet only in shared and protos.
  */
 const forbid = (name, from, to, comment) => ({
@@ -43,7 +43,7 @@ module.exports = {
       comment: 'the public side of these folders is their index.ts',
       from: { path: '^agent/src/([^/]+)', pathNot: '\\.test\\.ts$' },
       to: {
-        path: '^agent/src/(archive|disks|domain-xml|guest|images|iso|ovf|pools|snapshots|zfs)/',
+        path: '^agent/src/(appliance|archive|disks|domain-xml|guest|images|iso|ovf|pools|snapshots|zfs)/',
         pathNot: '^agent/src/($1/|[^/]+/index\\.ts$)',
       },
     },
@@ -52,6 +52,12 @@ module.exports = {
       '^agent/src/archive/',
       '^agent/(src/(?!archive/)|node-libvirt)',
       'the archive knows neither libvirt nor pools',
+    ),
+    forbid(
+      'appliance-below',
+      '^agent/src/appliance/',
+      '^agent/(src/(?!(appliance|archive|disks)/)|node-libvirt)',
+      'bytes and names; what a descriptor says is for others',
     ),
     forbid(
       'domain-xml-is-pure',

@@ -477,6 +477,14 @@ export const ERRORS = {
     '50221',
     'The package manager in the guest of {domain} did not install {missing}: {reason}. Install it in the guest, or try again.',
   ),
+  appliance_invalid: fixed(
+    '50230',
+    'The appliance {path} cannot be used: {reason}. Export or pack it anew where it comes from.',
+  ),
+  foreign_disk_invalid: fixed(
+    '50231',
+    'The disk image {path} cannot be taken: {reason}. Convert it with its own tools into an image that stands alone.',
+  ),
 
   // 503, 504
   node_unreachable: passing(

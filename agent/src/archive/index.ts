@@ -30,6 +30,7 @@ export {
   MEMBER_KINDS,
   type MemberKind,
   memberNames,
+  nameFault,
   partialPathOf,
   partialPathsOf,
   sha256PathOf,
@@ -37,6 +38,7 @@ export {
 export { neededMembers, needsOf, restorableStates } from './format/restorable.ts';
 export type { Seal, SignManifest } from './format/seal.ts';
 export { ArchiveSigner, type SignerOptions, type SigningIdentity } from './format/signer.ts';
+export { flattened, type ReadAt as ReadTar, type WalkedMember, walkTar } from './format/tar-format.ts';
 export type { ArchiveTrust, JudgeArchive, Judgement } from './format/trust.ts';
 export type {
   AppenderOptions,

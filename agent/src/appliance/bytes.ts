@@ -1,0 +1,108 @@
+import type { FileHandle } from 'node:fs/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { open, rm } from '@virtkeep/shared/beneath';
+import { fromIoError } from '@virtkeep/shared/errors';
+import { MiB } from '@virtkeep/shared/units';
+import { Fault } from './fault.ts';
+
+const PIECE_BYTES = MiB;
+const ZEROS = Buffer.alloc(PIECE_BYTES);
+
+/** Reads a range of a file; fewer bytes only at its end. @throws the file system's own error */
+export async function readAt(file: FileHandle, offset: number, lengthBytes: number): Promise<Buffer> {
+  const buffer = Buffer.alloc(lengthBytes);
+  let done = 0;
+  while (done < lengthBytes) {
+    const { bytesRead } = await file.read(buffer, done, lengthBytes - done, offset + done);
+    if (bytesRead === 0) break;
+    done += bytesRead;
+  }
+  return buffer.subarray(0, done);
+}
+
+/** The bytes of a range, piece by piece. @throws Fault when the file ends before; VirtkeepError canceled */
+export async function* rangeOf(
+  file: FileHandle,
+  offset: number,
+  lengthBytes: number,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  for (let done = 0; done < lengthBytes; ) {
+    throwIfAborted(signal);
+    const piece = await readAt(file, offset + done, Math.min(PIECE_BYTES, lengthBytes - done));
+    if (piece.length === 0) throw new Fault('it became shorter while it was read');
+    done += piece.length;
+    yield piece;
+  }
+}
+
+/** All of a few bytes. @throws Fault when there are more than `mostBytes` */
+export async function collected(pieces: AsyncIterable<Buffer>, mostBytes: number): Promise<Buffer> {
+  const kept: Buffer[] = [];
+  for await (const piece of limited(pieces, mostBytes)) kept.push(piece);
+  return Buffer.concat(kept);
+}
+
+/** The same bytes, as long as there are not more. @throws Fault */
+export async function* limited(pieces: AsyncIterable<Buffer>, mostBytes: number): AsyncGenerator<Buffer> {
+  let bytes = 0;
+  for await (const piece of pieces) {
+    bytes += piece.length;
+    if (bytes > mostBytes)
+      throw new Fault(`it holds more than the ${mostBytes} bytes that are unpacked of it`);
+    yield piece;
+  }
+}
+
+export interface WriteOptions {
+  signal: AbortSignal;
+  /** Called with the number of each piece's bytes, as they are taken. */
+  onBytes?: (bytes: number) => void;
+}
+
+/**
+ * Writes a new file, with holes where there are zeros. When this has thrown, there is none.
+ * @returns its size in bytes
+ * @throws VirtkeepError disk_full, io_failed also when something bears the name already, canceled; else as the pieces do
+ */
+export async function writeNew(
+  path: string,
+  pieces: AsyncIterable<Buffer>,
+  { signal, onBytes }: WriteOptions,
+): Promise<number> {
+  let file: FileHandle;
+  try {
+    file = await open(path, 'wx', 0o600);
+  } catch (error) {
+    throw fromIoError(error, 'making', path);
+  }
+  try {
+    let at = 0;
+    for await (const piece of pieces) {
+      throwIfAborted(signal);
+      if (!isZero(piece)) await writeAt(file, piece, at, path);
+      at += piece.length;
+      onBytes?.(piece.length);
+    }
+    await file.truncate(at);
+    await file.close();
+    return at;
+  } catch (error) {
+    // a program that is given the name must not find half of it, and who made it is gone with this error
+    await file.close().catch(() => {});
+    await rm(path, { force: true }).catch(() => {});
+    throw error;
+  }
+}
+
+async function writeAt(file: FileHandle, piece: Buffer, at: number, path: string): Promise<void> {
+  try {
+    for (let done = 0; done < piece.length; )
+      done += (await file.write(piece, done, piece.length - done, at + done)).bytesWritten;
+  } catch (error) {
+    throw fromIoError(error, 'writing', path);
+  }
+}
+
+const isZero = (piece: Buffer): boolean =>
+  piece.length <= ZEROS.length && piece.equals(ZEROS.subarray(0, piece.length));
