@@ -49,7 +49,7 @@ test('those who ask soon after each other share one question, but for those who 
   expect(asked.times).toBe(2);
 });
 
-test('a node that gave no answer in time is not asked again at once, about any of its pools', async () => {
+test('a node that gave no answer in time is not asked again at once, about any of its pools, but for the state of now', async () => {
   jest.spyOn(AbortSignal, 'timeout').mockReturnValue(AbortSignal.abort());
   let clock = 0;
   jest.spyOn(performance, 'now').mockImplementation(() => clock);
@@ -57,9 +57,11 @@ test('a node that gave no answer in time is not asked again at once, about any o
     signal.throwIfAborted();
     throw new Error('it has time left');
   });
-  for (const id of ['p', 'q', 'p']) expect(await pools.freeNow(id, 'n1')).toBeUndefined();
+  for (const id of ['p', 'q', 'p']) expect(await pools.freeNow(id, 'n1', 1_000)).toBeUndefined();
   expect(asked.times).toBe(1);
-  clock = 30_000;
-  await pools.freeNow('p', 'n1');
+  await pools.freeNow('q', 'n1');
   expect(asked.times).toBe(2);
+  clock = 30_000;
+  await pools.freeNow('p', 'n1', 1_000);
+  expect(asked.times).toBe(3);
 });

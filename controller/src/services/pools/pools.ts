@@ -29,7 +29,7 @@ export interface PoolFilter {
 const CALL_TIMEOUT_MS = 30_000;
 /** So long is a node asked how much is free: what begins on the others waits for its answer. */
 const FREE_TIMEOUT_MS = 10_000;
-/** One that has not said so in that time (its libvirt hangs) is not asked again for so long. */
+/** One that has not said so in that time (its libvirt hangs) is not asked again for so long, but for the state of now. */
 const SILENCE_MS = 30_000;
 
 interface FreeQuestion {
@@ -114,13 +114,15 @@ export class PoolService {
   /**
    * Bytes that are free on a pool, as a node finds them just now. Undefined: nobody knows, since the node cannot use the pool, is away, or
    * did not answer within `FREE_TIMEOUT_MS`. What it told earlier says nothing then: nothing is to be deleted for that.
-   * @param maxAgeMs the same question does, too, when it was put not longer ago, answered or not
+   * @param maxAgeMs the same question does, too, when it was put not longer ago, answered or not; above 0 a node that has just been silent
+   *   is not asked
    */
   freeNow(id: string, nodeId: string, maxAgeMs = 0): Promise<number | undefined> {
     const key = `${id} ${nodeId}`;
     const nowMs = performance.now();
     const last = this.#asked.get(key);
     if (last && nowMs - last.askedMs < maxAgeMs) return last.answer;
+    if (maxAgeMs > 0 && nowMs < (this.#silentUntil.get(nodeId) ?? 0)) return Promise.resolve(undefined);
     const answer = this.#askFree(id, nodeId);
     this.#asked.set(key, { askedMs: nowMs, answer });
     return answer;
@@ -128,7 +130,6 @@ export class PoolService {
 
   async #askFree(id: string, nodeId: string): Promise<number | undefined> {
     const { links, inventory, log } = this.#dependencies;
-    if (performance.now() < (this.#silentUntil.get(nodeId) ?? 0)) return undefined;
     const signal = AbortSignal.timeout(FREE_TIMEOUT_MS);
     try {
       const pool = await links.clients(nodeId).pools.get({ id }, { signal });

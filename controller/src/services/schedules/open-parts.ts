@@ -68,8 +68,11 @@ export class OpenParts {
   /** Takes over what is written of a part, unless it is known. */
   async adopt(partKey: PartKey, run: OpenRun): Promise<void> {
     const key = keyOf(partKey);
+    const isKnown = () => this.#waiting.has(key) || this.#running.has(key);
+    // its turn may be that of a call to a node that hangs
+    if (isKnown()) return;
     await this.inTurn(key, async () => {
-      if (this.#waiting.has(key) || this.#running.has(key)) return;
+      if (isKnown()) return;
       // what was read before this turn may have its outcome by now
       const row = await this.#dependencies.store.part(partKey);
       if (row !== undefined) await this.add(row, run);

@@ -10,7 +10,7 @@ import type { ScheduleDefinition } from './definition.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts, PlacedPart } from './open-parts.ts';
 import { LONGEST_DELAY_MS } from './queue.ts';
-import { endedTask, type OpenPart, type Step, type StepEnd } from './steps/step.ts';
+import { endedTask, NotKnownYet, type OpenPart, type Step, type StepEnd } from './steps/step.ts';
 
 export interface PartStepsDependencies
   extends Pick<SchedulerDependencies, 'tasks' | 'clock' | 'surroundings' | 'log'> {
@@ -26,7 +26,7 @@ export class PartSteps {
   readonly #dependencies: PartStepsDependencies;
   /** Since when tasks are LOST, by the part's key, as was first seen; in ms since 1970. */
   readonly #lostSince = new Map<string, number>();
-  /** The first calls of a node's parts, one after another. */
+  /** The first calls of a node's parts, one after another. A part that has no node (the scan of a pool finds its own) waits for none. */
   readonly #starts = new KeyedQueue();
 
   constructor(dependencies: PartStepsDependencies) {
@@ -45,7 +45,7 @@ export class PartSteps {
     const { row } = parts.running.get(key) ?? {};
     if (row === undefined) return;
     behind.run('begin a part of', row.run_id, () =>
-      this.#starts.run(row.node_id ?? '', () => parts.inTurn(key, () => this.#advance(key))),
+      this.#starts.run(row.node_id ?? key, () => parts.inTurn(key, () => this.#advance(key))),
     );
   }
 
@@ -135,7 +135,10 @@ export class PartSteps {
     const { row } = part;
     if (await this.#dependencies.tasks.isToEnd(row.run_id)) return this.#canceled(part);
     if (step.asksNode && this.#waitsForNode(part)) return false;
-    const planned = await step.plan(part).catch((error: unknown) => this.#failureOf(error, row));
+    const planned = await step
+      .plan(part)
+      .catch((error: unknown) => (error instanceof NotKnownYet ? error : this.#failureOf(error, row)));
+    if (planned instanceof NotKnownYet) return this.#later(part);
     if (planned instanceof VirtkeepError) return this.#failed(part, planned);
     if (planned === null) return this.#nextStep(part, {});
     const columns = { task_id: planned.taskId ?? newId(), subject: planned.subject ?? null };
@@ -165,6 +168,7 @@ export class PartSteps {
     } catch (error) {
       // it has not failed: the next controller begins it, under the same id
       if (hasKey(error, 'draining')) return false;
+      if (error instanceof NotKnownYet) return this.#later(part);
       refusal = error;
     }
     // one that is a task tells its end by itself, although its start may have been refused
@@ -180,6 +184,14 @@ export class PartSteps {
     const waits = awayNodes.waitsFor(row.node_id);
     if (waits) behind.troubled.add(run.id);
     return waits;
+  }
+
+  /** Nothing has begun: the next tick plans the step's next task anew. */
+  async #later({ row }: OpenPart): Promise<boolean> {
+    const { parts, behind } = this.#dependencies;
+    if (row.task_id !== null) await parts.write(row, { task_id: null });
+    behind.troubled.add(row.run_id);
+    return false;
   }
 
   #failureOf(error: unknown, row: ScheduledPartRow): VirtkeepError {

@@ -278,16 +278,19 @@ async function askFree(
 }
 
 /**
- * The oldest backups that make space for the part's. What is free is asked of its node each time: others write to the pool, too. A node
- * that does not say makes no backup either, so nothing is deleted for it. Not all file systems give back at once what is deleted: of
- * those that were decided on no more is asked than they hold.
+ * The oldest backups that make space for the part's; undefined: nobody knows, since its node does not say what is free. That is asked each
+ * time: others write to the pool, too. A node that cannot use the pool, or is away, makes no backup either, so nothing is deleted for it.
+ * Not all file systems give back at once what is deleted: of those that were decided on no more is asked than they hold.
  */
 async function inTheWay(dependencies: SurroundingsDependencies, { row, definition }: OpenPart) {
-  const { store, pools, keptFiles, isReady } = dependencies;
+  const { store, pools, keptFiles, isReady, inventory } = dependencies;
   const { pool_id: poolId, node_id: nodeId, estimate } = row;
   if (!definition.free_space_cleanup || poolId === null || nodeId === null || !isReady(nodeId)) return [];
   const free = await pools.freeNow(poolId, nodeId);
-  if (free === undefined) return [];
+  if (free === undefined) {
+    const view = inventory.pools.get(poolId)?.views.get(nodeId);
+    return view !== undefined && isUsable(view) ? undefined : [];
+  }
   const decided = (await store.decisions(row)).filter(({ status }) => status === 'DECIDED');
   const held = decided.reduce((sum, { size }) => sum + size, 0);
   const missing = Math.min(estimate - free, decided.length > 0 ? held : Number.POSITIVE_INFINITY);

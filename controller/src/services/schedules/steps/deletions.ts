@@ -11,11 +11,13 @@ import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import type { FileActionService } from '../../backups/file-actions.ts';
 import type { DeleteReason } from '../../retention/plan.ts';
 import { taskError } from '../../tasks/record.ts';
-import type { ScheduleStore } from '../store.ts';
+import { NODE_WAIT_MS } from '../away-nodes.ts';
+import { keyOf, type ScheduleStore } from '../store.ts';
 import {
   type EndedTask,
   goOnAfter,
   isGood,
+  NotKnownYet,
   type OpenPart,
   type Planned,
   type Step,
@@ -32,8 +34,8 @@ export interface DeletionsDependencies {
   store: ScheduleStore;
   fileActions: Pick<FileActionService, 'remove'>;
   now: () => Date;
-  /** The files that are to go, as things are now. */
-  doomed: (part: OpenPart) => Promise<Doomed[]>;
+  /** The files that are to go, as things are now; undefined: nobody knows, since the node does not say. */
+  doomed: (part: OpenPart) => Promise<Doomed[] | undefined>;
   /** As {@link Step.asksNode}; default: false. */
   asksNode?: boolean;
 }
@@ -52,6 +54,8 @@ const STAYS: readonly ErrorKey[] = [
 export class Deletions implements Step {
   readonly asksNode: boolean;
   readonly #dependencies: DeletionsDependencies;
+  /** Since when nobody knows what is to go for a part, by its key; in ms of `performance.now`. */
+  readonly #unknownSince = new Map<string, number>();
 
   constructor(dependencies: DeletionsDependencies) {
     this.asksNode = dependencies.asksNode ?? false;
@@ -59,16 +63,32 @@ export class Deletions implements Step {
   }
 
   async plan(part: OpenPart): Promise<Planned | null> {
-    const { store, now, doomed } = this.#dependencies;
+    const { store, now } = this.#dependencies;
     if (part.row.subject !== DECIDED) {
-      const decisions = (await doomed(part)).map(one => decisionOf(one, part, now()));
+      const decisions = (await this.#doomed(part)).map(one => decisionOf(one, part, now()));
       await store.decide(part.row, decisions, DECIDED);
     }
     for (const decision of await this.#open(part)) {
       if (await this.#stillHolds(part, decision)) return { taskId: decision.id, subject: DECIDED };
       await this.#settle(decision, 'DROPPED');
     }
+    this.#unknownSince.delete(keyOf(part.row));
     return null;
+  }
+
+  /** A node that does not say is asked again for as long as one that is away is waited for; then nothing (more) goes for it. */
+  async #doomed(part: OpenPart): Promise<Doomed[]> {
+    const key = keyOf(part.row);
+    const doomed = await this.#dependencies.doomed(part);
+    if (doomed !== undefined) {
+      this.#unknownSince.delete(key);
+      return doomed;
+    }
+    const nowMs = performance.now();
+    const since = this.#unknownSince.get(key) ?? nowMs;
+    this.#unknownSince.set(key, since);
+    if (nowMs - since < NODE_WAIT_MS) throw new NotKnownYet();
+    return [];
   }
 
   async #open({ row }: OpenPart): Promise<RetentionDecisionRow[]> {
@@ -76,7 +96,7 @@ export class Deletions implements Step {
   }
 
   async #stillHolds(part: OpenPart, { file_id }: RetentionDecisionRow): Promise<boolean> {
-    return (await this.#dependencies.doomed(part)).some(({ file }) => file.id === file_id);
+    return (await this.#doomed(part)).some(({ file }) => file.id === file_id);
   }
 
   async begin(part: OpenPart, user: Actor, taskId: string): Promise<unknown> {

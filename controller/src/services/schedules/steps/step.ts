@@ -25,6 +25,9 @@ export interface Planned {
   subject?: string;
 }
 
+/** Thrown by a step that can be planned or begun only later, since its node does not say what it depends on: it is planned anew then. */
+export class NotKnownYet extends Error {}
+
 export type StepEnd =
   /** What comes after, in the same step or in the next one. */
   | { go: 'again' | 'next'; columns?: Partial<ScheduledPartRow>; note?: string }
@@ -34,9 +37,9 @@ export type StepEnd =
 export interface Step {
   /** True: what is planned depends on what the part's node says then; so a node that is away is waited for. */
   readonly asksNode?: boolean;
-  /** The step's next task; null: it has nothing (more) to do. */
+  /** The step's next task; null: it has nothing (more) to do. @throws NotKnownYet */
   plan(part: OpenPart): Promise<Planned | null>;
-  /** Starts the task of this id. @throws what refuses it */
+  /** Starts the task of this id. @throws what refuses it; NotKnownYet when nothing has begun */
   begin(part: OpenPart, user: Actor, taskId: string): Promise<unknown>;
   /** @param task has an outcome */
   ended(part: OpenPart, task: EndedTask): Promise<StepEnd>;
