@@ -15,7 +15,7 @@ describe('an installation', () => {
     root = mkdtempSync('/var/tmp/virtkeep-install-');
     await run([process.execPath, join(ROOT, 'packaging', 'install.ts'), root]);
     // what every machine with systemd has and a unit leans on
-    for (const unit of ['sysinit', 'basic', 'shutdown', 'network-online', 'multi-user']) {
+    for (const unit of ['sysinit', 'basic', 'shutdown', 'network-online', 'time-sync', 'multi-user']) {
       writeFileSync(join(root, 'usr/lib/systemd/system', `${unit}.target`), '[Unit]\n');
     }
   });
