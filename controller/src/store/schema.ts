@@ -378,7 +378,7 @@ export interface ScheduledRunRow {
   window_end: string | null;
   /** Due times that passed while nobody was there to begin them, before this one or of this record. */
   missed_count: number;
-  /** Why it did not run. */
+  /** Why it did not run, or why it failed where it has no parts. */
   reason: string;
   /** Ids that the task names and nobody has. */
   missing_json: string;

@@ -154,7 +154,7 @@ const RUN = {
       'SKIPPED: the run before had not ended, or its zone is gone from the system; MISSED: nobody was there, and the task says to skip',
   }),
   missed_count: integer('due times before it that passed while nobody was there'),
-  reason: text('why it did not run'),
+  reason: text('why it did not run, or why it failed where it has no parts'),
   window_end: nullable(Time, 'when what has not begun does not begin any more'),
   username: text('whose run it is'),
   created: described(Time, 'when it began'),

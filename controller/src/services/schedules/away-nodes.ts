@@ -5,11 +5,11 @@ import type { SchedulerDependencies } from './needs.ts';
 export const NODE_WAIT_MS = 1_800_000;
 
 export class AwayNodes {
-  readonly #dependencies: Pick<SchedulerDependencies, 'surroundings' | 'clock'>;
-  /** Since when, as was first seen; in ms since 1970. */
+  readonly #dependencies: Pick<SchedulerDependencies, 'surroundings' | 'elapsedMs'>;
+  /** Since when, as was first seen; in ms of `elapsedMs`: the clock may jump meanwhile. */
   readonly #since = new Map<string, number>();
 
-  constructor(dependencies: Pick<SchedulerDependencies, 'surroundings' | 'clock'>) {
+  constructor(dependencies: Pick<SchedulerDependencies, 'surroundings' | 'elapsedMs'>) {
     this.#dependencies = dependencies;
   }
 
@@ -21,14 +21,13 @@ export class AwayNodes {
 
   /** True while a node that is away may still come back in time; null: no node. */
   waitsFor(nodeId: string | null): boolean {
-    const { surroundings, clock } = this.#dependencies;
+    const { surroundings, elapsedMs } = this.#dependencies;
     if (nodeId === null || surroundings.isReady(nodeId)) {
       if (nodeId !== null) this.#since.delete(nodeId);
       return false;
     }
-    const now = clock.now().getTime();
-    // seen first by a clock that was ahead: since now
-    const since = Math.min(this.#since.get(nodeId) ?? now, now);
+    const now = elapsedMs();
+    const since = this.#since.get(nodeId) ?? now;
     this.#since.set(nodeId, since);
     return now - since < NODE_WAIT_MS;
   }

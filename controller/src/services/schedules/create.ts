@@ -51,7 +51,13 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
     ended: (run, parts) => notices.ended(run, parts),
     notRun: (run, former, db) => notices.notRun(run, former, db),
   });
-  const scheduler = new Scheduler({ ...dependencies, store, surroundings, log });
+  const scheduler = new Scheduler({
+    ...dependencies,
+    elapsedMs: () => performance.now(),
+    store,
+    surroundings,
+    log,
+  });
   const coverage = new ScheduleCoverage({
     store,
     clock,

@@ -30,7 +30,7 @@ export class LateEnds {
   /** After a start: the controller may have died between an end and what follows from it. */
   async resume(): Promise<void> {
     const { store, tasks } = this.#dependencies;
-    for (const row of await store.endedLate()) {
+    for (const row of await store.failedPartsOfGoodTasks()) {
       const task = await tasks.find(row.task_id!);
       if (task !== undefined) await this.#take(row, task);
     }

@@ -15,6 +15,8 @@ import type { ScheduleStore } from './store.ts';
 export interface SchedulerDependencies {
   store: ScheduleStore;
   clock: Clock;
+  /** How much time has passed since any instant, in ms, whatever the clock is put to meanwhile. */
+  elapsedMs: () => number;
   tasks: TaskService;
   multiTasks: MultiTasks;
   events: EventService;

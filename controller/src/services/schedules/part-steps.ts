@@ -13,7 +13,7 @@ import { LONGEST_DELAY_MS } from './queue.ts';
 import { endedTask, NotKnownYet, type OpenPart, type Step, type StepEnd } from './steps/step.ts';
 
 export interface PartStepsDependencies
-  extends Pick<SchedulerDependencies, 'tasks' | 'clock' | 'surroundings' | 'log'> {
+  extends Pick<SchedulerDependencies, 'tasks' | 'clock' | 'elapsedMs' | 'surroundings' | 'log'> {
   parts: OpenParts;
   awayNodes: AwayNodes;
   behind: Behind;
@@ -24,7 +24,7 @@ const MAX_UNKNOWN = 3;
 
 export class PartSteps {
   readonly #dependencies: PartStepsDependencies;
-  /** Since when tasks are LOST, by the part's key, as was first seen; in ms since 1970. */
+  /** Since when tasks are LOST, by the part's key, as was first seen; in ms of `elapsedMs`. */
   readonly #lostSince = new Map<string, number>();
   /** The first calls of a node's parts, one after another. A part that has no node (the scan of a pool finds its own) waits for none. */
   readonly #starts = new KeyedQueue();
@@ -80,9 +80,10 @@ export class PartSteps {
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
 
-  /** A node that stays away with a task of ours: what becomes of it is not known, and the run does not wait for ever. @param now ms since 1970 */
-  async lookForLost(now: number): Promise<void> {
-    const { parts, tasks } = this.#dependencies;
+  /** A node that stays away with a task of ours: what becomes of it is not known, and the run does not wait for ever. */
+  async lookForLost(): Promise<void> {
+    const { parts, tasks, elapsedMs } = this.#dependencies;
+    const now = elapsedMs();
     const lost = await tasks.lost();
     for (const [key, { row }] of [...parts.running.entries()]) {
       const nodeId = row.task_id === null ? undefined : lost.get(row.task_id);
@@ -90,8 +91,7 @@ export class PartSteps {
         this.#lostSince.delete(key);
         continue;
       }
-      // seen first by a clock that was ahead: since now
-      const since = Math.min(this.#lostSince.get(key) ?? now, now);
+      const since = this.#lostSince.get(key) ?? now;
       this.#lostSince.set(key, since);
       if (now - since < NODE_WAIT_MS) continue;
       const error = new VirtkeepError('outcome_unknown', { node: nodeId });

@@ -80,6 +80,7 @@ class RoomWorld {
     this.scheduler = new Scheduler({
       store,
       clock,
+      elapsedMs: () => world.now,
       tasks,
       surroundings,
       multiTasks: new MultiTasks(tasks, SILENT),

@@ -25,6 +25,8 @@ const LONGEST_WINDOW_MS = 2 * 86_400_000;
 export class Runs {
   readonly #dependencies: RunsDependencies;
   readonly #open = new Map<string, OpenRun>();
+  /** Ends of windows, by the run's id, that count while those that are written are too far away. */
+  readonly #reckonedEnds = new Map<string, string>();
   /** One word at a time on the end of each. */
   readonly #turns = new KeyedQueue();
 
@@ -91,16 +93,29 @@ export class Runs {
   async endWindows(now: Date): Promise<void> {
     const { parts, tasks } = this.#dependencies;
     const until = now.toISOString();
-    for (const { row, definition } of [...this.#open.values()]) {
-      if (row.window_end === null) continue;
-      // no window is as long: a clock that was ahead has reckoned it
-      if (Date.parse(row.window_end) - now.getTime() > LONGEST_WINDOW_MS)
-        row.window_end = new Date(windowEndOf(definition, now.getTime())!).toISOString();
-      if (row.window_end > until) continue;
-      const error = new VirtkeepError('window_ended', { end: row.window_end });
+    for (const run of [...this.#open.values()]) {
+      const { row, definition } = run;
+      const end = this.#windowEnd(run, now);
+      if (end === null || end > until) continue;
+      const error = new VirtkeepError('window_ended', { end });
       await parts.closeWaiting(row.id, 'SKIPPED', error);
       if (definition.window_action === 'cancel') await tasks.cancelParts(row.id);
     }
+  }
+
+  /**
+   * As it is written; null: never. No window is longer than {@link LONGEST_WINDOW_MS}: while it ends later than that, the clock was wrong then
+   * or is so now, and it ends as if the run had begun when that was seen.
+   */
+  #windowEnd({ row, definition }: OpenRun, now: Date): string | null {
+    if (row.window_end === null) return null;
+    const isNear = (end: string) => Date.parse(end) - now.getTime() <= LONGEST_WINDOW_MS;
+    if (isNear(row.window_end)) return row.window_end;
+    const known = this.#reckonedEnds.get(row.id);
+    if (known !== undefined && isNear(known)) return known;
+    const end = new Date(windowEndOf(definition, now.getTime())!).toISOString();
+    this.#reckonedEnds.set(row.id, end);
+    return end;
   }
 
   /** A part of the run may have ended, or its cancel is asked for. */
@@ -138,6 +153,7 @@ export class Runs {
   /** The run is over, or gone with its task. */
   #forget(runId: string): void {
     this.#open.delete(runId);
+    this.#reckonedEnds.delete(runId);
     this.#dependencies.parts.forget(runId);
   }
 

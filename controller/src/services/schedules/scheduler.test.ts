@@ -151,9 +151,11 @@ describe('a task that is due', () => {
   });
 
   test('of nothing is told as such: nobody else says why it has failed', async () => {
-    await world.add({ start_date: '2026-03-01T02:00:00Z', all: false, tags: ['borne-by-none'] });
+    const task = await world.add({ start_date: '2026-03-01T02:00:00Z', all: false, tags: ['borne-by-none'] });
     await world.tick('2026-03-01T02:00:00Z');
     expect(world.reportedReasons).toEqual([expect.stringContaining('selects no VM')]);
+    const { rows } = await world.store.runsOf(task.id, { limit: 1, offset: 0 });
+    expect(rows.map(({ reason }) => reason)).toEqual(world.reportedReasons);
   });
 
   test('of nothing fails at once', async () => {
@@ -346,4 +348,20 @@ test('what was taken stays so when the clock was put back before a restart', asy
   expect(await world.runs(task)).toEqual([{ due: '2026-03-01T03:00:00.000Z', status: 'SUCCESS', missed: 2 }]);
   await world.tick('2026-03-01T04:00:00Z');
   expect((await world.runs(task)).map(({ due }) => due)).toContain('2026-03-01T04:00:00.000Z');
+});
+
+test('a clock that is days behind when the controller starts changes nothing of what was done, and nothing is done again', async () => {
+  world.endsAtOnce = true;
+  const task = await world.add({ start_date: '2026-03-01T02:00:00Z', all: false, entities: ['a'] });
+  const days = ['01', '02', '03', '04'].map(day => `2026-03-${day}T02:00:00.000Z`);
+  for (const day of days) await world.tick(day);
+  world.now = Date.parse('2026-02-24T00:00:00Z');
+  await world.restart();
+  await world.tick();
+  await world.tick('2026-03-05T01:00:05Z');
+  expect(world.begun).toHaveLength(4);
+  expect((await world.runs(task)).map(({ due }) => due).sort()).toEqual(days);
+  expect(world.toldNotRun).toEqual([]);
+  await world.tick('2026-03-05T02:00:00Z');
+  expect(world.begun).toHaveLength(5);
 });

@@ -11,6 +11,7 @@ import type { Database, ScheduledPartRow, ScheduledRunRow, ScheduledTaskRow } fr
 import { AwayNodes } from './away-nodes.ts';
 import { Behind } from './behind.ts';
 import { definitionIn, dueTimesOf } from './definition.ts';
+import { IN_TIME_MS } from './due.ts';
 import { dueRecords, neverAgainRecord, runRecord } from './due-runs.ts';
 import { BadTiming } from './due-times.ts';
 import { LateEnds } from './late-ends.ts';
@@ -31,7 +32,7 @@ export interface QueueEntry {
 const DUE_AT_ONCE = 500;
 /** A clock that is put back by more than this makes what is due next be reckoned anew. */
 const CLOCK_BACK_MS = 60_000;
-/** Due times that were taken so far in the future were taken by a clock that was wrong. */
+/** Where due times that were taken are so far in the future, the clock was wrong then or is so now. */
 const FAR_AHEAD_MS = 86_400_000;
 
 export class Scheduler {
@@ -47,6 +48,8 @@ export class Scheduler {
   readonly #turns = new KeyedQueue();
   readonly #shared = new Turns();
   #lastTick = Number.NEGATIVE_INFINITY;
+  /** The first tick since which the clock has not jumped: what is due later comes while somebody looks. In ms since 1970. */
+  #steadySince = Number.POSITIVE_INFINITY;
 
   constructor(dependencies: SchedulerDependencies) {
     this.#dependencies = dependencies;
@@ -90,9 +93,11 @@ export class Scheduler {
       this.#awayNodes.forgetReturned();
       await this.#turns.run('tick', async () => {
         const now = this.#dependencies.clock.now();
-        if (now.getTime() < this.#lastTick - CLOCK_BACK_MS) await this.#reckon(now);
+        const isBack = now.getTime() < this.#lastTick - CLOCK_BACK_MS;
+        if (isBack || now.getTime() > this.#lastTick + IN_TIME_MS) this.#steadySince = now.getTime();
+        if (isBack) await this.#reckon(now);
         this.#lastTick = now.getTime();
-        await this.#steps.lookForLost(now.getTime());
+        await this.#steps.lookForLost();
         await this.#takeDue(now);
         await this.#runs.endWindows(now);
       });
@@ -150,17 +155,19 @@ export class Scheduler {
 
   /**
    * The rules of zones may have changed since what is due next was written. What is due by now is left to the first tick, and what was taken
-   * stays so, though the clock may have been put back since: but a clock that was far ahead gives back the days that are to come.
+   * stays so, though the clock may have been put back since. But where that is far ahead, the clock was wrong then or is so now: the next due
+   * time from now is waited for, and nothing is said of those that were taken (`ScheduleStore.take`).
    */
   async #reckon(now: Date): Promise<void> {
     const { store, log } = this.#dependencies;
     const takenUntil = await store.takenUntil();
     for (const task of await store.tasks()) {
       const taken = Date.parse(takenUntil.get(task.id) ?? now.toISOString());
-      const isFarAhead = taken - now.getTime() > FAR_AHEAD_MS;
-      if (isFarAhead) await store.giveBackDueTimes(task.id, now);
       if (task.enabled === 0 || task.next_run === null || task.next_run <= now.toISOString()) continue;
       try {
+        // found far ahead before, it is not believed now that it has come nearer
+        const wasFarAhead = Date.parse(task.next_run) <= taken;
+        const isFarAhead = wasFarAhead || taken - now.getTime() > FAR_AHEAD_MS;
         const from = isFarAhead ? now.getTime() : Math.max(now.getTime(), taken);
         const times = dueTimesOf(definitionIn(task));
         const next = times.next(from);
@@ -193,7 +200,8 @@ export class Scheduler {
     const { store, events, surroundings, clock, log } = this.#dependencies;
     log.error('a scheduled task could not be begun', { task: task.id, error });
     if (!(error instanceof BadTiming)) return false;
-    const due = { next: null, records: [neverAgainRecord(task, error.message, clock.now())] };
+    const records = [neverAgainRecord(task, error.message, clock.now())];
+    const due = { next: null, records, cameByNow: false };
     await store.take(task, due, (run, db) => surroundings.notRun(run, undefined, db));
     await events.record({
       type: 'error',
@@ -214,12 +222,19 @@ export class Scheduler {
     const tell = async (run: ScheduledRunRow, db: Database) => {
       if (run.status !== 'RUNNING') await surroundings.notRun(run, former, db);
     };
-    const written = await store.take(task, due, tell);
+    const cameByNow = due.records.some(({ run }) => this.#cameByNow(run, now));
+    const written = await store.take(task, { ...due, cameByNow }, tell);
     if (written === undefined) return false;
     for (const record of written)
       if (record.run.status === 'RUNNING') await this.#runs.begin(record);
       else await this.#recordNotRun(task, record.run);
     return true;
+  }
+
+  /** Its due time passed while this clock went on without a jump, not long ago. */
+  #cameByNow({ due_time }: ScheduledRunRow, now: Date): boolean {
+    const due = Date.parse(due_time!);
+    return due > this.#steadySince && now.getTime() - due <= IN_TIME_MS;
   }
 
   async #recordNotRun(task: ScheduledTaskRow, run: ScheduledRunRow): Promise<void> {

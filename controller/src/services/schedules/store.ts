@@ -75,25 +75,28 @@ export class ScheduleStore {
 
   /**
    * Takes a due time: what becomes of it and when the task is due next are written together, once.
+   * @param due `cameByNow`: its time came while somebody looked, so what had taken it before was a clock that was ahead, and gives it back;
+   *   else who had it keeps it
    * @param tell is called for each record that was not there before, with the same transaction
    * @returns these records; undefined when somebody else took it, or changed the task, meanwhile
    */
   take(
     task: ScheduledTaskRow,
-    { next, records }: { next: string | null; records: readonly NewRun[] },
+    due: { next: string | null; records: readonly NewRun[]; cameByNow: boolean },
     tell: (run: ScheduledRunRow, trx: Transaction<Schema>) => Promise<void>,
   ): Promise<NewRun[] | undefined> {
     return this.#db.transaction().execute(async trx => {
       const { numUpdatedRows } = await trx
         .updateTable('scheduled_tasks')
-        .set({ next_run: next })
+        .set({ next_run: due.next })
         .where('id', '=', task.id)
         .where('next_run', '=', task.next_run)
         .where('modified', '=', task.modified)
         .executeTakeFirst();
       if (Number(numUpdatedRows) === 0) return undefined;
       const written: NewRun[] = [];
-      for (const record of records) {
+      for (const record of due.records) {
+        if (due.cameByNow) await giveBackDueTime(trx, record.run);
         if (!(await insertRun(trx, record))) continue;
         await tell(record.run, trx);
         written.push(record);
@@ -147,36 +150,16 @@ export class ScheduleStore {
   }
 
   /** Gives a run its outcome. */
-  /**
-   * Due times that are yet to come were taken by a clock that was ahead: each of a task is to have its own run when it comes. Their runs
-   * count as due now, one millisecond before the other, where no other run was due.
-   */
-  async giveBackDueTimes(taskId: string, now: Date): Promise<void> {
-    await this.#db.transaction().execute(async trx => {
-      const runs = await trx
-        .selectFrom('scheduled_runs')
-        .select(['id', 'due_time'])
-        .where('scheduled_task_id', '=', taskId)
-        .where('due_time', 'is not', null)
-        .orderBy('due_time', 'desc')
-        .execute();
-      const isTaken = new Set(runs.map(({ due_time }) => due_time));
-      let at = now.getTime();
-      for (const run of runs) {
-        if (run.due_time! <= now.toISOString()) break;
-        while (isTaken.has(new Date(at).toISOString())) at -= 1;
-        const due_time = new Date(at).toISOString();
-        await trx.updateTable('scheduled_runs').set({ due_time }).where('id', '=', run.id).execute();
-        at -= 1;
-      }
-    });
-  }
-
-  async endRun({ id, scheduled_task_id: taskId, created, status, finished }: ScheduledRunRow): Promise<void> {
+  async endRun(run: ScheduledRunRow): Promise<void> {
+    const { id, scheduled_task_id: taskId, created, status, reason, finished } = run;
     const last_duration_ms = Date.parse(finished!) - Date.parse(created);
     const good = status === 'SUCCESS' ? { last_success: finished } : {};
     await this.#db.transaction().execute(async trx => {
-      await trx.updateTable('scheduled_runs').set({ status, finished }).where('id', '=', id).execute();
+      await trx
+        .updateTable('scheduled_runs')
+        .set({ status, reason, finished })
+        .where('id', '=', id)
+        .execute();
       await trx
         .updateTable('scheduled_tasks')
         .set({ last_duration_ms, ...good })
@@ -243,8 +226,8 @@ export class ScheduleStore {
       .executeTakeFirst();
   }
 
-  /** Those that were given up while nobody knew what became of their task, which has succeeded since. */
-  endedLate(): Promise<ScheduledPartRow[]> {
+  /** FAILED ones whose task has succeeded: they were given up while nobody knew what became of it. */
+  failedPartsOfGoodTasks(): Promise<ScheduledPartRow[]> {
     return this.#db
       .selectFrom('scheduled_parts')
       .innerJoin('tasks', 'tasks.id', 'scheduled_parts.task_id')
@@ -390,6 +373,25 @@ async function updatePart(db: Db, { run_id, position }: PartKey, columns: Partia
     .where('run_id', '=', run_id)
     .where('position', '=', position)
     .execute();
+}
+
+/** Who had the due time of this run counts as due right before it, where no other run was due. */
+async function giveBackDueTime(
+  trx: Transaction<Schema>,
+  { scheduled_task_id: taskId, due_time }: ScheduledRunRow,
+): Promise<void> {
+  const runAt = (due: string) =>
+    trx
+      .selectFrom('scheduled_runs')
+      .select('id')
+      .where('scheduled_task_id', '=', taskId)
+      .where('due_time', '=', due)
+      .executeTakeFirst();
+  const former = await runAt(due_time!);
+  if (former === undefined) return;
+  let before = due_time!;
+  while (await runAt(before)) before = new Date(Date.parse(before) - 1).toISOString();
+  await trx.updateTable('scheduled_runs').set({ due_time: before }).where('id', '=', former.id).execute();
 }
 
 /** @returns false: the due time has its run already, and keeps it. */

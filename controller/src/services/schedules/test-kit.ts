@@ -117,10 +117,13 @@ export class ScheduleWorld {
   endsAtOnce = false;
   readonly draining = new AbortController();
   now: number;
+  /** What has passed while `now` moved forward, but for jumps, and what `now` was then. */
+  #elapsed = { ms: 0, at: 0 };
 
   private constructor(disk: Database, now: number) {
     this.disk = disk;
     this.now = now;
+    this.#elapsed.at = now;
     this.db = disk;
     this.#start();
   }
@@ -149,6 +152,7 @@ export class ScheduleWorld {
     this.scheduler = new Scheduler({
       store: this.store,
       clock: { now: () => new Date(this.now) },
+      elapsedMs: () => this.#elapsedMs(),
       tasks: this.tasks,
       multiTasks,
       events,
@@ -274,6 +278,18 @@ export class ScheduleWorld {
     if (now !== undefined) this.now = typeof now === 'string' ? Date.parse(now) : now;
     await this.scheduler.tick();
     await this.scheduler.settled();
+  }
+
+  /** The same, and the clock is put to that time: nothing has passed. */
+  async jump(now: string): Promise<void> {
+    this.#elapsed = { ms: this.#elapsedMs(), at: Date.parse(now) };
+    await this.tick(now);
+  }
+
+  #elapsedMs(): number {
+    const { ms, at } = this.#elapsed;
+    this.#elapsed = { ms: ms + Math.max(0, this.now - at), at: this.now };
+    return this.#elapsed.ms;
   }
 
   /** Gives the running tasks of these VMs an outcome. */
