@@ -7,6 +7,7 @@ import { constants } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { open, rename, rm } from './beneath.ts';
 import { errnoOf, VirtkeepError } from './errors.ts';
+import { readAt } from './file-bytes.ts';
 import { syncDirectoryOf } from './files.ts';
 
 /**
@@ -79,14 +80,7 @@ export async function readForeign(path: string, maxBytes: number): Promise<Buffe
   try {
     const { size } = await file.stat();
     if (size > maxBytes) throw new VirtkeepError('file_too_large', { path, bytes: size, limit: maxBytes });
-    const bytes = Buffer.alloc(size);
-    let done = 0;
-    while (done < size) {
-      const { bytesRead } = await file.read(bytes, done, size - done, done);
-      if (bytesRead === 0) break;
-      done += bytesRead;
-    }
-    return bytes.subarray(0, done);
+    return await readAt(file, 0, size);
   } finally {
     await file.close();
   }

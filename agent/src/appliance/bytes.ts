@@ -2,23 +2,12 @@ import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { open, rm } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
+import { readAt, writeAt } from '@virtkeep/shared/file-bytes';
 import { MiB } from '@virtkeep/shared/units';
 import { Fault } from './fault.ts';
 
 const PIECE_BYTES = MiB;
 const ZEROS = Buffer.alloc(PIECE_BYTES);
-
-/** Reads a range of a file; fewer bytes only at its end. @throws the file system's own error */
-export async function readAt(file: FileHandle, offset: number, lengthBytes: number): Promise<Buffer> {
-  const buffer = Buffer.alloc(lengthBytes);
-  let done = 0;
-  while (done < lengthBytes) {
-    const { bytesRead } = await file.read(buffer, done, lengthBytes - done, offset + done);
-    if (bytesRead === 0) break;
-    done += bytesRead;
-  }
-  return buffer.subarray(0, done);
-}
 
 /** The bytes of a range, piece by piece. @throws Fault when the file ends before; VirtkeepError canceled */
 export async function* rangeOf(
@@ -80,7 +69,10 @@ export async function writeNew(
     let at = 0;
     for await (const piece of pieces) {
       throwIfAborted(signal);
-      if (!isZero(piece)) await writeAt(file, piece, at, path);
+      if (!isZero(piece))
+        await writeAt(file, piece, at).catch(error => {
+          throw fromIoError(error, 'writing', path);
+        });
       at += piece.length;
       onBytes?.(piece.length);
     }
@@ -92,15 +84,6 @@ export async function writeNew(
     await file.close().catch(() => {});
     await rm(path, { force: true }).catch(() => {});
     throw error;
-  }
-}
-
-async function writeAt(file: FileHandle, piece: Buffer, at: number, path: string): Promise<void> {
-  try {
-    for (let done = 0; done < piece.length; )
-      done += (await file.write(piece, done, piece.length - done, at + done)).bytesWritten;
-  } catch (error) {
-    throw fromIoError(error, 'writing', path);
   }
 }
 

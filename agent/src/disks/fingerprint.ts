@@ -9,6 +9,7 @@ import { createHash, webcrypto } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { fillFrom } from '@virtkeep/shared/file-bytes';
 import { MiB } from '@virtkeep/shared/units';
 
 const BLOCK_BYTES = 4 * MiB;
@@ -117,14 +118,7 @@ function number(value: number): Buffer {
 }
 
 /** @returns bytes read, fewer than the buffer has only at the end of the file */
-async function fill(file: FileHandle, buffer: Buffer, offset: number, path: string): Promise<number> {
-  let done = 0;
-  while (done < buffer.length) {
-    const { bytesRead } = await file.read(buffer, done, buffer.length - done, offset + done).catch(error => {
-      throw fromIoError(error, 'reading', path);
-    });
-    if (bytesRead === 0) break;
-    done += bytesRead;
-  }
-  return done;
-}
+const fill = (file: FileHandle, buffer: Buffer, offset: number, path: string): Promise<number> =>
+  fillFrom(file, buffer, offset).catch(error => {
+    throw fromIoError(error, 'reading', path);
+  });

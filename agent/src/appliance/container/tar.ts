@@ -1,9 +1,10 @@
 import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { nameOf } from '@virtkeep/shared/beneath';
+import { readAt } from '@virtkeep/shared/file-bytes';
 import { flattened, type ReadTar, type WalkedMember, walkTar } from '../../archive/index.ts';
 import { MAX_DESCRIPTOR_BYTES, MAX_KEPT_BYTES } from '../bounds.ts';
-import { rangeOf, readAt } from '../bytes.ts';
+import { rangeOf } from '../bytes.ts';
 import { Fault, shown } from '../fault.ts';
 import { type Container, checkNames, type Member, type Take } from './container.ts';
 import { ForwardReader } from './forward.ts';

@@ -1,8 +1,8 @@
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { readAt } from '@virtkeep/shared/file-bytes';
 import { roundUp } from '@virtkeep/shared/units';
 import { qemuImg, SECTOR_BYTES } from '../../disks/index.ts';
 import { MAX_VIRTUAL_BYTES } from '../bounds.ts';
-import { readAt } from '../bytes.ts';
 import { Fault, ofDisk } from '../fault.ts';
 import { openSource, type Source } from '../source.ts';
 import type { ImageBytes, ImageFormat, Judged } from './image.ts';

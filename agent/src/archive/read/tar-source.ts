@@ -1,6 +1,7 @@
 import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { readAt } from '@virtkeep/shared/file-bytes';
 import { MAX_MANIFEST_BYTES } from '../format/bounds.ts';
 import { frameAt, type SeekTable } from '../format/seek-table.ts';
 import type { ReadAt } from '../format/tar-format.ts';
@@ -60,18 +61,11 @@ export class ArchiveFile {
   }
 
   async #readFromDisk(offset: number, lengthBytes: number): Promise<Buffer> {
-    const buffer = Buffer.alloc(lengthBytes);
-    let done = 0;
     try {
-      while (done < lengthBytes) {
-        const { bytesRead } = await this.handle.read(buffer, done, lengthBytes - done, offset + done);
-        if (bytesRead === 0) break;
-        done += bytesRead;
-      }
+      return await readAt(this.handle, offset, lengthBytes);
     } catch (error) {
       throw fromIoError(error, 'reading', this.path);
     }
-    return buffer.subarray(0, done);
   }
 }
 

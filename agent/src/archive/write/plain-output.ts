@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { nameOf, open } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { writeAt } from '@virtkeep/shared/file-bytes';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { roundUp, TAR_BLOCK } from '../format/layout.ts';
 import { openDirect } from '../system/direct-file.ts';
@@ -57,15 +58,7 @@ export class PlainOutput implements Output {
   async bytes(bytes: Uint8Array): Promise<void> {
     throwIfAborted(this.#options.signal);
     try {
-      for (let done = 0; done < bytes.length; ) {
-        const { bytesWritten } = await this.#file.write(
-          bytes,
-          done,
-          bytes.length - done,
-          this.#position + done,
-        );
-        done += bytesWritten;
-      }
+      await writeAt(this.#file, bytes, this.#position);
     } catch (error) {
       throw fromIoError(error, 'writing', this.#options.path);
     }

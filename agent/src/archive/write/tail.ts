@@ -3,6 +3,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { lstat, rm } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { writeAt } from '@virtkeep/shared/file-bytes';
 import { exists, syncDirectoryOf } from '@virtkeep/shared/files';
 import { openForeign, readForeign, replaceWhole } from '@virtkeep/shared/foreign-file';
 import { z } from 'zod';
@@ -214,11 +215,6 @@ async function putBack(path: string, { sizeBytes, offset, tail, before }: SavedT
   } finally {
     await file.close();
   }
-}
-
-async function writeAt(file: FileHandle, bytes: Buffer, offset: number): Promise<void> {
-  for (let done = 0; done < bytes.length; )
-    done += (await file.write(bytes, done, bytes.length - done, offset + done)).bytesWritten;
 }
 
 async function putSidecarBack(path: string, tailPath: string, sidecar: Buffer | null): Promise<void> {

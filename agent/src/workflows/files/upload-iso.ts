@@ -7,6 +7,7 @@ import { basename, dirname, join } from 'node:path';
 import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
 import { inPoolDirectory } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { writeAt } from '@virtkeep/shared/file-bytes';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { isoIdOf } from '@virtkeep/shared/iso';
 import { GiB } from '@virtkeep/shared/units';
@@ -73,9 +74,10 @@ async function receive(
     for (;;) {
       const next = await orAborted(bytes.next(), signal);
       if (next.done) break;
+      const offset = size;
       size += next.value.length;
       if (size > MAX_BYTES) throw tooLarge();
-      await write(file, path, next.value);
+      await write(file, path, next.value, offset);
       progress.done(size);
     }
     throwIfAborted(signal);
@@ -104,10 +106,9 @@ async function openUnfinished({ path, mark }: Unfinished): Promise<FileHandle> {
 
 const SHORT = 'the image does not have its announced length';
 
-async function write(file: FileHandle, path: string, data: Uint8Array): Promise<void> {
+async function write(file: FileHandle, path: string, data: Uint8Array, offset: number): Promise<void> {
   try {
-    for (let done = 0; done < data.length; )
-      done += (await file.write(data, done, data.length - done)).bytesWritten;
+    await writeAt(file, data, offset);
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }
