@@ -293,15 +293,15 @@ export function rowOfFile(
   const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
   const unread = before !== undefined && isUnread(file);
   const { archive, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
-  const states = isOneArchive(before, file)
-    ? rememberedExclusions(archive.states, kept!.states)
-    : archive.states;
+  // states of the same archive, as they were known
+  const former =
+    kept !== undefined && (kept.archive_id || before!.id) === (file.archiveId || file.id) ? kept.states : [];
   const hashed = unread ? kept!.hash_sum !== null : file.hashed;
   const failedVerification = same && (kept?.failed_verification ?? false);
-  const isKnown = same || unread || goesOn(before, file);
+  const isKnown = same || unread || goesOn(former, file);
   const details: FileDetails = {
     ...archive,
-    states,
+    states: rememberedExclusions(archive.states, former),
     hash_sum: hashSum(hashed, same ? (kept?.hash_sum ?? null) : null),
     damage: file.damage || (failedVerification ? (kept?.damage ?? '') : ''),
     failed_verification: failedVerification,
@@ -344,16 +344,9 @@ function rememberedExclusions(states: readonly FileState[], known: readonly File
   );
 }
 
-function isOneArchive(before: FileRow | undefined, file: BackupFile): before is FileRow {
-  return before !== undefined && (detailsOf(before).archive_id || before.id) === (file.archiveId || file.id);
-}
-
-/** Whether it is the same archive with all its former states: it was extended or converted. */
-function goesOn(before: FileRow | undefined, file: BackupFile): boolean {
-  if (!isOneArchive(before, file)) return false;
-  const { states } = detailsOf(before);
-  return states.length > 0 && states.every(({ name }, index) => name === file.states[index]?.name);
-}
+/** Whether the archive has all its former states: it was extended or converted. */
+const goesOn = (former: readonly FileState[], file: BackupFile): boolean =>
+  former.length > 0 && former.every(({ name }, index) => name === file.states[index]?.name);
 
 /** Hashes are recorded, but have not been compared yet. */
 export const UNVERIFIED: HashSum = {

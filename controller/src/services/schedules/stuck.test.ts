@@ -205,36 +205,59 @@ describe('nothing stays stuck', () => {
     expect(window_end).toBe('2026-03-01T06:00:00.000Z');
   });
 
-  test('a clock that was behind for a moment: a node that is away is waited for as long as any', async () => {
-    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
-    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
-    world.away.add('n1');
-    world.refusals.set('a', 'node_unreachable');
-    await world.tick('2026-03-01T02:00:05Z');
-    await world.jump('2026-03-01T01:00:20Z');
-    await world.jump('2026-03-01T02:00:35Z');
-    const during = await world.parts(task);
-    await world.tick('2026-03-01T02:30:35Z');
-    const after = await world.parts(task);
-    await world.close();
-    expect({ during, after }).toEqual({ during: { a: 'WAITING' }, after: { a: 'FAILED' } });
-  });
+  type Moment = (world: ScheduleWorld) => Promise<void>;
+  const WRONG: [string, Moment, string][] = [
+    [
+      'behind',
+      async world => {
+        await world.tick('2026-03-01T02:00:05Z');
+        await world.jump('2026-03-01T01:00:20Z');
+        await world.jump('2026-03-01T02:00:35Z');
+      },
+      '2026-03-01T02:30:35Z',
+    ],
+    [
+      'a year ahead',
+      async world => {
+        await world.tick('2027-03-01T02:00:00Z');
+        await world.tick('2026-03-01T02:00:05Z');
+      },
+      '2026-03-01T02:30:05Z',
+    ],
+  ];
 
-  test('a clock that was behind for a moment: a lost task is waited for as long as any', async () => {
-    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
-    await world.add({ start_date: DUE, all: false, entities: ['a'] });
-    await world.tick(DUE);
-    await world.disk.updateTable('tasks').set({ node_id: 'n1' }).where('name', '=', 'backup').execute();
-    await world.tasks.markLost('n1');
-    await world.tick('2026-03-01T02:00:05Z');
-    await world.jump('2026-03-01T01:00:20Z');
-    await world.jump('2026-03-01T02:00:35Z');
-    const during = await world.store.openParts();
-    await world.tick('2026-03-01T02:30:35Z');
-    const after = await world.store.openParts();
-    await world.close();
-    expect([during.length, after.length]).toEqual([1, 0]);
-  });
+  test.each(WRONG)(
+    'a clock that was %s for a moment: a node that is away is waited for as long as any',
+    async (_how, moment, end) => {
+      const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+      const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+      world.away.add('n1');
+      world.refusals.set('a', 'node_unreachable');
+      await moment(world);
+      const during = await world.parts(task);
+      await world.tick(end);
+      const after = await world.parts(task);
+      await world.close();
+      expect({ during, after }).toEqual({ during: { a: 'WAITING' }, after: { a: 'FAILED' } });
+    },
+  );
+
+  test.each(WRONG)(
+    'a clock that was %s for a moment: a lost task is waited for as long as any',
+    async (_how, moment, end) => {
+      const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+      await world.add({ start_date: DUE, all: false, entities: ['a'] });
+      await world.tick(DUE);
+      await world.disk.updateTable('tasks').set({ node_id: 'n1' }).where('name', '=', 'backup').execute();
+      await world.tasks.markLost('n1');
+      await moment(world);
+      const during = await world.store.openParts();
+      await world.tick(end);
+      const after = await world.store.openParts();
+      await world.close();
+      expect([during.length, after.length]).toEqual([1, 0]);
+    },
+  );
 
   test('a clock that was a year ahead for a moment: the window of its run ends that day', async () => {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
@@ -258,35 +281,6 @@ describe('nothing stays stuck', () => {
     await world.close();
     expect(before).toEqual({ a: 'WAITING' });
     expect(world.begun).toHaveLength(2);
-  });
-
-  test('a clock that was a year ahead for a moment: a node that is away is waited for as long as any', async () => {
-    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
-    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
-    world.away.add('n1');
-    world.refusals.set('a', 'node_unreachable');
-    await world.tick('2027-03-01T02:00:00Z');
-    await world.tick('2026-03-01T02:00:00Z');
-    const during = await world.parts(task);
-    await world.tick('2026-03-01T02:30:00Z');
-    const after = await world.parts(task);
-    await world.close();
-    expect({ during, after }).toEqual({ during: { a: 'WAITING' }, after: { a: 'FAILED' } });
-  });
-
-  test('a clock that was a year ahead for a moment: a lost task is waited for as long as any', async () => {
-    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
-    await world.add({ start_date: DUE, all: false, entities: ['a'] });
-    await world.tick(DUE);
-    await world.disk.updateTable('tasks').set({ node_id: 'n1' }).where('name', '=', 'backup').execute();
-    await world.tasks.markLost('n1');
-    await world.tick('2027-03-01T02:00:00Z');
-    await world.tick('2026-03-01T02:00:05Z');
-    const during = await world.store.openParts();
-    await world.tick('2026-03-01T02:30:05Z');
-    const after = await world.store.openParts();
-    await world.close();
-    expect([during.length, after.length]).toEqual([1, 0]);
   });
 
   test('a run that cannot be ended does not keep the others from beginning', async () => {
