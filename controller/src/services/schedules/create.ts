@@ -1,6 +1,5 @@
 /** Puts the parts of the scheduled tasks together. */
 import type { Logger } from '@virtkeep/shared/log';
-import { type ScheduledTask, schedule } from 'node-cron';
 import type { ExtensionChooser } from '../backups/extension.ts';
 import type { EventService } from '../journal/events.ts';
 import type { MultiTasks } from '../tasks/multi-tasks.ts';
@@ -27,8 +26,8 @@ export interface ScheduleDependencies
   graceMs: number;
 }
 
-/** Every five seconds: a tick with nothing due is one look at an index. */
-const TICK = '*/5 * * * * *';
+/** Between two ticks: one with nothing due is one look at an index. */
+const TICK_MS = 5_000;
 
 export interface Schedules {
   coverage: ScheduleCoverage;
@@ -90,10 +89,12 @@ interface Ticked {
   log: Logger;
 }
 
-/** What makes time pass. */
+/** What makes time pass: a timer that no clock is asked for, so that one that is wrong, or is put back for the winter, stops nothing. */
 export class Ticker {
   readonly #ticked: Ticked;
-  #job: ScheduledTask | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #ticking: Promise<void> | undefined;
+  #isStopped = false;
 
   constructor(ticked: Ticked) {
     this.#ticked = ticked;
@@ -112,14 +113,22 @@ export class Ticker {
     await notices.tick();
   }
 
+  /** The first tick comes a while later, and each one as long after the end of the one before. */
   start(): void {
-    this.#job ??= schedule(TICK, () => this.tick(), { noOverlap: true });
+    this.#timer = setTimeout(() => {
+      this.#ticking = this.tick()
+        .catch((error: unknown) => this.#ticked.log.error('a tick failed', { error }))
+        .then(() => {
+          if (!this.#isStopped) this.start();
+        });
+    }, TICK_MS);
   }
 
   /** Nothing begins any more; what is being written is waited for. */
   async stop(): Promise<void> {
-    await this.#job?.destroy();
-    this.#job = undefined;
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
     await this.#ticked.scheduler.stop();
+    await this.#ticking;
   }
 }
