@@ -119,6 +119,24 @@ describe('errors', () => {
       msgKey: 'guest_agent_failed',
     });
   });
+
+  test('a guest that sleeps has consented: nobody waits for the end of the silence', async () => {
+    const never = new Promise(() => undefined);
+    const { domain } = domainOf(command => (command === 'guest-ping' ? {} : never), DomainStateCode.PMSUSPENDED);
+    expect(await guestCommand(domain, 'guest-suspend-ram', {}, { timeoutMs: 60_000 })).toEqual({});
+  });
+
+  test('a busy guest may take a while to refuse', async () => {
+    const seconds: number[] = [];
+    const { domain } = domainOf(() => ({}));
+    const { agentCommand } = domain;
+    domain.agentCommand = async (request, timeout) => {
+      seconds.push(timeout ?? 0);
+      return agentCommand(request);
+    };
+    await guestCommand(domain, 'guest-suspend-hybrid', {}, { timeoutMs: 60_000 });
+    expect(seconds).toEqual([5, 20]);
+  });
 });
 
 describe('commands of one guest', () => {

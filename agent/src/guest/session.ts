@@ -3,7 +3,8 @@
  *
  * libvirt waits for the agent with the command's own time limit; a call that it does not end by then is given up here.
  */
-import type { Domain } from '@virtkeep/node-libvirt';
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
 import { abortReason } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseExact } from '@virtkeep/shared/exact-json';
@@ -52,8 +53,10 @@ const NO_REPLY = new Set([
   'guest-suspend-disk',
   'guest-suspend-hybrid',
 ]);
-/** How long a failure of theirs may take to be told, ms. */
-const NO_REPLY_TIMEOUT_MS = 5_000;
+/** How long a failure of theirs may take to be told, ms: a busy guest asks several of its programs whether it can sleep. */
+const NO_REPLY_TIMEOUT_MS = 20_000;
+/** How often a guest that was sent to sleep is looked at meanwhile, ms. */
+const SLEEP_LOOK_MS = 250;
 
 /**
  * Runs one command and returns its value; {} for one that has no answer when it succeeds.
@@ -122,7 +125,10 @@ function returnOf(answer: string): unknown {
   return (parseExact(answer) as { return: unknown }).return;
 }
 
-/** A command whose success is that nothing comes. The agent is asked for a sign of life before, so silence is consent. */
+/**
+ * A command whose success is that nothing comes. The agent is asked for a sign of life before, so silence is consent; so is, and
+ * sooner, that the guest sleeps. One that is off ends the call by itself.
+ */
 async function unanswered(
   domain: Domain,
   command: string,
@@ -130,13 +136,24 @@ async function unanswered(
   { timeoutMs, signal }: Limits,
 ): Promise<unknown> {
   await send(domain, 'guest-ping', {}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
-  try {
-    await send(domain, command, args, { timeoutMs: Math.min(timeoutMs, NO_REPLY_TIMEOUT_MS), signal });
-  } catch (error) {
-    const { msgKey } = error as VirtkeepError;
-    if (!GONE_WITH_THE_GUEST.has(msgKey)) throw error;
-  }
+  const limits = { timeoutMs: Math.min(timeoutMs, NO_REPLY_TIMEOUT_MS), signal };
+  const refusal = send(domain, command, args, limits).catch((error: unknown) => {
+    if (!GONE_WITH_THE_GUEST.has((error as VirtkeepError).msgKey)) throw error;
+  });
+  const answered = new AbortController();
+  await Promise.race([refusal, asleep(domain, answered.signal)]).finally(() => answered.abort());
   return {};
+}
+
+/** Ends when the guest sleeps, or with the signal. */
+async function asleep(domain: Domain, signal: AbortSignal): Promise<void> {
+  const isAsleep = () =>
+    domain.state().then(
+      ({ state }) => state === DomainStateCode.PMSUSPENDED,
+      // why it cannot be told, the call of the command itself tells
+      () => false,
+    );
+  while (!signal.aborted && !(await isAsleep())) await delay(SLEEP_LOOK_MS);
 }
 
 const GONE_WITH_THE_GUEST = new Set<string>([
