@@ -43,6 +43,12 @@ const LANES: readonly Lane[] = [
 /** A worker that has grown beyond this is replaced before its next file: each program that a large process starts costs dear. */
 const WORKER_MEMORY = '400MB';
 
+/**
+ * Heap of a worker, MB: each file loads all its modules anew, which is garbage after it. With more room at the start, a tenth
+ * of the work of the tests is not done looking for what can be thrown away.
+ */
+const WORKER_HEAP = ['--max-semi-space-size=32', '--min-semi-space-size=16', '--initial-old-space-size=400'];
+
 /** So long may a test run take to end once its results are written. */
 const LINGER_MS = 20_000;
 
@@ -87,6 +93,7 @@ async function runJest({ projects, flags, workers, limitMinutes }: Lane): Promis
   const argv = [
     '--experimental-vm-modules',
     '--no-warnings',
+    ...WORKER_HEAP,
     jest,
     '--reporters=default',
     '--json',

@@ -1,4 +1,6 @@
-import { type ChildProcess, execFile, type SpawnOptions, spawn } from 'node:child_process';
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
+import { runProgram } from './program.ts';
+import { runSmall } from './run-small.ts';
 
 export interface RunResult {
   stdout: string;
@@ -29,28 +31,21 @@ export interface RunOptions {
 }
 
 /** Runs a program to its end, without a shell. @throws CommandFailed */
-export function run(argv: readonly [string, ...string[]], options: RunOptions = {}): Promise<RunResult> {
-  return new Promise((resolve, reject) => {
-    const child = execFile(
-      argv[0],
-      argv.slice(1),
-      {
-        cwd: options.cwd,
-        env: options.env ?? process.env,
-        timeout: options.timeoutMs ?? 120_000,
-        killSignal: 'SIGKILL',
-        maxBuffer: 64 * 1024 * 1024,
-      },
-      (error, stdout, stderr) => {
-        if (!error) return resolve({ stdout, stderr });
-        const code = typeof error.code === 'number' ? error.code : null;
-        reject(new CommandFailed(argv, code, { stdout, stderr: stderr || error.message }));
-      },
-    );
-    child.stdin?.on('error', () => {}); // a program may end without having read its input
-    child.stdin?.end(options.input ?? '');
-  });
+export async function run(
+  argv: readonly [string, ...string[]],
+  options: RunOptions = {},
+): Promise<RunResult> {
+  const { cwd, env = process.env, input = '', timeoutMs = 120_000 } = options;
+  const limits = { timeout: timeoutMs, killSignal: 'SIGKILL', maxBuffer: 64 * 1024 * 1024 } as const;
+  const program = { argv, input, options: { ...limits, cwd, env: { ...env } } };
+  const { failed, exitCode, stdout, stderr, message } = await (isTestWorker
+    ? runSmall(program)
+    : runProgram(program));
+  if (failed) throw new CommandFailed(argv, exitCode, { stdout, stderr: stderr || message });
+  return { stdout, stderr };
 }
+
+const isTestWorker = process.env.JEST_WORKER_ID !== undefined;
 
 /** As `run`, and tells by true or false whether the program ended with code 0. */
 export async function succeeds(

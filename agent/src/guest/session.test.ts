@@ -122,7 +122,10 @@ describe('errors', () => {
 
   test('a guest that sleeps has consented: nobody waits for the end of the silence', async () => {
     const never = new Promise(() => undefined);
-    const { domain } = domainOf(command => (command === 'guest-ping' ? {} : never), DomainStateCode.PMSUSPENDED);
+    const { domain } = domainOf(
+      command => (command === 'guest-ping' ? {} : never),
+      DomainStateCode.PMSUSPENDED,
+    );
     expect(await guestCommand(domain, 'guest-suspend-ram', {}, { timeoutMs: 60_000 })).toEqual({});
   });
 
