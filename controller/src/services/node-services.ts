@@ -57,6 +57,8 @@ export interface NodeServiceTimes extends LinkTimes {
   lendingRoundMs?: number;
   /** The time by which schedules are kept. */
   clock?: Clock;
+  /** How much time has passed since any instant, in ms, whatever that clock is put to. */
+  elapsedMs?: () => number;
   /** False: nothing ticks but by hand. */
   ticks?: boolean;
 }
@@ -204,6 +206,7 @@ export function createNodeServices(
     extensions,
     draining: core.draining,
     clock,
+    elapsedMs: times.elapsedMs ?? (() => performance.now()),
     log,
     limits: () => ({ perNode: config.schedules.per_node, perPool: config.schedules.per_pool }),
     isReady: nodeId => links.isConnected(nodeId) && inventory.nodes.get(nodeId)?.row.service_mode === 0,

@@ -6,6 +6,7 @@ import type { MultiTasks } from '../tasks/multi-tasks.ts';
 import type { TaskService } from '../tasks/tasks.ts';
 import { ScheduleCoverage } from './coverage.ts';
 import { KeptFiles } from './kept-files.ts';
+import type { SchedulerDependencies } from './needs.ts';
 import { type NoticeDependencies, Notices } from './notices.ts';
 import { Scheduler } from './scheduler.ts';
 import { ScheduleService, type ScheduleServiceDependencies } from './schedules.ts';
@@ -16,6 +17,7 @@ export interface ScheduleDependencies
   extends Omit<SurroundingsDependencies, 'store' | 'keptFiles' | 'ended' | 'notRun'>,
     Pick<NoticeDependencies, 'notifications' | 'protection' | 'maxAgeDays' | 'dailyAt'>,
     Pick<ScheduleServiceDependencies, 'tell'> {
+  elapsedMs: SchedulerDependencies['elapsedMs'];
   tasks: TaskService;
   events: EventService;
   multiTasks: MultiTasks;
@@ -52,7 +54,6 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
   });
   const scheduler = new Scheduler({
     ...dependencies,
-    elapsedMs: () => performance.now(),
     store,
     surroundings,
     log,

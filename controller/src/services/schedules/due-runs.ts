@@ -2,6 +2,7 @@
 import type { ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { definitionIn, dueTimesOf, type ScheduleDefinition, windowEndOf } from './definition.ts';
 import { type Missed, whatIsDue } from './due.ts';
+import type { DueTimes } from './due-times.ts';
 import { type NewRun, newPart, newRun } from './store.ts';
 import type { Targets } from './targets.ts';
 
@@ -22,14 +23,12 @@ export interface DueFacts {
 export function dueRecords(task: ScheduledTaskRow, facts: DueFacts, now: Date): DueRecords | undefined {
   const definition = definitionIn(task);
   if (task.next_run === null) return undefined;
-  const due = whatIsDue(
-    dueTimesOf(definition),
-    Date.parse(task.next_run),
-    definition.missed_run,
-    now.getTime(),
-  );
+  const times = dueTimesOf(definition);
+  const owed = firstOwed(task, times, now.getTime());
+  if (owed === null || owed > now.getTime()) return { next: isoOf(owed), records: [] };
+  const due = whatIsDue(times, owed, definition.missed_run, now.getTime());
   if (due === null) return undefined;
-  const next = due.next === null ? null : new Date(due.next).toISOString();
+  const next = isoOf(due.next);
   const missed = due.missed?.count ?? 0;
   if (due.run === null)
     return { next, records: due.missed === null ? [] : [missedRecord(task, due.missed, now)] };
@@ -40,6 +39,18 @@ export function dueRecords(task: ScheduledTaskRow, facts: DueFacts, now: Date): 
   }
   return { next, records: [runRecord(run, definition, facts)] };
 }
+
+/**
+ * The first due time that the task is to have a run for, of those from `next_run` on; null: none. What a clock that was far behind has
+ * found due next may be long before somebody made the task.
+ */
+function firstOwed({ next_run, modified }: ScheduledTaskRow, times: DueTimes, now: number): number | null {
+  const next = Date.parse(next_run!);
+  const made = Date.parse(modified);
+  return next < made && made <= now ? times.next(made - 1) : next;
+}
+
+const isoOf = (time: number | null): string | null => (time === null ? null : new Date(time).toISOString());
 
 /** A run with its parts. @param run with its due time; one that somebody asked for has none, and no window */
 export function runRecord(run: ScheduledRunRow, definition: ScheduleDefinition, facts: DueFacts): NewRun {

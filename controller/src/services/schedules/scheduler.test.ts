@@ -365,3 +365,17 @@ test('a clock that is days behind when the controller starts changes nothing of 
   await world.tick('2026-03-05T02:00:00Z');
   expect(world.begun).toHaveLength(5);
 });
+
+test('a clock that is far behind when the controller starts does not make up for what was due before a task was made', async () => {
+  world.now = Date.parse('2026-03-10T12:00:00Z');
+  const task = await world.add({ start_date: '2026-03-01T02:00:00Z' });
+  world.now = Date.parse('1970-01-01T00:00:10Z');
+  await world.restart();
+  await world.tick();
+  await world.jump('2026-03-10T12:30:00Z');
+  await world.tick('2026-03-10T12:32:00Z');
+  expect(await world.runs(task)).toEqual([]);
+  expect((await world.store.task(task.id))!.next_run).toBe('2026-03-11T02:00:00.000Z');
+  await world.tick('2026-03-11T02:00:00Z');
+  expect(await world.runs(task)).toMatchObject([{ due: '2026-03-11T02:00:00.000Z', missed: 0 }]);
+});

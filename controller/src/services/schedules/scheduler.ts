@@ -10,6 +10,7 @@ import { Turns } from '@virtkeep/shared/turns';
 import type { Database, ScheduledPartRow, ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { AwayNodes } from './away-nodes.ts';
 import { Behind } from './behind.ts';
+import { ClockBelief, JUMP_MS } from './clock.ts';
 import { definitionIn, dueTimesOf } from './definition.ts';
 import { IN_TIME_MS } from './due.ts';
 import { dueRecords, neverAgainRecord, runRecord } from './due-runs.ts';
@@ -30,8 +31,6 @@ export interface QueueEntry {
 }
 
 const DUE_AT_ONCE = 500;
-/** A clock that is put back by more than this makes what is due next be reckoned anew. */
-const CLOCK_BACK_MS = 60_000;
 /** Where due times that were taken are so far in the future, the clock was wrong then or is so now. */
 const FAR_AHEAD_MS = 86_400_000;
 
@@ -47,6 +46,8 @@ export class Scheduler {
   /** One word at a time on each task, and one tick. */
   readonly #turns = new KeyedQueue();
   readonly #shared = new Turns();
+  readonly #belief = new ClockBelief();
+  /** What the clock showed when it was believed last, in ms since 1970. */
   #lastTick = Number.NEGATIVE_INFINITY;
   /** The first tick since which the clock has not jumped: what is due later comes while somebody looks. In ms since 1970. */
   #steadySince = Number.POSITIVE_INFINITY;
@@ -92,20 +93,26 @@ export class Scheduler {
     try {
       this.#awayNodes.forgetReturned();
       await this.#turns.run('tick', async () => {
-        const now = this.#dependencies.clock.now();
-        const isBack = now.getTime() < this.#lastTick - CLOCK_BACK_MS;
-        if (isBack || now.getTime() > this.#lastTick + IN_TIME_MS) this.#steadySince = now.getTime();
-        if (isBack) await this.#reckon(now);
-        this.#lastTick = now.getTime();
         await this.#steps.lookForLost();
-        await this.#takeDue(now);
-        await this.#runs.endWindows(now);
+        const { clock, elapsedMs } = this.#dependencies;
+        const now = clock.now();
+        // nothing is taken, and nothing ended, by a clock that may be ahead for a moment only
+        if (this.#belief.believes(now.getTime(), elapsedMs())) await this.#keepTime(now);
       });
       await this.#runs.lookAfterTroubled();
       await this.#queue.pump();
     } catch (error) {
       this.#dependencies.log.error('a tick of the scheduled tasks failed', { error });
     }
+  }
+
+  async #keepTime(now: Date): Promise<void> {
+    const isBack = now.getTime() < this.#lastTick - JUMP_MS;
+    if (isBack || now.getTime() > this.#lastTick + IN_TIME_MS) this.#steadySince = now.getTime();
+    if (isBack) await this.#reckon(now);
+    this.#lastTick = now.getTime();
+    await this.#takeDue(now);
+    await this.#runs.endWindows(now);
   }
 
   /** A run now, whatever is due. @param runId also that of its task @throws schedule_running */
@@ -163,11 +170,13 @@ export class Scheduler {
     const takenUntil = await store.takenUntil();
     for (const task of await store.tasks()) {
       const taken = Date.parse(takenUntil.get(task.id) ?? now.toISOString());
-      if (task.enabled === 0 || task.next_run === null || task.next_run <= now.toISOString()) continue;
+      if (task.enabled === 0 || (task.next_run !== null && task.next_run <= now.toISOString())) continue;
       try {
         // found far ahead before, it is not believed now that it has come nearer
-        const wasFarAhead = Date.parse(task.next_run) <= taken;
+        const wasFarAhead = task.next_run !== null && Date.parse(task.next_run) <= taken;
         const isFarAhead = wasFarAhead || taken - now.getTime() > FAR_AHEAD_MS;
+        // it will not be due again, unless a clock that was ahead has taken its last due time
+        if (task.next_run === null && !isFarAhead) continue;
         const from = isFarAhead ? now.getTime() : Math.max(now.getTime(), taken);
         const times = dueTimesOf(definitionIn(task));
         const next = times.next(from);

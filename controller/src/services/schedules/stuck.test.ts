@@ -1,6 +1,7 @@
 /** A node that is gone, a full disk, a clock that jumps, a task that is removed: none of them stops the scheduler, or a run for ever. */
 import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { DefinitionInput } from './definition.ts';
 import { DUE } from './sample-files.ts';
 import { ScheduleWorld } from './test-kit.ts';
 
@@ -203,6 +204,77 @@ describe('nothing stays stuck', () => {
     await world.close();
     expect(parts).toEqual({ a: 'RUNNING', b: 'WAITING', c: 'WAITING' });
     expect(window_end).toBe('2026-03-01T06:00:00.000Z');
+  });
+
+  test('a clock that was hours ahead for a moment: no due time is taken, and none is left out', async () => {
+    const world = await ScheduleWorld.open('2026-02-28T00:00:00Z');
+    world.endsAtOnce = true;
+    const monthly: DefinitionInput = {
+      start_date: DUE,
+      all: false,
+      entities: ['a'],
+      periodicity: 'monthly',
+      month_day: 1,
+    };
+    const skips = await world.add({ ...monthly, missed_run: 'skip' });
+    const once = await world.add({ ...monthly, periodicity: 'once' });
+    await world.tick('2026-02-28T09:59:55Z');
+    await world.jump('2026-03-01T06:00:00Z');
+    await world.jump('2026-02-28T10:00:05Z');
+    const early = [...(await world.runs(skips)), ...(await world.runs(once))];
+    await world.tick('2026-03-01T01:59:58Z');
+    await world.tick('2026-03-01T02:00:03Z');
+    const runs = [await world.runs(skips), await world.runs(once)];
+    await world.close();
+    expect(early).toEqual([]);
+    const run = { due: '2026-03-01T02:00:00.000Z', status: 'SUCCESS', missed: 0 };
+    expect(runs).toEqual([[run], [run]]);
+  });
+
+  test('a clock that was hours ahead for a moment: an open window goes on', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    world.limits = { perNode: 1, perPool: 0 };
+    const task = await world.add({ start_date: DUE, window_end: '06:00', window_action: 'cancel' });
+    await world.tick(DUE);
+    await world.jump('2026-03-01T07:00:00Z');
+    await world.jump('2026-03-01T02:00:10Z');
+    const parts = await world.parts(task);
+    const toCancel = await world.disk
+      .selectFrom('tasks')
+      .select('id')
+      .where('cancel_requested', '=', 1)
+      .execute();
+    await world.close();
+    expect(parts).toEqual({ a: 'RUNNING', b: 'WAITING', c: 'WAITING' });
+    expect(toCancel).toEqual([]);
+  });
+
+  test('a clock that was put forward is believed after a minute, and what it has passed is taken then', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.tick('2026-03-01T00:00:05Z');
+    await world.jump('2026-03-01T05:00:00Z');
+    await world.tick('2026-03-01T05:00:55Z');
+    const early = await world.runs(task);
+    await world.tick('2026-03-01T05:01:00Z');
+    const runs = await world.runs(task);
+    await world.close();
+    expect(early).toEqual([]);
+    expect(runs).toMatchObject([{ due: '2026-03-01T02:00:00.000Z', status: 'RUNNING' }]);
+  });
+
+  test('a clock that was days ahead for long: what is to run once has its backup at its time', async () => {
+    const world = await ScheduleWorld.open('2026-02-20T00:00:00Z');
+    world.endsAtOnce = true;
+    await world.add({ start_date: DUE, all: false, entities: ['a'], periodicity: 'once' });
+    await world.tick('2026-03-09T06:00:00Z');
+    await world.tick('2026-02-20T10:00:05Z');
+    await world.tick('2026-03-01T01:59:58Z');
+    const early = world.begun.length;
+    await world.tick('2026-03-01T02:00:03Z');
+    const all = world.begun.length;
+    await world.close();
+    expect({ early, all }).toEqual({ early: 1, all: 2 });
   });
 
   type Moment = (world: ScheduleWorld) => Promise<void>;
