@@ -102,6 +102,7 @@ export const ERRORS = {
     '40421',
     'The OVF descriptor {subject} has no configuration {configuration}. It has: {configurations}.',
   ),
+  network_not_found: fixed('40422', 'The node {node} has no network or bridge {name}. It has: {names}.'),
   snapshot_not_found: fixed('40412', 'The domain {domain} has no saved state {id}.'),
   guest_command_unknown: fixed(
     '40413',
@@ -253,6 +254,10 @@ export const ERRORS = {
   file_not_backup: fixed(
     '40926',
     'The file {file} is of type {type}; {action} works on backups made by this service only.',
+  ),
+  file_not_definition: fixed(
+    '40965',
+    'The file {file} is of type {type}; a VM without disks is restored from a domain XML or an OVF descriptor only.',
   ),
   template_missing: fixed(
     '40927',

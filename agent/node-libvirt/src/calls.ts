@@ -51,6 +51,8 @@ interface OutTypes {
   'out:domains': DomainRef[];
   'out:snapshots': string[];
   'out:pools': PoolRef[];
+  /** Names. */
+  'out:networks': string[];
   'out:vols': VolRef[];
   'out:typed': TypedParams;
   'out:interfaces': InterfaceAddress[];
@@ -237,6 +239,8 @@ export const CALLS = {
   virDomainSnapshotHasMetadata: { on: 'snapshot', args: ['uint'], returns: 'bool' },
   virDomainSnapshotDelete: { on: 'snapshot', args: ['uint'], returns: 'ok', lane: 'long' },
   virDomainRevertToSnapshot: { on: 'snapshot', args: ['uint'], returns: 'ok', lane: 'long' },
+
+  virConnectListAllNetworks: { on: 'conn', args: ['out:networks', 'uint'], returns: 'out' },
 
   // Storage pools
   virConnectListAllStoragePools: { on: 'conn', args: ['out:pools', 'uint'], returns: 'out' },

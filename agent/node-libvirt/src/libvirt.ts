@@ -170,6 +170,12 @@ export class Libvirt {
 
   // Domains ----------------------------------------------------------------------------------------------------------
 
+  /** Names of the virtual networks, running or not; none where libvirt has no driver for them. */
+  async networks(options?: CallOptions): Promise<string[]> {
+    const call = this.#caller.call('virConnectListAllNetworks', [], [0], options);
+    return (await nullOn(ErrorCode.NO_SUPPORT, call)) ?? [];
+  }
+
   /** All domains; filter `ListDomains`. */
   async domains(filter = 0, options?: CallOptions): Promise<Domain[]> {
     const refs = await this.#caller.call('virConnectListAllDomains', [], [filter], options);

@@ -19,6 +19,8 @@ import {
 } from '../workflows/archives/source.ts';
 import { backupWorkflow } from '../workflows/backup/backup.ts';
 import { fallbackReason } from '../workflows/backup/base.ts';
+import { showDefinition } from '../workflows/config-restore/config-restore.ts';
+import { isDefinitionName } from '../workflows/config-restore/definition-file.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { matchTemplate } from '../workflows/family/match.ts';
@@ -92,6 +94,7 @@ export function backupService(
     async show(request, { signal }) {
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
+      if (isDefinitionName(file.filename)) return showDefinition(dependencies, file, request);
       const backup = await lookIntoBackup(file.path, request.state, signal);
       const { archive, manifest, state, xml } = backup;
       const signature = dependencies.judge(archive);

@@ -85,6 +85,8 @@ export const NEEDS: Record<string, Record<string, Need>> = {
   },
   'virtkeep.agent.v1.RestoreService': {
     Start: forRestore,
+    // nobody vouches for what has no signature
+    StartConfig: 'backup.restore_foreign',
   },
   'virtkeep.agent.v1.TemplateService': {
     Clone: 'domain.manage',

@@ -4,6 +4,7 @@ import type {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import type { OperationRunner } from '../operations/runner.ts';
 import { type FoundFile, findBackupFile, openBackup } from '../workflows/archives/source.ts';
+import { configRestoreWorkflow } from '../workflows/config-restore/config-restore.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { standingDisks } from '../workflows/family/match.ts';
 import { instantRestoreWorkflow } from '../workflows/restore/instant/instant-restore.ts';
@@ -38,6 +39,18 @@ export function restoreService(
           workflow: request.instant
             ? instantRestoreWorkflow(dependencies, request)
             : restoreWorkflow(dependencies, request),
+        };
+      }),
+
+    startConfig: (request, { signal }) =>
+      startOperation(runner, { kind: 'config_restore', request }, async () => {
+        requireUuid('domain_id', request.domainId);
+        const file = await findBackupFile(await dependencies.pools(signal), request.file);
+        return {
+          entities: [...domainEntities(request.domainId), ...fileEntities(request.fileId)],
+          locks: [...domainLocks(request.domainId, ['domain', 'power']), fileLock(file.path, 'shared')],
+          cancellable: true,
+          workflow: configRestoreWorkflow(dependencies, request),
         };
       }),
   };

@@ -6,10 +6,12 @@ import { type Machine, Placement, type TargetBus } from './placement.ts';
 import { quoted } from './tree.ts';
 import { el, type Xml, xmlText } from './xml-text.ts';
 
-export interface NetworkTarget {
-  type: 'network' | 'bridge';
-  name: string;
-}
+/** `user`: one that QEMU makes for the VM alone, where the node has none. */
+export type NetworkTarget = { type: 'network' | 'bridge'; name: string } | { type: 'user' };
+
+/** For warnings. */
+export const networkText = (target: NetworkTarget): string =>
+  target.type === 'user' ? "QEMU's own network" : `${target.type} ${quoted(target.name)}`;
 
 export interface DomainTarget {
   /** Left out: libvirt makes one. */
@@ -195,15 +197,15 @@ function nicsOf({ appliance, target, warnings }: Making): Xml[] {
   const elements = appliance.nics.map(({ model, mac, network }) => {
     const isMapped = network !== null && Object.hasOwn(target.networks, network);
     if (network !== null && !isMapped) missing.add(network);
-    const { type, name } = isMapped ? target.networks[network]! : target.defaultNetwork;
-    return el('interface', { type }, [
+    const to = isMapped ? target.networks[network]! : target.defaultNetwork;
+    return el('interface', { type: to.type }, [
       mac !== null && target.nicMac === 'keep' && el('mac', { address: mac }),
-      el('source', { [type]: name }),
+      to.type !== 'user' && el('source', { [to.type]: to.name }),
       el('model', { type: target.virtio ? 'virtio' : model }),
     ]);
   });
   for (const network of missing) {
-    const text = `Its adapters are connected to ${target.defaultNetwork.type} ${quoted(target.defaultNetwork.name)}.`;
+    const text = `Its adapters are connected to ${networkText(target.defaultNetwork)}.`;
     warnings.push({ element: `Network ${quoted(network)}`, key: 'replaced', text });
   }
   return elements;

@@ -34,6 +34,7 @@ export {
   domainXmlOf,
   type ImportedDomain,
   type NetworkTarget,
+  networkText,
 } from './domain.ts';
 export { type HrefPaths, hrefPaths } from './href.ts';
 export type { Envelope, OvfConfiguration, OvfFile, Warning, WarningKey } from './model.ts';

@@ -48,6 +48,9 @@ export function fileKind(name: string): FileKind | undefined {
   return undefined;
 }
 
+/** The type that a backup's name tells; undefined of every other file. */
+export const backupTypeOf = (name: string): FileKind['type'] | undefined => fileKind(name)?.type;
+
 /** Whether a backup's name says that it is compressed. */
 export const isCompressedName = (name: string): boolean => fileKind(name)?.compressed ?? false;
 

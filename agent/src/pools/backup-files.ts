@@ -35,7 +35,7 @@ export interface ArchiveSummary {
 }
 
 /**
- * Reads an archive's manifest, or what an archive of others has in its place; null: it must be unpacked for that, which is done only
+ * Reads an archive's manifest, or what an archive of others or an OVF descriptor has in its place; null: it must be unpacked for that, which is done only
  * with `isThorough`. What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage`;
  * file_busy: the file is what it was when it was last read
  */
@@ -191,6 +191,7 @@ export class BackupFiles {
           read: { domainId: uuid, domainName: name, isTemplate: metadata.template },
         };
       }
+      if (kind.type === 'OVF') return readAs(await this.#readArchive(path, options.signal, false));
       return { ownId: '' };
     } catch (error) {
       throwIfAborted(options.signal);

@@ -4,7 +4,7 @@
  */
 export { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 
-export { isCompressedName, type Skipped } from './backup-dir.ts';
+export { backupTypeOf, isCompressedName, type Skipped } from './backup-dir.ts';
 export { type ArchiveSummary, BackupFiles, type ReadArchive } from './backup-files.ts';
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';

@@ -49,6 +49,7 @@ const SAME: Record<string, string> = {
   'PoolService/Scan': `POST /api/data-pools/${id}/scan/`,
   'PoolService/Update': `PUT /api/data-pools/${id}/`,
   'RestoreService/Start': 'POST /api/domains/automated-restore/',
+  'RestoreService/StartConfig': 'POST /api/domains/config-restore/',
   'SnapshotService/Create': `POST ${GUEST}/snapshots/`,
   'SnapshotService/List': `GET ${GUEST}/snapshots/`,
   'SnapshotService/Remove': `POST ${SNAPSHOT}/remove/`,

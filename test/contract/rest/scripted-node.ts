@@ -546,6 +546,11 @@ export class FakeAgent {
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ]),
+      startConfig: async request =>
+        this.#start('config_restore', request, [
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+          { id: request.fileId, entityClass: EntityClass.FILE },
+        ]),
     };
   }
 

@@ -33,6 +33,7 @@ const LISTS: Record<string, HandleKind> = {
   'out:domains': 'domain',
   'out:snapshots': 'snapshot',
   'out:pools': 'pool',
+  'out:networks': 'network',
   'out:vols': 'vol',
 };
 
@@ -138,7 +139,7 @@ function takeHandles(kind: HandleKind, handles: Pointer[], target: readonly stri
       if (kind === 'domain') return domainRef(handle);
       if (kind === 'pool') return poolRef(handle);
       if (kind === 'vol') return volRef(handle, target[0]);
-      return nameOfHandle('snapshot', handle);
+      return nameOfHandle(kind, handle);
     });
   } finally {
     for (const handle of handles) freeHandle(kind, handle);
@@ -150,6 +151,7 @@ function takeHandles(kind: HandleKind, handles: Pointer[], target: readonly stri
 const LOOKUP = {
   domain: native.bind(null, 'virDomainLookupByUUIDString', 'void *', ['void *', 'str']),
   pool: native.bind(null, 'virStoragePoolLookupByUUIDString', 'void *', ['void *', 'str']),
+  network: native.bind(null, 'virNetworkLookupByName', 'void *', ['void *', 'str']),
   snapshot: native.bind(null, 'virDomainSnapshotLookupByName', 'void *', ['void *', 'str', 'uint']),
   vol: native.bind(null, 'virStorageVolLookupByName', 'void *', ['void *', 'str']),
 } as const;
@@ -195,7 +197,10 @@ function returnType(spec: CallSpec): string | TypeObject {
   return spec.returns in HANDLE_KINDS ? 'void *' : 'int';
 }
 
-const HANDLE_KINDS: Record<HandleKind, true> = { domain: true, snapshot: true, pool: true, vol: true };
+const HANDLE_KINDS: Record<HandleKind, true> = {
+  ...{ domain: true, snapshot: true, pool: true },
+  ...{ network: true, vol: true },
+};
 
 function failed(spec: CallSpec, result: unknown): boolean {
   if (result === null) return true;

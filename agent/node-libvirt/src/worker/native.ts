@@ -137,12 +137,13 @@ export function isAlive(conn: Pointer): boolean {
 
 // Handles --------------------------------------------------------------------------------------------------------------
 
-export type HandleKind = 'domain' | 'snapshot' | 'pool' | 'vol';
+export type HandleKind = 'domain' | 'snapshot' | 'pool' | 'network' | 'vol';
 
 const FREE = {
   domain: 'virDomainFree',
   snapshot: 'virDomainSnapshotFree',
   pool: 'virStoragePoolFree',
+  network: 'virNetworkFree',
   vol: 'virStorageVolFree',
 } as const;
 
@@ -163,6 +164,7 @@ const NAME = {
   domain: 'virDomainGetName',
   snapshot: 'virDomainSnapshotGetName',
   pool: 'virStoragePoolGetName',
+  network: 'virNetworkGetName',
   vol: 'virStorageVolGetName',
 } as const;
 

@@ -1,7 +1,10 @@
 /** What the inventory tells of an archive. */
 import { lstat } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { type Archive, openArchive } from '../../archive/index.ts';
+import { systemsOf } from '../../ovf/index.ts';
 import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';
+import { isDefinitionName, readDefinitionFile } from '../config-restore/definition-file.ts';
 import { describeForeign } from '../foreign-archive/describe.ts';
 import { foreignSummaryOf, summaryOf } from './backup-file.ts';
 
@@ -10,6 +13,7 @@ import { foreignSummaryOf, summaryOf } from './backup-file.ts';
  * hold terabytes.
  */
 export const readArchive: ReadArchive = async (path, signal, isThorough) => {
+  if (isDefinitionName(path)) return await readDescriptor(path);
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
   const glance = await openArchive(path, signal, { salvage: true, holding: 'none' });
   try {
@@ -26,6 +30,14 @@ export const readArchive: ReadArchive = async (path, signal, isThorough) => {
     await archive.close();
   }
 };
+
+/** Of several VMs none is the one that the file is of. */
+async function readDescriptor(path: string): Promise<Partial<ArchiveSummary>> {
+  const file = await readDefinitionFile({ path, filename: basename(path) });
+  if (file.type === 'xml') return {};
+  const systems = systemsOf(file.envelope);
+  return { domainName: systems.length === 1 ? systems[0]!.name : '' };
+}
 
 const damageOf = (damage: string | null) =>
   damage === null ? {} : { damage, canBeIncremental: false, requiredStates: [] };

@@ -5,6 +5,9 @@ import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1
 import { isUuid } from '@virtkeep/shared/ids';
 import { type DomainConfig, type Identity, newMacs } from '../../domain-xml/index.ts';
 
+/** Which one was asked for. */
+type Asked = Pick<StartRestoreRequest, 'keepIdentity' | 'domainId' | 'name'>;
+
 const MAX_NAME_BYTES = 200;
 const MAX_SUFFIX = 1000;
 
@@ -14,7 +17,7 @@ const MAX_SUFFIX = 1000;
  */
 export async function chooseIdentity(
   libvirt: Libvirt,
-  request: StartRestoreRequest,
+  request: Asked,
   config: DomainConfig,
   nodeName: string,
 ): Promise<Identity> {
@@ -28,7 +31,7 @@ export async function chooseIdentity(
   return { name, uuid, macs: newMacs(config.interfaces.map(({ mac }) => mac)) };
 }
 
-function chooseName(domains: Domain[], request: StartRestoreRequest, oldName: string): string {
+function chooseName(domains: Domain[], request: Asked, oldName: string): string {
   if (request.name !== '' || request.keepIdentity) return requireFreeName(domains, request.name || oldName);
   checkName(oldName);
   if (!domains.some(domain => domain.name === oldName)) return oldName;

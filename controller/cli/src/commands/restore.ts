@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
@@ -19,6 +19,12 @@ interface RestoreOptions {
   bandwidth?: number;
   lun?: string[];
   allowForeign?: boolean;
+  configOnly?: boolean;
+  system?: string;
+  configuration?: string;
+  network?: Record<string, string>;
+  virtio?: boolean;
+  keepMacs?: boolean;
   wait: boolean;
 }
 
@@ -45,6 +51,15 @@ export function addRestore(program: Command): void {
       '--allow-foreign',
       'also of a backup that nobody vouches for (see backups show); administrators only',
     )
+    .option(
+      '--config-only',
+      'a VM without disks, from a domain XML or an OVF descriptor; administrators only, with --node, --name and the options below',
+    )
+    .option('--system <vm>', 'which VM of an OVF descriptor (default: the only one)')
+    .option('--configuration <id>', 'which configuration of it (default: its default one)')
+    .option('--network <name=network>', 'connect a network of the file to this network or bridge', network, {})
+    .option('--virtio', 'network adapters of an OVF become virtio')
+    .option('--keep-macs', 'MAC addresses stay but for those that a VM of the node has')
     .option('--no-wait', 'print the task and return at once')
     .action(async (nameOrId: string, options: RestoreOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
@@ -54,11 +69,15 @@ export function addRestore(program: Command): void {
           ? await resolve(client, 'nodes', options.node)
           : onlyNode(await client.all<Named>('/api/nodes/'));
         const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
-        const started = await client.post<Started>(
-          '/api/domains/automated-restore/',
-          restoreBody(file.id, node.id, pool?.id, options),
-          { async: 1 },
-        );
+        const started = options.configOnly
+          ? await client.post<Started>('/api/domains/config-restore/', configBody(file.id, node.id, options), {
+              async: 1,
+            })
+          : await client.post<Started>(
+              '/api/domains/automated-restore/',
+              restoreBody(file.id, node.id, pool?.id, options),
+              { async: 1 },
+            );
         if (!options.wait) return json ? printJson(started) : print(started._task.id);
         await follow(client, started._task.id, json);
         const domain = await client.get<Named>(`/api/domains/${started.entity}/`);
@@ -72,6 +91,28 @@ function onlyNode(nodes: Named[]): Named {
   const [node, another] = nodes;
   if (!node || another) throw new CliError('Which node? Give --node.', ExitCode.usage);
   return node;
+}
+
+/** One more of `--network`. */
+function network(text: string, before: Record<string, string>): Record<string, string> {
+  const at = text.lastIndexOf('=');
+  if (at < 1 || at === text.length - 1)
+    throw new InvalidArgumentError('It is the network of the file and the one here: "VM Network=default".');
+  return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
+function configBody(file: string, node: string, options: RestoreOptions): Json {
+  const { name, system, configuration, network: networks = {}, virtio, keepMacs } = options;
+  return {
+    file,
+    node,
+    ...(name ? { verbose_name: name } : {}),
+    ...(system ? { system } : {}),
+    ...(configuration ? { configuration } : {}),
+    ...(Object.keys(networks).length > 0 ? { networks } : {}),
+    ...(virtio ? { virtio: true } : {}),
+    ...(keepMacs ? { keep_macs: true } : {}),
+  };
 }
 
 function restoreBody(

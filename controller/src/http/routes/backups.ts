@@ -122,6 +122,39 @@ const RestoreBody = body(
   { file: STORY.file, node: STORY.node, datapool: STORY.pool, verbose_name: 'web-1-restored' },
 );
 
+const System = Type.String({
+  minLength: 1,
+  maxLength: 1000,
+  description: 'which VM of an OVF descriptor: its id, or a name that only one has; default: the only one',
+});
+const Configuration = Type.String({
+  minLength: 1,
+  maxLength: 1000,
+  description: 'which configuration of a VM of an OVF descriptor; default: its default one',
+});
+const MAX_NETWORKS = 256;
+
+const ConfigRestoreBody = body(
+  {
+    file: described(GivenUuid, 'the domain XML or OVF descriptor'),
+    node: described(GivenUuid, 'the node to restore to'),
+    verbose_name: described(Type.Optional(Name), 'name of the new VM'),
+    system: Type.Optional(System),
+    configuration: Type.Optional(Configuration),
+    networks: Type.Optional(
+      Type.Record(Type.String({ minLength: 1, maxLength: 1000 }), Type.String({ minLength: 1, maxLength: 255 }), {
+        maxProperties: MAX_NETWORKS,
+        description:
+          'by a network or bridge that the file names the one of the node. Others stay when the node has them, and become its default ' +
+          'network otherwise',
+      }),
+    ),
+    virtio: flag('network adapters of an OVF become virtio'),
+    keep_macs: flag('MAC addresses stay but for those that a VM of the node has; else all are new'),
+  },
+  { file: STORY.file, node: STORY.node, verbose_name: 'web-1', networks: { 'VM Network': 'default' } },
+);
+
 const BACKUP_ERRORS = [
   'hook_failed',
   ...DOMAIN_WORK,
@@ -139,13 +172,36 @@ const BACKUP_ERRORS = [
   'zfs_incremental',
 ] as const;
 
+const DEFINITION_READ = [
+  'xml_invalid',
+  'ovf_invalid',
+  'ovf_version_unsupported',
+  'ovf_system_ambiguous',
+  'ovf_system_unknown',
+  'ovf_configuration_unknown',
+  'network_not_found',
+  'file_not_definition',
+] as const;
+
 const SHOW_ERRORS = [
   ...NODE_CALL,
   ...POOL_READ,
   ...ARCHIVE_READ,
+  ...DEFINITION_READ,
   'state_not_found',
   'pool_no_space',
   'disk_path_in_use',
+] as const;
+
+const CONFIG_RESTORE_ERRORS = [
+  ...POOL_READ,
+  ...DEFINITION_READ,
+  'file_not_found',
+  'file_busy',
+  'domain_busy',
+  'invalid_name',
+  'name_in_use',
+  'identity_in_use',
 ] as const;
 
 const RESTORE_ERRORS = [
@@ -199,14 +255,20 @@ export const backupRoutes: RouteModule = (app, services) => {
         summary: 'The configuration of the VM that a backup would restore, with warnings',
         querystring: AsyncQuery,
         body: body(
-          { file: described(GivenUuid, 'the backup file'), state: Type.Optional(State) },
+          {
+            file: described(GivenUuid, 'the backup file'),
+            state: Type.Optional(State),
+            system: Type.Optional(System),
+            configuration: Type.Optional(Configuration),
+          },
           { file: STORY.file },
         ),
         response: { 200: ref(ShownBackupSchema) },
       },
     },
     async request => {
-      const { file, shown } = await services.library.show(request.body.file, request.body.state);
+      const { file: id, ...what } = request.body;
+      const { file, shown } = await services.library.show(id, what);
       return shownBackup(file, shown);
     },
   );
@@ -228,6 +290,27 @@ export const backupRoutes: RouteModule = (app, services) => {
       if (request.body.allow_foreign) requirePermission(user, 'backup.restore_foreign');
       return runTask(services, request, reply, {
         start: taskId => services.backups.restore(request.body, user, taskId),
+        result: async task => services.domains.find(task.entities[0]?.id ?? '', user),
+      });
+    },
+  );
+
+  app.post(
+    '/api/domains/config-restore/',
+    {
+      config: { access: 'backup.restore_foreign', ...LONG_ACTION, errors: CONFIG_RESTORE_ERRORS },
+      schema: {
+        tags,
+        summary: 'Restore a VM without its disks from a domain XML or an OVF descriptor, which nobody vouches for',
+        querystring: AsyncQuery,
+        body: ConfigRestoreBody,
+        response: taskAnswers(ref(DomainSchema)),
+      },
+    },
+    (request, reply) => {
+      const user = principalOf(request);
+      return runTask(services, request, reply, {
+        start: taskId => services.backups.configRestore(request.body, user, taskId),
         result: async task => services.domains.find(task.entities[0]?.id ?? '', user),
       });
     },

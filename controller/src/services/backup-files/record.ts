@@ -5,7 +5,7 @@ import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../../store/schema.ts';
 import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
 import { isOfService, isUnpublished, pointsOf } from './restore-points.ts';
-import { isArchive } from './usable.ts';
+import { isArchive, isDefinition } from './usable.ts';
 
 export const FILE_STATUSES = [
   'CREATING',
@@ -210,7 +210,7 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
     hash_sum: details.hash_sum,
     states: details.states,
     additional_flags: {
-      can_be_domained: isWhole,
+      can_be_domained: isWhole || (row.status === 'ACTIVE' && isDefinition(row)),
       can_be_unpacked: isWhole && row.compressed === 1 && isOfService(row, details),
       can_be_compressed: isWhole && row.compressed === 0 && isOfService(row, details),
     },
@@ -314,7 +314,7 @@ export function rowOfFile(
     pool_id: file.poolId,
     path: file.path,
     filename: file.filename,
-    verbose_name: file.filename,
+    verbose_name: (file.type === 'OVF' && file.domainName) || file.filename,
     description: before?.description ?? '',
     size: Number(file.size),
     status: file.damage !== '' || failedVerification ? 'DAMAGED' : 'ACTIVE',

@@ -16,5 +16,8 @@ export const isIdle = (file: Pick<Usable, 'status'>): boolean => file.status !==
 export const isPublished = (file: Pick<Usable, 'status'>): boolean =>
   file.status === 'UPDATING' || isIdle(file);
 
-/** An archive, which can be verified, converted and restored; anything else can only be kept. */
+/** An archive, which can be verified, converted and restored. */
 export const isArchive = ({ type }: Pick<Usable, 'type'>): boolean => type === 'tar';
+
+/** What describes a VM that is restored without its disks. */
+export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean => type === 'xml' || type === 'OVF';

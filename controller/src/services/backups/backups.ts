@@ -1,7 +1,7 @@
 /** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import type { StartConfigRestoreRequest, StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Actor } from '../../auth/principal.ts';
@@ -9,7 +9,7 @@ import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../backup-files/identity.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
-import { isBusy } from '../backup-files/usable.ts';
+import { isBusy, isDefinition } from '../backup-files/usable.ts';
 import type { DomainService } from '../domains/domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
@@ -69,6 +69,16 @@ export interface RestoreOptions
   bandwidth?: number;
 }
 
+export interface ConfigRestoreOptions
+  extends NodeOptions<
+    StartConfigRestoreRequest,
+    'operationId' | 'file' | 'fileId' | 'domainId' | 'name'
+  > {
+  file: string;
+  node: string;
+  verbose_name?: string;
+}
+
 export interface BackupServiceDependencies {
   inventory: Inventory;
   backupFiles: BackupFiles;
@@ -90,6 +100,7 @@ export class BackupService {
     dependencies.nodeTasks.ends.succeeded({
       backup: ended => this.#backedUp(ended),
       restore: ended => dependencies.domains.changed(ended),
+      config_restore: ended => dependencies.domains.changed(ended),
     });
   }
 
@@ -274,6 +285,41 @@ export class BackupService {
       ],
       prepare: () => this.#dependencies.backupFiles.read(row.id),
       send: (clients, operationId, signal) => clients.restores.start({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /**
+   * Starts the restore of a VM without disks, from a domain XML or an OVF descriptor; its id is chosen here and is the task's entity.
+   * @throws file_not_found, file_busy, file_not_definition, node_not_found, pool_not_active, and what the node answers.
+   */
+  async configRestore(options: ConfigRestoreOptions, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#dependencies.library.published(options.file);
+    if (!isDefinition(row))
+      throw new VirtkeepError('file_not_definition', { file: row.filename, type: row.type });
+    this.#dependencies.inventory.node(options.node);
+    this.#dependencies.nodeTasks.assertReady(options.node);
+    this.#dependencies.pools.onNode(row.pool_id, options.node, 'node');
+    const domainId = newId();
+    const request = {
+      ...nodeFields(options),
+      file: refOf(row),
+      fileId: row.id,
+      domainId,
+      name: options.verbose_name ?? '',
+    };
+    return this.#dependencies.nodeTasks.start({
+      taskId,
+      name: 'domain_config_restore',
+      verboseName: `Restore ${options.verbose_name ?? row.domain_name ?? row.filename} without disks`,
+      user,
+      nodeId: options.node,
+      entities: [
+        { id: domainId, class: 'domain' },
+        { id: row.id, class: 'file' },
+      ],
+      prepare: () => this.#dependencies.backupFiles.read(row.id),
+      send: (clients, operationId, signal) =>
+        clients.restores.startConfig({ operationId, ...request }, { signal }),
     });
   }
 

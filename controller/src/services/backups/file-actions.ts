@@ -1,5 +1,5 @@
 /** The actions on backup files, and what is done with the nodes' results. */
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
@@ -64,11 +64,11 @@ export class FileActionService {
       entities: [{ id, class: 'file' }],
     };
     return this.#dependencies.nodeTasks.runLocal(task, async signal => {
-      await this.#dependencies.library.read(
-        row,
-        '',
-        AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]),
-      );
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]);
+      await this.#dependencies.library.read(row, {}, limit).catch((error: unknown) => {
+        // it was read, and which of its VMs is meant says whoever shows or restores one
+        if (!hasKey(error, 'ovf_system_ambiguous')) throw error;
+      });
       return this.#dependencies.library.get(id);
     });
   }

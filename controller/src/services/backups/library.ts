@@ -22,6 +22,17 @@ const REREAD_TIMEOUT_MS = 10_000;
 const ELSEWHERE_TIMEOUT_MS = 60_000;
 const REQUESTS_AT_ONCE = 8;
 
+/** What of a file is to be shown. */
+export interface ShownPart {
+  /** Number or name of a state; absent: the newest. */
+  state?: string | undefined;
+  /** Of an OVF descriptor; absent: the only VM, the default configuration. */
+  system?: string | undefined;
+  configuration?: string | undefined;
+}
+
+const isWhole = (what: ShownPart): boolean => Object.values(what).every(choice => choice === undefined);
+
 export interface LibraryServiceDependencies {
   backupFiles: BackupFiles;
   inventory: Inventory;
@@ -64,19 +75,18 @@ export class LibraryService {
   /**
    * Reads the archive's configuration on a node that sees it, and remembers what it found; while no node sees it, the
    * newest state is told as it was read last, with the warning `not_current`.
-   * @param state number or name of a state; undefined: the newest.
-   * @throws file_not_found, state_not_found, pool_not_active, node_unreachable, archive_damaged.
+   * @throws file_not_found, state_not_found, pool_not_active, node_unreachable, archive_damaged, and those of descriptors.
    */
   async show(
     id: string,
-    state: string | undefined,
+    what: ShownPart = {},
   ): Promise<{ file: FileRecord; shown: ShowBackupResponse }> {
     const row = await this.published(id);
     try {
-      const shown = await this.read(row, state ?? '', AbortSignal.timeout(SHOW_TIMEOUT_MS));
+      const shown = await this.read(row, what, AbortSignal.timeout(SHOW_TIMEOUT_MS));
       return { file: await this.get(id), shown };
     } catch (error) {
-      const remembered = state === undefined ? detailsOf(row).shown : null;
+      const remembered = isWhole(what) ? detailsOf(row).shown : null;
       if (remembered === null || !hasKey(error, 'node_unreachable', 'pool_not_active')) throw error;
       const shown = ShowBackupResponse.fromJSON(remembered);
       shown.warnings.push({ key: 'not_current', text: `${error.message} This is what was read last.` });
@@ -87,21 +97,23 @@ export class LibraryService {
   /** Reads the information of a file that has changed, when it was known before. @throws what the node answers */
   async reread(id: string): Promise<void> {
     const row = await this.#dependencies.backupFiles.get(id);
-    if (detailsOf(row).information !== null) await this.read(row, '', AbortSignal.timeout(REREAD_TIMEOUT_MS));
+    if (detailsOf(row).information !== null) await this.read(row, {}, AbortSignal.timeout(REREAD_TIMEOUT_MS));
   }
 
-  /** @param state number or name; empty: the newest, which is remembered. @throws as `show` */
-  async read(row: FileRow, state: string, signal: AbortSignal): Promise<ShowBackupResponse> {
+  /** What is asked for without a choice is remembered. @throws as `show` */
+  async read(row: FileRow, what: ShownPart, signal: AbortSignal): Promise<ShowBackupResponse> {
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     const file = { poolId: row.pool_id, filename: row.filename };
-    const shown = await this.#dependencies.links.clients(nodeId).backups.show({ file, state }, { signal });
+    const { state = '', ...choice } = what;
+    const request = { file, state, ...choice };
+    const shown = await this.#dependencies.links.clients(nodeId).backups.show(request, { signal });
     if (lacksTemplate(shown.warnings)) {
       const others = await this.#templateElsewhere(nodeId, { file, state }, signal);
       shown.warnings = withTemplateOf(shown.warnings, others);
     }
     if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
       await this.#dependencies.backupFiles.seen(shown.file, () => true);
-    if (state === '') await this.#dependencies.backupFiles.informed(row.id, shown);
+    if (isWhole(what)) await this.#dependencies.backupFiles.informed(row.id, shown);
     return shown;
   }
 

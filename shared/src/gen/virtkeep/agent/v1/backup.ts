@@ -99,6 +99,9 @@ export interface ShowBackupRequest {
     | undefined;
   /** Number or name of the state; empty: the newest. */
   state: string;
+  /** Which VM of an OVF descriptor, and which configuration of it; absent: the only one, the default one. */
+  system?: string | undefined;
+  configuration?: string | undefined;
 }
 
 export interface ShowBackupResponse {
@@ -938,7 +941,7 @@ export const BackupFileRef: MessageFns<BackupFileRef> = {
 };
 
 function createBaseShowBackupRequest(): ShowBackupRequest {
-  return { file: undefined, state: "" };
+  return { file: undefined, state: "", system: undefined, configuration: undefined };
 }
 
 export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
@@ -948,6 +951,12 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
     }
     if (message.state !== "") {
       writer.uint32(18).string(message.state);
+    }
+    if (message.system !== undefined) {
+      writer.uint32(26).string(message.system);
+    }
+    if (message.configuration !== undefined) {
+      writer.uint32(34).string(message.configuration);
     }
     return writer;
   },
@@ -981,6 +990,22 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
             message.state = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.system = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.configuration = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -997,6 +1022,8 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
     return {
       file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
       state: isSet(object.state) ? globalThis.String(object.state) : "",
+      system: isSet(object.system) ? globalThis.String(object.system) : undefined,
+      configuration: isSet(object.configuration) ? globalThis.String(object.configuration) : undefined,
     };
   },
 
@@ -1007,6 +1034,12 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
     }
     if (message.state !== "") {
       obj.state = message.state;
+    }
+    if (message.system !== undefined) {
+      obj.system = message.system;
+    }
+    if (message.configuration !== undefined) {
+      obj.configuration = message.configuration;
     }
     return obj;
   },
@@ -1020,6 +1053,8 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
       ? BackupFileRef.fromPartial(object.file)
       : undefined;
     message.state = object.state ?? "";
+    message.system = object.system ?? undefined;
+    message.configuration = object.configuration ?? undefined;
     return message;
   },
 };
@@ -2831,7 +2866,7 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
-     * Reads an archive: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
+     * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
      * what a restore on this node would leave out, since it does not vouch for the archive.
      */
     show: {
@@ -2920,7 +2955,7 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    */
   start(request: StartBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
-   * Reads an archive: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
+   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
    * what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: ShowBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ShowBackupResponse>>;
@@ -2965,7 +3000,7 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    */
   start(request: DeepPartial<StartBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
-   * Reads an archive: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
+   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
    * what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: DeepPartial<ShowBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<ShowBackupResponse>;

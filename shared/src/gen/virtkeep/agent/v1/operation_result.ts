@@ -50,6 +50,7 @@ export interface OperationResult {
     | { $case: "attachGuestTools"; value: AttachToolsResult }
     | { $case: "detachGuestTools"; value: DetachToolsResult }
     | { $case: "trim"; value: TrimResult }
+    | { $case: "configRestore"; value: ConfigRestoreResult }
     | undefined;
 }
 
@@ -68,6 +69,12 @@ export interface RestoreResult {
   warnings: string[];
   /** The pool that was asked for had too little space. */
   poolChanged: boolean;
+}
+
+export interface ConfigRestoreResult {
+  domainId: string;
+  name: string;
+  warnings: string[];
 }
 
 /** A disk that an operation has made. */
@@ -347,6 +354,9 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "trim":
         TrimResult.encode(message.result.value, writer.uint32(226).fork()).join();
         break;
+      case "configRestore":
+        ConfigRestoreResult.encode(message.result.value, writer.uint32(234).fork()).join();
+        break;
     }
     return writer;
   },
@@ -588,6 +598,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "trim", value: TrimResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 29: {
+            if (tag !== 234) {
+              break;
+            }
+
+            message.result = { $case: "configRestore", value: ConfigRestoreResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -698,6 +716,10 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "detachGuestTools", value: DetachToolsResult.fromJSON(object.detach_guest_tools) }
         : isSet(object.trim)
         ? { $case: "trim", value: TrimResult.fromJSON(object.trim) }
+        : isSet(object.configRestore)
+        ? { $case: "configRestore", value: ConfigRestoreResult.fromJSON(object.configRestore) }
+        : isSet(object.config_restore)
+        ? { $case: "configRestore", value: ConfigRestoreResult.fromJSON(object.config_restore) }
         : undefined,
     };
   },
@@ -760,6 +782,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.detachGuestTools = DetachToolsResult.toJSON(message.result.value);
     } else if (message.result?.$case === "trim") {
       obj.trim = TrimResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "configRestore") {
+      obj.configRestore = ConfigRestoreResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -935,6 +959,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "trim": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "trim", value: TrimResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "configRestore": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "configRestore", value: ConfigRestoreResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -1167,6 +1197,111 @@ export const RestoreResult: MessageFns<RestoreResult> = {
     message.disks = object.disks?.map((e) => NewDisk.fromPartial(e)) || [];
     message.warnings = object.warnings?.map((e) => e) || [];
     message.poolChanged = object.poolChanged ?? false;
+    return message;
+  },
+};
+
+function createBaseConfigRestoreResult(): ConfigRestoreResult {
+  return { domainId: "", name: "", warnings: [] };
+}
+
+export const ConfigRestoreResult: MessageFns<ConfigRestoreResult> = {
+  encode(message: ConfigRestoreResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.domainId !== "") {
+      writer.uint32(10).string(message.domainId);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    for (const v of message.warnings) {
+      writer.uint32(26).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ConfigRestoreResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseConfigRestoreResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.warnings.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ConfigRestoreResult {
+    return {
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      warnings: globalThis.Array.isArray(object?.warnings) ? object.warnings.map((e: any) => globalThis.String(e)) : [],
+    };
+  },
+
+  toJSON(message: ConfigRestoreResult): unknown {
+    const obj: any = {};
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.warnings?.length) {
+      obj.warnings = message.warnings;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ConfigRestoreResult>): ConfigRestoreResult {
+    return ConfigRestoreResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ConfigRestoreResult>): ConfigRestoreResult {
+    const message = createBaseConfigRestoreResult();
+    message.domainId = object.domainId ?? "";
+    message.name = object.name ?? "";
+    message.warnings = object.warnings?.map((e) => e) || [];
     return message;
   },
 };

@@ -55,6 +55,34 @@ export interface StartRestoreRequest {
   allowForeign: boolean;
 }
 
+export interface StartConfigRestoreRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+  /** UUID of the new domain, chosen by the caller. */
+  domainId: string;
+  /** Name of the new domain; empty: that of the file when it is free, else with a suffix. */
+  name: string;
+  /** Which VM of an OVF descriptor: its id, or a name that only one has; empty: the only one. */
+  system: string;
+  /** Which configuration of it; empty: the default one. */
+  configuration: string;
+  /**
+   * By a network or bridge of the file the one of this node. Those that are not in it stay when the node has them, and become its
+   * default network otherwise.
+   */
+  networks: { [key: string]: string };
+  /** Network adapters of an OVF become virtio. */
+  virtio: boolean;
+  /** MAC addresses stay but for those that a domain of this node has. Without, all are new. */
+  keepMacs: boolean;
+}
+
+export interface StartConfigRestoreRequest_NetworksEntry {
+  key: string;
+  value: string;
+}
+
 function createBaseStartRestoreRequest(): StartRestoreRequest {
   return {
     operationId: "",
@@ -382,6 +410,363 @@ export const StartRestoreRequest: MessageFns<StartRestoreRequest> = {
   },
 };
 
+function createBaseStartConfigRestoreRequest(): StartConfigRestoreRequest {
+  return {
+    operationId: "",
+    file: undefined,
+    fileId: "",
+    domainId: "",
+    name: "",
+    system: "",
+    configuration: "",
+    networks: {},
+    virtio: false,
+    keepMacs: false,
+  };
+}
+
+export const StartConfigRestoreRequest: MessageFns<StartConfigRestoreRequest> = {
+  encode(message: StartConfigRestoreRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    if (message.domainId !== "") {
+      writer.uint32(34).string(message.domainId);
+    }
+    if (message.name !== "") {
+      writer.uint32(42).string(message.name);
+    }
+    if (message.system !== "") {
+      writer.uint32(50).string(message.system);
+    }
+    if (message.configuration !== "") {
+      writer.uint32(58).string(message.configuration);
+    }
+    globalThis.Object.entries(message.networks).forEach(([key, value]: [string, string]) => {
+      StartConfigRestoreRequest_NetworksEntry.encode({ key: key as any, value }, writer.uint32(66).fork()).join();
+    });
+    if (message.virtio !== false) {
+      writer.uint32(72).bool(message.virtio);
+    }
+    if (message.keepMacs !== false) {
+      writer.uint32(80).bool(message.keepMacs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StartConfigRestoreRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStartConfigRestoreRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.system = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.configuration = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            const entry8 = StartConfigRestoreRequest_NetworksEntry.decode(reader, reader.uint32());
+            if (entry8.value !== undefined) {
+              message.networks[entry8.key] = entry8.value;
+            }
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.virtio = reader.bool();
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.keepMacs = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StartConfigRestoreRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      system: isSet(object.system) ? globalThis.String(object.system) : "",
+      configuration: isSet(object.configuration) ? globalThis.String(object.configuration) : "",
+      networks: isObject(object.networks)
+        ? (globalThis.Object.entries(object.networks) as [string, any][]).reduce(
+          (acc: { [key: string]: string }, [key, value]: [string, any]) => {
+            globalThis.Object.defineProperty(acc, key, {
+              value: globalThis.String(value),
+              enumerable: true,
+              configurable: true,
+              writable: true,
+            });
+            return acc;
+          },
+          {},
+        )
+        : {},
+      virtio: isSet(object.virtio) ? globalThis.Boolean(object.virtio) : false,
+      keepMacs: isSet(object.keepMacs)
+        ? globalThis.Boolean(object.keepMacs)
+        : isSet(object.keep_macs)
+        ? globalThis.Boolean(object.keep_macs)
+        : false,
+    };
+  },
+
+  toJSON(message: StartConfigRestoreRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.system !== "") {
+      obj.system = message.system;
+    }
+    if (message.configuration !== "") {
+      obj.configuration = message.configuration;
+    }
+    if (message.networks) {
+      const entries = globalThis.Object.entries(message.networks) as [string, string][];
+      if (entries.length > 0) {
+        obj.networks = {};
+        entries.forEach(([k, v]) => {
+          obj.networks[k] = v;
+        });
+      }
+    }
+    if (message.virtio !== false) {
+      obj.virtio = message.virtio;
+    }
+    if (message.keepMacs !== false) {
+      obj.keepMacs = message.keepMacs;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StartConfigRestoreRequest>): StartConfigRestoreRequest {
+    return StartConfigRestoreRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StartConfigRestoreRequest>): StartConfigRestoreRequest {
+    const message = createBaseStartConfigRestoreRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    message.domainId = object.domainId ?? "";
+    message.name = object.name ?? "";
+    message.system = object.system ?? "";
+    message.configuration = object.configuration ?? "";
+    message.networks = (globalThis.Object.entries(object.networks ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.virtio = object.virtio ?? false;
+    message.keepMacs = object.keepMacs ?? false;
+    return message;
+  },
+};
+
+function createBaseStartConfigRestoreRequest_NetworksEntry(): StartConfigRestoreRequest_NetworksEntry {
+  return { key: "", value: "" };
+}
+
+export const StartConfigRestoreRequest_NetworksEntry: MessageFns<StartConfigRestoreRequest_NetworksEntry> = {
+  encode(message: StartConfigRestoreRequest_NetworksEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StartConfigRestoreRequest_NetworksEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStartConfigRestoreRequest_NetworksEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StartConfigRestoreRequest_NetworksEntry {
+    return {
+      key: isSet(object.key) ? globalThis.String(object.key) : "",
+      value: isSet(object.value) ? globalThis.String(object.value) : "",
+    };
+  },
+
+  toJSON(message: StartConfigRestoreRequest_NetworksEntry): unknown {
+    const obj: any = {};
+    if (message.key !== "") {
+      obj.key = message.key;
+    }
+    if (message.value !== "") {
+      obj.value = message.value;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StartConfigRestoreRequest_NetworksEntry>): StartConfigRestoreRequest_NetworksEntry {
+    return StartConfigRestoreRequest_NetworksEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StartConfigRestoreRequest_NetworksEntry>): StartConfigRestoreRequest_NetworksEntry {
+    const message = createBaseStartConfigRestoreRequest_NetworksEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
 /** Restoring VMs from archives on this node. */
 export type RestoreServiceDefinition = typeof RestoreServiceDefinition;
 export const RestoreServiceDefinition = {
@@ -400,6 +785,19 @@ export const RestoreServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /**
+     * Starts the definition of a VM from a domain XML or an OVF descriptor, without its disks, images, block devices and host devices; each of
+     * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
+     * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
+     */
+    startConfig: {
+      name: "StartConfig",
+      requestType: StartConfigRestoreRequest as typeof StartConfigRestoreRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
   },
 } as const;
 
@@ -409,6 +807,15 @@ export interface RestoreServiceImplementation<CallContextExt = {}> {
    * Result: {"domain_id","name","disks":[{"id","path","pool_id","target_dev"}],"warnings":[…],"pool_changed":bool}.
    */
   start(request: StartRestoreRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /**
+   * Starts the definition of a VM from a domain XML or an OVF descriptor, without its disks, images, block devices and host devices; each of
+   * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
+   * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
+   */
+  startConfig(
+    request: StartConfigRestoreRequest,
+    context: CallContext & CallContextExt,
+  ): Promise<DeepPartial<Operation>>;
 }
 
 export interface RestoreServiceClient<CallOptionsExt = {}> {
@@ -417,6 +824,15 @@ export interface RestoreServiceClient<CallOptionsExt = {}> {
    * Result: {"domain_id","name","disks":[{"id","path","pool_id","target_dev"}],"warnings":[…],"pool_changed":bool}.
    */
   start(request: DeepPartial<StartRestoreRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
+  /**
+   * Starts the definition of a VM from a domain XML or an OVF descriptor, without its disks, images, block devices and host devices; each of
+   * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
+   * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
+   */
+  startConfig(
+    request: DeepPartial<StartConfigRestoreRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): Promise<Operation>;
 }
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
@@ -427,6 +843,10 @@ export type DeepPartial<T> = T extends bigint ? string | number | bigint
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
+
+function isObject(value: any): boolean {
+  return typeof value === "object" && value !== null;
+}
 
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;

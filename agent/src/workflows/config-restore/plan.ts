@@ -1,0 +1,167 @@
+/**
+ * The VM that a file without disks gives (specification 2.3, rule 4): pure. Whatever the file, libvirt gets its definition through the gate
+ * of a restore, as one that nobody vouches for; no file, no block device and no device of the node is let through.
+ */
+import type { BackupDisk, BackupImage, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Element } from '@xmldom/xmldom';
+import {
+  applyMetadata,
+  attr,
+  child,
+  type DomainConfig,
+  NO_METADATA,
+  parseDomain,
+  parseXml,
+  remove,
+  sanitizeTree,
+  serializeXml,
+  type XmlGate,
+} from '../../domain-xml/index.ts';
+import { applianceOf, domainXmlOf, type Envelope, type Warning } from '../../ovf/index.ts';
+import type { DefinitionFile } from './definition-file.ts';
+import { applyNetworks, chosenNetworks, defaultNetwork, type NodeNetworks } from './networks.ts';
+
+export interface PlanChoice {
+  /** Of an OVF; empty: the only one, the default one. */
+  system: string;
+  configuration: string;
+  networks: Readonly<Record<string, string>>;
+  virtio: boolean;
+}
+
+export interface NodeFacts extends NodeNetworks {
+  hasKvm: boolean;
+}
+
+export interface PlannedVm {
+  /** The definition, without an identity of its own. */
+  root: Element;
+  config: DomainConfig;
+  /** What does not come along. */
+  disks: BackupDisk[];
+  images: BackupImage[];
+  warnings: BackupWarning[];
+}
+
+/** Whatever a definition may not name: everything. */
+const NOTHING: XmlGate = { strict: true, fileAt: () => undefined, devices: new Map() };
+/** Told of each one by name. */
+const TOLD = ['devices/disk', 'devices/disk/source', 'devices/hostdev'];
+const MAX_WARNINGS = 500;
+const SUBJECT = 'the file';
+
+/** @throws VirtkeepError xml_invalid, network_not_found, ovf_system_ambiguous, ovf_system_unknown, ovf_configuration_unknown */
+export function planVm(file: DefinitionFile, choice: PlanChoice, facts: NodeFacts): PlannedVm {
+  const chosen = chosenNetworks(choice.networks, facts);
+  const vm = file.type === 'xml' ? fromXml(file.xml) : fromOvf(file.envelope, choice, facts);
+  const { root, leftOut } = sanitizeTree(parseXml(vm.xml, 'domain', SUBJECT).root, NOTHING);
+  const { template, templateVersion } = vm.config.metadata;
+  // what it was cloned from, lent and borrowed belongs to the disks
+  applyMetadata(root, { ...NO_METADATA, template, templateVersion });
+  const warnings = [
+    ...vm.warnings,
+    ...leftOut.filter(place => !TOLD.includes(place)).map(leftOutWarning),
+    ...applyNetworks(root, chosen, facts).map(({ element, text }) => warning('replaced', element, text)),
+    ...(facts.hasKvm ? [] : emulated(root)),
+  ];
+  const rest = warnings.length - MAX_WARNINGS;
+  if (rest > 0)
+    warnings.splice(MAX_WARNINGS, rest, warning('ignored', 'File', `There are ${rest} more warnings.`));
+  return { ...vm, root, config: parseDomain(serializeXml(root), SUBJECT), warnings };
+}
+
+type Told = Omit<PlannedVm, 'root'> & { xml: string };
+
+function fromXml(xml: string): Told {
+  const config = parseDomain(xml, SUBJECT);
+  const drives = config.disks.filter(({ device, source }) => isDrive(device) && source !== '');
+  const disks = config.disks.filter(({ device }) => !isDrive(device));
+  const warnings = [
+    ...disks.map(({ targetDev, source }) =>
+      warning('not_attached', `Disk ${targetDev}`, `${source || 'It'} is not attached.`),
+    ),
+    ...drives.map(({ targetDev, source }) =>
+      warning('not_attached', `Drive ${targetDev}`, `It is empty: ${source} is not put in.`),
+    ),
+    ...config.hostdevs.map(({ type, address = '' }) =>
+      warning('ignored', `Host device ${type} ${address}`.trim(), 'It is not passed through.'),
+    ),
+  ];
+  return {
+    xml,
+    config,
+    disks: disks.map(disk => leftDisk({ ...disk, targetBus: disk.bus, path: disk.source })),
+    images: drives.map(({ targetDev, source }) => leftImage(targetDev, source)),
+    warnings,
+  };
+}
+
+function fromOvf(envelope: Envelope, choice: PlanChoice, facts: NodeFacts): Told {
+  const { system, configuration } = choice;
+  const appliance = applianceOf(envelope, {
+    ...(system === '' ? {} : { system }),
+    ...(configuration === '' ? {} : { configuration }),
+  });
+  const { xml, warnings } = domainXmlOf(appliance, {
+    arch: 'x86_64',
+    domainType: facts.hasKvm ? 'kvm' : 'qemu',
+    networks: chosenNetworks(choice.networks, facts),
+    defaultNetwork: defaultNetwork(facts),
+    nicMac: 'keep',
+    virtio: choice.virtio,
+    withDisks: false,
+    diskPathOf: () => '',
+  });
+  return {
+    xml,
+    config: parseDomain(xml, envelope.subject),
+    disks: appliance.disks.map(({ diskId, bus, file, capacityBytes }) =>
+      leftDisk({ id: diskId, targetBus: bus, path: file?.href ?? '', virtualBytes: capacityBytes ?? 0 }),
+    ),
+    images: appliance.drives.flatMap(({ device, file }) => (file ? [leftImage(device, file.href)] : [])),
+    warnings: warnings.map(({ key, element, text }: Warning) => warning(key, element, text)),
+  };
+}
+
+const isDrive = (device: string): boolean => device === 'cdrom' || device === 'floppy';
+
+function leftDisk(disk: {
+  id?: string;
+  targetDev?: string;
+  targetBus: string;
+  path: string;
+  virtualBytes?: number;
+}): BackupDisk {
+  const { id = '', targetDev = '', targetBus, path, virtualBytes = 0 } = disk;
+  const virtualSize = BigInt(virtualBytes);
+  return { id, targetDev, targetBus, path, poolId: '', virtualSize, size: 0n, excluded: true };
+}
+
+const leftImage = (targetDev: string, path: string): BackupImage => ({
+  targetDev,
+  path,
+  size: 0n,
+  included: false,
+});
+
+const warning = (key: string, element: string, text: string): BackupWarning => ({
+  key,
+  text: `${element}: ${text}`,
+});
+
+const leftOutWarning = (place: string): BackupWarning =>
+  warning('ignored', place.slice(0, 100), 'Left out, since a file must not bring it to a node.');
+
+/** Without KVM there is no CPU of the node to be shown to the guest. */
+function emulated(domain: Element): BackupWarning[] {
+  if (attr(domain, 'type') !== 'kvm') return [];
+  domain.setAttribute('type', 'qemu');
+  const cpu = child(domain, 'cpu');
+  if (cpu && attr(cpu, 'mode')?.startsWith('host-')) {
+    cpu.setAttribute('mode', 'maximum');
+    for (const name of ['check', 'migratable']) cpu.removeAttribute(name);
+    const model = child(cpu, 'model');
+    if (model) remove(model);
+  }
+  return [warning('replaced', 'domain@type', 'The node has no KVM: the VM is emulated.')];
+}
