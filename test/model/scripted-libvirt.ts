@@ -112,6 +112,7 @@ export class ScriptedLibvirt {
         return this.#define(args[0] as string);
       case 'virDomainRestoreFlags':
         return this.#resume(args as [string, string]);
+      case 'virConnectListAllNetworks':
       case 'virConnectListAllStoragePools':
         return [];
     }

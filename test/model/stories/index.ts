@@ -5,6 +5,7 @@
 import type { Effect } from '../../../agent/src/workflows/effect.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { extendOtherwise, fullBackup, increment } from './backup.ts';
+import { configRestore } from './config-restore.ts';
 import { recompress, removal, trim } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
@@ -19,7 +20,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ extendOtherwise, trim },
+  ...{ extendOtherwise, trim, configRestore },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -41,6 +42,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   trimWorkflow: ['trim'],
   restoreWorkflow: ['restoreNew', 'restoreInPlace'],
   instantRestoreWorkflow: ['instantRestore'],
+  configRestoreWorkflow: ['configRestore'],
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
@@ -106,7 +108,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'newIso',
   ],
   directory: ['offline'],
-  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone'],
+  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore'],
   instant_pull: ['instantRestore'],
   archive_access: ['instantRestore'],
   changed_disks: ['offlineOfBefore'],

@@ -8,7 +8,13 @@ import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import type { ShowBackupRequest, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { StartConfigRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
-import { applyIdentity, type Identity, parseDomain, serializeXml, withoutSecrets } from '../../domain-xml/index.ts';
+import {
+  applyIdentity,
+  type Identity,
+  parseDomain,
+  serializeXml,
+  withoutSecrets,
+} from '../../domain-xml/index.ts';
 import { fromLibvirt, isNoDomain } from '../../libvirt/errors.ts';
 import { type FoundFile, findBackupFile } from '../archives/source.ts';
 import type { Workflow } from '../context.ts';
@@ -34,7 +40,9 @@ export function configRestoreWorkflow(
       );
       for (const text of warnings) context.warn(text);
       const { uuid: domainId, name } = identity;
-      await context.step('define', () => defineOwnDomain(dependencies, context, { domainId, files: [] }, xml));
+      await context.step('define', () =>
+        defineOwnDomain(dependencies, context, { domainId, files: [] }, xml),
+      );
       context.commit({ $case: 'configRestore', value: { domainId, name, warnings } });
     } catch (error) {
       throwIfAborted(context.signal);
@@ -62,7 +70,9 @@ async function check(
   const changed = [...(made.macs ?? [])].filter(([mac]) => kept === undefined || kept.has(mac));
   const identity = { ...made, macs: new Map(changed) };
   applyIdentity(root, identity);
-  const taken = kept ? changed.map(([mac, next]) => `MAC address ${mac}: A VM has it; it is ${next} now.`) : [];
+  const taken = kept
+    ? changed.map(([mac, next]) => `MAC address ${mac}: A VM has it; it is ${next} now.`)
+    : [];
   return { identity, xml: serializeXml(root), warnings: [...warnings.map(({ text }) => text), ...taken] };
 }
 

@@ -135,12 +135,16 @@ export function addBackups(program: Command): void {
     .command('show <backup>')
     .description('show the configuration of the VM that a backup would restore')
     .option('--state <state>', 'number or name of the state (default: the newest)')
+    .option('--system <vm>', 'which VM of an OVF descriptor (default: the only one)')
+    .option('--configuration <id>', 'which configuration of it (default: its default one)')
     .option('--members', 'list the members of the file, by the names that download takes')
-    .action(async (nameOrId: string, options: { state?: string; members?: boolean }, command: Command) => {
+    .action(async (nameOrId: string, options: ShowOptions, command: Command) => {
       const shown = await withClient(async client =>
         client.post('/api/domains/show-backup/', {
           file: (await resolveFile(client, nameOrId)).id,
           ...(options.state ? { state: options.state } : {}),
+          ...(options.system ? { system: options.system } : {}),
+          ...(options.configuration ? { configuration: options.configuration } : {}),
         }),
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(shown);
@@ -148,6 +152,13 @@ export function addBackups(program: Command): void {
       else printShown(shown);
     });
   addFileActions(backups);
+}
+
+interface ShowOptions {
+  state?: string;
+  system?: string;
+  configuration?: string;
+  members?: boolean;
 }
 
 function printMembers(members: Json[]): void {

@@ -57,7 +57,12 @@ export function addRestore(program: Command): void {
     )
     .option('--system <vm>', 'which VM of an OVF descriptor (default: the only one)')
     .option('--configuration <id>', 'which configuration of it (default: its default one)')
-    .option('--network <name=network>', 'connect a network of the file to this network or bridge', network, {})
+    .option(
+      '--network <name=network>',
+      'connect a network of the file to this network or bridge',
+      network,
+      {},
+    )
     .option('--virtio', 'network adapters of an OVF become virtio')
     .option('--keep-macs', 'MAC addresses stay but for those that a VM of the node has')
     .option('--no-wait', 'print the task and return at once')
@@ -70,9 +75,13 @@ export function addRestore(program: Command): void {
           : onlyNode(await client.all<Named>('/api/nodes/'));
         const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
         const started = options.configOnly
-          ? await client.post<Started>('/api/domains/config-restore/', configBody(file.id, node.id, options), {
-              async: 1,
-            })
+          ? await client.post<Started>(
+              '/api/domains/config-restore/',
+              configBody(file.id, node.id, options),
+              {
+                async: 1,
+              },
+            )
           : await client.post<Started>(
               '/api/domains/automated-restore/',
               restoreBody(file.id, node.id, pool?.id, options),

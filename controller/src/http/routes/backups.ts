@@ -142,12 +142,16 @@ const ConfigRestoreBody = body(
     system: Type.Optional(System),
     configuration: Type.Optional(Configuration),
     networks: Type.Optional(
-      Type.Record(Type.String({ minLength: 1, maxLength: 1000 }), Type.String({ minLength: 1, maxLength: 255 }), {
-        maxProperties: MAX_NETWORKS,
-        description:
-          'by a network or bridge that the file names the one of the node. Others stay when the node has them, and become its default ' +
-          'network otherwise',
-      }),
+      Type.Record(
+        Type.String({ minLength: 1, maxLength: 1000 }),
+        Type.String({ minLength: 1, maxLength: 255 }),
+        {
+          maxProperties: MAX_NETWORKS,
+          description:
+            'by a network or bridge that the file names the one of the node. Others stay when the node has them, and become its default ' +
+            'network otherwise',
+        },
+      ),
     ),
     virtio: flag('network adapters of an OVF become virtio'),
     keep_macs: flag('MAC addresses stay but for those that a VM of the node has; else all are new'),
@@ -301,7 +305,8 @@ export const backupRoutes: RouteModule = (app, services) => {
       config: { access: 'backup.restore_foreign', ...LONG_ACTION, errors: CONFIG_RESTORE_ERRORS },
       schema: {
         tags,
-        summary: 'Restore a VM without its disks from a domain XML or an OVF descriptor, which nobody vouches for',
+        summary:
+          'Restore a VM without its disks from a domain XML or an OVF descriptor, which nobody vouches for',
         querystring: AsyncQuery,
         body: ConfigRestoreBody,
         response: taskAnswers(ref(DomainSchema)),

@@ -1,7 +1,10 @@
 /** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import type { StartConfigRestoreRequest, StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import type {
+  StartConfigRestoreRequest,
+  StartRestoreRequest,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { Actor } from '../../auth/principal.ts';
@@ -70,10 +73,7 @@ export interface RestoreOptions
 }
 
 export interface ConfigRestoreOptions
-  extends NodeOptions<
-    StartConfigRestoreRequest,
-    'operationId' | 'file' | 'fileId' | 'domainId' | 'name'
-  > {
+  extends NodeOptions<StartConfigRestoreRequest, 'operationId' | 'file' | 'fileId' | 'domainId' | 'name'> {
   file: string;
   node: string;
   verbose_name?: string;

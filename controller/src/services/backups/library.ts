@@ -77,10 +77,7 @@ export class LibraryService {
    * newest state is told as it was read last, with the warning `not_current`.
    * @throws file_not_found, state_not_found, pool_not_active, node_unreachable, archive_damaged, and those of descriptors.
    */
-  async show(
-    id: string,
-    what: ShownPart = {},
-  ): Promise<{ file: FileRecord; shown: ShowBackupResponse }> {
+  async show(id: string, what: ShownPart = {}): Promise<{ file: FileRecord; shown: ShowBackupResponse }> {
     const row = await this.published(id);
     try {
       const shown = await this.read(row, what, AbortSignal.timeout(SHOW_TIMEOUT_MS));
