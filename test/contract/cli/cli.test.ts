@@ -367,6 +367,20 @@ describe('backup files', () => {
     });
   });
 
+  test('restore without disks passes its options on', async () => {
+    const node = { id: VM, verbose_name: 'n1' };
+    script = taskScript((_method, path) =>
+      path.startsWith('/api/nodes') ? page([node]) : page([fileRecord]),
+    );
+    const options = ['--config-only', '--system', 'vm1', '--network', 'VM Network=default', '--virtio'];
+    expect((await run(['restore', 'web.tar.zst', ...options, '--no-wait'])).code).toBe(0);
+    expect(posted()).toMatchObject({
+      path: '/api/domains/config-restore/?async=1',
+      body: { file: FILE, node: VM, system: 'vm1', networks: { 'VM Network': 'default' }, virtio: true },
+    });
+    expect((await run(['restore', 'web.tar.zst', '--config-only', '--network', 'LAN'])).code).toBe(2);
+  });
+
   test('restore passes its options on', async () => {
     const node = { id: VM, verbose_name: 'n1' };
     script = taskScript((_method, path) =>

@@ -1,11 +1,12 @@
 /** Backups, restores and the library over REST, with a scripted agent for what a real one cannot be brought into. */
+
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { uuidV5 } from '@virtkeep/shared/ids';
+import { newId, uuidV5 } from '@virtkeep/shared/ids';
 import { ServerError, Status } from 'nice-grpc-common';
 import { makeRestApp, type RestApp } from './app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from './nodes-world.ts';
@@ -509,6 +510,35 @@ describe('a conversion that keeps the file', () => {
     await changePool({ id: pool.id, readonly: false, outside: true }, { outside: true });
     expect(await keyOf('POST', compress, {})).toBe('pool_outside');
     await changePool({ id: pool.id, outside: false }, { outside: false });
+  });
+});
+
+describe('restore without disks', () => {
+  const url = '/api/domains/config-restore/?async=1';
+
+  test('of a descriptor: what was chosen goes to the node; an archive is refused', async () => {
+    const { id: file } = agent.setFile({
+      poolId: pool.id,
+      filename: `${newId()}.ovf`,
+      type: 'OVF',
+      domainName: 'web',
+    });
+    await until(async () => (await rest.call('GET', `/api/library/${file}/`)).status === 200);
+    const { body: record } = await rest.call('GET', `/api/library/${file}/`);
+    expect(record).toMatchObject({ verbose_name: 'web', additional_flags: { can_be_domained: true } });
+    const networks = { LAN: 'default' };
+    const choice = { system: 'vm1', configuration: 'small', virtio: true, networks, keep_macs: true };
+    const body = { file, node: agent.id, verbose_name: 'again', ...choice };
+    expect((await rest.call('POST', url, { body })).status).toBe(202);
+    const { id: operationId } = await agent.started('config_restore');
+    const { request } = agent.calls.find(call => call.request.operationId === operationId)!;
+    expect(request).toMatchObject({
+      ...{ fileId: file, name: 'again', system: 'vm1', configuration: 'small' },
+      ...{ virtio: true, keepMacs: true, networks },
+    });
+    const archive = await backedUp();
+    expect(await keyOf('POST', url, { file: archive, node: agent.id })).toBe('file_not_definition');
+    expect((await rest.call('POST', url, { as: 'operator', body })).status).toBe(403);
   });
 });
 

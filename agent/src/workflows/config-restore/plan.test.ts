@@ -117,7 +117,9 @@ describe('an OVF descriptor', () => {
   });
 
   test('of several VMs one is chosen', () => {
-    expect(() => planOvf('cluster-of-two')).toThrow(expect.objectContaining({ msgKey: 'ovf_system_ambiguous' }));
+    expect(() => planOvf('cluster-of-two')).toThrow(
+      expect.objectContaining({ msgKey: 'ovf_system_ambiguous' }),
+    );
     expect(() => planOvf('cluster-of-two', { system: 'nope' })).toThrow(
       expect.objectContaining({ msgKey: 'ovf_system_unknown' }),
     );
