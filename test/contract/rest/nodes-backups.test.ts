@@ -82,6 +82,13 @@ async function keyOf(method: string, url: string, body: object): Promise<string>
   return answer.body.errors?.[0]?.msg_key ?? `status ${answer.status}`;
 }
 
+async function scan(): Promise<void> {
+  const { body } = await rest.call('POST', `/api/data-pools/${pool.id}/scan/?async=1`, { body: {} });
+  const files = [...agent.files.values()].filter(file => file.poolId === pool.id);
+  agent.succeed(body._task.id, { files });
+  await ended(rest, body._task.id);
+}
+
 const fileOf = async (id: string) => (await rest.call('GET', `/api/library/${id}/`)).body;
 const backupKey = (body: object) => keyOf('POST', '/api/domains/backup/', { domain: domain.id, ...body });
 
@@ -370,13 +377,6 @@ describe('library', () => {
     expect((await rest.call('POST', `/api/library/${id}/remove/`, { body: {} })).status).toBe(200);
     expect((await rest.call('GET', `/api/library/${id}/`)).status).toBe(404);
   });
-
-  async function scan(): Promise<void> {
-    const { body } = await rest.call('POST', `/api/data-pools/${pool.id}/scan/?async=1`, { body: {} });
-    const files = [...agent.files.values()].filter(file => file.poolId === pool.id);
-    agent.succeed(body._task.id, { files });
-    await ended(rest, body._task.id);
-  }
 });
 
 describe('show and refresh', () => {
@@ -523,9 +523,11 @@ describe('restore without disks', () => {
       type: 'OVF',
       domainName: 'web',
     });
-    await until(async () => (await rest.call('GET', `/api/library/${file}/`)).status === 200);
-    const { body: record } = await rest.call('GET', `/api/library/${file}/`);
-    expect(record).toMatchObject({ verbose_name: 'web', additional_flags: { can_be_domained: true } });
+    await scan();
+    expect(await fileOf(file)).toMatchObject({
+      verbose_name: 'web',
+      additional_flags: { can_be_domained: true },
+    });
     const networks = { LAN: 'default' };
     const choice = { system: 'vm1', configuration: 'small', virtio: true, networks, keep_macs: true };
     const body = { file, node: agent.id, verbose_name: 'again', ...choice };
