@@ -88,6 +88,7 @@ const MATRIX = `
   PoolService.Update                                                controller
   RestoreService.Start                                     operator controller
   RestoreService.Start {"allowForeign":true}                        controller
+  RestoreService.StartConfig                                        controller
   SnapshotService.Create                                   operator controller
   SnapshotService.List                              reader operator controller
   SnapshotService.Remove                                   operator controller

@@ -200,8 +200,8 @@ const SHOW_ERRORS = [
 const CONFIG_RESTORE_ERRORS = [
   ...POOL_READ,
   ...DEFINITION_READ,
-  'file_not_found',
-  'file_busy',
+  ...ARCHIVE_READ,
+  'state_not_found',
   'domain_busy',
   'invalid_name',
   'name_in_use',
