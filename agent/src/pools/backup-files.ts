@@ -35,9 +35,9 @@ export interface ArchiveSummary {
 }
 
 /**
- * Reads an archive's manifest, or what an archive of others or an OVF descriptor has in its place; null: it must be unpacked for that, which is done only
- * with `isThorough`. What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported, io_failed: shown as `damage`;
- * file_busy: the file is what it was when it was last read
+ * Reads an archive's manifest, or what an archive of others or an OVF descriptor has in its place; null: it must be unpacked for that,
+ * which is done only with `isThorough`. What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported,
+ * io_failed, ovf_invalid, ovf_version_unsupported: shown as `damage`; file_busy: the file is what it was when it was last read
  */
 export type ReadArchive = (
   path: string,

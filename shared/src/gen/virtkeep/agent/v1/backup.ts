@@ -2866,8 +2866,8 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
-     * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
-     * what a restore on this node would leave out, since it does not vouch for the archive.
+     * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key
+     * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
      */
     show: {
       name: "Show",
@@ -2955,8 +2955,8 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    */
   start(request: StartBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
-   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
-   * what a restore on this node would leave out, since it does not vouch for the archive.
+   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key
+   * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: ShowBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ShowBackupResponse>>;
   /**
@@ -3000,8 +3000,8 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    */
   start(request: DeepPartial<StartBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
-   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key definition_left_out names
-   * what a restore on this node would leave out, since it does not vouch for the archive.
+   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key
+   * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: DeepPartial<ShowBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<ShowBackupResponse>;
   /**
