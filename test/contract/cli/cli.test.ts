@@ -379,6 +379,8 @@ describe('backup files', () => {
       body: { file: FILE, node: VM, system: 'vm1', networks: { 'VM Network': 'default' }, virtio: true },
     });
     expect((await run(['restore', 'web.tar.zst', '--config-only', '--network', 'LAN'])).code).toBe(2);
+    for (const wrong of [['--config-only', '--start'], ['--keep-macs'], ['--network', 'LAN=default']])
+      expect((await run(['restore', 'web.tar.zst', ...wrong])).code).toBe(2);
   });
 
   test('restore passes its options on', async () => {

@@ -68,6 +68,7 @@ export function addRestore(program: Command): void {
     .option('--no-wait', 'print the task and return at once')
     .action(async (nameOrId: string, options: RestoreOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
+      refuseMixed(options);
       await withClient(async client => {
         const file = await resolveFile(client, nameOrId);
         const node = options.node
@@ -100,6 +101,26 @@ function onlyNode(nodes: Named[]): Named {
   const [node, another] = nodes;
   if (!node || another) throw new CliError('Which node? Give --node.', ExitCode.usage);
   return node;
+}
+
+type OptionName = keyof RestoreOptions;
+const OF_ARCHIVES: readonly OptionName[] = [
+  ...(['pool', 'state', 'keepIdentity', 'start', 'flatten', 'instant'] as const),
+  ...(['bandwidth', 'lun', 'allowForeign'] as const),
+];
+const OF_DEFINITIONS: readonly OptionName[] = ['system', 'configuration', 'virtio', 'keepMacs'];
+
+/** What would do nothing is not taken. */
+function refuseMixed(options: RestoreOptions): void {
+  const flagOf = (name: OptionName) => `--${name.replaceAll(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`;
+  const given = (names: readonly OptionName[]) => names.filter(name => options[name] !== undefined);
+  const hasNetworks = Object.keys(options.network ?? {}).length > 0;
+  const [wrong] = options.configOnly
+    ? given(OF_ARCHIVES)
+    : [...given(OF_DEFINITIONS), ...(hasNetworks ? (['network'] as const) : [])];
+  if (wrong === undefined) return;
+  const text = options.configOnly ? 'does not go with' : 'needs';
+  throw new CliError(`${flagOf(wrong)} ${text} --config-only.`, ExitCode.usage);
 }
 
 /** One more of `--network`. */
