@@ -103,6 +103,10 @@ export const ERRORS = {
     'The OVF descriptor {subject} has no configuration {configuration}. It has: {configurations}.',
   ),
   network_not_found: fixed('40422', 'The node {node} has no network or bridge {name}. It has: {names}.'),
+  network_not_in_file: fixed(
+    '40423',
+    'No network adapter of the VM in {file} is connected to {name}. Networks of its adapters: {names}.',
+  ),
   snapshot_not_found: fixed('40412', 'The domain {domain} has no saved state {id}.'),
   guest_command_unknown: fixed(
     '40413',

@@ -11,16 +11,12 @@ import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { backupTargetRefusal } from '../pools/index.ts';
 import { backupFileOf, foreignFileOf } from '../workflows/archives/backup-file.ts';
-import {
-  type FoundFile,
-  findBackupFile,
-  lookIntoBackup,
-  type OpenedBackup,
-} from '../workflows/archives/source.ts';
+import { type FoundFile, findBackupFile } from '../workflows/archives/find-file.ts';
+import { lookIntoBackup, type OpenedBackup } from '../workflows/archives/source.ts';
 import { backupWorkflow } from '../workflows/backup/backup.ts';
 import { fallbackReason } from '../workflows/backup/base.ts';
-import { showDefinition } from '../workflows/config-restore/config-restore.ts';
-import { isDefinitionName } from '../workflows/config-restore/definition-file.ts';
+import { definitionTypeOf } from '../workflows/config-restore/definition-file.ts';
+import { showDefinition } from '../workflows/config-restore/show-definition.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { matchTemplate } from '../workflows/family/match.ts';
@@ -94,7 +90,8 @@ export function backupService(
     async show(request, { signal }) {
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
-      if (isDefinitionName(file.filename)) return showDefinition(dependencies, file, request);
+      const type = definitionTypeOf(file.filename);
+      if (type) return showDefinition(dependencies, file, type, request);
       const backup = await lookIntoBackup(file.path, request.state, signal);
       const { archive, manifest, state, xml } = backup;
       const signature = dependencies.judge(archive);

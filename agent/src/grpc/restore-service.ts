@@ -3,7 +3,8 @@ import type {
   StartRestoreRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import type { OperationRunner } from '../operations/runner.ts';
-import { type FoundFile, findBackupFile, openBackup } from '../workflows/archives/source.ts';
+import { type FoundFile, findBackupFile } from '../workflows/archives/find-file.ts';
+import { openBackup } from '../workflows/archives/source.ts';
 import { configRestoreWorkflow } from '../workflows/config-restore/config-restore.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { standingDisks } from '../workflows/family/match.ts';

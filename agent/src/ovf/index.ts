@@ -41,4 +41,5 @@ export type { Envelope, OvfConfiguration, OvfFile, Warning, WarningKey } from '.
 export type { ApplianceOs } from './os.ts';
 export { readOvf } from './read.ts';
 export type { ApplianceDisk, ApplianceDrive, ImageFormat } from './storage.ts';
+export { listed, quoted } from './tree.ts';
 export { bytesOf, unitBytes } from './units.ts';

@@ -523,11 +523,28 @@ describe('restore without disks', () => {
       type: 'OVF',
       domainName: 'web',
     });
-    await scan();
-    expect(await fileOf(file)).toMatchObject({
-      verbose_name: 'web',
-      additional_flags: { can_be_domained: true },
+    const { id: xml } = agent.setFile({
+      ...{ poolId: pool.id, filename: `${newId()}.xml`, type: 'xml', states: [] },
+      ...{ domainId: newId(), domainName: 'db' },
     });
+    const { id: appliance } = agent.setFile({ poolId: pool.id, filename: `${newId()}.ova`, type: 'OVA' });
+    await scan();
+    const { results } = (await rest.call('GET', `/api/library/?datapool=${pool.id}`)).body;
+    const listed = (id: string) => results.find((one: { id: string }) => one.id === id);
+    const flags = (can_be_domained: boolean) => ({
+      additional_flags: { can_be_domained, can_be_compressed: false, can_be_unpacked: false },
+    });
+    expect(listed(file)).toMatchObject({ type: 'OVF', verbose_name: 'web', domain: null, ...flags(true) });
+    expect(listed(xml)).toMatchObject({ type: 'xml', domain: { verbose_name: 'db' }, ...flags(true) });
+    for (const id of [file, xml])
+      expect(listed(id)).toMatchObject({
+        filename: agent.files.get(id)!.filename,
+        datapool: { id: pool.id },
+        size: 1_048_576,
+        status: 'ACTIVE',
+        created: agent.files.get(id)!.created!.toISOString(),
+      });
+    expect(listed(appliance)).toMatchObject(flags(false));
     const networks = { LAN: 'default' };
     const choice = { system: 'vm1', configuration: 'small', virtio: true, networks, keep_macs: true };
     const body = { file, node: agent.id, verbose_name: 'again', ...choice };

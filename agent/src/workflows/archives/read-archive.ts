@@ -4,7 +4,7 @@ import { basename } from 'node:path';
 import { type Archive, openArchive } from '../../archive/index.ts';
 import { systemsOf } from '../../ovf/index.ts';
 import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';
-import { isDefinitionName, readDefinitionFile } from '../config-restore/definition-file.ts';
+import { definitionTypeOf, readDefinitionFile } from '../config-restore/definition-file.ts';
 import { describeForeign } from '../foreign-archive/describe.ts';
 import { foreignSummaryOf, summaryOf } from './backup-file.ts';
 
@@ -13,7 +13,7 @@ import { foreignSummaryOf, summaryOf } from './backup-file.ts';
  * hold terabytes.
  */
 export const readArchive: ReadArchive = async (path, signal, isThorough) => {
-  if (isDefinitionName(path)) return await readDescriptor(path);
+  if (definitionTypeOf(path) === 'OVF') return await readDescriptor(path);
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
   const glance = await openArchive(path, signal, { salvage: true, holding: 'none' });
   try {
@@ -33,7 +33,7 @@ export const readArchive: ReadArchive = async (path, signal, isThorough) => {
 
 /** Of several VMs none is the one that the file is of. */
 async function readDescriptor(path: string): Promise<Partial<ArchiveSummary>> {
-  const file = await readDefinitionFile({ path, filename: basename(path) });
+  const file = await readDefinitionFile({ path, filename: basename(path) }, 'OVF');
   if (file.type === 'xml') return {};
   const systems = systemsOf(file.envelope);
   return { domainName: systems.length === 1 ? systems[0]!.name : '' };

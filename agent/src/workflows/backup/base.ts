@@ -13,7 +13,7 @@ import {
   whyTooLarge,
 } from '../../archive/index.ts';
 import { backupTargetRefusal, type PoolRecord } from '../../pools/index.ts';
-import { type FoundFile, findBackupFile } from '../archives/source.ts';
+import { type FoundFile, findBackupFile } from '../archives/find-file.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { retireArchive } from './retired.ts';
 

@@ -6,24 +6,20 @@
  */
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import type { ShowBackupRequest, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartConfigRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
-import {
-  applyIdentity,
-  type Identity,
-  parseDomain,
-  serializeXml,
-  withoutSecrets,
-} from '../../domain-xml/index.ts';
+import { applyIdentity, type Identity, parseDomain, serializeXml } from '../../domain-xml/index.ts';
 import { fromLibvirt, isNoDomain } from '../../libvirt/errors.ts';
-import { type FoundFile, findBackupFile } from '../archives/source.ts';
+import { backupTypeOf } from '../../pools/index.ts';
+import { findBackupFile } from '../archives/find-file.ts';
 import type { Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { chooseIdentity } from '../domain/identity.ts';
-import { readDefinitionFile } from './definition-file.ts';
-import { readNetworks } from './networks.ts';
-import { type NodeFacts, type PlanChoice, type PlannedVm, planVm } from './plan.ts';
+import { chosenNetworks, requireInFile } from './choose-networks.ts';
+import { definitionTypeOf, readDefinitionFile } from './definition-file.ts';
+import { readFacts } from './node-facts.ts';
+import { type PlannedVm, planVm } from './plan.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const CONFIG_RESTORE_STEPS = ['check', 'define'] as const;
@@ -56,16 +52,11 @@ async function check(
   request: StartConfigRestoreRequest,
   signal: AbortSignal,
 ): Promise<{ identity: Identity; xml: string; warnings: string[] }> {
-  const file = await findBackupFile(await dependencies.pools(signal), request.file);
-  const { root, config, warnings } = await planned(dependencies, file, request);
+  const { root, config, warnings } = await planned(dependencies, request, signal);
+  const { nodeName } = dependencies;
   const libvirt = dependencies.libvirt();
   const { domainId, name } = request;
-  const made = await chooseIdentity(
-    libvirt,
-    { domainId, name, keepIdentity: false },
-    config,
-    dependencies.nodeName,
-  );
+  const made = await chooseIdentity(libvirt, { domainId, name, keepIdentity: false }, config, nodeName);
   const kept = request.keepMacs ? await usedMacs(libvirt, signal) : undefined;
   const changed = [...(made.macs ?? [])].filter(([mac]) => kept === undefined || kept.has(mac));
   const identity = { ...made, macs: new Map(changed) };
@@ -74,6 +65,28 @@ async function check(
     ? changed.map(([mac, next]) => `MAC address ${mac}: A VM has it; it is ${next} now.`)
     : [];
   return { identity, xml: serializeXml(root), warnings: [...warnings.map(({ text }) => text), ...taken] };
+}
+
+/** @throws VirtkeepError file_not_definition, network_not_found, network_not_in_file, and what `readDefinitionFile` and `planVm` throw */
+async function planned(
+  dependencies: WorkflowDependencies,
+  request: StartConfigRestoreRequest,
+  signal: AbortSignal,
+): Promise<PlannedVm> {
+  const file = await findBackupFile(await dependencies.pools(signal), request.file);
+  const { filename } = file;
+  const type = definitionTypeOf(filename);
+  if (!type)
+    throw new VirtkeepError('file_not_definition', {
+      file: filename,
+      type: backupTypeOf(filename) ?? 'unknown',
+    });
+  const definition = await readDefinitionFile(file, type);
+  const facts = await readFacts(dependencies.libvirt());
+  const networks = chosenNetworks(request.networks, facts, dependencies.nodeName);
+  const vm = planVm(definition, { ...request, networks }, facts);
+  requireInFile(request.networks, vm.networks, filename);
+  return vm;
 }
 
 /** Of the domains of this node. */
@@ -89,62 +102,4 @@ async function usedMacs(libvirt: Libvirt, signal: AbortSignal): Promise<Set<stri
     }
   }
   return used;
-}
-
-async function planned(
-  { libvirt, nodeName }: WorkflowDependencies,
-  file: FoundFile,
-  choice: PlanChoice,
-): Promise<PlannedVm> {
-  const facts = await factsOf(libvirt(), nodeName);
-  return planVm(await readDefinitionFile(file), choice, facts);
-}
-
-async function factsOf(libvirt: Libvirt, nodeName: string): Promise<NodeFacts> {
-  const hasKvm = /<domain type=['"]kvm['"]/.test(await libvirt.capabilities());
-  return { ...(await readNetworks(libvirt, nodeName)), hasKvm };
-}
-
-/**
- * The VM that such a file would give on this node (specification 2.3). Where the file lies and how large it is tells the inventory.
- * @throws VirtkeepError as `readDefinitionFile` and `planVm`
- */
-export async function showDefinition(
-  dependencies: WorkflowDependencies,
-  file: FoundFile,
-  { system = '', configuration = '' }: ShowBackupRequest,
-): Promise<ShowBackupResponse> {
-  const choice = { system, configuration, networks: {}, virtio: false };
-  const { root, config, disks, images, warnings } = await planned(dependencies, file, choice).catch(error => {
-    throw fromLibvirt(error, 'show_backup');
-  });
-  return {
-    file: undefined,
-    xml: withoutSecrets(serializeXml(root)),
-    configuration: {
-      domainId: config.uuid,
-      name: config.name,
-      memoryCount: BigInt(config.memoryMiB),
-      cpuCount: config.vcpus,
-      template: config.metadata.template,
-      disks,
-      images,
-      luns: [],
-      snapshots: [],
-      macs: config.interfaces.map(({ mac }) => mac),
-      osType: config.os.type,
-      machine: config.machine,
-      nvram: config.nvram !== undefined,
-      tpm: config.tpm !== undefined,
-      templateId: '',
-      description: config.description,
-    },
-    warnings,
-    signature: {
-      trust: 'foreign',
-      signer: '',
-      reason: 'only archives are signed',
-      coversContent: false,
-    },
-  };
 }

@@ -1,31 +1,13 @@
-/** Which networks a node has, and what an adapter is connected to when it has not the one that a file names. */
-import { access, readdir } from 'node:fs/promises';
-import { join } from 'node:path';
-import type { Libvirt } from '@virtkeep/node-libvirt';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+/** What an adapter is connected to when the node has not the network that a file names; pure. */
 import type { Element } from '@xmldom/xmldom';
 import { attr, child, childrenAt, ensureChild, remove } from '../../domain-xml/index.ts';
 import { type NetworkTarget, networkText } from '../../ovf/index.ts';
+import type { NodeNetworks } from './node-facts.ts';
 
-export interface NodeNetworks {
-  node: string;
-  /** Of libvirt, running or not. */
-  networks: readonly string[];
-  bridges: readonly string[];
-}
-
-const INTERFACES = '/sys/class/net';
-
-/** @throws LibvirtError */
-export async function readNetworks(libvirt: Libvirt, node: string): Promise<NodeNetworks> {
-  const links = await readdir(INTERFACES).catch(() => []);
-  const isBridge = async (name: string) =>
-    access(join(INTERFACES, name, 'bridge')).then(
-      () => true,
-      () => false,
-    );
-  const found = await Promise.all(links.map(async name => ((await isBridge(name)) ? [name] : [])));
-  return { node, networks: (await libvirt.networks()).sort(), bridges: found.flat().sort() };
+/** The network or bridge of that name; undefined: the node has none. */
+export function networkHere(name: string, { networks, bridges }: NodeNetworks): NetworkTarget | undefined {
+  if (networks.includes(name)) return { type: 'network', name };
+  return bridges.includes(name) ? { type: 'bridge', name } : undefined;
 }
 
 /** The network `default` of libvirt, else the first one, else the first bridge; of a node with none, one that QEMU makes. */
@@ -35,59 +17,49 @@ export function defaultNetwork({ networks, bridges }: NodeNetworks): NetworkTarg
   return bridges[0] === undefined ? { type: 'user' } : { type: 'bridge', name: bridges[0] };
 }
 
-/**
- * What a user has chosen, by the names of the file.
- * @throws VirtkeepError network_not_found
- */
-export function chosenNetworks(
-  chosen: Readonly<Record<string, string>>,
-  { node, networks, bridges }: NodeNetworks,
-): Record<string, NetworkTarget> {
-  const targetOf = (name: string): NetworkTarget => {
-    if (networks.includes(name)) return { type: 'network', name };
-    if (bridges.includes(name)) return { type: 'bridge', name };
-    const names = [...networks, ...bridges].join(', ') || 'none';
-    throw new VirtkeepError('network_not_found', { node, name, names });
-  };
-  return Object.fromEntries(Object.entries(chosen).map(([name, to]) => [name, targetOf(to)]));
+export interface Connected {
+  /** Of the networks and bridges that the adapters named, each once. */
+  names: string[];
+  /** One for each adapter that named what the node does not have. */
+  warnings: { element: string; text: string }[];
 }
 
-/**
- * Connects the adapters of a definition to what this node has.
- * @returns a warning for each that names something else
- */
+/** Connects the adapters of a definition to what was chosen, else to what this node has. */
 export function applyNetworks(
   domain: Element,
   chosen: Readonly<Record<string, NetworkTarget>>,
   here: NodeNetworks,
-): { element: string; text: string }[] {
-  const warnings: { element: string; text: string }[] = [];
+): Connected {
+  const names = new Set<string>();
+  const warnings: Connected['warnings'] = [];
   for (const net of childrenAt(domain, 'devices/interface')) {
     const { type, name } = sourceOf(net);
+    if (name !== '') names.add(name);
     const isHere =
       type === 'network' ? here.networks.includes(name) : type === 'bridge' && here.bridges.includes(name);
     const own = Object.hasOwn(chosen, name) ? chosen[name] : undefined;
-    if (own === undefined && (isHere || type === 'user' || type === 'internal')) continue;
+    if (own === undefined && (isHere || type === 'user')) continue;
     const target = own ?? defaultNetwork(here);
     connect(net, target);
     if (own !== undefined) continue;
     const text = `The node does not have it: its adapters are connected to ${networkText(target)}.`;
     warnings.push({ element: `Network ${type} "${name}"`, text });
   }
-  return warnings;
+  return { names: [...names], warnings };
 }
+
+/** Where libvirt reads the name; other attributes may say something else. */
+const NAMED_BY: Readonly<Record<string, string>> = { network: 'network', bridge: 'bridge', direct: 'dev' };
 
 /** `direct` names an interface of the other node, which is another one's here. */
 function sourceOf(net: Element): { type: string; name: string } {
   const type = attr(net, 'type') ?? '';
-  const source = child(net, 'source');
-  const name = attr(source, 'network') ?? attr(source, 'bridge') ?? attr(source, 'dev') ?? '';
-  return { type, name };
+  return { type, name: attr(child(net, 'source'), NAMED_BY[type] ?? 'network') ?? '' };
 }
 
-/** What belonged to the former network goes with it. */
+/** What belonged to the former network goes with it; libvirt filters none that QEMU makes. */
 function connect(net: Element, target: NetworkTarget): void {
-  for (const name of ['source', 'virtualport', 'vlan']) {
+  for (const name of ['source', 'virtualport', 'vlan', ...(target.type === 'user' ? ['filterref'] : [])]) {
     const part = child(net, name);
     if (part) remove(part);
   }

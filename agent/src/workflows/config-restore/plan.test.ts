@@ -1,10 +1,12 @@
 import { describe, expect, test } from '@jest/globals';
 import { serializeXml } from '../../domain-xml/index.ts';
 import { readOvf } from '../../ovf/index.ts';
-import { DESCRIPTORS } from '../../ovf/test-kit.ts';
-import { type NodeFacts, type PlanChoice, planVm } from './plan.ts';
+import { cpus, DESCRIPTORS, descriptor, memory, nic, system } from '../../ovf/test-kit.ts';
+import { chosenNetworks, requireInFile } from './choose-networks.ts';
+import type { NodeFacts } from './node-facts.ts';
+import { type PlanChoice, planVm } from './plan.ts';
 
-const FACTS: NodeFacts = { node: 'n1', networks: ['default', 'lan'], bridges: ['br0'], hasKvm: true };
+const FACTS: NodeFacts = { networks: ['default', 'lan'], bridges: ['br0'], hasKvm: true };
 const CHOICE: PlanChoice = { system: '', configuration: '', networks: {}, virtio: false };
 
 const HOSTILE = `<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
@@ -27,12 +29,18 @@ const HOSTILE = `<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domai
   <qemu:commandline><qemu:arg value='-S'/></qemu:commandline>
 </domain>`;
 
+/** As a request names them. */
+const chosen = (networks: Record<string, string>, facts: Partial<NodeFacts> = {}) =>
+  chosenNetworks(networks, { ...FACTS, ...facts }, 'n1');
+
 const planXml = (xml: string, choice: Partial<PlanChoice> = {}, facts: Partial<NodeFacts> = {}) => {
   const vm = planVm({ type: 'xml', xml }, { ...CHOICE, ...choice }, { ...FACTS, ...facts });
   return { ...vm, xml: serializeXml(vm.root), texts: vm.warnings.map(({ text }) => text) };
 };
-const planOvf = (name: string, choice: Partial<PlanChoice> = {}, facts: Partial<NodeFacts> = {}) => {
-  const envelope = readOvf(new TextEncoder().encode(DESCRIPTORS[name]), 'web.ovf');
+const planOvf = (name: string, choice: Partial<PlanChoice> = {}, facts: Partial<NodeFacts> = {}) =>
+  planDescriptor(DESCRIPTORS[name]!, choice, facts);
+const planDescriptor = (text: string, choice: Partial<PlanChoice> = {}, facts: Partial<NodeFacts> = {}) => {
+  const envelope = readOvf(new TextEncoder().encode(text), 'web.ovf');
   const vm = planVm({ type: 'OVF', envelope }, { ...CHOICE, ...choice }, { ...FACTS, ...facts });
   return { ...vm, xml: serializeXml(vm.root), texts: vm.warnings.map(({ text }) => text) };
 };
@@ -67,18 +75,32 @@ describe('a domain XML', () => {
   });
 
   test('networks are those that were chosen, else those that are there, else what the node has', () => {
-    const chosen = planXml(HOSTILE, { networks: { br9: 'br0', lan: 'default' } });
-    expect(chosen.xml).toMatch(/type="bridge">\s*<mac[^>]*:01"\/>\s*<model[^>]*>\s*<source bridge="br0"/);
-    expect(chosen.xml).not.toContain('network="lan"');
-    expect(chosen.texts.filter(text => text.startsWith('Network'))).toHaveLength(1);
+    const own = planXml(HOSTILE, { networks: chosen({ br9: 'br0', lan: 'default' }) });
+    expect(own.networks).toEqual(['br9', 'lan', 'eth0']);
+    expect(own.xml).toMatch(/type="bridge">\s*<mac[^>]*:01"\/>\s*<model[^>]*>\s*<source bridge="br0"/);
+    expect(own.xml).not.toContain('network="lan"');
+    expect(own.texts.filter(text => text.startsWith('Network'))).toHaveLength(1);
     expect(planXml(HOSTILE, {}, { networks: [] }).texts).toContainEqual(
       expect.stringContaining('connected to bridge "br0".'),
     );
     const none = planXml(HOSTILE, {}, { networks: [], bridges: [] });
     expect(none.xml.match(/<interface type="user"/g)).toHaveLength(3);
-    expect(() => planXml(HOSTILE, { networks: { br9: 'nope' } })).toThrow(
-      expect.objectContaining({ msgKey: 'network_not_found' }),
-    );
+  });
+
+  test('which network an adapter has tells the attribute that libvirt reads, of every kind that QEMU has', () => {
+    const nics = `<interface type='bridge'><source network='br0' bridge='br9'/></interface>
+      <interface type='network'><source network='nope' bridge='br0'/></interface>
+      <interface type='internal'><source network='lan'/></interface>`;
+    const xml = HOSTILE.replace(/<interface.*<\/interface>/s, nics);
+    const vm = planXml(xml);
+    expect(vm.networks).toEqual(['br9', 'nope', 'lan']);
+    expect(vm.xml.match(/<interface type="network">\s*<source network="default"\/>/g)).toHaveLength(3);
+    expect(vm.texts.filter(text => text.startsWith('Network'))).toHaveLength(3);
+  });
+
+  test('a warning is one line of bounded length, whatever the file names', () => {
+    const xml = HOSTILE.replace('br9', `\u202e${'x'.repeat(100_000)}`);
+    for (const text of planXml(xml).texts) expect(text).toMatch(/^[^\u202e\n]{1,1000}$/);
   });
 
   test('without KVM it is emulated', () => {
@@ -109,6 +131,25 @@ describe('an OVF descriptor', () => {
     expect(texts).toContain('Network "LAN": Its adapters are connected to network "default".');
   });
 
+  test('adapters are moved once, from the names that the file has', () => {
+    const two = descriptor({
+      content: system({
+        items:
+          cpus(1) + memory(512) + nic(5, 'E1000', { Connection: 'A' }) + nic(6, 'E1000', { Connection: 'B' }),
+      }),
+    });
+    const networks = ['A', 'B', 'default'];
+    const sources = (xml: string) => [...xml.matchAll(/<source network="(\w+)"/g)].map(([, name]) => name);
+    const swapped = planDescriptor(two, { networks: chosen({ A: 'B', B: 'A' }, { networks }) }, { networks });
+    expect(sources(swapped.xml)).toEqual(['B', 'A']);
+    expect(swapped.networks).toEqual(['A', 'B']);
+    const stays = planDescriptor(two, {}, { networks: ['A', 'default'] });
+    expect(sources(stays.xml)).toEqual(['A', 'default']);
+    expect(stays.texts.filter(text => text.startsWith('Network'))).toEqual([
+      'Network "B": Its adapters are connected to network "default".',
+    ]);
+  });
+
   test('on a node without networks QEMU makes one', () => {
     const { xml, texts } = planOvf('vmware-bios-lsilogic', {}, { networks: [], bridges: [], hasKvm: false });
     expect(xml).toContain('interface type="user"');
@@ -123,5 +164,25 @@ describe('an OVF descriptor', () => {
     expect(() => planOvf('cluster-of-two', { system: 'nope' })).toThrow(
       expect.objectContaining({ msgKey: 'ovf_system_unknown' }),
     );
+  });
+});
+
+describe('networks that a user has chosen', () => {
+  test('are ones that the node has', () => {
+    expect(chosen({ LAN: 'lan', WAN: 'br0' })).toEqual({
+      LAN: { type: 'network', name: 'lan' },
+      WAN: { type: 'bridge', name: 'br0' },
+    });
+    expect(() => chosen({ LAN: 'nope' })).toThrow(
+      'The node n1 has no network or bridge nope. It has: default, lan, br0.',
+    );
+  });
+
+  test('are for names that the file has', () => {
+    requireInFile({ LAN: 'lan' }, ['LAN', 'WAN'], 'web.ovf');
+    expect(() => requireInFile({ Lan: 'lan' }, ['LAN', 'WAN'], 'web.ovf')).toThrow(
+      'No network adapter of the VM in web.ovf is connected to "Lan". Networks of its adapters: "LAN", "WAN".',
+    );
+    expect(() => requireInFile({ LAN: 'lan' }, [], 'web.ovf')).toThrow('Networks of its adapters: none.');
   });
 });

@@ -3,6 +3,7 @@
  * of a restore, as one that nobody vouches for; no file, no block device and no device of the node is let through.
  */
 import type { BackupDisk, BackupImage, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { withoutHidden } from '@virtkeep/shared/hidden-characters';
 import type { Element } from '@xmldom/xmldom';
 import {
   applyMetadata,
@@ -17,26 +18,32 @@ import {
   serializeXml,
   type XmlGate,
 } from '../../domain-xml/index.ts';
-import { applianceOf, domainXmlOf, type Envelope, type Warning } from '../../ovf/index.ts';
+import {
+  applianceOf,
+  domainXmlOf,
+  type Envelope,
+  type NetworkTarget,
+  type Warning,
+} from '../../ovf/index.ts';
 import type { DefinitionFile } from './definition-file.ts';
-import { applyNetworks, chosenNetworks, defaultNetwork, type NodeNetworks } from './networks.ts';
+import { applyNetworks, defaultNetwork, networkHere } from './networks.ts';
+import type { NodeFacts } from './node-facts.ts';
 
 export interface PlanChoice {
   /** Of an OVF; empty: the only one, the default one. */
   system: string;
   configuration: string;
-  networks: Readonly<Record<string, string>>;
+  /** By a name of the file. */
+  networks: Readonly<Record<string, NetworkTarget>>;
   virtio: boolean;
-}
-
-export interface NodeFacts extends NodeNetworks {
-  hasKvm: boolean;
 }
 
 export interface PlannedVm {
   /** The definition, without an identity of its own. */
   root: Element;
   config: DomainConfig;
+  /** Names of what its adapters were connected to, each once: those that can be chosen for. */
+  networks: string[];
   /** What does not come along. */
   disks: BackupDisk[];
   images: BackupImage[];
@@ -48,34 +55,35 @@ const NOTHING: XmlGate = { strict: true, fileAt: () => undefined, devices: new M
 /** Told of each one by name. */
 const TOLD = ['devices/disk', 'devices/disk/source', 'devices/hostdev'];
 const MAX_WARNINGS = 500;
+/** Characters of one. */
+const MAX_TEXT = 1000;
 const SUBJECT = 'the file';
 
-/** @throws VirtkeepError xml_invalid, network_not_found, ovf_system_ambiguous, ovf_system_unknown, ovf_configuration_unknown */
+/** @throws VirtkeepError xml_invalid, ovf_system_ambiguous, ovf_system_unknown, ovf_configuration_unknown */
 export function planVm(file: DefinitionFile, choice: PlanChoice, facts: NodeFacts): PlannedVm {
-  const chosen = chosenNetworks(choice.networks, facts);
-  const vm = file.type === 'xml' ? fromXml(file.xml) : fromOvf(file.envelope, choice, facts);
-  const { root, leftOut } = sanitizeTree(parseXml(vm.xml, 'domain', SUBJECT).root, NOTHING);
+  const vm = file.type === 'xml' ? fromXml(file.xml, choice, facts) : fromOvf(file.envelope, choice, facts);
+  const { root } = vm;
   const { template, templateVersion } = vm.config.metadata;
   // what it was cloned from, lent and borrowed belongs to the disks
   applyMetadata(root, { ...NO_METADATA, template, templateVersion });
-  const warnings = [
-    ...vm.warnings,
-    ...leftOut.filter(place => !TOLD.includes(place)).map(leftOutWarning),
-    ...applyNetworks(root, chosen, facts).map(({ element, text }) => warning('replaced', element, text)),
-    ...(facts.hasKvm ? [] : emulated(root)),
-  ];
-  const rest = warnings.length - MAX_WARNINGS;
-  if (rest > 0)
-    warnings.splice(MAX_WARNINGS, rest, warning('ignored', 'File', `There are ${rest} more warnings.`));
-  return { ...vm, root, config: parseDomain(serializeXml(root), SUBJECT), warnings };
+  const warnings = [...vm.warnings, ...(facts.hasKvm ? [] : emulated(root))];
+  const rest = warnings.length - MAX_WARNINGS + 1;
+  if (rest > 1) warnings.splice(-rest, rest, warning('ignored', 'File', `There are ${rest} more warnings.`));
+  return { ...vm, config: parseDomain(serializeXml(root), SUBJECT), warnings };
 }
 
-type Told = Omit<PlannedVm, 'root'> & { xml: string };
+/** What libvirt gets of a definition, and a warning of each thing that it does not. */
+function gated(xml: string): { root: Element; leftOut: BackupWarning[] } {
+  const { root, leftOut } = sanitizeTree(parseXml(xml, 'domain', SUBJECT).root, NOTHING);
+  return { root, leftOut: leftOut.filter(place => !TOLD.includes(place)).map(leftOutWarning) };
+}
 
-function fromXml(xml: string): Told {
+function fromXml(xml: string, { networks }: PlanChoice, facts: NodeFacts): PlannedVm {
   const config = parseDomain(xml, SUBJECT);
   const drives = config.disks.filter(({ device, source }) => isDrive(device) && source !== '');
   const disks = config.disks.filter(({ device }) => !isDrive(device));
+  const { root, leftOut } = gated(xml);
+  const connected = applyNetworks(root, networks, facts);
   const warnings = [
     ...disks.map(({ targetDev, source }) =>
       warning('not_attached', `Disk ${targetDev}`, `${source || 'It'} is not attached.`),
@@ -86,40 +94,50 @@ function fromXml(xml: string): Told {
     ...config.hostdevs.map(({ type, address = '' }) =>
       warning('ignored', `Host device ${type} ${address}`.trim(), 'It is not passed through.'),
     ),
+    ...leftOut,
+    ...connected.warnings.map(({ element, text }) => warning('replaced', element, text)),
   ];
   return {
-    xml,
+    root,
     config,
+    networks: connected.names,
     disks: disks.map(disk => leftDisk({ ...disk, targetBus: disk.bus, path: disk.source })),
     images: drives.map(({ targetDev, source }) => leftImage(targetDev, source)),
     warnings,
   };
 }
 
-function fromOvf(envelope: Envelope, choice: PlanChoice, facts: NodeFacts): Told {
+function fromOvf(envelope: Envelope, choice: PlanChoice, facts: NodeFacts): PlannedVm {
   const { system, configuration } = choice;
   const appliance = applianceOf(envelope, {
     ...(system === '' ? {} : { system }),
     ...(configuration === '' ? {} : { configuration }),
   });
+  const names = [...new Set(appliance.nics.flatMap(({ network }) => network ?? []))];
+  const here = names.flatMap(name => {
+    const target = networkHere(name, facts);
+    return target ? [[name, target] as const] : [];
+  });
   const { xml, warnings } = domainXmlOf(appliance, {
     arch: 'x86_64',
     domainType: facts.hasKvm ? 'kvm' : 'qemu',
-    networks: chosenNetworks(choice.networks, facts),
+    networks: { ...Object.fromEntries(here), ...choice.networks },
     defaultNetwork: defaultNetwork(facts),
     nicMac: 'keep',
     virtio: choice.virtio,
     withDisks: false,
     diskPathOf: () => '',
   });
+  const { root, leftOut } = gated(xml);
   return {
-    xml,
+    root,
     config: parseDomain(xml, envelope.subject),
+    networks: names,
     disks: appliance.disks.map(({ diskId, bus, file, capacityBytes }) =>
       leftDisk({ id: diskId, targetBus: bus, path: file?.href ?? '', virtualBytes: capacityBytes ?? 0 }),
     ),
     images: appliance.drives.flatMap(({ device, file }) => (file ? [leftImage(device, file.href)] : [])),
-    warnings: warnings.map(({ key, element, text }: Warning) => warning(key, element, text)),
+    warnings: [...warnings.map(({ key, element, text }: Warning) => warning(key, element, text)), ...leftOut],
   };
 }
 
@@ -144,9 +162,10 @@ const leftImage = (targetDev: string, path: string): BackupImage => ({
   included: false,
 });
 
+/** Names and paths in it are the file's own words. */
 const warning = (key: string, element: string, text: string): BackupWarning => ({
   key,
-  text: `${element}: ${text}`,
+  text: withoutHidden(`${element}: ${text}`).slice(0, MAX_TEXT).toWellFormed(),
 });
 
 const leftOutWarning = (place: string): BackupWarning =>

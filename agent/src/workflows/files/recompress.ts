@@ -37,7 +37,7 @@ import {
   refuseChanged,
   writeConversion,
 } from '../archives/conversion.ts';
-import type { FoundFile } from '../archives/source.ts';
+import type { FoundFile } from '../archives/find-file.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 

@@ -28,13 +28,13 @@ import { markSources } from '../../disks/index.ts';
 import { isCompressedName, requireSpace } from '../../pools/index.ts';
 import { backupFileOf } from '../archives/backup-file.ts';
 import { COMPRESSED_SHARE, type Removal, refuseChanged } from '../archives/conversion.ts';
+import type { FoundFile } from '../archives/find-file.ts';
 import {
   declareArchive,
   endingOf,
   type ReservedName,
   reserveArchiveName,
 } from '../archives/reserved-name.ts';
-import type { FoundFile } from '../archives/source.ts';
 import { declareReplacement } from '../archives/trimmed.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';

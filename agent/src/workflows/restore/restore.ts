@@ -16,7 +16,8 @@ import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1
 import type { ResultOf } from '@virtkeep/shared/operation-result';
 import { diskId } from '../../disks/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
-import { findBackupFile, type OpenedBackup, openBackup } from '../archives/source.ts';
+import { findBackupFile } from '../archives/find-file.ts';
+import { type OpenedBackup, openBackup } from '../archives/source.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { setResumedClock } from '../domain/clock.ts';

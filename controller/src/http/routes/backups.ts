@@ -148,8 +148,8 @@ const ConfigRestoreBody = body(
         {
           maxProperties: MAX_NETWORKS,
           description:
-            'by a network or bridge that the file names the one of the node. Others stay when the node has them, and become its default ' +
-            'network otherwise',
+            'by a network or bridge that an adapter of the VM is connected to in the file the one of the node. Others stay when the node has ' +
+            'them, and become its default network otherwise',
         },
       ),
     ),
@@ -183,8 +183,6 @@ const DEFINITION_READ = [
   'ovf_system_ambiguous',
   'ovf_system_unknown',
   'ovf_configuration_unknown',
-  'network_not_found',
-  'file_not_definition',
 ] as const;
 
 const SHOW_ERRORS = [
@@ -200,9 +198,11 @@ const SHOW_ERRORS = [
 const CONFIG_RESTORE_ERRORS = [
   ...POOL_READ,
   ...DEFINITION_READ,
-  ...ARCHIVE_READ,
-  'state_not_found',
-  'domain_busy',
+  'file_not_found',
+  'file_busy',
+  'file_not_definition',
+  'network_not_found',
+  'network_not_in_file',
   'invalid_name',
   'name_in_use',
   'identity_in_use',

@@ -2,7 +2,8 @@
 import { chmod } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { createImage, imageInfo, readImageHeader } from '../../../disks/index.ts';
-import type { FoundFile, OpenedBackup } from '../../archives/source.ts';
+import type { FoundFile } from '../../archives/find-file.ts';
+import type { OpenedBackup } from '../../archives/source.ts';
 import type { OperationContext } from '../../context.ts';
 import type { InstantDisk, Slice } from '../../effect.ts';
 import { makeNewFile } from '../../new-file.ts';

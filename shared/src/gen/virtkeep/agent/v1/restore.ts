@@ -68,8 +68,8 @@ export interface StartConfigRestoreRequest {
   /** Which configuration of it; empty: the default one. */
   configuration: string;
   /**
-   * By a network or bridge of the file the one of this node. Those that are not in it stay when the node has them, and become its
-   * default network otherwise.
+   * By a network or bridge that an adapter of the VM is connected to in the file the one of this node; any other name is refused with
+   * network_not_in_file. Those that are not in it stay when the node has them, and become its default network otherwise.
    */
   networks: { [key: string]: string };
   /** Network adapters of an OVF become virtio. */
