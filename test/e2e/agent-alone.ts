@@ -11,6 +11,7 @@ import {
   OperationServiceDefinition,
   OperationState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
@@ -116,6 +117,10 @@ export class AgentAlone {
 
   get restores() {
     return createClientFactory().create(RestoreServiceDefinition, this.#channel!);
+  }
+
+  get pools() {
+    return createClientFactory().create(PoolServiceDefinition, this.#channel!);
   }
 
   get snapshots() {

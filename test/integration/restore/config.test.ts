@@ -1,11 +1,12 @@
 // A VM without disks out of a domain XML and an OVF descriptor in a pool's backups, by an agent that is killed and cancelled at each step.
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { resultOf } from '@virtkeep/shared/operation-result';
-import { DESCRIPTORS } from '../../../agent/src/ovf/test-kit.ts';
+import { DESCRIPTORS, descriptor, EFI, system } from '../../../agent/src/ovf/test-kit.ts';
 import { CONFIG_RESTORE_STEPS } from '../../../agent/src/workflows/config-restore/config-restore.ts';
 import { AgentAlone, INTERRUPTED, lostAnswer, momentsOf, type Picture } from '../../e2e/agent-alone.ts';
 import { Guest } from '../../lab/guest.ts';
@@ -15,12 +16,13 @@ const MAC = '52:54:00:aa:bb:cc';
 let alone: AgentAlone;
 let guest: Guest;
 let before: Picture;
+let backups: string;
 
 beforeAll(async () => {
   alone = await AgentAlone.start();
   const devices = `<interface type='user'><mac address='${MAC}'/></interface>`;
   guest = await alone.world.defineTiny({ name: 'web', idle: true, devices });
-  const backups = join(alone.world.node.pool(1).path, 'backups');
+  backups = join(alone.world.node.pool(1).path, 'backups');
   mkdirSync(join(backups, 'appliance'), { recursive: true });
   writeFileSync(join(backups, 'web.xml'), await guest.xml(true));
   writeFileSync(join(backups, 'appliance', 'web.ovf'), DESCRIPTORS['vmware-bios-lsilogic']!);
@@ -46,7 +48,57 @@ async function restored(filename: string, request: object = {}) {
   return { operation, name, xml: await new Guest(alone.world.node, name).xml(true) };
 }
 
+async function listed(): Promise<BackupFile[]> {
+  const operationId = newId();
+  const poolId = alone.world.node.pool(1).uuid;
+  await alone.pools.scan({ operationId, poolId });
+  await alone.heard(operationId);
+  return (await alone.pools.listFiles({ poolId })).files;
+}
+
+/** What a lost VM of that name has left, as libvirt names it inside and outside of the node. */
+const variablesOf = (name: string, directory = '/var/lib/libvirt') =>
+  join(directory, 'qemu', 'nvram', `${name}_VARS.fd`);
+
 const undefine = (name: string) => alone.world.node.virsh('undefine', name, '--nvram');
+
+test('a scan lists what lies there with the name of its VM, and what cannot be read with the reason', async () => {
+  const files = await listed();
+  const poolId = alone.world.node.pool(1).uuid;
+  const listedAs = (filename: string, type: string, domainName: string) => {
+    const path = join(backups, filename);
+    const { size, mtime } = statSync(path);
+    return { poolId, filename, path, type, domainName, size: BigInt(size), created: mtime, damage: '' };
+  };
+  expect(files).toMatchObject([
+    listedAs('appliance/web.ovf', 'OVF', 'web'),
+    {
+      filename: 'broken.ovf',
+      type: 'OVF',
+      domainName: '',
+      damage: expect.stringContaining('another version'),
+    },
+    listedAs('two.ovf', 'OVF', ''),
+    { ...listedAs('web.xml', 'xml', 'web'), domainId: await guest.uuid() },
+  ]);
+});
+
+test('the VM of a domain XML is shown, with a warning of what it would lack', async () => {
+  const shown = await alone.backups.show({ file: fileOf('web.xml') });
+  expect(shown).toMatchObject({
+    configuration: {
+      domainId: await guest.uuid(),
+      name: 'web',
+      macs: [MAC],
+      disks: [{ targetDev: 'vda', excluded: true }],
+    },
+    signature: { trust: 'foreign' },
+  });
+  expect(shown.warnings).toContainEqual({
+    key: 'not_attached',
+    text: expect.stringMatching(/^Disk vda: .*is not attached\.$/),
+  });
+});
 
 describe('what is restored', () => {
   test('of a domain XML: a new VM beside the original, without its disks', async () => {
@@ -91,6 +143,53 @@ describe('what is restored', () => {
     expect(xml).toContain("<source network='lan'/>");
     await undefine(name);
     await alone.world.node.virsh('net-undefine', 'lan');
+  });
+
+  test('no network but those that the file names', async () => {
+    const networks = { Lan: 'lan' };
+    const { error } = await alone.ended(await start('appliance/web.ovf', { networks: { LAN: 'nope' } }));
+    expect(error?.msgKey).toBe('network_not_found');
+    const file = join(alone.world.dir, 'net.xml');
+    writeFileSync(file, "<network><name>lan</name><forward mode='none'/></network>");
+    await alone.world.node.virsh('net-define', file);
+    for (const [name, has] of [
+      ['appliance/web.ovf', '"LAN"'],
+      ['web.xml', 'none'],
+    ] as const) {
+      const refused = await alone.ended(await start(name, { networks }));
+      expect(refused.error).toMatchObject({ msgKey: 'network_not_in_file' });
+      expect(refused.error?.detail).toContain(`Networks of its adapters: ${has}.`);
+    }
+    await alone.world.node.virsh('net-undefine', 'lan');
+  });
+
+  test('an adapter that was filtered, on a node without its bridge', async () => {
+    const xml = readFileSync(join(backups, 'web.xml'), 'utf8');
+    const bridged = "<interface type='bridge'><source bridge='br9'/><filterref filter='clean-traffic'/>";
+    writeFileSync(join(backups, 'bridged.xml'), xml.replace("<interface type='user'>", bridged));
+    const { name, xml: made } = await restored('bridged.xml');
+    expect(made).not.toContain('br9');
+    await undefine(name);
+    rmSync(join(backups, 'bridged.xml'));
+  });
+
+  test('UEFI variables of its own, never those that another VM has left under its name', async () => {
+    writeFileSync(join(backups, 'efi.ovf'), descriptor({ content: system({ name: 'efi', settings: EFI }) }));
+    const left = variablesOf('efi', join(alone.world.node.dir, 'lib'));
+    mkdirSync(dirname(left), { recursive: true });
+    writeFileSync(left, 'of another');
+    const canceled = await alone.canceledAt('config_restore.define.after', () => start('efi.ovf'));
+    expect(canceled.state).toBe(OperationState.CANCELED);
+    expect(readFileSync(left, 'utf8')).toBe('of another');
+    const { name, xml } = await restored('efi.ovf');
+    expect(name).toBe('efi');
+    expect(xml).toContain(variablesOf(/<uuid>(.*)<\/uuid>/.exec(xml)![1]!));
+    await undefine(name);
+    expect(readFileSync(left, 'utf8')).toBe('of another');
+    rmSync(left);
+    expect((await restored('efi.ovf')).xml).not.toContain('</nvram>');
+    await undefine('efi');
+    rmSync(join(backups, 'efi.ovf'));
   });
 
   test('one VM of several, when it is named', async () => {

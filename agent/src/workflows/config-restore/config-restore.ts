@@ -8,7 +8,17 @@ import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartConfigRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
-import { applyIdentity, type Identity, parseDomain, serializeXml } from '../../domain-xml/index.ts';
+import type { Element } from '@xmldom/xmldom';
+import {
+  applyIdentity,
+  applyNvram,
+  attr,
+  child,
+  type DomainConfig,
+  type Identity,
+  parseDomain,
+  serializeXml,
+} from '../../domain-xml/index.ts';
 import { fromLibvirt, isNoDomain } from '../../libvirt/errors.ts';
 import { backupTypeOf } from '../../pools/index.ts';
 import { findBackupFile } from '../archives/find-file.ts';
@@ -16,6 +26,7 @@ import type { Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { chooseIdentity } from '../domain/identity.ts';
+import { freeVariables } from '../firmware/named-variables.ts';
 import { chosenNetworks, requireInFile } from './choose-networks.ts';
 import { definitionTypeOf, readDefinitionFile } from './definition-file.ts';
 import { readFacts } from './node-facts.ts';
@@ -53,7 +64,7 @@ async function check(
   signal: AbortSignal,
 ): Promise<{ identity: Identity; xml: string; warnings: string[] }> {
   const { root, config, warnings } = await planned(dependencies, request, signal);
-  const { nodeName } = dependencies;
+  const { nodeName, nvramDirectory } = dependencies;
   const libvirt = dependencies.libvirt();
   const { domainId, name } = request;
   const made = await chooseIdentity(libvirt, { domainId, name, keepIdentity: false }, config, nodeName);
@@ -61,6 +72,8 @@ async function check(
   const changed = [...(made.macs ?? [])].filter(([mac]) => kept === undefined || kept.has(mac));
   const identity = { ...made, macs: new Map(changed) };
   applyIdentity(root, identity);
+  const variables = hasVariables(root, config) ? await freeVariables(nvramDirectory, identity) : null;
+  if (variables !== null) applyNvram(root, variables);
   const taken = kept
     ? changed.map(([mac, next]) => `MAC address ${mac}: A VM has it; it is ${next} now.`)
     : [];
@@ -87,6 +100,12 @@ async function planned(
   const vm = planVm(definition, { ...request, networks }, facts);
   requireInFile(request.networks, vm.networks, filename);
   return vm;
+}
+
+/** A firmware for UEFI has some whether the definition says so or not. */
+function hasVariables(domain: Element, { nvram }: DomainConfig): boolean {
+  const loader = child(domain, 'os/loader');
+  return nvram !== undefined || (attr(loader, 'type') === 'pflash' && attr(loader, 'stateless') !== 'yes');
 }
 
 /** Of the domains of this node. */

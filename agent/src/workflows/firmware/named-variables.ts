@@ -13,6 +13,20 @@ export const variablesOfName = (nvramDirectory: string, name: string): string =>
   join(nvramDirectory, `${name}_VARS.fd`);
 
 /**
+ * Where the variables of a new domain may lie when libvirt would find others under its name: those of a domain that has another name by
+ * now, or that was undefined without them. They would be used by both, and go with the first one that is undefined.
+ * @returns null: nothing is in the way
+ * @throws VirtkeepError io_failed
+ */
+export async function freeVariables(
+  nvramDirectory: string,
+  { name, uuid }: { name: string; uuid: string },
+): Promise<string | null> {
+  const isTaken = (await fileAt(variablesOfName(nvramDirectory, name))) !== null;
+  return isTaken ? variablesOfName(nvramDirectory, uuid) : null;
+}
+
+/**
  * Gives variables a second name, durably; where there are none nothing is to be done. Idempotent.
  * @returns false when another file bears that name, which is never overwritten
  * @throws VirtkeepError io_failed
