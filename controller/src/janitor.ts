@@ -1,3 +1,4 @@
+import { ClockBelief } from './clock-belief.ts';
 import type { CoreServices } from './services/services.ts';
 
 const INTERVAL_MS = 3600 * 1000;
@@ -18,12 +19,19 @@ export async function cleanUp(services: CoreServices, now: Date): Promise<void> 
   await services.tokens.prune(now);
 }
 
-/** Cleans up now and every hour. @returns a function that ends it. */
+/**
+ * Cleans up every hour, by a clock that has not been put forward meanwhile: of one that is a year ahead everything is old. So nothing is
+ * deleted right at the start, either, when the time of the network may not be known yet.
+ * @returns a function that ends it.
+ */
 export function startJanitor(services: CoreServices): () => Promise<void> {
+  const belief = new ClockBelief();
+  belief.believes(Date.now(), performance.now());
   const run = () => {
-    cleanUp(services, new Date()).catch(error => services.log.error('cleaning up failed', { error }));
+    const now = new Date();
+    if (!belief.believes(now.getTime(), performance.now())) return;
+    cleanUp(services, now).catch(error => services.log.error('cleaning up failed', { error }));
   };
-  run();
   const timer = setInterval(run, INTERVAL_MS);
   timer.unref();
   const flush = () =>

@@ -7,10 +7,10 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { Turns } from '@virtkeep/shared/turns';
+import { ClockBelief, JUMP_MS } from '../../clock-belief.ts';
 import type { Database, ScheduledPartRow, ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { AwayNodes } from './away-nodes.ts';
 import { Behind } from './behind.ts';
-import { ClockBelief, JUMP_MS } from './clock.ts';
 import { definitionIn, dueTimesOf } from './definition.ts';
 import { IN_TIME_MS } from './due.ts';
 import { dueRecords, neverAgainRecord, runRecord } from './due-runs.ts';
