@@ -27,3 +27,11 @@ export class ClockBelief {
     return true;
   }
 }
+
+/** Begins to watch the clock of this machine. @returns tells, each time it is asked, whether that is believed */
+export function watchClock(): () => boolean {
+  const belief = new ClockBelief();
+  const isBelieved = () => belief.believes(Date.now(), performance.now());
+  isBelieved();
+  return isBelieved;
+}

@@ -1,4 +1,4 @@
-import { ClockBelief } from './clock-belief.ts';
+import { watchClock } from './clock-belief.ts';
 import type { CoreServices } from './services/services.ts';
 
 const INTERVAL_MS = 3600 * 1000;
@@ -25,12 +25,10 @@ export async function cleanUp(services: CoreServices, now: Date): Promise<void> 
  * @returns a function that ends it.
  */
 export function startJanitor(services: CoreServices): () => Promise<void> {
-  const belief = new ClockBelief();
-  belief.believes(Date.now(), performance.now());
+  const isClockBelieved = watchClock();
   const run = () => {
-    const now = new Date();
-    if (!belief.believes(now.getTime(), performance.now())) return;
-    cleanUp(services, now).catch(error => services.log.error('cleaning up failed', { error }));
+    if (!isClockBelieved()) return;
+    cleanUp(services, new Date()).catch(error => services.log.error('cleaning up failed', { error }));
   };
   const timer = setInterval(run, INTERVAL_MS);
   timer.unref();

@@ -5,7 +5,7 @@ import type { AgentTls } from '../agents/clients.ts';
 import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
 import { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
-import { ClockBelief } from '../clock-belief.ts';
+import { watchClock } from '../clock-belief.ts';
 import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
 import { BackupFiles, type FileListener } from './backup-files/backup-files.ts';
 import { changesExtension } from './backup-files/extendable.ts';
@@ -292,13 +292,12 @@ export function createNodeServices(
         observer.startLossTimer(row.id);
         await links.add({ id: row.id, name: row.verbose_name, address: row.address });
       }
-      const belief = new ClockBelief();
-      belief.believes(Date.now(), performance.now());
+      const isClockBelieved = watchClock();
       roundTimer = setInterval(() => {
         void renewer.round();
         revocations.tellAll();
         multiTasks.resume().catch(error => log.error('tasks of many parts not looked after', { error }));
-        if (belief.believes(Date.now(), performance.now()))
+        if (isClockBelieved())
           schedules
             .prune(daysAgo(config.keep.runs_days))
             .catch(error => log.error('old runs not forgotten', { error }));
