@@ -38,6 +38,7 @@ class RoomWorld {
   /** GB without which a VM's node refuses its backup. */
   readonly needed = new Map<string, number>();
   readonly removed: string[] = [];
+  readonly #removing = new Set<string>();
   onRemoved = () => {};
   /** VMs whose backups are being written. */
   readonly written: string[] = [];
@@ -151,6 +152,8 @@ class RoomWorld {
   }
 
   async #remove(file: string, user: Actor, id: string): Promise<void> {
+    if (this.#removing.has(file)) throw new VirtkeepError('file_not_found', { id: file });
+    this.#removing.add(file);
     await this.world.tasks.create({ id, name: 'file_remove', verboseName: file, user, entities: [] });
     await this.world.tasks.finish(id, { status: 'SUCCESS' });
     this.removed.push(file);
@@ -217,6 +220,33 @@ test('the room that was made for a backup is not given to another, also when its
   expect({ written: room.written, free: room.free }).toEqual({ written: ['a'], free: 55 });
   expect(room.scheduler.queue()).toMatchObject([{ row: { entity_id: 'b' }, reason: 'space' }]);
 });
+
+test.each([
+  ['comes after it', 'z', 0, 3],
+  ['has begun to write', 'a', 0, 3],
+  ['has written half', 'a', 50, 2],
+  ['has ended', 'a', 100, 1],
+])(
+  'what is promised to a backup that %s is not given to one that its node refused',
+  async (_, other, progress, files) => {
+    room.vms.set('m', { nodeId: 'n1', gb: 1 }).set(other, { nodeId: 'n1', gb: 20 });
+    room.free = 25;
+    room.tell();
+    room.needed.set('m', 30);
+    await room.add(['m', other]);
+    room.answers = async () => {
+      const { tasks, disk } = room.world;
+      if (other === 'z' || !room.written.includes('a')) return;
+      const all = disk.selectFrom('tasks').select('id').where('verbose_name', '=', 'a');
+      const { id } = await all.executeTakeFirstOrThrow();
+      if (progress < 100) await tasks.update(id, { progress });
+      else await tasks.finish(id, { status: 'SUCCESS' });
+    };
+    await room.tick(DUE);
+    expect(room.written.toSorted()).toEqual(['m', other].toSorted());
+    expect(room.removed).toEqual(['f0', 'f1', 'f2'].slice(0, files));
+  },
+);
 
 test('two backups that seem to fit by what their node told last do not begin at once', async () => {
   room.vms.set('a', { nodeId: 'n1', gb: 10 }).set('b', { nodeId: 'n1', gb: 10 });

@@ -252,7 +252,21 @@ export class ScheduleStore {
     await updatePart(this.#db, { run_id, position }, columns);
   }
 
-  /** Bytes that the last successful backups of a VM took, newest first, of one mode. */
+  /** Those that run into a pool, with how far their present task is, in percent; null: it has none, or it has ended. */
+  runningInto(poolId: string): Promise<(ScheduledPartRow & { progress: number | null })[]> {
+    return this.#db
+      .selectFrom('scheduled_parts')
+      .leftJoin('tasks', join =>
+        join.onRef('tasks.id', '=', 'scheduled_parts.task_id').on('tasks.status', '=', 'IN_PROGRESS'),
+      )
+      .selectAll('scheduled_parts')
+      .select('tasks.progress')
+      .where('scheduled_parts.status', '=', 'RUNNING')
+      .where('scheduled_parts.pool_id', '=', poolId)
+      .execute();
+  }
+
+  /** Bytes that the last successful backup of a VM in one mode took; undefined: there was none. */
   async lastBytes(entityId: string, mode: string): Promise<number | undefined> {
     const row = await this.#db
       .selectFrom('scheduled_parts')

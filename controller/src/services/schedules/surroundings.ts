@@ -23,7 +23,7 @@ import { BY_LIMIT, StatesStep } from './steps/states-step.ts';
 import type { OpenPart } from './steps/step.ts';
 import { TrimStep } from './steps/trim-step.ts';
 import { VerifyStep } from './steps/verify-step.ts';
-import type { ScheduleStore } from './store.ts';
+import { keyOf, type ScheduleStore } from './store.ts';
 import { type Candidate, type Targets, targetsOf } from './targets.ts';
 
 export interface SurroundingsDependencies {
@@ -280,7 +280,9 @@ async function askFree(
 /**
  * The oldest backups that make space for the part's; undefined: nobody knows, since its node does not say what is free. That is asked each
  * time: others write to the pool, too. A node that cannot use the pool, or is away, makes no backup either, so nothing is deleted for it.
- * Not all file systems give back at once what is deleted: of those that were decided on no more is asked than they hold.
+ * What is promised to other running parts is not free, also when they began before its node wanted more than was thought; so all of them
+ * find the same missing, and the same files. Not all file systems give back at once what is deleted: of those that were decided on no more is
+ * asked than they hold.
  */
 async function inTheWay(dependencies: SurroundingsDependencies, { row, definition }: OpenPart) {
   const { store, pools, keptFiles, isReady, inventory } = dependencies;
@@ -293,6 +295,25 @@ async function inTheWay(dependencies: SurroundingsDependencies, { row, definitio
   }
   const decided = (await store.decisions(row)).filter(({ status }) => status === 'DECIDED');
   const held = decided.reduce((sum, { size }) => sum + size, 0);
-  const missing = Math.min(estimate - free, decided.length > 0 ? held : Number.POSITIVE_INFINITY);
+  const promised = await promisedToOthers(store, row, poolId);
+  const missing = Math.min(estimate + promised - free, decided.length > 0 ? held : Number.POSITIVE_INFINITY);
   return missing <= 0 ? [] : doomedOf(await keptFiles.spaceVerdicts(poolId, missing));
 }
+
+/**
+ * Bytes that the other running parts will still write into the pool. They are asked for after what is free, and a percent that has begun counts
+ * as written: else what was written in between counted twice, and more than need be were deleted.
+ */
+async function promisedToOthers(store: ScheduleStore, row: OpenPart['row'], poolId: string): Promise<number> {
+  let bytes = 0;
+  for (const other of await store.runningInto(poolId)) {
+    const { step, estimate, progress } = other;
+    if (keyOf(other) === keyOf(row) || isWritten(step)) continue;
+    const left = step === 'backup' && progress !== null ? Math.max(0, 99 - progress) / 100 : 1;
+    bytes += estimate * left;
+  }
+  return bytes;
+}
+
+/** Whether a part at that step has its backup. */
+const isWritten = (step: string): boolean => !['clear', 'space', 'backup'].includes(step);
