@@ -10,7 +10,7 @@ import type {
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { PoolServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
-import { createLogger, type Logger } from '@virtkeep/shared/log';
+import { createLogger, type Logger, logLine } from '@virtkeep/shared/log';
 import { Metadata } from 'nice-grpc-common';
 import { openArchive } from '../../../agent/src/archive/index.ts';
 import { judgedAs } from '../../../agent/src/archive/test-kit.ts';
@@ -38,14 +38,8 @@ export const CALL = { metadata: Metadata(), signal: new AbortController().signal
 >[1];
 export const NODE_ID = '99999999-2222-4333-8444-555555555555';
 
-/** Most tests here are of refusals, which are logged as errors. */
-const SILENT = {
-  error: () => SILENT,
-  warn: () => SILENT,
-  info: () => SILENT,
-  debug: () => SILENT,
-  child: () => SILENT,
-} as unknown as Logger;
+/** So many of the last lines of the log are told by a test that waited in vain. */
+const RECENT_LINES = 60;
 
 export class InventoryLab {
   readonly world: World;
@@ -57,6 +51,8 @@ export class InventoryLab {
   readonly domains: DomainServiceImplementation;
   readonly pools: PoolServiceImplementation;
   readonly workflows: WorkflowDependencies;
+  /** The last lines of the log of what works on domains; most tests here are of refusals, so it is shown by those that fail. */
+  readonly recent: string[] = [];
   /** What guests told of themselves, when a test has that part of the agent too. */
   guestInfo: ((domainId: string) => GuestInfo | undefined) | undefined;
 
@@ -76,7 +72,7 @@ export class InventoryLab {
       claims: new Claims(),
       judge: judgedAs('own'),
       filesChanged: id => this.inventory.filesChanged(id),
-      log: logOf(),
+      log: logOf(this.recent),
       version: '0.0.0-test',
       nodeName: world.node.name,
       nvramDirectory: join(world.node.dir, 'lib', 'qemu', 'nvram'),
@@ -194,8 +190,15 @@ export class InventoryLab {
   }
 }
 
-function logOf(): Logger {
-  return process.env.VIRTKEEP_TEST_LOG ? createLogger('test', 'debug') : SILENT;
+function logOf(lines: string[] = []): Logger {
+  if (process.env.VIRTKEEP_TEST_LOG) return createLogger('test', 'debug');
+  const write = (level: string) => (message: string, more?: object) => {
+    lines.push(logLine({ level, message, timestamp: new Date().toISOString(), ...more }));
+    lines.splice(0, lines.length - RECENT_LINES);
+  };
+  const levels = ['error', 'warn', 'info', 'debug'];
+  const log = Object.fromEntries(levels.map(level => [level, write(level)]));
+  return Object.assign(log, { child: () => log }) as unknown as Logger;
 }
 
 async function readArchive(path: string, signal: AbortSignal) {

@@ -1,5 +1,6 @@
 /** The lab of lending: inventory, runner and the services that matter for it, and the reconciler when a test wants it. */
 
+import { reasonOf } from '@virtkeep/shared/errors';
 import type { DiskServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { SnapshotServiceImplementation } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
@@ -82,7 +83,7 @@ export class LendLab {
 
   /** Tries again when it was refused because the reconciler was at work just then, as people do. */
   #patiently(start: () => Promise<unknown>): Promise<Record<string, unknown>> {
-    return waitFor(
+    return this.#waitFor(
       'the end of the reconciler',
       () =>
         this.base.ended(start()).catch(error => {
@@ -109,7 +110,39 @@ export class LendLab {
       if (loans.length > 0 || lockedBy !== '') return false;
       return !(await this.isSound(owner)).hasState;
     };
-    await waitFor(`the end of all loans of ${owner.name}`, () => isFree().catch(() => false), 180_000, 200);
+    await this.#waitFor(`the end of all loans of ${owner.name}`, () => isFree().catch(() => false), 180_000);
+  }
+
+  /** Tells what there was instead, when it waited in vain. */
+  async #waitFor<T>(
+    what: string,
+    probe: () => Promise<T | undefined | false>,
+    timeoutMs: number,
+  ): Promise<T> {
+    try {
+      return await waitFor(what, probe, timeoutMs, 200);
+    } catch (error) {
+      if (!reasonOf(error).startsWith(what)) throw error;
+      const { runner, recent } = this.base;
+      const running = runner
+        .list(true)
+        .operations.map(({ kind, progress }) => `runs: ${kind} ${progress?.phase}`);
+      throw new Error([reasonOf(error), ...running, ...(await this.#domains()), ...recent].join('\n'));
+    }
+  }
+
+  /** Each domain's state, jobs of its disks and disks, as libvirt and QEMU have them. */
+  async #domains(): Promise<string[]> {
+    const { node } = this.base.world;
+    const say = (...args: string[]) => node.virsh(...args).catch(reasonOf);
+    const names = (await say('list', '--all', '--name')).split('\n').filter(name => name !== '');
+    const ask = async (name: string) => [
+      `${name}: ${await say('domstate', name)}, job: ${await say('domjobinfo', name)}`,
+      await say('dumpxml', name, '--xpath', '//devices/disk'),
+      await say('qemu-monitor-command', name, '{"execute":"query-jobs"}'),
+      await say('qemu-monitor-command', name, '{"execute":"query-block-jobs"}'),
+    ];
+    return (await Promise.all(names.map(ask))).flat();
   }
 }
 
