@@ -2,7 +2,10 @@
 import type { Logger } from '@virtkeep/shared/log';
 
 export class Behind {
-  /** Runs that something failed for, of which no word may come any more: the next tick looks after them. */
+  /**
+   * Runs of which no word may come any more: something failed for them, or a part of theirs waits for a node that is away or does not say. The
+   * next tick looks after them.
+   */
   readonly troubled = new Set<string>();
   readonly #pending = new Set<Promise<void>>();
   readonly #draining: AbortSignal;

@@ -26,7 +26,10 @@ export class PartSteps {
   readonly #dependencies: PartStepsDependencies;
   /** Since when tasks are LOST, by the part's key, as was first seen; in ms of `elapsedMs`. */
   readonly #lostSince = new Map<string, number>();
-  /** The first calls of a node's parts, one after another. A part that has no node (the scan of a pool finds its own) waits for none. */
+  /**
+   * The first calls of a node's parts, one after another, so that a thousand that begin at once are no storm. A part that has no node (the scan of a
+   * pool finds its own) waits for none. A look at its run may make a part's first call earlier: that is one call, under the part's turn.
+   */
   readonly #starts = new KeyedQueue();
 
   constructor(dependencies: PartStepsDependencies) {

@@ -34,6 +34,9 @@ const DUE_AT_ONCE = 500;
 /** Where due times that were taken are so far in the future, the clock was wrong then or is so now. */
 const FAR_AHEAD_MS = 86_400_000;
 
+/** No tick for so long: the controller slept or the clock jumped, and what was due in between did not come by the clock's steady course. */
+const LONGEST_GAP_MS = 600_000;
+
 export class Scheduler {
   readonly #dependencies: SchedulerDependencies;
   readonly #behind: Behind;
@@ -108,7 +111,7 @@ export class Scheduler {
 
   async #keepTime(now: Date): Promise<void> {
     const isBack = now.getTime() < this.#lastTick - JUMP_MS;
-    if (isBack || now.getTime() > this.#lastTick + IN_TIME_MS) this.#steadySince = now.getTime();
+    if (isBack || now.getTime() > this.#lastTick + LONGEST_GAP_MS) this.#steadySince = now.getTime();
     if (isBack) await this.#reckon(now);
     this.#lastTick = now.getTime();
     await this.#takeDue(now);
