@@ -9,7 +9,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { NO_OTHER_NODES } from '../../../agent/src/other-nodes.ts';
 import { markOf, removeAutomaticState } from '../../../agent/src/snapshots/index.ts';
 import type { Guest } from '../../lab/guest.ts';
-import { run } from '../../lab/run.ts';
+import { run, waitFor } from '../../lab/run.ts';
 import { SnapshotLab } from './lab.ts';
 import { makeState, signal } from './merge-lab.ts';
 
@@ -38,12 +38,16 @@ describe('the temporary state of a backup', () => {
   }
 
   type Begun = Awaited<ReturnType<typeof begun>>;
-  const removeTemporary = ({ state }: Begun) =>
+  const removeTemporary = (
+    { state }: Begun,
+    options: { bandwidthMiB?: number; stalledJobPatienceMs?: number } = {},
+  ) =>
     removeAutomaticState(lab.lab.dependencies, state, {
       signal,
       log: lab.lab.dependencies.log,
       warn() {},
       foreignJobPatienceMs: 0,
+      ...options,
     });
 
   async function define(xml: string): Promise<void> {
@@ -60,6 +64,45 @@ describe('the temporary state of a backup', () => {
             .replace(/<address .*?\/>/s, '')
         : disk,
     );
+
+  describe('whose merge stands still', () => {
+    const standsStill = async () => {
+      const test = await begun('running');
+      const { guest } = test;
+      for (let block = 0; block < 30; block += 1) await lab.write(guest, 'vda', block);
+      const contents = await lab.contents(guest);
+      const ask = async (execute: string, args = {}) => {
+        const request = JSON.stringify({ execute, arguments: args });
+        return JSON.parse(await lab.world.node.virsh('qemu-monitor-command', guest.name, request)).return;
+      };
+      // slow enough to be met
+      const removed = removeTemporary(test, { bandwidthMiB: 1, stalledJobPatienceMs: 5_000 });
+      removed.catch(() => {});
+      const isThere = async () => (await ask('query-jobs'))[0]?.id as string | undefined;
+      const id = await waitFor('the merge', isThere, 60_000, 1);
+      const isMerged = async () => {
+        expect(await guest.disks()).toEqual(test.originals);
+        expect(await lab.contents(guest)).toEqual(contents);
+      };
+      return { test, ask, removed, id, isMerged };
+    };
+
+    test('is merged by another job', async () => {
+      const { ask, removed, id, isMerged } = await standsStill();
+      await ask('block-job-set-speed', { device: id, speed: 1 });
+      await removed;
+      await isMerged();
+    });
+
+    test('is told when its job cannot be ended, and merged later', async () => {
+      const { test, ask, removed, id, isMerged } = await standsStill();
+      await ask('job-pause', { id });
+      await expect(removed).rejects.toMatchObject({ msgKey: 'merge_failed' });
+      await ask('job-resume', { id });
+      await removeTemporary(test);
+      await isMerged();
+    });
+  });
 
   test.each(['off', 'running', 'started again'] as const)(
     'loses nothing of a disk that got another target and bus (%s)',

@@ -172,7 +172,8 @@ async function liveTopsOf(domain: Domain, disks: Disks): Promise<Map<string, Liv
     if (sourcePath === null) continue;
     const info = await domain.blockJobInfo(targetDev);
     const job = info && (JOB_WORDS[info.type] ?? 'block');
-    tops.set(targetDev, { path: sourcePath, mirror, job: mirror?.job ?? job });
+    const jobDone = info ? { jobDone: info.cur } : {};
+    tops.set(targetDev, { path: sourcePath, mirror, job: mirror?.job ?? job, ...jobDone });
   }
   return tops;
 }

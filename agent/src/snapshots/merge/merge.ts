@@ -31,12 +31,21 @@ export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer' 
   beforePivot?(upperPath: string): Promise<void>;
   /** How long a block job that virtkeep did not start is waited for before it is told. */
   foreignJobPatienceMs?: number;
+  /** How long a block job of ours may deal with nothing before it is begun anew. */
+  stalledJobPatienceMs?: number;
 }
 
 /** A merge is looked at soon at first, since most are small, then ever more rarely. */
 const FIRST_POLL_MS = 10;
 const POLL_MS = 160;
 const FOREIGN_JOB_PATIENCE_MS = 15_000;
+/**
+ * A job that somebody paused, or whose end libvirt missed, would be waited for without end. It is long, since QEMU reads first of a whole disk
+ * which blocks it has, without a word: minutes for a large one on slow storage. A bound of some KiB/s is slower than that between two pieces.
+ */
+const STALLED_JOB_PATIENCE_MS = 1_800_000;
+/** The largest piece that QEMU copies at once. */
+const CHUNK_MIB = 16;
 /** The same step so many times in a row means an endless loop. */
 const MAX_REPEATS = 20;
 /**
@@ -128,6 +137,8 @@ class Merge {
   #failures = 0;
   #pollMs = 0;
   #foreignSinceMs: number | undefined;
+  /** The job that is waited for, with how far it was, and since when it is there. */
+  #stalled: { at: string; sinceMs: number } | undefined;
 
   constructor(images: ImageDependencies, request: MergeRequest, options: MergeOptions) {
     this.#images = images;
@@ -238,6 +249,7 @@ class Merge {
   async #try({ domain, picture }: Look, step: MergeStep): Promise<void> {
     const { signal, log } = this.#options;
     try {
+      await this.#endStalled({ domain, picture }, step);
       if (step.do === 'pivot') await this.#options.beforePivot?.(picture.live.get(step.targetDev)!.path);
       if (isCommit(step)) await requireRoomToMerge([step.above], [], signal);
       await act(this.#images.libvirt(), domain, step, {
@@ -259,6 +271,30 @@ class Merge {
     }
   }
 
+  /** Ends a job that stands still. What it has merged stays merged; the next look begins it anew, as after any other break. */
+  async #endStalled({ domain, picture }: Look, step: MergeStep): Promise<void> {
+    if (step.do !== 'wait') {
+      this.#stalled = undefined;
+      return;
+    }
+    const { targetDev } = step;
+    const { bandwidthMiB = 0, log } = this.#options;
+    const chunkMs = bandwidthMiB > 0 ? (1000 * CHUNK_MIB) / bandwidthMiB : 0;
+    const { stalledJobPatienceMs = STALLED_JOB_PATIENCE_MS + chunkMs } = this.#options;
+    const at = `${targetDev} ${picture.live.get(targetDev)?.jobDone}`;
+    if (this.#stalled?.at !== at) this.#stalled = { at, sinceMs: performance.now() };
+    if (performance.now() - this.#stalled.sinceMs < stalledJobPatienceMs) return;
+    this.#stalled = undefined;
+    if (!this.#mayEnd(picture, targetDev)) return;
+    log.warn('a merge of layers stands still and is begun anew', { domain: domain.uuid, targetDev });
+    await domain.blockJobAbort(targetDev);
+  }
+
+  /** Of a commit below the top only who began it knows whose it is. */
+  #mayEnd({ live }: ChainPicture, targetDev: string): boolean {
+    return this.#started.has(targetDev) || Boolean(live.get(targetDev)?.mirror);
+  }
+
   /**
    * A job that was only waited for would go on without us: it is ended when the user gave up. That of an operation's own
    * state goes on, since the next run of the agent completes it.
@@ -266,8 +302,7 @@ class Merge {
   async #stopJob({ domain, picture }: Look, step: MergeStep): Promise<void> {
     if (this.#request.stateFiles || (step.do !== 'wait' && step.do !== 'pivot')) return;
     const { targetDev } = step;
-    // of a commit below the top only who began it knows whose it is
-    if (!this.#started.has(targetDev) && !picture.live.get(targetDev)?.mirror) return;
+    if (!this.#mayEnd(picture, targetDev)) return;
     await domain.blockJobAbort(targetDev).catch(() => {});
     const top = picture.live.get(targetDev)?.path;
     if (top !== undefined) await noteStopped(domain, top).catch(() => {});

@@ -12,6 +12,8 @@ export interface LiveTop {
   mirror: { job: string; ready: boolean; path: string | null } | null;
   /** The kind of block job that runs, in libvirt's words. */
   job: string | null;
+  /** Bytes that the job has dealt with. */
+  jobDone?: number;
 }
 
 export interface ChainPicture {
