@@ -288,6 +288,7 @@ class Merge {
     if (!this.#mayEnd(picture, targetDev)) return;
     log.warn('a merge of layers stands still and is begun anew', { domain: domain.uuid, targetDev });
     await domain.blockJobAbort(targetDev);
+    await noteStopped(domain, picture.live.get(targetDev)!.path);
   }
 
   /** Of a commit below the top only who began it knows whose it is. */
