@@ -36,6 +36,7 @@ export default {
         '<rootDir>/test/{soak,model}/**/*.test.ts',
         '<rootDir>/test/e2e/{lending-random,long-increments}.test.ts',
         '<rootDir>/agent/src/ovf/hostile.test.ts',
+        '<rootDir>/agent/src/appliance/vma/mutations.test.ts',
         '<rootDir>/controller/src/services/retention/plan.random.test.ts',
         '<rootDir>/controller/src/services/schedules/year.test.ts',
       ],

@@ -18,6 +18,8 @@
  * - QEMU notices of VHDX only that an image was cut off. Of the others `image/` looks itself where the data end. A raw image tells
  *   nothing. The manifest tells all of it, and so does the size in the descriptor: compare it with the member's.
  *
+ * VMA, the archive of Proxmox VE, has a reader of its own in `vma/`: one pass of a stream, which brings the data of all disks mixed.
+ *
  * A file that is rewritten between the look and its use is another file. Whoever converts takes the marks of `disks/source-guard.ts`
  * before `inspectImage`, and refuses the result when they changed.
  */
@@ -31,3 +33,6 @@ export type { DigestName, ManifestEntry } from './manifest.ts';
 export type { Source } from './source.ts';
 export { chunksOf, type DiskOptions, type UnpackOptions, unpackDisk, unpackMembers } from './unpack.ts';
 export { type VerifyOptions, verifyMembers } from './verify.ts';
+export type { VmaConfig, VmaDevice, VmaHeader } from './vma/format.ts';
+export { openVma, type Vma, type VmaPacking } from './vma/open.ts';
+export type { VmaData } from './vma/stream.ts';

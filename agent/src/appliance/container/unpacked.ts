@@ -7,6 +7,7 @@ import { abortReason } from '@virtkeep/shared/abort';
 import { nameOf } from '@virtkeep/shared/beneath';
 import { errnoOf } from '@virtkeep/shared/errors';
 import { KiB } from '@virtkeep/shared/units';
+import zstd from 'zstd-napi/binding.js';
 import { XZ_ADDRESS_BYTES, XZ_MEMORY_BYTES } from '../bounds.ts';
 import { Fault } from '../fault.ts';
 
@@ -18,23 +19,78 @@ export async function* gunzipped(pieces: AsyncIterable<Buffer>): AsyncGenerator<
   yield* gunzip as AsyncIterable<Buffer>;
 }
 
-const MAX_MESSAGE_BYTES = 2 * KiB;
+const ZSTD_PIECE_BYTES = 256 * KiB;
 
 /**
- * Unpacks a file by the `xz` program, which is held to little memory.
- * @throws Fault; VirtkeepError canceled
+ * Unpacks zstd, of any number of frames: zlib's own stream ends silently behind the first. Memory: the window, at most 128 MiB.
+ * @throws Fault; as the pieces do
  */
-export async function* unxzed(file: FileHandle, signal: AbortSignal): AsyncGenerator<Buffer> {
+export async function* unzstded(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  const context = new zstd.DCtx();
+  let isOpen = false;
+  for await (let piece of pieces) {
+    while (piece.length > 0) {
+      const output = Buffer.allocUnsafe(ZSTD_PIECE_BYTES);
+      const { hint, written, consumed } = zstdStep(context, output, piece);
+      isOpen = hint !== 0;
+      piece = piece.subarray(consumed);
+      if (written > 0) yield output.subarray(0, written);
+    }
+    // what the last step had no room for
+    for (let isFull = isOpen; isFull; ) {
+      const output = Buffer.allocUnsafe(ZSTD_PIECE_BYTES);
+      const { hint, written } = zstdStep(context, output, piece);
+      isOpen = hint !== 0;
+      isFull = isOpen && written === output.length;
+      if (written > 0) yield output.subarray(0, written);
+    }
+  }
+  if (isOpen) throw new Fault('it ends inside a zstd frame');
+}
+
+interface ZstdStep {
+  /** 0 at the end of a frame. */
+  hint: number;
+  written: number;
+  consumed: number;
+}
+
+function zstdStep(context: InstanceType<typeof zstd.DCtx>, output: Buffer, input: Buffer): ZstdStep {
+  try {
+    const [hint, written, consumed] = context.decompressStream(output, input);
+    return { hint, written, consumed };
+  } catch (error) {
+    throw new Fault(`its zstd data is damaged: ${(error as Error).message}`);
+  }
+}
+
+const XZ = ['xz', '--decompress', '--stdout', '--threads=1', `--memlimit-decompress=${XZ_MEMORY_BYTES}`];
+const LZOP = ['lzop', '--decompress', '--stdout', '--quiet'];
+
+/** Unpacks a file by the `xz` program, which is held to little memory. @throws Fault; VirtkeepError canceled */
+export const unxzed = (file: FileHandle, signal: AbortSignal): AsyncGenerator<Buffer> =>
+  unpackedBy(XZ, file, signal);
+
+/** The same by the `lzop` program. */
+export const unlzoped = (file: FileHandle, signal: AbortSignal): AsyncGenerator<Buffer> =>
+  unpackedBy(LZOP, file, signal);
+
+const MAX_MESSAGE_BYTES = 2 * KiB;
+
+async function* unpackedBy(
+  command: readonly string[],
+  file: FileHandle,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
   const limits = [`--as=${XZ_ADDRESS_BYTES}`, '--core=0'];
-  const xz = ['xz', '--decompress', '--stdout', '--threads=1', `--memlimit-decompress=${XZ_MEMORY_BYTES}`];
   // opened anew: the position in a file is shared by all to whom a descriptor is handed on
   const own = await open(nameOf(file));
-  const child = spawn('prlimit', [...limits, ...xz], {
+  const child = spawn('prlimit', [...limits, ...command], {
     stdio: [own.fd, 'pipe', 'pipe'],
-    // no options of xz from elsewhere
+    // no options of the program from elsewhere
     env: { PATH: process.env.PATH, LC_ALL: 'C' },
   });
-  const ended = endOf(child);
+  const ended = endOf(child, command[0]!);
   const kill = () => child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   try {
@@ -52,16 +108,23 @@ export async function* unxzed(file: FileHandle, signal: AbortSignal): AsyncGener
   }
 }
 
+/** What `prlimit` ends with when there is no such program. */
+const NOT_FOUND = 127;
+
 /** Why a program failed; undefined when it did not. */
-function endOf(child: ChildProcess): Promise<string | undefined> {
+function endOf(child: ChildProcess, program: string): Promise<string | undefined> {
   let message = '';
   child.stderr!.on('data', (piece: Buffer) => {
     message = (message + piece.toString('utf8')).slice(0, MAX_MESSAGE_BYTES);
   });
   return new Promise(resolve => {
-    child.once('error', error => resolve(errnoOf(error) === 'ENOENT' ? 'xz is missing' : error.message));
-    child.once('close', (code, signalName) =>
-      resolve(code === 0 ? undefined : message.trim() || `xz ended with ${code ?? signalName}`),
+    child.once('error', error =>
+      resolve(errnoOf(error) === 'ENOENT' ? `${program} is missing` : error.message),
     );
+    child.once('close', (code, signalName) => {
+      if (code === 0) resolve(undefined);
+      else if (code === NOT_FOUND) resolve(`the program ${program} is not installed on the node`);
+      else resolve(message.trim() || `${program} ended with ${code ?? signalName}`);
+    });
   });
 }
