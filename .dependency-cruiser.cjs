@@ -1,6 +1,6 @@
 /**
  * Import directions. Agent: main → grpc → reconcilers → operations → workflows → {inventory, snapshots, images, iso, guest, disks, pools,
- * zfs, appliance, archive, ovf} → {domain-xml, libvirt, node-libvirt, shared}. Controller: main → http → services → {agents, store, auth, pki} → shared.
+ * zfs, appliance, archive, ovf, proxmox} → {domain-xml, libvirt, node-libvirt, shared}. Controller: main → http → services → {agents, store, auth, pki} → shared.
  * Agent and controller meet only in shared and protos.
  */
 const forbid = (name, from, to, comment) => ({
@@ -43,7 +43,7 @@ module.exports = {
       comment: 'the public side of these folders is their index.ts',
       from: { path: '^agent/src/([^/]+)', pathNot: '\\.test\\.ts$' },
       to: {
-        path: '^agent/src/(appliance|archive|disks|domain-xml|guest|images|iso|ovf|pools|snapshots|zfs)/',
+        path: '^agent/src/(appliance|archive|disks|domain-xml|guest|images|iso|ovf|pools|proxmox|snapshots|zfs)/',
         pathNot: '^agent/src/($1/|[^/]+/index\\.ts$)',
       },
     },
@@ -70,6 +70,12 @@ module.exports = {
       '^agent/src/ovf/',
       '^agent/(src/(?!(ovf|domain-xml)/)|node-libvirt)',
       'text in, data out; who reads files is above',
+    ),
+    forbid(
+      'proxmox-is-pure',
+      '^agent/src/proxmox/',
+      '^agent/(src/(?!(proxmox|ovf|domain-xml)/)|node-libvirt)',
+      'text in, data out; who reads archives is above',
     ),
     forbid(
       'pools-not-archive',

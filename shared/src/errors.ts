@@ -261,7 +261,7 @@ export const ERRORS = {
   ),
   file_not_definition: fixed(
     '40965',
-    'The file {file} is of type {type}; a VM without disks is restored from a domain XML or an OVF descriptor only.',
+    'The file {file} is of type {type}; a VM without disks is restored from a domain XML, an OVF descriptor or an archive of Proxmox VE only.',
   ),
   template_missing: fixed(
     '40927',

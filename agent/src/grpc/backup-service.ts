@@ -91,7 +91,7 @@ export function backupService(
       const pools = await dependencies.pools(signal);
       const file = await findBackupFile(pools, request.file);
       const type = definitionTypeOf(file.filename);
-      if (type) return showDefinition(dependencies, file, type, request);
+      if (type) return showDefinition({ ...dependencies, signal }, file, type, request);
       const backup = await lookIntoBackup(file.path, request.state, signal);
       const { archive, manifest, state, xml } = backup;
       const signature = dependencies.judge(archive);

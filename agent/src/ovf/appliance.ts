@@ -20,6 +20,8 @@ export interface Appliance extends Storage {
   /** Divides `cpus`; null: not told, or it does not. */
   coresPerSocket: number | null;
   memoryMiB: number;
+  /** Left out: q35 with EFI, else pc. */
+  machine?: 'pc' | 'q35';
   firmware: { efi: boolean; secureBoot: boolean };
   tpm: boolean;
   nics: ApplianceNic[];
@@ -33,7 +35,7 @@ export interface Appliance extends Storage {
 
 export interface ApplianceNic {
   /** Of libvirt. */
-  model: 'e1000' | 'e1000e' | 'vmxnet3' | 'pcnet' | 'virtio';
+  model: 'e1000' | 'e1000e' | 'vmxnet3' | 'pcnet' | 'virtio' | 'rtl8139';
   /** Lower case, with colons. */
   mac: string | null;
   /** Name of the network of the descriptor. */

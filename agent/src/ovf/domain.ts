@@ -67,7 +67,12 @@ interface Making {
 /** The domain that comes nearest to the appliance. Pure: the same twice is the same. Disks with a fault are left out. */
 export function domainXmlOf(appliance: Appliance, target: DomainTarget): ImportedDomain {
   const { efi, secureBoot } = appliance.firmware;
-  const making: Making = { appliance, target, machine: efi ? 'q35' : 'pc', warnings: [] };
+  const making: Making = {
+    appliance,
+    target,
+    machine: appliance.machine ?? (efi ? 'q35' : 'pc'),
+    warnings: [],
+  };
   const { os } = appliance;
   const placement = new Placement(appliance.controllers, making.machine, target.virtio);
   const { disks, elements } = disksOf(making, placement);

@@ -5,7 +5,7 @@ import { errnoOf, fromIoError, reasonOf } from '@virtkeep/shared/errors';
 import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
 
 export interface FileKind {
-  type: 'tar' | 'xml' | 'OVA' | 'OVF';
+  type: 'tar' | 'xml' | 'OVA' | 'OVF' | 'vma';
   compressed: boolean;
 }
 
@@ -45,6 +45,8 @@ export function fileKind(name: string): FileKind | undefined {
   if (lower.endsWith('.ova')) return { type: 'OVA', compressed: false };
   if (lower.endsWith('.ovf')) return { type: 'OVF', compressed: false };
   if (lower.endsWith('.xml')) return { type: 'xml', compressed: false };
+  if (lower.endsWith('.vma')) return { type: 'vma', compressed: false };
+  if (/\.vma\.(zst|gz|lzo)$/.test(lower)) return { type: 'vma', compressed: true };
   return undefined;
 }
 

@@ -191,7 +191,8 @@ export class BackupFiles {
           read: { domainId: uuid, domainName: name, isTemplate: metadata.template },
         };
       }
-      if (kind.type === 'OVF') return readAs(await this.#readArchive(path, options.signal, false));
+      if (kind.type === 'OVF' || kind.type === 'vma')
+        return readAs(await this.#readArchive(path, options.signal, false));
       return { ownId: '' };
     } catch (error) {
       throwIfAborted(options.signal);

@@ -103,6 +103,11 @@ describe('BackupFiles', () => {
       'bad.tar.zst',
       'b.OVA',
       'appliance/b.ovf',
+      'c.vma',
+      'd.VMA.zst',
+      'e.vma.lzo',
+      'f.vma.gz',
+      'g.vma.xz',
       'note.txt',
       '.x.tar.partial',
       '.h.tar',
@@ -122,6 +127,10 @@ describe('BackupFiles', () => {
       ['b.OVA', 'OVA', false, false],
       ['bad.tar.zst', 'tar', true, true],
       ['broken.xml', 'xml', false, true],
+      ['c.vma', 'vma', false, false],
+      ['d.VMA.zst', 'vma', true, false],
+      ['e.vma.lzo', 'vma', true, false],
+      ['f.vma.gz', 'vma', true, false],
       ['vm.xml', 'xml', false, false],
     ]);
     expect(files[0]).toMatchObject({
@@ -132,19 +141,19 @@ describe('BackupFiles', () => {
       path: at('a.tar'),
     });
     expect(files[3]?.id).toBe(uuidV5(POOL_ID, 'bad.tar.zst'));
-    expect(files[5]).toMatchObject({ domainId: POOL_ID, domainName: 'n' });
+    expect(files.at(-1)).toMatchObject({ domainId: POOL_ID, domainName: 'n' });
     expect(await backupFiles.refresh(place(), { signal })).toBe(false);
-    expect(read).toHaveBeenCalledTimes(3);
+    expect(read).toHaveBeenCalledTimes(7);
     utimesSync(at('a.tar'), 1, 1);
     expect(await backupFiles.refresh(place(), { signal })).toBe(true);
-    expect(read).toHaveBeenCalledTimes(4);
+    expect(read).toHaveBeenCalledTimes(8);
     await backupFiles.refresh(place(), { signal, fresh: true });
-    expect(read).toHaveBeenCalledTimes(7);
+    expect(read).toHaveBeenCalledTimes(15);
     unlinkSync(at('a.tar'));
     expect(await backupFiles.refresh(place(), { signal })).toBe(true);
-    expect(backupFiles.count(POOL_ID)).toBe(5);
+    expect(backupFiles.count(POOL_ID)).toBe(9);
     backupFiles.keepOnly(new Set([POOL_ID]));
-    expect(backupFiles.files()).toHaveLength(5);
+    expect(backupFiles.files()).toHaveLength(9);
     backupFiles.keepOnly(new Set());
     expect(backupFiles.files()).toEqual([]);
   });

@@ -528,6 +528,12 @@ describe('restore without disks', () => {
       ...{ domainId: newId(), domainName: 'db' },
     });
     const { id: appliance } = agent.setFile({ poolId: pool.id, filename: `${newId()}.ova`, type: 'OVA' });
+    const { id: vma } = agent.setFile({
+      poolId: pool.id,
+      filename: `${newId()}.vma.zst`,
+      type: 'vma',
+      domainName: 'mail',
+    });
     await scan();
     const { results } = (await rest.call('GET', `/api/library/?datapool=${pool.id}`)).body;
     const listed = (id: string) => results.find((one: { id: string }) => one.id === id);
@@ -536,6 +542,7 @@ describe('restore without disks', () => {
     });
     expect(listed(file)).toMatchObject({ type: 'OVF', verbose_name: 'web', domain: null, ...flags(true) });
     expect(listed(xml)).toMatchObject({ type: 'xml', domain: { verbose_name: 'db' }, ...flags(true) });
+    expect(listed(vma)).toMatchObject({ type: 'vma', verbose_name: 'mail', domain: null, ...flags(true) });
     for (const id of [file, xml])
       expect(listed(id)).toMatchObject({
         filename: agent.files.get(id)!.filename,

@@ -1,17 +1,29 @@
-// A VM without disks out of a domain XML and an OVF descriptor in a pool's backups, by an agent that is killed and cancelled at each step.
+// A VM without disks out of a domain XML, an OVF descriptor and an archive of Proxmox VE in a pool's backups, by an agent that is killed and cancelled at each step.
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { zstdCompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { resultOf } from '@virtkeep/shared/operation-result';
+import { someContent, vma } from '../../../agent/src/appliance/vma/test-kit.ts';
 import { DESCRIPTORS, descriptor, EFI, system } from '../../../agent/src/ovf/test-kit.ts';
 import { CONFIG_RESTORE_STEPS } from '../../../agent/src/workflows/config-restore/config-restore.ts';
 import { AgentAlone, INTERRUPTED, lostAnswer, momentsOf, type Picture } from '../../e2e/agent-alone.ts';
 import { Guest } from '../../lab/guest.ts';
 
 const MAC = '52:54:00:aa:bb:cc';
+const PROXMOX = `boot: order=scsi0
+cores: 2
+memory: 512
+name: mail
+net0: virtio=BC:24:11:22:33:44,bridge=vmbr0
+ostype: l26
+scsi0: local-lvm:vm-100-disk-0,size=1M
+scsihw: virtio-scsi-pci
+#qmdump#map:scsi0:drive-scsi0:local-lvm:raw:
+`;
 
 let alone: AgentAlone;
 let guest: Guest;
@@ -28,6 +40,10 @@ beforeAll(async () => {
   writeFileSync(join(backups, 'appliance', 'web.ovf'), DESCRIPTORS['vmware-bios-lsilogic']!);
   writeFileSync(join(backups, 'two.ovf'), DESCRIPTORS['cluster-of-two']!);
   writeFileSync(join(backups, 'broken.ovf'), '<Envelope/>');
+  const disk = { 'drive-scsi0': someContent(1_048_576) };
+  const archive = vma({ configs: { 'qemu-server.conf': PROXMOX }, devices: disk });
+  writeFileSync(join(backups, 'mail.vma.zst'), zstdCompressSync(archive));
+  writeFileSync(join(backups, 'broken.vma'), archive.subarray(0, 5000));
   before = await alone.picture(guest);
 });
 afterAll(() => alone?.stop());
@@ -78,6 +94,12 @@ test('a scan lists what lies there with the name of its VM, and what cannot be r
       domainName: '',
       damage: expect.stringContaining('another version'),
     },
+    {
+      filename: 'broken.vma',
+      type: 'vma',
+      damage: expect.stringContaining('its header ends at byte 5000'),
+    },
+    { ...listedAs('mail.vma.zst', 'vma', 'mail'), compressed: true, states: [] },
     listedAs('two.ovf', 'OVF', ''),
     { ...listedAs('web.xml', 'xml', 'web'), domainId: await guest.uuid() },
   ]);
@@ -131,6 +153,26 @@ describe('what is restored', () => {
     const { name, xml, operation } = await restored('appliance/web.ovf');
     expect(name).toBe('web_restored');
     expect(xml).not.toContain("device='disk'");
+    expect(operation.warnings).toEqual(shown.warnings.map(({ text }) => text));
+    await undefine(name);
+  });
+
+  test('of an archive of Proxmox VE: as show tells', async () => {
+    const shown = await alone.backups.show({ file: fileOf('mail.vma.zst') });
+    expect(shown).toMatchObject({
+      configuration: {
+        name: 'mail',
+        cpuCount: 2,
+        memoryCount: 512n,
+        macs: ['bc:24:11:22:33:44'],
+        disks: [{ id: 'drive-scsi0', targetBus: 'scsi', virtualSize: 1_048_576n, excluded: true }],
+      },
+      signature: { trust: 'foreign' },
+    });
+    const { name, xml, operation } = await restored('mail.vma.zst', { keepMacs: true });
+    expect(name).toBe('mail');
+    expect(xml).not.toContain("device='disk'");
+    expect(xml).toContain('bc:24:11:22:33:44');
     expect(operation.warnings).toEqual(shown.warnings.map(({ text }) => text));
     await undefine(name);
   });
@@ -199,11 +241,12 @@ describe('what is restored', () => {
   });
 });
 
-test('a descriptor that cannot be read is refused', async () => {
+test('what cannot be read is refused', async () => {
+  await expect(alone.backups.show({ file: fileOf('broken.vma') })).rejects.toThrow(/header ends at byte/);
   await expect(alone.backups.show({ file: fileOf('broken.ovf') })).rejects.toThrow(/another version/);
 });
 
-describe.each(['web.xml', 'appliance/web.ovf'])('%s', filename => {
+describe.each(['web.xml', 'appliance/web.ovf', 'mail.vma.zst'])('%s', filename => {
   test.each(momentsOf(CONFIG_RESTORE_STEPS))('kill -9 of the agent at %s', async moment => {
     const operation = await alone.killedAt(`config_restore.${moment}`, () => start(filename));
     expect(operation).toMatchObject(INTERRUPTED);

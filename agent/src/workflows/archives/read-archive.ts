@@ -13,7 +13,8 @@ import { foreignSummaryOf, summaryOf } from './backup-file.ts';
  * hold terabytes.
  */
 export const readArchive: ReadArchive = async (path, signal, isThorough) => {
-  if (definitionTypeOf(path) === 'OVF') return await readDescriptor(path);
+  const type = definitionTypeOf(path);
+  if (type === 'OVF' || type === 'vma') return await readDescriptor(path, type, signal);
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
   const glance = await openArchive(path, signal, { salvage: true, holding: 'none' });
   try {
@@ -32,9 +33,14 @@ export const readArchive: ReadArchive = async (path, signal, isThorough) => {
 };
 
 /** Of several VMs none is the one that the file is of. */
-async function readDescriptor(path: string): Promise<Partial<ArchiveSummary>> {
-  const file = await readDefinitionFile({ path, filename: basename(path) }, 'OVF');
+async function readDescriptor(
+  path: string,
+  type: 'OVF' | 'vma',
+  signal: AbortSignal,
+): Promise<Partial<ArchiveSummary>> {
+  const file = await readDefinitionFile({ path, filename: basename(path) }, type, signal);
   if (file.type === 'xml') return {};
+  if (file.type === 'vma') return { domainName: file.appliance.name };
   const systems = systemsOf(file.envelope);
   return { domainName: systems.length === 1 ? systems[0]!.name : '' };
 }

@@ -1,5 +1,5 @@
 /**
- * A VM from a domain XML or an OVF descriptor, without its disks (specification 2.3, rule 4).
+ * A VM from a domain XML, an OVF descriptor or an archive of Proxmox VE, without its disks (specification 2.3, rule 4).
  *
  * check → define. The domain is declared before it appears, so after a failure, a cancel or a crash nothing of it is left. It is a new VM
  * always: its uuid is new, its name the file's when that is free, and its MAC addresses are new unless they are to stay.
@@ -94,7 +94,7 @@ async function planned(
       file: filename,
       type: backupTypeOf(filename) ?? 'unknown',
     });
-  const definition = await readDefinitionFile(file, type);
+  const definition = await readDefinitionFile(file, type, signal);
   const facts = await readFacts(dependencies.libvirt());
   const networks = chosenNetworks(request.networks, facts, dependencies.nodeName);
   const vm = planVm(definition, { ...request, networks }, facts);

@@ -19,9 +19,9 @@ import {
   type XmlGate,
 } from '../../domain-xml/index.ts';
 import {
+  type Appliance,
   applianceOf,
   domainXmlOf,
-  type Envelope,
   type NetworkTarget,
   type Warning,
 } from '../../ovf/index.ts';
@@ -61,7 +61,10 @@ const SUBJECT = 'the file';
 
 /** @throws VirtkeepError xml_invalid, ovf_system_ambiguous, ovf_system_unknown, ovf_configuration_unknown */
 export function planVm(file: DefinitionFile, choice: PlanChoice, facts: NodeFacts): PlannedVm {
-  const vm = file.type === 'xml' ? fromXml(file.xml, choice, facts) : fromOvf(file.envelope, choice, facts);
+  const vm =
+    file.type === 'xml'
+      ? fromXml(file.xml, choice, facts)
+      : fromAppliance(chosenAppliance(file, choice), choice, facts);
   const { root } = vm;
   const { template, templateVersion } = vm.config.metadata;
   // what it was cloned from, lent and borrowed belongs to the disks
@@ -107,12 +110,19 @@ function fromXml(xml: string, { networks }: PlanChoice, facts: NodeFacts): Plann
   };
 }
 
-function fromOvf(envelope: Envelope, choice: PlanChoice, facts: NodeFacts): PlannedVm {
-  const { system, configuration } = choice;
-  const appliance = applianceOf(envelope, {
+/** An archive has one VM, in one configuration. */
+function chosenAppliance(
+  file: Exclude<DefinitionFile, { type: 'xml' }>,
+  { system, configuration }: PlanChoice,
+): Appliance {
+  if (file.type === 'vma') return file.appliance;
+  return applianceOf(file.envelope, {
     ...(system === '' ? {} : { system }),
     ...(configuration === '' ? {} : { configuration }),
   });
+}
+
+function fromAppliance(appliance: Appliance, choice: PlanChoice, facts: NodeFacts): PlannedVm {
   const names = [...new Set(appliance.nics.flatMap(({ network }) => network ?? []))];
   const here = names.flatMap(name => {
     const target = networkHere(name, facts);
@@ -131,7 +141,7 @@ function fromOvf(envelope: Envelope, choice: PlanChoice, facts: NodeFacts): Plan
   const { root, leftOut } = gated(xml);
   return {
     root,
-    config: parseDomain(xml, envelope.subject),
+    config: parseDomain(xml, SUBJECT),
     networks: names,
     disks: appliance.disks.map(({ diskId, bus, file, capacityBytes }) =>
       leftDisk({ id: diskId, targetBus: bus, path: file?.href ?? '', virtualBytes: capacityBytes ?? 0 }),

@@ -12,12 +12,12 @@ import { planVm } from './plan.ts';
  * @throws VirtkeepError as `readDefinitionFile` and `planVm`
  */
 export async function showDefinition(
-  { libvirt }: Pick<WorkflowDependencies, 'libvirt'>,
+  { libvirt, signal }: Pick<WorkflowDependencies, 'libvirt'> & { signal: AbortSignal },
   file: FoundFile,
   type: DefinitionType,
   { system = '', configuration = '' }: ShowBackupRequest,
 ): Promise<ShowBackupResponse> {
-  const definition = await readDefinitionFile(file, type);
+  const definition = await readDefinitionFile(file, type, signal);
   const facts = await readFacts(libvirt()).catch((error: unknown) => {
     throw fromLibvirt(error, 'show_backup');
   });

@@ -53,7 +53,7 @@ export function addRestore(program: Command): void {
     )
     .option(
       '--config-only',
-      'a VM without disks, from a domain XML or an OVF descriptor; administrators only, with --node, --name and the options below',
+      'a VM without disks, from a domain XML, an OVF descriptor or an archive of Proxmox VE; administrators only, with --node, --name and the options below',
     )
     .option('--system <vm>', 'which VM of an OVF descriptor (default: the only one)')
     .option('--configuration <id>', 'which configuration of it (default: its default one)')
@@ -63,7 +63,7 @@ export function addRestore(program: Command): void {
       network,
       {},
     )
-    .option('--virtio', 'network adapters of an OVF become virtio')
+    .option('--virtio', 'network adapters of an OVF or of Proxmox VE become virtio')
     .option('--keep-macs', 'MAC addresses stay but for those that a VM of the node has')
     .option('--no-wait', 'print the task and return at once')
     .action(async (nameOrId: string, options: RestoreOptions, command: Command) => {

@@ -136,7 +136,7 @@ const MAX_NETWORKS = 256;
 
 const ConfigRestoreBody = body(
   {
-    file: described(GivenUuid, 'the domain XML or OVF descriptor'),
+    file: described(GivenUuid, 'the domain XML, OVF descriptor or archive of Proxmox VE'),
     node: described(GivenUuid, 'the node to restore to'),
     verbose_name: described(Type.Optional(Name), 'name of the new VM'),
     system: Type.Optional(System),
@@ -153,7 +153,7 @@ const ConfigRestoreBody = body(
         },
       ),
     ),
-    virtio: flag('network adapters of an OVF become virtio'),
+    virtio: flag('network adapters of an OVF or of Proxmox VE become virtio'),
     keep_macs: flag('MAC addresses stay but for those that a VM of the node has; else all are new'),
   },
   { file: STORY.file, node: STORY.node, verbose_name: 'web-1', networks: { 'VM Network': 'default' } },
@@ -183,6 +183,7 @@ const DEFINITION_READ = [
   'ovf_system_ambiguous',
   'ovf_system_unknown',
   'ovf_configuration_unknown',
+  'appliance_invalid',
 ] as const;
 
 const SHOW_ERRORS = [
@@ -306,7 +307,7 @@ export const backupRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary:
-          'Restore a VM without its disks from a domain XML or an OVF descriptor, which nobody vouches for',
+          'Restore a VM without its disks from a domain XML, an OVF descriptor or an archive of Proxmox VE, which nobody vouches for',
         querystring: AsyncQuery,
         body: ConfigRestoreBody,
         response: taskAnswers(ref(DomainSchema)),

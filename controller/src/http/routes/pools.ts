@@ -110,7 +110,7 @@ export const poolRoutes: RouteModule = (app, services) => {
       config: { access: 'pool.scan', ...LONG_ACTION, errors: POOL_READ },
       schema: {
         tags,
-        summary: 'Find the backup, OVA, OVF and XML files of a data pool',
+        summary: 'Find the backup, OVA, OVF, VMA and XML files of a data pool',
         params: IdParams,
         querystring: AsyncQuery,
         body: body({}, {}),

@@ -94,7 +94,9 @@ export const FileSchema = record(
       description: 'CREATING, UPDATING, DELETING: a task is at it; MISSING: it was not found where it lay',
     }),
     assignment_type: oneOf(['backup'] as const, { description: 'always backup' }),
-    type: oneOf(FILE_TYPES, { description: 'tar: an archive of this product or its family' }),
+    type: oneOf(FILE_TYPES, {
+      description: 'tar: an archive of this product or its family; vma: one of Proxmox VE',
+    }),
     compressed: truth('with zstd'),
     can_be_incremental: truth('it can be extended now'),
     states_on_vm: texts(

@@ -17,7 +17,7 @@ export const FILE_STATUSES = [
   'DAMAGED',
 ] as const;
 export type FileStatus = (typeof FILE_STATUSES)[number];
-export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF'] as const;
+export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF', 'vma'] as const;
 export type FileType = (typeof FILE_TYPES)[number];
 
 /** Statuses in which a file can be extended; UPDATING only waits. */
@@ -314,7 +314,7 @@ export function rowOfFile(
     pool_id: file.poolId,
     path: file.path,
     filename: file.filename,
-    verbose_name: (file.type === 'OVF' && file.domainName) || file.filename,
+    verbose_name: ((file.type === 'OVF' || file.type === 'vma') && file.domainName) || file.filename,
     description: before?.description ?? '',
     size: Number(file.size),
     status: file.damage !== '' || failedVerification ? 'DAMAGED' : 'ACTIVE',

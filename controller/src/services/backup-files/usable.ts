@@ -19,5 +19,6 @@ export const isPublished = (file: Pick<Usable, 'status'>): boolean =>
 /** An archive, which can be verified, converted and restored. */
 export const isArchive = ({ type }: Pick<Usable, 'type'>): boolean => type === 'tar';
 
-/** What describes a VM that is restored without its disks. */
-export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean => type === 'xml' || type === 'OVF';
+/** What describes a VM that is restored without its disks; the archive of Proxmox VE is only read as far as that. */
+export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean =>
+  type === 'xml' || type === 'OVF' || type === 'vma';

@@ -289,7 +289,7 @@ export class BackupService {
   }
 
   /**
-   * Starts the restore of a VM without disks, from a domain XML or an OVF descriptor; its id is chosen here and is the task's entity.
+   * Starts the restore of a VM without disks, from a domain XML, an OVF descriptor or an archive of Proxmox VE; its id is chosen here and is the task's entity.
    * @throws file_not_found, file_busy, file_not_definition, node_not_found, pool_not_active, and what the node answers.
    */
   async configRestore(options: ConfigRestoreOptions, user: Actor, taskId: string): Promise<TaskState> {

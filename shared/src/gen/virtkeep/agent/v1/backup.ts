@@ -2866,7 +2866,7 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
-     * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key
+     * Reads an archive, a domain XML, an OVF descriptor or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
      * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
      */
     show: {
@@ -2955,7 +2955,7 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    */
   start(request: StartBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
-   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key
+   * Reads an archive, a domain XML, an OVF descriptor or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
    * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: ShowBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ShowBackupResponse>>;
@@ -3000,7 +3000,7 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    */
   start(request: DeepPartial<StartBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
-   * Reads an archive, a domain XML or an OVF descriptor: configuration of the VM to be restored, with warnings. A warning of the key
+   * Reads an archive, a domain XML, an OVF descriptor or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
    * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: DeepPartial<ShowBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<ShowBackupResponse>;

@@ -50,7 +50,7 @@ export interface BackupFile {
   filename: string;
   path: string;
   size: bigint;
-  /** "tar", "xml", "OVA", "OVF". */
+  /** "tar", "xml", "OVA", "OVF", "vma". */
   type: string;
   compressed: boolean;
   domainId: string;
@@ -1764,7 +1764,7 @@ export const PoolServiceDefinition = {
       options: {},
     },
     /**
-     * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF and XML files.
+     * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF, VMA and XML files.
      * Result: {"files":[BackupFile as JSON,…]}.
      */
     scan: {
@@ -1794,7 +1794,7 @@ export interface PoolServiceImplementation<CallContextExt = {}> {
   /** Sets the marks of a pool on this node. */
   update(request: UpdatePoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Pool>>;
   /**
-   * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF and XML files.
+   * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF, VMA and XML files.
    * Result: {"files":[BackupFile as JSON,…]}.
    */
   scan(request: ScanPoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
@@ -1809,7 +1809,7 @@ export interface PoolServiceClient<CallOptionsExt = {}> {
   /** Sets the marks of a pool on this node. */
   update(request: DeepPartial<UpdatePoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Pool>;
   /**
-   * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF and XML files.
+   * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF, VMA and XML files.
    * Result: {"files":[BackupFile as JSON,…]}.
    */
   scan(request: DeepPartial<ScanPoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;

@@ -786,7 +786,7 @@ export const RestoreServiceDefinition = {
       options: {},
     },
     /**
-     * Starts the definition of a VM from a domain XML or an OVF descriptor, without its disks, images, block devices and host devices; each of
+     * Starts the definition of a VM from a domain XML, an OVF descriptor or a VMA, without its disks, images, block devices and host devices; each of
      * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
      * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
      */
@@ -808,7 +808,7 @@ export interface RestoreServiceImplementation<CallContextExt = {}> {
    */
   start(request: StartRestoreRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
-   * Starts the definition of a VM from a domain XML or an OVF descriptor, without its disks, images, block devices and host devices; each of
+   * Starts the definition of a VM from a domain XML, an OVF descriptor or a VMA, without its disks, images, block devices and host devices; each of
    * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
    * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
    */
@@ -825,7 +825,7 @@ export interface RestoreServiceClient<CallOptionsExt = {}> {
    */
   start(request: DeepPartial<StartRestoreRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
-   * Starts the definition of a VM from a domain XML or an OVF descriptor, without its disks, images, block devices and host devices; each of
+   * Starts the definition of a VM from a domain XML, an OVF descriptor or a VMA, without its disks, images, block devices and host devices; each of
    * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
    * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
    */
