@@ -259,6 +259,10 @@ export const ERRORS = {
     '40926',
     'The file {file} is of type {type}; {action} works on backups made by this service only.',
   ),
+  file_not_convertible: fixed(
+    '40966',
+    'The file {file} is of type {type}; only archives of Proxmox VE are converted into backups.',
+  ),
   file_not_definition: fixed(
     '40965',
     'The file {file} is of type {type}; a VM without disks is restored from a domain XML, an OVF descriptor or an archive of Proxmox VE only.',

@@ -65,6 +65,7 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   recompress: [[{ file }, `{"file":${FILE}}`]],
   trim: [[{ file, removedStates: [1, 2] }, `{"file":${FILE},"removed_states":[1,2]}`]],
   recompressCopy: [[{ file }, `{"file":${FILE}}`]],
+  convertBackup: [[{ file }, `{"file":${FILE}}`]],
   scanPool: [
     [{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`],
     [{ files: [] }, '{"files":[]}'],

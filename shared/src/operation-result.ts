@@ -108,6 +108,7 @@ function jsonOf(result: Result | undefined): object {
     case 'backup':
     case 'recompress':
     case 'recompressCopy':
+    case 'convertBackup':
     case 'trim': {
       const { file, ...more } = result.value;
       return { file: file && BackupFile.toJSON(file), ...snakeCased(more) };

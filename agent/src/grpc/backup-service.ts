@@ -30,6 +30,7 @@ import {
   signatureWarnings,
 } from '../workflows/files/show-backup.ts';
 import { verifyWorkflow } from '../workflows/files/verify.ts';
+import { convertBackupWorkflow, planConvert } from '../workflows/import/convert.ts';
 import { trimWorkflow } from '../workflows/restore-points/trim.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
@@ -128,6 +129,20 @@ export function backupService(
 
     recompress: (request, { signal }) => convert({ request, kind: 'recompress', signal }),
     recompressCopy: (request, { signal }) => convert({ request, kind: 'recompress_copy', signal }),
+
+    convert: (request, { signal }) =>
+      startOperation(runner, { kind: 'convert_backup', request }, async () => {
+        checkLevel(request.compressionLevel);
+        const pools = await dependencies.pools(signal);
+        const file = await findBackupFile(pools, request.file);
+        const plan = planConvert(request, file, pools, dependencies.nodeName);
+        return {
+          entities: fileEntities(request.fileId),
+          locks: [fileLock(file.path, 'shared')],
+          cancellable: true,
+          workflow: convertBackupWorkflow(dependencies, request, plan),
+        };
+      }),
 
     trim: (request, { signal }) =>
       startOperation(runner, { kind: 'trim', request }, async () => {

@@ -28,6 +28,7 @@ const SERVICES = [
 
 /** Written by hand: who may call each method. What differs by the request has a row for each of its kinds. */
 const MATRIX = `
+  BackupService.Convert                                             controller
   BackupService.Delete                                              controller
   BackupService.Download                                   operator controller
   BackupService.RecompressCopy                                      controller

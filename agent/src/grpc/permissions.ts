@@ -75,6 +75,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Delete: 'controller',
     Recompress: 'controller',
     RecompressCopy: 'controller',
+    Convert: 'controller',
     Trim: 'controller',
     Download: 'library.download',
   },

@@ -513,6 +513,36 @@ describe('a conversion that keeps the file', () => {
   });
 });
 
+describe('a backup out of an archive of Proxmox VE', () => {
+  test('is made by the node, and both are there then; an archive of ours is refused', async () => {
+    const filename = `${newId()}.vma.zst`;
+    const { id: file } = agent.setFile({ poolId: pool.id, filename, type: 'vma', states: [] });
+    await scan();
+    const url = `/api/library/${file}/convert-backup/`;
+    const answer = rest.call('POST', url, { body: { compress: true, level: 9, virtio: true } });
+    const begun = () =>
+      agent.calls.find(call => call.kind === 'convert_backup' && call.request.fileId === file);
+    await until(() => begun() !== undefined);
+    const { request } = begun()!;
+    expect(request).toMatchObject({
+      compress: true,
+      compressionLevel: 9,
+      hashSum: false,
+      virtio: true,
+      poolId: '',
+    });
+    expect(await keyOf('POST', `/api/library/${file}/remove/`, {})).toBe('file_busy');
+    const made = agent.setFile({ poolId: pool.id, filename: `${newId()}.tar.zst`, compressed: true });
+    agent.succeed(String(request.operationId), { file: made });
+    expect((await answer).body).toMatchObject({ id: made.id, type: 'tar', status: 'ACTIVE' });
+    expect(await fileOf(file)).toMatchObject({ status: 'ACTIVE', type: 'vma' });
+    const task = (await rest.call('GET', `/api/tasks/${String(request.operationId)}/`)).body;
+    expect([task.name, Object.keys(task.entities)]).toEqual(['file_convert', [made.id, file]]);
+    const archive = await backedUp();
+    expect(await keyOf('POST', `/api/library/${archive}/convert-backup/`, {})).toBe('file_not_convertible');
+  });
+});
+
 describe('restore without disks', () => {
   const url = '/api/domains/config-restore/?async=1';
 

@@ -6,6 +6,7 @@ import type { Effect } from '../../../agent/src/workflows/effect.ts';
 import type { BuildStory } from '../undo-model.ts';
 import { extendOtherwise, fullBackup, increment } from './backup.ts';
 import { configRestore } from './config-restore.ts';
+import { convertForeign } from './convert.ts';
 import { recompress, removal, trim } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
@@ -20,7 +21,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ extendOtherwise, trim, configRestore },
+  ...{ extendOtherwise, trim, configRestore, convertForeign },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -43,6 +44,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   restoreWorkflow: ['restoreNew', 'restoreInPlace'],
   instantRestoreWorkflow: ['instantRestore'],
   configRestoreWorkflow: ['configRestore'],
+  convertBackupWorkflow: ['convertForeign'],
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
@@ -91,8 +93,8 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   revert: ['revert'],
   unused_layers: ['revert'],
   appended_archive: ['increment', 'extendOtherwise'],
-  archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim'],
-  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim'],
+  archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign'],
+  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign'],
   replaced_archive: ['recompress', 'extendOtherwise'],
   trimmed_archive: ['trim'],
   file: [
@@ -106,6 +108,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'extendOtherwise',
     'trim',
     'newIso',
+    'convertForeign',
   ],
   directory: ['offline'],
   domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore'],

@@ -36,9 +36,14 @@ const MAGIC_BYTES = 9;
 /**
  * Opens a VMA and reads its header, for which only the beginning is unpacked.
  * @param signal ends the reading of the data, too
+ * @param onRead is told how much of the file was read; not of one that is packed with lzo
  * @throws VirtkeepError appliance_invalid, not_a_file, path_outside_pool, io_failed, canceled
  */
-export function openVma(path: string, signal: AbortSignal): Promise<Vma> {
+export function openVma(
+  path: string,
+  signal: AbortSignal,
+  onRead: (bytesDone: number) => void = () => {},
+): Promise<Vma> {
   return ofAppliance(path, async () => {
     throwIfAborted(signal);
     const file = await openFile(path);
@@ -46,7 +51,8 @@ export function openVma(path: string, signal: AbortSignal): Promise<Vma> {
       const { size } = await file.stat();
       const magic = (await readAt(file, 0, MAGIC_BYTES)).toString('hex');
       const packing = MAGICS.find(([start]) => magic.startsWith(start))?.[1] ?? 'none';
-      const stream = await VmaStream.open(unpacked(file, packing, size, signal));
+      const pieces = counted(rangeOf(file, 0, size, signal), onRead);
+      const stream = await VmaStream.open(unpacked(file, packing, pieces, signal));
       return {
         path,
         packing,
@@ -69,13 +75,24 @@ export function openVma(path: string, signal: AbortSignal): Promise<Vma> {
 function unpacked(
   file: FileHandle,
   packing: VmaPacking,
-  sizeBytes: number,
+  pieces: AsyncGenerator<Buffer>,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  const pieces = rangeOf(file, 0, sizeBytes, signal);
   if (packing === 'gzip') return gunzipped(pieces);
   if (packing === 'zstd') return unzstded(pieces);
   return packing === 'lzo' ? unlzoped(file, signal) : pieces;
+}
+
+async function* counted(
+  pieces: AsyncIterable<Buffer>,
+  onRead: (bytesDone: number) => void,
+): AsyncGenerator<Buffer> {
+  let done = 0;
+  for await (const piece of pieces) {
+    done += piece.length;
+    onRead(done);
+    yield piece;
+  }
 }
 
 /** The same data; faults become errors of the table. */

@@ -110,7 +110,8 @@ export function someContent(sizeBytes: number, seed = 1): Buffer {
   for (let at = 0; at < sizeBytes; at += BLOCK) {
     const block = at / BLOCK;
     const isFull = block < 32 || (block * 2_654_435_761 + seed) % 7 < 2;
-    if (isFull && block % 48 < 40) content.fill((block * 31 + seed) % 251 || 1, at, at + BLOCK);
+    if (isFull && block % 48 < 40)
+      content.fill((block * 31 + seed) % 251 || 1, at, Math.min(at + BLOCK, sizeBytes));
   }
   return content;
 }

@@ -14,7 +14,7 @@ import {
 } from '../../archive/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
 import { type Layer, parseIncrementTag, type SavedState } from '../../snapshots/index.ts';
-import { isRawLuks } from '../domain/domain-kind.ts';
+import { isRawLuks } from '../domain/raw-luks.ts';
 import type { Firmware } from '../firmware/state-firmware.ts';
 import type { ContentPlan, DiskPlan, ImagePlan } from './plan.ts';
 import type { ContinuedDisk } from './proof.ts';

@@ -14,6 +14,7 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { isEncrypted } from '../../disks/index.ts';
+import { isRawLuks } from './raw-luks.ts';
 
 export interface DomainKind {
   name: string;
@@ -68,11 +69,6 @@ export function refuseUncopyable(domain: string, disk: DiskWithLayers, frozen: b
     refuseEncrypted(domain, [disk], 'backed up by a saved state, whose layer would be in plain text');
   const isOneImage = disk.layers.length === 1 && (disk.layers[0]!.format === 'qcow2' || isRawLuks(disk));
   if (!isOneImage) refuseEncrypted(domain, [disk], 'backed up with layers');
-}
-
-/** Its only file is a raw image, which the definition says is encrypted: whoever reads it gets ciphertext. */
-export function isRawLuks({ encrypted, layers }: Pick<DiskWithLayers, 'encrypted' | 'layers'>): boolean {
-  return encrypted && layers.length === 1 && layers[0]!.format === 'raw';
 }
 
 /** @throws VirtkeepError domain_transient, domain_memory_saved */

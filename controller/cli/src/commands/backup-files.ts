@@ -15,7 +15,7 @@ interface Verified {
   restorable_states: number[] | null;
 }
 
-/** `backups verify|compress|unpack|trim|download|remove|scan`. */
+/** `backups verify|compress|unpack|convert|trim|download|remove|scan`. */
 export function addFileActions(backups: Command): void {
   addVerify(backups);
   addConversions(backups);
@@ -94,6 +94,9 @@ function addConversions(backups: Command): void {
         ...(options.level ? { level: options.level } : {}),
         ...(options.sign ? { sign: true } : {}),
         ...(options.keep ? { keep_source: true } : {}),
+        ...(options.compress ? { compress: true } : {}),
+        ...(options.hash ? { hash_sum: true } : {}),
+        ...(options.virtio ? { virtio: true } : {}),
       };
       const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, { quiet: json });
       const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
@@ -116,6 +119,17 @@ function addConversions(backups: Command): void {
     .option('--keep', KEEP)
     .option('--sign', SIGN)
     .action((nameOrId: string, options, command: Command) => convert('unpack', nameOrId, options, command));
+  backups
+    .command('convert <file>')
+    .description('make a backup of an archive of Proxmox VE, which stays; only administrators may restore it')
+    .option('--pool <pool>', 'data pool for the backup (default: where the archive is)')
+    .option('--compress', 'compress with zstd')
+    .option('--level <level>', 'of zstd, 1 to 9', level)
+    .option('--hash', 'SHA-256 of every member')
+    .option('--virtio', 'disks and network adapters become virtio, for which the guest must have drivers')
+    .action((nameOrId: string, options, command: Command) =>
+      convert('convert-backup', nameOrId, options, command),
+    );
 }
 
 function addTrim(backups: Command): void {

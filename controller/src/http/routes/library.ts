@@ -102,6 +102,7 @@ export const libraryRoutes: RouteModule = (app, services) => {
   fileTask(app, services, 'remove', 'Remove a backup file; a protected one is refused');
   conversion(app, services, 'compress');
   conversion(app, services, 'unpack');
+  converting(app, services);
   trimming(app, services);
 };
 
@@ -146,6 +147,15 @@ const CONVERSION_ERRORS = [
   'archive_too_large',
   'invalid_name',
   'permission_denied',
+] as const;
+const CONVERT_ERRORS = [
+  ...POOL_WRITE,
+  ...ARCHIVE_READ,
+  'file_not_convertible',
+  'appliance_invalid',
+  'archive_too_large',
+  'invalid_name',
+  'xml_invalid',
 ] as const;
 const TRIM_ERRORS = [
   ...POOL_WRITE,
@@ -192,6 +202,39 @@ function conversion(app: App, services: Services, action: 'compress' | 'unpack')
           services.fileActions.recompress(id, { ...options, compress: action === 'compress' }, user, taskId),
       });
     },
+  );
+}
+
+function converting(app: App, services: Services): void {
+  const Pool = Type.Optional(
+    Type.String({ ...GivenUuid, description: 'pool of the backup; default: that of the file' }),
+  );
+  const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
+  const fields = {
+    datapool: Pool,
+    compress: flag('compress with zstd'),
+    level: Level,
+    hash_sum: flag('SHA-256 of every member'),
+    virtio: flag('disks and network adapters become virtio, for which the guest must have drivers'),
+  };
+  app.post(
+    '/api/library/:id/convert-backup/',
+    {
+      config: { access: 'library.manage', ...LONG_ACTION, errors: CONVERT_ERRORS },
+      schema: {
+        tags,
+        summary: 'Make a backup of an archive of Proxmox VE, which stays; nobody vouches for it',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body(fields, { compress: true }),
+        response: taskAnswers(ref(FileSchema)),
+      },
+    },
+    (request, reply) =>
+      runTask(services, request, reply, {
+        start: taskId =>
+          services.fileActions.convert(request.params.id, request.body, principalOf(request), taskId),
+      }),
   );
 }
 

@@ -12,6 +12,7 @@ const READERS: Record<string, string> = {
   file_verify: 'verify',
   file_compress_copy: 'compress',
   file_unpack_copy: 'unpack',
+  file_convert: 'convert',
 };
 
 export interface FileUser {

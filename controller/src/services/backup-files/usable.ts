@@ -19,6 +19,9 @@ export const isPublished = (file: Pick<Usable, 'status'>): boolean =>
 /** An archive, which can be verified, converted and restored. */
 export const isArchive = ({ type }: Pick<Usable, 'type'>): boolean => type === 'tar';
 
-/** What describes a VM that is restored without its disks; the archive of Proxmox VE is only read as far as that. */
+/** What describes a VM that is restored without its disks. */
 export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean =>
   type === 'xml' || type === 'OVF' || type === 'vma';
+
+/** What holds a VM with its disks, of which a backup can be made. */
+export const isConvertible = ({ type }: Pick<Usable, 'type'>): boolean => type === 'vma';

@@ -6,6 +6,7 @@ import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { detailsOf } from '../backup-files/record.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
+import { isConvertible } from '../backup-files/usable.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
@@ -23,6 +24,15 @@ export interface RecompressOptions {
   level?: number;
   sign?: boolean;
   keep_source?: boolean;
+}
+
+export interface ConvertOptions {
+  datapool?: string;
+  compress?: boolean;
+  /** Of zstd, 1 to 9. */
+  level?: number;
+  hash_sum?: boolean;
+  virtio?: boolean;
 }
 
 export interface FileActionDependencies {
@@ -46,6 +56,7 @@ export class FileActionService {
       verify: ended => this.#verified(ended),
       recompress: ended => this.#recompressed(ended),
       recompress_copy: ended => this.#copied(ended),
+      convert_backup: ended => this.#converted(ended),
       trim: ended => this.#trimmed(ended),
       delete_backup: ended => this.#removed(ended),
     });
@@ -137,6 +148,38 @@ export class FileActionService {
         keepsSource
           ? clients.backups.recompressCopy({ operationId, ...request }, { signal })
           : clients.backups.recompress({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /**
+   * Makes a backup of a foreign file that holds a VM with its disks, as a task; the file stays.
+   * @throws file_not_found, file_busy, file_not_convertible, pool_not_found, pool_not_active, pool_read_only, pool_outside.
+   */
+  async convert(id: string, options: ConvertOptions, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#dependencies.backupFiles.idle(id);
+    if (!isConvertible(row))
+      throw new VirtkeepError('file_not_convertible', { file: row.filename, type: row.type });
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
+    this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
+    const request = {
+      fileId: id,
+      file: refOf(row),
+      poolId: options.datapool ?? '',
+      compress: options.compress ?? false,
+      compressionLevel: options.level ?? 0,
+      hashSum: options.hash_sum ?? false,
+      virtio: options.virtio ?? false,
+    };
+    return this.#dependencies.nodeTasks.start({
+      taskId,
+      name: 'file_convert',
+      verboseName: `Convert ${row.filename}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'file' }],
+      prepare: () => this.#dependencies.backupFiles.read(id),
+      send: (clients, operationId, signal) =>
+        clients.backups.convert({ operationId, ...request }, { signal }),
     });
   }
 
@@ -251,6 +294,14 @@ export class FileActionService {
     const id = await backupFiles.recordResult(resultFile(ended, 'recompressCopy'), ended.operation.id);
     const row = await backupFiles.find(original);
     if (row) await backupFiles.update(id, { description: row.description, protected: row.protected });
+    await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
+    return library.get(id);
+  }
+
+  async #converted(ended: EndedOperation): Promise<unknown> {
+    const { backupFiles, library } = this.#dependencies;
+    const original = await fileOf(ended, this.#dependencies);
+    const id = await backupFiles.recordResult(resultFile(ended, 'convertBackup'), ended.operation.id);
     await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
     return library.get(id);
   }

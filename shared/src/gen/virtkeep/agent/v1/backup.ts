@@ -205,6 +205,20 @@ export interface RecompressBackupRequest {
   sign: boolean;
 }
 
+export interface ConvertBackupRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+  /** Pool of the archive; empty: where the file is. */
+  poolId: string;
+  compress: boolean;
+  /** zstd level, 1 to 9; 0 means 3. */
+  compressionLevel: number;
+  hashSum: boolean;
+  /** Disks and network adapters become virtio. */
+  virtio: boolean;
+}
+
 export interface TrimBackupRequest {
   operationId: string;
   file: BackupFileRef | undefined;
@@ -2503,6 +2517,218 @@ export const RecompressBackupRequest: MessageFns<RecompressBackupRequest> = {
   },
 };
 
+function createBaseConvertBackupRequest(): ConvertBackupRequest {
+  return {
+    operationId: "",
+    file: undefined,
+    fileId: "",
+    poolId: "",
+    compress: false,
+    compressionLevel: 0,
+    hashSum: false,
+    virtio: false,
+  };
+}
+
+export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
+  encode(message: ConvertBackupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    if (message.poolId !== "") {
+      writer.uint32(34).string(message.poolId);
+    }
+    if (message.compress !== false) {
+      writer.uint32(40).bool(message.compress);
+    }
+    if (message.compressionLevel !== 0) {
+      writer.uint32(48).uint32(message.compressionLevel);
+    }
+    if (message.hashSum !== false) {
+      writer.uint32(56).bool(message.hashSum);
+    }
+    if (message.virtio !== false) {
+      writer.uint32(64).bool(message.virtio);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ConvertBackupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseConvertBackupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.compress = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.compressionLevel = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.hashSum = reader.bool();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.virtio = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ConvertBackupRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      compress: isSet(object.compress) ? globalThis.Boolean(object.compress) : false,
+      compressionLevel: isSet(object.compressionLevel)
+        ? globalThis.Number(object.compressionLevel)
+        : isSet(object.compression_level)
+        ? globalThis.Number(object.compression_level)
+        : 0,
+      hashSum: isSet(object.hashSum)
+        ? globalThis.Boolean(object.hashSum)
+        : isSet(object.hash_sum)
+        ? globalThis.Boolean(object.hash_sum)
+        : false,
+      virtio: isSet(object.virtio) ? globalThis.Boolean(object.virtio) : false,
+    };
+  },
+
+  toJSON(message: ConvertBackupRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.compress !== false) {
+      obj.compress = message.compress;
+    }
+    if (message.compressionLevel !== 0) {
+      obj.compressionLevel = Math.round(message.compressionLevel);
+    }
+    if (message.hashSum !== false) {
+      obj.hashSum = message.hashSum;
+    }
+    if (message.virtio !== false) {
+      obj.virtio = message.virtio;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ConvertBackupRequest>): ConvertBackupRequest {
+    return ConvertBackupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ConvertBackupRequest>): ConvertBackupRequest {
+    const message = createBaseConvertBackupRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    message.poolId = object.poolId ?? "";
+    message.compress = object.compress ?? false;
+    message.compressionLevel = object.compressionLevel ?? 0;
+    message.hashSum = object.hashSum ?? false;
+    message.virtio = object.virtio ?? false;
+    return message;
+  },
+};
+
 function createBaseTrimBackupRequest(): TrimBackupRequest {
   return { operationId: "", file: undefined, fileId: "", keepStates: 0 };
 }
@@ -2924,6 +3150,18 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
+     * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of a VMA. The file stays; nobody vouches for
+     * the archive. Result: {"file": BackupFile as JSON}.
+     */
+    convert: {
+      name: "Convert",
+      requestType: ConvertBackupRequest as typeof ConvertBackupRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
+    /**
      * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
      * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.
      * Fails with nothing_to_trim when there are no more than keep_states. Result: {"file": BackupFile as JSON, "removed_states": [number, …]}.
@@ -2981,6 +3219,11 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
     context: CallContext & CallContextExt,
   ): Promise<DeepPartial<Operation>>;
   /**
+   * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of a VMA. The file stays; nobody vouches for
+   * the archive. Result: {"file": BackupFile as JSON}.
+   */
+  convert(request: ConvertBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /**
    * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
    * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.
    * Fails with nothing_to_trim when there are no more than keep_states. Result: {"file": BackupFile as JSON, "removed_states": [number, …]}.
@@ -3025,6 +3268,11 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
     request: DeepPartial<RecompressBackupRequest>,
     options?: CallOptions & CallOptionsExt,
   ): Promise<Operation>;
+  /**
+   * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of a VMA. The file stays; nobody vouches for
+   * the archive. Result: {"file": BackupFile as JSON}.
+   */
+  convert(request: DeepPartial<ConvertBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
    * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
    * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.

@@ -51,6 +51,7 @@ export interface OperationResult {
     | { $case: "detachGuestTools"; value: DetachToolsResult }
     | { $case: "trim"; value: TrimResult }
     | { $case: "configRestore"; value: ConfigRestoreResult }
+    | { $case: "convertBackup"; value: ConvertResult }
     | undefined;
 }
 
@@ -357,6 +358,9 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "configRestore":
         ConfigRestoreResult.encode(message.result.value, writer.uint32(234).fork()).join();
         break;
+      case "convertBackup":
+        ConvertResult.encode(message.result.value, writer.uint32(242).fork()).join();
+        break;
     }
     return writer;
   },
@@ -606,6 +610,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "configRestore", value: ConfigRestoreResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 30: {
+            if (tag !== 242) {
+              break;
+            }
+
+            message.result = { $case: "convertBackup", value: ConvertResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -720,6 +732,10 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "configRestore", value: ConfigRestoreResult.fromJSON(object.configRestore) }
         : isSet(object.config_restore)
         ? { $case: "configRestore", value: ConfigRestoreResult.fromJSON(object.config_restore) }
+        : isSet(object.convertBackup)
+        ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convertBackup) }
+        : isSet(object.convert_backup)
+        ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convert_backup) }
         : undefined,
     };
   },
@@ -784,6 +800,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.trim = TrimResult.toJSON(message.result.value);
     } else if (message.result?.$case === "configRestore") {
       obj.configRestore = ConfigRestoreResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "convertBackup") {
+      obj.convertBackup = ConvertResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -965,6 +983,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "configRestore": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "configRestore", value: ConfigRestoreResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "convertBackup": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "convertBackup", value: ConvertResult.fromPartial(object.result.value) };
         }
         break;
       }
