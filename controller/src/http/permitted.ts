@@ -7,7 +7,14 @@ import type { Principal } from '../auth/principal.ts';
 import type { TokenRecord } from '../services/accounts/tokens.ts';
 import type { UserRecord } from '../services/accounts/users.ts';
 import type { FileRecord } from '../services/backup-files/record.ts';
-import { isArchive, isBusy, isDefinition, isIdle, isPublished } from '../services/backup-files/usable.ts';
+import {
+  isArchive,
+  isBusy,
+  isConvertible,
+  isDefinition,
+  isIdle,
+  isPublished,
+} from '../services/backup-files/usable.ts';
 import type { VdiskRecord } from '../services/disks/record.ts';
 import type { IsoRecord } from '../services/isos/isos.ts';
 import type { NodeRecord } from '../services/nodes/nodes.ts';
@@ -41,6 +48,7 @@ const file: Rules<FileRecord> = {
   remove: (can, record) => can('library.manage') && !isBusy(record) && !record.protected,
   compress: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_compressed,
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
+  convert_backup: (can, record) => can('library.manage') && isIdle(record) && isConvertible(record),
   restore: (can, record) =>
     can('backup.restore') && record.additional_flags.can_be_domained && isArchive(record),
   config_restore: (can, record) =>
