@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { mkdirSync, symlinkSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { afterAll, describe, expect, test } from '@jest/globals';
@@ -78,6 +79,19 @@ describe('what a writer writes', () => {
   ])('%s that was cut off is refused', async (_, pack) => {
     const packed = pack(bytes);
     await expect(read(packed.subarray(0, packed.length - 20))).rejects.toEqual(invalid(/./));
+  });
+
+  test('lzop on a node without that program is refused, which says so', async () => {
+    const former = process.env.PATH;
+    const packed = lzop(bytes);
+    mkdirSync(dir.at('bin'));
+    symlinkSync(execFileSync('which', ['prlimit'], { encoding: 'utf8' }).trim(), dir.at('bin/prlimit'));
+    process.env.PATH = dir.at('bin');
+    try {
+      await expect(read(packed)).rejects.toEqual(invalid(/the program lzop is not installed on the node/));
+    } finally {
+      process.env.PATH = former;
+    }
   });
 
   test('clusters in any order, and memory, which needs not fill its room', async () => {
