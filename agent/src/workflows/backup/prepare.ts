@@ -117,19 +117,22 @@ async function converted(
 ): Promise<PreparedBase> {
   const { path, lock, manifest, toHash: hash } = base;
   const options = { path, lock, directory: dirname(path), compress: job.compressed, level, hash };
-  return context.step('convert', async () => {
-    const mark = await markSources([path]);
-    const { size: sizeBytes } = await lock.handle.stat();
-    const conversion = await openConversion(dependencies, context, options);
-    try {
+  const draft: { conversion?: Conversion } = {};
+  try {
+    return await context.step('convert', async () => {
+      const mark = await markSources([path]);
+      const { size: sizeBytes } = await lock.handle.stat();
+      const conversion = await openConversion(dependencies, context, options);
+      draft.conversion = conversion;
       await writeConversion(context, conversion.converter, manifest.states.length + 1);
-    } catch (error) {
-      await closeConversion(conversion);
-      throw error;
-    }
-    const form = { ...conversion, mark, sizeBytes };
-    return { form, ...(hash && { hashes: conversion.converter.hashes }) };
-  });
+      const form = { ...conversion, mark, sizeBytes };
+      return { form, ...(hash && { hashes: conversion.converter.hashes }) };
+    });
+  } catch (error) {
+    // also when the step was given up with its work done: a name that is still held cannot be given free
+    if (draft.conversion) await closeConversion(draft.conversion);
+    throw error;
+  }
 }
 
 async function hashed(context: OperationContext, base: ExtendedArchive): Promise<PreparedBase> {
