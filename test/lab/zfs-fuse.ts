@@ -91,17 +91,9 @@ export class ZfsFuse {
     return at;
   }
 
-  /** Destroys a dataset without the product; zfs-fuse unmounts in the background, so it may be busy at first. */
+  /** Destroys a dataset without the product. */
   async destroy(name: string): Promise<void> {
-    const destroyed = () =>
-      this.zfs('destroy', name).then(
-        () => true,
-        error => {
-          if (/busy/.test(String(error))) return false;
-          throw error;
-        },
-      );
-    await waitFor(`the end of ${name}`, destroyed, 120_000);
+    await untilFree(name, () => this.zfs('destroy', name));
   }
 
   /** Holds the next `zfs <command>`, whoever runs it, while `work` is done; `work` begins when it is held. */
@@ -119,8 +111,21 @@ export class ZfsFuse {
   }
 
   async destroyPool(name: string): Promise<void> {
-    await this.node.runInside([join(this.bin, 'zpool'), 'destroy', '-f', name]);
+    await untilFree(name, () => this.node.runInside([join(this.bin, 'zpool'), 'destroy', '-f', name]));
   }
+}
+
+/** zfs-fuse unmounts in the background, so what is destroyed may be busy at first. */
+async function untilFree(name: string, destroy: () => Promise<unknown>): Promise<void> {
+  const destroyed = () =>
+    destroy().then(
+      () => true,
+      error => {
+        if (/busy/.test(String(error))) return false;
+        throw error;
+      },
+    );
+  await waitFor(`the end of ${name}`, destroyed, 120_000);
 }
 
 /** Starts zfs-fuse in a node (half a second). @throws Error where it cannot run: ask `zfsFuseMissing` before */
