@@ -33,6 +33,4 @@ export type { DigestName, ManifestEntry } from './manifest.ts';
 export type { Source } from './source.ts';
 export { chunksOf, type DiskOptions, type UnpackOptions, unpackDisk, unpackMembers } from './unpack.ts';
 export { type VerifyOptions, verifyMembers } from './verify.ts';
-export type { VmaConfig, VmaDevice, VmaHeader } from './vma/format.ts';
-export { openVma, type Vma, type VmaPacking } from './vma/open.ts';
-export type { VmaData } from './vma/stream.ts';
+export { openVma, type Vma } from './vma/open.ts';

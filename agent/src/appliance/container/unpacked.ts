@@ -29,19 +29,13 @@ export async function* unzstded(pieces: AsyncIterable<Buffer>): AsyncGenerator<B
   const context = new zstd.DCtx();
   let isOpen = false;
   for await (let piece of pieces) {
-    while (piece.length > 0) {
+    // a step that filled its room may have more to give
+    for (let isFull = false; piece.length > 0 || isFull; ) {
       const output = Buffer.allocUnsafe(ZSTD_PIECE_BYTES);
       const { hint, written, consumed } = zstdStep(context, output, piece);
       isOpen = hint !== 0;
-      piece = piece.subarray(consumed);
-      if (written > 0) yield output.subarray(0, written);
-    }
-    // what the last step had no room for
-    for (let isFull = isOpen; isFull; ) {
-      const output = Buffer.allocUnsafe(ZSTD_PIECE_BYTES);
-      const { hint, written } = zstdStep(context, output, piece);
-      isOpen = hint !== 0;
       isFull = isOpen && written === output.length;
+      piece = piece.subarray(consumed);
       if (written > 0) yield output.subarray(0, written);
     }
   }

@@ -167,14 +167,8 @@ export interface ExtentCluster {
   mask: number;
 }
 
-export interface Extent {
-  clusters: ExtentCluster[];
-  /** Of the blocks that follow. */
-  dataBytes: number;
-}
-
-/** @param bytes the 512 of its header @throws Fault */
-export function parseExtent(bytes: Buffer, uuid: Buffer): Extent {
+/** What an extent brings. @param bytes the 512 of its header @throws Fault */
+export function parseExtent(bytes: Buffer, uuid: Buffer): ExtentCluster[] {
   if (bytes.toString('latin1', 0, 4) !== 'VMAE') throw new Fault('no extent begins there');
   if (!bytes.subarray(AT.uuid, AT.uuid + UUID_BYTES).equals(uuid))
     throw new Fault('it is an extent of another archive');
@@ -190,7 +184,7 @@ export function parseExtent(bytes: Buffer, uuid: Buffer): Extent {
   }
   const told = bytes.readUInt16BE(AT.extentBlocks);
   if (told !== blocks) throw new Fault(`its header tells ${told} blocks and lists ${blocks}`);
-  return { clusters, dataBytes: blocks * BLOCK_BYTES };
+  return clusters;
 }
 
 function bitsOf(mask: number): number {

@@ -84,7 +84,7 @@ export class VmaStream {
 
   async *#extent(header: Buffer, where: string): AsyncGenerator<VmaData> {
     if (header.length < EXTENT_HEADER_BYTES) throw new Fault(`it ends inside ${where}`);
-    const { clusters } = inPlace(where, () => parseExtent(header, this.header.uuid));
+    const clusters = inPlace(where, () => parseExtent(header, this.header.uuid));
     for (const cluster of clusters) {
       const seen = inPlace(where, () => this.#note(cluster));
       const { device } = seen;

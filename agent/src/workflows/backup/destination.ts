@@ -7,6 +7,7 @@ import {
   type AppenderOptions,
   ArchiveAppender,
   ArchiveWriter,
+  DEFAULT_LEVEL,
   type FinishedArchive,
   type FinishOptions,
   type JudgeArchive,
@@ -28,8 +29,6 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { type BaseArchive, tailPathOf } from './base.ts';
 import type { BackupJob } from './job.ts';
 import type { OtherForm, PreparedBase } from './prepare.ts';
-
-const DEFAULT_LEVEL = 3;
 
 export interface Destination {
   archive: ArchiveWriter | ArchiveAppender;

@@ -1,8 +1,8 @@
 /** What an adapter is connected to when the node has not the network that a file names; pure. */
 import type { Element } from '@xmldom/xmldom';
 import { attr, child, childrenAt, ensureChild, remove } from '../../domain-xml/index.ts';
-import { type NetworkTarget, networkText } from '../../ovf/index.ts';
-import type { NodeNetworks } from './node-facts.ts';
+import { type Appliance, type DomainTarget, type NetworkTarget, networkText } from '../../ovf/index.ts';
+import type { NodeFacts, NodeNetworks } from './node-facts.ts';
 
 /** The network or bridge of that name; undefined: the node has none. */
 export function networkHere(name: string, { networks, bridges }: NodeNetworks): NetworkTarget | undefined {
@@ -11,11 +11,34 @@ export function networkHere(name: string, { networks, bridges }: NodeNetworks): 
 }
 
 /** The network `default` of libvirt, else the first one, else the first bridge; of a node with none, one that QEMU makes. */
-export function defaultNetwork({ networks, bridges }: NodeNetworks): NetworkTarget {
+function defaultNetwork({ networks, bridges }: NodeNetworks): NetworkTarget {
   const network = networks.includes('default') ? 'default' : networks[0];
   if (network !== undefined) return { type: 'network', name: network };
   return bridges[0] === undefined ? { type: 'user' } : { type: 'bridge', name: bridges[0] };
 }
+
+/** What the domain of an appliance gets of this node. MAC addresses stay: whoever defines it decides about them. */
+export function targetHere(
+  names: readonly string[],
+  facts: NodeFacts,
+): Pick<DomainTarget, 'arch' | 'domainType' | 'networks' | 'defaultNetwork' | 'nicMac'> {
+  const here = names.flatMap(name => {
+    const target = networkHere(name, facts);
+    return target ? [[name, target] as const] : [];
+  });
+  return {
+    arch: 'x86_64',
+    domainType: facts.hasKvm ? 'kvm' : 'qemu',
+    networks: Object.fromEntries(here),
+    defaultNetwork: defaultNetwork(facts),
+    nicMac: 'keep',
+  };
+}
+
+/** Networks of the other host that its adapters name, each once. */
+export const networksOf = ({ nics }: Appliance): string[] => [
+  ...new Set(nics.flatMap(({ network }) => network ?? [])),
+];
 
 export interface Connected {
   /** Of the networks and bridges that the adapters named, each once. */

@@ -26,7 +26,7 @@ import {
   type Warning,
 } from '../../ovf/index.ts';
 import type { DefinitionFile } from './definition-file.ts';
-import { applyNetworks, defaultNetwork, networkHere } from './networks.ts';
+import { applyNetworks, networksOf, targetHere } from './networks.ts';
 import type { NodeFacts } from './node-facts.ts';
 
 export interface PlanChoice {
@@ -123,17 +123,11 @@ function chosenAppliance(
 }
 
 function fromAppliance(appliance: Appliance, choice: PlanChoice, facts: NodeFacts): PlannedVm {
-  const names = [...new Set(appliance.nics.flatMap(({ network }) => network ?? []))];
-  const here = names.flatMap(name => {
-    const target = networkHere(name, facts);
-    return target ? [[name, target] as const] : [];
-  });
+  const names = networksOf(appliance);
+  const here = targetHere(names, facts);
   const { xml, warnings } = domainXmlOf(appliance, {
-    arch: 'x86_64',
-    domainType: facts.hasKvm ? 'kvm' : 'qemu',
-    networks: { ...Object.fromEntries(here), ...choice.networks },
-    defaultNetwork: defaultNetwork(facts),
-    nicMac: 'keep',
+    ...here,
+    networks: { ...here.networks, ...choice.networks },
     virtio: choice.virtio,
     withDisks: false,
     diskPathOf: () => '',

@@ -13,7 +13,7 @@ import { writeAt } from '@virtkeep/shared/file-bytes';
 import type { ConvertBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
 import { openVma, type Vma } from '../../appliance/index.ts';
-import { ArchiveWriter, type FinishedArchive } from '../../archive/index.ts';
+import { ArchiveWriter, DEFAULT_LEVEL, type FinishedArchive } from '../../archive/index.ts';
 import { changedSource, markSources } from '../../disks/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import {
@@ -43,8 +43,6 @@ import { type PlannedImport, planImport } from './plan.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const CONVERT_STEPS = ['check', 'read', 'copy', 'publish'] as const;
-
-const DEFAULT_LEVEL = 3;
 
 export interface ConvertPlan {
   source: FoundFile;
@@ -168,7 +166,6 @@ async function check(
   const stem = archiveStem(appliance.name, vma.header.created);
   const directory = join(target.path!, BACKUPS_DIR);
   held.name = await reserveArchiveName(context, directory, stem, endingOf(request.compress));
-  context.progress.total(vma.sizeBytes);
   return planned;
 }
 

@@ -5,7 +5,7 @@ import { parseDomain } from '../../domain-xml/index.ts';
 import { type Appliance, domainXmlOf } from '../../ovf/index.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import { type ArchivePlan, planArchive } from '../backup/members.ts';
-import { defaultNetwork, networkHere } from '../config-restore/networks.ts';
+import { networksOf, targetHere } from '../config-restore/networks.ts';
 import type { NodeFacts } from '../config-restore/node-facts.ts';
 
 export interface ForeignVm {
@@ -38,18 +38,9 @@ export interface PlannedImport {
 export function planImport({ appliance, devices, pool, virtio }: ForeignVm, facts: NodeFacts): PlannedImport {
   const ids = devices.map(() => newId());
   const pathOf = (index: number) => join(pool.path!, `${ids[index]}.qcow2`);
-  const names = [...new Set(appliance.nics.flatMap(({ network }) => network ?? []))];
-  const here = names.flatMap(name => {
-    const target = networkHere(name, facts);
-    return target ? [[name, target] as const] : [];
-  });
   const { xml, disks, warnings } = domainXmlOf(appliance, {
+    ...targetHere(networksOf(appliance), facts),
     uuid: newId(),
-    arch: 'x86_64',
-    domainType: facts.hasKvm ? 'kvm' : 'qemu',
-    networks: Object.fromEntries(here),
-    defaultNetwork: defaultNetwork(facts),
-    nicMac: 'keep',
     virtio,
     withDisks: true,
     diskPathOf: pathOf,

@@ -20,6 +20,7 @@ import {
   Bandwidth,
   body,
   described,
+  flag,
   GivenUuid,
   Name,
   ref,
@@ -32,7 +33,6 @@ import { taskAnswers } from '../schemas/task.ts';
 const tags = ['backups'];
 const MAX_LUNS = 256;
 const MAX_EXCLUDED = 256;
-const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
 
 const BackupBody = body(
   {

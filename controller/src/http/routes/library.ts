@@ -14,6 +14,7 @@ import {
   boolText,
   described,
   filterById,
+  flag,
   GivenUuid,
   IdParams,
   isTrue,
@@ -209,7 +210,6 @@ function converting(app: App, services: Services): void {
   const Pool = Type.Optional(
     Type.String({ ...GivenUuid, description: 'pool of the backup; default: that of the file' }),
   );
-  const flag = (description: string) => Type.Optional(Type.Boolean({ description }));
   const fields = {
     datapool: Pool,
     compress: flag('compress with zstd'),

@@ -9,11 +9,10 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import { principalOf, type RouteModule } from '../app.ts';
 import { STORY } from '../document/story.ts';
-import { AsyncQuery, body, described, GivenUuid, Name, oneOf, ref, Text, truth } from '../schemas/common.ts';
+import { AsyncQuery, body, described, flag, GivenUuid, Name, oneOf, ref, Text } from '../schemas/common.ts';
 import { MultiResultSchema, taskAnswers } from '../schemas/task.ts';
 
 const MAX_DOMAINS = 200;
-const flag = (description: string) => Type.Optional(truth(description));
 
 const Options = Type.Object(
   {

@@ -30,6 +30,7 @@ export const text = (description: string) => Type.String({ description });
 /** A whole number in an answer. */
 export const integer = (description: string) => Type.Integer({ description });
 export const truth = (description: string) => Type.Boolean({ description });
+export const flag = (description: string) => Type.Optional(truth(description));
 export const texts = (description: string) => Type.Array(Type.String(), { description });
 
 /** Or null: what it is then also stands in the schema's own description. */

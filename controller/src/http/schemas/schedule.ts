@@ -19,6 +19,7 @@ import { STORY } from '../document/story.ts';
 import {
   Bytes,
   described,
+  flag,
   GivenUuid,
   integer,
   Name,
@@ -44,7 +45,6 @@ const days = (description: string) =>
   Type.Array(oneOf(WEEKDAYS), { maxItems: WEEKDAYS.length, uniqueItems: true, description });
 const number = (description: string, minimum: number, maximum: number) =>
   Type.Integer({ minimum, maximum, description });
-const flag = (description: string) => Type.Optional(truth(description));
 
 const Options = part(
   {
