@@ -40,7 +40,7 @@ describe('the temporary state of a backup', () => {
   type Begun = Awaited<ReturnType<typeof begun>>;
   const removeTemporary = (
     { state }: Begun,
-    options: { bandwidthMiB?: number; stalledJobPatienceMs?: number } = {},
+    options: Partial<Parameters<typeof removeAutomaticState>[2]> = {},
   ) =>
     removeAutomaticState(lab.lab.dependencies, state, {
       signal,
@@ -66,31 +66,53 @@ describe('the temporary state of a backup', () => {
     );
 
   describe('whose merge stands still', () => {
-    const standsStill = async () => {
+    const standsStill = async (place: 'at the top' | 'below another state' = 'at the top') => {
       const test = await begun('running');
       const { guest } = test;
       for (let block = 0; block < 30; block += 1) await lab.write(guest, 'vda', block);
+      if (place === 'below another state') await makeState(lab, guest, 'later');
       const contents = await lab.contents(guest);
       const ask = async (execute: string, args = {}) => {
         const request = JSON.stringify({ execute, arguments: args });
         return JSON.parse(await lab.world.node.virsh('qemu-monitor-command', guest.name, request)).return;
       };
       // slow enough to be met
-      const removed = removeTemporary(test, { bandwidthMiB: 1, stalledJobPatienceMs: 5_000 });
+      const agent = new AbortController();
+      const removed = removeTemporary(test, {
+        bandwidthMiB: 1,
+        stalledJobPatienceMs: 5_000,
+        signal: agent.signal,
+      });
       removed.catch(() => {});
       const isThere = async () => (await ask('query-jobs'))[0]?.id as string | undefined;
       const id = await waitFor('the merge', isThere, 60_000, 1);
       const isMerged = async () => {
-        expect(await guest.disks()).toEqual(test.originals);
+        if (place === 'at the top') expect(await guest.disks()).toEqual(test.originals);
+        for (const { path } of test.state.overlays) expect(existsSync(path)).toBe(false);
         expect(await lab.contents(guest)).toEqual(contents);
       };
-      return { test, ask, removed, id, isMerged };
+      return { test, ask, removed, id, giveUp: () => agent.abort(), isMerged };
     };
 
     test('is merged by another job', async () => {
       const { ask, removed, id, isMerged } = await standsStill();
       await ask('block-job-set-speed', { device: id, speed: 1 });
       await removed;
+      await isMerged();
+    });
+
+    test('is told when it is one below the top that an agent before this one began, and merged later', async () => {
+      const { removed, ask, test, giveUp, id, isMerged } = await standsStill('below another state');
+      await ask('block-job-set-speed', { device: id, speed: 1 });
+      giveUp();
+      await expect(removed).rejects.toMatchObject({ name: 'AbortError' });
+      await expect(removeTemporary(test, { stalledJobPatienceMs: 2_000 })).rejects.toMatchObject({
+        msgKey: 'merge_failed',
+        params: { reason: expect.stringContaining('stands still') },
+      });
+      expect(await ask('query-jobs')).toMatchObject([{ id }]);
+      await ask('block-job-set-speed', { device: id, speed: 0 });
+      await removeTemporary(test);
       await isMerged();
     });
 

@@ -39,3 +39,7 @@ export function blockJobOf(picture: ChainPicture): string | null {
 
 export const jobReason = (job: string, targetDev: string): string =>
   `a ${job} job that virtkeep did not start runs on the disk ${targetDev}`;
+
+/** Of a commit below the top, which may have been begun by an agent before this one as well as by somebody else. */
+export const standingReason = (targetDev: string): string =>
+  `a commit job, of which virtkeep does not know whether it began it, stands still on the disk ${targetDev}; end it with virsh blockjob --abort, then delete the state again`;

@@ -7,7 +7,7 @@ import { type ImageDependencies, type LeftImage, removeImages, useElsewhere } fr
 import { patiently } from '../../libvirt/errors.ts';
 import { type ActOptions, act, noteStopped } from './act.ts';
 import { firstShrunk } from './fit.ts';
-import { jobReason } from './jobs.ts';
+import { jobReason, standingReason } from './jobs.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
 import { type ChainPicture, heldReason } from './picture.ts';
 import { nextMergeStep, uppersOf } from './plan.ts';
@@ -130,7 +130,7 @@ class Merge {
   readonly #now = new Date();
   /** How often each merge was begun. */
   readonly #begun = new Map<string, number>();
-  /** Disks on which a job was started here. */
+  /** The disk on which a job was started here, as long as it runs. */
   readonly #started = new Set<string>();
   #last = '';
   #repeats = 0;
@@ -139,6 +139,8 @@ class Merge {
   #foreignSinceMs: number | undefined;
   /** The job that is waited for, with how far it was, and since when it is there. */
   #stalled: { at: string; sinceMs: number } | undefined;
+  /** Whether that job has stood still for too long. */
+  #standsStill = false;
 
   constructor(images: ImageDependencies, request: MergeRequest, options: MergeOptions) {
     this.#images = images;
@@ -217,6 +219,7 @@ class Merge {
     if (this.#last === '') await this.#requireMergeable({ domain, picture });
     this.#last = seen;
     this.#requireNoForeignJob(domain, step);
+    this.#watch(domain, picture, step);
     if (this.#repeats > MAX_REPEATS) throw this.#failed(domain, `"${step.do}" has no effect`);
     if (!isCommit(step)) return;
     const times = (this.#begun.get(seen) ?? 0) + 1;
@@ -249,8 +252,9 @@ class Merge {
   async #try({ domain, picture }: Look, step: MergeStep): Promise<void> {
     const { signal, log } = this.#options;
     try {
-      await this.#endStalled({ domain, picture }, step);
+      if (step.do === 'wait' && this.#standsStill) await this.#endStalled(domain, picture, step.targetDev);
       if (step.do === 'pivot') await this.#options.beforePivot?.(picture.live.get(step.targetDev)!.path);
+      if (step.do !== 'wait' && step.do !== 'pivot') this.#started.clear();
       if (isCommit(step)) await requireRoomToMerge([step.above], [], signal);
       await act(this.#images.libvirt(), domain, step, {
         ...this.#options,
@@ -271,23 +275,30 @@ class Merge {
     }
   }
 
-  /** Ends a job that stands still. What it has merged stays merged; the next look begins it anew, as after any other break. */
-  async #endStalled({ domain, picture }: Look, step: MergeStep): Promise<void> {
+  /** Sees whether the job that is waited for stands still, and refuses one that is not to be ended by us: it would be waited for without end. */
+  #watch(domain: Domain, picture: ChainPicture, step: MergeStep): void {
+    this.#standsStill = false;
     if (step.do !== 'wait') {
       this.#stalled = undefined;
       return;
     }
     const { targetDev } = step;
-    const { bandwidthMiB = 0, log } = this.#options;
+    const { bandwidthMiB = 0 } = this.#options;
     const chunkMs = bandwidthMiB > 0 ? (1000 * CHUNK_MIB) / bandwidthMiB : 0;
     const { stalledJobPatienceMs = STALLED_JOB_PATIENCE_MS + chunkMs } = this.#options;
     const at = `${targetDev} ${picture.live.get(targetDev)?.jobDone}`;
     if (this.#stalled?.at !== at) this.#stalled = { at, sinceMs: performance.now() };
     if (performance.now() - this.#stalled.sinceMs < stalledJobPatienceMs) return;
-    this.#stalled = undefined;
-    if (!this.#mayEnd(picture, targetDev)) return;
+    if (!this.#mayEnd(picture, targetDev)) throw this.#failed(domain, standingReason(targetDev));
+    this.#standsStill = true;
+  }
+
+  /** Ends a job that stands still. What it has merged stays merged; the next look begins it anew, as after any other break. */
+  async #endStalled(domain: Domain, picture: ChainPicture, targetDev: string): Promise<void> {
+    const { log } = this.#options;
     log.warn('a merge of layers stands still and is begun anew', { domain: domain.uuid, targetDev });
     await domain.blockJobAbort(targetDev);
+    this.#stalled = undefined;
     await noteStopped(domain, picture.live.get(targetDev)!.path);
   }
 

@@ -2,6 +2,8 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../auth/principal.ts';
+import type { FileRow } from '../../store/schema.ts';
+import { detailsOf } from '../backup-files/record.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
 import { PoolService } from '../pools/pools.ts';
@@ -38,7 +40,12 @@ class RoomWorld {
   /** GB without which a VM's node refuses its backup. */
   readonly needed = new Map<string, number>();
   readonly removed: string[] = [];
-  readonly #removing = new Set<string>();
+  /** GB of a deleted file that come back later. */
+  late = 0;
+  /** Resolves when the node has deleted the file. */
+  deletes: (file: string) => Promise<void> = async () => {};
+  /** The task that removes a file. */
+  readonly #removing = new Map<string, string>();
   onRemoved = () => {};
   /** VMs whose backups are being written. */
   readonly written: string[] = [];
@@ -56,7 +63,8 @@ class RoomWorld {
       log: SILENT,
     } as never);
     const backupFiles = {
-      filesOf: async () => FILES.filter(({ id }) => !this.removed.includes(id)),
+      filesOf: async () =>
+        FILES.filter(({ id }) => !this.removed.includes(id)).map(file => this.#present(file)),
       find: async (id: string) => FILES.find(file => file.id === id),
       isRead: async () => false,
     };
@@ -153,12 +161,21 @@ class RoomWorld {
 
   async #remove(file: string, user: Actor, id: string): Promise<void> {
     if (this.#removing.has(file)) throw new VirtkeepError('file_not_found', { id: file });
-    this.#removing.add(file);
+    this.#removing.set(file, id);
     await this.world.tasks.create({ id, name: 'file_remove', verboseName: file, user, entities: [] });
-    await this.world.tasks.finish(id, { status: 'SUCCESS' });
+    await this.deletes(file);
     this.removed.push(file);
-    this.free += 10;
+    this.free += 10 - this.late;
+    await this.world.tasks.finish(id, { status: 'SUCCESS' });
     this.onRemoved();
+  }
+
+  /** As its record is while it is being removed. */
+  #present(file: FileRow): FileRow {
+    const operation = this.#removing.get(file.id);
+    if (operation === undefined) return file;
+    const work = { operation, description: null, protected: null };
+    return { ...file, status: 'DELETING', record_json: JSON.stringify({ ...detailsOf(file), work }) };
   }
 
   /** A task for these VMs, which has made the old backups. */
@@ -247,6 +264,99 @@ test.each([
     expect(room.removed).toEqual(['f0', 'f1', 'f2'].slice(0, files));
   },
 );
+
+test.each(['SUCCESS', 'LOST'] as const)(
+  'a backup whose task is %s, and whose part does not know it yet, counts for what it has still to write',
+  async status => {
+    room.vms.set('a', { nodeId: 'n1', gb: 20 }).set('m', { nodeId: 'n1', gb: 1 });
+    room.free = 25;
+    room.tell();
+    room.needed.set('m', 30);
+    await room.add(['a', 'm']);
+    room.answers = async () => {
+      const tasks = room.world.disk.updateTable('tasks').where('verbose_name', '=', 'a');
+      await tasks.set({ status, progress: 89 }).execute();
+    };
+    await room.tick(DUE);
+    // 30 GB are wanted, 25 are free, and 2 at most are still to be written
+    expect(room).toMatchObject({ removed: ['f0'], written: ['a', 'm'] });
+  },
+);
+
+test('what a node that is away would write is not made room for by the others', async () => {
+  room.vms.set('a', { nodeId: 'n1', gb: 20 }).set('m', { nodeId: 'n2', gb: 1 });
+  room.free = 25;
+  room.tell();
+  room.needed.set('a', 30).set('m', 30);
+  await room.add(['a', 'm'], { options: { datapool: 'p1' } });
+  room.answers = async nodeId => {
+    if (nodeId === 'n2') room.away.add('n1');
+  };
+  await room.tick(DUE);
+  expect(room.written).toEqual(['m']);
+  // for both it had been three and more
+  expect(room.removed).toEqual(['f0']);
+});
+
+describe('of several backups that need room at once', () => {
+  test('one that meets a file being deleted takes no other instead', async () => {
+    room.vms.set('a', { nodeId: 'n1', gb: 1 }).set('b', { nodeId: 'n2', gb: 1 });
+    room.free = 4;
+    room.tell();
+    room.needed.set('a', 5).set('b', 5);
+    await room.add(['a', 'b'], { options: { datapool: 'p1' } });
+    const deleted = Promise.withResolvers<void>();
+    const begins = Promise.withResolvers<void>();
+    room.answers = async nodeId => (nodeId === 'n2' ? begins.promise : undefined);
+    room.deletes = async () => {
+      begins.resolve();
+      await deleted.promise;
+    };
+    room.world.now = Date.parse(DUE);
+    await room.scheduler.tick();
+    await begins.promise;
+    await new Promise(resolve => setTimeout(resolve, 100));
+    deleted.resolve();
+    await room.scheduler.settled();
+    for (const time of ['02:00:05', '02:00:10', '02:01:00', '02:01:05'])
+      await room.tick(`2026-03-01T${time}Z`);
+    expect(room.removed).toEqual(['f0']);
+    expect(room.written.toSorted()).toEqual(['a', 'b']);
+  });
+
+  test('one does not have that deleted once more which its file system gives back later', async () => {
+    room.vms.set('a', { nodeId: 'n1', gb: 1 }).set('b', { nodeId: 'n1', gb: 1 });
+    room.free = 8;
+    room.tell();
+    room.needed.set('a', 10).set('b', 9);
+    room.late = 10;
+    room.onRemoved = () => room.needed.delete('a');
+    await room.add(['a', 'b']);
+    room.answers = async () => {
+      if (room.written.length === 0) return;
+      const tasks = room.world.disk.updateTable('tasks').where('verbose_name', '=', 'a');
+      await tasks.set({ progress: 99 }).execute();
+    };
+    await room.tick(DUE);
+    expect(room).toMatchObject({ removed: ['f0'], written: ['a'] });
+    room.free += 10;
+    await room.tick('2026-03-01T02:00:15Z');
+    expect(room).toMatchObject({ removed: ['f0'], written: ['a', 'b'] });
+  });
+
+  test('a small one has its room also when there is not enough for all', async () => {
+    room.vms.set('a', { nodeId: 'n1', gb: 200 }).set('m', { nodeId: 'n1', gb: 1 });
+    room.free = 500;
+    room.tell();
+    room.needed.set('m', 12);
+    await room.add(['a', 'm']);
+    room.answers = async () => {
+      if (room.written.length > 0 && room.removed.length === 0) room.free = 5;
+    };
+    await room.tick(DUE);
+    expect(room).toMatchObject({ removed: ['f0'], written: ['a', 'm'] });
+  });
+});
 
 test('two backups that seem to fit by what their node told last do not begin at once', async () => {
   room.vms.set('a', { nodeId: 'n1', gb: 10 }).set('b', { nodeId: 'n1', gb: 10 });

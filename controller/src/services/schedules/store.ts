@@ -24,6 +24,14 @@ export interface PartKey {
   position: number;
 }
 
+/** A part that runs into a pool. */
+export type PartInPool = ScheduledPartRow & {
+  /** Of the task of its present step; both null: none has begun. */
+  task_status: string | null;
+  /** In percent; null: it has not told any. */
+  progress: number | null;
+};
+
 export const keyOf = ({ run_id, position }: PartKey): string => `${run_id} ${position}`;
 
 /** More rows in one statement would exceed what SQLite binds. */
@@ -252,17 +260,32 @@ export class ScheduleStore {
     await updatePart(this.#db, { run_id, position }, columns);
   }
 
-  /** Those that run into a pool, with how far their present task is, in percent; null: it has none, or it has ended. */
-  runningInto(poolId: string): Promise<(ScheduledPartRow & { progress: number | null })[]> {
+  /** Those that run into a pool, with their present task. */
+  runningInto(poolId: string): Promise<PartInPool[]> {
     return this.#db
       .selectFrom('scheduled_parts')
-      .leftJoin('tasks', join =>
-        join.onRef('tasks.id', '=', 'scheduled_parts.task_id').on('tasks.status', '=', 'IN_PROGRESS'),
-      )
+      .leftJoin('tasks', 'tasks.id', 'scheduled_parts.task_id')
       .selectAll('scheduled_parts')
-      .select('tasks.progress')
+      .select(['tasks.status as task_status', 'tasks.progress'])
       .where('scheduled_parts.status', '=', 'RUNNING')
       .where('scheduled_parts.pool_id', '=', poolId)
+      .execute();
+  }
+
+  /** What was deleted for parts that run into a pool. */
+  removedFrom(poolId: string): Promise<RetentionDecisionRow[]> {
+    return this.#db
+      .selectFrom('retention_decisions')
+      .innerJoin('scheduled_parts', join =>
+        join
+          .onRef('scheduled_parts.run_id', '=', 'retention_decisions.run_id')
+          .onRef('scheduled_parts.position', '=', 'retention_decisions.position'),
+      )
+      .selectAll('retention_decisions')
+      .where('scheduled_parts.status', '=', 'RUNNING')
+      .where('scheduled_parts.pool_id', '=', poolId)
+      .where('retention_decisions.status', '=', 'REMOVED')
+      .where('retention_decisions.reason', '=', 'space')
       .execute();
   }
 

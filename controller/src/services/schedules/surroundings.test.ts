@@ -53,6 +53,7 @@ describe('the space step', () => {
           return left.map(id => ({ id, action: 'delete', reason: 'space', file: old(id) }));
         },
       },
+      backupFiles: { filesOf: async () => [] },
       pools: { freeNow },
       fileActions: { remove: async (id: string) => void removed.push(id) },
     } as never);

@@ -23,7 +23,7 @@ import { BY_LIMIT, StatesStep } from './steps/states-step.ts';
 import type { OpenPart } from './steps/step.ts';
 import { TrimStep } from './steps/trim-step.ts';
 import { VerifyStep } from './steps/verify-step.ts';
-import { keyOf, type ScheduleStore } from './store.ts';
+import { keyOf, type PartInPool, type ScheduleStore } from './store.ts';
 import { type Candidate, type Targets, targetsOf } from './targets.ts';
 
 export interface SurroundingsDependencies {
@@ -50,6 +50,8 @@ const BY_RULE = 'full_by_rule';
 const ESTIMATE_MARGIN = 1.1;
 /** So old may be what a node has told of its free space when parts begin: they are many. */
 const FREE_MAX_AGE_MS = 2_000;
+/** So long a file system may take to give back what was deleted: ZFS, btrfs and some network file systems do it afterwards. */
+const GIVEN_BACK_MS = 30_000;
 /** They take space and time on a node, whoever began them. */
 const HEAVY_TASKS = ['domain_backup', 'domain_restore'];
 
@@ -278,11 +280,11 @@ async function askFree(
 }
 
 /**
- * The oldest backups that make space for the part's; undefined: nobody knows, since its node does not say what is free. That is asked each
- * time: others write to the pool, too. A node that cannot use the pool, or is away, makes no backup either, so nothing is deleted for it.
- * What is promised to other running parts is not free, also when they began before its node wanted more than was thought; so all of them
- * find the same missing, and the same files. Not all file systems give back at once what is deleted: of those that were decided on no more is
- * asked than they hold.
+ * The oldest backups that make space for the part's; undefined: nobody knows, since its node does not say what is free, or since what others
+ * delete is not given back yet. That is asked each time: others write to the pool, too. A node that cannot use the pool, or is away, makes
+ * no backup either, so nothing is deleted for it. What is promised to other running parts is not free, also when they began before its node
+ * wanted more than was thought; so all of them find the same missing, and the same files. When so much cannot be had, the part has room made
+ * for itself alone. Not all file systems give back at once what is deleted: of those that were decided on no more is asked than they hold.
  */
 async function inTheWay(dependencies: SurroundingsDependencies, { row, definition }: OpenPart) {
   const { store, pools, keptFiles, isReady, inventory } = dependencies;
@@ -295,25 +297,71 @@ async function inTheWay(dependencies: SurroundingsDependencies, { row, definitio
   }
   const decided = (await store.decisions(row)).filter(({ status }) => status === 'DECIDED');
   const held = decided.reduce((sum, { size }) => sum + size, 0);
-  const promised = await promisedToOthers(store, row, poolId);
-  const missing = Math.min(estimate + promised - free, decided.length > 0 ? held : Number.POSITIVE_INFINITY);
-  return missing <= 0 ? [] : doomedOf(await keptFiles.spaceVerdicts(poolId, missing));
+  const bound = decided.length > 0 ? held : Number.POSITIVE_INFINITY;
+  const missingAlone = Math.min(estimate - free, bound);
+  const missing = Math.min(estimate + (await promisedToOthers(dependencies, row, poolId)) - free, bound);
+  if (missing <= 0) return [];
+  if (await isDeleted(dependencies, row, poolId)) return undefined;
+  const doomed = doomedOf(await keptFiles.spaceVerdicts(poolId, missing));
+  if (doomed.length > 0 || missingAlone <= 0) return doomed;
+  return doomedOf(await keptFiles.spaceVerdicts(poolId, missingAlone));
 }
 
 /**
- * Bytes that the other running parts will still write into the pool. They are asked for after what is free, and a percent that has begun counts
- * as written: else what was written in between counted twice, and more than need be were deleted.
+ * Whether somebody deletes from the pool, or another running part just has: what that gives is not free yet, and would be missed once more.
+ * After a while nothing comes any more.
  */
-async function promisedToOthers(store: ScheduleStore, row: OpenPart['row'], poolId: string): Promise<number> {
+async function isDeleted(
+  { db, store, backupFiles, clock }: SurroundingsDependencies,
+  row: OpenPart['row'],
+  poolId: string,
+): Promise<boolean> {
+  const deleted = (await backupFiles.filesOf({ pool: poolId })).filter(({ status }) => status === 'DELETING');
+  const operations = deleted.flatMap(file => detailsOf(file).work?.operation ?? []);
+  // of one whose node is lost nobody knows when it ends
+  const runs = await db
+    .selectFrom('tasks')
+    .select('id')
+    .where('id', 'in', operations)
+    .where('status', '=', 'IN_PROGRESS')
+    .executeTakeFirst();
+  if (runs !== undefined) return true;
+  const nowMs = +clock.now();
+  return (await store.removedFrom(poolId)).some(decision => {
+    const agoMs = nowMs - Date.parse(decision.finished!);
+    return keyOf(decision) !== keyOf(row) && agoMs >= 0 && agoMs < GIVEN_BACK_MS;
+  });
+}
+
+/** Bytes that the other running parts will still write into the pool; what has not begun on a node that is away is not asked for. */
+async function promisedToOthers(
+  { store, isReady }: SurroundingsDependencies,
+  row: OpenPart['row'],
+  poolId: string,
+): Promise<number> {
   let bytes = 0;
   for (const other of await store.runningInto(poolId)) {
-    const { step, estimate, progress } = other;
-    if (keyOf(other) === keyOf(row) || isWritten(step)) continue;
-    const left = step === 'backup' && progress !== null ? Math.max(0, 99 - progress) / 100 : 1;
-    bytes += estimate * left;
+    const hasBegun = other.step === 'backup' && other.task_status !== null;
+    const isAway = other.node_id === null || !isReady(other.node_id);
+    if (keyOf(other) === keyOf(row) || (isAway && !hasBegun)) continue;
+    bytes += other.estimate * unwritten(other);
   }
   return bytes;
 }
 
-/** Whether a part at that step has its backup. */
-const isWritten = (step: string): boolean => !['clear', 'space', 'backup'].includes(step);
+/** The steps of a backup's part before it is written. */
+const BEFORE_BACKUP: readonly string[] = ['clear', 'space'];
+
+/**
+ * What a part has still to write, as a share of its estimate. They are asked for after what is free, and a percent that has begun counts as
+ * written: else what was written in between counted twice, and more than need be were deleted.
+ */
+function unwritten({ step, task_status: status, progress }: PartInPool): number {
+  if (BEFORE_BACKUP.includes(step)) return 1;
+  if (step !== 'backup') return 0;
+  if (status === null) return 1;
+  // a node that is away may still write what is lost to us
+  if (status !== 'IN_PROGRESS' && status !== 'LOST') return 0;
+  const begun = (progress ?? 0) + 1;
+  return Math.max(0, 100 - begun) / 100;
+}
