@@ -287,10 +287,13 @@ test('what a node that is away would write is not made room for by the others', 
   room.vms.set('a', { nodeId: 'n1', gb: 20 }).set('m', { nodeId: 'n2', gb: 1 });
   room.free = 25;
   room.tell();
-  room.needed.set('a', 30).set('m', 30);
+  room.needed.set('a', 300).set('m', 30);
   await room.add(['a', 'm'], { options: { datapool: 'p1' } });
+  const isAway = Promise.withResolvers<void>();
   room.answers = async nodeId => {
-    if (nodeId === 'n2') room.away.add('n1');
+    if (nodeId === 'n1') return isAway.promise;
+    room.away.add('n1');
+    isAway.resolve();
   };
   await room.tick(DUE);
   expect(room.written).toEqual(['m']);
